@@ -305,7 +305,7 @@ EXPORT void *chorus_python_site(void *self, void *const *args, intptr_t n) {
 
 // ---- operations ----
 
-// What tensors an operation may be of.
+// Where the tensors of an operation may be.
 enum { HOSTS = 1, BOUND = 2 /* those of the device that the communicator is bound to */, GPUS = 4 /* likewise, of PyTorch's own */ };
 
 // submit is the operation that Python's arguments say.

@@ -28,7 +28,7 @@ func SplitName(name string) SplitOption { return func(o *splitOptions) { o.name 
 // SplitTimeout is the new communicator's timeout.
 func SplitTimeout(d time.Duration) SplitOption { return func(o *splitOptions) { o.timeout = d } }
 
-// SplitHints are the new communicator's hints. What they don't say about the priority of its streams is as for c.
+// SplitHints are the new communicator's hints. If they don't name the priority of its streams, that is as for c.
 func SplitHints(h map[string]string) SplitOption { return func(o *splitOptions) { o.hints = h } }
 
 // SplitBeside says that the new communicator shares the failures of another one of its ranks; see [WithBeside].

@@ -286,7 +286,7 @@ func (c *Comm) perform(o *call) error {
 	return err
 }
 
-// refusedOn is refuse for what would have been enqueued. Nobody waits for what isn't captured.
+// refusedOn is refuse for what would have been enqueued. No rank waits for an operation that isn't captured.
 func (c *Comm) refusedOn(o *call, why error) error {
 	c.rec.Refused(why)
 	c.tellRefused(o, why)

@@ -33,8 +33,8 @@ func (c *Comm) Submit(op *Op, w *Work) error {
 	return c.collective(o)
 }
 
-// adopt fills a call from an operation. What its kind doesn't use is dropped, and so is what only the root uses
-// elsewhere: nobody further down looks at a field by mistake.
+// adopt fills a call from an operation. Fields that its kind doesn't use are dropped, and so are the root's
+// elsewhere, so that no code further down looks at one by mistake.
 func (c *Comm) adopt(o *call, op *Op, w *Work) {
 	o.value, o.work, op.Over = op, w, false
 	o.Stream = op.Stream

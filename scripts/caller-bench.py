@@ -3,8 +3,8 @@
     go run ./internal/atonce/build /tmp/libatonce.so libcuda.so.1
     python scripts/caller-bench.py /tmp/libatonce.so
 
-With "one" behind that the group is one for the CPU and the GPU. The tensors are those of PyTorch's device "accinte", which are to the library those of a GPU, on a stream of their own.
-Time is that of the processor on the calling thread.
+With "one" behind that the group is one for the CPU and the GPU. The tensors are those of PyTorch's device "accinte", on
+a stream of their own; the library takes them for those of a GPU. Time is that of the processor on the calling thread.
 """
 
 import ctypes

@@ -51,13 +51,13 @@ type Backend interface {
 }
 
 // Enqueuer is implemented by backends of devices whose library puts operations on a stream by itself, as NCCL does.
-// What is enqueued it carries out with no more help, and a stream that is captured gets nodes of its graph by it.
+// The library carries them out with no more help, and gives a stream that is captured nodes of its graph.
 type Enqueuer interface {
 	// Enqueue puts operations on their Stream, the same one for all, sets their Seq, Algorithm and From, and returns
 	// when they are there; it waits no longer than their Timeout. They are collectives, one or several, or sends and
 	// receives that are done together, whichever of them come first. Several are one group of the library: none is
 	// there if it fails. It is called in issue order, for one communicator of a rank at a time, and never during a Split.
-	// Tensors are the device's; a factor may be on the host. What fails later breaks the communicator, and ends the
+	// Tensors are the device's; a factor may be on the host. A later failure breaks the communicator, and ends the
 	// operations' part in their stream.
 	Enqueue(ops ...*Op) error
 	// Overdue reports that an operation isn't done although its stream got to it so long ago, which is more than its

@@ -37,8 +37,8 @@ func (x cell) String() string {
 // uneven is the block size of a rank in the V operations: some are empty.
 func uneven(count, rank int) int { return count * ((rank + 1) % 3) / 2 }
 
-// exec runs one cell on one rank and compares the result with its definition. What fails on a stream, for which a hint
-// may be the reason, is over when it returns.
+// exec runs one cell on one rank and compares the result with its definition. An operation that fails on a stream, for
+// which a hint may be the reason, is over when it returns.
 func (x cell) exec(ctx context.Context, c *comm.Comm, m *maker) error {
 	err := x.run(ctx, c, m)
 	if err != nil || x.algorithm != "" {
@@ -68,7 +68,7 @@ func (x cell) prepare(c *comm.Comm, m *maker) (op *comm.Op, verify func(ctx cont
 		return uneven(x.count, from)
 	}
 	v := func(rank, i int) float64 { return value(x.red, x.dt, rank, i) }
-	// What a rank puts in are blocks of one vector, which begin where starts says.
+	// A rank's inputs are blocks of one vector, which begin where starts says.
 	starts := func(rank int) []int {
 		ins, _ := row.Blocks(rank, n, x.root, size)
 		at := make([]int, len(ins)+1)

@@ -104,7 +104,7 @@ func (g *group) sayGoodbye() {
 	}
 }
 
-// hasLeft notes that a rank has left. Who waits for it in a later operation fails now.
+// hasLeft notes that a rank has left. A later operation that waits for it fails now.
 func (g *group) hasLeft(rank int, n notice) {
 	x := departure{after: n.Seq, why: n.Text}
 	copy(x.desc[:], n.Desc)

@@ -8,8 +8,8 @@ import (
 	"github.com/chorus-comms/chorus/internal/dl"
 )
 
-// The functions that enqueue operations are made without reflection. What pointers point to is on the heap, since these
-// are called through variables.
+// The functions that enqueue operations are made without reflection. Memory that pointers point to is on the heap,
+// since these are called through variables.
 func init() {
 	dl.Direct(func(f dl.Func) func() abi.Result { return func() abi.Result { return abi.Result(f.Call()) } })
 	dl.Direct(func(f dl.Func) func(c abi.Comm, r *abi.Result) abi.Result {

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/chorus-comms/chorus/comm/backend"
+	"github.com/chorus-comms/chorus/comm/backend/base"
 	"github.com/chorus-comms/chorus/comm/nccl/abi"
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
@@ -13,17 +14,6 @@ import (
 // A collective of a list whose tensors have one size, as all ranks see by the list, is the library's of one tensor. It's
 // on the list's memory where the tensors lie one behind the other; else on memory to or from which they are copied. One
 // call of the library is faster than a group of broadcasts, or of reductions.
-
-// even reports whether tensors have one size, in bytes.
-func even(list []*tensor.Tensor) (bytes int, ok bool) {
-	bytes = list[0].NBytes()
-	for _, t := range list[1:] {
-		if t.NBytes() != bytes {
-			return 0, false
-		}
-	}
-	return bytes, true
-}
 
 // together is where tensors of one size lie, if that is one behind the other in one allocation; else 0.
 func (r *rank) together(list []*tensor.Tensor, bytes int) uintptr {
@@ -67,8 +57,7 @@ func (x *calls) copy(op *backend.Op, to, from uintptr, bytes int) {
 
 // gatherList is an all-gather of lists.
 func (x *calls) gatherList(op *backend.Op) {
-	bytes, ok := even(op.Outs)
-	if !ok {
+	if base.Uneven(op.Outs) {
 		x.begin()
 		for q, out := range op.Outs {
 			in := address(out)
@@ -80,6 +69,7 @@ func (x *calls) gatherList(op *backend.Op) {
 		x.end()
 		return
 	}
+	bytes := op.Outs[0].NBytes()
 	if bytes == 0 {
 		return
 	}
@@ -98,8 +88,7 @@ func (x *calls) gatherList(op *backend.Op) {
 
 // scatterList is a reduce-scatter of lists.
 func (x *calls) scatterList(op *backend.Op, dt abi.DataType, per int, red abi.RedOp) {
-	bytes, ok := even(op.Ins)
-	if !ok {
+	if base.Uneven(op.Ins) {
 		x.begin()
 		for q, in := range op.Ins {
 			out := address(in)
@@ -111,6 +100,7 @@ func (x *calls) scatterList(op *backend.Op, dt abi.DataType, per int, red abi.Re
 		x.end()
 		return
 	}
+	bytes := op.Ins[0].NBytes()
 	if bytes == 0 {
 		return
 	}

@@ -53,8 +53,8 @@ var listed = []struct {
 	apart bool
 }{{"one behind the other", [2]int{1000, 1000}, false}, {"apart", [2]int{1000, 1000}, true}, {"uneven", [2]int{1000, 10}, true}}
 
-// A collective of a list is one call of the library, and not one for each rank, if the tensors have one size. In a graph
-// of others nobody else gets its memory.
+// A collective of a list is one call of the library, and not one for each rank, if the tensors have one size. Memory
+// that a graph of others uses for it is given to no other operation.
 func TestLists(t *testing.T) {
 	for _, version := range []string{"2.19", "2.32"} {
 		for _, captured := range []bool{false, true} {

@@ -54,7 +54,7 @@ func (j *Job) Lower(op *backend.Op, q *plan.Request) {
 	case row.In == backend.Part:
 		if q.Count = op.In.NumEl(); row.Uneven {
 			q.Count, q.Counts = 0, counts(op.Outs)
-		} else if row.Root && uneven(op.Outs) {
+		} else if row.Root && Uneven(op.Outs) {
 			q.Counts = counts(op.Outs)
 		}
 		q.InPlace = j.OutBytes > 0 && j.In == unsafe.Add(j.Out, q.Rank*j.InBytes)
@@ -65,7 +65,7 @@ func (j *Job) Lower(op *backend.Op, q *plan.Request) {
 	case row.Out == backend.Part:
 		if q.Count = op.Out.NumEl(); row.Uneven {
 			q.Count, q.Counts = 0, counts(op.Ins)
-		} else if row.Root && uneven(op.Ins) {
+		} else if row.Root && Uneven(op.Ins) {
 			q.Counts = counts(op.Ins)
 		}
 		q.InPlace = j.InBytes > 0 && j.Out == unsafe.Add(j.In, q.Rank*j.OutBytes)
@@ -85,8 +85,8 @@ func (j *Job) Lower(op *backend.Op, q *plan.Request) {
 	}
 }
 
-// uneven reports whether tensors differ in size: of a gather or scatter, where only the root knows, they must not.
-func uneven(ts []*tensor.Tensor) bool {
+// Uneven reports whether tensors differ in size: of a gather or scatter, where only the root knows, they must not.
+func Uneven(ts []*tensor.Tensor) bool {
 	return slices.ContainsFunc(ts, func(t *tensor.Tensor) bool { return t.NumEl() != ts[0].NumEl() })
 }
 

@@ -8,6 +8,7 @@ import signal
 import pytest
 import torch.distributed as dist
 from jobs import chorus
+from pages import assert_table
 from standins import FOREIGN, NEWEST, ROOT, ran, run
 
 EXAMPLES = ROOT / "python" / "examples" / "torchcomms"
@@ -391,13 +392,7 @@ def test_functions(standin, tmp_path):
     table = "| | `native`, `chorus`, `gloo` on the CPU | `nccl`, of NCCL 2.32 |\n|---|---|---|\n"
     for name, text in said[0].items():
         table += f"| {name} | {text} | {said[1][name]} |\n"
-    page = ROOT / "docs" / "torchcomms.md"
-    before, begin, rest = page.read_text().partition("<!-- table: functions -->\n")
-    _, end, after = rest.partition("<!-- end of table -->")
-    written = before + begin + table + end + after
-    if os.environ.get("CHORUS_TEST_WRITE"):
-        page.write_text(written)
-    assert page.read_text() == written, "CHORUS_TEST_WRITE=1 pytest python/device/tests/test_nccl.py -k functions"
+    assert_table("torchcomms.md", "functions", table, "test_nccl.py -k functions")
 
 
 FOREIGN_GROUP = FOREIGN + """

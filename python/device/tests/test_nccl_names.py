@@ -2,12 +2,12 @@
 
 import ast
 import json
-import os
 import pathlib
 
 import pytest
 import torch.distributed as dist
-from standins import FOREIGN, ROOT, run
+from pages import assert_table
+from standins import FOREIGN, run
 
 # Names that aren't there, and why.
 ABSENT = {
@@ -241,13 +241,7 @@ def test_names(called):
     table += f"| of `NCCLConfig`: {quoted(', '.join(sorted(FIELDS)))} | yes |\n"
     for names, why in sorted(ABSENT.items()):
         table += f"| {quoted(names)} | no: {why} |\n"
-    page = ROOT / "docs" / "nccl.md"
-    before, begin, rest = page.read_text().partition("<!-- table: ProcessGroupNCCL -->\n")
-    _, end, after = rest.partition("<!-- end of table -->")
-    written = before + begin + table + end + after
-    if os.environ.get("CHORUS_TEST_WRITE"):
-        page.write_text(written)
-    assert page.read_text() == written, "CHORUS_TEST_WRITE=1 pytest python/device/tests/test_nccl_names.py"
+    assert_table("nccl.md", "ProcessGroupNCCL", table, "test_nccl_names.py")
 
 
 def quoted(names):
