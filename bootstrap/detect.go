@@ -126,8 +126,9 @@ func (e env) half(admitted []string) error {
 	return nil
 }
 
-// hint mentions variables that are half of what would be needed, and that are also there in processes that are no
-// ranks: batch scripts, and pods of a job whose parts have nothing to do with each other.
+// hint names variables that are set although their counterpart is missing. It's a hint and no error, since
+// processes that are no ranks have such variables, too: batch scripts, and pods of a job whose parts are
+// independent.
 func (e env) hint() string {
 	for _, pair := range [][2]string{
 		{"JOB_COMPLETION_INDEX", "WORLD_SIZE"}, {"SLURM_PROCID", "SLURM_STEP_ID (start the program with srun)"},

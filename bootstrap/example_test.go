@@ -12,7 +12,7 @@ import (
 	"github.com/chorus-comms/chorus/store"
 )
 
-// Which rank is this, and of how many? Detect looks into the environment; a program that nobody launched may be a world
+// Which rank is this, and of how many? Detect looks into the environment; a program without a launcher may be a world
 // of one.
 func ExampleDetect() {
 	env := map[string]string{"RANK": "1", "WORLD_SIZE": "4", "MASTER_ADDR": "node0", "MASTER_PORT": "29500"} // torchrun's

@@ -75,7 +75,7 @@ func (h *Hosted) Local() *store.HashStore { return h.server.Local() }
 // Address is where others find it.
 func (h *Hosted) Address() Address { return h.address }
 
-// Drain waits until nobody is connected, or ctx ends.
+// Drain waits until no client is connected, or ctx ends.
 func (h *Hosted) Drain(ctx context.Context) error { return h.server.Drain(ctx) }
 
 // Close ends it at once; who still uses it gets an error.
@@ -162,8 +162,8 @@ func networkSpace() (string, error) {
 	return hex.EncodeToString(sum[:8]), nil
 }
 
-// routable returns the address of this host that those who know master can reach; nil if master is
-// nobody, or on the loopback.
+// routable returns the address of this host from which master is reached, so that other hosts can
+// reach it, too. It's nil if master is empty or on the loopback.
 func routable(master string) net.IP {
 	if master == "" {
 		return nil

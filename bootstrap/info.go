@@ -20,7 +20,7 @@ const (
 	Kubernetes = "kubernetes"
 )
 
-// MaxRanks is the largest world. What a world's size says is allocated only below it.
+// MaxRanks is the largest world size. Nothing is allocated for a larger one.
 const MaxRanks = 1 << 20
 
 // CheckWorld refuses a rank and a size that make no sense together, or a world of more than MaxRanks.

@@ -17,9 +17,9 @@ import (
 	"github.com/chorus-comms/chorus/store"
 )
 
-// openLocal meets at a socket of rank 0's. Its name has two parts: one that follows from the job, by which the others
-// find it among the sockets of this host, and one that rank 0 draws, so that no other user can take it first. What
-// others have made of the same kind is passed over.
+// openLocal opens the store at a socket that rank 0 makes. The socket's name has two parts. The first follows from
+// the job: the other ranks look for it among the sockets of this host. The second is random, so that no other user
+// can take the name first. Sockets of other users with the same first part are skipped.
 func openLocal(ctx context.Context, info Info, opts Options) (store.Store, error) {
 	if !abstractSockets {
 		return nil, fmt.Errorf("bootstrap: %s does not say where rank 0 is, which is found by itself on Linux only (set MASTER_ADDR and MASTER_PORT)", info.Launcher)

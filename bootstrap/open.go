@@ -40,9 +40,9 @@ type Options struct {
 
 // Open opens the store at which the ranks of a job meet. Where the launcher
 // serves it, all ranks connect; otherwise rank 0 serves and the others connect,
-// trying until their deadline. Without a master's address, ranks on one host meet
-// at a socket in the abstract name space, which is found by the name of the job, admits
-// only the same user, and vanishes with rank 0. A world of one needs no socket.
+// trying until their deadline. Without a master's address, ranks on one host meet at a socket in
+// the abstract name space. It's found by the name of the job, admits only the same user, and
+// vanishes with rank 0. A world of one needs no socket.
 //
 // The store of rank 0 must be closed after those of the others; its Close waits
 // for them, but not longer than Linger.
@@ -159,8 +159,8 @@ func openMaster(ctx context.Context, info Info, opts Options) (store.Store, erro
 	return serve(l, opts)
 }
 
-// whose says to whom the program belongs that listens at an address of this host; this user's own may be an earlier run
-// of the job.
+// whose says which user's process listens at an address of this host. A process of this user may be an earlier run of
+// the job.
 func whose(at string) string {
 	a, err := net.ResolveTCPAddr("tcp", at)
 	if err != nil {
@@ -207,8 +207,7 @@ func serve(l net.Listener, opts Options) (store.Store, error) {
 	return &served{HashStore: s.Local(), server: s, linger: linger}, nil
 }
 
-// mention tells of a client that was refused: who waits for it should not have to wait for the deadline to learn why it
-// doesn't come.
+// mention logs that a client was refused, so that the ranks that wait for it know why before their deadline.
 func (o *Options) mention(err error) {
 	log := o.Logger
 	if log == nil {

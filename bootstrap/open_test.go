@@ -175,7 +175,7 @@ func TestTorchrun(t *testing.T) {
 	})
 }
 
-// freePort returns a port that nobody listens on.
+// freePort returns a port on which no process listens.
 func freePort(t *testing.T) int {
 	t.Helper()
 	port, err := freeport.Find()

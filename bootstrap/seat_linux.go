@@ -14,7 +14,8 @@ const abstractSockets = true
 // seats is where listenSeat listens.
 const seats = "the abstract name space"
 
-// listenSeat listens at a socket of this host whose name nobody can know beforehand.
+// listenSeat listens at a socket of this host with a random name, which no other process can take
+// first.
 func listenSeat() (net.Listener, error) { return net.Listen("unix", "@chorus-seat-"+rand.Text()) }
 
 func isSeat(name string) bool { return name[0] == '@' }

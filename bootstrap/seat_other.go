@@ -15,7 +15,8 @@ const abstractSockets = false
 // seats is where listenSeat listens.
 const seats = "the file system"
 
-// seat is a socket in a directory of its own, which goes with it. It stays in TMPDIR if the process is killed.
+// A seat is a listener at a socket in a directory of its own, which Close removes. It stays in TMPDIR
+// if the process is killed.
 type seat struct {
 	net.Listener
 	dir string

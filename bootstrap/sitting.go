@@ -15,9 +15,9 @@ import (
 )
 
 // A sitting is one attempt of all ranks to find each other, in a part of a store that no other attempt uses. It ends
-// once, for all: all have come, or one of them has given up, or two can't be in it together. The counter decides which,
-// since a store adds up in one order: the rank that makes it size has ended the sitting, or the first that takes
-// givenUp off it before.
+// once and for all ranks: all have come, one has given up, or two exclude each other. The counter decides which, since
+// a store orders all additions: the sitting is ended by the rank whose addition makes the counter size, or by the first
+// that subtracts givenUp before.
 type sitting struct {
 	st         store.Store
 	rank, size int
@@ -32,7 +32,7 @@ const (
 	answerLimit = time.Second // for what another rank sets after what this one has seen of it
 )
 
-// An ending says how a sitting has ended. If it's neither of these, a rank has given up, or has died.
+// An ending says how a sitting has ended. If all fields are zero, a rank has given up or died.
 type ending struct {
 	Came    bool                `json:",omitempty"` // all ranks have
 	Twice   *DuplicateRankError `json:",omitempty"`
@@ -72,8 +72,8 @@ func (e *CrossedError) Error() string {
 		e.RankA, e.A, e.RankB, e.B)
 }
 
-// attend takes the rank's seat and waits until the sitting has ended. seated is false if the seat was taken before, by
-// this rank or another process. decided reports whether this rank has ended the sitting.
+// attend claims the rank's number and waits until the sitting has ended. seated is false if the number was claimed
+// before, by this process or another. decided reports whether this rank has ended the sitting.
 func (s *sitting) attend(ctx context.Context) (e *ending, seated, decided bool, err error) {
 	if n, err := s.st.Add(ctx, "claim/"+strconv.Itoa(s.rank), 1); err != nil {
 		return nil, false, false, err
@@ -97,7 +97,7 @@ func (s *sitting) attend(ctx context.Context) (e *ending, seated, decided bool, 
 	return e, true, false, err
 }
 
-// contest finds out why the seat is taken.
+// contest finds out why the rank's number is claimed already.
 func (s *sitting) contest(ctx context.Context) (e *ending, decided bool, err error) {
 	if there, err := s.st.Check(ctx, endKey); err == nil && there {
 		e, err = s.read(ctx)
@@ -118,7 +118,8 @@ func (s *sitting) contest(ctx context.Context) (e *ending, decided bool, err err
 	return e, false, ctx.Err()
 }
 
-// accuse says what is wrong when two processes have claimed this rank's seat: nothing, if the first has died.
+// accuse says what is wrong when two processes have claimed this rank's number. It's no error if the first
+// has died.
 func (s *sitting) accuse(ctx context.Context) *ending {
 	mine := s.signature()
 	twice := &DuplicateRankError{Rank: s.rank, Size: s.size, First: "one", Second: mine.Who}
@@ -197,7 +198,7 @@ func (s *sitting) gather(ctx context.Context) ([][]byte, error) {
 	return values, nil
 }
 
-// A signature says whose word a value is.
+// A signature says which process has set a value.
 type signature struct {
 	Who     string // the process, for messages
 	Process string `json:",omitempty"` // the same, so that others on its host can find out if it has died

@@ -63,7 +63,7 @@ func stranger(addr string) {
 	fmt.Printf("heard %d bytes, closed: %v", len(heard), !errors.Is(err, os.ErrDeadlineExceeded))
 }
 
-// strange is a process of another user, for the caller to start, that does what stranger does.
+// strange returns a process of another user that runs stranger. The caller starts it.
 func strange(t *testing.T, what string) *exec.Cmd {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -107,8 +107,7 @@ func squatter(t *testing.T, names ...string) (pid int) {
 	return cmd.Process.Pid
 }
 
-// TestNameTakenByAnotherUser has another user take every name that follows from what he can know of a job before its
-// ranks come.
+// TestNameTakenByAnotherUser has another user take every socket name that can be known before the job's ranks start.
 func TestNameTakenByAnotherUser(t *testing.T) {
 	info := Info{Size: 2, LocalSize: 2, Launcher: OpenMPI, RunID: "squatted " + strconv.Itoa(os.Getpid())}
 	name, err := socketName(info)
@@ -118,7 +117,7 @@ func TestNameTakenByAnotherUser(t *testing.T) {
 	pid := squatter(t, name, name+"-", name+"-0", name+"-AAAAAAAAAAAAAAAAAAAAAAAAAA")
 	opts := Options{Timeout: 300 * time.Millisecond, Security: &secure.Policy{}}
 
-	// Nobody of this user serves: the one who has the name is named.
+	// No process of this user serves: the error names the one that has the socket's name.
 	info.Rank = 1
 	_, err = Open(t.Context(), info, opts)
 	if want := fmt.Sprintf("uid 65534, pid %d", pid); err == nil || !strings.Contains(err.Error(), want) {
@@ -137,7 +136,8 @@ func TestNameTakenByAnotherUser(t *testing.T) {
 	ranks.Wait()
 }
 
-// TestPortTakenByAnotherUser has another user listen where the ranks meet: both are told whose it is, at once.
+// TestPortTakenByAnotherUser has another user listen at the job's port: each rank's error names that user, at
+// once.
 func TestPortTakenByAnotherUser(t *testing.T) {
 	info := Info{Size: 2, LocalSize: 2, MasterAddr: "127.0.0.1", MasterPort: freePort(t)}
 	squatter(t, info.master())
@@ -150,7 +150,8 @@ func TestPortTakenByAnotherUser(t *testing.T) {
 	}
 }
 
-// TestTwoRanksZero of one job: the second is told who the first is.
+// TestTwoRanksZero opens rank 0 of a job twice: the second one's error names the first one's
+// process.
 func TestTwoRanksZero(t *testing.T) {
 	info := Info{Size: 2, LocalSize: 2, RunID: "twice " + strconv.Itoa(os.Getpid())}
 	first, err := Open(t.Context(), info, Options{Security: &secure.Policy{}})
@@ -168,8 +169,8 @@ func TestTwoRanksZero(t *testing.T) {
 	}
 }
 
-// TestSeatOfAnotherUser has a process of another user connect to a seat, whose socket has no permissions: it's turned
-// away without a word, and this user's processes don't notice.
+// TestSeatOfAnotherUser has a process of another user connect to a host's socket, which has no permissions. The
+// connection is closed without a byte, and this user's processes don't notice.
 func TestSeatOfAnotherUser(t *testing.T) {
 	seat, err := Host("", Options{Security: &secure.Policy{}})
 	if err != nil {

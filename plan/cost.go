@@ -2,7 +2,7 @@ package plan
 
 // Closed forms for the two-sided algorithms in the usual model of a latency and
 // a time per byte (Hockney, 1994; Thakur, Rabenseifner and Gropp, 2005), and for
-// direct plans. What has none is priced step by step.
+// direct plans. A plan without a closed form is priced step by step.
 
 // detour is what bytes cost more when partners are not neighbours, because
 // several messages then cross the same link.

@@ -48,8 +48,8 @@ func TestCosts(t *testing.T) {
 	}
 }
 
-// TestDirectCopies holds the price of plans that copy in mapped memory against what the busiest rank copies, and checks
-// that more bytes never cost less, also where the root of a broadcast begins to copy a part.
+// TestDirectCopies compares the price of plans that copy in mapped memory with the bytes that the busiest rank copies.
+// It also checks that more bytes never cost less, even at the size from which the root of a broadcast copies a part.
 func TestDirectCopies(t *testing.T) {
 	const part = 32 << 10 // the least part of a root
 	m := plan.DefaultMachine()

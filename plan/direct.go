@@ -3,8 +3,8 @@ package plan
 import "errors"
 
 // Direct plans work on the caller's buffers of all ranks of a host in place:
-// each element is read once and written once per rank. A rank says that its
-// buffers are ready (phase 1) and stays until nobody uses them any more.
+// each element is read once and written once per rank. A rank announces that its buffers are ready
+// (phase 1) and stays until no rank uses them any more.
 
 func init() {
 	for _, d := range []struct {
@@ -105,16 +105,16 @@ func (b *Builder) directBroadcast() {
 	b.Sync()
 }
 
-// directScatter has each rank, the root too, copy one block: with equal blocks nobody has less to do than the others.
+// directScatter has each rank, the root too, copy one block: with equal blocks all ranks have equal work.
 func (b *Builder) directScatter() {
 	l := b.layout()
 	copyOwn := func() { b.Copy(l.size(b.Rank), b.Of(b.Root, In, l.off(b.Rank)), b.Out(0)) }
 	b.rootOffers(copyOwn, copyOwn)
 }
 
-// directGather is the mirror image. A root that gathers in place has nothing to copy, but the others don't know that:
-// if all copied a share of each block, they would move the root's there and back between the cores whenever it isn't in
-// place.
+// directGather is the mirror image. A root that gathers in place has nothing to copy, but the others don't know that.
+// If each rank copied a share of each block, the root's block would move between the cores and back whenever the root
+// isn't in place.
 func (b *Builder) directGather() {
 	l := b.layout()
 	copyOwn := func() { b.Copy(l.size(b.Rank), b.In(0), b.Of(b.Root, Out, l.off(b.Rank))) }

@@ -1,8 +1,8 @@
 package plan
 
-// In round k of the dissemination barrier every rank sends a token to the rank
-// 2^k further on: after ceil(log2 n) rounds it has heard from all
-// (Hensgen, Finkel and Manber, "Two algorithms for barrier synchronization", 1988).
+// In round k of the dissemination barrier every rank sends a token to the rank 2^k further on.
+// After ceil(log2 n) rounds it has heard from all. (Hensgen, Finkel and Manber, "Two algorithms for
+// barrier synchronization", 1988.)
 
 func init() {
 	builtin(Algorithm{Name: "dissemination", Collective: Barrier, Doc: "tokens at distance 1, 2, 4, ...",

@@ -1,7 +1,6 @@
-// Package plan holds collectives as data. A generator is a pure function from a
-// Request to a Plan, the steps of one rank; a plan is proved before it runs,
-// priced by a cost model, printed as text, and executed on any
-// fabric by somebody else: nothing in this package moves a byte.
+// Package plan holds collectives as data. A generator is a pure function from a Request to a Plan,
+// the steps of one rank. A plan is proved before it runs, priced by a cost model, and printed as
+// text. Other packages execute it, on any fabric: nothing in this package moves a byte.
 //
 //	q := plan.Request{Collective: plan.AllReduce, World: 4, Rank: 1, Count: 1000, ElemSize: 4}
 //	a, err := plan.Select(q, plan.DefaultMachine(), "", nil) // or a hint: "ring"
@@ -39,6 +38,5 @@
 //     others are done with that rank's In and Out.
 //   - A rank writes only its own Stage, and only after its own plan has begun.
 //
-// All functions are safe for concurrent use. Plans are values that nobody
-// changes once they are made.
+// All functions are safe for concurrent use. A plan is never changed once it's made.
 package plan

@@ -69,8 +69,8 @@ func (b *Builder) doublingAllReduce(g group, n int, src, dst Ref) {
 		b.Wait()
 		return
 	}
-	// What is being sent cannot be written, so the sum alternates between dst
-	// and Tmp, such that it ends in dst.
+	// A buffer can't be written while it's being sent. So the sum alternates between dst and Tmp,
+	// and begins in the one from which it ends in dst.
 	left := bits.Len(uint(f.core)) - 1
 	cur, tmp := src, b.Tmp(0)
 	if partner >= 0 {

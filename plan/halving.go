@@ -2,9 +2,9 @@ package plan
 
 import "math/bits"
 
-// Recursive halving reduces by exchanging half of what is left with a partner at
-// distance n/2, n/4, ...; with recursive doubling after it, it is Rabenseifner's
-// all-reduce: few messages and few bytes (Thakur, Rabenseifner and Gropp, 2005).
+// Recursive halving reduces by exchanging half of what is left with a partner at distance n/2, n/4,
+// ... Followed by recursive doubling it's Rabenseifner's all-reduce: few messages and few bytes
+// (Thakur, Rabenseifner and Gropp, 2005).
 
 func init() {
 	builtin(Algorithm{Name: "rabenseifner", Collective: AllReduce,
@@ -15,9 +15,9 @@ func init() {
 		(*Builder).halvingReduceScatter)
 }
 
-// halve reduces a vector at src over the core of a folding; the part of core
-// member me ends in acc, a vector as long. part(c) is where the elements of core
-// members c and later start. src and acc may be the same place.
+// halve reduces a vector at src over the core of a folding. The part of core member me ends in acc,
+// a vector of the same length. part(c) is where the elements of core members c and later start. src
+// and acc may be the same place.
 func (b *Builder) halve(f folding, me int, src, acc Ref, part func(c int) int) {
 	for mask := f.core / 2; mask > 0; mask /= 2 {
 		peer := f.member(me ^ mask)

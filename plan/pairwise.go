@@ -36,11 +36,10 @@ func (b *Builder) pairwiseAllToAll() {
 	}
 }
 
-// endsWithToken reports whether a token follows the pieces of a block. In an
-// uneven exchange each rank knows its own sizes only: as the last piece of a block,
-// and no other, is short or empty, ranks that differ about a size meet at a
-// message that is longer or shorter than expected, and don't wait for one that
-// nobody sends.
+// endsWithToken reports whether a token follows the pieces of a block. In an uneven exchange each
+// rank knows its own sizes only. The last piece of a block, and no other, is short or empty. So if
+// two ranks differ about a size, a message is longer or shorter than its receiver expects, and no
+// rank waits for one that is never sent.
 func (b *Builder) endsWithToken(n int) bool { return b.SendCounts != nil && n%b.piece(n) == 0 }
 
 func (b *Builder) pairwiseReduceScatter() {

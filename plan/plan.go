@@ -26,7 +26,7 @@ const (
 	Gather
 	// Scatter: Out of rank r = block r of In of Root. Only Root has an In.
 	Scatter
-	// Barrier: nobody leaves before everybody has entered. No buffers.
+	// Barrier: no rank leaves before all have entered. No buffers.
 	Barrier
 	// Scan: Out of rank r = In of rank 0 ⊕ ... ⊕ In of rank r, Count elements.
 	Scan
@@ -120,8 +120,8 @@ const (
 	// Fold sets every Dst to Src[0] ⊕ Src[1] ⊕ ..., in that order, N elements.
 	// A Dst may equal a Src. It is one operation: half types round once, at its end.
 	Fold
-	// Notify raises this rank's phase to Phase (phases grow from 1): whoever
-	// awaits it sees all that this rank did before.
+	// Notify raises this rank's phase to Phase (phases grow from 1): a rank that awaits it sees all
+	// that this rank did before.
 	Notify
 	// Await blocks until Peer (or, with Peer == All, every other rank of this
 	// host) has reached Phase in the same operation.

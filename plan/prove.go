@@ -220,7 +220,7 @@ func (p *prover) run() error {
 	return nil
 }
 
-// deadlock explains why nobody can go on.
+// deadlock explains why no rank can go on.
 func (p *prover) deadlock() error {
 	for r := range p.ranks {
 		st := &p.ranks[r]

@@ -157,8 +157,8 @@ func (m *memory) mark(h *histories, lo, hi int, write bool, e epoch, clock vecto
 	}
 }
 
-// add returns the set that has one more read. A read that this one comes after
-// need not be kept: whoever comes after this one comes after both.
+// add returns the set that has one more read. A read that happens before this one need not be kept:
+// an access that happens after this one happens after both.
 func (h *histories) add(set int32, e epoch, clock vector) int32 {
 	var reads []epoch
 	for _, old := range h.sets[set] {

@@ -1,7 +1,7 @@
 package plan
 
-// vector is a vector clock. A rank's own component grows with each release, so
-// that whoever has not seen the release has a smaller one.
+// vector is a vector clock. A rank's own component grows with each release, so a rank that has not
+// seen the release has a smaller one.
 type vector []uint32
 
 func (v vector) join(o vector) {

@@ -230,9 +230,9 @@ func (q Request) piece(n int) int {
 }
 
 const (
-	// wireChunk is the default piece of a two-sided message: large enough to make
-	// the cost of a message small beside its bytes on TCP, small enough to stay in
-	// a core's cache between its arrival and its reduction.
+	// wireChunk is the default piece of a two-sided message. It's large enough that on TCP a
+	// message's fixed cost is small beside that of its bytes. It's small enough to stay in a core's
+	// cache between its arrival and its reduction.
 	wireChunk = 2048 << 10
 	maxPieces = 64
 )

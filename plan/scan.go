@@ -32,7 +32,8 @@ func (b *Builder) chainScan() {
 }
 
 func (b *Builder) doublingScan() {
-	// What is being sent cannot be written, so the result alternates between Out and Tmp, such that it ends in Out.
+	// A buffer can't be written while it's being sent. So the result alternates between Out and Tmp, and begins in
+	// the one from which it ends in Out.
 	cur, left := b.In(0), bits.Len(uint(b.Rank))
 	if b.Rank == 0 {
 		b.Copy(b.Count, cur, b.Out(0))

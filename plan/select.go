@@ -58,9 +58,9 @@ func Select(q Request, m Machine, hint string, allow func(Algorithm) bool) (Algo
 	return best, nil
 }
 
-// Cost returns the estimated seconds of an algorithm for a request, the same on
-// every rank, whether or not that rank works in place: its own formula, or the
-// price of the plans of rank 0, the root and its neighbour.
+// Cost returns the estimated seconds of an algorithm for a request. It's the same on every rank,
+// whether or not that rank works in place. It's the algorithm's own formula, or else the price of
+// the plans of rank 0, the root and its neighbour.
 func Cost(a Algorithm, q Request, m Machine) float64 {
 	cost := 0.0
 	q.SendCounts, q.RecvCounts, q.InPlace = nil, nil, false // the ranks may differ in these

@@ -82,8 +82,8 @@ type exchange struct {
 }
 
 // exchange emits the stream. Phase k+1 of a rank says: my chunk k is written,
-// and I have read chunk k-2. So whoever has seen phase k-1 of its readers may
-// write chunk k over chunk k-4.
+// and I have read chunk k-2. So a rank that has seen phase k-1 of its readers may write chunk k
+// over chunk k-4.
 func (b *Builder) exchange(x exchange) {
 	start := b.phase
 	b.needStage(min(x.chunks, slots) * x.slot)

@@ -135,9 +135,9 @@ func (b *Builder) treeReduce(t tree, n int, src, dst Ref) {
 	b.Wait()
 }
 
-// runs calls f for the blocks of members v..v+size-1, which lie in one piece of
-// the buffer, or in two where they wrap around its end: off is where they lie
-// there, at how many elements come before them among those of the members.
+// runs calls f for the blocks of members v..v+size-1. They lie in one piece of the buffer, or in
+// two where they wrap around its end. A piece lies at off in the buffer; at is how many elements of
+// these members come before it.
 func (t tree) runs(l layout, v, size int, f func(at, off, n int)) {
 	lo := t.wrap(t.root + v)
 	first := min(size, t.n-lo)

@@ -104,7 +104,7 @@ func (b *Builder) twoLevelBroadcast() {
 	b.exchange(x)
 }
 
-// others stands for the other ranks of this host, of whom there may be none.
+// others returns the other ranks of this host. There may be none.
 func (v levels) others(rank int) []int {
 	if len(v.host) == 1 {
 		return nil

@@ -2,8 +2,8 @@ package plan
 
 import "slices"
 
-// Two-level plans in which every rank has a block of its own. What crosses between two hosts is summed, or put
-// together, before.
+// Two-level plans in which every rank has a block of its own. Data that crosses between two hosts is summed,
+// or packed, before.
 
 func init() {
 	for _, a := range []struct {

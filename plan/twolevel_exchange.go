@@ -3,10 +3,10 @@ package plan
 import "slices"
 
 // The two-level all-to-all. A pairwise exchange sends a message for each two ranks of different hosts, one after the
-// other. Here the ranks of a host hand their blocks for rank j of any other host to one of them, its carrier, who sends
-// them together: one message from each host to each rank elsewhere, all at once, which arrives where its blocks belong.
-// That costs two copies of each block within the host. Large blocks are worth a message each: they go straight to their
-// ranks, host after host.
+// other. Here the ranks of a host hand their blocks for rank j of any other host to one of them, the carrier, which
+// sends them together. So each host sends each rank of another host one message, all of them at once, and it arrives
+// where its blocks belong. That costs two copies of each block within the host. Large blocks are worth a message each:
+// they go straight to their ranks, host after host.
 
 // packedBlock is the size in bytes up to which blocks are put together: where two copies, at some 10 GB/s when they
 // miss the nearest caches, take as long as a message of its own.
@@ -44,8 +44,8 @@ func (b *Builder) twoLevelAllToAll() {
 	}
 }
 
-// packedAllToAll has one place for each rank of the world in every stage: blocks for rank j of a host lie there for the
-// carrier who speaks with it, which on this host is rank j itself.
+// packedAllToAll has one place for each rank of the world in every stage. There the blocks for rank j of a host lie for
+// the carrier that exchanges with it; on this host that is rank j itself.
 func (b *Builder) packedAllToAll(v levels) {
 	n, here, alone := b.Count, v.leaders, len(v.host) == 1
 	mine := slices.Index(v.host, b.Rank)
@@ -63,7 +63,7 @@ func (b *Builder) packedAllToAll(v levels) {
 		eachRun(others, layout{each: n}, func(off, size int) { b.Copy(size, b.In(off), b.Stage(off)) })
 		b.Sync()
 	}
-	// What is sent is out of In before anything arrives there, if it's Out.
+	// If In is Out, all that is sent is taken out of it before anything arrives there.
 	type message struct {
 		to  int
 		src Ref

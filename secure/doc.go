@@ -1,4 +1,4 @@
-// Package secure is how the processes of a job know each other: a secret that all of them have and nobody else.
+// Package secure authenticates the processes of a job to each other, by a secret that only they have.
 //
 //	policy, err := secure.Load(cfg)                    // what the environment says
 //	conn, err = policy.Client(ctx, conn)               // encrypted, if TLS is on
@@ -7,17 +7,16 @@
 // The other end calls Server and, having read the four bytes "link", Respond. Nothing of the secret is sent: each side
 // chooses 32 random bytes, and proves by an HMAC-SHA256 over both, the hello and its own role that it knows the secret.
 // Transcripts can't be replayed, since the other side's bytes are new each time, nor reflected, since the roles differ.
-// Whoever connects proves itself first, so a listener tells a stranger nothing but random bytes, or what it wants: a
-// proof, or TLS. What differs between two processes of a job is thus known to both at once, and never to be taken for
-// an absence.
+// The initiator proves itself first. So an unauthenticated peer learns nothing from a listener but random bytes, or
+// that it demands a proof or TLS. Two processes of a job whose settings differ both learn so at once, and neither takes
+// the other for missing.
 //
-// The proof says who is at the other end when a connection begins. It doesn't hide or protect what is sent afterwards
-// from who can read or change packets on their way; TLS does. Within TLS the proofs cover the keys of the connection
-// (RFC 9266), so that certificates need no authority: each process makes its own, and who relays a connection is found
-// out.
+// The proof says who is at the other end when a connection begins. It doesn't protect what is sent afterwards from
+// being read or changed on its way; TLS does. Within TLS the proofs cover the keys of the connection (RFC 9266), so
+// that certificates need no authority: each process makes its own, and a man in the middle is found out.
 //
-// Records that go through somebody else's store, such as the addresses of ranks in PyTorch's TCPStore, are sealed:
-// Seal appends an HMAC over name and value, and Open refuses what nobody with the secret has written.
+// Records in a store that is not Chorus', such as the addresses of ranks in PyTorch's TCPStore, are sealed: Seal
+// appends an HMAC over name and value, and Open refuses records that were written without the secret.
 //
 // Invariants:
 //

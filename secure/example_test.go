@@ -9,7 +9,7 @@ import (
 )
 
 // Two processes of a job prove to each other that they have its secret, which is what `chorus secret` prints. A
-// stranger learns nothing.
+// process without it learns nothing.
 func ExampleSecret_Initiate() {
 	ours, err := secure.Parse(secure.Generate())
 	if err != nil {

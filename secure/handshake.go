@@ -11,7 +11,7 @@ import (
 	"io"
 )
 
-// What the two sides send, after the hello of whoever connected:
+// The two sides send, after the initiator's hello:
 //
 //	initiator: 32 random bytes
 //	responder: 32 random bytes
@@ -58,9 +58,9 @@ var declined = map[error][nonceBytes]byte{
 	ErrWantsTLS: [nonceBytes]byte(bytes.Repeat([]byte{1}, nonceBytes)),
 }
 
-// Initiate sends hello, proves that this end knows the secret, and has the other end prove it. It's for whoever
-// connected. Deadlines are the caller's to set on c; nothing may have been read ahead. The errors ErrRefused and
-// ErrNoSecret don't go away by trying again.
+// Initiate sends hello, proves that this end knows the secret, and has the other end prove it. The end that made
+// the connection calls it. The caller sets deadlines on c, and must not have read ahead. ErrRefused and
+// ErrNoSecret are permanent: trying again doesn't help.
 func (s Secret) Initiate(c io.ReadWriter, hello []byte) error {
 	binding, err := channel(c)
 	if err != nil {
@@ -97,8 +97,8 @@ func (s Secret) Initiate(c io.ReadWriter, hello []byte) error {
 	return nil
 }
 
-// Respond is the other side of Initiate, for whoever accepted the connection and has read hello. If it returns an error
-// the connection must be closed, without a word.
+// Respond is the other side of Initiate: the end that accepted the connection calls it, after it has read hello. If it
+// returns an error, the caller must close the connection without sending anything.
 func (s Secret) Respond(c io.ReadWriter, hello []byte) error {
 	binding, err := channel(c)
 	if err != nil {
@@ -147,8 +147,8 @@ func (s Secret) proof(r role, hello, first, second, binding []byte) []byte {
 	return s.mac([]byte("proof"), []byte(r), hello, first, second, binding)
 }
 
-// channel returns what tells a TLS connection from all others, which both ends know and nobody between them can have
-// (RFC 9266); nothing for a connection without TLS.
+// channel returns the channel binding of a TLS connection (RFC 9266): bytes that both ends know, and that no man in
+// the middle can have. It's empty for a connection without TLS.
 func channel(c io.ReadWriter) ([]byte, error) {
 	t, ok := c.(*tls.Conn)
 	if !ok {

@@ -31,8 +31,8 @@ func Environment() (Policy, error) {
 	return Load(c)
 }
 
-// Load takes the policy from the environment. A file with a secret or a key that others than its owner can read is
-// mentioned in the log, once.
+// Load takes the policy from the environment. If users other than its owner can read a file with a secret or a
+// key, the log says so once.
 func Load(c *config.Config) (Policy, error) {
 	p := Policy{Insecure: c.Insecure, Plain: c.StorePlain}
 	if c.Run == "" { // else the launcher has done so
@@ -67,7 +67,7 @@ func Load(c *config.Config) (Policy, error) {
 func (p Policy) Authenticates() bool { return !p.Secret.IsZero() || p.TLS != nil && p.TLS.mutual }
 
 // Check reports what is missing to listen at a host, which is an address or a name; the empty host is all addresses.
-// What is only reached from this host needs nothing.
+// A host that can only be reached from itself needs nothing.
 func (p Policy) Check(host string) error {
 	if p.TLS != nil && !p.Authenticates() {
 		return errTLSAlone

@@ -7,14 +7,14 @@ import (
 	"sync"
 )
 
-// othersMay are the permissions that a file with a secret gives to nobody but its owner, as for ssh.
+// othersMay are the permissions that only the owner of a file with a secret should have, as for ssh.
 const othersMay = 0o077
 
 // mentioned has the paths of the files that this process has warned of.
 var mentioned sync.Map
 
 // mentionExposed warns, once for each file, if a file with a secret is open to others than its owner. The secret is
-// used all the same: whoever can read it may be meant to. Pipes and devices are what they are.
+// used all the same: other users may be meant to read it. Pipes and devices are not checked.
 func mentionExposed(path string) {
 	i, err := os.Stat(path)
 	if err != nil || !i.Mode().IsRegular() || i.Mode().Perm()&othersMay == 0 {

@@ -332,7 +332,8 @@ func TestGate(t *testing.T) {
 	g.Wait(ctx) // doesn't
 }
 
-// TestGateOfMany has more come at once than may be strangers, all of whom prove themselves: that costs no time.
+// TestGateOfMany has more connections come at once than may be unauthenticated. All authenticate, so none is
+// delayed.
 func TestGateOfMany(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var g Gate
@@ -489,7 +490,8 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// FuzzRespond lets strangers say anything: they never get in, and hear random bytes at most.
+// FuzzRespond sends any bytes without the secret: they never authenticate, and the answer is random
+// bytes at most.
 func FuzzRespond(f *testing.F) {
 	s := Secret{}.Derive("fuzz")
 	i, _ := record(f, s)
@@ -507,7 +509,7 @@ func FuzzRespond(f *testing.F) {
 	})
 }
 
-// FuzzOpen lets strangers write any record.
+// FuzzOpen opens records that were written without the secret.
 func FuzzOpen(f *testing.F) {
 	s := Secret{}.Derive("fuzz")
 	f.Add([]byte{})

@@ -25,7 +25,7 @@ type TLS struct {
 	leaf   *x509.Certificate // this end's
 }
 
-// SelfMade encrypts connections with a certificate that this process makes for itself. Nobody vouches for it: a
+// SelfMade encrypts connections with a certificate that this process makes for itself. No authority signs it: a
 // connection has to go through Initiate and Respond, which find out whether the other end has the same secret and the
 // same connection.
 func SelfMade() (*TLS, error) {
@@ -52,9 +52,9 @@ func selfSigned() (tls.Certificate, error) {
 }
 
 // FromFiles encrypts connections with the certificate and key in two PEM files. Both ends show one, and it must be
-// signed by an authority in the PEM file ca: whoever has such a certificate belongs to the job, whatever name it bears,
-// since ranks connect to addresses and not to names. So the authority should be the job's own, or the cluster's. A
-// certificate that has expired is an error: no other end would take it.
+// signed by an authority in the PEM file ca. Every process with such a certificate belongs to the job. The name in it
+// doesn't count, since ranks connect to addresses and not to names. So the authority should be the job's own, or the
+// cluster's. An expired certificate is an error, since no peer would accept it.
 func FromFiles(cert, key, ca string) (*TLS, error) {
 	t, err := fromFiles(cert, key, ca)
 	if err == nil && time.Now().After(t.leaf.NotAfter) {

@@ -62,8 +62,8 @@ func SameUser(c net.Conn) error {
 	return sameUser(uid, 0)
 }
 
-// ServedBySameUser is SameUser for a TCP connection that this end has made, whose other end nobody may have accepted
-// yet: it asks whose the listener is.
+// ServedBySameUser is SameUser for a TCP connection that this end has made. The other end may not have accepted it
+// yet, so it checks the owner of the listener.
 func ServedBySameUser(c net.Conn) error {
 	if !SameHost(c) {
 		return ErrStranger

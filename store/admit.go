@@ -63,8 +63,8 @@ func (r *unread) Read(b []byte) (int, error) {
 	return r.Conn.Read(b)
 }
 
-// admit finds out whether whoever has connected may use the store, before anything else is read, and returns the
-// connection to go on with.
+// admit decides whether a new client may use the store, before anything else is read, and returns the connection
+// to go on with.
 func (s *TCPServer) admit(nc net.Conn) (net.Conn, error) {
 	policy := s.opts.Security
 	var first [1]byte

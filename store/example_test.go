@@ -43,7 +43,8 @@ func Example() {
 	// Output: 10.0.0.3:4711 <nil>
 }
 
-// A prefix keeps the keys of several users of one store apart. Who waits in vain is told what was missing.
+// A prefix keeps the keys of several users of one store apart. A wait that times out names the missing
+// keys.
 func ExampleNewPrefix() {
 	ctx := context.Background()
 	base := store.NewHash(50 * time.Millisecond)

@@ -46,8 +46,8 @@ const pollInterval = 10 * time.Millisecond
 // host, or on a network file system whose locks work (flock(2)). It reads and
 // writes the format of PyTorch's FileStore.
 //
-// Who waits looks at the file every 10 ms. A file that an earlier job left behind
-// holds that job's keys: give each job a name of its own.
+// A wait reads the file every 10 ms. A file that an earlier job left behind holds that job's keys:
+// give each job's file a name of its own.
 type FileStore struct {
 	path string
 	opts FileOptions

@@ -17,8 +17,8 @@ type PrefixStore struct {
 
 var _ Extended = (*PrefixStore)(nil)
 
-// NewPrefix makes a view of base. Closing a view does nothing: the store belongs
-// to whoever opened it, and may carry other views.
+// NewPrefix makes a view of base. Closing a view does nothing: base belongs to the caller, and may
+// have other views.
 func NewPrefix(prefix string, base Store) *PrefixStore {
 	return &PrefixStore{base: base, prefix: prefix + "/"}
 }

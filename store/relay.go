@@ -13,9 +13,9 @@ import (
 	"github.com/chorus-comms/chorus/secure"
 )
 
-// A Relay gives a store that demands proofs to clients that can't prove anything, such as PyTorch's: it listens on the
-// loopback, admits processes of the same user, and passes what they say on over connections of its own, which prove
-// themselves and are encrypted as its options say.
+// A Relay gives a store that demands proofs to clients that can't prove anything, such as PyTorch's. It listens on the
+// loopback, admits processes of the same user, and forwards their requests over connections of its own. These
+// authenticate, and are encrypted as its options say.
 type Relay struct {
 	upstream *TCPStore // only dials
 	listener net.Listener
@@ -105,7 +105,8 @@ func (r *Relay) pass(client net.Conn) error {
 	defer server.Close()
 	defer context.AfterFunc(r.ctx, func() { server.Close() })()
 	server.SetDeadline(time.Time{})
-	// What a client has sent before it closed arrives; the store then closes, too.
+	// Everything that a client sent before it closed arrives; then the connection to the store
+	// closes, too.
 	r.serving.Go(func() {
 		io.Copy(server, client)
 		if half, ok := server.(interface{ CloseWrite() error }); !ok || half.CloseWrite() != nil {

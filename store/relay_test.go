@@ -20,7 +20,8 @@ import (
 	"github.com/chorus-comms/chorus/store/storetest"
 )
 
-// relay begins one to a server that admits nobody without proof, and ends it with the test.
+// relay starts a relay to a server that demands proof of every client, and stops it at the test's
+// end.
 func relay(t testing.TB, policy secure.Policy, opts store.RelayOptions) (*store.Relay, *store.TCPServer) {
 	t.Helper()
 	policy.Plain = config.PlainNone

@@ -81,7 +81,7 @@ func TestSealedStore(t *testing.T) {
 		t.Errorf("%d, %v", n, err)
 	}
 
-	// What somebody else writes is refused: under a key of its own, moved from another key, with another secret, or none.
+	// A record is refused if it was written without the secret, with another, or moved from another key.
 	sealed, err := base.Get(ctx, "p/k")
 	if err != nil {
 		t.Fatal(err)
@@ -222,8 +222,8 @@ func (c *tapped) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// TestStrangers sends what somebody without the secret can send: nobody hears more than random bytes, and nothing
-// changes.
+// TestStrangers sends what a client without the secret can send: it gets random bytes at most, and the store
+// doesn't change.
 func TestStrangers(t *testing.T) {
 	s := secret(t)
 	set := "\x00\xce\xf7\x85\x3c\x0d\x01\x00\x00\xff" + // VALIDATE and PING, as PyTorch's clients begin
@@ -303,7 +303,7 @@ func TestListenAnywhere(t *testing.T) {
 	}
 }
 
-// TestFlood lets many strangers in while clients work.
+// TestFlood opens many unauthenticated connections while clients work.
 func TestFlood(t *testing.T) {
 	n := 300
 	if os.Getenv("CHORUS_TEST_LONG") == "1" {

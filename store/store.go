@@ -39,8 +39,8 @@ type Store interface {
 	// CompareSet stores desired if the value under key equals expected, or if
 	// key is missing and expected is empty. It returns the value that stands
 	// under key afterwards, except that for a missing key and a non-empty
-	// expected it returns expected and stores nothing (as PyTorch does). Who
-	// waits for the key is woken, but not by PyTorch's servers without libuv.
+	// expected it returns expected and stores nothing (as PyTorch does). Waits for the key are
+	// woken, but not by PyTorch's servers without libuv.
 	CompareSet(ctx context.Context, key string, expected, desired []byte) ([]byte, error)
 	// Delete removes key and reports whether it was there. A FileStore always
 	// reports true.

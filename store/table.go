@@ -229,8 +229,7 @@ func (t *table) listKeys() []string {
 	return slices.Sorted(maps.Keys(t.values))
 }
 
-// wait returns nil if all keys exist. Otherwise whoever brings the last key calls
-// wake.
+// wait returns nil if all keys exist. Otherwise the call that sets the last key calls wake.
 func (t *table) wait(keys []string, wake func()) *waiter {
 	t.mu.Lock()
 	defer t.mu.Unlock()

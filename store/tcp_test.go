@@ -190,8 +190,8 @@ func TestClientLimits(t *testing.T) {
 	if err := c.Set(t.Context(), "123456789", make([]byte, 20)); err != nil {
 		t.Error(err)
 	}
-	// A server takes more than PyTorch's, and gives it to clients that wouldn't send as much. What is beyond its limit
-	// ends the connection, and is told.
+	// A server accepts larger values than PyTorch's, and returns them to clients that couldn't send as much. A value
+	// beyond its limit ends the connection, and the error says so.
 	big := dial(t, s.Addr().String(), store.TCPOptions{Limits: store.Limits{Value: 1 << 30}})
 	if err := big.Set(t.Context(), "k", make([]byte, 9<<20)); err != nil {
 		t.Error(err)

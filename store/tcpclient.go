@@ -35,8 +35,8 @@ type TCPOptions struct {
 	// Security has the secret that the server is given proof of, and has to prove in turn, and TLS. With the zero Policy
 	// the client connects as PyTorch's do.
 	Security secure.Policy
-	// Name is what the client calls itself to a server that asks for proof, so that the server can say whom it has
-	// refused. It's cut at 88 bytes.
+	// Name is what the client calls itself to a server that demands proof, so that the server can name a client
+	// that it refuses. It's cut at 88 bytes.
 	Name string
 	// Dial replaces the ordinary way to connect. It gets the address as it was
 	// given to DialTCP, which then need not be host:port.
@@ -170,8 +170,8 @@ func (s *TCPStore) open(ctx context.Context) error {
 	return nil
 }
 
-// waitForWorkers polls the count of announced clients, as PyTorch does: nobody
-// sets a key when the last one comes.
+// waitForWorkers polls the count of announced clients, as PyTorch does: no client sets a key when
+// the last one comes.
 func (s *TCPStore) waitForWorkers(ctx context.Context, came int64) error {
 	begin := time.Now()
 	for {
@@ -337,8 +337,8 @@ func (s *TCPStore) dial(ctx context.Context) (net.Conn, error) {
 	return nc, nil
 }
 
-// servedBySameUser is an error if what listens on this host for ranks without a secret is another user's: whoever comes
-// first gets a port.
+// servedBySameUser returns an error if there's no secret and another user's process listens on this host: any user can
+// take a port first.
 func servedBySameUser(nc net.Conn) error {
 	if _, ok := nc.(*net.TCPConn); !ok {
 		return nil // whoever has dialled has seen to it
@@ -449,8 +449,8 @@ func (s *TCPStore) Close() error {
 	return nil
 }
 
-// call sends requests on one connection and has read take the answer. What
-// breaks is tried again if once is false. ctx has a deadline.
+// call sends requests on one connection and has exchange read the answer. A connection that breaks
+// is tried again if once is false. ctx has a deadline.
 func (s *TCPStore) call(ctx context.Context, op string, once bool, exchange func(*clientConn) error) error {
 	begin := time.Now()
 	for attempt := 1; ; attempt++ {

@@ -19,8 +19,8 @@ const (
 	maxPending = 16 << 20
 )
 
-// A serverConn is the server's side of one connection. One goroutine reads and
-// answers; whoever wakes a waiter posts to it and never waits for it.
+// A serverConn is the server's side of one connection. One goroutine reads and answers. A goroutine
+// that wakes a waiter posts to it and never waits for it.
 type serverConn struct {
 	server  *TCPServer
 	nc      net.Conn

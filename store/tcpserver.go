@@ -29,9 +29,9 @@ type ServerOptions struct {
 	// Security.Plain admits; with TLS every connection is encrypted, again apart from those. The zero Policy admits
 	// everybody.
 	Security secure.Policy
-	// OnRefused, if not nil, is told of clients that were refused: a *PlainError of one that doesn't prove that it knows
-	// the secret, a *RefusedError of one that has another, doesn't agree on TLS, or passes a limit. It's called once for
-	// each host, name and reason, a few times in all, one call at a time.
+	// OnRefused, if not nil, is called when a client was refused. The error is a *PlainError if the client doesn't
+	// prove that it knows the secret. It's a *RefusedError if the client has another secret, doesn't agree on TLS, or
+	// exceeds a limit. The server calls it once for each host, name and reason, a few times in all, one call at a time.
 	OnRefused func(error)
 	// OnStarved, if not nil, is told each time that this process has no descriptor for a client who calls. It must not
 	// wait.
@@ -119,8 +119,8 @@ func (s *TCPServer) Port() int {
 // that clients see, without a connection.
 func (s *TCPServer) Local() *HashStore { return s.local }
 
-// Waiting returns how many calls of clients wait for key. One that waits for a key which nobody writes is seen to be
-// alive: its connection ends with its process.
+// Waiting returns how many calls of clients wait for key. A client that waits for a key which is never written shows
+// that it's alive: its connection ends with its process.
 func (s *TCPServer) Waiting(key string) int { return s.table.waiting(wireKey(key)) }
 
 func (s *TCPServer) accept() {
@@ -131,8 +131,8 @@ func (s *TCPServer) accept() {
 			if errors.Is(err, net.ErrClosed) {
 				return
 			}
-			// Out of descriptors or aborted by the peer: neither is the end of
-			// the server, and both pass. Who can't be served is not left waiting.
+			// Out of descriptors or aborted by the peer: neither ends the server, and both pass. A
+			// client that can't be served is not left waiting.
 			s.log("accept", "error", err)
 			if spare.Wanting(err) && spare.Calling(s.listener) {
 				if s.opts.OnStarved != nil {
@@ -190,8 +190,7 @@ func (s *TCPServer) start(nc net.Conn) {
 }
 
 // Drain waits until no client is connected, or until ctx ends. A process that
-// serves others calls it before Close, so that nobody loses the store while it
-// is in use.
+// serves others calls it before Close, so that no client loses the store while it is in use.
 func (s *TCPServer) Drain(ctx context.Context) error {
 	s.mu.Lock()
 	n, empty := len(s.conns), s.empty

@@ -467,7 +467,7 @@ func testPrefix(t *testing.T, peer *torchPeer) {
 	}
 }
 
-// freePort returns a port that nobody listens on.
+// freePort returns a port on which no process listens.
 func freePort(t *testing.T) int {
 	t.Helper()
 	port, err := freeport.Find()

@@ -116,8 +116,8 @@ const (
 )
 
 // Limits bounds what a peer may announce. A zero field means the limit that
-// PyTorch's own server has, but for the values that a server takes. What is beyond
-// a limit is refused by the client and ends the connection at the server.
+// PyTorch's own server has, but for the values that a server takes. A client refuses to send what
+// exceeds a limit; a server ends the connection.
 type Limits struct {
 	Key   int // bytes of a key: 8 KiB
 	Value int // bytes of a value: 8 MiB; of one that a server takes, and a client is given, 256 MiB

@@ -9,7 +9,8 @@ import (
 	"github.com/chorus-comms/chorus/plan/calibration"
 )
 
-// What `chorus bench --calibrate` does, and what a program that chooses algorithms by itself reads.
+// The example saves costs, as `chorus bench --calibrate` does, and loads them, as a program does
+// that chooses algorithms by itself.
 func Example() {
 	dir, err := os.MkdirTemp("", "calibration")
 	if err != nil {

@@ -243,7 +243,7 @@ func (s suite) timeout(t *testing.T) {
 	if !strings.Contains(err.Error(), `"gone"`) {
 		t.Errorf("the message names no key: %v", err)
 	}
-	// The handle is as good as before, and what arrives late belongs to nobody.
+	// The handle works as before, and a late answer reaches no other call.
 	ok(t, b.Set(ctx, "gone", []byte("late")))
 	same(t, "after", must[[]byte](t)(a.Get(ctx, "gone")), []byte("late"))
 	same(t, "after", must[int64](t)(a.Add(ctx, "n", 4)), int64(4))
