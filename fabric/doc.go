@@ -9,10 +9,10 @@
 //     ranks of one host then hold a [Space] per communicator: flags, a small slot
 //     beside each flag, scratch, and a way to find each other's buffers.
 //
-// The packages below implement the interface: mem (goroutines of one process),
-// shm (processes of one host), tcp (any host), hybrid (shm inside a host, tcp
-// between hosts) and fault (wraps another and breaks it on purpose). Package
-// fabrictest is the suite that each of them, and any outside fabric, must pass:
+// The packages below implement the interface: mem between goroutines of one process, shm between
+// processes of one host, tcp between any processes. Package hybrid is shm inside a host and tcp
+// between hosts. Package fault wraps another fabric and breaks it on purpose. Package fabrictest is
+// the suite that each of them, and any outside fabric, must pass:
 //
 //	func TestFabric(t *testing.T) { fabrictest.Run(t, openWorld) }
 //
@@ -21,7 +21,7 @@
 //
 //	f, err := fabric.Open(ctx, "tcp", fabric.Config{Rank: 0, Size: 2, Exchange: exchange})
 //
-// Invariants: a posted message completes exactly once, with or without an
-// error; nothing that a peer sends is used before it was checked; a lost peer
-// completes every message that waits for it; nothing here logs or exits.
+// Invariants: A posted message completes exactly once, with or without an error. Data from a peer
+// is checked before it's used. The loss of a peer completes every message that waits for it.
+// Nothing here logs or exits.
 package fabric

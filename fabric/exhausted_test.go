@@ -10,7 +10,8 @@ import (
 	"github.com/chorus-comms/chorus/fabric"
 )
 
-// What this process lacks is told from what a peer does, however the fabric has wrapped it.
+// A lack of this process' resources is told apart from a peer's failure, however the fabric has
+// wrapped the error.
 func TestExhausted(t *testing.T) {
 	for _, c := range []struct {
 		err  error

@@ -36,10 +36,9 @@ func (s *Space) departure(member int, gone uint64) error {
 	return e
 }
 
-// Leave ends this member's part for good. It reads and writes nothing of the others any
-// more, and their waits for what it has not done fail with *LeftError. failed says that
-// something went wrong; otherwise it must be between two operations. why, which may be empty, is the reason that the
-// errors state: what is longer than MaxWhy is cut.
+// Leave ends this member's part for good. It must not read or write memory of the others any more. Their waits for
+// steps that it has not done fail with *LeftError. failed says that something went wrong; otherwise the member must
+// be between two operations. why is the reason that the errors state. It may be empty, and is cut at MaxWhy bytes.
 func (s *Space) Leave(failed bool, why string) {
 	me := s.blocks[s.self]
 	if me.gone.Load() != 0 {
@@ -52,8 +51,9 @@ func (s *Space) Leave(failed bool, why string) {
 	copy(me.why[:], why) // before the word that says that it's there
 	me.gone.Store(gone)
 	if failed && s.underWay() {
-		// Taken back, the flag lets nobody begin with this member's buffers who hasn't yet.
-		// It costs those who look at it nothing: they wait for it, and learn in the wait.
+		// Once the flag is reset, no member begins to use this one's buffers that hasn't yet. It
+		// costs the others nothing: they wait for the flag, and that wait ends when it sees that
+		// this member has left.
 		me.slots[s.seq%slots].flag.Store(0)
 	}
 	if s.lot != nil && me.sleepers.Load() != 0 {
@@ -68,13 +68,13 @@ func (s *Space) HasLeft(member int) bool { return s.blocks[member].gone.Load() !
 func (s *Space) underWay() bool { return s.blocks[s.self].ended.Load() < s.seq }
 
 // Settle waits, after Leave(true), until no other member touches the buffers that this
-// one has announced in the operation which it gave up. lost tells of members that do nothing any
-// more. It returns the ranks that may still do so after the limit.
+// one has announced in the operation which it gave up. lost reports members that have died. It
+// returns the ranks that may still touch the buffers after the limit.
 //
-// Who arrives later finds the flag taken back, and begins nothing: of a member's flag and
-// this one, each writes its own before it reads the other's, so that one of the two sees; by the
-// time that Settle reads, a flag that was written before it began is visible to all.
-// Who has arrived before says when it has ended the operation, or left it.
+// A member that arrives later finds the flag reset, and begins nothing. Each of two members writes
+// its own flag before it reads the other's, so at least one of them sees the other's. When Settle
+// reads, every flag that was written before it began is visible to all. A member that arrived
+// before says when it has ended the operation, or left.
 func (s *Space) Settle(limit time.Duration, lost func(rank int) bool) (unsettled []int) {
 	if !s.underWay() {
 		return nil
@@ -111,8 +111,8 @@ func (s *Space) Settle(limit time.Duration, lost func(rank int) bool) (unsettled
 	return unsettled
 }
 
-// A member notices within microseconds if it waits, and else after a step's time: up to
-// that of copying all it has. Nobody is in a hurry by then.
+// A member that waits notices within microseconds. One that is in a step notices at its end, which
+// may be the time of copying all its data. By then no caller needs a quick answer.
 const (
 	settleYields = 100
 	settlePause  = 100 * time.Microsecond

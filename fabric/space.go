@@ -31,11 +31,10 @@ import (
 // that End needs no second synchronization: Begin waits until every member has
 // ended the operation before the last one, which in a steady state it already knows.
 //
-// The flag of a slot is seq<<24 | phase: it only grows, so nothing is ever reset
-// while the member takes part. A member that gives up in the middle of an operation,
-// or wants no more of them, says so by Leave, which ends every wait for it; then
-// Settle tells whether anybody can still touch the buffers that it had announced.
-// A Space is used by one goroutine of each member at a time.
+// The flag of a slot is seq<<24 | phase. It only grows, so nothing is ever reset while the member
+// takes part. A member that gives up in the middle of an operation, or takes part in no more of
+// them, calls Leave, which ends every wait for it. Settle then tells which members can still touch
+// the buffers that it had announced. A Space is used by one goroutine of each member at a time.
 type Space struct {
 	self    int
 	members []int
@@ -98,7 +97,8 @@ type slot struct {
 // controlBlock is a member's page. Words that different members write lie in
 // different pairs of cache lines, because processors prefetch lines in pairs.
 type controlBlock struct {
-	// Nobody writes here: a check for nil reads a block's first byte, which takes the line from its writer.
+	// No member writes here: a check for nil reads a block's first byte, which would take the cache line
+	// from a writer.
 	_        [128]byte
 	slots    [slots]slot
 	ended    atomic.Uint64 // last operation that this member has ended
@@ -229,7 +229,8 @@ func (s *Space) BeginAgain(w *Waiter, seq uint64) error {
 	return nil
 }
 
-// follow makes operation seq the one under way, as soon as nobody is in one whose slots it takes.
+// follow makes operation seq the one under way, as soon as no member is in an earlier one that uses
+// the same slots.
 func (s *Space) follow(w *Waiter, seq uint64) error {
 	if seq > 2 {
 		for m := range s.blocks {
@@ -241,8 +242,8 @@ func (s *Space) follow(w *Waiter, seq uint64) error {
 					return err
 				}
 			}
-			// A rank that needed nobody in an operation, such as a broadcast's root, looks
-			// now whether the others took it for the same.
+			// A rank that waited for no other in an operation, such as a broadcast's root, compares
+			// now whether the others ran the same operation.
 			if s.checked[m][(seq-2)%slots] != seq-2 {
 				if err := s.compare(m, seq-2); err != nil {
 					return err
@@ -257,8 +258,8 @@ func (s *Space) follow(w *Waiter, seq uint64) error {
 // say fills the slot of the operation under way.
 func (s *Space) say() {
 	s.print, s.raised = s.print&^1|s.vote, false
-	// What is there already isn't stored again: peers that have looked at it, or whose processor has fetched it along with
-	// the flag, keep the line, and the flag isn't held up by its being taken back.
+	// Values that are there already aren't stored again. So peers that have read the line, or whose processor has
+	// fetched it along with the flag, keep it, and the flag's store doesn't wait for it.
 	if i := s.seq % slots; s.written[i] != s.said {
 		if b := &s.blocks[s.self].slots[i]; b.desc != s.desc || b.in != s.in || b.out != s.out {
 			b.desc, b.in, b.out = s.desc, s.in, s.out
@@ -267,7 +268,7 @@ func (s *Space) say() {
 	}
 }
 
-// Ready reports whether Begin of operation seq waits for nobody.
+// Ready reports whether Begin of operation seq would return without a wait.
 func (s *Space) Ready(seq uint64) bool {
 	for m, ended := range s.ended {
 		if m != s.self && ended+2 < seq && s.blocks[m].ended.Load()+2 < seq {
@@ -277,8 +278,8 @@ func (s *Space) Ready(seq uint64) bool {
 	return true
 }
 
-// SetVote sets what this member says to the others with each operation from the next one on: one bit, by
-// which they can agree on how later ones are to run.
+// SetVote sets the bit that this member publishes with each operation from the next one on. By these
+// bits members agree on how later operations run.
 func (s *Space) SetVote(v bool) {
 	s.vote = 0
 	if v {
@@ -286,7 +287,7 @@ func (s *Space) SetVote(v bool) {
 	}
 }
 
-// Vote returns what a member said with this operation, in which it has arrived.
+// Vote returns the bit that a member published with this operation, in which it has arrived.
 func (s *Space) Vote(member int) bool {
 	if member == s.self {
 		return s.print&1 != 0
@@ -426,8 +427,8 @@ func (s *Space) Assembled() bool {
 	}
 }
 
-// compare demands that a member's description of an operation equals this
-// rank's. The member has announced it, and nobody can have reused the slots yet.
+// compare demands that a member's description of an operation equals this rank's. The member has
+// announced it, and its slot can't have been reused yet.
 func (s *Space) compare(member int, seq uint64) error {
 	s.checked[member][seq%slots] = seq
 	s.ended[member] = max(s.ended[member], seq-1) // it could not have begun this one otherwise
@@ -470,8 +471,8 @@ func (s *Space) awaitEnded(w *Waiter, member int, seq uint64) error {
 	return nil
 }
 
-// sleep bounds one sleep, so that an abort or a dead peer is noticed even
-// if nobody wakes the sleeper.
+// sleep bounds one sleep, so that an abort or a dead peer is noticed even if no peer wakes the
+// sleeper.
 const sleep = 5 * time.Millisecond
 
 // wait blocks until *word >= want. The word belongs to the member's block.
@@ -525,7 +526,8 @@ func (s *Space) wait(w *Waiter, member int, word *atomic.Uint64, want uint64) er
 				return err
 			}
 		}
-		// Nor will one that is still in the operation before, if this rank needed nobody in what it took for that.
+		// Nor will a member that is still in the previous operation, if this rank waited for no other in its own
+		// previous operation and the two differ.
 		if last := s.seq - 1; last > 0 && s.checked[member][last%slots] != last &&
 			s.blocks[member].slots[last%slots].flag.Load()>>24 == last {
 			if err := s.compare(member, last); err != nil {
@@ -560,9 +562,9 @@ func (s *Space) Stage(member, n int) unsafe.Pointer {
 	return unsafe.Add(s.stages[member], offset)
 }
 
-// turning is how much of each half of a stage operations take turns in. Lines that a member read a
-// moment ago lie in its nearest caches, and each must be taken from there before it can be written again;
-// by the time that operations have gone round, they have left for the cache that the cores share.
+// turning is how much of each half of a stage operations take turns in. Lines that a member has just read
+// lie in its nearest caches, and must be taken from there before they can be written again. By the time
+// that operations have gone round, the lines have moved to the cache that the cores share.
 const turning = 1 << 20
 
 // window returns how many bytes from the start of each half operations that need n bytes use.

@@ -68,8 +68,8 @@ type Waiter struct {
 	Timeout time.Duration   // counted from the first slow check after Begin; 0 means none
 	Policy  Policy
 	// Slow is called by Check when the operation has been waited for SlowAfter, and again each time that has doubled. It
-	// runs on the waiting goroutine, which may hold a fabric's locks, and must not wait for anything. nil: nobody wants to
-	// know.
+	// runs on the waiting goroutine, which may hold a fabric's locks, and must not wait for anything. nil: it isn't
+	// called.
 	Slow func()
 
 	start    time.Time
@@ -88,11 +88,10 @@ func NewWaiter(a *Abort) *Waiter {
 	return &Waiter{Abort: a, Policy: SpinPolicy, wake: make(chan struct{}, 1), timer: t}
 }
 
-// Poller is a context that wants to be asked on the waiting goroutine itself, as
-// language runtimes want that handle their signals on one thread: a wait calls
-// Poll at every slow check, and while it's blocked every PollInterval. An error
-// ends the wait; the context must have ended by then. It's found through contexts derived from it, since its Value
-// for AsPoller is itself.
+// A Poller is a context that has to be polled on the waiting goroutine itself, as for a language runtime that
+// handles its signals on one thread. A wait calls Poll at every slow check, and while it's blocked every
+// PollInterval. An error ends the wait; the context must have ended by then. It's found through contexts derived
+// from it, since its Value for AsPoller is itself.
 type Poller interface {
 	context.Context
 	Poll() error
@@ -168,8 +167,8 @@ func (w *Waiter) Check() error {
 	return nil
 }
 
-// PanicError is a wait's error if a method of its context has panicked: whoever waits may hold a fabric's locks, which
-// are given back as after any other reason to give up.
+// PanicError is a wait's error if a method of its context has panicked. The waiting goroutine may hold a fabric's
+// locks, which are released as after any other error.
 type PanicError struct {
 	Value any
 	Stack []byte // of the goroutine, as runtime/debug has it
@@ -254,8 +253,8 @@ func (w *Waiter) Await(done <-chan struct{}) error {
 	}
 }
 
-// doze blocks until somebody calls Wake, done is closed, or there may be a reason to give up. Whoever waits for Wake
-// has announced itself by parked, and looked once more at what it waits for.
+// doze blocks until Wake is called, done is closed, or there may be a reason to give up. A goroutine that waits for
+// Wake has set parked, and checked its condition once more.
 func (w *Waiter) doze(done <-chan struct{}) {
 	var expired <-chan time.Time
 	// Before the first check nothing is known of the context.
@@ -310,11 +309,11 @@ func (p Policy) Yield(i int) {
 	}
 }
 
-// The policies follow measurements of hops between processes: with a core per
-// rank a short spin is the fastest by far; with more ranks than cores spinning
-// costs milliseconds per hop, and giving the core away at once costs two microseconds.
-// A sleeper takes 50 to 100 us to wake up in a virtual machine: ranks that give up
-// sooner than that may go on to find each other asleep, again and again.
+// The policies follow measurements of hops between processes. With a core per rank a short spin is
+// the fastest by far. With more ranks than cores spinning costs milliseconds per hop, and giving
+// the core away at once costs two microseconds. A sleeper takes 50 to 100 us to wake up in a
+// virtual machine: ranks that give up sooner than that may go on to find each other asleep, again
+// and again.
 var (
 	SpinPolicy    = Policy{Spins: 2000, Yields: 2000}
 	CrowdedPolicy = Policy{Spins: 0, Yields: 100}

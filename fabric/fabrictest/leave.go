@@ -45,7 +45,7 @@ func testSpaceLeave(t *testing.T, s *suite) {
 			r.hear(2, 0)
 			must(sp.AwaitAll(r.w, 0))
 			sp.End()
-			// Operations in which nobody is waited for, until Begin waits for the one who left.
+			// Operations that wait for no member, until Begin waits for the member that left.
 			r.begin(sp, 2, 1)
 			sp.Arrive()
 			r.hasLeft(sp, sp.Await(r.w, 2, 0), 2, 1, false)
@@ -60,8 +60,8 @@ func testSpaceLeave(t *testing.T, s *suite) {
 	})
 }
 
-// testSpaceGivenUp has a member give up in the middle of an operation: it learns who may
-// be using its buffers, and nobody begins to.
+// testSpaceGivenUp has a member give up in the middle of an operation: it learns which members may
+// be using its buffers, and no other begins to.
 func testSpaceGivenUp(t *testing.T, s *suite) {
 	each(t, s.sharing(t, 3), func(r *rank) {
 		sp := r.space(1, []int{0, 1, 2}, 0)

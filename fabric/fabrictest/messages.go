@@ -146,8 +146,7 @@ func testKeys(t *testing.T, s *suite) {
 	}
 }
 
-// testAnySource receives from whoever sends, and checks that each sender's
-// messages keep their order.
+// testAnySource receives from any source, and checks that each sender's messages keep their order.
 func testAnySource(t *testing.T, s *suite) {
 	const per = 30
 	each(t, s.world(t, 4), func(r *rank) {

@@ -64,8 +64,8 @@ func testLastWords(t *testing.T, s *suite) {
 	}
 }
 
-// testLastWordsOfAll has all ranks talk to each other and leave: connections are made from both sides, and nobody
-// waits.
+// testLastWordsOfAll has all ranks talk to each other and leave: connections are made from both sides, and no
+// rank waits.
 func testLastWordsOfAll(t *testing.T, s *suite) {
 	each(t, s.world(t, 3), func(r *rank) {
 		for p := range r.peers {
@@ -161,8 +161,8 @@ func testPeerLost(t *testing.T, s *suite) {
 	})
 }
 
-// testGoodbye closes a rank: messages that it had sent by then can still be
-// received, and nobody loses it.
+// testGoodbye closes a rank: messages that it had sent by then can still be received, and no peer
+// reports it lost.
 func testGoodbye(t *testing.T, s *suite) {
 	closed := make(chan bool, 1) // whether the small message had been sent
 	each(t, s.world(t, 3), func(r *rank) {

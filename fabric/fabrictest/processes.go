@@ -14,7 +14,7 @@ import (
 	"github.com/chorus-comms/chorus/fabric"
 )
 
-// What the processes of a test know each other by.
+// The environment variables by which the processes of a test find each other.
 const (
 	rankVar = "CHORUS_FABRICTEST_RANK"
 	dirVar  = "CHORUS_FABRICTEST_DIR"
@@ -66,7 +66,7 @@ func exchange(dir string, rank, size int) func(context.Context, []byte) ([][]byt
 	return func(ctx context.Context, payload []byte) ([][]byte, error) {
 		round++
 		name := func(r int) string { return filepath.Join(dir, fmt.Sprintf("%d.%d", round, r)) }
-		// Written under another name first, so that nobody reads half of it.
+		// Written under another name first, so that no process reads half of it.
 		if err := os.WriteFile(name(rank)+".new", payload, 0o600); err != nil {
 			return nil, err
 		}

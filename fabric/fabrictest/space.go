@@ -78,8 +78,8 @@ func testSpace(t *testing.T, s *suite) {
 	})
 }
 
-// Kinds of operation of testSpaceRandom. They differ in who waits for whom, and so in
-// how far members can be ahead of each other.
+// Kinds of operation of testSpaceRandom. They differ in which member waits for which, and so in how
+// far members can be ahead of each other.
 const (
 	exchangeInline = iota // all read what all wrote beside their flags
 	exchangeStage         // all read all stages
@@ -90,8 +90,8 @@ const (
 	kinds
 )
 
-// testSpaceRandom runs thousands of operations of random kinds. What members read is
-// checked byte by byte: a slot or stage that were overwritten too early shows.
+// testSpaceRandom runs thousands of operations of random kinds. Every byte that a member reads is
+// checked, which would show a slot or stage that is overwritten too early.
 func testSpaceRandom(t *testing.T, s *suite) {
 	const members, stage = 3, 2 * 1024
 	ops := uint64(4000)

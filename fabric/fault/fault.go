@@ -158,11 +158,12 @@ func (x *Faults) Cut(peer int, cause error) {
 type receive struct {
 	from    int
 	posting bool // Recv is about to hand it to the fabric
-	// Nil, or closed once whoever cancels the message for Cut is through with it, which may not be used again before.
+	// Nil, or closed once Cut has canceled the message, which may not be used again before.
 	canceled chan struct{}
 }
 
-// end forgets a receive, and returns it once nobody is at work on it; nil if m is none.
+// end forgets a receive, and returns it once Cut is no longer canceling it. It returns nil if m is
+// no receive.
 func (x *Faults) end(m *fabric.Msg) *receive {
 	x.mu.Lock()
 	r := x.posted[m]
@@ -476,7 +477,7 @@ func (x *Faults) finishCopies(ctx context.Context) {
 	}
 }
 
-// Close implements fabric.Fabric. What is held back fails.
+// Close implements fabric.Fabric. Messages that are held back fail.
 func (w *wrapped) Close(ctx context.Context) error {
 	x := w.x
 	x.Touch()

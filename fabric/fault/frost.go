@@ -13,7 +13,7 @@ type frost struct {
 }
 
 // Freeze stops the rank as a signal would stop its process: its calls of the fabric don't
-// return, and it hears of nothing, until Thaw. What it had sent before still arrives.
+// return, and it hears of nothing, until Thaw. Messages that it had sent before still arrive.
 func (x *Faults) Freeze() {
 	f := &x.frost
 	f.mu.Lock()

@@ -283,7 +283,7 @@ func TestAnySource(t *testing.T) {
 	closeAll(t, ranks)
 }
 
-// If one rank can't share memory, nobody does, unless it was demanded.
+// If one rank can't share memory, no rank does, unless it was demanded.
 func TestFallBack(t *testing.T) {
 	checkLeaks(t)
 	refuse := func(c *fabric.Config) {

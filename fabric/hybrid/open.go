@@ -183,7 +183,7 @@ func (e *endpoint) joinNear(ctx context.Context) error {
 	if fabric.Exhausted(joined) {
 		return joined // at once: the others hear of it by way of who opens the fabric, and wait no longer
 	}
-	// What one of them couldn't open, none keeps.
+	// A fabric that one of them couldn't open is kept by none.
 	failures, err := e.exchangeReports(ctx, joined)
 	if err == nil && !e.reject(failures) {
 		return nil
@@ -200,7 +200,8 @@ func (e *endpoint) joinNear(ctx context.Context) error {
 	return e.fallBack()
 }
 
-// unfit says why a rank can't join others of its host, or "" if there's no reason, or nobody to join.
+// unfit says why a rank can't join others of its host. It's "" if there's no reason, or no other rank
+// to join.
 func (e *endpoint) unfit(rank int) string {
 	own := e.cards[rank]
 	for r, k := range e.cards {

@@ -15,7 +15,7 @@ func ExampleNewWorld() {
 	key := fabric.Key{Class: fabric.PointToPoint, Tag: 42}
 	out, in := []byte("hello"), make([]byte, 8)
 
-	// Who waits for messages has a waiter, which says until when.
+	// A wait for messages takes a waiter, which holds its deadline and its abort.
 	abort := fabric.NewAbort()
 	sender, receiver := fabric.NewWaiter(abort), fabric.NewWaiter(abort)
 	sender.Begin(nil, time.Minute)

@@ -17,7 +17,7 @@ type spaceKey struct {
 	first int
 }
 
-// spaceMemory is the memory of a space, laid out by whoever comes first.
+// spaceMemory is the memory of a space, laid out by the first member that comes.
 type spaceMemory struct {
 	members    []int
 	stageBytes int

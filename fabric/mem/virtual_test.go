@@ -69,7 +69,8 @@ func TestVirtualTime(t *testing.T) {
 	})
 }
 
-// Who falls asleep when another has arrived with another operation finds out all the same: nobody will wake it.
+// A member that falls asleep after another has arrived with a different operation finds the mismatch all the
+// same, although no member will wake it.
 func TestMismatchBeforeSleep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var wg sync.WaitGroup

@@ -9,7 +9,8 @@ import (
 	"github.com/chorus-comms/chorus/fabric/transport"
 )
 
-// FuzzCard has rank 1 tell anything about itself: joining ends with an error in time, as nobody is there.
+// FuzzCard has rank 1 tell anything about itself: joining ends with an error in time, since there is no
+// rank 1.
 func FuzzCard(f *testing.F) {
 	f.Add([]byte(`{"Host":"h","Socket":"@x","Token":[1]}`))
 	f.Add([]byte(`{"Host":"another"}`))

@@ -10,17 +10,17 @@
 // # How a message travels
 //
 // Every rank owns an inbox, a shared segment with one ring per peer. A message of
-// up to 4 KiB goes through the ring. Of a longer one only the news does, and the
-// receiver copies it once: out of the sender's segment, which it maps, if the
-// buffer lies in one (package hostmem); else out of the sender's address space, if
-// the kernel permits it; else the sender passes it through the ring in pieces.
+// up to 4 KiB goes through the ring. Of a longer one only the announcement does, and the receiver
+// copies the payload once. If the buffer lies in a segment of the sender (package hostmem), the
+// receiver maps that. Else it reads the sender's address space, if the kernel permits it. Else the
+// sender passes the payload through the ring in pieces.
 //
 // A receive that is withdrawn (its time is over, say, and the sender was stopped) doesn't take its message along:
 // the next that matches gets it, before the messages that the sender sent later. Pieces that come in between are
 // kept, in memory of their own: at most as much as the withdrawn receive had room for.
 //
-// There is no thread for progress: whoever waits makes it. If nobody waits,
-// a goroutine does, asleep until a peer rings.
+// There is no progress thread: a goroutine that waits makes progress. If none waits, a goroutine of
+// the fabric does, which sleeps until a peer rings.
 //
 // # Options
 //

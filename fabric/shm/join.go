@@ -36,7 +36,8 @@ type endpoint struct {
 	card     card
 }
 
-// card is how an endpoint is found, and recognized. Where the job has no secret, it is one: whoever has it can join.
+// A card has all that a peer needs to find and authenticate an endpoint. If the job has no secret, the card itself
+// is one: a process that has it can join.
 type card struct {
 	Host   string
 	Socket string           // in the abstract namespace: nothing in the file system
@@ -227,7 +228,7 @@ func (f *Fabric) connect(ctx context.Context, e *endpoint, known []card) error {
 	return nil
 }
 
-// greetTime bounds how long a stranger can hold a connection without greeting.
+// greetTime bounds how long an unauthenticated process can hold a connection.
 const greetTime = 10 * time.Second
 
 // dial calls a rank and greets it.

@@ -13,9 +13,9 @@ import (
 	"github.com/chorus-comms/chorus/fabric"
 )
 
-// link is the socket to a peer. Sending never blocks: what the socket doesn't
-// take at once is queued, and a goroutine lives for as long as the queue does.
-// What it takes is with the peer when send returns, whatever becomes of this process.
+// link is the socket to a peer. Sending never blocks: data that the socket doesn't take at once is
+// queued, and a goroutine runs until the queue is empty. Data that the socket takes reaches the
+// peer, even if this process dies right after send returns.
 type link struct {
 	conn *net.UnixConn
 
@@ -300,7 +300,7 @@ func (f *Fabric) lose(p *peer, err error) {
 	f.Match.Lost(p.rank, err)
 }
 
-// left handles a peer's goodbye. What it has sent before still counts.
+// left handles a peer's goodbye. Messages that it has sent before still count.
 func (f *Fabric) left(p *peer) {
 	f.cutOff(p, &fabric.PeerError{Peer: p.rank, Err: fabric.ErrLeft})
 	f.Match.Left(p.rank)

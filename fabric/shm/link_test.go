@@ -24,7 +24,7 @@ func connected(t *testing.T) (ends [2]*net.UnixConn) {
 	return ends
 }
 
-// What a rank has sent, its peer gets though the rank is stopped the moment after.
+// A message reaches the peer although its sender is stopped right after send.
 func TestSentAtOnce(t *testing.T) {
 	ends := connected(t)
 	raw, err := ends[1].SyscallConn()
@@ -48,7 +48,7 @@ func TestSentAtOnce(t *testing.T) {
 	}
 }
 
-// What the socket doesn't take is sent later, in order, and descriptors with it.
+// Data that the socket doesn't take is sent later, in order, with its descriptors.
 func TestSentLater(t *testing.T) {
 	checkLeaks(t)
 	ends := connected(t)

@@ -156,7 +156,7 @@ func TestMixedMessages(t *testing.T) {
 							return fmt.Errorf("message %d, %+v: wrong bytes", p.id, p.letter)
 						}
 					}
-					// Nobody closes while another rank still waits for its messages.
+					// No rank closes while another still waits for its messages.
 					for q := range size {
 						if q != r {
 							post(f, true, message(q, 1<<20, nil))
@@ -242,7 +242,7 @@ func TestManyAnnounced(t *testing.T) {
 	closeAll(t, ranks)
 }
 
-// Messages complete although nobody waits.
+// Messages complete although no goroutine waits.
 func TestProgressWithoutWait(t *testing.T) {
 	for _, options := range []map[string]string{nil, {"cma": "off"}} {
 		ranks := openWorld(t, 2, options)

@@ -90,7 +90,7 @@ func TestMissingRank(t *testing.T) {
 	}
 }
 
-// Strangers who call a rank are turned away, and don't keep it from opening.
+// Unauthenticated connections to a rank are refused, and don't keep it from opening.
 func TestStrangers(t *testing.T) {
 	checkLeaks(t)
 	var calls []*net.UnixConn

@@ -55,7 +55,7 @@ type outgoing struct {
 	sent      int // bytes
 }
 
-// note is a word for whoever makes progress at the peer.
+// A note is a control message to the peer's progress.
 type note struct {
 	kind     uint8
 	id, pull uint64

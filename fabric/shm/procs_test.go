@@ -83,7 +83,7 @@ type job struct {
 	children []*exec.Cmd // by rank; nil for 0
 }
 
-// startJob starts the other ranks and joins them. What they print goes to the test's output.
+// startJob starts the other ranks and joins them. Their output goes to the test's.
 func startJob(t testing.TB, size int, body string, options map[string]string) *job {
 	t.Helper()
 	j := &job{children: make([]*exec.Cmd, size)}

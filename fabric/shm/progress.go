@@ -11,10 +11,10 @@ import (
 	"github.com/chorus-comms/chorus/kern"
 )
 
-// progress is what a rank has to do with messages meanwhile: whoever makes it looks at the rings of all peers,
-// hands what has come to the Matcher, completes what was acknowledged, and copies for receives that read their
-// sender's memory. Nobody is employed for it: whoever waits takes the lock and polls. If nobody waits, the steward
-// does (see steward).
+// progress is the state of a rank's progress with messages. One poll looks at the rings of all peers, hands
+// arrivals to the Matcher, completes messages that were acknowledged, and copies for receives that read their
+// sender's memory. There's no thread for it: a goroutine that waits takes the lock and polls. If none waits, the
+// steward does (see steward).
 type progress struct {
 	lock   atomic.Uint32 // 1 while somebody makes progress
 	wanted atomic.Int32  // goroutines that need the lock now: runners make way
@@ -51,7 +51,7 @@ func (f *Fabric) unlock() {
 	}
 }
 
-// acquire takes the lock from whoever makes progress.
+// acquire takes the lock, from a goroutine that makes progress if there's one.
 func (f *Fabric) acquire() {
 	f.wanted.Add(1)
 	for i := 0; !f.tryLock(); i++ {
@@ -65,7 +65,8 @@ func (f *Fabric) acquire() {
 	f.wanted.Add(-1)
 }
 
-// kick wakes those of this rank who sleep while they make progress: there's something to do.
+// kick wakes this rank's goroutine that sleeps while it holds the progress lock, since there's
+// something to do.
 func (f *Fabric) kick() {
 	if f.asleep.Load() == 0 {
 		return
@@ -184,8 +185,8 @@ func (f *Fabric) sleep(m *fabric.Msg) {
 	f.getUp()
 }
 
-// lieDown makes peers and this rank's own goroutines ring. What they did before is
-// seen by a poll that follows.
+// lieDown has peers and this rank's own goroutines ring the bell from now on. The poll that follows
+// sees all that they did before.
 func (f *Fabric) lieDown() (bell uint32) {
 	f.asleep.Add(1)
 	f.page.sleepers.Add(1)
@@ -197,7 +198,7 @@ func (f *Fabric) getUp() {
 	f.asleep.Add(-1)
 }
 
-// park waits until the message is done or nobody makes progress any more.
+// park waits until the message is done or no goroutine makes progress any more.
 func (f *Fabric) park(m *fabric.Msg, w *fabric.Waiter) error {
 	f.parkedMu.Lock()
 	f.parked = append(f.parked, w)
@@ -224,10 +225,10 @@ func (f *Fabric) wakeParked() {
 	f.parkedMu.Unlock()
 }
 
-// steward makes progress when nobody waits, so that messages move on while
-// their poster computes, and so that peers get what they wait for. While others
-// make progress now and then it only looks in from time to time; when they
-// have stopped it sleeps on the bell. It holds the lock only while it polls.
+// steward makes progress when no goroutine waits, so that messages move on while their poster
+// computes, and peers don't wait for this rank. While other goroutines make progress now and then,
+// it only looks from time to time. Once they have stopped, it sleeps on the bell. It holds the lock
+// only while it polls.
 func (f *Fabric) steward() {
 	defer f.workers.Done()
 	timer := time.NewTimer(quietTime)

@@ -10,18 +10,17 @@ import (
 	"github.com/chorus-comms/chorus/kern"
 )
 
-// pullBytes is how much of a message is copied before progress looks around. It's
-// below 1 MiB, where the runtime's copy begins to bypass the caches: up to
-// streamBytes that was measured to be twice as slow, above half as fast again
-// (EPYC, Zen 4, 32 MiB of L3).
+// pullBytes is how much of a message is copied before progress looks around. It's below 1 MiB,
+// where the runtime's copy begins to bypass the caches. Bypassing was measured to be twice as slow
+// up to streamBytes, and half as fast again above (EPYC, Zen 4, 32 MiB of L3).
 const (
 	pullBytes   = 512 << 10
 	streamBytes = 32 << 20
 )
 
-// pull is a receive that gets its payload out of its sender's memory: from a
-// mapping of the sender's segment, by reading across processes, or, if neither is
-// possible, in pieces that the sender puts into the ring.
+// A pull is a receive that gets its payload out of its sender's memory. It copies from a mapping of
+// the sender's segment, or reads across processes. If neither is possible, the sender puts the
+// payload into the ring in pieces.
 type pull struct {
 	p     *peer
 	m     *fabric.Msg // nil if nobody wants the message, and the rest is to be thrown away
@@ -37,7 +36,7 @@ type pull struct {
 	kept   *fabric.Msg    // stands in for a receive that was withdrawn between pieces; see withdrawn.go
 }
 
-// pulls are the receives under way. Those of active are with whoever makes progress; anybody may add.
+// pulls are the receives under way. The progress lock guards active; any goroutine may call add.
 type pulls struct {
 	count  atomic.Int32 // of those that pull has to look at
 	active []*pull

@@ -7,12 +7,12 @@ import (
 	"github.com/chorus-comms/chorus/kern"
 )
 
-// What becomes of a message whose receive is withdrawn before all of it was copied: the next receive that matches
-// gets it. Its sender may have been stopped, and go on at any time, so nobody waits for it.
+// If a receive is withdrawn before its message was copied in full, the next receive that matches gets the
+// message. The sender may have been stopped, and go on at any time, so no goroutine waits for it.
 
-// abandonPull ends the pull of a receive, if there is one. What can be copied without the sender's help is copied: then
-// the receive is done, as the message came at the last moment. Else the message is given back. The progress lock is
-// held.
+// abandonPull ends the pull of a receive, if there is one. If all can be copied without the sender's help, it is, and
+// the receive is done as if the message had come at the last moment. Else the message is given back to the Matcher. The
+// progress lock is held.
 func (f *Fabric) abandonPull(m *fabric.Msg, err error) bool {
 	s := &f.pulls
 	s.gather()
@@ -52,8 +52,7 @@ func (f *Fabric) abandonPull(m *fabric.Msg, err error) bool {
 	return false // it's posted again, or never was
 }
 
-// keep has the pull go on without its receive: what comes is kept in memory of its own, in which all of the message has
-// room.
+// keep has the pull go on without its receive, into a buffer of its own that has room for the whole message.
 func (x *pull) keep() {
 	buf := unsafe.Pointer(unsafe.SliceData(make([]byte, x.total)))
 	kern.Copy(buf, x.m.Buf, x.done)
@@ -72,7 +71,7 @@ func (f *Fabric) giveBack(x *pull, m *fabric.Msg) {
 }
 
 // takeOver gives a message that was kept to the receive that matched it now, together with what is still to come.
-// A pull without a receive is one for a message that nobody wants any more.
+// A pull without a receive drops its message.
 func (f *Fabric) takeOver(x *pull) {
 	m, kept := x.m, x.kept
 	if at := x.p.staged.get(x.staged); at != nil {

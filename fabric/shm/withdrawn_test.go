@@ -29,7 +29,7 @@ func init() {
 	}
 }
 
-// A rank announces a message and is stopped. Who receives it gives up; the next receive gets it when the rank goes on.
+// A rank announces a message and is stopped. Its receive is withdrawn; the next receive gets it when the rank goes on.
 func TestWithdrawnFromStopped(t *testing.T) {
 	for name, options := range map[string]map[string]string{
 		"pieces": {"cma": "off", "map": "off"}, "segment": {"cma": "off"}, "memory": {"map": "off"}, "auto": nil,
@@ -84,8 +84,8 @@ func TestWithdrawnFromStopped(t *testing.T) {
 	}
 }
 
-// A receive is withdrawn when some pieces of its message have come. What then becomes of the message, and of the next
-// under its key.
+// A receive is withdrawn when some pieces of its message have come. The next receive gets that message, and the one
+// after it the next message under its key.
 func TestWithdrawnBetweenPieces(t *testing.T) {
 	first, second := pattern(1, longMessage), pattern(2, 100_000)
 	// pair is two ranks for which only the test makes progress.

@@ -13,9 +13,9 @@ import (
 	"github.com/chorus-comms/chorus/secure"
 )
 
-// listen binds this rank's listeners: at the address or interface that was asked
-// for; else at the loopback address, for peers on this host, and at the address
-// from which the rendezvous is reached, for all others. Ranks that meet on the loopback need no other.
+// listen binds this rank's listeners. They are at the address or interface that was asked for. Else
+// there are two: at the loopback address for peers on this host, and at the address from which the
+// rendezvous is reached for all others. Ranks whose rendezvous is on the loopback need only the first.
 func listen(o options, rendezvous string) ([]net.Listener, error) {
 	var want []netip.Addr
 	switch {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestPortsAreTaken demands an error of a rank that finds none of its ports free: at another address nobody would look
-// for it.
+// TestPortsAreTaken demands an error of a rank that finds none of its ports free: its peers would not look for it at
+// another.
 func TestPortsAreTaken(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -131,8 +131,8 @@ func (pp *pipe) call(ctx context.Context) error {
 	return nil
 }
 
-// confess tells the peer that this rank can't connect to it, so that the peer needn't find out by itself, and knows
-// whose fault it is. What else goes on here may take the spare descriptor first, and gives it back soon.
+// confess tells the peer that this rank can't connect to it and why, so that the peer's error names the right rank.
+// Other goroutines may hold the spare descriptor first, and give it back soon.
 func (p *peer) confess(ctx context.Context, why error) {
 	ctx, cancel := context.WithTimeout(ctx, wantLimit)
 	defer cancel()
@@ -324,7 +324,7 @@ func (pp *pipe) answer() answer {
 	return welcome
 }
 
-// meet has whoever has connected prove that it belongs here, and reads what it wants.
+// meet authenticates a new connection, and reads its hello.
 func (f *Fabric) meet(nc net.Conn) (conn net.Conn, h hello, err error) {
 	if conn, err = f.security.TLS.Server(context.Background(), nc); err != nil {
 		return nil, hello{}, err
@@ -390,8 +390,8 @@ func (pp *pipe) install(nc *net.TCPConn, conn net.Conn, end lineEnd) {
 	pp.write(portion)
 }
 
-// A lineEnd is the descriptor of a pipe: of the connection itself, taken from the runtime, which would wake a thread
-// for all that comes over it; or of one end of a tunnel, whose other is inner.
+// A lineEnd is the descriptor of a pipe. Either it is the connection's own, taken from the runtime, which would wake
+// a thread for all that comes over it. Or it's one end of a tunnel's socket pair, whose other end is inner.
 type lineEnd struct {
 	fd    int
 	inner *net.UnixConn

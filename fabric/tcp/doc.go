@@ -17,19 +17,19 @@
 // Bytes are written from the sender's buffer with vectored writes, and read straight
 // into the receiver's if its receive was posted by the time they come.
 //
-// Who moves bytes: a goroutine that waits for a message reads and writes the sockets
-// itself as long as something comes, or may be about to; one that posts a message writes what the
-// socket takes; and a keeper does the rest when nobody waits. None of them ever
-// blocks on a socket, so two ranks that both send can't hold each other up. The sockets
-// aren't the runtime's: its poller would wake a thread for every segment that
-// arrives, also while somebody reads it anyway.
+// There are three ways in which bytes move. A goroutine that waits for a message reads and writes
+// the sockets itself, as long as data comes or is likely to. A goroutine that posts a message
+// writes what the socket takes. A keeper moves the rest when no goroutine waits. None of them ever
+// blocks on a socket, so two ranks that both send can't block each other. The sockets aren't in the
+// runtime's poller: it would wake a thread for every segment that arrives, even while a goroutine
+// reads the socket anyway.
 //
-// Within a host the two directions of a pair's chunks take different connections,
-// for the lock of a socket is held by whoever reads it just when the other rank's
-// bytes are to go in; and a congestion control that paces, such as BBR, is replaced.
+// Within a host the two directions of a pair's chunks take different connections: a rank that reads
+// a socket holds its lock just when the other rank writes to it. Congestion control that paces,
+// such as BBR, is replaced there.
 //
-// Invariants: nothing from the wire is used before it was checked, and a
-// connection that doesn't prove that it knows the key of the links has no effect; announcements of one
-// rank to another are matched in the order in which they were posted; a link that
-// breaks, or is silent for longer than a heartbeat, fails every message that waits for it.
+// Invariants: Nothing from the wire is used before it was checked. A connection that doesn't prove
+// that it knows the key of the links has no effect. Announcements of one rank to another are matched
+// in the order in which they were posted. A link that breaks, or is silent for longer than a
+// heartbeat, fails every message that waits for it.
 package tcp

@@ -8,8 +8,8 @@ import (
 // beats is how many pings a peer gets in the time that it may be silent.
 const beats = 3
 
-// beat sends pings to every connected peer, and gives up those from which nothing has come for the time
-// of a heartbeat: a cable that was cut tells nobody.
+// beat sends pings to every connected peer, and reports those lost from which nothing has come for the
+// time of a heartbeat: a cut cable gives no error by itself.
 func (f *Fabric) beat() {
 	t := time.NewTicker(f.o.heartbeat / beats)
 	defer t.Stop()

@@ -21,7 +21,7 @@ import (
 	"github.com/chorus-comms/chorus/secure"
 )
 
-// stranger plays rank 1 of a world of two by hand, against a real rank 0.
+// A stranger plays rank 1 of a world of two, message by message, against a real rank 0.
 type stranger struct {
 	t     testing.TB
 	f     *Fabric // rank 0
@@ -149,7 +149,7 @@ func TestForeignConnections(t *testing.T) {
 			t.Errorf("%s: heard %q, %v; want an end", name, heard, err)
 		}
 	}
-	// Who knows the key can't be anybody else than it is.
+	// A peer that knows the key can't pose as another rank.
 	for name, change := range map[string]func(*hello){
 		"another rank":  func(h *hello) { h.to = 1 },
 		"itself":        func(h *hello) { h.from = 0 },
@@ -212,7 +212,7 @@ func overheard(t *testing.T, s *stranger) []byte {
 	return sent.Bytes()
 }
 
-// TestFlood has strangers connect while messages pass.
+// TestFlood opens unauthenticated connections while messages pass.
 func TestFlood(t *testing.T) {
 	n := 300
 	if os.Getenv("CHORUS_TEST_LONG") == "1" {

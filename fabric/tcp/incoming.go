@@ -60,7 +60,7 @@ func (in *incoming) whole() bool {
 	return in.kind != kindAsk && in.got == in.Len && in.busy == 0
 }
 
-// hopeless reports whether the rest won't come, and nobody is at work on it.
+// hopeless reports whether the rest can't come, and no goroutine is reading it.
 func (in *incoming) hopeless() bool {
 	return in.busy == 0 && (in.broken || in.kind == kindAsk && in.p.err != nil)
 }

@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// keeper moves bytes over its connections when nobody waits for them who does it
-// himself. It watches through a set of its own, in which a connection that has
-// fired stays mute until it's armed again: were it the runtime's, every segment that comes
-// would wake a thread, also while a waiting goroutine reads the connection anyway.
+// A keeper moves bytes over its connections when no goroutine waits that does so itself. It watches
+// through a set of its own, in which a connection that has fired stays silent until it's armed
+// again. The runtime's poller would wake a thread for every segment, even while a waiting goroutine
+// reads the connection anyway.
 //
 // While goroutines drive, the keeper pauses, and looks now and then whether they still do.
 type keeper struct {
@@ -84,8 +84,8 @@ func (k *keeper) fire() {
 	k.mu.Unlock()
 }
 
-// mute takes what has fired since the keeper paused. Else each further segment of an armed connection would wake the
-// runtime's poller, which watches the set, for nothing.
+// mute takes the connections that have fired since the keeper paused off the set. Else each further segment of an
+// armed connection would wake the runtime's poller, which watches the set, without need.
 func (k *keeper) mute() {
 	k.set.look()
 	k.fire()
@@ -152,7 +152,7 @@ func (pp *pipe) watch() {
 		return // what unblocks a pipe sees to it that it's armed
 	}
 	if err := pp.keeper.set.arm(pp, !pp.blocked, pp.pending()); err != nil {
-		// Out of memory or of watches: nobody would notice what comes.
+		// Out of memory or of watches: data that comes would go unnoticed.
 		go pp.p.fail(lost(pp.index, err))
 	}
 }

@@ -35,7 +35,7 @@ type endpoint struct {
 	joined bool
 }
 
-// listenAt makes the fabric of a rank, which takes calls but knows nobody.
+// listenAt makes the fabric of a rank, which accepts connections but doesn't know its peers yet.
 func listenAt(_ context.Context, c fabric.Config) (transport.Endpoint, error) {
 	f := newFabric(c)
 	e := &endpoint{f: f}
@@ -141,7 +141,7 @@ func (f *Fabric) join(cards []*card) {
 		f.peers[r] = newPeer(f, r, k.Addrs, k.Window)
 	}
 	if sameHost && len(f.listeners) > 1 {
-		// Nobody needs to come in from the network.
+		// No peer connects over the network.
 		for _, l := range f.listeners[1:] {
 			l.Close()
 		}

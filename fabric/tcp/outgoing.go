@@ -115,7 +115,8 @@ func (p *peer) unwanted(id uint64) {
 	m.Complete(m.Len, m.Peer, nil)
 }
 
-// cancel withdraws a send. If its bytes are being written just now, whoever writes completes it.
+// cancel withdraws a send. If its bytes are being written just now, the goroutine that writes
+// completes it.
 func (p *peer) cancel(m *fabric.Msg) {
 	p.mu.Lock()
 	for _, fr := range p.pipes[0].queue.Take(func(fr *frame) bool { return fr.m == m }) {

@@ -95,7 +95,7 @@ func (p *peer) send(m *fabric.Msg) {
 	}
 }
 
-// atOnce is the largest pushed message, in bytes, that is written when it's posted. What is larger is
+// atOnce is the largest pushed message, in bytes, that is written when it's posted. A larger one is
 // left to the wait for it, which reads as it writes, or to the keeper.
 const atOnce = 1 << 20
 
@@ -155,7 +155,7 @@ func (p *peer) writeBulk() (moved bool) {
 	return moved
 }
 
-// leaveBulk leaves chunks to those that wait, and to the keeper if nobody does.
+// leaveBulk leaves chunks to the goroutines that wait, and to the keeper if none does.
 func (p *peer) leaveBulk() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -316,9 +316,9 @@ func (p *peer) failTelling(cause error, tell func()) {
 	}
 }
 
-// end breaks all connections and fails everything under way. What goroutines are
-// reading or writing at the moment, they fail themselves. If the link has ended
-// already, what breaks during its last exchanges is of no interest. The Handler doesn't hear of it.
+// end breaks all connections and fails everything under way. A message that a goroutine is reading
+// or writing at the moment is failed by that goroutine. If the link has ended already, errors of
+// its last exchanges are ignored. The Handler isn't called.
 func (p *peer) end(cause error) {
 	p.mu.Lock()
 	if p.err == nil {

@@ -29,9 +29,9 @@ const (
 	closed
 )
 
-// pipe is one connection to a peer, and what is to be written to it. Whoever sets
-// reading or writing owns the right to do so until there's nothing left to do, or the
-// socket would block: goroutines that wait for a message, and the keeper, take turns.
+// A pipe is one connection to a peer, and the frames and chunks to be written to it. The goroutine
+// that sets reading (or writing) is the only one to read (write) until there's nothing left to do,
+// or the socket would block. Goroutines that wait for a message, and the keeper, take turns at it.
 type pipe struct {
 	p      *peer
 	index  int
@@ -56,7 +56,7 @@ type pipe struct {
 
 	in *reader // for whoever owns the right to read
 
-	// For whoever owns the right to write.
+	// For the goroutine that has set writing.
 	out       transfer
 	bytes     int // of the chunk
 	chunkHead [headerBytes]byte
@@ -325,8 +325,8 @@ func (pp *pipe) close() {
 	}
 }
 
-// drain fails what was half read or half written when the pipe was closed, unless
-// somebody is at it who will.
+// drain fails messages that were half read or half written when the pipe was closed, unless another
+// goroutine is at them and will.
 func (pp *pipe) drain() {
 	pp.write(backlog)
 	pp.read(backlog)
@@ -335,7 +335,8 @@ func (pp *pipe) drain() {
 	pp.p.mu.Unlock()
 }
 
-// free gives the descriptor back when the pipe is closed and nobody uses it. The caller holds the lock.
+// free gives the descriptor back when the pipe is closed and no goroutine uses it. The caller holds the
+// lock.
 func (pp *pipe) free() {
 	if pp.state == closed && pp.fd >= 0 && !pp.reading && !pp.writing && pp.ended && pp.cur == nil && pp.chunk == nil {
 		pp.keeper.set.forget(pp.fd)

@@ -14,8 +14,8 @@ const (
 	chunkAhead   = headerBytes
 )
 
-// reader turns the bytes of one connection into what they mean. It's a machine that
-// stops wherever the bytes stop, for whoever has the right to read the pipe to go on.
+// A reader parses the bytes of one connection. It's a state machine that stops wherever the bytes
+// stop; the next goroutine that reads the pipe goes on from there.
 type reader struct {
 	pp    *pipe
 	buf   []byte // all of it
@@ -136,7 +136,7 @@ func (r *reader) filled() error {
 
 func (r *reader) nextFrame() { r.want, r.doing = r.head[:], onHeader }
 
-// throwAway has the next part of what nobody wants read.
+// throwAway has the next part of a payload read that no receive wants.
 func (r *reader) throwAway() {
 	if r.skip == nil {
 		r.skip = make([]byte, 64<<10)

@@ -78,13 +78,13 @@ func (f *Fabric) start() {
 	}
 }
 
-// patience is how long a waiting goroutine looks in vain before it sleeps: longer than the slice that Linux gives
-// to some other process that takes the peer's core meanwhile (3 ms). Whoever sleeps so soon that the peer is back
-// before leaves that process its own core, too, and both ranks end up waking each other.
+// patience is how long a waiting goroutine polls before it sleeps. It's longer than the slice (3 ms) that Linux
+// gives another process which takes the peer's core meanwhile. A rank that sleeps before the peer is back leaves
+// that process its own core, too, and both ranks end up waking each other.
 const patience = 4 * time.Millisecond
 
-// driven reports whether connections are best left to those that wait: somebody does, or has since the last call with
-// the same seen. Who runs one operation after the other is at times between two of them.
+// driven reports whether connections are best left to the goroutines that wait: one waits, or has waited since the
+// last call with the same seen. A rank that runs one operation after the other is at times between two of them.
 func (f *Fabric) driven(seen *uint64) bool {
 	last := *seen
 	*seen = f.drives.Load()
@@ -187,8 +187,7 @@ func (f *Fabric) Wait(m *fabric.Msg, w *fabric.Waiter) error {
 	return m.Err
 }
 
-// reach connects to a peer that is waited for, if nobody has yet: the death of one that there is no link to goes
-// unnoticed.
+// reach connects to a peer that is waited for, if there's no link yet: without one its death would go unnoticed.
 func (f *Fabric) reach(peer int) {
 	if !f.reaches(peer) {
 		return

@@ -12,17 +12,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tunnels are the encrypted connections of a fabric. A pipe reads and writes a descriptor of its own, which a
-// connection of TLS doesn't have; so it gets one end of a pair of sockets, and two goroutines carry bytes between the
-// other end and the connection. That costs two more copies, besides the encryption.
+// tunnels are the encrypted connections of a fabric. A pipe reads and writes a descriptor of its own, which a TLS
+// connection doesn't have. So it gets one end of a socket pair, and two goroutines carry bytes between the other end
+// and the connection. That costs two more copies, besides the encryption.
 type tunnels struct {
 	mu    sync.Mutex
 	conns map[*tls.Conn]struct{}
 	moles sync.WaitGroup
 }
 
-// dig has the other end of inner's pair stand for an encrypted connection. Whoever closes it says goodbye to the
-// connection.
+// dig connects inner's socket pair to an encrypted connection. Closing the pair's other end closes the
+// connection with a goodbye.
 func (ts *tunnels) dig(c net.Conn, inner *net.UnixConn) error {
 	outer, ok := c.(*tls.Conn)
 	if !ok {

@@ -14,10 +14,10 @@ const (
 	writev = unix.SYS_WRITEV
 )
 
-// vectored calls readv or writev once. The scheduler isn't told, since the socket never blocks: else it takes a call
-// that copies for longer than some 20 us for one that does, has another thread go on, and this one looks for something
-// to do when it comes back. Two ranks on two cores feel each such thread. The price is that a garbage collector may
-// have to wait for the copy: up to a millisecond.
+// vectored calls readv or writev once. It's a raw call that the scheduler doesn't know of, since the socket never
+// blocks. Otherwise the scheduler would take a copy of more than some 20 us for a blocked call, and start another
+// thread in its place. Two ranks on two cores feel each such thread. The price is that a garbage collection may have
+// to wait for the copy: up to a millisecond.
 func (t *transfer) vectored(call uintptr, fd int) (int, error) {
 	var iov [2]unix.Iovec
 	n := 0

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// watchSet tells of which connections a keeper has something to do, by poll(2), which every Unix has. Who arms a pipe
-// while the keeper waits has it begin anew, by a byte in a pipe of its own.
+// A watchSet tells which connections a keeper has to serve, by poll(2), which every Unix has. Arming a pipe while the
+// keeper waits makes the wait begin anew, by a byte in a pipe of its own.
 type watchSet struct {
 	fired int // of found, those that the last wait or look has found
 	found []watched

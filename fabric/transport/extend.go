@@ -16,9 +16,9 @@ import (
 var ControlKey = fabric.Key{Comm: 0, Class: fabric.Internal}
 
 // Extend returns f if it's a Messenger, and else one around it whose control payloads are messages under ControlKey. If
-// f isn't an Announcer either, a loss is found by the receives that wait for them, and what is announced is only
-// remembered: a message of another operation is noticed when a receive matches it, and one that nothing is posted for
-// stays where it is.
+// f isn't an Announcer either, a loss is found by the receives that wait for the peer, and announcements are only
+// remembered. A message of another operation is then noticed when a receive matches it, and a message without a posted
+// receive stays where it is.
 func Extend(f fabric.Fabric) fabric.Messenger {
 	if m, ok := f.(fabric.Messenger); ok {
 		return m

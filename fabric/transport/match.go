@@ -49,9 +49,8 @@ type matchKey struct {
 	key  fabric.Key
 }
 
-// history is what a communicator of this rank has announced lately: a rank that
-// needs nobody's message may be operations ahead when one comes that shows that
-// the ranks disagreed.
+// A history is what a communicator of this rank has announced lately. A rank that receives nothing
+// may be operations ahead when a message comes which shows that the ranks disagreed.
 type history struct {
 	tags  [remembered]uint64 // 0: none yet; operations count from 1
 	descs [remembered]fabric.Desc

@@ -2,7 +2,7 @@ package transport
 
 import "github.com/chorus-comms/chorus/fabric"
 
-// What a Matcher knows of its peers, and tells its Handler.
+// This file is what a Matcher knows of its peers, and tells its Handler.
 
 // Handle installs the receiver of mismatches, losses and control payloads, and
 // tells it what happened before there was one.
@@ -56,8 +56,8 @@ func (x *Matcher) Control(from int, payload []byte) {
 // handler hears of it once. Messages that have arrived whole can still be received.
 func (x *Matcher) Lost(peer int, err error) { x.gone(peer, err, true) }
 
-// Left is Lost for a peer that has closed its fabric, which nobody is told of:
-// only messages that still wait for the peer fail, with ErrLeft.
+// Left is Lost for a peer that has closed its fabric. The Handler isn't called: only messages that
+// still wait for the peer fail, with ErrLeft.
 func (x *Matcher) Left(peer int) { x.gone(peer, fabric.ErrLeft, false) }
 
 func (x *Matcher) gone(peer int, err error, tell bool) {

@@ -26,7 +26,7 @@ func (h *mismatches) Mismatch(_ int, _ fabric.Key, local, remote fabric.Desc) {
 }
 
 // TestLateMismatch has a message arrive when its receiver is operations further
-// on: it needed nobody's message, being the root of a broadcast, say.
+// on: it received nothing, being the root of a broadcast, say.
 func TestLateMismatch(t *testing.T) {
 	for _, ahead := range []uint64{0, 1, 5, remembered - 1} {
 		x, h, via := NewMatcher(2), &mismatches{}, &arrivals{}
