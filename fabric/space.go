@@ -103,9 +103,9 @@ type controlBlock struct {
 	slots    [slots]slot
 	ended    atomic.Uint64 // last operation that this member has ended
 	_        [120]byte
-	sleepers atomic.Uint32 // members asleep on one of this block's words
-	seat     futex.Seat    // where the member runs that this block belongs to
-	gone     atomic.Uint64 // 0, or how this member has left: see departure
+	sleepers atomic.Uint32  // members asleep on one of this block's words
+	coreHint futex.CoreHint // where the member runs that this block belongs to
+	gone     atomic.Uint64  // 0, or how this member has left: see departure
 	_        [104]byte
 	why      [MaxWhy]byte // what it said of the reason, and zeros
 	_        [256 - MaxWhy]byte
@@ -419,7 +419,7 @@ func (s *Space) Assembled() bool {
 			return true
 		case i >= s.policy.Spins:
 			if i > 0 && s.lot == nil {
-				futex.Apart(&s.blocks[s.self].seat, &s.blocks[m].seat)
+				futex.MigrateOffSharedCore(&s.blocks[s.self].coreHint, &s.blocks[m].coreHint)
 			}
 			return false
 		}
@@ -484,7 +484,7 @@ func (s *Space) wait(w *Waiter, member int, word *atomic.Uint64, want uint64) er
 			return nil
 		}
 		if i == p.Spins && s.lot == nil {
-			futex.Apart(&s.blocks[s.self].seat, &s.blocks[member].seat)
+			futex.MigrateOffSharedCore(&s.blocks[s.self].coreHint, &s.blocks[member].coreHint)
 		}
 		switch {
 		case i < p.Spins:

@@ -96,8 +96,8 @@ func TestWaitSaysWhere(t *testing.T) {
 		if err := s.wait(w, 1, &s.blocks[1].slots[1].flag, 1<<24); !errors.Is(err, ErrTimeout) {
 			t.Fatal(err)
 		}
-		if seat := *(*uint64)(unsafe.Pointer(&s.blocks[0].seat)); (seat != 0) != shared {
-			t.Errorf("shared between processes: %v; the seat after a wait in vain: %#x", shared, seat)
+		if hint := *(*uint64)(unsafe.Pointer(&s.blocks[0].coreHint)); (hint != 0) != shared {
+			t.Errorf("shared between processes: %v; the hint after a wait that timed out: %#x", shared, hint)
 		}
 	}
 }

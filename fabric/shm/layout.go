@@ -27,9 +27,9 @@ const (
 
 // inboxPage is the first page of an inbox.
 type inboxPage struct {
-	bell     atomic.Uint32 // changes when somebody rings
-	sleepers atomic.Uint32 // goroutines of the owner asleep on bell
-	seat     futex.Seat    // where the owner runs
+	bell     atomic.Uint32  // changes when somebody rings
+	sleepers atomic.Uint32  // goroutines of the owner asleep on bell
+	coreHint futex.CoreHint // where the owner runs
 	_        [112]byte
 	probe    uint64 // a random number, read across processes to see whether that is permitted
 	_        [120]byte

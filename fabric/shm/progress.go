@@ -159,7 +159,7 @@ func (f *Fabric) run(m *fabric.Msg, w *fabric.Waiter) error {
 		if progress {
 			i = 0
 		} else if i == f.policy.Spins && m.Peer != fabric.AnySource && f.peers[m.Peer] != nil {
-			futex.Apart(&f.page.seat, &f.peers[m.Peer].page.seat)
+			futex.MigrateOffSharedCore(&f.page.coreHint, &f.peers[m.Peer].page.coreHint)
 		} else if f.step(i) {
 			f.sleep(m)
 			slept = true

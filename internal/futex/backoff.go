@@ -6,7 +6,7 @@ import (
 )
 
 // Sleep sleeps for d, late by tens of microseconds. time.Sleep and timers below a millisecond may end a millisecond
-// late: where the process has nothing else to do, the runtime's poller of the network rounds up to that.
+// late, because the network poller of an idle process rounds up to milliseconds.
 func Sleep(d time.Duration) {
 	var never uint32
 	for end := time.Now().Add(d); d > 0; d = time.Until(end) {
@@ -14,9 +14,9 @@ func Sleep(d time.Duration) {
 	}
 }
 
-// Backoff paces a loop that asks something again and again: at once for the first 200 us, in which most of what is
-// asked for ends, then after pauses that grow to half a millisecond, and in a long wait to a hundredth of it, 20 ms at
-// most. The zero Backoff is ready; a new wait needs a new one.
+// Backoff paces a loop that polls. For the first 200 us, in which most waits end, it doesn't pause. Then its pauses
+// grow to half a millisecond, and in a long wait to a hundredth of the time waited, at most 20 ms. The zero Backoff is
+// ready; a new wait needs a new one.
 type Backoff struct {
 	begun time.Time
 	pause time.Duration

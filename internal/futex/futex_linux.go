@@ -16,7 +16,7 @@ func Wait(addr *uint32, v uint32, d time.Duration) {
 	unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(addr)), 0, uintptr(v), uintptr(unsafe.Pointer(&ts)), 0, 0)
 }
 
-// Wake wakes everybody who sleeps on addr.
+// Wake wakes all threads that sleep on addr.
 func Wake(addr *uint32) {
 	unix.RawSyscall(unix.SYS_FUTEX, uintptr(unsafe.Pointer(addr)), 1, 1<<30)
 }

@@ -19,11 +19,11 @@ func Wait(addr *uint32, v uint32, d time.Duration) {
 	}
 }
 
-// Wake wakes nobody: who sleeps soon looks by itself.
+// Wake does nothing: sleepers poll the word soon by themselves.
 func Wake(addr *uint32) {}
 
 // Yield gives the core to another goroutine.
 func Yield() { runtime.Gosched() }
 
-// Apart leaves the caller where it is.
-func Apart(mine, theirs *Seat) {}
+// MigrateOffSharedCore leaves the caller where it is.
+func MigrateOffSharedCore(mine, theirs *CoreHint) {}

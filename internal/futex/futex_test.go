@@ -8,7 +8,7 @@ import (
 	"unsafe"
 )
 
-// A sleeper is woken by whoever changes the word.
+// A thread that changes the word wakes the sleeper.
 func TestWaitWake(t *testing.T) {
 	var word, woken atomic.Uint32
 	addr := (*uint32)(unsafe.Pointer(&word))

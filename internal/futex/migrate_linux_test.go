@@ -30,8 +30,8 @@ func sit(t *testing.T, core int, may unix.CPUSet) {
 	}
 }
 
-// Who finds the other on its own core leaves it, keeps what it may use, and acts on one word only once.
-func TestApart(t *testing.T) {
+// A caller that finds the other on its own core leaves it, keeps its affinity, and acts on one hint only once.
+func TestMigrate(t *testing.T) {
 	runtime.LockOSThread() // and not unlocked: the thread ends with the test
 	may := affinity(t)
 	if may.Count() < 2 {
@@ -40,28 +40,27 @@ func TestApart(t *testing.T) {
 	core := int(runsOn())
 	for try := 0; ; try++ { // the kernel may move the thread by itself, before or after
 		sit(t, core, may)
-		var mine, theirs, nobody Seat
-		Apart(&theirs, &nobody) // as the other one would
+		var mine, theirs, nobody CoreHint
+		MigrateOffSharedCore(&theirs, &nobody) // as the other one would
 		was := runsOn()
-		Apart(&mine, &theirs)
+		MigrateOffSharedCore(&mine, &theirs)
 		if now := affinity(t); now != may {
 			t.Fatalf("the thread may use %v afterwards, not %v", now, may)
 		}
 		if uint32(mine.word.Load()) == 0 {
-			t.Fatal("Apart doesn't say where the caller was")
+			t.Fatal("MigrateOffSharedCore doesn't say where the caller was")
 		}
 		if theirs.word.Load() == 0 && int(was) == core && int(runsOn()) != core {
 			break
 		}
 		if try == 1000 {
-			t.Fatalf("the thread never left core %d: the seat says %#x", core, theirs.word.Load())
+			t.Fatalf("the thread never left core %d: the hint says %#x", core, theirs.word.Load())
 		}
 	}
 }
 
-// What was said long ago, or of another core, moves nobody; nor does anything move a thread that may use one core
-// alone.
-func TestApartStays(t *testing.T) {
+// A hint that is old, or of another core, moves no thread; no hint moves a thread that may use one core alone.
+func TestMigrateStays(t *testing.T) {
 	runtime.LockOSThread()
 	may := affinity(t)
 	core := int(runsOn())
@@ -70,18 +69,18 @@ func TestApartStays(t *testing.T) {
 	if err := unix.SchedSetaffinity(0, &one); err != nil {
 		t.Fatal(err)
 	}
-	var mine, nobody Seat
-	Apart(&mine, &nobody)
+	var mine, nobody CoreHint
+	MigrateOffSharedCore(&mine, &nobody)
 	now := mine.word.Load()
-	for name, seat := range map[string]uint64{
+	for name, hint := range map[string]uint64{
 		"unknown": 0, "elsewhere": now + 1, "long ago": now - 1000<<32, "not yet": now + 1000<<32, "here": now,
 		"nonsense": 1<<64 - 1,
 	} {
-		var theirs Seat
-		theirs.word.Store(seat)
-		Apart(&mine, &theirs)
-		if got := theirs.word.Load(); got != seat && name != "here" {
-			t.Errorf("%s: the seat became %#x", name, got)
+		var theirs CoreHint
+		theirs.word.Store(hint)
+		MigrateOffSharedCore(&mine, &theirs)
+		if got := theirs.word.Load(); got != hint && name != "here" {
+			t.Errorf("%s: the hint became %#x", name, got)
 		}
 		if got := affinity(t); got != one || int(runsOn()) != core {
 			t.Errorf("%s: the thread may use %v now, and is on core %d, not %d alone", name, got, runsOn(), core)

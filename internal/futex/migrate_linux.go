@@ -13,20 +13,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fresh is for how long a seat is believed, in units of 2^16 ns: two that hand one core to each other take their seats
-// every 100 us, and one that has computed since may be anywhere.
+// fresh is for how long a hint is believed, in units of 2^16 ns. Two processes that hand one core to each other write
+// their hints every 100 us; a process that has computed since may be anywhere.
 const fresh = 16
 
-// Apart moves the caller to another core if the process that it waits for sits on the same one, and says in mine where
-// the caller was. Two that spin for each other on one core hand it over only when one has spun in vain, so that every
-// step takes hundreds of times what it takes on two; the kernel leaves them there as long as anything else keeps the
-// other cores busy, because to it one busy core is as good as another. Sharing a core with that work instead costs at
-// most half the time.
+// MigrateOffSharedCore moves the caller to another core if the process that it waits for runs on the same one, and
+// writes the caller's core into mine. Two processes that spin for each other on one core hand it over only when one's
+// time slice of spinning ends, so that every step takes hundreds of times as long as on two cores. The kernel leaves
+// them there as long as other work keeps the other cores busy, because it takes all busy cores for equal. Sharing a
+// core with that work instead costs at most half the time.
 //
-// Which core it will be is left to the kernel, among those next to the last-level cache that the caller may use. A
-// thread that may use one core alone stays where it is. It's for waits that have found nothing for as long as a core
-// is worth waiting for: it takes two system calls, and some 20 us when it moves.
-func Apart(mine, theirs *Seat) {
+// The kernel chooses the core, among those that the caller may use and that share the last-level cache. A thread that
+// may use one core alone stays where it is. MigrateOffSharedCore is for waits that have already spun without success
+// for a while: it takes two system calls, and some 20 us when it moves.
+func MigrateOffSharedCore(mine, theirs *CoreHint) {
 	var t unix.Timespec
 	unix.ClockGettime(unix.CLOCK_MONOTONIC, &t)
 	core, now := runsOn(), uint32(t.Nano()>>16)
@@ -34,8 +34,8 @@ func Apart(mine, theirs *Seat) {
 		return // more than a CPUSet can name
 	}
 	mine.word.Store(uint64(now)<<32 | uint64(core+1))
-	seat := theirs.word.Load()
-	if uint32(seat) == core+1 && now-uint32(seat>>32) <= fresh && theirs.word.CompareAndSwap(seat, 0) {
+	hint := theirs.word.Load()
+	if uint32(hint) == core+1 && now-uint32(hint>>32) <= fresh && theirs.word.CompareAndSwap(hint, 0) {
 		leave(int(core))
 	}
 }
