@@ -128,7 +128,7 @@ func TestSameResultsAsGloo(t *testing.T) {
 		defer st.Close()
 		ranks := make([]*torchrank.Rank, n)
 		for r := range ranks {
-			ranks[r] = torchrank.Start(t, dir, "", append(torchrank.Seat(st.Addr(), r, n), "PEER_RAW=1")...)
+			ranks[r] = torchrank.Start(t, dir, "", append(torchrank.Environ(st.Addr(), r, n), "PEER_RAW=1")...)
 		}
 		theirs := make([][]byte, n)
 		for r, rank := range ranks {

@@ -50,7 +50,7 @@ func TestWire(t *testing.T) {
 	t.Cleanup(torchrank.Stop)
 	var theirs []*torchrank.Rank
 	for r := range size - 1 {
-		theirs = append(theirs, torchrank.Start(t, t.TempDir(), others, torchrank.Seat(st.Addr(), r, size)...))
+		theirs = append(theirs, torchrank.Start(t, t.TempDir(), others, torchrank.Environ(st.Addr(), r, size)...))
 	}
 	ranks(t, 1, func(int) *exec.Cmd {
 		return exec.Command(path, "wire", fmt.Sprint(size-1), fmt.Sprint(size), "tcp://"+st.Addr().String())

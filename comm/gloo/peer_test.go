@@ -45,7 +45,7 @@ func start(t *testing.T, ranks, script string, steps []torchrank.Step, env ...st
 	}
 	for r, kind := range ranks {
 		if kind == 'p' {
-			j.peers[r] = torchrank.Start(t, j.dir, script, append(torchrank.Seat(s.Addr(), r, len(ranks)), env...)...)
+			j.peers[r] = torchrank.Start(t, j.dir, script, append(torchrank.Environ(s.Addr(), r, len(ranks)), env...)...)
 		}
 	}
 	return j

@@ -118,8 +118,8 @@ func (b bfloat) merge(g *gen, even, odd, dst operand.Op) {
 	}
 }
 
-// round returns v such that its upper halves are the nearest bfloat16, ties to even, where v isn't NaN: it adds just
-// under half of the last digit that stays, and one more if that digit is odd.
+// round rounds v so that its upper halves are the nearest bfloat16, ties to even, where v isn't NaN. It adds just under
+// half of the last digit that stays, and one more if that digit is odd.
 func (b bfloat) round(g *gen, v operand.Op) reg.Register {
 	r := g.vec()
 	if g.avx512 {

@@ -6,5 +6,5 @@
 //
 // A loop is composed of two independent parts: an [elem] says how elements are loaded, held in registers and stored, a
 // [fold] how two registers are combined. The reduction of bfloat16 sums, for instance, is the elem that holds float32
-// with the fold that adds float32. What functions have in common stands in the files once, as a macro: see share.
+// with the fold that adds float32. Code that functions have in common stands in the files once, as a macro: see share.
 package main

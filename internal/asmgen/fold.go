@@ -29,9 +29,9 @@ func bitwise(emit func(g *gen, b, a, dst operand.Op)) prepared {
 	}
 }
 
-// multiply8 multiplies bytes with 16-bit multiplications, even and odd places apart: the low byte of the product of two
-// words is the product of their low bytes, and x/256 times y with its low byte cleared has the product of the high
-// bytes on top.
+// multiply8 multiplies bytes with 16-bit multiplications, even and odd bytes separately. The low byte of the product of
+// two words is the product of their low bytes. The product of x/256 and y, its low byte cleared, holds the product of
+// the high bytes in its high byte.
 func multiply8(g *gen) fold {
 	low, high := g.broadcast32(0x00ff00ff), g.broadcast32(0xff00ff00)
 	return func(g *gen, acc, src operand.Op) {

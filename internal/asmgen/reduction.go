@@ -175,9 +175,8 @@ func others(g *gen, slice, length reg.Register, first int, body func(p reg.Regis
 	g.Label(done)
 }
 
-// stripes writes the loops over a number of bytes: several vectors at a time, then one at a time; the last one is
-// masked with AVX-512, while without it bytes is a multiple of the vector. body handles the vectors and advances its
-// pointers.
+// stripes writes the loops over a number of bytes: several vectors at a time, then one at a time. With AVX-512 the last
+// vector is masked; without it, bytes is a multiple of the vector. body handles the vectors and advances its pointers.
 func (g *gen) stripes(e elem, bytes reg.Register, body func(vectors int, mask reg.Register)) {
 	unroll := min(4, 8/e.registers()) // 8 registers for results of 32, with AVX2 of 16
 	if !g.avx512 {

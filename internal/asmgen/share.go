@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// Many functions are one another but for an instruction here and there: the sums, minima and products of a type, or one
-// operation on several types. share writes what such functions have in common once, as a macro whose parameters are
-// where they differ. The assembler makes the same code of it.
+// Many functions differ in a few instructions only: the sums, minima and products of a type, or one operation on
+// several types. Function share writes the common part once, as a macro; its parameters are the instructions that
+// differ. The assembler generates the same code from it.
 
 // mostDifferences is the most parameters that a macro has.
 const mostDifferences = 12

@@ -1,5 +1,5 @@
-// Package atonce builds a shared library that has the functions of CUDA and of NCCL, all of which return at once and
-// say that all is well. What an operation takes its caller over it is the program's own.
+// Package atonce builds a shared library with the functions of CUDA and of NCCL, all of which return success at once.
+// The time that an operation takes over it is the overhead of the calling program alone.
 //
 //	err := atonce.Build("/tmp/libatonce.so", "")
 package atonce
@@ -45,8 +45,8 @@ int ncclCommInitRankConfig(uintptr_t *c, int n, ...) { *c = 0xacc1; return 0; }
 int ncclCommGetAsyncError(void *c, int *r) { *r = 0; return 0; }
 `
 
-// Build writes the library, by the C compiler that cc is; without one the error is [exec.ErrNotFound]. soname is the
-// name in it, such as "libcuda.so.1", by which a process that has loaded it finds it again; it may be empty.
+// Build compiles the library with the C compiler cc; without one the error is [exec.ErrNotFound]. Its soname, such as
+// "libcuda.so.1", is the name by which a process finds a library that it has already loaded. It may be empty.
 func Build(path, soname string) error {
 	cc, err := exec.LookPath("cc")
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/chorus-comms/chorus/dtype"
 )
 
-// What is timed must not allocate on its own account. A world of one needs no peers to show it.
+// The timed code must not allocate itself. A world of one shows that without peers.
 func TestCallsAllocateNothing(t *testing.T) {
 	ctx := t.Context()
 	c, err := comm.New(ctx, comm.WithRank(0, 1))

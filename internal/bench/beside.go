@@ -19,8 +19,8 @@ type Pair struct {
 	Share, Low, High float64
 }
 
-// Beside measures an operation on two communicators of the same ranks in turns, such as the host's and a device's: what
-// the machine does meanwhile, and where it puts the ranks, is the same for both. Config.Time is that of one turn. It's
+// Beside measures an operation on two communicators of the same ranks in turns, such as the host's and a device's. Both
+// then meet the same load of the machine and the same placement of ranks. Config.Time is the time of one turn. It's
 // collective, like Run.
 func Beside(ctx context.Context, one, other *comm.Comm, g Config, turns int) ([]Pair, error) {
 	if turns < 1 {
@@ -46,7 +46,7 @@ func Beside(ctx context.Context, one, other *comm.Comm, g Config, turns int) ([]
 		shares := make([]float64, turns)
 		for t := range turns {
 			for i := range runners {
-				k := (i + t) % 2 // who goes first changes
+				k := (i + t) % 2 // they take turns at going first
 				row, err := runners[k].Row(size, inPlace, 0, 0)
 				if err != nil {
 					return pairs, err

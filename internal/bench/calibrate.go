@@ -41,8 +41,8 @@ type calibrator struct {
 
 // Calibrate measures what plan.Machine holds: on near the ways within each host, on far those between hosts. Both are
 // communicators of the same ranks, near over shared memory where there is any ("auto"), far over TCP. All ranks call
-// it; it takes about two seconds, and returns the same values on each. What these ranks can't show, such as
-// synchronizations on one host when each has one to itself, stays as plan.DefaultMachine has it.
+// it; it takes about two seconds, and returns the same values on each. Values that these ranks can't measure, such as
+// synchronizations on one host when each rank has its own host, stay at plan.DefaultMachine's.
 //
 // Each value is measured as the cost model uses it: with the operation whose time the model makes of it. The fields are
 // those of the slowest rank, and host. Placement says whether they can be trusted: near or far, "moved" if the cores

@@ -2,9 +2,9 @@ package bench
 
 import "errors"
 
-// onDevice makes a round of a communicator of a device out of one that is prepared on the buffers as this process can
-// touch them: what is checked stays there, and what is timed is enqueued, on the device's buffers, in blocks at whose
-// end the host waits.
+// onDevice turns a round that was prepared on host views of the buffers into one of a device's communicator. Checks
+// stay on the host views. Timed operations are enqueued on the device's buffers, in blocks; the host waits at the end
+// of each block.
 func (r *Runner) onDevice(rd *round, s *setup) error {
 	if r.c.Stream() == nil {
 		return nil

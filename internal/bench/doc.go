@@ -6,10 +6,9 @@
 //	res, err := bench.Run(ctx, c, bench.Config{Operation: "all_reduce", Min: 8, Max: 256 << 20})
 //	res.WriteTable(os.Stdout)   // or WriteJSON, WriteCSV, WritePlot
 //
-// Sizes, bandwidths and their factors are those of nccl-tests: the size of an
-// operation that moves one block per rank is that of all its blocks together;
-// algbw is size by time; busbw is algbw times a factor that makes it the bandwidth
-// that the links of an ideal machine would have to carry.
+// Sizes, bandwidths and their factors are those of nccl-tests: the size of an operation that moves one block per rank
+// is that of all its blocks together. The bandwidth (algbw) is size by time. The bus bandwidth (busbw) is algbw times a
+// factor, which makes it the bandwidth that the links of an ideal machine would have to carry.
 //
 // # What a row means
 //
@@ -23,9 +22,8 @@
 // element of every output is compared with what it must be: Errors counts those
 // that differ, over all ranks.
 //
-// Limit is the bandwidth of the same traffic without any synchronization: each
-// rank runs the loops of package kern over its own buffers, reading and writing as
-// many bytes as an operation that touches each element once.
+// Limit is the bandwidth of the same traffic without any synchronization. Each rank runs the loops of package kern over
+// its own buffers, and reads and writes as many bytes as an operation that touches each element once.
 //
 // Invariants: a measured call passes nothing that allocates; the values of the check
 // are exact in every dtype, whatever the order of the reduction; nothing is timed while

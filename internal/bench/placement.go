@@ -33,9 +33,9 @@ const (
 )
 
 const (
-	// Measured on virtual machines of two AMD cores (Zen 3 and Zen 4): 55 ns near and 325 ns far where nothing else ran,
-	// up to 160 near and from 360 on where the other half of a core worked for somebody else. Between them lies the
-	// geometric mean of these two; a round trip of several far ones waited for a core.
+	// Measured on virtual machines of two AMD cores (Zen 3 and Zen 4): 55 ns near and 325 ns far on an idle machine.
+	// Where the other hardware thread of a core ran something else: up to 160 near, from 360 on far. The limit is the
+	// geometric mean of 160 and 360. A round trip that takes several times the far one waited for a core.
 	nearestFar     = 240.0
 	nearestCrowded = 2000.0
 

@@ -204,7 +204,7 @@ func TestTheCheckerFindsWhatIsWrong(t *testing.T) {
 	}
 }
 
-// What reports say decides in which count a round goes.
+// The reports decide which counter a round goes into.
 func TestJudge(t *testing.T) {
 	p := Make(Virtual, 1, []FaultKind{Kill}, nil)
 	p.Size, p.Comms = 3, []group{{[]int{0, 1, 2}}, {[]int{0, 1}}}
@@ -329,10 +329,10 @@ var then = []FaultKind{None, Kill, Stop, Pause, Late, Slow, Delay, Drop, Truncat
 func TestFound(t *testing.T) {
 	collectivesOfThen(t)
 	for _, seed := range []uint64{
-		// Drop: who received from any rank was said to have lost one that had only given up.
+		// Drop: a receiver from any rank reported a rank as lost that had only timed out.
 		1118757, 602513, 540068, 513587, 1046462,
 		30011999, // mismatch: the culprit called the very thing that the others did
-		478420,   // mismatch: a large message wasn't taken by a rank that needed none, and nobody said so before the deadline
+		478420,   // mismatch: a rank that needed no message didn't take a large one, and no rank said so before the deadline
 	} {
 		for range 3 {
 			p := Make(Virtual, seed, then, nil)
@@ -345,7 +345,7 @@ func TestFound(t *testing.T) {
 	}
 }
 
-// A rank that is late comes at no moment at which others give up: nobody could say then whether it was there.
+// A late rank doesn't arrive at a moment at which others time out: then no report could say whether it was there.
 func TestLateIsLate(t *testing.T) {
 	collectivesOfThen(t)
 	for _, p := range []Program{Make(Virtual, 1162780, then, nil), Make(Virtual, 1, []FaultKind{Late}, nil),

@@ -210,9 +210,9 @@ func (m *maker) starving() {
 	f.Step = of(m, opening...)
 }
 
-// timeout returns how long operations of a communicator wait. What the world does together ends first, so that a rank
-// which waits for the culprit elsewhere is not taken for it; and no two communicators' patience ends at the same time,
-// or a rank that is released in one seems to have been in the other just in time.
+// timeout returns how long operations of a communicator wait. Operations of the world time out first, so that a rank
+// that waits for the culprit on another communicator is not taken for the culprit. No two communicators time out at the
+// same moment: otherwise a rank that one communicator releases would seem to have arrived at the other just in time.
 func (p *Program) timeout(on int) time.Duration {
 	d := p.Timeout
 	switch {

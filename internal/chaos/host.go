@@ -13,8 +13,8 @@ import (
 	"github.com/chorus-comms/chorus/store"
 )
 
-// meeting is where the ranks of a program meet: a store, that of the campaign for real ones, and a name there that
-// nobody else has.
+// meeting is where the ranks of a program meet: a store (the campaign's own for real processes) and a prefix there that
+// is unique to the program.
 type meeting struct {
 	store store.Store
 	name  string

@@ -45,7 +45,7 @@ type injector struct {
 
 func (in *injector) culprit() bool { return in.p.Fault.Rank == in.rank }
 
-// fire notes that the fault has happened. What follows from it can't be noticed earlier.
+// fire notes that the fault has happened. No consequence of it can be noticed earlier.
 func (in *injector) fire() { in.fired.CompareAndSwap(0, time.Now().UnixNano()) }
 
 func openFabric(ctx context.Context, c fabric.Config) (fabric.Fabric, error) {

@@ -119,10 +119,10 @@ func (o *Outcome) misnamed(r int, x Failure) string {
 	}
 	if r == f.Rank && f.Kind != Mismatch && f.Kind != Abort && f.Kind != Panic && f.Kind != Apart || o.right(r, x) ||
 		o.passedOn(x) {
-		// What the culprit itself gets is its own business, except that it must not blame others for what it has called.
+		// The culprit itself may get any error, except that it must not blame others for its own call.
 		return ""
 	}
-	if o.heldUp(r, x, make([]bool, o.Program.Size)) || o.forsaken(r, x) {
+	if o.heldUp(r, x, make([]bool, o.Program.Size)) || o.peersLeft(r, x) {
 		return ""
 	}
 	return fmt.Sprintf("%s on communicator %d, step %d, names %v", x.Kind, x.Comm, x.Step, x.Named)
@@ -131,7 +131,7 @@ func (o *Outcome) misnamed(r int, x Failure) string {
 // right reports whether an error is the one that the fault gives a rank which has to do with it.
 func (o *Outcome) right(r int, x Failure) bool {
 	p, f := o.Program, o.Program.Fault
-	// Its store's host is no member; who was through lacks whoever was not.
+	// The host of its store isn't a member; a rank that was through misses a rank that was not.
 	if f.Kind == Host && !p.Comms[x.Comm].has(f.Rank) {
 		return x.Kind == "lost" && (len(x.Named) == 0 || len(x.Named) == 1 && o.lacks(x.Named[0], x.Comm))
 	}
@@ -141,17 +141,17 @@ func (o *Outcome) right(r int, x Failure) bool {
 	names := slices.Contains(x.Named, f.Rank)
 	only := len(x.Named) == 1 && names
 	switch f.does() {
-	case Host: // who was through has nobody left to make the communicator with if another one was not
+	case Host: // a rank that was through can't make the communicator if another one was not
 		return x.Kind == "lost" && (only || len(x.Named) == 1 && o.lacks(x.Named[0], x.Comm))
 	case Kill:
 		return x.Kind == "lost" && only
-	case Exit: // who waits for a message of any rank does not know that it was to come from the one that has left
+	case Exit: // a receiver from any rank doesn't know that its message was to come from the rank that has left
 		return x.Kind == "lost" && only || x.Kind == "timeout" && (names || x.ofAny(p))
-	case Stop, Late: // who waits for a message of any rank names none
+	case Stop, Late: // a receiver from any rank names none
 		return x.Kind == "timeout" && (names || len(x.Named) == 0 && x.ofAny(p)) || x.Kind == "lost" && only
 	case Drop:
-		// Of which the sender knows nothing: it may have gone on, and left. Who waits for it is seen to hold the others
-		// up. Who is through, and gone, gives no answer, but is not said to be missing.
+		// The sender doesn't notice a lost message: it may have gone on, and left. The rank that waits for the message
+		// is seen to hold the others up. A rank that has finished and left gives no answer, but isn't called missing.
 		return x.Kind == "timeout" && (names || slices.Contains(x.Named, f.Peer) || !strings.Contains(x.Text, "missing: ")) ||
 			x.Kind == "lost" && only
 	case Truncate, Flip:
@@ -163,7 +163,7 @@ func (o *Outcome) right(r int, x Failure) bool {
 		return x.Kind == "aborted" && only
 	case Cut:
 		return x.Kind == "lost" && len(x.Named) == 1 && (names || x.Named[0] == f.Peer)
-	case Partition: // the links break one after the other, and who has lost one yet tells those whom it has not
+	case Partition: // links break one after the other: a rank that has lost one tells ranks that it still reaches
 		return x.Kind == "lost" && len(x.Named) == 1
 	case Apart:
 		if r == f.Rank { // the first launcher finds all others lost, and each of these the first
@@ -178,11 +178,11 @@ func (o *Outcome) right(r int, x Failure) bool {
 	return false
 }
 
-// heldUp reports whether an error names ranks that the culprit has kept from coming. Each got an error itself, in a
-// step that is not later; and one of them is the culprit, or lacks the communicator because what it was to be split
-// from broke, or got an error that is right, or of which this holds again, before it came to what the others were in.
-// A rank that waits for a message of any rank names none: one of the others has to be as said. seen are the ranks whose
-// errors are being looked at.
+// heldUp reports whether an error names ranks that the culprit has kept from arriving. Each of them got an error
+// itself, in a step that is not later. Besides, at least one of them is the culprit, or lacks the communicator because
+// its parent broke, or got an earlier error that is right or for which heldUp holds in turn. A rank that waits for a
+// message of any rank names none: then this must hold of one of the others. seen are the ranks whose errors are being
+// looked at.
 func (o *Outcome) heldUp(r int, x Failure, seen []bool) bool {
 	if x.Kind != "timeout" {
 		return false
@@ -222,10 +222,10 @@ func (o *Outcome) heldUp(r int, x Failure, seen []bool) bool {
 	return cause
 }
 
-// forsaken reports whether a rank waited for a message of any rank, which was lost on its way, until all others had
-// left because of errors of their own. It can't know whose message was to come; the error names one of those who have
-// left, and says that nobody is left.
-func (o *Outcome) forsaken(r int, x Failure) bool {
+// peersLeft reports whether a rank waited for a message of any rank, which was lost on its way, until all others had
+// left because of errors of their own. It can't know whose message was to come; the error names one of the ranks that
+// have left, and says that no other rank is left.
+func (o *Outcome) peersLeft(r int, x Failure) bool {
 	if o.Program.Fault.Kind != Drop || r != o.Program.Fault.Peer || x.Kind != "lost" || !x.ofAny(o.Program) ||
 		!strings.Contains(x.Text, "nobody else is left") {
 		return false

@@ -152,7 +152,7 @@ func kill(ps []*process) {
 
 // launcher carries out a launcher of a round.
 func (w *worker) launcher(p *Program, t task) (Report, error) {
-	// What the rank is to do stands on its standard input.
+	// The rank reads its program from standard input.
 	in, out, err := os.Pipe()
 	if err != nil {
 		return Report{}, err

@@ -25,7 +25,7 @@ type process struct {
 func start(command []string, more ...string) (*process, error) {
 	p := &process{cmd: exec.Command(command[0], command[1:]...), answers: make(chan answer, 16)}
 	p.cmd.Stderr = &p.errors
-	// Who interrupts the campaign doesn't want its ranks to seem to crash.
+	// An interrupt of the campaign must not make its ranks seem to crash.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	p.cmd.Env = append(append(os.Environ(), "GOTRACEBACK=all"), more...)
 	in, err := p.cmd.StdinPipe()

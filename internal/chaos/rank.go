@@ -361,7 +361,7 @@ func (r *rank) window(c *comm.Comm, s *step) (err error) {
 			err = w.Close(r.ctx)
 		}
 		if err == nil {
-			mine.Free() // else somebody may still write to it
+			mine.Free() // else a rank may still write to it
 		}
 	}()
 	out, err := r.vector(c, &small, me)
@@ -393,5 +393,5 @@ func (r *rank) window(c *comm.Comm, s *step) (err error) {
 	if err := r.received(&small, back, me); err != nil {
 		return err
 	}
-	return w.Fence(r.ctx, -1, r.patience()) // so that Close needs nobody but for its barrier
+	return w.Fence(r.ctx, -1, r.patience()) // so that Close needs the other ranks for its barrier only
 }

@@ -27,8 +27,8 @@ const (
 )
 
 // regroups reports whether the ranks that are left at the end make a new world, whatever has become of the old one. In
-// virtual time they can't: they meet over sockets. After links have broken it's not defined who does. With Stale the
-// dumps are of the program alone.
+// virtual time they can't: they meet over sockets. After links have broken it's not defined which rank does. With Stale
+// the dumps are of the program alone.
 func (p *Program) regroups() bool {
 	switch p.Fault.Kind {
 	case Absent, Exhausted, Cut, Partition, Stale:
@@ -45,7 +45,7 @@ func (r *rank) regroup(old *comm.Comm) {
 	defer cancel()
 	opts := []comm.RegroupOption{comm.Patience(gathering)}
 	if culprit := r.p.Fault.Rank; r.p.Fault.Kind == Stop && r.blames(culprit) {
-		opts = append(opts, comm.Without(culprit)) // as who has read the error would
+		opts = append(opts, comm.Without(culprit)) // as a program would that has read the error
 	}
 	c, err := old.Regroup(ctx, opts...)
 	if err == nil {

@@ -11,8 +11,8 @@ import (
 )
 
 // A virtual round nearly repeats from its seed: one processor runs all its goroutines, nothing is collected meanwhile,
-// and who comes first is drawn. Two timers of one instant, and a select of which two cases are ready, are still the
-// runtime's to decide.
+// and the order of arrival is drawn. Two timers of one instant, and a select of which two cases are ready, are still
+// the runtime's to decide.
 
 // alone makes the process one that carries out virtual rounds, and returns what is to be called between two of them.
 func alone() (between func()) {
@@ -50,8 +50,8 @@ func (in *injector) arrive(k int) {
 	time.Sleep(time.Duration(in.drawn(drawnArrival, uint64(k))%32*in.p.Size + in.rank + 1))
 }
 
-// restless is the fabric mem of a rank which lets other goroutines go on in the middle of what it does, at moments that
-// depend on the seed. fault.Wrap goes around it, so that this happens between that one's steps, too.
+// restless is a rank's fabric mem that yields to other goroutines in the middle of its calls, at moments that depend on
+// the seed. A fault.Wrap goes around it, so that it yields between the steps of that one, too.
 type restless struct {
 	fabric.Messenger
 	fabric.Placer

@@ -66,8 +66,8 @@ func (r *runner) life(o *Outcome, dir, name string, before bool) error {
 	return err
 }
 
-// explain notes what the dumps of a directory should tell of a round that began at a time, and don't: who the culprit
-// is. Ranks that it has kept from coming to what others were in may stand beside it.
+// explain notes what the dumps of a directory should say of a round that began at a given time, and don't: who the
+// culprit is. Ranks that it has kept from coming to what others were in may stand beside it.
 func (o *Outcome) explain(dir string, began time.Time) {
 	note := func(format string, args ...any) { o.unexplained = append(o.unexplained, fmt.Sprintf(format, args...)) }
 	f := o.Program.Fault

@@ -50,8 +50,8 @@ var encoded = func() map[dtype.DType]*[256][]byte {
 // untouched is what outputs hold before.
 const untouched = 0xA5
 
-// source returns element i of what a rank puts in. Values are such that the results of all reductions over a world are
-// small.
+// source returns element i of what a rank puts in. Values are chosen so that the results of all reductions over a world
+// are small.
 func source(s *step, n, rank, i int) int {
 	x := (rank*7 + i*3 + i/64 + s.Salt)
 	switch s.Reduce.Kind {

@@ -18,9 +18,8 @@ type Core struct {
 }
 
 // Cores returns the cores that some of the allowed processors belong to, with these processors only, ordered by NUMA
-// node, socket and number. sys is where the kernel describes the devices of the system: /sys/devices/system. What it
-// doesn't say there, as in some sandboxes, is taken to be the least: a processor is a core, and all are in socket 0 and
-// on node 0.
+// node, socket and number. sys is where the kernel describes the devices of the system: /sys/devices/system. Where the
+// kernel says nothing, as in some sandboxes, each processor counts as a core, in socket 0 and on node 0.
 func Cores(sys string, allowed Set) ([]Core, error) {
 	nodes, err := nodesOf(sys)
 	if err != nil {

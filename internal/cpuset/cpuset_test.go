@@ -68,7 +68,7 @@ func TestCores(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%v, %v", got, err)
 	}
-	// What isn't allowed isn't there.
+	// Processors that aren't allowed are left out.
 	got, err = Cores(sys, Set{3, 5, 11, 13, 15})
 	if want := []Core{{Set{5, 13}, 1, 0}, {Set{15}, 1, 0}, {Set{3, 11}, 0, 2}}; err != nil || !reflect.DeepEqual(got,
 		want) {
@@ -97,7 +97,7 @@ func TestCores(t *testing.T) {
 	}
 }
 
-// What the kernel says of this host holds what this process may use, each processor once.
+// The kernel's description of this host has each processor that this process may use, exactly once.
 func TestThisHost(t *testing.T) {
 	may, err := Allowed()
 	if err != nil {

@@ -106,8 +106,8 @@ func (n *network[F]) backward(params, grad []F, label int, weight F) {
 	}
 }
 
-// initialize draws the weights such that every layer keeps the variance of its input
-// (LeCun et al., Efficient BackProp, 1998); biases start at 0.
+// initialize draws the weights so that every layer keeps the variance of its input (LeCun et al., Efficient BackProp,
+// 1998); biases start at 0.
 func initialize[F real](params []F, r *rand.Rand) {
 	clear(params)
 	for i := range atBias1 {

@@ -1,10 +1,11 @@
-// Package deserter is clients that go away while they're answered, for tests of whoever answers.
+// Package deserter has clients that disconnect while they're being answered, for tests of servers.
 //
 //	err := deserter.Store("127.0.0.1:29500")
 //	err = deserter.HTTP("127.0.0.1:9400")
 //
-// Each asks for more than the connection's buffers hold, reads the beginning of an answer, says that it has no more to
-// say, and resets the connection: whoever is writing to it then gets EPIPE, and SIGPIPE if it's a process that hears it.
+// Each asks for more than the connection's buffers hold, reads the beginning of an answer, shuts its writing side down,
+// and resets the connection. The server that is writing to it then gets EPIPE, and SIGPIPE if its process has asked for
+// that signal.
 package deserter
 
 import (
@@ -47,7 +48,7 @@ func desert(addr string, questions []byte) error {
 	defer nc.Close()
 	c := nc.(*net.TCPConn)
 	c.SetDeadline(time.Now().Add(10 * time.Second))
-	go c.Write(questions) // the other end stops reading while nobody reads its answers
+	go c.Write(questions) // the server stops reading while its answers aren't read
 	if _, err := io.ReadFull(c, make([]byte, 64<<10)); err != nil {
 		return fmt.Errorf("%s gives no answer: %w", addr, err)
 	}

@@ -1,6 +1,7 @@
 // Package dl opens shared libraries at run time, without cgo, and fills tables of functions from them.
 //
-// A [Source] says where a library may be. What is needed of it is a struct, whose fields' tags name the symbols:
+// A [Source] says where a library may be. The functions that are needed of it are fields of a struct, whose tags name
+// the symbols:
 //
 //	type nccl struct {
 //		GetVersion     func(*int32) int32 `dl:"ncclGetVersion"`
@@ -15,9 +16,9 @@
 //		...
 //	}
 //
-// A field is a Go function, which converts its arguments (some hundred nanoseconds, some allocations), or a [Func],
-// which takes words (64 ns, no allocation): for calls that are made often. [Direct] makes Go functions of a type by
-// these.
+// A field is a Go function, which converts its arguments (some hundred nanoseconds, some allocations), or a [Func] for
+// frequent calls, which takes machine words (64 ns, no allocation). With [Direct], a Go function of some type becomes a
+// call of a Func.
 //
 // Invariants:
 //   - The symbol decides what a library can do, never its version, which is in error texts only.

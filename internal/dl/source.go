@@ -18,7 +18,7 @@ type Source struct {
 	// streams and memory.
 	Candidates []string
 
-	// Version asks an open library for its version, for the texts of errors; nil if nobody can.
+	// Version asks an open library for its version, for the texts of errors; nil if the library has no such function.
 	Version func(l *Library) (string, error)
 
 	// Global makes the library's symbols visible to libraries that are opened later (RTLD_GLOBAL).

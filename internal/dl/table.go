@@ -29,8 +29,9 @@ func (f Func) Call(args ...uintptr) uintptr {
 // direct makes functions of a type, by the type.
 var direct = map[reflect.Type]func(f Func) reflect.Value{}
 
-// Direct has [Library.Resolve] make the functions of a Go type by calls of a [Func], which takes a tenth of the time
-// that it takes to convert arguments of any type: for those that are called often. It's called in an init function.
+// Direct makes [Library.Resolve] implement the functions of a Go type by calls of a [Func]. That takes a tenth of the
+// time of converting arguments of any type, and is for functions that are called often. It's called in an init
+// function.
 func Direct[F any](convert func(f Func) F) {
 	direct[reflect.TypeFor[F]()] = func(f Func) reflect.Value { return reflect.ValueOf(convert(f)) }
 }
@@ -63,8 +64,8 @@ func (l *Library) Resolve(table any) (*Capabilities, error) {
 	return l.found(v)
 }
 
-// Supplied is what [Library.Resolve] would return for a table that somebody else has filled, a stand-in in Go for
-// example, which errors call name, of a version, at a place. Fields that are zero are missing.
+// Supplied is what [Library.Resolve] would return for a table that is filled by a stand-in in Go for example, which
+// errors call name, of a version, at a place. Fields that are zero are missing.
 func Supplied(name, version, place string, table any) (*Capabilities, error) {
 	l := &Library{name: name, place: place, ask: func(*Library) (string, error) { return version, nil }}
 	return l.found(reflect.ValueOf(table).Elem())

@@ -3,9 +3,8 @@
 //	port, err := freeport.Find()
 //	cmd := exec.Command(python, "serve.py", strconv.Itoa(port))
 //
-// A port that the kernel gave out and that was closed again may be given to the
-// next program that asks, before the server has it. Find takes one that the kernel
-// gives to nobody.
+// A port that the kernel gave out and that was closed again may be given to the next program that asks, before the
+// server has it. Find takes a port that the kernel gives to no program.
 package freeport
 
 import (
@@ -18,8 +17,8 @@ import (
 // lowest is where Find begins: many a well-known service is below it.
 const lowest = 10000
 
-// Find returns a port that nobody listens on, below those that the kernel
-// gives out by itself (Linux: ip(7), ip_local_port_range). It is safe for concurrent use.
+// Find returns a port that no process listens on, below those that the kernel gives out by itself (Linux: ip(7),
+// ip_local_port_range). It is safe for concurrent use.
 func Find() (int, error) { return FindRow(1) }
 
 // FindRow returns the first of n such ports, one after the other.

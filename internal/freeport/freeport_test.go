@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestFind: ports that are found can be listened on, and aren't those that the
-// kernel may give to somebody else meanwhile.
+// TestFind: ports that are found can be listened on, and aren't those that the kernel may give to another process
+// meanwhile.
 func TestFind(t *testing.T) {
 	for i := range 50 {
 		n := 1 + i%4

@@ -5,15 +5,15 @@
 //	lib, err := gpu.Supply("cuda", "stand-in", sim.Table())
 //	driver, err := gpu.New(lib)
 //
-// What a call needs of the library's state it needs here: a current context or device of its thread, that memory isn't
-// freed under work but by waiting for all of it, that functions of the host are called on one thread after another, so
-// that one that blocks holds up all others, and that a call which is unsafe in a capture ends the captures of others in
-// mode global, unless its thread is in mode relaxed ([Library.BeginCapture]).
+// Calls have the library's preconditions and effects. A call needs a current context or device of its thread. Freeing
+// memory waits for all work. Functions of the host are called one after another on one thread, so that one that blocks
+// holds up all others. A call that is unsafe in a capture ends captures of other threads in mode global, unless its
+// thread is in mode relaxed ([Library.BeginCapture]).
 //
-// [CompileHIP] makes files for tests of which copy of HIP a process takes: each has its own streams, and nothing else.
+// [CompileHIP] builds libraries for tests of which copy of HIP a process uses: each has streams of its own, and nothing
+// else.
 //
 // Its modules are those of emulated devices, as images ([Image]) or as sources for its compiler.
 //
-// Invariants: it shows that a driver keeps the library's rules as they're documented, and nothing of what a GPU does
-// beside.
+// Invariants: it shows that a driver keeps the library's documented rules, and nothing else about GPUs.
 package gpusim

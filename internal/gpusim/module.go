@@ -14,7 +14,7 @@ import (
 	"github.com/chorus-comms/chorus/device/gpu/abi"
 )
 
-// magic is what the library's images begin with. What follows, up to a 0, is the emulated device's image.
+// magic begins the library's images. The emulated device's image follows, up to a 0.
 const magic = "\x7fSIM"
 
 // Image is what the library loads of an image of emulated devices, the name of a module for example.

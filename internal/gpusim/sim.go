@@ -44,7 +44,7 @@ type Options struct {
 type Library struct {
 	opts   Options
 	driver *accinte.Driver
-	callee sync.Mutex // who calls a function of the host
+	callee sync.Mutex // held while a function of the host runs
 
 	mu      sync.Mutex
 	threads map[int][]abi.Context // contexts of each thread, the current one last; in HIP there is one

@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// Find returns the files, each once and without symbolic links, that there are of a library: names are looked for where
-// the dynamic linker would, and what has a slash is a path, or a pattern of [filepath.Glob].
+// Find returns the existing files of a library, each once, with symbolic links resolved. It looks for names where the
+// dynamic linker would. A place with a slash is a path, or a pattern of [filepath.Glob].
 func Find(places ...string) (paths []string) {
 	folders := append(filepath.SplitList(os.Getenv("LD_LIBRARY_PATH")), "/lib", "/usr/lib", "/usr/local/lib", "/lib64",
 		"/usr/lib64", "/lib/*-linux-gnu", "/usr/lib/*-linux-gnu")

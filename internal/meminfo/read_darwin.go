@@ -7,7 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Read asks the kernel how many bytes of memory nobody uses, not even to cache files, and how many there are.
+// Read asks the kernel how many bytes of memory are free, not even used to cache files, and how many there are in
+// total.
 func Read() (free, total int64, err error) {
 	size, err1 := unix.SysctlUint64("hw.memsize")
 	pages, err2 := unix.SysctlUint32("vm.page_free_count")

@@ -2,7 +2,8 @@ package meminfo
 
 import "golang.org/x/sys/unix"
 
-// Read asks the kernel how many bytes of memory nobody uses, not even to cache files, and how many there are.
+// Read asks the kernel how many bytes of memory are free, not even used to cache files, and how many there are in
+// total.
 func Read() (free, total int64, err error) {
 	var si unix.Sysinfo_t
 	if err := unix.Sysinfo(&si); err != nil {

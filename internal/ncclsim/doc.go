@@ -1,17 +1,18 @@
-// Package ncclsim is a stand-in for NCCL in Go: it fills the library's table of functions, so that package comm/nccl,
-// its order on streams and its failures run without a GPU, on devices whose memory engines of the process can touch.
+// Package ncclsim is a stand-in for NCCL in Go. It fills the library's table of functions, so that package comm/nccl,
+// its order on streams and its failures run without a GPU. Its devices have memory that engines of the process can
+// touch.
 //
 //	lib, err := ncclsim.New(ncclsim.Options{Version: "2.27.3", Driver: driver})
 //	_, err = nccl.Supply("NCCL", "sim-2.27", lib.Table(), "accinte")
 //
-// A communicator is one of package comm/native, whose ranks meet in a store that the process of the unique id serves,
-// and which may be in several processes; what is enqueued is a function of the stream that carries the operation out
-// there. A version has the functions that this release has, and takes the configurations that it packs.
+// A communicator is one of package comm/native. Its ranks may be in several processes, and meet in a store that the
+// process of the unique id serves. Enqueuing an operation enqueues a host function on the stream, which carries the
+// operation out. A version has the functions of this release of NCCL, and takes its configuration structs.
 //
-// As NCCL does, it carries each call of a communicator that doesn't block out on a thread of its own from 2.23 on, and
-// doesn't finalize, destroy or abort one while a graph has an operation of it.
+// Like NCCL from 2.23 on, it runs each call of a non-blocking communicator on a thread of its own. Like NCCL, it
+// doesn't finalize, destroy or abort a communicator while a graph has an operation of it.
 //
-// Invariants: it behaves as the library does also where that's of no help. What doesn't fit hangs until the
-// communicator is aborted, and so does what needs a rank that is gone, of which the others hear as of a remote error;
-// an abort is this rank's alone; work behind what was aborted runs.
+// Invariants: it behaves as the library does, even where that's unhelpful. Mismatched operations hang until the
+// communicator is aborted. So do operations that need a rank that is gone; the others see a remote error. An abort
+// affects the calling rank alone. Work that was enqueued behind an aborted operation runs.
 package ncclsim

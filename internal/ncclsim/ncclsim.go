@@ -282,8 +282,8 @@ func (l *Library) asyncError(h abi.Comm, r *abi.Result) abi.Result {
 	})
 }
 
-// meeting is the store of this process, where the ranks of the communicators meet whose ids are from here. What a
-// library has started stays.
+// meeting is the store of this process, in which ranks of communicators meet whose unique ids come from this process.
+// It's never closed.
 var meeting = sync.OnceValues(func() (*store.TCPServer, error) {
 	return store.ListenTCP("127.0.0.1:0", store.ServerOptions{})
 })

@@ -45,7 +45,7 @@ func (ws *windows) configure(set map[string]string) {
 	ws.open = map[abi.Window]opened{}
 }
 
-// windowRegister is collective. What isn't symmetric is an error here, of which the library has other uses.
+// windowRegister is collective. A window that isn't symmetric is an error here; the library has other uses for it.
 func (l *Library) windowRegister(h abi.Comm, p uintptr, bytes uint64, w *abi.Window, flags int32) abi.Result {
 	return l.with("ncclCommWindowRegister", h, func(c *communicator) abi.Result {
 		if p%pageSize != 0 || bytes == 0 || flags != abi.WindowSymmetric {

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Off has a connection within a host sent at full speed, if the kernel's congestion control is one that
-// paces, like BBR: there's no network to spare. What isn't permitted stays as it is.
+// Off lets a connection within a host send at full speed if the kernel's congestion control is one that paces, like
+// BBR: there's no network to spare. Where the kernel doesn't permit that, nothing changes.
 func Off(nc *net.TCPConn) {
 	raw, err := nc.SyscallConn()
 	if err != nil {

@@ -3,6 +3,6 @@
 //	publish.Word(&x.seq, seq)    // the owner
 //	atomic.LoadUint64(&x.seq)    // anybody
 //
-// Unlike an atomic store, it isn't ordered before the loads that follow it: who stores a word and then looks at
-// another's may miss what the other stored before looking at this one.
+// Unlike an atomic store, it isn't ordered before the loads that follow it: a goroutine that stores its word and then
+// loads another's may miss a value that the other stored before it loaded this one.
 package publish

@@ -1,7 +1,7 @@
 package publish
 
-// Claim asks the processor for the cache line of a word that will soon be stored, without waiting for it: others who
-// have looked at it lose it now, and the store finds it here.
+// Claim asks the processor for the cache line of a word that will soon be stored, without waiting for it: other cores
+// that have read it lose it now, and the store finds it here.
 //
 //go:noescape
 func Claim(p *uint64)

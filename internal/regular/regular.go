@@ -1,5 +1,5 @@
-// Package regular reads files that somebody else has put where they're looked for, and that may be anything: only
-// regular files, and no more of one than it's allowed to have.
+// Package regular reads files that other programs have put at the places where Chorus looks for them, and that may be
+// anything: only regular files, and no more of one than it's allowed to have.
 package regular
 
 import (

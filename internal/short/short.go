@@ -1,7 +1,7 @@
 // Package short tells tests whether they are to be brief. `make test` has ten minutes for everything, and sets
-// CHORUS_TEST_SHORT; `make test-long` runs what was left out, and with it whoever runs a test by hand. It's a variable
-// and not the flag -short because go test then knows which packages ask, and takes the results of the others from its
-// cache the second time.
+// CHORUS_TEST_SHORT; `make test-long`, and running a test by hand, run the long forms. It's a variable and not the flag
+// -short because go test then knows which packages read it, and takes the results of the others from its cache the
+// second time.
 package short
 
 import (

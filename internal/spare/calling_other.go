@@ -4,5 +4,5 @@ package spare
 
 import "net"
 
-// Calling reports whether somebody waits to be accepted, or may, which only Unix tells.
+// Calling reports whether a client waits to be accepted, or may; it's known on Unix only.
 func Calling(net.Listener) bool { return true }

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Calling reports whether somebody waits to be accepted, or may: accepting wants a descriptor before it finds that
-// nobody does.
+// Calling reports whether a client waits to be accepted, or may: accept needs a free descriptor even to find that no
+// client does.
 func Calling(l net.Listener) bool {
 	s, ok := l.(syscall.Conn)
 	if !ok {

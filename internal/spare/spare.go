@@ -1,6 +1,6 @@
 // Package spare keeps a descriptor for when a process has none left: to take a call then, or to make one, and say so.
 //
-// Invariant: who has no spare is no worse off than without this package.
+// Invariant: a listener without a spare descriptor is no worse off than without this package.
 package spare
 
 import (
@@ -11,7 +11,8 @@ import (
 	"syscall"
 )
 
-// A Descriptor is one that nobody needs. The zero value has none yet; its methods may be called from any goroutine.
+// A Descriptor is a file descriptor kept in reserve. The zero value has none yet; its methods may be called from any
+// goroutine.
 type Descriptor struct {
 	mu   sync.Mutex
 	file *os.File // nil: none

@@ -65,7 +65,7 @@ func (c *Canvas) Text(x, y float64, anchor string, size int, s string) {
 	c.Printf(`<text x="%.1f" y="%.1f" text-anchor="%s" font-size="%d">%s</text>`+"\n", x, y, anchor, size, Escape(s))
 }
 
-// Box adds a filled rectangle that says its title to those who point at it.
+// Box adds a filled rectangle that shows its title under the pointer.
 func (c *Canvas) Box(x, y, w, h float64, color string, opacity float64, title string) {
 	c.Printf(`<rect x="%.1f" y="%.2f" width="%.1f" height="%.2f" fill="%s" fill-opacity="%g" stroke="%s" stroke-width="0.2"><title>%s</title></rect>`+"\n",
 		x, y, w, h, color, opacity, Ground, Escape(title))

@@ -26,7 +26,7 @@ type event struct {
 // A name is a test's, or with an empty test a package's.
 type name struct{ pkg, test string }
 
-// A report has what was said so far of tests that go on, and who was left out for which reason.
+// A report has the output so far of tests that are still running, and the skipped tests with their reasons.
 type report struct {
 	said   map[name][]string
 	left   map[string][]name
@@ -57,7 +57,7 @@ func main() {
 	}
 }
 
-// read shows the events of a run as they come. What is no event is shown as it is.
+// read shows the events of a run as they come. A line that isn't an event is shown unchanged.
 func (r *report) read(from io.Reader, to io.Writer) error {
 	lines := bufio.NewReader(from)
 	for {

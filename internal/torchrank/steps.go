@@ -237,7 +237,7 @@ func (s Step) Run(ctx context.Context, c *comm.Comm, empty func(dt dtype.DType, 
 			return nil, err
 		}
 		err = errors.Join(c.Recv(ctx, out(s.Count), (me+n-1)%n, comm.Tag(7)), w.Wait(ctx))
-	case "any": // everybody sends to the root, which doesn't say from whom it receives
+	case "any": // all ranks send to the root, which receives from any
 		if me != root {
 			return nil, c.Send(ctx, of(s.Count), root, comm.Tag(s.Tag))
 		}

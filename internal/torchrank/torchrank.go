@@ -1,5 +1,5 @@
 // Package torchrank lets Go tests run ranks of a real PyTorch: one process imports it, which takes a second, and forks
-// a rank whenever one is started. What ranks of both kinds can run is a list of steps, on inputs that both know.
+// a rank whenever one is started. Ranks of both kinds run lists of steps, on inputs that both know.
 package torchrank
 
 import (
@@ -67,8 +67,8 @@ func Start(t testing.TB, dir, script string, env ...string) *Rank {
 	return r
 }
 
-// Seat is the environment of one of a job's ranks, whose store the test serves at an address of this host.
-func Seat(store net.Addr, rank, size int) []string {
+// Environ returns the environment of one of a job's ranks; the test serves the job's store at an address of this host.
+func Environ(store net.Addr, rank, size int) []string {
 	host, port, _ := net.SplitHostPort(store.String())
 	return []string{"TORCHELASTIC_USE_AGENT_STORE=True", "TORCHELASTIC_RESTART_COUNT=0", "MASTER_ADDR=" + host,
 		"MASTER_PORT=" + port, fmt.Sprint("RANK=", rank), fmt.Sprint("WORLD_SIZE=", size)}
@@ -171,7 +171,7 @@ func (n *nurse) listen(out io.Reader) {
 			close(r.born)
 		}
 	}
-	for _, r := range n.ranks { // with nobody to tell of it
+	for _, r := range n.ranks { // errors can't be reported any more
 		select {
 		case <-r.ended:
 		default:

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What the process has mapped is seen, without any variable of the environment.
+// Libraries that the process has mapped are found, without any environment variable.
 func TestMapped(t *testing.T) {
 	t.Setenv("VIRTUAL_ENV", "")
 	t.Setenv("CONDA_PREFIX", "")

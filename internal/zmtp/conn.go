@@ -24,7 +24,7 @@ const (
 	sub = "SUB"
 )
 
-// partners are whom a socket talks to.
+// partners has, for each type of socket, the types that it talks to.
 var partners = map[string][]string{
 	req: {rep, "ROUTER"}, rep: {req, "DEALER"}, pub: {sub, "XSUB"}, sub: {pub, "XPUB"},
 }
@@ -186,7 +186,7 @@ func (c *conn) write(b net.Buffers) error {
 // pause is between attempts to connect.
 const pause = 10 * time.Millisecond
 
-// dial connects a socket of a kind to an address, where somebody may come to listen later, until ctx ends.
+// dial connects a socket of a kind to an address, where a listener may come later, until ctx ends.
 func dial(ctx context.Context, addr, kind string, o Options) (*conn, error) {
 	var last error
 	for {
@@ -215,7 +215,7 @@ func dialOnce(ctx context.Context, addr, kind string, o Options) (*conn, error) 
 	if err != nil {
 		return nil, err
 	}
-	if nc.LocalAddr().String() == nc.RemoteAddr().String() { // nobody listens, and the system has drawn this very port
+	if nc.LocalAddr().String() == nc.RemoteAddr().String() { // there's no listener, and the system has drawn this very port
 		nc.Close()
 		return nil, syscall.ECONNREFUSED
 	}

@@ -10,9 +10,9 @@
 // The other side may be libzmq's or anybody else's. conn.go is a connection and its greetings, frame.go its messages,
 // listener.go what listening sockets share.
 //
-// Invariants: memory grows with what has arrived, not with what is announced; a greeting, and what a peer doesn't read,
-// have a deadline; one connection costs the others nothing but its share of the work; no bytes make a parser panic;
-// Close returns when all goroutines of the socket have ended, whatever its peers do.
+// Invariants: memory grows with the bytes that have arrived, not with the announced size. A greeting, and data that a
+// peer doesn't read, have a deadline. One connection costs the others nothing but its share of the work. No bytes make
+// a parser panic. Close returns when all goroutines of the socket have ended, whatever its peers do.
 package zmtp
 
 import (

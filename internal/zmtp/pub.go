@@ -11,19 +11,19 @@ import (
 const (
 	// maxTopics are those of one subscriber, and maxTopic the bytes of each.
 	maxTopics, maxTopic = 1024, 255
-	// maxQueued is how many bytes may wait for a subscriber before who publishes waits for it.
+	// maxQueued is how many bytes may wait for a subscriber before the publisher waits for it.
 	maxQueued = 64 << 20
 )
 
-// Pub publishes: a socket PUB that listens. What is published reaches all that have subscribed to it, and none that
-// come later. A subscriber that reads nothing loses its connection.
+// Pub is a socket PUB that listens. A message reaches all that have subscribed to it, and none that subscribe later. A
+// subscriber that reads nothing loses its connection.
 type Pub struct {
 	listener
 	subscribers map[*subscriber]struct{}
 	room        *sync.Cond // some is less behind, or has gone; the lock is the listener's
 }
 
-// subscriber is one connection. What isn't constant is under the listener's lock.
+// subscriber is one connection. The listener's lock guards the fields that change.
 type subscriber struct {
 	*conn
 	topics map[string]bool
@@ -43,7 +43,7 @@ func ListenPub(addr string, o Options) (*Pub, error) {
 	return p, nil
 }
 
-// Close ends the socket. What wasn't read yet is lost.
+// Close ends the socket. Messages that weren't read yet are lost.
 func (p *Pub) Close() error {
 	err := p.close()
 	p.mu.Lock()

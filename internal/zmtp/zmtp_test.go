@@ -179,7 +179,7 @@ func TestDialWaits(t *testing.T) {
 	time.Sleep(30 * time.Millisecond)
 	r, err := ListenRep(addr, Options{})
 	if err != nil {
-		t.Skip(err) // somebody else has the port now
+		t.Skip(err) // another process has the port now
 	}
 	defer r.Close()
 	if err := <-came; err != nil {
@@ -266,7 +266,7 @@ func TestHostile(t *testing.T) {
 			t.Fatalf("after %s: %q, %v", what, a, err)
 		}
 	}
-	// What is permitted, and announced, takes no memory before it comes.
+	// A permitted size that is announced takes no memory before the bytes come.
 	for range 50 {
 		raw(t, addr, req).Write(append([]byte{flagMore, 0}, announced(1<<29)...))
 	}
@@ -386,7 +386,7 @@ func TestAdmit(t *testing.T) {
 	}
 }
 
-// impostor is a listener that says something to whoever connects, and keeps the connection.
+// impostor is a listener that sends something to every client, and keeps the connection.
 func impostor(t testing.TB, says []byte) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -407,7 +407,7 @@ func impostor(t testing.TB, says []byte) string {
 	return l.Addr().String()
 }
 
-// TestHostileServers are servers that break the rules: who has connected gets an error.
+// TestHostileServers are servers that break the rules: their clients get an error.
 func TestHostileServers(t *testing.T) {
 	for what, says := range map[string][]byte{
 		"no ZeroMQ":    bytes.Repeat([]byte("220 smtp ready\r\n"), 8),

@@ -137,7 +137,7 @@ func TestPrune(t *testing.T) {
 	}
 }
 
-// Long bursts are left to those who have a chance, in their better form.
+// Long bursts are measured only for entrants with a chance, in their faster form.
 func TestNarrow(t *testing.T) {
 	g := &group{}
 	m := &measure{name: "all_reduce", sizes: []int{mib, longBytes}}
@@ -163,7 +163,7 @@ func TestNarrow(t *testing.T) {
 	}
 }
 
-// A ration's parts follow the weights, whoever took too long, and end at the deadline.
+// A ration's parts follow the weights, whichever part took too long, and end at the deadline.
 func TestRation(t *testing.T) {
 	deadline := time.Now().Add(time.Hour)
 	r := ration{deadline: deadline, left: 4}
@@ -179,7 +179,8 @@ func TestRation(t *testing.T) {
 	}
 }
 
-// What lacks bursts is looked for in the placement of the moment, first in the measure whose ranks run.
+// The search for cells that lack bursts stays in the current placement, and begins with the measure whose ranks are
+// running.
 func TestLacking(t *testing.T) {
 	a := &measure{name: "all_reduce", ops: []string{"all_reduce"}, sizes: []int{mib}, ours: mapped}
 	b := &measure{name: "dtypes", ops: []string{"all_reduce"}, sizes: []int{kib, mib}, ours: mapped, alone: true}

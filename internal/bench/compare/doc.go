@@ -20,17 +20,17 @@
 //
 // # How long it takes
 //
-// --limit bounds the whole, installing included. What is left of it is divided among the sizes of all measures by what
-// a round of each takes: a size has two rounds at least, and more while its time lasts. After the first and the second
-// round those who are far behind the fastest leave; from 64 MiB only the faster form of each series is measured, of
-// those who had a chance at the size before. In the end the harness looks where the cores are, and measures what lacks
-// bursts in that placement, as long as there's time.
+// --limit bounds the whole run, installing included. The time that is left is divided among the sizes of all measures
+// in proportion to the time of a round of each. A size gets at least two rounds, and more while its time lasts. After
+// the first and the second round, entrants far behind the fastest are dropped. From 64 MiB on only the faster form of
+// each series is measured, and only series that had a chance at the next smaller size. At the end the harness looks
+// where the cores are, and measures cells that lack bursts in that placement, as long as there's time.
 //
 // Each library is measured in place and out of place where it has both forms; the faster counts.
 // The envelope is, for each size, the best median of all peers' settings. Ours is measured by
 // package bench, through the public API.
 //
-// Invariants: every burst of a peer is checked on known values before and after it's timed, and one
-// that computed something wrong is not counted but reported; a peer that can't be had is left
-// out with its reason, and a target without any peer to compare with is skipped, not passed.
+// Invariants: every burst of a peer is checked on known values before and after it's timed, and a burst with wrong
+// results is reported, not counted. A peer that can't be installed is left out with its reason. A target without any
+// peer to compare with is skipped, not passed.
 package main

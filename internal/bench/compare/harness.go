@@ -249,8 +249,8 @@ func entrants(op string, lines []series) []entrant {
 // From here on a burst takes half a second and more.
 const longBytes = 64 << 20
 
-// narrow leaves out, at a size whose bursts take long, what the next smaller size has shown not to be needed: who was
-// hopeless there, and of each series the slower form. What was not measured there stays.
+// narrow leaves out entrants at a size whose bursts take long, by the results of the next smaller size: those that were
+// hopeless there, and the slower form of each series. Entrants that were not measured there stay.
 func (h *harness) narrow(m *measure, op string, size int, all []entrant) []entrant {
 	at := slices.Index(m.sizes, size) - 1
 	if size < longBytes || at < 0 {

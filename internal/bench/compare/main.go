@@ -96,7 +96,7 @@ func (f *flags) run(ctx context.Context) error {
 	if r == nil {
 		return err
 	}
-	// What was measured before an interruption, or a failure, counts.
+	// Measurements from before an interruption or a failure count.
 	return errors.Join(err, f.finish(r))
 }
 

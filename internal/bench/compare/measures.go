@@ -2,7 +2,7 @@ package main
 
 import "slices"
 
-// measure is a group of rows: what is run, over which sizes, by whom.
+// measure is a group of rows: the operations, their sizes, and the series that run them.
 type measure struct {
 	name   string
 	ops    []string

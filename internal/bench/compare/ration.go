@@ -2,8 +2,8 @@ package main
 
 import "time"
 
-// A ration divides the time until a deadline among what is still to be measured, by weights. What one leaves over the
-// others get, and what it takes too much is missing to all of them alike.
+// A ration divides the time until a deadline among what is still to be measured, by weights. Time that one leaves over
+// goes to the others, and time that one overruns is taken from all others alike.
 type ration struct {
 	deadline time.Time
 	left     float64 // weight that waits for its time

@@ -1,9 +1,9 @@
 //go:build cgo && linux
 
 // Command libchorus is libchorus.so with stand-ins for NCCL on emulated devices in it, for tests. Their places, for
-// CHORUS_NCCL_LIBRARY or the hint library, are "ncclsim-" and a release. The devices "cuda" are a stand-in's, too, on the
-// same emulated devices, whose streams and memory are to it those of somebody else. The file that NCCLSIM_CALLS names
-// gets a line for each call of NCCL's functions: its name, and the process.
+// CHORUS_NCCL_LIBRARY or the hint library, are "ncclsim-" and a release. The devices "cuda" are a stand-in's, too, on
+// the same emulated devices, whose streams and memory it takes for a foreign library's. The file that NCCLSIM_CALLS
+// names gets a line for each call of NCCL's functions: its name, and the process.
 //
 //	PACKAGE=./internal/ncclsim/libchorus sh capi/build.sh libchorus.so
 package main

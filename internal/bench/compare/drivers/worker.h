@@ -7,10 +7,9 @@
 //	rank:    {}
 //	harness: (closes)              the rank ends
 //
-// A library fills in a struct library and calls serve. How a burst is timed is how
-// package bench times ours: rounds back to back, in blocks so long that the clock
-// costs nothing; with REFILL each rank writes its input, all meet in a barrier, and each
-// round is timed alone.
+// A library fills in a struct library and calls serve. A burst is timed as package bench times ours: rounds run back to
+// back, in blocks so long that reading the clock costs nothing. With REFILL each rank writes its input, all ranks meet
+// in a barrier, and each round is timed alone.
 #pragma once
 
 #include <stdint.h>
@@ -78,8 +77,8 @@ static void give_back(struct buffer *b) {
 	b->size = 0;
 }
 
-// What a rank contributes at element i is a factor, its rank plus one, times i modulo a prime plus one; sums of up to 8
-// ranks are exact. A span is the n elements from at, which are elements from, from + 1, ... of such a contribution.
+// A rank's contribution at element i is its rank plus one, times (i modulo a prime, plus one); sums of up to 8 ranks
+// are exact. A span is the n elements that begin at at; they are elements from, from + 1, ... of such a contribution.
 enum { period = 251 };
 
 static void fill_span(float *at, size_t n, int factor, size_t from) {
