@@ -15,9 +15,9 @@ import (
 	"github.com/chorus-comms/chorus/tensor"
 )
 
-// A rank takes for a broadcast, in which it needs nobody, what is an all-to-all to the others, who wait for its
-// messages, and goes on. It finds out in its next operation, at once, though it gets no message, and the others don't
-// look at its flag.
+// One rank calls a broadcast, in which it waits for no other, and goes on. The others call an all-to-all and wait for
+// its messages. The rank finds the mismatch at once in its next operation, although it gets no message, and the
+// others don't look at its flag.
 func TestMismatchOfRanksThatWaitApart(t *testing.T) {
 	for _, fabric := range []string{"mem", "shm"} {
 		t.Run(fabric, func(t *testing.T) {
@@ -55,10 +55,10 @@ func TestMismatchOfRanksThatWaitApart(t *testing.T) {
 	}
 }
 
-// Ranks on different hosts wait for each other's messages such that none shows that they disagree: two for each other's
-// broadcast, and one for the broadcast of a rank that took it for a gather, sent its part to the root, and does other
-// things since. They find out by telling each other what they are in, long before their deadlines, however late one of
-// them comes.
+// Ranks on different hosts wait for messages, and none arrives that shows the mismatch. In one case each of two ranks
+// waits for the other's broadcast. In another a rank waits for the broadcast of a rank that called a gather, sent its
+// part to the root, and computes since. They find the mismatch by telling each other their operations, long before
+// their deadlines, however late one of them comes.
 func TestMismatchWithoutAMessage(t *testing.T) {
 	x := tensor.Of([]int32{1})
 	call := map[string]func(c *comm.Comm) error{
@@ -110,8 +110,8 @@ func hostEach(t *testing.T, size int) []*comm.Comm {
 	})
 }
 
-// A rank that needs nobody in five operations is past them when another one, on another host, has waited in vain in
-// what it took for the first of them: asked about that one, the rank still knows what it was.
+// A rank has finished five operations in which it waits for no other, when a rank on another host times out in a
+// different first operation. Asked about that one, the first rank still knows what it was.
 func TestMismatchOfARankThatHasGoneOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		comms := hostEach(t, 2)
@@ -206,9 +206,9 @@ func TestTimeoutNamesNobodyWhoHasLeftAfterwards(t *testing.T) {
 	})
 }
 
-// Ranks share memory. Two send each other a large message, which the third one doesn't take, since it calls a small
-// broadcast of its own, in which it needs nobody and sends nothing; and it does other things since. The root, whose
-// message it doesn't take, sees at its flag what it is in, long before the deadline.
+// Ranks share memory. Two of them call a large broadcast. The third doesn't receive it: it calls a small broadcast
+// of its own, in which it waits for no other and sends nothing, and computes since. The root of the large one,
+// whose message isn't received, sees at the third rank's flag which operation that is in, long before the deadline.
 func TestMismatchOfARankThatTakesNoMessage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		comms := open(t, 3, func(r int) []comm.NewOption {
@@ -238,8 +238,8 @@ func TestMismatchOfARankThatTakesNoMessage(t *testing.T) {
 	})
 }
 
-// A receive from any rank ends when nobody is left who could send, and says so: whose message was to come it doesn't
-// know.
+// A receive from any rank ends when no rank is left that could send, and its error says so. It doesn't know which
+// rank was to send.
 func TestReceiveFromAnyWhenAllHaveLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		comms := hostEach(t, 4)

@@ -13,9 +13,9 @@ import (
 	"github.com/chorus-comms/chorus/tensor"
 )
 
-// BenchmarkRecorder measures what the flight recorder costs, in memory as processes share it: blocks of operations with
-// it and without take turns on one world, since two worlds differ by more than that in where their memory lies, and the
-// difference is the median over the pairs of blocks. A world of one shows what a small operation pays.
+// BenchmarkRecorder measures what the flight recorder costs in memory as processes share it. Blocks of operations with
+// it and without it alternate on one world: two worlds would differ by more than that, by where their memory lies. The
+// result is the median difference over the pairs of blocks. A world of one shows what a small operation pays.
 func BenchmarkRecorder(b *testing.B) {
 	for _, x := range []struct {
 		ranks, elements, block int

@@ -177,7 +177,8 @@ func withoutStore(joining bool) error {
 		return nil
 	}
 	if joining {
-		// Who finds no store at all waits for one to come up: only one that was there can be gone.
+		// A rank that never reached a store waits for one to come up: only a store that was reached
+		// can be lost.
 		st, err := store.DialTCP(ctx, os.Getenv("CHORUS_TEST_STORE"), store.TCPOptions{})
 		if err != nil {
 			return err

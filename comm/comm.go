@@ -442,9 +442,9 @@ func (c *Comm) Finalize(ctx context.Context) error {
 	return c.leave(ctx, c.b.Finalize, "finalize gave up")
 }
 
-// Leave is Finalize for a program that ends early: ranks that wait for this one afterwards get a *PeerLostError whose
-// Cause is why, of which 200 bytes are kept, such as "it raised ValueError: bad batch (train.py:12)". An empty why
-// stands for a process that exited with the communicator open. Backends other than native don't pass it on.
+// Leave is Finalize for a program that ends early. Ranks that wait for this one afterwards get a *PeerLostError whose
+// Cause is why, such as "it raised ValueError: bad batch (train.py:12)", cut at 200 bytes. An empty why stands for a
+// process that exited with the communicator open. Backends other than native don't pass it on.
 func (c *Comm) Leave(ctx context.Context, why string) error {
 	gaveUp := "finalize gave up"
 	if why != "" {

@@ -140,9 +140,9 @@ func takePriority(hints map[string]string) (p device.Priority, given bool, err e
 	return p, true, nil
 }
 
-// idle are streams that communicators have had. A stream of a device's pool won't do: its work may wait for that of
-// another communicator, which could then be behind it; and one that was destroyed can't be, since memory may still be
-// recorded as used by it.
+// idle are streams that communicators have had. A stream of the device's pool could deadlock: its work may wait for
+// that of another communicator, which could be queued behind it on the same stream. And a stream can't be destroyed
+// after use, since memory may still be recorded as used by it.
 var idle struct {
 	sync.Mutex
 	streams map[*device.Device][]*device.Stream
@@ -298,8 +298,8 @@ func apartFrom(a, b *tensor.Tensor) string {
 	return fmt.Sprintf("one tensor is on %s, another on %s", a.Device(), b.Device())
 }
 
-// deviceError gives an error of a device its kind here. What work has failed with stays as it is: it has one, or is the
-// program's own.
+// deviceError gives an error of a device its kind here. An error with which work on a stream has failed stays as it is:
+// it has a kind already, or is the program's own.
 func (c *Comm) deviceError(op string, err error) error {
 	at := c.at(op)
 	switch {

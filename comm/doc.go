@@ -21,9 +21,9 @@
 // options. Every rank of a communicator calls the same collectives in the same order.
 //
 // Errors are typed: match them with errors.As ([MismatchError], [TimeoutError],
-// [PeerLostError], ...) or errors.Is ([ErrTimeout], ...). [InvalidArgumentError]
-// means that nothing has moved and the communicator is as it was; after any
-// other failure of a collective it stays broken and every call returns the first cause.
+// [PeerLostError], ...) or errors.Is ([ErrTimeout], ...). [InvalidArgumentError] means that nothing
+// has moved and the communicator is unchanged. After any other failure of a collective it stays
+// broken, and every call returns the first cause.
 //
 // A broken communicator is the beginning of the next: [Comm.Regroup] makes one of the ranks that are left, and of
 // newcomers; [Comm.Reconfigure] of processes that have exchanged handles. docs/recovery.md has the rules.
@@ -34,10 +34,9 @@
 //
 // In the communicator of a device ([WithDevice]) operations on tensors there are
 // enqueued: a synchronous one on the device's current stream, an asynchronous one
-// on the communicator's own, and [Work.Wait] makes the current stream wait. What
-// fails then is the stream's error; [Work.Synchronize] blocks and returns it. During
-// a capture operations become nodes of the graph. docs/devices-and-communication.md
-// has the rules.
+// on the communicator's own, and [Work.Wait] makes the current stream wait. A failure there is the
+// stream's error; [Work.Synchronize] blocks and returns it. During a capture operations become
+// nodes of the graph. docs/devices-and-communication.md has the rules.
 //
 // Tensors must be contiguous ([InvalidArgumentError] otherwise; see
 // tensor.Contiguous) and stay untouched until their operation is done. Inputs are

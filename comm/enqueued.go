@@ -37,8 +37,8 @@ const (
 	longestPoll = 10 * time.Millisecond
 )
 
-// handOver has the backend put operations on s, a collective or messages. In a capture they are the graph's from then
-// on: its runs are seen by nobody here. The caller has the lock of the streams.
+// handOver has the backend put operations on s, a collective or messages. During a capture they become nodes of the
+// graph, whose runs this package doesn't see. The caller holds the lock of the streams.
 func (c *Comm) handOver(op string, w *Work, s *device.Stream, calls ...*call) (err error) {
 	if !c.gate.enter() {
 		return &FinalizedError{Where: c.at(op)}

@@ -11,9 +11,9 @@ import (
 	"github.com/chorus-comms/chorus/tensor"
 )
 
-// Two ranks whose stores into a stage do better when they bypass the cache, as they do between cores that are far
-// apart, agree on an all-reduce that doesn't divide the sums, and where they do worse, on one that does; operations of
-// other kinds and sizes in between change nothing.
+// Stores into a stage that bypass the cache are faster between cores that are far apart, and slower otherwise. If they
+// are faster for two ranks, these agree on an all-reduce that doesn't divide the sums; otherwise on one that does.
+// Operations of other kinds and sizes in between change nothing.
 func TestAgreeThatCoresAreFarApart(t *testing.T) {
 	for _, x := range []struct{ stores, algorithm string }{{"bypass", "staged"}, {"cached", "staged_split"}} {
 		for _, fabric := range []string{"mem", "shm"} {

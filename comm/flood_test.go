@@ -36,13 +36,13 @@ func init() {
 	programs["flooder"] = flooder
 }
 
-// BenchmarkFlood measures what garbage connections to each listener cost a running job: two ranks in one process, which
-// has all listeners that there are, reduce 64 KiB over TCP as fast as they can on one core, while a process on another
-// core makes garbage connections as fast as it can.
+// BenchmarkFlood measures what garbage connections to each listener cost a running job. Two ranks in one process, which
+// has every kind of listener, reduce 64 KiB over TCP as fast as they can on one core. A process on another core makes
+// garbage connections as fast as it can.
 //
-// What the stranger's own work costs the machine is not the listener's doing. So blocks in which it floods the listener
-// take turns with blocks in which it floods one of its own, a store with the same secret. An iteration is one block of
-// each, and one of silence; at 250 connections a block, -benchtime 40x makes 10,000.
+// The flooding process' own work costs the machine time, too, which is not the listener's doing. So blocks in which it
+// floods the listener alternate with blocks in which it floods one of its own, a store with the same secret. An
+// iteration is one block of each, and one of silence; at 250 connections a block, -benchtime 40x makes 10,000.
 func BenchmarkFlood(b *testing.B) {
 	const connections = 250
 	b.Setenv("CHORUS_SECRET", secure.Generate())
@@ -54,7 +54,8 @@ func BenchmarkFlood(b *testing.B) {
 		b.Fatal(err)
 	}
 	decoy := stranger.answer(b)
-	// work adds what the job does while the stranger floods an address; while it sleeps, without one.
+	// work adds what the job does while the other process floods an address, or sleeps if the address
+	// is empty.
 	work := func(b *testing.B, w *worked, address string) {
 		operations := func() float64 {
 			n, err := strconv.Atoi(job.ask(b, "count"))
@@ -203,8 +204,9 @@ func flooded() error {
 	return <-errs
 }
 
-// flooder makes garbage connections. It says where its own listener is, and then answers each line "COUNT NETWORK
-// ADDRESS" with a line when all are made, and the listener has seen the last one; without an address, after a second.
+// flooder makes garbage connections. It prints where its own listener is. Then it answers each line "COUNT NETWORK
+// ADDRESS" with a line, once all connections are made and the listener has seen the last one. Without an address it
+// answers after a second.
 func flooder() error {
 	policy, err := secure.Environment()
 	if err != nil {

@@ -2,8 +2,8 @@ package comm
 
 import "sync/atomic"
 
-// gate counts the operations that run beside the lane, so that what they use
-// outlives them: once it's closed nobody enters, and shut tells when all have left.
+// A gate counts the operations that run beside the lane, so that resources outlive the operations
+// that use them. Once it's closed no operation enters, and shut tells when all have left.
 type gate struct {
 	state atomic.Int64  // operations inside, plus gateClosed
 	shut  chan struct{} // closed when the gate is closed and empty
@@ -31,7 +31,7 @@ func (g *gate) exit() {
 	}
 }
 
-// close lets nobody in any more. It's called once.
+// close refuses all later operations. It's called once.
 func (g *gate) close() {
 	if g.state.Add(gateClosed) == gateClosed {
 		close(g.shut)

@@ -44,9 +44,9 @@ func glooSteps() (steps []torchrank.Step) {
 }
 
 // compare checks this rank's results against Gloo's: bit by bit, except for floating
-// sums, products and averages. There both sides round at most n times, Gloo after every
-// addition and this package as late as it can, each time by at most half the spacing
-// of numbers as large as the partial results.
+// sums, products and averages. There both sides round at most n times: Gloo after every addition,
+// and this package as late as it can. Each time they round by at most half the spacing of numbers
+// as large as the partial results.
 func likeGloo(x torchrank.Step, n, me int, got []*tensor.Tensor, want []byte) error {
 	dt := torchrank.Parse(x.DType)
 	loose := dt.IsFloating() && (x.Op == "sum" || x.Op == "product" || x.Op == "avg")

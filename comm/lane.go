@@ -15,18 +15,18 @@ type lane struct {
 	queue  []func()
 }
 
-// tryAcquire takes the lane if nobody has it and nobody waits.
+// tryAcquire takes the lane if no call owns it and none waits.
 func (l *lane) tryAcquire() bool {
 	return l.busy.CompareAndSwap(0, 1) && (l.queued.Load() == 0 || l.yield())
 }
 
-// yield gives the lane on to those who queue, and reports false: it's no longer the caller's.
+// yield passes the lane on to the queue, and reports false: it's no longer the caller's.
 func (l *lane) yield() bool {
 	l.release()
 	return false
 }
 
-// release gives the lane back, or on to those who queued meanwhile.
+// release gives the lane back, or passes it on to calls that queued meanwhile.
 func (l *lane) release() {
 	l.busy.Store(0)
 	if l.queued.Load() != 0 {
@@ -34,7 +34,7 @@ func (l *lane) release() {
 	}
 }
 
-// resume has the queue run, if nobody has the lane.
+// resume has the queue run, if no call owns the lane.
 func (l *lane) resume() {
 	if l.busy.CompareAndSwap(0, 1) {
 		go l.drain()

@@ -125,9 +125,9 @@ func TestLeavingPartOfAWorld(t *testing.T) {
 	}
 }
 
-// TestReceiveFromAnyNamesTheFirstToLeave has rank 0 leave a world, which makes rank 1 close everything, before rank 0
-// itself does: rank 2, which waits in another communicator for a message from anybody, names rank 0, which is rank 2 of
-// that.
+// TestReceiveFromAnyNamesTheFirstToLeave has rank 0 leave a world. Rank 1 then closes everything, before rank 0 itself
+// does. Rank 2 waits for a message from any rank of another communicator, in which rank 0 is rank 2: its error names
+// that rank.
 func TestReceiveFromAnyNamesTheFirstToLeave(t *testing.T) {
 	for _, fabric := range []string{"mem", "shm", "tcp"} {
 		t.Run(fabric, func(t *testing.T) {

@@ -260,8 +260,7 @@ func (before usage) check(t testing.TB, cycles int) {
 			before.files,
 			after.memory, before.memory, strings.Join(openFiles(t), "\n"))
 	}
-	// What one communicator keeps for good would be kilobytes in each cycle; pools of the runtime grow by one or two in
-	// all.
+	// A leak of one communicator would be kilobytes in each cycle; the runtime's pools grow by one or two in all.
 	if grown := int64(after.heap) - int64(before.heap); grown > 3000+int64(cycles)*1000 {
 		t.Errorf("the heap has grown by %d bytes and %d objects in %d cycles", grown,
 			int64(after.objects)-int64(before.objects), cycles)

@@ -83,8 +83,8 @@ func (c *Comm) Allocator() (*Allocator, error) {
 func (a *Allocator) Device() *device.Device { return a.dev }
 
 // Empty returns a tensor with undefined contents. It's freed with the last tensor that refers to it. On a device any
-// stream may use it at once. What isn't told of its users by Copy, Fill and this package, as kernels are, says so with
-// tensor.UsedBy, before the last tensor is dropped or freed.
+// stream may use it at once. Copy, Fill and this package record the streams that use it. For other work, such as
+// kernels, the program must call tensor.UsedBy before the last tensor is dropped or freed.
 func (a *Allocator) Empty(dt dtype.DType, shape ...int) (*tensor.Tensor, error) {
 	return tensor.EmptyIn(a.atHome(), a.dev, a.pool, dt, shape...)
 }
@@ -108,9 +108,9 @@ func (a *Allocator) Zeros(dt dtype.DType, shape ...int) (*tensor.Tensor, error) 
 // comes back only when all streams that are recorded as its users are done with it.
 func (a *Allocator) atHome() context.Context { return device.WithStream(context.Background(), a.home) }
 
-// Empty returns a tensor, with undefined contents, in memory that peers on this
-// host can map: the fastest that collectives can have; in the communicator of a device it's memory of that, and of the
-// backend's library, which knows it then, if that gives out any. See [Allocator].
+// Empty returns a tensor, with undefined contents, in memory that peers on this host can map: the fastest for
+// collectives. In the communicator of a device it's memory of the device. If the backend's library gives out memory,
+// it's from there, and registered with the library. See [Allocator].
 func (c *Comm) Empty(dt dtype.DType, shape ...int) (*tensor.Tensor, error) {
 	return c.made("empty", (*Allocator).Empty, dt, shape)
 }

@@ -27,8 +27,8 @@ const ranksPerHost = 2
 
 // TestNetworkNamespaces runs two ranks on each of two hosts, which are network
 // namespaces joined by a cable: shared memory carries one part of the bytes and
-// TCP the other. Each host has an interface more, which comes first and leads
-// nowhere. Then the cable is cut, and every rank learns whom it has lost.
+// TCP the other. Each host has one more interface, which comes first and leads nowhere. Then the
+// cable is cut, and every rank's error names the ranks that it has lost.
 func TestNetworkNamespaces(t *testing.T) {
 	for _, family := range []struct{ name, network string }{{"IPv4", "10.77.0.%d/24"}, {"IPv6", "fd77::%d/64"}} {
 		t.Run(family.name, func(t *testing.T) {

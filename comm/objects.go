@@ -12,8 +12,8 @@ import (
 	"github.com/chorus-comms/chorus/tensor"
 )
 
-// Codec turns values into bytes and back. What it decodes comes from other
-// ranks, so it must not be a format that can carry code.
+// Codec turns values into bytes and back. The bytes come from other ranks, so the format must not
+// be able to carry code.
 type Codec interface {
 	Encode(v any) ([]byte, error)
 	Decode(data []byte, v any) error
@@ -96,7 +96,7 @@ func (o Objects) decode(op string, from int, data []byte, v any) error {
 	return nil
 }
 
-// refused is announced, instead of a size, for an object that doesn't come, so that nobody waits for it.
+// refused is announced, instead of a size, for an object that isn't sent, so that no rank waits for it.
 const refused = -1
 
 // announce returns the size to announce for encoded data.

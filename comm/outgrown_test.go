@@ -10,8 +10,9 @@ import (
 	"github.com/chorus-comms/chorus/tensor"
 )
 
-// Results that outgrow the caches are written past them, here in pieces of no even size and at odd addresses: every
-// byte must be there, and none beyond, in the first operation and in one that finds the results of the one before.
+// Results that are larger than the caches are written with stores that bypass them, here in pieces of uneven sizes
+// and at odd addresses. Every byte must be written, and none beyond, in the first operation and in one that finds
+// the results of the one before.
 func TestOutgrownResults(t *testing.T) {
 	const n = 7<<20 + 4099 // bytes of a block: two ranks touch 42 MiB by an all-gather, 56 by an all-to-all
 	pattern := make([]byte, n+1000)

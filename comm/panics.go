@@ -66,7 +66,7 @@ func (c *Comm) panicked(op string, under calls, value any) *PanicError {
 		o = under.current()
 		e.Op, e.Seq, e.Hook, e.Err = o.Kind.String(), o.Seq, o.running.name(), o.running.err
 	}
-	// What has panicked may be the backend, with its locks held.
+	// The panic may have come from the backend, with its locks held.
 	told := make(chan struct{})
 	go func() {
 		defer close(told)
@@ -100,8 +100,8 @@ func (c *Comm) attempt(op string, under calls, f func() error, then func(error))
 	returned = true
 }
 
-// unwind is deferred by the goroutine of a call while it holds the lane, or is in the gate. If the call doesn't return
-// but panics, or ends the goroutine, that is given back.
+// unwind is deferred by the goroutine of a call while it holds the lane, or is in the gate. If the call panics or ends
+// the goroutine, unwind gives the lane or the gate back, and breaks the communicator.
 func (c *Comm) unwind(under calls, held *bool) {
 	if !*held {
 		return
@@ -113,8 +113,8 @@ func (c *Comm) unwind(under calls, held *bool) {
 	}
 }
 
-// thrown passes what the context of an operation that ran on its caller's goroutine has panicked with on to the caller,
-// for whom nothing is held any more. It returns any other error.
+// thrown panics again with the value of a PanicError, once nothing is held for the caller any more. It's for operations
+// that ran on their caller's goroutine and whose context has panicked. It returns any other error.
 func thrown(err error) error {
 	switch e := err.(type) {
 	case *PanicError:

@@ -30,9 +30,9 @@ type path struct {
 }
 
 const (
-	// byMessages names for each collective an algorithm of messages, which every fabric has; a question mark makes a wish
-	// of a name, where requests may be beyond the algorithm: an uneven all-to-all has no staged form, a split no second
-	// host.
+	// byMessages names for each collective an algorithm that uses messages only, which every fabric has. A name with a
+	// question mark is a preference, for algorithms that can't serve every request: an uneven all-to-all has no staged
+	// form, a split no second host.
 	byMessages = "broadcast=binomial,reduce=binomial,all_reduce=ring,all_gather=ring,reduce_scatter=pairwise,all_to_all=pairwise," +
 		"gather=linear,scatter=linear,barrier=dissemination"
 	byStages = "staged?"
@@ -81,8 +81,8 @@ var paths = []path{
 }
 
 // TestPaths runs the conformance suite with every fast path forced on and forced off, on every instruction set of this
-// processor: a part of it, with one instruction set after the other, or with CHORUS_TEST_LONG=1 all of it, on all,
-// which takes half an hour.
+// processor. It runs a part of the suite with one instruction set after the other. With CHORUS_TEST_LONG=1 it runs all
+// of the suite on each, which takes half an hour.
 func TestPaths(t *testing.T) {
 	short.Skip(t)
 	levels := kern.Levels()
@@ -137,7 +137,7 @@ func (p *path) run(t *testing.T) {
 		t.Run("PointToPoint", func(t *testing.T) { commtest.PointToPoint(t, cfg) })
 		t.Run("RandomPrograms", func(t *testing.T) { commtest.RandomPrograms(t, cfg) })
 	}
-	// What was forced must have happened.
+	// Every forced algorithm must have been used.
 	seen := slices.Sorted(maps.Keys(algorithms))
 	for _, name := range p.runs {
 		if algorithms[name] == 0 {

@@ -30,9 +30,10 @@ func ReconfigureHints(h map[string]string) ReconfigureOption {
 }
 
 // Handle returns this rank's handle: text without spaces, of a few hundred bytes, by which the other members of a new
-// world find it. Whoever is to be in that world passes it to Reconfigure. It's valid until the communicator is
-// finalized, broken or not; a communicator that Reconfigure returns should be asked anew. The first call begins to
-// listen at a socket of this host, and, if the job has a MASTER_ADDR on another host, at an address for those.
+// world find it. Every member of the new world passes it to Reconfigure. It's valid until the communicator is
+// finalized, broken or not. A communicator that Reconfigure returns has a handle of its own. The first call begins to
+// listen at a socket of this host. If the job has a MASTER_ADDR on another host, it also listens at an address that
+// other hosts can reach.
 func (c *Comm) Handle() (string, error) {
 	seat, err := c.openSeat()
 	if err != nil {
@@ -41,7 +42,7 @@ func (c *Comm) Handle() (string, error) {
 	return c.memberOf(seat).String(), nil
 }
 
-// openSeat returns the seat, which is opened at the first call.
+// openSeat returns the endpoint, which is opened at the first call.
 func (c *Comm) openSeat() (*regroup.Seat, error) {
 	if err := c.place().Check(); err != nil {
 		return nil, c.invalid(reconfigureOp, "%v", err)
@@ -76,15 +77,15 @@ func (e *ending) openSeat(master string) (*regroup.Seat, error) {
 	return e.seat, nil
 }
 
-// giveSeat hands the seat on to the communicator of the new world.
+// giveSeat hands the endpoint on to the communicator of the new world.
 func (e *ending) giveSeat(to *ending) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	to.seat, e.seat = e.seat, nil
 }
 
-// leaveSeat gives the seat up when this process has no descriptors for it: members that call find nobody, rather than
-// wait. The next call opens another one.
+// leaveSeat closes the endpoint when this process has no descriptors for it: members that connect are refused at once
+// instead of waiting. The next call opens another one.
 func (e *ending) leaveSeat() {
 	e.mu.Lock()
 	seat := e.seat
@@ -105,9 +106,9 @@ func (e *ending) closeSeat() error {
 }
 
 // A ReconfigureError says why an attempt to make a new world has failed, the same on every member that could learn it.
-// Err is its kind: *[PeerLostError], *[TimeoutError], *[MismatchError], *[CanceledError], or *[InternalError] if a
-// member could not join, which is *[AbortedError] on the others if that has no descriptors or no memory left, with
-// ranks of the old communicator. The communicator is as it was, and Reconfigure can be tried again.
+// Err is its kind: *[PeerLostError], *[TimeoutError], *[MismatchError] or *[CanceledError]. If a member could not join
+// it's an *[InternalError]; if that member has no descriptors or no memory left, the others get an *[AbortedError].
+// Ranks in it are those of the old communicator. The communicator is unchanged, and Reconfigure can be tried again.
 type ReconfigureError struct {
 	Where
 	UUID    string
@@ -121,16 +122,16 @@ func (e *ReconfigureError) Error() string { return e.Where.String() + ": " + e.D
 func (e *ReconfigureError) Unwrap() error { return e.Err }
 
 // Reconfigure makes a new communicator of the processes whose handles are listed, in that order: handle i becomes rank
-// i. Each of them calls it with the same uuid, which nobody has used before, and the same list, and nobody else does:
-// survivors of a broken communicator on that, newcomers on one that New has made [WithoutWorld]. They need nothing else
-// in common: no store, and no old rank 0.
+// i. Each of these processes, and no other, calls it with the same list and the same uuid, which must be fresh.
+// Survivors call it on their broken communicator, newcomers on one that New has made [WithoutWorld]. They need nothing
+// else in common: no store, and no old rank 0.
 //
 // On success c is finalized, with its links, windows and operations under way (not tensors of Empty), and the new
-// communicator takes its place; communicators that were split off c remain, to be finalized by themselves. Backend,
+// communicator replaces it. Communicators that were split off c remain, to be finalized by themselves. Backend,
 // device, timeout and hints are c's; hooks are not taken over. Of the members that survive the call either all succeed
-// or none does. After a failure, a *[ReconfigureError], c is as it was, and a fresh uuid may be tried with those that
-// are left. (A member that ran out of descriptors gets another handle for that.) The call ends with ctx, or after c's
-// timeout, and a few seconds at most for members to agree about its end.
+// or none does. After a failure, a *[ReconfigureError], c is unchanged, and the remaining members may try again with a
+// fresh uuid. (A member that ran out of descriptors gets another handle for that.) The call ends with ctx, or after
+// c's timeout, plus a few seconds at most in which members agree about its end.
 //
 // A member that dies after all were ready is in the new world, which finds it lost.
 func (c *Comm) Reconfigure(ctx context.Context, uuid string, handles []string, opts ...ReconfigureOption) (*Comm,
@@ -229,7 +230,8 @@ func (c *Comm) reconfigure(ctx context.Context, uuid string, members []regroup.M
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTime)
 	defer cancel()
 	if err := c.Finalize(end); err != nil && !errors.Is(err, ErrFinalized) {
-		// What was wrong with it is known, and nobody can do anything about the rest.
+		// The failure of the old communicator is known already, and there's no remedy for errors of
+		// its end.
 		c.log.Debug("chorus: the end of a communicator that was reconfigured", "comm", c.name, "error", err)
 	}
 	return n, nil

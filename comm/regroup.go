@@ -61,9 +61,9 @@ func AtLeast(n int) RegroupOption { return func(o *regroupOptions) { o.atLeast =
 // taken in.
 //
 // When a member dies while the world is being made, Regroup begins again with those who are left, until ctx ends, or
-// c's timeout. Of a world whose parts can't reach each other, at most one goes on, as long as its ranks aren't found
-// lost but only silent: the new world must have more survivors than there are ranks that are silent, or have left.
-// AtLeast demands more.
+// c's timeout. If parts of a world can't reach each other, at most one part goes on, as long as the ranks of the
+// others count as silent and not as lost. For the new world must have more survivors than there are ranks that are
+// silent, or have left. AtLeast demands more.
 //
 // A rank that has no descriptors left returns an *[InternalError] that says so, at once, and the others go on without
 // it.
@@ -129,8 +129,8 @@ func (c *Comm) Regroup(ctx context.Context, opts ...RegroupOption) (*Comm, error
 	return r.run(ctx)
 }
 
-// regrouping is one rank's part in Regroup. The lowest rank that isn't lost leads: it tells the others where its
-// seat is, gathers who comes there, and lays out the list of members for an attempt.
+// regrouping is one rank's part in Regroup. The lowest rank that isn't lost leads: it sends the others its
+// endpoint's address, gathers the ranks that come there, and publishes the list of members for an attempt.
 type regrouping struct {
 	c         *Comm
 	o         regroupOptions
@@ -147,7 +147,8 @@ type regrouping struct {
 	proposals []proposal
 }
 
-// proposal is the word of a leader, or whom its sender leaves out, or why it can't take part itself.
+// A proposal is a leader's call to its attempt, or the ranks that its sender leaves out, or why the
+// sender can't take part itself.
 type proposal struct {
 	UUID    string `json:"u,omitempty"`
 	Handle  string `json:"h,omitempty"`
@@ -366,7 +367,7 @@ func (r *regrouping) leaveOut(rank int) {
 	delete(r.away, rank)
 }
 
-// silent notes a rank that nobody waits for any more.
+// silent notes a rank that doesn't answer, and for which this one no longer waits.
 func (r *regrouping) silent(rank int) {
 	r.lost[rank], r.away[rank] = "silent", true
 }

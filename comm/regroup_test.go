@@ -351,8 +351,8 @@ func TestRegroupCycles(t *testing.T) {
 	}
 }
 
-// Ranks find each other without waiting for one that has left in the middle of the program, whoever of them has noticed
-// that itself.
+// Ranks regroup without waiting for one that has left in the middle of the program, whichever of them noticed that
+// itself.
 func TestRegroupWithoutOneThatHasLeft(t *testing.T) {
 	waits := map[string]func(ctx context.Context, i int, c *comm.Comm) error{
 		"all": func(ctx context.Context, i int, c *comm.Comm) error {

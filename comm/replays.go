@@ -31,8 +31,8 @@ func takeReplays(hints map[string]string) (pause time.Duration, given bool, err 
 	return time.Duration(ms) * time.Millisecond, true, nil
 }
 
-// replays are the operations that graphs have captured, whose runs nobody here sees begin or end: each tells by a word
-// of pinned memory, which the graph sets before the operation and clears behind it. A goroutine looks at the words as
+// replays are the operations that graphs have captured. No call marks the begin or end of their runs. So each has a
+// word of pinned memory, which the graph sets before the operation and clears after it. A goroutine polls the words as
 // long as the communicator lives.
 type replays struct {
 	pause time.Duration // between looks; 0: nobody looks

@@ -18,7 +18,7 @@ var needed = map[string]string{
 }
 
 // TestSandbox runs jobs of two processes to which the kernel refuses one system call, in one of the two ways in which
-// sandboxes do so: they work, on other paths, or each rank fails at once with an error that names the call.
+// sandboxes do so. Either they work, on other paths, or each rank fails at once with an error that names the call.
 func TestSandbox(t *testing.T) {
 	for i, call := range refusal.Calls() {
 		for k, errno := range []string{"EPERM", "ENOSYS"} {

@@ -14,8 +14,8 @@ import (
 )
 
 // TestBuffersAreFreeAfterFailure lets one rank give up in the middle of operations whose
-// ranks store into each other's tensors. As soon as its call has returned the memory is
-// its own again: nobody may store into it any more.
+// ranks store into each other's tensors. As soon as its call has returned, no other rank may store
+// into the memory any more.
 func TestBuffersAreFreeAfterFailure(t *testing.T) {
 	const count = 4 << 20 // elements; an operation takes milliseconds
 	for _, fabric := range []string{"mem", "shm"} {

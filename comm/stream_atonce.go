@@ -9,11 +9,13 @@ import (
 	"github.com/chorus-comms/chorus/tensor"
 )
 
-// atOnce does a synchronous collective on the goroutine of its caller, in place of an engine of its stream, if that
-// has nothing to do before: to wake a thread takes as long as to reduce megabytes. Nobody waits for another rank's
-// program: an engine goes on if not all ranks have come. The call has the lane. false: nothing was done.
+// atOnce runs a synchronous collective on the goroutine of its caller, instead of an engine of its stream, if the
+// stream has no work: waking a thread takes as long as reducing megabytes. The caller never waits for another
+// rank's program: if not all ranks have come, an engine goes on. The call has the lane. It reports false if nothing
+// was done.
 //
-// What fails is the stream's error, as if an engine had done it. An interrupt is seen at the end, as with engines.
+// A failure is the stream's error, as if an engine had run the collective. An interrupt is seen at the end, as
+// with engines.
 func (c *Comm) atOnce(o *call) bool {
 	d := c.dev()
 	a, ok := c.b.(backend.Assembler)
@@ -64,7 +66,8 @@ func (c *Comm) atOnce(o *call) bool {
 	return true
 }
 
-// see replaces the tensors of a call by what engines of the process can touch, and reports whether they can.
+// see replaces the tensors of a call by views that engines of the process can touch, and reports whether
+// there are such views.
 func (d *streams) see(o *call) bool {
 	var err error
 	same := o.In == o.Out
@@ -86,8 +89,8 @@ func entered(s *device.Stream, o *call) bool {
 }
 
 // goOn has an engine do the rest of a collective that was begun, or that has failed with err. It keeps the lane, and
-// with it the call and its views of in and out. The caller has the lock of the streams, and what is enqueued comes
-// after.
+// with it the call and its views of in and out. The caller holds the lock of the streams, so later work is enqueued
+// behind it.
 func (c *Comm) goOn(o *call, s *device.Stream, err error, in, out *tensor.Tensor) {
 	var used error
 	for _, t := range [2]*tensor.Tensor{in, out} {

@@ -19,7 +19,8 @@ func sumOf(x *tensor.Tensor, s *device.Stream) *comm.Op {
 	return &comm.Op{Kind: backend.AllReduce, In: x, Out: x, Reduce: comm.Sum, Stream: s}
 }
 
-// What a stream with nothing to do is asked for is done at once, if the other ranks are there; all else is enqueued.
+// An operation on an idle stream runs at once on the caller's goroutine, if the other ranks are there. All others
+// are enqueued.
 func TestAtOnce(t *testing.T) {
 	comms := onAccInte("shm")(t, 1)
 	defer finalizeAll(t, comms)

@@ -7,9 +7,9 @@ import (
 	"github.com/chorus-comms/chorus/device"
 )
 
-// transferOn enqueues sends and receives, several as a batch: they are posted when the stream gets there, in the order
-// in which they were enqueued, and what comes behind them on the stream waits until they are done. Asynchronous ones
-// have a stream of their own, since one may have to wait for the next.
+// transferOn enqueues sends and receives, several as a batch. They are posted when the stream gets there, in the order
+// in which they were enqueued, and later work of the stream waits until they are done. Asynchronous ones have a stream
+// of their own, since one may have to wait for the next.
 func (c *Comm) transferOn(op string, w *Work, ctx context.Context, calls ...*call) error {
 	if cause := c.b.Cause(); cause != nil {
 		return cause

@@ -56,8 +56,8 @@ func (w *Work) onDevice() *deviceWork {
 	return w.on
 }
 
-// complete is finish for what may have been completed before: an operation that its stream leaves out, because of an
-// error of other work, is completed by whoever finds out first.
+// complete is finish for an operation that may be completed already. If the stream skips an operation because of an
+// error of other work, the first goroutine that notices completes it.
 func (w *Work) complete(err error) { w.completeOn(w.onDevice(), err) }
 
 // completeOn is complete for the operation that on is of; the Work may be another's by now.

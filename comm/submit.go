@@ -10,11 +10,11 @@ import (
 // Op is an operation as a value, for Submit.
 type Op = backend.Op
 
-// Submit runs an operation that is given as a value, or issues it if w is not
-// nil: what the method of its kind does, for programs that get operations as data,
-// such as bindings to other languages. The caller sets Kind and the fields that
-// the kind uses; Ctx nil, Timeout 0 and Hints nil mean the communicator's, and
-// other Hints come on top of these. Splits count rows, as in AllToAllVSingle.
+// Submit runs an operation that is given as a value, or issues it if w is not nil. It does what the
+// method of that kind does, for programs that get operations as data, such as bindings to other
+// languages. The caller sets Kind and the fields that the kind uses. Ctx nil, Timeout 0 and Hints
+// nil mean the communicator's; other Hints are added to the communicator's. Splits count rows, as
+// in AllToAllVSingle.
 //
 // op belongs to the operation until it's done; then Seq, From and Algorithm are
 // set. A synchronous Submit allocates nothing, unless there are hints, or a device's engine is to go on with it; Over
@@ -76,7 +76,7 @@ func (c *Comm) adopt(o *call, op *Op, w *Work) {
 	}
 }
 
-// report gives the results of an operation to whoever passed it to Submit.
+// report copies the results of an operation to the value that was passed to Submit.
 func (o *call) report() {
 	if o.value != nil {
 		o.value.Seq, o.value.From, o.value.Algorithm = o.Seq, o.Op.From, o.Op.Algorithm

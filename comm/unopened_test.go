@@ -54,8 +54,9 @@ func init() {
 	}})
 }
 
-// TestCanNotOpen has one of four ranks fail to make its part of a communicator, of the world or of a split: it says
-// why, and the others hear of it at once, also those that share no memory with it and were through.
+// TestCanNotOpen has one of four ranks fail to make its part of a communicator, of the world or of a split. It says
+// why, and the others fail at once with that reason, even those that share no memory with it and had made their
+// parts.
 func TestCanNotOpen(t *testing.T) {
 	const size, poor = 4, 1
 	for _, part := range []string{"world", "split"} {

@@ -13,8 +13,8 @@ import (
 	"github.com/chorus-comms/chorus/comm"
 )
 
-// A split fails on one rank, for want of a message, and succeeds on the other, who hears so: at once, in an operation
-// of the new communicator that has more patience, or when it comes to the split later.
+// A split fails on one rank, which lacks a message, and succeeds on the other. The other learns so at once, in an
+// operation of the new communicator with a longer timeout, or in the split itself if it comes later.
 func TestSplitThatFailsOnOneRank(t *testing.T) {
 	const patience = time.Second
 	for _, late := range []time.Duration{0, patience / 2} {

@@ -125,7 +125,8 @@ func dial(ctx context.Context, c *backend.Config, o options) (*link, error) {
 	dev.Attach(l.arrive)
 	dev.OnGone(l.Match.Close)
 	dev.Watch(l.Match.Lost)
-	// Nobody says when the engine's kernel has this rank for a subscriber: it's when what the rank sends itself comes.
+	// There's no signal that the engine's kernel has this rank as a subscriber: it has once a message arrives that the
+	// rank sends itself.
 	for range time.Tick(10 * time.Millisecond) {
 		if err = l.put(c.Rank, hello, fabric.Key{}, &fabric.Desc{}, nil); err == nil {
 			err = context.Cause(ctx)

@@ -272,8 +272,8 @@ func (l *link) Control(to int, payload []byte) error {
 	return nil
 }
 
-// controls are control payloads on their way. Who sends one may be in the middle of a message's arrival, which the
-// rank that sent that waits for, and must not wait for such a rank itself: a goroutine puts them into the streams.
+// controls are control payloads on their way. A goroutine puts them into the streams, since their sender must not
+// wait: it may be handling the arrival of a message whose own sender waits for that to end.
 type controls struct {
 	mu      sync.Mutex
 	letters []letter

@@ -32,7 +32,7 @@ var compress = backend.OpHint{Name: "accl.compress", Check: func(v string) error
 	return nil
 }}
 
-// What engines are set up with where no hint says otherwise. Small operations are eager, and go in one message.
+// The defaults of engines, where there is no hint. Small operations are eager, and go in one message.
 const (
 	rxBuffers         = 16
 	rxBufferSize      = 16 << 10

@@ -23,8 +23,8 @@ func (l *link) sums() (n int) {
 	return n
 }
 
-// TestStreams demands that engines begin when the stream gets there: a call returns though the stream is held up, and
-// nothing is done until it isn't; and a graph's replays are calls of the engine, which the communicator isn't asked for.
+// TestStreams demands that engines begin when the stream gets there: a call returns while the stream is blocked, and
+// nothing happens until it goes on. A graph's replays are calls of the engine that don't involve the communicator.
 func TestStreams(t *testing.T) {
 	const replays = 3
 	comms, links := openTapped(t, "accl-streams", 2, 1, comm.WithDevice("accl:0"))

@@ -13,9 +13,9 @@ import (
 	"github.com/chorus-comms/chorus/fabric"
 )
 
-// exposed is memory of windows: a peer-to-peer buffer of its rank's engine, to and from which the engines of the same
-// process copy; and those of the same host, if it's memory that they can map. All else goes by messages, which are put
-// into the engines' streams.
+// exposed is memory of windows: a peer-to-peer buffer of its rank's engine. Engines of the same process copy to and
+// from it; engines of the same host do, too, if they can map the memory. All other accesses go by messages, which are
+// put into the engines' streams.
 type exposed struct {
 	*link
 	members []int

@@ -25,9 +25,9 @@ type Backend interface {
 	// Capabilities says what the backend can do. It never changes.
 	Capabilities() Capabilities
 
-	// Submit begins an operation: it does as much of it as waits for nobody. If it fails, so has the operation. The
-	// communicator calls it for one collective at a time, in issue order, and for a Send or Recv in issue order among
-	// those of its goroutine.
+	// Submit begins an operation: it does as much of it as it can without waiting for another rank. If it fails, so
+	// has the operation. The communicator calls it for one collective at a time, in issue order, and for a Send or
+	// Recv in issue order among those of its goroutine.
 	Submit(op *Op) error
 	// Wait completes an operation that Submit has begun. It's called once, on any goroutine; for a collective before the
 	// next one begins.
@@ -60,10 +60,10 @@ type Enqueuer interface {
 	// Tensors are the device's; a factor may be on the host. A later failure breaks the communicator, and ends the
 	// operations' part in their stream.
 	Enqueue(ops ...*Op) error
-	// Overdue reports that an operation isn't done although its stream got to it so long ago, which is more than its
-	// Timeout: the backend breaks the communicator with a *TimeoutError, in which it says what it knows of the others. One
-	// on a window, which at names, comes as a message from or to its Peer.
-	// One that a graph has captured, which Running tells, comes without its tensors: a run of the graph is overdue.
+	// Overdue reports that an operation isn't done although its stream reached it elapsed ago, which is more than its
+	// Timeout. The backend breaks the communicator with a *TimeoutError, in which it says what it knows of the others.
+	// An operation on a window, which at names, is passed as a message from or to its Peer. An operation that a graph
+	// has captured, which has Running, is passed without its tensors: a run of the graph is overdue.
 	Overdue(at Where, op *Op, elapsed time.Duration)
 }
 
@@ -209,8 +209,9 @@ type Config struct {
 	Hints      map[string]string
 	MasterAddr string // host that the route to the peers is chosen by; may be empty
 	Log        *slog.Logger
-	// Old is this rank's part of a communicator that is broken, or has nothing under way, whose survivors are among the
-	// members of this one, which a backend may make of it; nil if there is none. It ends by itself.
+	// Old is this rank's part of a communicator whose survivors are among the members of this one; nil if there is
+	// none. It's broken, or has nothing under way. A backend may make the new communicator from it. Package comm
+	// finalizes it.
 	Old Backend
 }
 

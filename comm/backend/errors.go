@@ -203,9 +203,9 @@ func (e *AbortedError) Unwrap() error        { return e.Err }
 // panicked or has ended its goroutine with runtime.Goexit. It breaks the communicator: on this rank the *[AbortedError]
 // of every other operation has it as Err, and the other ranks' have its text as their Reason.
 //
-// What panics on the goroutine of a call goes on to its caller, when the communicator is broken. On a goroutine of
-// package comm, where nobody could recover it, it's the operation's error: of one that is asynchronous, or had to wait
-// for its turn, or is on a stream.
+// A panic on the goroutine of a call is passed on to the caller, once the communicator is broken. A panic on a
+// goroutine of package comm, where the caller couldn't recover it, is the operation's error. That is so for operations
+// that are asynchronous, had to wait for their turn, or are on a stream.
 type PanicError struct {
 	Where
 	Hook  string // the hook's kind and function, as in "pre-hook main.check"; "" if it was no hook
@@ -281,9 +281,10 @@ func (e *InternalError) Error() string        { return e.said(fmt.Sprintf("inter
 func (e *InternalError) Is(target error) bool { return target == ErrInternal }
 func (e *InternalError) Unwrap() error        { return e.Err }
 
-// UnsettledError adds to the error of a failed collective that ranks of this host, which
-// do not run at all, did not say in time that they no longer use the operation's tensors: they may
-// write to them at any time. Err is the error itself, which errors.As and errors.Is find.
+// UnsettledError wraps the error of a failed collective whose tensors other ranks of this host may
+// still write to, at any time. Those ranks did not confirm in time that they no longer use the
+// tensors, since they don't run at all. Err is the error itself, which errors.As and errors.Is
+// find.
 type UnsettledError struct {
 	Err   error
 	Ranks []int

@@ -15,7 +15,7 @@ const AnySource = -1
 // Op is one operation of one rank. The communicator owns it; a backend may use
 // it until the operation is done.
 //
-// What most operations are told by comes first, in two cache lines.
+// The fields that most operations use come first, in two cache lines.
 type Op struct {
 	Kind    Kind
 	In      *tensor.Tensor
@@ -46,7 +46,8 @@ type Op struct {
 	Tag  int
 	From int // a Recv's sender; set by the backend
 
-	// Running reports whether a run of the graph that has captured the operation is in it; nil if nobody looks.
+	// Running reports whether a run of the graph that has captured the operation is in it now; nil if no graph
+	// has.
 	Running func() bool
 
 	// Backend's own, kept between Submit and Wait.

@@ -34,7 +34,7 @@ const (
 type Operation struct {
 	Name   string // "all_reduce"; CHORUS_ALL_REDUCE in C
 	Family Kind   // the plainest form of the same collective, whose name is that of its plans
-	// What a rank puts in, and gets: Op.In or Op.Ins, Op.Out or Op.Outs.
+	// A rank's input and output: Op.In or Op.Ins, Op.Out or Op.Outs.
 	In, Out Side
 	// Only the root puts something in, or gets something.
 	RootIn, RootOut bool

@@ -155,8 +155,9 @@ func (x cell) prepare(c *comm.Comm, m *maker) (op *comm.Op, verify func(ctx cont
 	return op, verify
 }
 
-// call calls the method of Comm that has the operation's name, with the arguments that the table says that it has, in
-// the order of all of them: outputs, inputs, splits, root and reduction; or one tensor that is both, and Into.
+// call calls the method of Comm that has the operation's name, with the arguments that the table lists. Their order
+// is outputs, inputs, splits, root and reduction. A reduction that may be in place takes one tensor, and Into for a
+// separate output.
 func (x cell) call(ctx context.Context, c *comm.Comm, op *comm.Op) error {
 	row, name := op.Kind.Operation(), ""
 	for word := range strings.SplitSeq(op.Kind.String(), "_") {

@@ -17,8 +17,9 @@ import (
 	"github.com/chorus-comms/chorus/tensor"
 )
 
-// ownStream gives a rank on a device a current stream that it shares with no other rank of the process: work of one
-// that waits for another must not be in front of it. done waits for the stream's work and returns its error.
+// ownStream gives a rank on a device a current stream that it shares with no other rank of the process. On a shared
+// stream, a rank's work could wait for work of another rank that is queued behind it. done waits for the stream's
+// work and returns its error.
 func ownStream(ctx context.Context, c *comm.Comm) (_ context.Context, done func() error, err error) {
 	if c.Stream() == nil {
 		return ctx, func() error { return nil }, nil
@@ -136,7 +137,8 @@ func Streams(t *testing.T, cfg Config) {
 	}
 }
 
-// StreamFailures tests that what fails on a stream is an error of whoever waits, and stays.
+// StreamFailures tests that every wait for a stream on which an operation failed returns the error,
+// and that it stays.
 func StreamFailures(t *testing.T, cfg Config) {
 	t.Run("Timeout", func(t *testing.T) {
 		w := cfg.open(t, 2)

@@ -8,8 +8,8 @@
 //
 // The suite drives the public API of package comm and compares every result with
 // its definition, computed here in plain loops. Each rank is a goroutine, or a process
-// of its own that runs the suite with the others (Config.Meet). What a
-// backend says it can't do (comm.Capabilities) is left out and named in the log.
+// of its own that runs the suite with the others (Config.Meet). Tests of features that a backend
+// lacks (comm.Capabilities) are skipped and named in the log.
 //
 // CHORUS_TEST_LONG=1 runs all sizes and worlds.
 package commtest

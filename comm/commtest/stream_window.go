@@ -73,7 +73,7 @@ func streamWindow(ctx context.Context, c *comm.Comm) error {
 		if err := w.Put(ctx, one, comm.Target{Rank: right, Offset: size}); !errors.Is(err, comm.ErrInvalidArgument) {
 			return fmt.Errorf("beyond the end: %v", err)
 		}
-		// Signals that nobody has waited for are not the next window's.
+		// Signals without a wait don't count for the next window.
 		if err := errors.Join(w.Signal(ctx, right, 5), w.Close(ctx)); err != nil {
 			return err
 		}

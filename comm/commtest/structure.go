@@ -105,7 +105,8 @@ func Split(t *testing.T, cfg Config) {
 				if c.Capabilities().NoOp {
 					return nil
 				}
-				// Rank 0 names a partner that names nobody: an error everywhere, and life goes on.
+				// Rank 0 names a partner that names no ranks: an error on every rank, and the
+				// communicator remains usable.
 				var ranks []int
 				if c.Rank() == 0 {
 					ranks = []int{0, 1}
@@ -155,7 +156,7 @@ func Async(t *testing.T, cfg Config) {
 			if err := check(ctx, "chain", x, func(int) float64 { return want }); err != nil {
 				return err
 			}
-			// Handles that nobody keeps.
+			// Works that the caller drops.
 			for range 5 {
 				if err := c.AllReduce(ctx, m.of(dtype.Float32, 1000, func(int) float64 { return 1 }), comm.Sum,
 					comm.Async(new(comm.Work))); err != nil {

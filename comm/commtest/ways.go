@@ -13,7 +13,8 @@ import (
 // issue calls one operation of a communicator with further options.
 type issue func(opts ...comm.Option) error
 
-// way is how an operation is called; run returns the operation's error, whoever has it, and leaves the streams without.
+// A way is how an operation is called. run returns the operation's error, whether the call, the Work or the stream has
+// it, and clears that of the streams.
 type way struct {
 	name string
 	run  func(ctx context.Context, c *comm.Comm, f issue) error

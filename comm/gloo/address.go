@@ -38,7 +38,7 @@ func (a address) append(b []byte) []byte {
 	return append(b, w[:]...)
 }
 
-// parseAddress reads an address. What is behind the fields of its family is not initialized.
+// parseAddress reads an address. The bytes behind the fields of its family are not initialized.
 func parseAddress(b []byte) (a address, err error) {
 	if len(b) != addressBytes {
 		return a, fmt.Errorf("an address of %d bytes, not %d", len(b), addressBytes)

@@ -1,15 +1,16 @@
-// Package gloo is a backend whose other ranks may be PyTorch's: it speaks the wire of Gloo, with the keys, slots, tags
-// and schedules of PyTorch's ProcessGroupGloo, so that a rank in Go is a member of a job of PyTorch.
+// Package gloo is a backend whose other ranks may be PyTorch's. It speaks Gloo's wire protocol, with the keys, slots,
+// tags and schedules of PyTorch's ProcessGroupGloo. So a rank in Go can be a member of a PyTorch job.
 //
 //	import _ "github.com/chorus-comms/chorus/comm/gloo"
 //
 //	c, err := comm.New(ctx, comm.WithBackend("gloo"))
 //
-// address.go, record.go and preamble.go are the bytes; pair.go is a connection, line.go what is under way on it;
-// mesh.go connects the ranks, pytorch1.go those of PyTorch 1.13, tls.go by TLS; ring.go and direct.go are the
-// schedules; fold.go reduces; foreign.go refuses what PyTorch's ranks lack; backend.go is the backend.
+// The wire formats are in address.go, record.go and preamble.go. A connection is in pair.go, and its messages
+// under way in line.go. The ranks are connected by mesh.go, those of PyTorch 1.13 by pytorch1.go, with TLS by
+// tls.go. The schedules are in ring.go and direct.go; fold.go reduces. Operations that PyTorch's ranks lack are
+// refused by foreign.go. The backend is in backend.go.
 //
-// Invariants: every rank calls the same collectives in the same order, for what numbers them is a count on each rank;
-// no DATA leaves before its receiver has said that it's ready, and none longer than it said, since a process of PyTorch
-// would abort. docs/gloo.md says what Gloo's wire can't say.
+// Invariants: Every rank calls the same collectives in the same order, since each rank numbers them by a count of its
+// own. No DATA is sent before its receiver has said that it's ready, and none longer than the receiver said, since a
+// process of PyTorch would abort. The limits of Gloo's wire are in docs/gloo.md.
 package gloo

@@ -7,9 +7,9 @@ import (
 	"github.com/chorus-comms/chorus/kern"
 )
 
-// fold combines n elements that came into those of this rank, as PyTorch's ranks do: the bits must be theirs. They take
-// bool for uint8, so that the sum of three times true is 3; and the minimum and maximum of two floating-point numbers
-// are std::min's and std::max's, which ignore a NaN that came and keep one that was there.
+// fold combines n elements that came into those of this rank, with the same bits as PyTorch's ranks. These treat bool
+// as uint8, so the sum of three times true is 3. Their minimum and maximum of floating-point numbers are std::min and
+// std::max, which ignore a NaN that came and keep one that was there.
 func (g *group) fold(mine, came unsafe.Pointer, n int) {
 	if n == 0 {
 		return

@@ -7,7 +7,7 @@ import (
 	"github.com/chorus-comms/chorus/dtype"
 )
 
-// strangers reports whether some ranks are PyTorch's.
+// strangers reports whether some ranks are PyTorch's and not Chorus'.
 func (g *group) strangers() bool { return g.size > 1 && !g.mesh.kin }
 
 // theirs reports whether ranks of PyTorch have a type's collectives.

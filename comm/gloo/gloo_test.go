@@ -340,7 +340,7 @@ func TestGoneGo(t *testing.T) {
 	wg.Wait()
 }
 
-// TestTimeout demands that a rank in Go says whom it waits for.
+// TestTimeout demands that the error of a rank in Go names the ranks that it waits for.
 func TestTimeout(t *testing.T) {
 	comms := worlds(t, 3)
 	ctx := context.Background()

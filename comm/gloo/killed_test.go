@@ -90,8 +90,8 @@ func runVictim(seat string) {
 // killedCount is how many elements a block has in which a rank is killed: several segments.
 const killedCount = 3 << 16
 
-// TestKilled demands that ranks in Go name the rank that was killed in the middle of an operation, whether it's one in
-// Go or one of PyTorch, that PyTorch's ranks fail, too, and that nothing is left of the communicators.
+// TestKilled kills a rank in the middle of an operation, one in Go or one of PyTorch. It demands that ranks in Go name
+// that rank, that PyTorch's ranks fail, too, and that nothing is left of the communicators.
 func TestKilled(t *testing.T) {
 	const size, at = 4, 1
 	kinds := append(slices.Clone(torchrank.Kinds), torchrank.Messages...)

@@ -44,8 +44,9 @@ func pop[T any](list *[]T) T {
 	return head
 }
 
-// capacity is what a receive says that it has room for. What is too long for one of a message between two ranks is
-// found here and does no harm; the room of one withdrawn must not count for the next.
+// capacity is how much room a receive announces. A receive of a point-to-point message announces no limit, since
+// this rank finds a message that is too long without harm, and the announced room of a withdrawn receive must not
+// bound the next.
 func capacity(m *fabric.Msg) uint64 {
 	if m.Key.Class == fabric.PointToPoint {
 		return math.MaxInt64

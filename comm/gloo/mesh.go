@@ -214,7 +214,7 @@ func (p *pair) dial(ctx context.Context, to address, hello []byte) error {
 	return nil
 }
 
-// accept takes the calls of those who connect to this rank. One that doesn't say in time who it is, is a stranger.
+// accept takes the connections to this rank, and closes those that don't send a known rank in time.
 func (m *mesh) accept() {
 	defer m.running.Done()
 	ctx, stop := context.WithCancel(context.Background())
@@ -401,7 +401,7 @@ func (m *mesh) anyone(slot uint64) *fabric.Msg {
 	return msg
 }
 
-// deserted ends the receives from anyone when there is nobody left.
+// deserted ends the receives from any rank when no rank is left.
 func (m *mesh) deserted() {
 	var last *pair
 	for r, p := range m.pairs {

@@ -53,7 +53,7 @@ type frame struct {
 	msg *fabric.Msg
 }
 
-// push queues a frame. Whoever releases the mesh's lock calls flush after that.
+// push queues a frame. The caller holds the mesh's lock, and calls flush after releasing it.
 func (p *pair) push(f preamble, m *fabric.Msg) {
 	p.out = append(p.out, frame{f, m})
 }
@@ -129,8 +129,8 @@ func (p *pair) write() {
 	}
 }
 
-// batch writes what there is. The lock is held at its beginning and its end. What the connection doesn't take in time
-// is copied, so that the messages are done.
+// batch writes the queued frames. The lock is held at its beginning and its end. Payloads that the connection doesn't
+// take in time are copied, so that the messages are done.
 func (p *pair) batch() {
 	p.writing = true
 	batch := p.out

@@ -20,7 +20,8 @@ var (
 // program makes a random program of a world of n ranks: collectives, of which several may be under way at once,
 // messages, and groups.
 func program(rng *rand.Rand, n int) (steps []torchrank.Step) {
-	// Who destroys a group before the others have left new_group makes that fail.
+	// A rank that destroys a group before the others have left new_group would make their new_group
+	// fail.
 	leave := torchrank.Step{Kind: "barrier", DType: "float32"}
 	pick := func(of []string) string { return of[rng.IntN(len(of))] }
 	for range 5 + rng.IntN(20) {

@@ -15,9 +15,9 @@ import (
 	"github.com/chorus-comms/chorus/store"
 )
 
-// PyTorch 1.13 has the same frames as later ones. Its ranks meet otherwise: under other keys, with a listener for each
-// peer, in place of one at which callers say who they are; and all ranks of the job wait for each other when a group is
-// made.
+// PyTorch 1.13 has the same frames as later ones. Its ranks connect differently: under other keys, and with one
+// listener for each peer instead of one at which connecting ranks send their number. And all ranks of the job wait for
+// each other when a group is made.
 
 // oldPyTorch reports whether a version of PyTorch is 1.13.
 func oldPyTorch(version string) (bool, error) {

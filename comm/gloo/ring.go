@@ -6,8 +6,8 @@ import (
 	"github.com/chorus-comms/chorus/fabric"
 )
 
-// segments are the parts in which a buffer goes round a ring of n ranks: per for each rank, each of size bytes but for
-// those behind the buffer's end, which are empty and not sent.
+// segments are the parts in which a buffer goes round a ring of n ranks. There are per for each rank, each of size
+// bytes; those behind the buffer's end are empty and not sent.
 type segments struct {
 	n, rank    int
 	bytes      int

@@ -60,8 +60,8 @@ func tlsOf() (*tls.Config, error) {
 		}}, nil
 }
 
-// sealed encrypts a connection, if the mesh's are. Who is the client follows from the connection's addresses, not from
-// who has connected.
+// sealed encrypts a connection, if the mesh's are. The client's role follows from the connection's addresses, and not
+// from which side has connected.
 func (m *mesh) sealed(ctx context.Context, conn net.Conn) (net.Conn, error) {
 	if m.tls == nil {
 		return conn, nil

@@ -11,7 +11,7 @@ import (
 	"github.com/chorus-comms/chorus/fabric"
 )
 
-// What ranks ask each other when one has waited in vain.
+// A rank that times out asks the others which operation they are in.
 
 // refusal is the last collective that this rank has refused. It breaks nothing: the caller may
 // correct the call, and then the others, who wait, are served. If it doesn't, their time-outs say why.
@@ -44,7 +44,8 @@ func (r *refusal) get() (seq uint64, text string) {
 	return r.seq, r.text
 }
 
-// Tell implements backend.Messenger. All communicators of a world tell the same, what their rank does.
+// Tell implements backend.Messenger. doing is the same for all communicators of a world: what their
+// rank does.
 func (g *group) Tell(doing func() string) {
 	w := g.world
 	w.mu.Lock()
@@ -52,7 +53,7 @@ func (g *group) Tell(doing func() string) {
 	w.does = doing
 }
 
-// doing says what this rank does, to one that waits for it in vain.
+// doing says what this rank does, for the error of a rank that waits for it.
 func (w *world) doing() string {
 	w.mu.Lock()
 	f := w.does
@@ -63,7 +64,7 @@ func (w *world) doing() string {
 	return f()
 }
 
-// statusBoard collects answers to the question which operation the others are in.
+// A statusBoard collects the other ranks' answers about the operations that they are in.
 type statusBoard struct {
 	turn    chan struct{} // holds one element while somebody asks
 	mu      sync.Mutex
@@ -82,7 +83,7 @@ func (b *statusBoard) answer(rank int, n notice) {
 	b.event()
 }
 
-// lost has whoever asks look again: an answer that is missing may never come.
+// lost has the asking goroutine look again: a missing answer may never come.
 func (b *statusBoard) lost() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -91,7 +92,7 @@ func (b *statusBoard) lost() {
 	}
 }
 
-// event wakes who asks. The caller holds the lock.
+// event wakes the asking goroutine. The caller holds the lock.
 func (b *statusBoard) event() {
 	select {
 	case b.news <- struct{}{}:
@@ -99,16 +100,16 @@ func (b *statusBoard) event() {
 	}
 }
 
-// How long a rank waits for the others' word about where they are: when it has waited in vain already, and when
-// another failure is to be explained, which must not take long.
+// How long a rank waits for the others' answers: askTimeout after its own timeout, askQuickly when it explains
+// another failure, which must not take long.
 const (
 	askTimeout   = 500 * time.Millisecond
 	askQuickly   = 200 * time.Millisecond
 	fewToBeAsked = 64 // ranks of a communicator in which all may ask all, when all learn of a failure at once
 )
 
-// timedOut makes the error of an operation whose time is over, with who has
-// entered it and who hasn't; or of ranks that have entered different ones, but sent each other nothing that shows it.
+// timedOut makes the error of an operation that timed out: which ranks have entered it, and which have not. It's a
+// mismatch if ranks have entered different operations, but sent each other no message that shows it.
 func (g *group) timedOut(op *backend.Op) error {
 	var mm *fabric.MismatchError
 	if g.space != nil && errors.As(g.space.CheckLast(), &mm) {
@@ -126,9 +127,9 @@ func (g *group) timedOut(op *backend.Op) error {
 	return g.standstill(op, e)
 }
 
-// forsaken is the error of an operation in which a rank that this one waits for has left, and not said why: nothing was
-// wrong for it, so that it took the operation for another one, or has left before. Somebody who is still there may know
-// the former; nil if nobody does.
+// forsaken is the error of an operation in which a rank that this one waits for has left without a reason. Nothing was
+// wrong for that rank: it ran a different operation under this number, or left before it. A rank that is still there
+// may know of the former; the error is nil if none does.
 func (g *group) forsaken(op *backend.Op, by int) error {
 	if len(g.members) > fewToBeAsked {
 		return nil
@@ -137,8 +138,8 @@ func (g *group) forsaken(op *backend.Op, by int) error {
 	return g.differing(op, g.ask(op.Seq, others, askQuickly, nil))
 }
 
-// differing is the error of ranks that took an operation, in which this one is, for another one; nil if no answer says
-// so.
+// differing is the mismatch of ranks that ran a different operation under the number of the one that this rank is in.
+// It's nil if no answer says so.
 func (g *group) differing(op *backend.Op, answers map[int]notice) error {
 	for r := range g.members {
 		said := answers[r]
@@ -165,7 +166,8 @@ func (g *group) others() (ranks []int) {
 	return ranks
 }
 
-// attended adds to the error of a collective that failed before its time was over who was there.
+// attended adds to the error of a collective that failed before its timeout which ranks had
+// arrived.
 func (g *group) attended(err error, op *backend.Op) error {
 	var lost *backend.PeerLostError
 	var mm *backend.MismatchError
@@ -240,9 +242,9 @@ func (g *group) attendance(seq uint64, limit time.Duration, mayAsk bool) (a back
 	return a, answers
 }
 
-// standstill finds out why an operation did not end that nobody is known to be missing from: a rank that was stopped in
-// its middle doesn't answer, and one that has entered another operation says so, even if it needed nobody in that and
-// has gone on since.
+// standstill finds out why an operation did not end from which no rank is known to be missing. A rank that was stopped
+// in its middle doesn't answer. A rank that has entered another operation says so, even if it waited for no other in
+// that and has gone on since.
 func (g *group) standstill(op *backend.Op, e *backend.TimeoutError) error {
 	others := slices.DeleteFunc(g.others(), func(r int) bool { return !slices.Contains(e.Arrived, r) })
 	answers := g.ask(op.Seq, others, askTimeout, nil)
@@ -280,9 +282,9 @@ func (g *group) answer(peer int, ask notice) {
 	}
 }
 
-// ask collects the answers of ranks about an operation, for a time or until enough is closed; who can't be asked, is
-// lost, or doesn't answer in time, is left out. Who has closed its end may have done so because of the failure that is
-// asked about, and have said more of it.
+// ask collects the answers of ranks about an operation, for a limited time or until enough is closed. It leaves out
+// ranks that can't be asked, are lost, or don't answer in time. A rank that has closed its end may have done so
+// because of the failure in question. It may have reported that failure, so ask waits for the report.
 func (g *group) ask(seq uint64, ranks []int, limit time.Duration, enough <-chan struct{}) map[int]notice {
 	if len(ranks) == 0 {
 		return nil

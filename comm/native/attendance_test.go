@@ -29,7 +29,7 @@ func asking(t *testing.T) (g0, g1 *group, done chan struct{}) {
 	return g0, g1, done
 }
 
-// TestAnswerAfterWord asks a rank that is telling of a failure: whoever has its answer has heard of that.
+// TestAnswerAfterWord asks a rank that is reporting a failure: its answer comes after the report.
 func TestAnswerAfterWord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g0, g1, done := asking(t)
@@ -41,7 +41,7 @@ func TestAnswerAfterWord(t *testing.T) {
 	})
 }
 
-// TestAskTheLost asks a rank that's found lost meanwhile: nobody waits for its answer.
+// TestAskTheLost asks a rank that is found lost meanwhile: ask doesn't wait for its answer.
 func TestAskTheLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g0, g1, done := asking(t)

@@ -40,8 +40,8 @@ func (g *group) newNotice(kind string) notice {
 	return notice{Failure: base.Failure{Kind: kind, Rank: g.rank}, Comm: g.id}
 }
 
-// tell passes the first cause of a failure on to all other members, and from which operation on it is one, if that's
-// not the operation that the cause itself names, which more than one rank has entered.
+// tell sends all other members the first cause of a failure, and the operation from which on it counts. If that is
+// the operation that the cause names itself, which more than one rank has entered, from is 0.
 func (g *group) tell(from uint64, cause error) {
 	n := notice{Failure: base.FailureOf(cause, g.rank), Comm: g.id}
 	if n.From == 0 {
@@ -80,8 +80,8 @@ func (w *world) Control(peer int, payload []byte) {
 	}
 }
 
-// lost acts on the news that a rank is lost. It's passed on to that rank itself, which may well live: a link can break
-// of which one end doesn't know, or hears nothing.
+// lost acts on the report that a rank is lost. It's forwarded to that rank itself, which may well live: one end of a
+// broken link may not know of it.
 func (g *group) lost(from int, n notice, at backend.Where) {
 	size := len(g.members)
 	if n.Rank < 0 || n.Rank >= size || n.By < 0 || n.By >= size {

@@ -7,10 +7,10 @@ import (
 	"github.com/chorus-comms/chorus/fabric"
 )
 
-// Ranks that call different operations may wait for each other without ever getting a message that shows it, or for one
-// that has gone on and sends none, or takes none. So who has waited for a while tells those with whom it exchanges
-// messages what it's in, and looks at what those say who share memory with it: they may need no messages in what they
-// are in.
+// Ranks that call different operations may wait for each other without ever getting a message that shows it. Or they
+// wait for a rank that has gone on, and sends and receives no message. So a rank that has waited for a while sends its
+// operation's description to the ranks with which it exchanges messages. It also compares with the ranks that share
+// memory with it, whose operations may need no messages.
 
 // compareWhenSlow does so. It's the waiter's Slow: it runs on the goroutine of the operation under way, and must not
 // wait.
@@ -48,8 +48,8 @@ func (g *group) compareWhenSlow() {
 	}()
 }
 
-// compared holds what another rank is in against what that operation was, or is, to this one. A rank that hasn't come
-// to it yet is asked again.
+// compared compares another rank's description of its operation with this rank's description of the same number. A
+// rank that hasn't come to it yet is asked again.
 func (g *group) compared(peer int, n notice) {
 	mine, ok := g.world.fab.Announced(g.id, n.About)
 	if theirs := (fabric.Desc{}); ok && len(n.Desc) == len(theirs) {
@@ -59,7 +59,8 @@ func (g *group) compared(peer int, n notice) {
 	}
 }
 
-// disagree breaks the communicator since a peer takes an operation for another one than this rank does, or did.
+// disagree breaks the communicator since a peer runs a different operation under a number than this rank does,
+// or did.
 func (g *group) disagree(peer int, mine, theirs fabric.Desc, seq uint64) {
 	err := g.mismatch(peer, mine, theirs, seq)
 	if g.Fail(err); seq == g.announced.Load() {

@@ -17,8 +17,8 @@ type job struct {
 	stores string // how large copies into a stage are made: cached, bypass, or as measured
 }
 
-// enter begins the collective under way: it tells the ranks of this host, for which nobody is waited for if the space
-// is ready.
+// enter begins the collective under way: it announces it to the ranks of this host. It doesn't wait for them if the
+// space is ready.
 func (g *group) enter(op *backend.Op) error {
 	c, j := g.current, &g.job
 	g.entered, g.done = true, 0
@@ -51,7 +51,7 @@ func (g *group) enter(op *backend.Op) error {
 	case c.short != nil:
 		c.short.offer(g)
 	case c.mapped != nil:
-		// Phase 1 exchanges places; everybody takes the mapped program, or nobody does.
+		// Phase 1 exchanges places; all ranks take the mapped program, or none does.
 		g.mappable = in.Mappable() && out.Mappable()
 		g.space.Notify(1)
 	case g.prog.opening == 0:

@@ -25,7 +25,7 @@ type group struct {
 
 	fabricToRank map[int]int
 
-	// What the ranks of this host share; space is nil if no host has two ranks.
+	// Shared by the ranks of this host; space is nil if no host has two ranks.
 	space      *fabric.Space
 	placer     fabric.Placer
 	topo       *plan.Topology
@@ -300,9 +300,8 @@ func (g *group) broken(op *backend.Op, err error) error {
 	return g.attended(g.Err(g.whereIs(op)), op)
 }
 
-// awaitReason gives the others' word about a failure the time to come: a rank
-// that has heard of it withdraws its messages and may leave at once, which can
-// overtake the word of the rank that found it.
+// awaitReason gives the others' report of a failure time to come. A rank that has got the report
+// withdraws its messages and may leave at once, and this rank may notice that before the report.
 func (g *group) awaitReason(err error) {
 	var left *fabric.LeftError
 	switch {

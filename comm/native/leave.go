@@ -12,9 +12,9 @@ import (
 	"github.com/chorus-comms/chorus/fabric"
 )
 
-// departures is what ranks tell each other when they leave a communicator whose fabric lives on, or before it says
-// goodbye: those that wait for their messages would otherwise learn nothing before their time is over. Ranks that share
-// memory see it there, too.
+// departures are the ranks that have left a communicator. A rank that leaves tells the others, since the fabric may
+// live on, or say goodbye later: ranks that wait for its messages would otherwise wait until their timeout. Ranks that
+// share memory see it there, too.
 type departures struct {
 	some atomic.Bool // somebody has left
 
@@ -32,8 +32,8 @@ type departure struct {
 	why   string      // what it said of the reason
 }
 
-// announce says, to this rank's fabric and to whoever leaves, which operation this rank is in. It fails if somebody has
-// left before that operation, or took part in another one under its number.
+// announce records, for this rank's fabric and for ranks that leave, which operation this rank is in. It fails if a
+// rank has left before that operation, or ran a different one under its number.
 func (g *group) announce(desc *fabric.Desc) error {
 	d := &g.departures
 	d.mu.Lock()
@@ -54,7 +54,7 @@ func (g *group) announce(desc *fabric.Desc) error {
 	return nil
 }
 
-// verdict holds a departure against the operation that this rank is in. The caller holds the lock.
+// verdict compares a departure with the operation that this rank is in. The caller holds the lock.
 func (d *departures) verdict(peer int, x departure) error {
 	switch {
 	case d.seq > x.after:
@@ -65,7 +65,7 @@ func (d *departures) verdict(peer int, x departure) error {
 	return nil
 }
 
-// exited is the reason of a rank that leaves because its program ends, of which no more is known.
+// exited is the reason of a rank that leaves because its program ends, if there is no other.
 const exited = "its process exited with the communicator open"
 
 // Leaving implements backend.Leaver.
@@ -74,7 +74,7 @@ func (g *group) Leaving(why string) {
 	g.why = printable(cmp.Or(why, exited))
 }
 
-// printable makes a reason, which may be another process's, fit for an error's text.
+// printable sanitizes a reason, which may be another process's, for the text of an error.
 func printable(why string) string {
 	why = strings.ToValidUTF8(why[:min(len(why), fabric.MaxWhy)], "")
 	return strings.Map(func(r rune) rune {

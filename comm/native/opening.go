@@ -14,8 +14,8 @@ import (
 	"github.com/chorus-comms/chorus/store"
 )
 
-// An opening is what the ranks of a world tell each other through the store while they have no links: why one of them
-// gave up. The first word counts; what follows from it is other ranks' giving up.
+// An opening carries the reason why a rank of a world gave up, through the store, while the ranks have no links. The
+// first reason counts; the others are its consequences.
 type opening struct {
 	store store.Store // nil for a rank that has nobody to tell
 	start time.Time
@@ -33,8 +33,9 @@ const (
 	goneDelay = 500 * time.Millisecond
 )
 
-// watch ends the context that it returns when another rank gives up. unwatch ends that, and makes that word this rank's
-// own error if there is one: what has failed since then failed for it, unless it's for want of something here.
+// watch returns a context that ends when another rank gives up. unwatch stops watching. If another rank gave up, it
+// replaces this rank's error by that rank's reason: failures since then follow from it, unless this process lacks a
+// resource.
 func (o *opening) watch(ctx context.Context) (watched context.Context, unwatch func(err *error)) {
 	watched, stop := context.WithCancelCause(ctx)
 	over := make(chan struct{})
@@ -91,7 +92,8 @@ func decodeGaveUp(b []byte) error {
 	return &gaveUpError{n.Failure}
 }
 
-// failed makes the error of a rank whose fabric couldn't be opened, and tells the others, or takes their word for why.
+// failed makes the error of a rank whose fabric couldn't be opened. It sends the others the reason, or takes the
+// reason that another one has sent first.
 func (o *opening) failed(ctx context.Context, err error) error {
 	var other *gaveUpError
 	var missing *bootstrap.MissingRanksError

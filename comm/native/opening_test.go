@@ -14,8 +14,8 @@ import (
 	"github.com/chorus-comms/chorus/store"
 )
 
-// A rank that gave up while a world was opened has said why: whoever loses it takes that for the reason, also if
-// another one tells of the loss.
+// A rank that gives up while a world is opened says why: ranks that lose it give that reason, even if another
+// rank reports the loss.
 func TestReasonOfALoss(t *testing.T) {
 	loss := &fabric.PeerError{Peer: 3, Err: errors.New("its process has died")}
 	hearsay := &gaveUpError{base.Failure{Kind: base.Lost, Rank: 3, By: 1, Text: "its process has died"}}

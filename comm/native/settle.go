@@ -17,10 +17,9 @@ import (
 // that doesn't run at all takes longer.
 const settleTime = time.Second
 
-// settle ends this rank's part in what the ranks of the host share, after a failed
-// operation, and returns when no other rank touches the operation's tensors any more: the caller
-// may now do with them what it likes. If a rank doesn't say so in time the error does, and the
-// tensors are kept.
+// settle leaves the memory that the ranks of the host share, after a failed operation, and returns
+// when no other rank touches the operation's tensors any more. The caller may then reuse them. If a
+// rank doesn't confirm that in time, the error says so, and the tensors are kept.
 func (g *group) settle(op *backend.Op, err error) error {
 	if g.space == nil {
 		return err
@@ -39,7 +38,7 @@ func (g *group) settle(op *backend.Op, err error) error {
 	return &backend.UnsettledError{Err: err, Ranks: unsettled}
 }
 
-// kept is memory that nobody may use again, because another process may write to it at any time.
+// kept is memory that may not be used again, because another process may write to it at any time.
 var kept struct {
 	sync.Mutex
 	list []any
@@ -51,9 +50,9 @@ func keep(op *backend.Op, scratch any) {
 	kept.list = append(kept.list, op.In, op.Out, slices.Clone(op.Ins), slices.Clone(op.Outs), scratch)
 }
 
-// checkLast compares this rank's last operations, before it leaves, with what the other
-// ranks of the host took them for, as far as they have come: one of two ranks that disagree
-// is the later, and finds out.
+// checkLast compares this rank's last operations, before it leaves, with those of the other ranks
+// of the host under the same numbers, as far as they have arrived. Of two ranks that disagree, the
+// one that arrives later finds out.
 func (g *group) checkLast() error {
 	var mm *fabric.MismatchError
 	if g.space == nil || g.Raised() || !errors.As(g.space.CheckLast(), &mm) {

@@ -9,8 +9,8 @@ import (
 	"github.com/chorus-comms/chorus/plan"
 )
 
-// What small all-reduces do is carried out here, without a table of where everything is, which takes longer to fill and
-// to empty again than they have to spare.
+// Small all-reduces run here, without a table of base addresses: filling and emptying it would take a large part of
+// their time.
 
 // shortRanks is the most ranks that such programs have.
 const shortRanks = 8

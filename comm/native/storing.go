@@ -8,14 +8,14 @@ import (
 	"github.com/chorus-comms/chorus/kern"
 )
 
-// storing chooses how a rank fills its stage. Ordinary stores leave the lines in
-// this core's cache, from where a near core reads them fast; but when the cores are far
-// apart every line must first be fetched back from the reader, and stores that
-// bypass the cache are up to ten times faster. Where a virtual machine's cores are changes
-// every few seconds, so it's measured all the time, by the copies themselves: they wait for nobody, so that
-// their speed tells nothing else. The choice is each rank's own, for it changes no protocol and no bit.
+// storing chooses how a rank fills its stage. Ordinary stores leave the lines in this core's cache, from
+// where a near core reads them fast. When the cores are far apart, every line must first be fetched back
+// from the reader, and stores that bypass the cache are up to ten times faster. The location of a virtual
+// machine's cores changes every few seconds, so it's measured all the time, by the copies themselves. These
+// wait for no other rank, so their speed depends on nothing else. The choice is each rank's own, since it
+// changes no protocol and no bit.
 //
-// What fills of one size have found holds for all, so that the first operation of another size doesn't have to find it
+// The result of fills of one size holds for all sizes, so that the first operation of another size need not measure it
 // again.
 type storing struct {
 	classes [64]storeClass // by the bytes that an operation fills, in powers of two

@@ -7,15 +7,15 @@ import (
 	"github.com/chorus-comms/chorus/comm/backend/base"
 )
 
-// splits is what a rank needs to know when another one has failed in a split in which it has succeeded itself: of the
-// new communicator, which the other one has no number of, that one never becomes a part.
+// splits is what a rank keeps in case a split in which it has succeeded has failed on another rank. That rank never
+// becomes a part of the new communicator, and has no number for it.
 type splits struct {
 	mu     sync.Mutex
 	made   []offspring    // the last few
 	failed map[int]notice // by rank, its last word of a split
 }
 
-// offspring is a communicator that a split has made. ranks are its members, by ranks of the one that was split.
+// A communicator that a split has made. ranks are its members, by ranks of the one that was split.
 type offspring struct {
 	seq   uint64
 	id    uint32
@@ -25,8 +25,8 @@ type offspring struct {
 // maxOffspring is how many splits a rank may be ahead of one that has failed.
 const maxOffspring = 16
 
-// tellUnsplit tells the ranks that this one was to make a communicator with that its split has failed. If they are many
-// the failure of the split itself is told to all already, and who has gone on learns of it by its deadline.
+// tellUnsplit tells the ranks of the communicator that this one was to make that its split has failed. If they are
+// many, the failure of the split itself is sent to all already, and a rank that has gone on finds out by its timeout.
 func (g *group) tellUnsplit(ranks []int, seq uint64, why error) {
 	if seq == 0 || len(ranks) > fewToBeAsked {
 		return
@@ -41,7 +41,8 @@ func (g *group) tellUnsplit(ranks []int, seq uint64, why error) {
 	}
 }
 
-// unsplit notes that a rank's split has failed. What came of it for this one fails, or comes to nothing.
+// unsplit notes that a rank's split has failed. The communicator that this rank made, or is about to
+// make, fails.
 func (g *group) unsplit(from int, n notice) {
 	s := &g.splits
 	s.mu.Lock()
@@ -59,7 +60,7 @@ func (g *group) unsplit(from int, n notice) {
 	g.lacks(o, from, n)
 }
 
-// splitOff notes a communicator of which this rank is about to make its part.
+// splitOff notes a communicator of which this rank is about to open its part.
 func (g *group) splitOff(o offspring) {
 	s := &g.splits
 	s.mu.Lock()
@@ -79,7 +80,8 @@ func (g *group) splitOff(o offspring) {
 	}
 }
 
-// lacks tells a communicator that was split off, or is just being joined, that one of its members has no part in it.
+// lacks tells a communicator that was split off, or is being joined, that one of its members failed to open its
+// part.
 func (g *group) lacks(o offspring, rank int, n notice) {
 	r := slices.Index(o.ranks, rank)
 	if r < 0 {

@@ -177,9 +177,9 @@ const maxEarly = 1024
 // rootID is the number of the group of all ranks.
 const rootID = 1
 
-// newID numbers a group that this rank is the lowest fabric rank of. No two groups of
-// the world have the same number, whoever makes them and whenever: it tells the rank and
-// which of the rank's groups it is. 0 means that there are no numbers left.
+// newID numbers a group that this rank is the lowest fabric rank of. No two groups of the world
+// ever have the same number: it holds the rank, and which of the rank's groups it is. 0 means that
+// there are no numbers left.
 func (w *world) newID() uint32 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -252,7 +252,7 @@ func (g *group) join(ctx context.Context) error {
 	over := func(n notice) {
 		if n.Known() {
 			why := &gaveUpError{n.Translated(g.member)}
-			// What has failed otherwise, this rank gets to when it has joined, as the others have.
+			// This rank comes to other failures after it has joined, as the others do.
 			if n.Unopened || n.Kind == base.Lost && n.From == 0 {
 				stop(why)
 			}

@@ -224,8 +224,8 @@ func (rec *record) answer(al alarm) answer {
 	return a
 }
 
-// watch is the goroutine of a communicator that notices what nobody calls for: the library's own errors, other ranks'
-// alarms, and that it's broken, when it aborts the library.
+// watch is the goroutine of a communicator that notices events outside of calls: the library's own errors and other
+// ranks' alarms. When the communicator is broken it aborts the library.
 func (r *rank) watch(ctx context.Context) {
 	defer close(r.ended)
 	if r.st != nil {

@@ -5,13 +5,13 @@
 //
 //	c, err := comm.New(ctx, comm.WithBackend("nccl"), comm.WithDevice("cuda:0"))
 //
-// library.go opens libraries; enqueue.go says what each operation is in the library's; window.go is windows; control.go
-// is what ranks tell each other beside it, and word.go what they do when it's broken; regroup.go makes communicators of
-// old ones; backend.go is the rest. Package abi is the library's interface, and [Supply]
-// puts another one in its place.
+// Libraries are opened in library.go. Each operation is mapped to the library's calls in enqueue.go, and windows in
+// window.go. Ranks exchange control data beside the library in control.go, and when the communicator is broken in
+// word.go. New communicators are made of old ones in regroup.go; backend.go is the rest. Package abi is the library's
+// interface, and [Supply] replaces it by another one.
 //
-// Invariants: what a library can do is its symbols' to say. Ranks meet in the store before the library's own start,
-// which has no deadline and names nobody; what they tell each other later goes through one that rank 0 serves. A
-// failure is told to the other ranks there before the library is aborted: so every rank has the first cause, whatever
-// its library says afterwards. docs/nccl.md says what NCCL can't.
+// Invariants: A library's symbols decide what it can do. Ranks meet in the store before the library's own start,
+// which has no deadline and names no missing rank; later they exchange data through a store that rank 0 serves. A
+// failure is sent to the other ranks there before the library is aborted. So every rank has the first cause, whatever
+// its library reports afterwards. The limits of NCCL are in docs/nccl.md.
 package nccl

@@ -132,7 +132,8 @@ func TestCompareWithoutRank0(t *testing.T) {
 	})
 }
 
-// What the library fails with by itself breaks the communicator on all ranks, with its words.
+// An asynchronous error of the library breaks the communicator on all ranks, with the library's
+// text.
 func TestAsyncError(t *testing.T) {
 	var through atomic.Int32 // ranks whose calls have returned, of which each asks as well
 	library := simulate(t, ncclsim.Options{Version: "2.32", Fail: func(call string, rank int) abi.Result {
@@ -164,7 +165,8 @@ func TestAsyncError(t *testing.T) {
 	})
 }
 
-// A rank whose library is aborted behind its back is lost to the others, who say so though theirs names nobody.
+// A rank whose library is aborted from outside is lost to the others. Their errors name it, although the
+// library names no rank.
 func TestRemoteError(t *testing.T) {
 	var gone atomic.Bool
 	library := simulate(t, ncclsim.Options{Version: "2.32"})
@@ -214,7 +216,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// What NCCL has no reduction for is refused, before any rank enqueues it, by a message that names both.
+// An operation that NCCL lacks is refused before any rank enqueues it, by an error that names what is
+// lacking.
 func TestUnsupported(t *testing.T) {
 	each(t, world(t, 1), func(ctx context.Context, c *comm.Comm, s *device.Stream, x *tensor.Tensor) error {
 		short := tensor.Must(tensor.ZerosOn(ctx, s.Device(), dtype.Int16, 8))
@@ -232,7 +235,8 @@ func TestUnsupported(t *testing.T) {
 	})
 }
 
-// Who doesn't come to the start is named, and the library, which would wait for ever, isn't asked.
+// The error names a rank that doesn't come to the start, and the library, which would wait for
+// ever, isn't called.
 func TestStart(t *testing.T) {
 	library := simulate(t, ncclsim.Options{Version: "2.28"})
 	st := store.NewHash(time.Minute)

@@ -25,9 +25,9 @@ type Library struct {
 	pools map[*device.Device]*pool // of those that somebody has memory of
 }
 
-// Supply makes a library of a table that somebody has filled, for devices of the types, or with the names, that are
-// given: a stand-in, or one that a program is linked with. place is what CHORUS_NCCL_LIBRARY or the hint library calls
-// it by from then on; a library that was supplied for the same place is replaced.
+// Supply makes a library of a table that the caller has filled: a stand-in, or a library that the program is linked
+// with. It's for devices of the given types or names. place is its name in CHORUS_NCCL_LIBRARY or the hint library
+// from then on; a library that was supplied for the same place is replaced.
 func Supply(name, place string, table abi.Table, devices ...string) (*Library, error) {
 	l := &Library{Table: table, name: name, place: place, devices: devices}
 	l.guard()
@@ -53,8 +53,8 @@ var libraries = struct {
 	open map[string]*Library
 }{open: map[string]*Library{}}
 
-// Load returns the library of a backend, nccl, ncclx or rccl: the one at a place, or else the one that
-// CHORUS_NCCL_LIBRARY names, or else the first that is found of those that package abi knows.
+// Load returns the library of a backend: nccl, ncclx or rccl. It's the one at place, or else the one
+// that CHORUS_NCCL_LIBRARY names, or else the first that is found of those that package abi knows.
 func Load(name, place string) (*Library, error) {
 	f := abi.FamilyNamed(name)
 	if f == nil {

@@ -12,9 +12,9 @@ import (
 	"github.com/chorus-comms/chorus/device/cache"
 )
 
-// pool is memory of a device that the library has given, for tensors, and which its communicators know: each registers
-// what is new when it enqueues something, and none of it goes back to the library before all have deregistered it. The
-// device's allocator parts it, and knows which streams use it.
+// A pool is device memory that the library has allocated for tensors, and that its communicators register. Each
+// registers new segments when it enqueues an operation, and no segment goes back to the library before all have
+// deregistered it. The device's allocator divides it, and tracks which streams use it.
 type pool struct {
 	lib *Library
 	dev *device.Device
@@ -149,8 +149,8 @@ type known struct {
 	handles map[uintptr]uintptr
 }
 
-// learn registers what memory of the library's there is that the communicator doesn't know yet. The caller has the
-// lock. What the library doesn't register is as good as other memory.
+// learn registers memory of the library's pool that the communicator hasn't registered yet. The caller holds the
+// lock. Memory that the library refuses to register works like any other.
 func (r *rank) learn() {
 	k := &r.known
 	if k.pool == nil || r.lib.CommRegister == nil {

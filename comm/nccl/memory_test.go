@@ -19,8 +19,8 @@ import (
 	"github.com/chorus-comms/chorus/tensor"
 )
 
-// Empty and Zeros are memory that the library has given, on the communicator's device, which it's told of before the
-// first operation, and which goes back when nobody has it and no communicator knows it any more.
+// Empty and Zeros give memory that the library has allocated on the communicator's device. It's registered before
+// the first operation. It goes back once no tensor uses it and all communicators have deregistered it.
 func TestMemory(t *testing.T) {
 	var mu sync.Mutex
 	calls := map[string]int{}

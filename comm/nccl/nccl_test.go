@@ -101,8 +101,8 @@ func each(t *testing.T, comms []*comm.Comm,
 	wg.Wait()
 }
 
-// What is left out is about what no library can: withdraw messages, or have the communicator see what a graph runs.
-// Ranks that call different things hang until their time is over; TestMismatch has a short one.
+// The tests that are left out need what no library can do: withdraw messages, or let the communicator see a graph's
+// runs. Ranks that call different things hang until their time is over; TestMismatch has a short one.
 func TestConformance(t *testing.T) {
 	skipped := []string{"Hooks", "Timeouts", "Withdrawn", "Leaving", "Replays", "Mismatches"}
 	for i, level := range levels {

@@ -111,7 +111,8 @@ func realLibrary(t *testing.T, file string) {
 			}
 		}
 	}
-	// What makes communicators of others refuses none; of these, the library itself crashes at shrink.
+	// Functions that make a communicator from another must refuse a null one; NCCL itself crashes at
+	// shrink.
 	refused := map[string]func() abi.Result{}
 	if lib.Shrink != nil {
 		refused["shrink"] = func() abi.Result { return lib.Shrink(0, new(int32), 1, new(abi.Comm), nil, abi.ShrinkDefault) }

@@ -41,8 +41,8 @@ func (r *rank) setRegroups(at backend.Where, value string) error {
 	return nil
 }
 
-// stopLibrary ends what is under way. What was revoked can be shrunk; it ends with the communicator. The caller has the
-// lock.
+// stopLibrary ends the operations under way, by revoke if the library has it, as a revoked communicator can still be
+// shrunk; it's then destroyed with the communicator. The caller holds the lock.
 func (r *rank) stopLibrary() {
 	c := r.c
 	if r.c = 0; c == 0 {

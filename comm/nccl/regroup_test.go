@@ -205,7 +205,8 @@ func TestRegroup(t *testing.T) {
 	}
 }
 
-// What the library can't do on one rank, all do anew; with a hint they don't, and say so.
+// If the library can't shrink or grow on one rank, all ranks make a new communicator. With a hint
+// they don't, and the error says so.
 func TestRegroupFallsBack(t *testing.T) {
 	for hint, want := range map[string]string{"auto": "CommInitRankConfig 2, CommShrink 2", "anew": "CommInitRankConfig 2",
 		"library": "CommShrink 2"} {

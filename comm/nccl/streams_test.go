@@ -47,7 +47,7 @@ func TestTime(t *testing.T) {
 			}
 			return nil
 		}
-		// Nobody waits for it here, and still it's found.
+		// No call waits for it here, and still the timeout is found.
 		if err := c.AllReduce(ctx, x, comm.Sum, comm.Timeout(50*time.Millisecond)); err != nil {
 			return err
 		}
@@ -61,7 +61,7 @@ func TestTime(t *testing.T) {
 	})
 }
 
-// A message that nobody receives breaks the communicator, too.
+// A message that is never received breaks the communicator, too.
 func TestOverdueMessage(t *testing.T) {
 	each(t, world(t, 2), func(ctx context.Context, c *comm.Comm, s *device.Stream, x *tensor.Tensor) error {
 		if c.Rank() == 0 {

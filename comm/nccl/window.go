@@ -14,9 +14,9 @@ import (
 	"github.com/chorus-comms/chorus/tensor"
 )
 
-// windows is how many a communicator may have at a time, unless a hint gives it fewer counters. A library counts the
-// signals of a communicator, not of a window, by an index: 0 is that of puts, which it counts too and nobody waits for,
-// and each window has as many of the others as there are slots.
+// windows is how many windows a communicator may have at a time, unless a hint gives it fewer counters. A library
+// counts signals per communicator and index, not per window. Index 0 is that of puts, which the library counts, too,
+// and for which no rank waits. Each window has as many of the other indices as there are slots.
 const windows = 4
 
 // signalsSince is the first version with more than one index, which no symbol tells of.
@@ -263,9 +263,9 @@ func (w *window) Access(int) backend.Access { return backend.Separate }
 // Size implements backend.Window.
 func (w *window) Size(int) int { return w.count }
 
-// Close implements backend.Window. What the others have signaled here and nobody has waited for is waited for first, as
-// it would count for the next window in this place otherwise; the place of one that graphs have used is nobody's any
-// more.
+// Close implements backend.Window. It first waits for signals of the others that have not been waited for: they would
+// count for the next window with the same indices otherwise. The indices of a window that graphs have used are never
+// used again.
 func (w *window) Close(ctx context.Context, timeout time.Duration) error {
 	r := w.rank
 	at := r.In("close_window")

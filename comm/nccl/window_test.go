@@ -113,7 +113,7 @@ func TestWindowFailures(t *testing.T) {
 	})
 }
 
-// What windows need is said by name, with the release that has it.
+// The error names the functions that windows need, with the release that has them.
 func TestWithoutWindows(t *testing.T) {
 	for level, text := range map[string]string{
 		"2.19": "has no windows: it lacks ncclCommWindowRegister, ncclCommWindowDeregister, which came with NCCL 2.27",

@@ -26,9 +26,9 @@ type word struct {
 	Payload []byte `json:"p"`
 }
 
-// mail is what ranks send each other beside the library, by the stores that each serves. It outlives the
-// communicator's breaking. A line to a rank is made when there is a word for it, or to find out when the rank ends: who
-// asks for news watches the lowest rank that's there, and those that it has sent word to.
+// mail is what ranks send each other beside the library, by the stores that each serves. It outlives the communicator's
+// breaking. A connection to a rank is made when there is a message for it, or to find out when the rank ends. A rank
+// that waits for messages watches the lowest rank that's there, and those that it has sent messages to.
 type mail struct {
 	addresses []bootstrap.Address // of the ranks' stores
 	lines     sync.WaitGroup

@@ -48,13 +48,13 @@ type attempt struct {
 	own error // what this member could not do, if the attempt has failed for that
 }
 
-// Agree takes part in the attempt named uuid to make a world of members, of which this seat must be one. The first of
-// them leads. prepare is called once, on this goroutine, with a store that all members share and nobody has used; it
-// brings up what the world needs, and its context ends early when the attempt has failed. Agree returns nil when all
-// members have prepared, everywhere; and otherwise the reason why not, an [*Error] or one of the arguments.
+// Agree takes part in the attempt named uuid to make a world of members, of which this process must be one. The first
+// of them leads. prepare is called once, on this goroutine, with an unused store that all members share. It opens
+// what the world needs, and its context ends early when the attempt has failed. Agree returns nil, on every member,
+// when all members have prepared. Otherwise it returns the reason: an [*Error], or an error of the arguments.
 //
-// What was prepared is of use only after nil. Even then a member may have died since it prepared: the world
-// has come about, and finds that out like any other world.
+// The caller may use what was prepared only if Agree returns nil. Even then a member may have died
+// since it prepared: the world has been made, and finds that out like any other world.
 func (s *Seat) Agree(ctx context.Context, uuid string, members []Member,
 	prepare func(context.Context, store.Store) error) error {
 	a := &attempt{seat: s, uuid: uuid, members: members, me: -1}
@@ -100,7 +100,7 @@ func (s *Seat) Agree(ctx context.Context, uuid string, members []Member,
 	}
 	outcome := a.follow(ctx, prepare)
 	s.at("publish")
-	// Whoever resolves the attempt can rely on it from now on.
+	// From now on a member that resolves the attempt can rely on this outcome.
 	if err := a.local.Set(context.WithoutCancel(ctx), keyOutcome, outcome); err != nil {
 		return a.failure(Canceled, err.Error(), nil, a.me)
 	}
@@ -228,7 +228,8 @@ func (a *attempt) hunger(ctx context.Context, fail func(*Error)) {
 	}
 }
 
-// grace waits until somebody else has said why preparing failed, but not for long. Who lacks descriptors knows why.
+// grace waits a short time for another member to say why preparing failed. A process that lacks descriptors knows
+// why, and doesn't wait.
 func grace(ctx context.Context, err error) {
 	if spare.Wanting(err) {
 		return

@@ -1,8 +1,8 @@
 // Package regroup is how processes agree on a new world: which of them are in it, in which order,
 // and whether it has come about. It knows nothing of what the world is for.
 //
-// Each process has a [Seat], a small store that it serves, whose address travels in its [Member]
-// as an opaque string. Every listed process, and nobody else, calls [Seat.Agree] with the same list:
+// Each process has a [Seat], a small store that it serves, whose address travels in its [Member] as
+// an opaque string. Every listed process, and no other, calls [Seat.Agree] with the same list:
 //
 //	seat, err := regroup.Open(regroup.Options{})
 //	me := seat.Member(regroup.Place{World: "train", Rank: 3, Size: 4})

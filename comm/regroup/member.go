@@ -18,7 +18,7 @@ type Place struct {
 	Size  int    `json:"s,omitempty"`
 }
 
-// Member is a process that can be in a new world: who it is, and where its seat is.
+// Member is a process that can be in a new world: its identity, and the addresses of its endpoint.
 type Member struct {
 	ID      string            `json:"i"` // of its seat
 	Place   Place             `json:"p"`

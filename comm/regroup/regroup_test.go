@@ -97,8 +97,8 @@ func (c *crew) open(list []Member, i int) func(context.Context, store.Store) err
 	}
 }
 
-// die makes a seat's process end at the nth step that it takes from now on, as a process that's killed does: its
-// connections break, and its goroutine does nothing more. It returns where it was.
+// die makes a member end at its nth step from now on, as a killed process does: its connections break, and its
+// goroutine does nothing more. where returns the step.
 func (c *crew) die(i, n int) (where func() string) {
 	var mu sync.Mutex
 	at := ""

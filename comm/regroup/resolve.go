@@ -12,14 +12,14 @@ import (
 // resolve finds out what has become of an attempt whose leader was lost after this member had voted. Members are
 // asked in the order of the list: the first that is alive decides for all, and if it dies in turn, the next.
 //
-// A member decides when it's its turn, that is when it has found all before it gone. It asks all after it. If one of
-// them knows an outcome, that's it. If one has not voted, the leader cannot have decided for the world, and so nobody
-// has. Otherwise each of them has given up on the members before this one without an outcome, or is gone; then no
-// survivor has one, and the attempt has failed.
+// A member decides once it has found all members before it gone. It asks all after it. If one of them knows an
+// outcome, that's the outcome. If one has not voted, the leader cannot have decided for the world, and so no member
+// has. Otherwise each of them has given up on the members before this one without an outcome, or is gone. Then no
+// survivor has an outcome, and the attempt has failed.
 //
-// This is sound as long as a member that others find gone (connection refused or broken) is gone. One
-// that is stopped or cut off for longer than resolveTime counts as gone, too; if it comes back it may hold a decision
-// for a world that the others have given up, and finds them gone from that.
+// This is sound as long as a member that others find gone (connection refused or broken) is gone. A member that is
+// stopped or cut off for longer than resolveTime counts as gone, too. If it comes back, it may hold a decision for a
+// world that the others have given up; it then finds that they have left that world.
 func (a *attempt) resolve() []byte {
 	for k := 1; k < a.me; k++ {
 		a.seat.at("resolve")

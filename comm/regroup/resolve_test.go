@@ -111,7 +111,7 @@ func TestResolve(t *testing.T) {
 	}
 }
 
-// Whatever the leader has told to whom, and whoever is lost with it: those who are left agree.
+// The survivors agree, whichever members the leader had told an outcome, and whichever die with it.
 func TestResolveAtRandom(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 8))
 	for round := range 200 {

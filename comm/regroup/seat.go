@@ -15,17 +15,17 @@ import (
 	"github.com/chorus-comms/chorus/store"
 )
 
-// Options configures a seat.
+// Options configures a Seat.
 type Options struct {
-	// Master is a host by whose route the address for other hosts is chosen; without one the seat is reachable on this
-	// host only.
+	// Master is a host by whose route the address for other hosts is chosen; without one the endpoint is reachable on
+	// this host only.
 	Master string
 	// At, if not nil, is called at each step of an attempt, with its name: for tests that fail there.
 	At func(step string)
 }
 
 // Seat is a process's part in finding a new world. It outlives the worlds that come of it. Its methods may be called
-// from any goroutine, but a seat takes part in one attempt at a time.
+// from any goroutine, but it takes part in one attempt at a time.
 type Seat struct {
 	id     string
 	host   string
@@ -44,7 +44,7 @@ type Seat struct {
 // storeTimeout bounds calls of a store that have no deadline of their own, of which there are none.
 const storeTimeout = time.Minute
 
-// Open begins to serve a seat.
+// Open begins to serve an endpoint.
 func Open(opts Options) (*Seat, error) {
 	starved := make(chan error, 1)
 	tell := func(err error) {
@@ -79,15 +79,15 @@ func (s *Seat) Member(p Place) Member {
 	return Member{ID: s.id, Place: p, Host: s.host, PID: os.Getpid(), Address: s.hosted.Address()}
 }
 
-// ID identifies the seat: the ID of its Member.
+// ID identifies the endpoint: the ID of its Member.
 func (s *Seat) ID() string { return s.id }
 
-// Local is the store that the seat serves. Keys that begin with "attempt/" are the seat's; others that are to be
-// forgotten with an attempt have its uuid between their first two slashes.
+// Local is the store that the endpoint serves. Keys that begin with "attempt/" are reserved. Other keys with the
+// uuid of an attempt between their first two slashes are deleted with that attempt.
 func (s *Seat) Local() store.Store { return s.hosted.Local() }
 
-// Reach connects to another member's store until release is called or the seat is closed. Refused connections are
-// [bootstrap.ErrGone].
+// Reach connects to another member's store until release is called or the endpoint is closed. Refused connections
+// are [bootstrap.ErrGone].
 func (s *Seat) Reach(ctx context.Context, m Member) (st store.Store, release func(), err error) {
 	if m.ID == s.id {
 		return s.Local(), func() {}, nil
@@ -134,10 +134,12 @@ func (s *Seat) begin(ctx context.Context, uuid string) error {
 	return nil
 }
 
-// lastWords bounds how long a seat stays for members that are about to hear why it goes.
+// lastWords bounds how long an endpoint stays open for members that are about to read the reason of
+// its end.
 const lastWords = 500 * time.Millisecond
 
-// Leave closes the seat when nobody is there any more, or in half a second. Who comes later finds nobody.
+// Leave closes the endpoint when no member is connected any more, or after half a second. Later
+// connections are refused.
 func (s *Seat) Leave() error {
 	ctx, cancel := context.WithTimeout(context.Background(), lastWords)
 	defer cancel()
@@ -145,7 +147,7 @@ func (s *Seat) Leave() error {
 	return s.Close()
 }
 
-// Close ends the seat. Attempts that need it fail, and name this member.
+// Close ends the endpoint. Attempts that need it fail, and name this member.
 func (s *Seat) Close() error {
 	s.mu.Lock()
 	s.closed = true

@@ -52,7 +52,8 @@ func TestFailureTravels(t *testing.T) {
 	}
 }
 
-// What is too long for the wire loses first what can be done without, and keeps its kind and its rank.
+// A failure that is too long for the wire loses its less important parts first, and keeps its kind and
+// its rank.
 func TestFailureIsShortened(t *testing.T) {
 	ranks := make([]int, 5000)
 	for i := range ranks {

@@ -103,9 +103,9 @@ func Prepares(op *backend.Op) bool {
 	return op.Ins != nil || op.Outs != nil || op.Reduce.Kind == backend.PremulSumKind
 }
 
-// Prepare gives the job its flat buffers: a list of tensors becomes one buffer, the tensors themselves if they lie one
-// after the other, a packed copy in s otherwise; and an input that is to be scaled is scaled elsewhere. What is left to
-// do after the operation is Unpack's.
+// Prepare gives the job its flat buffers. A list of tensors becomes one buffer: the tensors themselves if they are
+// contiguous, else a packed copy in s. An input that is to be scaled is scaled into another buffer. Unpack does what is
+// left after the operation.
 func (j *Job) Prepare(op *backend.Op, s *Scratch) (err error) {
 	packed := false
 	if op.Ins != nil {

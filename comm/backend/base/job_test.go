@@ -60,8 +60,8 @@ func opOf(kind backend.Kind, me, n, root int) *backend.Op {
 	return op
 }
 
-// TestLower demands of every row of the table that it becomes a request whose buffers are as large as the tensors, with
-// the name that plans have for its family, and that lists are packed and unpacked in order.
+// TestLower demands that every row of the table becomes a request whose buffers are as large as the tensors, under the
+// name that plans have for its family. It also demands that lists are packed and unpacked in order.
 func TestLower(t *testing.T) {
 	const n, root = 3, 1
 	for _, kind := range backend.Collectives() {

@@ -29,8 +29,8 @@ type Life struct {
 	breaking atomic.Int32 // causes that wait for this rank to end earlier operations
 }
 
-// Begin begins the life of a rank's part of the communicator called name. tell passes the first cause of a failure that
-// this rank has found on to the others, and from which operation on it is one; 0: at once.
+// Begin begins the life of a rank's part of the communicator called name. tell sends the other ranks the first cause of
+// a failure that this rank has found. Operations from number from on fail; 0: at once.
 func (l *Life) Begin(name string, rank int, tell func(from uint64, cause error)) {
 	l.at, l.abort, l.tell = backend.Where{Comm: name, Rank: rank}, fabric.NewAbort(), tell
 }
@@ -95,9 +95,9 @@ func (l *Life) Panicked(at backend.Where, p *fabric.PanicError) error {
 // Ended notes the last operation that this rank is through with. It's for the goroutine of the operation.
 func (l *Life) Ended(seq uint64) { publish.Word(&l.ended, seq) }
 
-// BreakFrom breaks the communicator with a cause of which another rank has told, and which makes operations from seq on
-// fail. If this rank has earlier ones to end, as the others have, it's given the time to: what it returns of an
-// operation shouldn't depend on how far the others are ahead. seq 0 means at once.
+// BreakFrom breaks the communicator with a cause that another rank has reported, and that makes operations from seq on
+// fail. If this rank has earlier operations to end, it gets the time to: the result of an operation shouldn't depend on
+// how far the others are ahead. seq 0 means at once.
 func (l *Life) BreakFrom(seq uint64, cause error) {
 	if !l.behind(seq) {
 		l.Break(cause)
@@ -181,7 +181,8 @@ func (l *Life) Unheard() error {
 	return e
 }
 
-// End ends this rank's part, when nobody is telling of a failure any more. It reports whether there was none.
+// End ends this rank's part, once no goroutine is reporting a failure any more. It reports whether there was
+// no failure.
 func (l *Life) End() (healthy bool) {
 	healthy = l.Break(&backend.FinalizedError{Where: l.at})
 	l.Telling.Wait()
@@ -248,9 +249,9 @@ func (l *Life) AwaitWord() {
 	}
 }
 
-// GaveUp is the error of a wait that ended before what it waited for came, and concerns nobody but its caller: its time
-// is over, its context has ended, or the communicator is no more. missing is whom it waited for; negative if that's
-// nobody in particular.
+// GaveUp is the error of a wait that ended early, for a reason that concerns its caller alone: it timed out, its
+// context has ended, or the communicator was finalized. The wait was for rank missing; negative if for none in
+// particular.
 func (l *Life) GaveUp(at backend.Where, w *fabric.Waiter, missing int, err error) error {
 	switch {
 	case l.Raised():

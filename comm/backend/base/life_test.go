@@ -99,7 +99,7 @@ func TestEnd(t *testing.T) {
 	}
 }
 
-// What ends a wait becomes the error of its kind.
+// Each reason for which a wait ends becomes the error of its kind.
 func TestGaveUp(t *testing.T) {
 	l := begun(nil)
 	w := l.Waiter()

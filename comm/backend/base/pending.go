@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// Pending counts the goroutines that are telling the others why a communicator broke. Its operations fail as soon as
-// it's broken, and whoever called one may finalize it, or end the process, before the others have been told.
+// Pending counts the goroutines that are sending the other ranks the reason why a communicator broke. Its operations
+// fail as soon as it's broken, and their callers may finalize it, or end the process, before the reason has been
+// sent.
 type Pending struct {
 	mu   sync.Mutex
 	n    int
@@ -42,7 +43,8 @@ func (p *Pending) now() <-chan struct{} {
 // Idle reports whether nothing is pending.
 func (p *Pending) Idle() bool { return p.now() == nil }
 
-// Wait returns when nothing is pending. What has broken the communicator by now has been told then.
+// Wait returns when nothing is pending. If the communicator is broken by now, the reason has been
+// sent then.
 func (p *Pending) Wait() {
 	if done := p.now(); done != nil {
 		<-done

@@ -25,10 +25,10 @@ type Library struct {
 	Fabric fabric.Fabric
 	// Capabilities are those of the backend.
 	Capabilities backend.Capabilities
-	// Own, if it isn't nil, carries out a collective by a primitive of the library, in place of a plan, and returns the
-	// primitive's name; "" if the library has none for it, which is the same on every rank as it looks at nothing that
-	// descriptions don't have. All ranks have come, with the same operation. w says when to give up; then no buffer may
-	// be touched any more.
+	// Own, if it isn't nil, carries out a collective by a primitive of the library instead of a plan, and returns the
+	// primitive's name; "" if the library has none for it. The decision must be the same on every rank, so it may
+	// depend only on what descriptions hold. All ranks have come, with the same operation. w says when to give up; then
+	// no buffer may be touched any more.
 	Own func(w *fabric.Waiter, c *Collective) (name string, err error)
 	// Traffic, if it isn't nil, counts the collectives that Own has carried out. All others go through messages.
 	Traffic func() backend.Traffic
@@ -53,8 +53,9 @@ type Collective struct {
 // Runner is one rank's part of a communicator, for backends over a library that has no more than messages: it
 // implements backend.Backend. Its collectives are plans that need nothing else.
 //
-// A collective begins with a roll call, in which every rank sends its description to every other one: who waits in vain
-// knows whom for, and nobody uses data of another operation. It costs each rank a small message to each other one.
+// A collective begins with a roll call, in which every rank sends its description to every other one. So a rank that
+// times out knows which ranks are missing, and no rank uses data of another operation. It costs each rank a small
+// message to each other one.
 type Runner struct {
 	Life
 	world     *runners
@@ -422,7 +423,7 @@ func (x *Runner) EngineCalls() []backend.EngineCall {
 	return x.world.lib.Engine(x.c.Comm)
 }
 
-// Traffic implements backend.Stats. What the library counts is of all communicators of the rank.
+// Traffic implements backend.Stats. The library's counts cover all communicators of the rank.
 func (x *Runner) Traffic() (t backend.Traffic) {
 	if x.world.lib.Traffic != nil {
 		t = x.world.lib.Traffic()

@@ -34,8 +34,8 @@ type notice struct {
 	Comm uint32 `json:"c"`
 }
 
-// NewRunner begins this rank's part of the communicator of all ranks, on links that its library has made. What it
-// returns is the backend.
+// NewRunner begins this rank's part of the communicator of all ranks, on links that its library has made. The
+// Runner is the backend.
 func NewRunner(c backend.Config, lib Library) *Runner {
 	w := &runners{lib: lib, fab: transport.Extend(lib.Fabric), all: map[uint32]*Runner{}, lost: map[int]error{}}
 	members := make([]int, c.Size)

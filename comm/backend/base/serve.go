@@ -41,7 +41,8 @@ func (w *Window) serve() {
 	}
 }
 
-// handle carries out one request. What it says is checked again here: the sender is another process.
+// handle carries out one request. All its fields are checked again here, since the sender is another
+// process.
 func (w *Window) handle(from int, req []byte, waiter *fabric.Waiter) {
 	if len(req) < requestBytes {
 		return

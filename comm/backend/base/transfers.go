@@ -76,8 +76,9 @@ func (x *Transfers) Post(op *backend.Op) error {
 	return nil
 }
 
-// AnySource is the link's name for all members of the communicator. One that is alone hears of nobody else: the link
-// gives up for it when all others are gone, which are no members.
+// AnySource is the link's name for all members of the communicator. For a communicator of one member that's the
+// member itself: with the link's any source, the wait would end when all other ranks of the link are gone, which are
+// no members.
 func (x *Transfers) AnySource() int {
 	if len(x.Members) == 1 {
 		return x.Members[0]

@@ -453,7 +453,7 @@ func (w *Window) Access(peer int) backend.Access {
 func (w *Window) Size(peer int) int { return w.sizes[peer] }
 
 // Close implements backend.Window. The barrier comes after this rank's requests have been
-// carried out, so that nobody stops serving while others still ask.
+// carried out, so that no rank stops serving while others still send requests.
 func (w *Window) Close(ctx context.Context, timeout time.Duration) error {
 	err := w.Fence(ctx, -1, timeout)
 	if err == nil {

@@ -1,6 +1,5 @@
-// Package abi is the binary interface of NCCL, and of the libraries that have it too, NCCLX and RCCL: their functions
-// as a table, their types and constants, what a version packs into its configurations, and where on a machine the
-// libraries are.
+// Package abi is the binary interface of NCCL, NCCLX and RCCL: their functions as a table, their types and constants,
+// the layout of each version's configurations, and where on a machine the libraries are.
 //
 //	for _, f := range abi.FamilyNamed("nccl").Find("") { // without loading them
 //		fmt.Println(f.Path, f.Version, f.Has, f.Lacks)
@@ -8,6 +7,6 @@
 //
 // It loads nothing: package comm/nccl fills the table from a library, and a stand-in for tests fills it with Go.
 //
-// Invariants: a field of [Table] with a capability is one that some version that Chorus works with lacks, and whether
-// it's there is the symbol's to say, never a version's; since is the first release that has it.
+// Invariants: A field of [Table] has a capability if some version that Chorus works with lacks the function. The
+// symbol decides whether it's there, never the version; since is the first release that has it.
 package abi

@@ -6,7 +6,7 @@ import (
 	"unsafe"
 )
 
-// What several functions take: buffers are addresses of device memory, counts are elements.
+// Parameters of several functions: buffers are addresses of device memory, counts are elements.
 type (
 	// Plain are functions of a communicator alone.
 	Plain = func(c Comm) Result
