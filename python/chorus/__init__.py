@@ -13,7 +13,7 @@ use often are faster in memory that the ranks of a host can all map::
 
 Tensors of ``torch.device("accinte")``, which the distribution torch-accinte brings, are served like those of the CPU.
 
-Failures are :class:`chorus.Error`; they name the ranks concerned.
+Failures are :class:`chorus.Error` and name the ranks concerned.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Where each name is. PyTorch imports this package at the end of its own import
+# The module of each name. PyTorch imports this package at the end of its own import
 # (see _autoload), so nothing is loaded here before it is used.
 _HOME = {
     "_lib": ("version",),
@@ -101,7 +101,7 @@ def __dir__() -> list[str]:
 
 
 def _autoload() -> None:
-    """What PyTorch calls at the end of its import: the entry point "torch.backends"."""
+    """The entry point "torch.backends", which PyTorch calls at the end of its import."""
     from chorus.backend import register
 
     register()

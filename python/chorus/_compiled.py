@@ -1,10 +1,10 @@
 """Methods of communicators as torch.compile traces them: operators of its graph.
 
-torch.compile leaves this package alone, but for this module (see ``_patches``). Where programs ask for it, by
+torch.compile doesn't trace this package except for this module (see ``_patches``). If a program asks for it with
 TORCHCOMMS_PATCH_FOR_COMPILE=1, :func:`install` puts these functions before the methods of
-:class:`chorus.torchcomms.TorchComm`. In a compiled program an operation is one operator, which has a gradient where
-there is one. It's neither left out nor moved before another. It's done, or enqueued on a device, where it stands, also
-with ``async_op``. Everywhere else the methods are called as they are.
+:class:`chorus.torchcomms.TorchComm`. In a compiled program an operation is one operator, with a gradient if the
+operation has one. It's neither left out nor reordered. It runs, or is enqueued on a device, where it stands, also
+with ``async_op``. Outside of compiled programs the original methods are called.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _run(
     timeout: float,
     comm: str,
 ) -> list[torch.Tensor]:
-    """What ``outputs`` become by an operation; they stay as they are.
+    """The results of an operation: the new values of ``outputs``, which it doesn't change.
 
     ``numbers``: the root, the peer, or output and input splits. ``hints``: a line for each, name=value. ``timeout`` is
     in seconds; 0 is the communicator's.
@@ -137,7 +137,7 @@ _EAGER: dict[str, Callable[..., Any]] = {}  # the methods themselves
 
 # ---- gradients ----
 
-# The operation that takes the gradients of outputs back to inputs, where it's another one.
+# The operation that takes the gradients of outputs back to inputs, if it isn't the same operation.
 _BACK = {
     "all_reduce": "all_reduce", "broadcast": "all_reduce", "all_gather": "reduce_scatter",
     "all_gather_single": "reduce_scatter_single", "reduce_scatter": "all_gather",
@@ -161,7 +161,7 @@ def _keep(ctx: Any, inputs: Any, output: Any) -> None:
 
 
 def _back(ctx: Any, grads: Sequence[torch.Tensor | None]) -> Any:
-    """Gradients of what goes in; of what was in the outputs before there are none, but of all_reduce and broadcast."""
+    """Gradients of the inputs. The outputs' previous values have none, except those of all_reduce and broadcast."""
     comm, name = by_key[ctx.comm], ctx.name
     given = [
         torch.zeros(shape, dtype=dtype, device=device) if g is None else g.contiguous()
@@ -183,7 +183,7 @@ def _back(ctx: Any, grads: Sequence[torch.Tensor | None]) -> Any:
     elif ctx.reduction == "AVG" and name != "all_reduce":
         found = [g / comm.get_size() for g in found]
     none = [None] * len(ctx.inputs if in_place else ctx.outputs)
-    # PyTorch takes a list that is empty for one of tensors.
+    # PyTorch takes an empty list for a list of tensors.
     return (None, *((found, none) if in_place else (none, found)), None if ctx.numbers else [], *[None] * 5)
 
 
@@ -196,7 +196,7 @@ _run.register_autograd(_back, setup_context=_keep)
 def _issue(
     comm: Any, name: str, outputs: Any, inputs: Any, numbers: Any, op: Any, hints: Any, timeout: Any
 ) -> TorchWork:
-    """Make an operation an operator of the graph, and its results those of the tensors."""
+    """Put an operation into the graph as an operator, and copy its results into the tensors."""
     targets, reduction, factor = list(outputs), "", 0.0
     if op is not None:
         reduction = op._type._name_
@@ -212,7 +212,7 @@ def _issue(
     return _DONE
 
 
-# What an operation's arguments are to the operator: outputs, inputs, numbers, the reduction, hints and timeout.
+# From a method's arguments to the operator's: outputs, inputs, numbers, the reduction, hints and timeout.
 _ARGUMENTS: dict[str, Callable[..., Any]] = {
     "send": lambda tensor, dst, async_op=False, hints=None, timeout=None: (
         [], [tensor], [dst], None, hints, timeout),
@@ -290,7 +290,7 @@ class _Batch:
 
 
 def _constant(name: str, of_library: Callable[[Any], Any]) -> Callable[..., Any]:
-    """A method that tells what doesn't change: a constant of the graph."""
+    """A method whose result never changes: a constant of the graph."""
     eager = _EAGER[name]
 
     @functools.wraps(eager)

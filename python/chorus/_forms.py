@@ -1,13 +1,13 @@
-"""The forms in which PyTorch's process groups can be called.
+"""The call signatures of PyTorch's process groups.
 
-Beside lists of tensors and options, their methods take one tensor for a list of one, and what the options would say::
+Beside lists of tensors and options, their methods take one tensor for a list of one, and options as arguments::
 
     group.allreduce([x], options)       group.allreduce(x, dist.ReduceOp.MAX)
     group.broadcast([x], options)       group.broadcast(x, root=0, timeout=minute)
     group.allgather([ys], [x])          group.allgather(ys, x)
 
-PyTorch itself does so in places. And tensors may have no memory, under FakeTensorMode: then nothing is done, as by
-PyTorch's own operators, whose results are right in all but their elements.
+PyTorch itself makes such calls. And tensors may have no memory, under FakeTensorMode. Then a call moves nothing and
+returns results with the right shapes and types, as PyTorch's own operators do.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def _tensors(value: Any) -> Iterator[torch.Tensor]:
 
 
 def imaginary(*values: Any) -> bool:
-    """Whether tensors are only looked at, and have no elements; raises UnsupportedError if a graph would miss what is
-    done to them."""
+    """Whether tensors have no elements, as under FakeTensorMode. Raises UnsupportedError if a graph is being traced
+    that would not record the operation."""
     if not torch._C._len_torch_dispatch_stack():
         return False
     from torch._subclasses.fake_tensor import FakeTensor
@@ -50,9 +50,9 @@ def imaginary(*values: Any) -> bool:
 
 
 def every_form(make: Callable[[], Any], *fields: str, lists: bool = True) -> Callable[[_F], _F]:
-    """Decorates ``method(self, *tensors, opts=None)``, to be called in every form.
+    """Decorates ``method(self, *tensors, opts=None)``, so that it takes every signature.
 
-    ``make`` makes its options, ``fields`` are those of them that may stand in their place, before ``timeout``;
+    ``make`` makes its options. ``fields`` are those that may be given as arguments instead, before ``timeout``.
     ``lists`` says whether it takes lists of tensors.
     """
 

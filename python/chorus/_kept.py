@@ -1,11 +1,11 @@
-"""Handles of operations in PyTorch 2.6: those that only C++ holds.
+"""Work handles in PyTorch 2.6 that only C++ holds.
 
-That version forgets the Python side of a Work that it has got from a process group written in Python, and
-then waits for ever: in functional collectives, and in DistributedDataParallel. So the tensors that an operation fills
-keep its Work until it was waited for, once for each tensor, or asked for its future. Messages are left
-to Python, which issues them all.
-Later versions hold it themselves; there this module does nothing. They also take None for a synchronous operation,
-where 2.6 wants a handle to wait for (``WANTED``).
+That version drops the Python object of a Work from a process group written in Python, and then waits forever: in
+functional collectives, and in DistributedDataParallel. So the tensors that an operation fills keep its Work alive until
+it was waited for, once for each tensor, or its future was requested. Sends and receives need none of this: only Python
+issues them.
+Later versions hold the object themselves; there this module does nothing. They also take None for a synchronous
+operation, where 2.6 wants a handle to wait for (``WANTED``).
 """
 
 from __future__ import annotations

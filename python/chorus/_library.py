@@ -1,10 +1,11 @@
 # PyTorch's stubs give the methods of the base class other overloads than PyTorch calls.
-# mypy: disable-error-code="override"
-"""The part of a process group that has the tensors of a GPU: communicators of the vendor's library, NCCL or RCCL.
 
-A group has one from the beginning, and it costs nothing. Its communicator begins with the first collective on tensors
-of the GPU, which every rank of the group calls. A single send or receive begins one for its two ranks alone, since no
-other rank need come; those of ``batch_isend_irecv`` are the whole group's, as in PyTorch's own group over NCCL.
+# mypy: disable-error-code="override"
+"""The part of a process group that serves the tensors of a GPU: communicators of the vendor's library, NCCL or RCCL.
+
+A group has one from the beginning, and it costs nothing. The first collective on tensors of the GPU, which every rank
+of the group calls, makes its communicator. A single send or receive makes one for its two ranks alone, since no
+other rank need take part. Messages of ``batch_isend_irecv`` use the whole group's, as in PyTorch's own group over NCCL.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ class LibraryGroup(ProcessGroup):
     """The part of ``group`` for tensors of ``torch.device(kind)``, over the library's backend ``carrier``.
 
     It's a group of the same ranks. Its communicator shares the failures of the group's own, in both directions, and
-    has its timeout. ``job`` is where its ranks stand in the job: as ``job_ranks`` and ``job_size`` of Communicator.
+    has its timeout. ``job`` is its ranks in the job: ``job_ranks`` and ``job_size`` of Communicator.
 
     Attributes:
-        comm: the communicator, which begins when it's asked for.
+        comm: the communicator, made when it's first read.
         eager: whether all ranks have had it from the beginning.
-        split_from: the part of another group of which it is to be a split, and the ranks there; None: it begins anew.
+        split_from: the part of another group to split it from, and the ranks there; None: it's made anew.
     """
 
     def __init__(
@@ -62,17 +63,17 @@ class LibraryGroup(ProcessGroup):
 
     @property
     def begun(self) -> bool:
-        """Whether this rank has the communicator of all ranks."""
+        """Whether this rank has made the communicator of all ranks."""
         return "comm" in self.__dict__
 
     def at(self, device: torch.device) -> LibraryGroup:
-        """The part itself, whose communicators are for a device from their beginning on: the first that comes."""
+        """The part itself, bound to a device for all its communicators. The first call decides which."""
         if self._device is None and device.index is not None:
             self._device = device
         return self
 
     def begin(self) -> Communicator:
-        """The communicator of all ranks, who all call this; see :meth:`Communicator.create`."""
+        """Make the communicator of all ranks. All of them call this; see :meth:`Communicator.create`."""
         with self._starting.setdefault(None, threading.Lock()):
             if not self.begun:
                 if self.split_from is not None:
@@ -130,8 +131,9 @@ class LibraryGroup(ProcessGroup):
     def split(
         self, ranks: Sequence[int], beside: ProcessGroup | None, hints: dict[str, str] | None = None
     ) -> Communicator | None:
-        """A communicator of some of the ranks, in their order, by the library where it can: that of ``beside`` for
-        tensors of these devices. All ranks call it, each with the ranks of its own part, or none."""
+        """A communicator of some of the ranks, in their order, for tensors of these devices, split off by the library
+        if it can. ``beside`` is the group for the host's tensors. All ranks call it, each with the ranks of its own
+        part, or none."""
         self._split_count += 1
         return self.comm.split(
             ranks,
@@ -142,9 +144,9 @@ class LibraryGroup(ProcessGroup):
         )
 
     def divide(self, group: ProcessGroup | None, ranks: Sequence[int], hints: dict[str, dict[str, str]]) -> None:
-        """Give a split of the whole group its part: by a split of this one, if that has begun. All ranks call it;
-        ``group`` is None, and there are no ranks, where a rank is in no part."""
-        with self._starting.setdefault(None, threading.Lock()):  # not while it begins
+        """Give a split of the whole group its part: by a split of this one, if its communicator exists. All ranks call
+        it. On a rank that is in no part ``group`` is None, and there are no ranks."""
+        with self._starting.setdefault(None, threading.Lock()):  # not while the communicator is being made
             begun = self.begun
         own = hints.get(self._kind)
         comm = self.split(ranks, group, own) if begun else None
@@ -154,7 +156,7 @@ class LibraryGroup(ProcessGroup):
                 part.comm, part.eager = comm, True
 
     def follow(self, group: ProcessGroup, ranks: Sequence[int], hints: dict[str, str] | None = None) -> LibraryGroup:
-        """Give a group of some of the ranks, in their order, a part like this one, which begins by itself."""
+        """Give a group of some of the ranks, in their order, a part like this one, with a communicator of its own."""
         members, size = self._job
         job = ([members[r] for r in ranks], size) if size else (list(ranks), self.size())
         hints = dict(self._hints if hints is None else hints)
@@ -179,7 +181,7 @@ class LibraryGroup(ProcessGroup):
             self.split([], None)
 
     def eager_connect_single_device(self, device: torch.device | None = None) -> None:
-        """Begin now, which PyTorch asks for where init_process_group got a device_id."""
+        """Make the communicator now. PyTorch calls this if init_process_group got a device_id."""
         if device is not None and device.type == self._kind:
             self.at(device)
             self.eager = True
@@ -203,9 +205,9 @@ class LibraryGroup(ProcessGroup):
         return work
 
     def _toward(self, peer: int, tag: int, op: str) -> tuple[ProcessGroup | None, int]:
-        """The group of this rank and another one, and that one's rank in it; None where it's this one.
+        """The group of this rank and a peer, and the peer's rank in it; None for this group itself.
 
-        Messages that the library hasn't are refused before anything begins.
+        Messages that the library doesn't support are refused before a communicator is made.
         """
         if tag or peer == _lib.ANY:
             raise UnsupportedError(

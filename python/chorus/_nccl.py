@@ -1,9 +1,9 @@
 # PyTorch's stubs call some of these properties, and give them other types.
 # mypy: disable-error-code="override, assignment"
-"""What users of PyTorch's ProcessGroupNCCL bring along: its options, its environment variables, its methods and
-its pools of memory.
+"""Compatibility with PyTorch's ProcessGroupNCCL: its options, its environment variables, its methods and its pools of
+memory.
 
-PyTorch's class isn't needed, and may not be there: options are known by their attributes.
+PyTorch's class isn't needed, and may be absent: options are recognized by their attributes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _groups = itertools.count()
 
 
 def hints_of(options: Any) -> dict[str, str] | None:
-    """The hints that ProcessGroupNCCL.Options stand for, or what has their attributes; None for anything else."""
+    """The hints for ProcessGroupNCCL.Options, or for an object with their attributes; None for anything else."""
     config = getattr(options, "config", None)
     if config is None or not hasattr(options, "is_high_priority_stream"):
         return None
@@ -64,8 +64,8 @@ def complete(options: Any, group: Any) -> None:
 
 
 def defaults() -> dict[str, str]:
-    """Hints of every group of GPUs that has no others: of TORCH_NCCL_HIGH_PRIORITY, and of
-    TORCH_DISTRIBUTED_DEBUG=DETAIL, with which PyTorch's own groups compare what ranks call."""
+    """Hints of every group of GPUs that has no others: from TORCH_NCCL_HIGH_PRIORITY, and from
+    TORCH_DISTRIBUTED_DEBUG=DETAIL, which makes PyTorch's own groups compare the ranks' calls."""
     hints = {}
     if _flag("TORCH_NCCL_HIGH_PRIORITY"):
         hints["is_high_priority_stream"] = "true"
@@ -75,16 +75,16 @@ def defaults() -> dict[str, str]:
 
 
 def blocking_wait() -> bool:
-    """Whether waits are the host's, as TORCH_NCCL_BLOCKING_WAIT says."""
+    """Whether the host waits for operations, as TORCH_NCCL_BLOCKING_WAIT says."""
     return _flag("TORCH_NCCL_BLOCKING_WAIT", "NCCL_BLOCKING_WAIT")
 
 
 def abort_on_error(given: Any = None) -> int | None:
-    """chorus_comm_options.abort_on_error for an operation on a stream that fails; None for what
-    TORCHCOMM_ABORT_ON_ERROR says. ``given`` is the option of pg_options.
+    """chorus_comm_options.abort_on_error for an operation on a stream that fails; None leaves it to
+    TORCHCOMM_ABORT_ON_ERROR. ``given`` is the option of pg_options.
 
-    By default it ends the process, as TORCH_NCCL_ASYNC_ERROR_HANDLING does with 1 and 3; 0 and 2 go on. Nothing ends
-    it where the host waits.
+    By default a failure ends the process, as with TORCH_NCCL_ASYNC_ERROR_HANDLING of 1 and 3; with 0 and 2 the process
+    goes on. If the host waits for operations, no failure ends the process.
     """
     if given is not None:
         return _lib.ABORT_BEHIND if _truth("pg_options: abort_on_error", str(given)) else 0
@@ -97,7 +97,7 @@ def abort_on_error(given: Any = None) -> int | None:
 
 
 def _variable(*names: str) -> tuple[str, str]:
-    """The first of a variable's names that is set, and its value."""
+    """The first of a variable's names that is set in the environment, and its value."""
     return next(((name, value) for name in names if (value := os.environ.get(name, "").strip())), (names[0], ""))
 
 
@@ -149,7 +149,7 @@ class Extras:
     comm: Communicator
     failure: Error | None
     _libraries: dict[str, LibraryGroup]
-    _options: Any = None  # as pg_options had them
+    _options: Any = None  # pg_options
     _split_count = 0
 
     @property
@@ -214,32 +214,32 @@ class Extras:
         return self._split_count
 
     def perform_nocolor_split(self, device: torch.device | None = None) -> None:
-        """Take part in a split of the others that this rank is in no part of: they call ``split_group``."""
+        """Take part in a split in which this rank is in no part; the others call ``split_group``."""
         self.comm.split([])
         self._split_count += 1
 
     def _is_initialized(self) -> bool:
-        """Whether the communicator has begun, and has not ended."""
+        """Whether the communicator was made and isn't finalized."""
         comm = vars(self).get("comm")
         return comm is not None and not comm.finalized
 
     def suspend(self) -> None:
-        """Give up the device memory that the library holds for the group, until :meth:`resume`. All ranks call both."""
+        """Release the device memory that the library holds for the group, until :meth:`resume`. All ranks call both."""
         self._library("suspend")[0].suspend()
 
     def resume(self) -> None:
-        """Take the memory again that :meth:`suspend` has given up."""
+        """Allocate again the memory that :meth:`suspend` has released."""
         self._library("resume")[0].resume()
 
     def _place(self, op: str) -> tuple[str, torch.device]:
-        """The library's backend that has the group's tensors on GPUs, and the device."""
+        """The library's backend that serves the group's tensors on GPUs, and the device."""
         for part in self._libraries.values():
             return part._place(op)
         comm, device = self._library(op)
         return comm.backend, device
 
     def _library(self, op: str) -> tuple[Communicator, torch.device]:
-        """The communicator of the group that a library of GPUs carries out, and its device."""
+        """The group's communicator over a library for GPUs, and its device."""
         for part in self._libraries.values():
             return part._library(op)
         comm = self.comm

@@ -1,12 +1,12 @@
 """Operations in PyTorch's profiler.
 
 While ``torch.profiler`` records, an operation is an event there, as those of PyTorch's own backends are:
-``chorus:all_reduce``, with the shapes of what the rank puts in, and ``group``, ``rank``, and what tells it from others:
-``seq``, ``root``, ``peer``, ``tag``. An asynchronous one is two events: ``chorus:issue:all_reduce``, the call, has
-these facts, and ``chorus:all_reduce``, which begins in it, lasts until the operation is over.
+``chorus:all_reduce``, with the shapes of the rank's input, and with ``group``, ``rank``, ``seq``, ``root``, ``peer``
+and ``tag``. An asynchronous one is two events. ``chorus:issue:all_reduce`` is the call, and has these facts.
+``chorus:all_reduce`` begins in it and lasts until the operation is over.
 
-The call of a GPU's group also has the arguments that ProcessGroupNCCL gives to its event ``record_param_comms``. An
-event of that name needs what only C++ can make: PyTorch 2.13 crashes when it writes one that was made in Python.
+The call of a GPU's group also has the arguments of ProcessGroupNCCL's event ``record_param_comms``. An event of that
+name can only be made in C++: PyTorch 2.13 crashes when it writes one that was made in Python.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ def _tensors(value: Any) -> Iterator[torch.Tensor]:
     elif isinstance(value, list):
         for part in value:
             yield from _tensors(part)
-    elif isinstance(value, tuple) and value:  # what is put in comes first
+    elif isinstance(value, tuple) and value:  # the input comes first
         yield from _tensors(value[0])
 
 
 class Event:
-    """What the profiler is told of one operation: the context of the call that runs or issues it. This one is told
+    """The profiler's event of one operation, as a context around the call that runs or issues it. This class records
     nothing."""
 
     def __enter__(self) -> None:
@@ -62,7 +62,7 @@ class _Recorded(Event):
         self._call.__enter__()
         if self._asynchronous:
             self._thread = threading.get_ident()
-            # Only PyTorch itself can end an event on another thread than the one that began it: with a future.
+            # An event can end on another thread than the one that began it only through a future of PyTorch.
             over: torch.futures.Future[None] = torch.futures.Future()
             event = torch.ops.profiler._record_function_enter_new(self._name, None)
             torch.ops.profiler._call_end_callbacks_on_jit_fut(event, over)
@@ -92,7 +92,7 @@ _lock = threading.Lock()
 
 
 def _end(overs: list[torch.futures.Future[None]]) -> None:
-    """End events, not on the threads that they began on: there they would have to lie within those around them."""
+    """End events on another thread than they began on: there they needn't nest with the events around them."""
 
     def end() -> None:
         for over in overs:
@@ -116,14 +116,14 @@ _patches.apply("profiler", _end_all)
 nothing = Event()
 
 
-# ProcessGroupNCCL's names of operations in profiles, where they aren't the library's.
+# ProcessGroupNCCL's names of operations in profiles, if they differ from the library's.
 _OF_NCCL = {
     "batch": "coalesced", "all_reduce": "allreduce", "all_gather_single": "_allgather_base",
     "all_gather_v": "all_gather", "reduce_scatter_single": "_reduce_scatter_base",
     "reduce_scatter_v": "reduce_scatter", "all_to_all_single": "all_to_all", "all_to_all_v_single": "all_to_allv",
     "gather_single": "gather",
 }  # fmt: skip
-# PyTorch's names of the types of elements there.
+# PyTorch's names of element types in profiles.
 _SCALARS = {
     torch.uint8: "Byte", torch.int8: "Char", torch.int16: "Short", torch.int32: "Int", torch.int64: "Long",
     torch.float16: "Half", torch.float32: "Float", torch.float64: "Double", torch.bfloat16: "BFloat16",
@@ -145,8 +145,8 @@ def param_comms(
     splits: tuple[Any, Any],
     peer: int,
 ) -> dict[str, Any]:
-    """The arguments of ProcessGroupNCCL's record_param_comms. ``group`` is the communicator, ``sizes`` are
-    what goes in and out, in any unit, and ``splits`` the parts of both, if they differ."""
+    """The arguments of ProcessGroupNCCL's record_param_comms. ``group`` is the communicator. ``sizes`` are those of
+    input and output, in any unit, and ``splits`` the parts of both, if they differ."""
     tensors = list(_tensors(keep))
     elements, (given, taken) = sum(t.numel() for t in tensors), sizes
     whole = given or taken or 1
@@ -183,8 +183,8 @@ def operation(
     param_comms: dict[str, Any] | None = None,
     **facts: int,
 ) -> Event:
-    """The event of an operation, among the ``facts`` of which are ``root``, ``peer`` and ``tag``, also where they mean
-    nothing. ``param_comms`` are facts, too."""
+    """The event of an operation. ``facts`` include ``root``, ``peer`` and ``tag``, also if the operation has none.
+    ``param_comms`` are facts, too."""
     wanted = ("peer", "tag") if _lib.SEND <= kind <= _lib.RECV else ("root",) if kind in _lib.ROOTED else ()
     number = {} if _lib.SEND <= kind <= _lib.RECV else {"seq": seq}
     return _Recorded(

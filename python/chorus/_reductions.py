@@ -11,7 +11,7 @@ from chorus import _lib
 from chorus._tensors import Refusal, Staging
 
 _KINDS: Any = dist.ReduceOp.RedOpType
-# By the hash of a ReduceOp, which is its kind: everything else about one costs more to ask for.
+# By the hash of a ReduceOp, which is its kind: every other attribute costs more to read.
 NUMBERS = {
     int(getattr(_KINDS, name)): number
     for name, number in {
@@ -41,7 +41,7 @@ def reduction_of(opts: Any, dtype: torch.dtype, name: str, refuse: Refusal) -> t
         return number, 0.0, None
     if hash(op) != _PREMUL_SUM:
         raise refuse(name, f"there is no reduction {op}")
-    # Only its pickled state tells the factor.
+    # Only its pickled state contains the factor.
     factor = op.__getstate__()[1]
     if isinstance(factor, torch.Tensor):
         if factor.dtype != dtype:

@@ -1,4 +1,4 @@
-"""Where a program is: the lines of its own, and not those of PyTorch or of this package in between; and the stacks of
+"""Call sites: the lines of the program itself, not those of PyTorch or of this package in between; and the stacks of
 its threads."""
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import torch
 
 from chorus import _lib
 
-_FURTHER = -1  # the caller's place counts
-# What is between a program and the library: modules' directories, and, with a slash at the end, the one that holds
+_FURTHER = -1  # not a call site: look at the caller
+# The code between a program and the library: modules' directories, and, with a slash at the end, the directory of
 # Python's own.
 INNER = (os.path.dirname(torch.__file__), os.path.dirname(__file__), os.path.dirname(os.__file__) + "/")
 
@@ -31,7 +31,7 @@ def _inner(file: str) -> bool:
 
 
 def site_of(frame: FrameType) -> int:
-    """The library's number of the place where a frame is; what the library asks for each instruction once."""
+    """The library's number of a frame's call site. The library asks for each instruction once."""
     code = frame.f_code
     if _inner(code.co_filename):
         return _FURTHER
@@ -48,13 +48,13 @@ def _short(file: str) -> str:
         return file
 
 
-# How many bytes of an exception's text the other ranks are told: with the place, the library passes 200 on.
+# How many bytes of an exception's text the other ranks get: together with the place, the library passes on 200.
 _TEXT = 120
 
 
 def tell_exception() -> str | None:
-    """Tell the library of the exception that ends the program, if one does: Python keeps it for debuggers. Returns what
-    the other ranks should know of it."""
+    """Report the exception that ends the program, if any, to the library: Python keeps it for debuggers. Returns the
+    text for the other ranks."""
     error = getattr(sys, "last_value", None)
     if error is None or hasattr(sys, "ps1") or sys.flags.interactive:
         return None
@@ -74,12 +74,12 @@ def tell_exception() -> str | None:
 
 
 def _cut(text: str, most: int) -> str:
-    """The beginning of a text that has so many bytes at most."""
+    """The beginning of a text, of ``most`` bytes at most."""
     return text.encode(errors="replace")[:most].decode(errors="ignore")
 
 
 def _free_signal() -> int:
-    """A signal that nobody handles, ignores or blocks; 0 if there's none. Those of real time do nothing."""
+    """A signal that isn't handled, ignored or blocked; 0 if there's none. Real-time signals do nothing."""
     taken = 0
     for line in pathlib.Path("/proc/self/status").read_text().splitlines():
         name, _, mask = line.partition(":")
@@ -90,8 +90,8 @@ def _free_signal() -> int:
 
 
 def register() -> tuple[int, int]:
-    """Prepare faulthandler to write the stacks of all threads when the library calls for it. Returns the signal that
-    stands for it, which is never sent, and the file; 0 and -1 if that can't be."""
+    """Prepare faulthandler to write the stacks of all threads when the library calls its signal handler. Returns the
+    signal, which is never sent, and the file; 0 and -1 if that's impossible."""
     try:
         number = _free_signal()
         file = os.memfd_create("chorus-stacks") if number else -1

@@ -1,4 +1,4 @@
-"""All-reduce of sparse COO tensors: everybody gets everybody's elements and adds them up."""
+"""All-reduce of sparse COO tensors: every rank gathers all ranks' elements and adds them up."""
 
 from __future__ import annotations
 

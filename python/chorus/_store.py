@@ -1,8 +1,8 @@
 """A store of PyTorch, used as it is, for the library.
 
 The library calls the callbacks from its own threads, while the thread that makes
-a communicator waits without the GIL; it lets go of all of them when the
-communicator is made.
+a communicator waits without the GIL. It calls none of them after the communicator
+is made.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from chorus.errors import AbortedError, InternalError, PeerLostError, check
 _OK, _TIMEOUT, _INTERNAL = int(_lib.Status.OK), int(_lib.Status.TIMEOUT), int(_lib.Status.INTERNAL)
 
 
-_GONE = (dist.DistNetworkError, ConnectionError)  # what a store raises whose server is not there any more
+_GONE = (dist.DistNetworkError, ConnectionError)  # raised by a store whose server is gone
 
 
 def _host_lost(store: Any, why: BaseException) -> PeerLostError:
@@ -45,7 +45,7 @@ def _host_lost(store: Any, why: BaseException) -> PeerLostError:
 
 @contextlib.contextmanager
 def asking(store: Store) -> Iterator[None]:
-    """Within it a store is asked; PeerLostError if its server is gone."""
+    """A context for requests to a store; raises PeerLostError if its server is gone."""
     try:
         yield
     except _GONE as error:
@@ -53,7 +53,7 @@ def asking(store: Store) -> Iterator[None]:
 
 
 def _look(store: Store) -> BaseException | None:
-    """How a store fails whose server is gone; None if it's there, or doesn't answer soon."""
+    """The error of a store whose server is gone; None if the server is there, or doesn't answer soon."""
     found: list[BaseException] = []
 
     def ask() -> None:
@@ -76,7 +76,7 @@ class _Bridge:
     def __init__(self, store: Store, used: set[str]) -> None:
         self.store: Any = store  # PyTorch's stubs don't know that values may be bytes
         self.used = used  # the keys that were asked for
-        self.gone: BaseException | None = None  # how the store has failed, if it's not there any more
+        self.gone: BaseException | None = None  # the store's error, if its server is gone
         self.callbacks = _lib.StoreCallbacks(
             size=ctypes.sizeof(_lib.StoreCallbacks),
             set=_lib.SET_FN(self._set),
@@ -100,7 +100,7 @@ class _Bridge:
         except BaseException as error:  # an exception can't cross the library
             if isinstance(error, _GONE):
                 self.gone = error
-            # PyTorch tells a timeout from other failures only in words, and FileStore's is a plain RuntimeError.
+            # Only the text of PyTorch's exception tells a timeout from other failures; FileStore's is a RuntimeError.
             if isinstance(error, RuntimeError) and timeout_ns and time.monotonic() >= deadline - 0.01:
                 return _TIMEOUT
             _lib.library.chorus_reply_error(reply, f"{type(error).__name__}: {error}".encode())
@@ -133,9 +133,9 @@ class _Bridge:
         return self._answer(reply, timeout_ns, lambda: self._await(names, timeout_ns))
 
     def _await(self, names: list[str], timeout_ns: int) -> None:
-        """Wait for keys, as long as the library says, which does so in turns, to notice that somebody has given up.
+        """Wait for keys, as long as the library says. The library waits in short turns, to notice a peer's failure.
 
-        Not by ``wait``, where it can be helped: PyTorch's TCPStore prints a warning if it ends without them.
+        It avoids ``wait`` if it can: PyTorch's TCPStore prints a warning if that times out.
         """
         began = time.monotonic()
         while True:
@@ -182,21 +182,20 @@ class _Bridge:
     def _released(self, user: int) -> None:
         with _lock:
             _bridges.pop(user, None)
-        # The callbacks, one of which this is, hold on to the bridge; the store, which may be a server, must not wait
-        # for the garbage collector.
+        # The callbacks, one of which this is, keep the bridge alive in a cycle. The store may be a server, so it must
+        # not wait for the garbage collector.
         self.store = None
 
 
-# What the library may still call, by the number that it passes back.
+# The bridges that the library may still call, by the number that it passes back.
 _bridges: dict[int, _Bridge] = {}
 _numbers = itertools.count(1)
 _lock = threading.Lock()
 
 
 def forget(store: Any, used: set[str], size: int) -> None:
-    """Take the keys by which the ranks of a group have met out of a store, if all of them are through: nobody asks for
-    them any more. Rank 0 does so, which has read all but the other ranks' claims. What counts the meetings stays, for
-    the next group of the name."""
+    """Delete from a store the keys by which the ranks of a group have met, once all ranks have read them. Rank 0 does
+    so: it has read all keys except the other ranks' claims. The counter stays, for the next group of the name."""
     ready = next((key for key in used if key.endswith("/ready")), None)
     if ready is None or store.add(ready, 0) != size:
         return
@@ -209,8 +208,8 @@ def forget(store: Any, used: set[str], size: int) -> None:
 
 @contextlib.contextmanager
 def opened(store: Store | None, used: set[str] | None = None) -> Iterator[int]:
-    """The library's handle of a store of PyTorch for the time of a ``with``; 0 for None. The keys that it asks for are
-    added to ``used``."""
+    """The library's handle of a store of PyTorch for the time of a ``with``; 0 for None. The keys that the library
+    reads are added to ``used``."""
     if store is None:
         yield 0
         return
@@ -227,11 +226,11 @@ def opened(store: Store | None, used: set[str] | None = None) -> Iterator[int]:
         raise
     try:
         yield handle.value
-    except InternalError as error:  # what the library makes of a store's failure
+    except InternalError as error:  # the library's error for a store's failure
         if bridge.gone is None:
             raise
         raise _host_lost(store, bridge.gone) from error
-    except (PeerLostError, AbortedError) as error:  # by one that may have had no store any more
+    except (PeerLostError, AbortedError) as error:  # by a rank that may have lost its store
         if (gone := bridge.gone or _look(store)) is None:
             raise
         raise _host_lost(store, gone) from error

@@ -12,7 +12,7 @@ from chorus import _lib
 from chorus.errors import InvalidArgumentError
 
 Refusal = Callable[[str, str], InvalidArgumentError]
-"""What makes the exception of a group or communicator for an operation and what is wrong with it."""
+"""A function that makes a group's or communicator's exception from an operation and what is wrong with it."""
 
 # The element types. Tensors of others can be moved, not reduced; they are sent as bytes.
 DTYPES: dict[torch.dtype, int] = {
@@ -54,7 +54,8 @@ def shape_of(size: tuple[Any, ...]) -> tuple[int, ...]:
 def owner(tensor: torch.Tensor, op: str, refuse: Refusal) -> torch.Tensor:
     """The tensor that has this one's memory: itself, or what an asynchronous functional collective fills.
 
-    Refuses one that has none, as a DTensor, a fake tensor, what torch.func wraps, and a zero tensor that autograd made.
+    Refuses a tensor without memory: a DTensor, a fake tensor, a tensor wrapped by torch.func, and a zero tensor made by
+    autograd.
     """
     try:
         if tensor.data_ptr() or not tensor.numel():
@@ -74,7 +75,7 @@ def owner(tensor: torch.Tensor, op: str, refuse: Refusal) -> torch.Tensor:
 def _overlapping(tensor: torch.Tensor) -> bool:
     """Whether some of a tensor's elements lie in the same memory."""
     dims = sorted((stride, size) for stride, size in zip(tensor.stride(), tensor.size(), strict=True) if size > 1)
-    reach, within = 0, True  # what the dimensions before this one span, and that none steps into it
+    reach, within = 0, True  # the span of the dimensions before this one; that no stride is inside of it
     for stride, size in dims:
         within &= stride > reach
         reach += stride * (size - 1)
@@ -89,8 +90,8 @@ def _overlapping(tensor: torch.Tensor) -> bool:
 
 
 class Staging:
-    """The contiguous copies of the tensors of one operation, ``op``, and what becomes of them; ``refuse`` makes the
-    exception for what it doesn't take."""
+    """The contiguous copies of the tensors of one operation, ``op``, and where they go at the end; ``refuse`` makes the
+    exception for a tensor that it doesn't take."""
 
     __slots__ = ("op", "refuse", "back", "device")
 
@@ -134,8 +135,8 @@ class Staging:
     ) -> list[torch.Tensor]:
         """Tensors to fill in place of these.
 
-        PyTorch's programs pass outputs that overlap each other, or inputs: such are filled at the end, in their order.
-        Where one of the lists has but one tensor, that may be entry ``own`` of the other.
+        PyTorch's programs pass outputs that overlap each other, or inputs: these are filled at the end, in their order.
+        If one of the lists has only one tensor, that may be entry ``own`` of the other.
         """
         tensors = [owner(t, self.op, self.refuse) for t in tensors]
         written, read = [_span(t) for t in tensors], [_span(t) for t in sources]
@@ -166,7 +167,7 @@ class Staging:
 
         def copy_back() -> None:
             for tensor, copy in self.back:
-                with torch.inference_mode(tensor.is_inference()):  # that it was made in; this may be another thread
+                with torch.inference_mode(tensor.is_inference()):  # as where it was made; this may be another thread
                     tensor.copy_(copy)
 
         return copy_back
@@ -230,5 +231,5 @@ def buffers(tensors: Sequence[torch.Tensor], dtype: torch.dtype, width: int, op:
 
 
 def even(tensors: Sequence[torch.Tensor]) -> bool:
-    """Whether all tensors have as many elements."""
+    """Whether all tensors have the same number of elements."""
     return all(t.numel() == tensors[0].numel() for t in tensors)

@@ -1,4 +1,5 @@
-"""Which libchorus.so this process uses: the package's own, or one that has more in it, such as a vendor's driver."""
+"""The path of the libchorus.so that this process uses: the package's own, or one with more in it, such as a vendor's
+driver."""
 
 from __future__ import annotations
 
@@ -9,12 +10,12 @@ _chosen: str | None = None
 
 
 def library() -> str:
-    """Its path: the one that was chosen, else CHORUS_LIBRARY, else that of the package."""
+    """The path: the one that was chosen, else CHORUS_LIBRARY, else that of the package."""
     return _chosen or os.environ.get("CHORUS_LIBRARY") or str(pathlib.Path(__file__).with_name("libchorus.so"))
 
 
 def use(path: str | os.PathLike[str]) -> None:
-    """Choose it. There is one in a process, so that it has to be chosen before the first use.
+    """Choose the library. A process has one, so it must be chosen before the first use.
 
     Raises:
         ImportError: another one was loaded.

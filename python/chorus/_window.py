@@ -1,4 +1,4 @@
-"""Memory of every rank that the others reach without its taking part: chorus_window.
+"""Memory of every rank with one-sided access for the others: chorus_window.
 
 Like :mod:`chorus._comm` this knows addresses and counts, not tensors.
 """
@@ -18,8 +18,8 @@ from chorus.errors import check
 class Window:
     """One rank's part in a window. Making and closing it is collective.
 
-    All methods may be called from any thread; what is issued from one thread runs in order,
-    but for WAIT_SIGNAL, which holds nobody up.
+    All methods may be called from any thread. Operations of one thread run in order, except WAIT_SIGNAL, which doesn't
+    delay those issued after it.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Window:
         comm.exposed[self.handle] = keep
 
     def __copy__(self) -> Window:
-        """The window itself, which is what its handle has one of."""
+        """The window itself: a handle has only one Window."""
         return self
 
     def __deepcopy__(self, memo: dict[int, object]) -> Window:
@@ -62,7 +62,7 @@ class Window:
         reduction: int = 0,
         timeout_ns: int = 0,
     ) -> Pending | None:
-        """Run an operation, or issue it and return what is under way. The arguments are chorus_window_op's."""
+        """Run an operation, or issue it and return its Pending. The arguments are chorus_window_op's."""
         op = _lib.WindowOp(
             size=ctypes.sizeof(_lib.WindowOp),
             kind=kind,
@@ -88,7 +88,7 @@ class Window:
         work = ctypes.c_uint64()
         with event, self.comm._on(self.device):
             check(_lib.library.chorus_window_submit(self.handle, ctypes.byref(op), ctypes.byref(work)))
-        # A wait for a signal is done out of turn, as a message is.
+        # A wait for a signal may complete out of order, as a message may.
         return self.comm._issued(
             work.value, _lib.SEND if kind == _lib.WAIT_SIGNAL else 0, keep, None, event, self.device
         )

@@ -1,4 +1,4 @@
-"""How PyTorch comes to a process group of Chorus."""
+"""Makes and registers Chorus' process groups for PyTorch."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ _drivers: dict[str, str] = {}  # of devices beside the CPU, by PyTorch's names f
 _places: dict[torch.device, int] = {}
 
 
-# What makes the hints of a backend's groups, of rank and size, if neither the program nor the world has any; by name.
+# By a backend's name: a function of rank and size that makes the hints of its groups, if neither the program nor the
+# world has hints.
 defaults: dict[str, Callable[[int, int], dict[str, Any]]] = {}
 
 
 def register() -> None:
     """Make ``"chorus"`` and ``"accl"`` backends of torch.distributed, for CPU tensors and those of devices of the
-    library, and have PyTorch's switch ``torch.distributed.config.use_torchcomms`` take this package's. Calling it again
-    changes nothing; nor does it take the name of a backend that another package has registered."""
+    library, and have PyTorch's switch ``torch.distributed.config.use_torchcomms`` take this package's torchcomms.
+    Calling it again changes nothing. It doesn't replace a backend that another package has registered."""
     from chorus import _patches  # noqa: F401  (which does it)
 
     if _gpus() and "cuda" not in _drivers:
@@ -55,8 +56,9 @@ def _register(name: str) -> None:
 
 
 def serve(name: str, driver: str, native: Callable[[torch.device], int] | None = None) -> None:
-    """Take the tensors of ``torch.device(name)``, which are a driver's of the library, as PyTorch's extension for it
-    tells. ``native`` is for devices whose streams others make: what the vendor's library calls the current one."""
+    """Take the tensors of ``torch.device(name)``, which the library's ``driver`` serves; PyTorch's extension for the
+    device calls this. ``native`` returns the native handle of the current stream, for devices whose streams PyTorch
+    itself makes."""
     _drivers[name] = driver
     if native is not None:
         from chorus import _streams
@@ -74,8 +76,8 @@ def served() -> list[str]:
 
 
 def placed(name: str) -> tuple[torch.device | None, int]:
-    """PyTorch's device that the library calls so, and its number there; None and 0 for the CPU, and what PyTorch
-    doesn't have."""
+    """PyTorch's device for the library's name of it, and its number in the library; None and 0 for the CPU, and for
+    devices that PyTorch doesn't have."""
     driver, _, index = name.partition(":")
     for kind, theirs in _drivers.items():
         if theirs == driver:
@@ -85,7 +87,7 @@ def placed(name: str) -> tuple[torch.device | None, int]:
 
 
 def driver_of(name: str) -> str:
-    """The library's driver of the devices that PyTorch calls so."""
+    """The library's driver for PyTorch's name of a type of device."""
     return _drivers[name]
 
 
@@ -105,7 +107,7 @@ def divided(options: Any, kinds: Iterable[str]) -> tuple[Any, dict[str, dict[str
 
 
 def named(device: torch.device) -> str:
-    """What the library calls a device."""
+    """The library's name of a device."""
     return f"{_drivers[device.type]}:{device.index}"
 
 
@@ -194,14 +196,14 @@ def _create(backend: str, options: Any, backend_options: Any, caller: dict[str, 
     for device, (kind, other) in others.items():
         group._add_backend(torch.device(device), kind, other)
     if not alone and isinstance(device, torch.device) and device.type in _drivers and device.type in group._ours:
-        if not _streams.foreign(device):  # a GPU, which only a library's backend takes: its tensors are refused
+        if not _streams.foreign(device):  # tensors of GPUs, which only a library's backend takes, are refused
             comm.bind(device)
     return group
 
 
 def _add_libraries(group: ProcessGroup, hints: dict[str, dict[str, str]], options: Any, device: Any) -> None:
-    """Give a group parts for the tensors of GPUs, whose streams others make; ``device`` is init_process_group's
-    device_id. Hints that a group isn't given it has from the world."""
+    """Give a group parts for the tensors of GPUs, whose streams PyTorch makes; ``device`` is init_process_group's
+    device_id. A group without hints of its own takes the world's."""
     from chorus import _streams
 
     kinds = [kind for kind in _drivers if kind in group._ours and kind in _streams.natives]
@@ -223,13 +225,13 @@ def _add_libraries(group: ProcessGroup, hints: dict[str, dict[str, str]], option
         if of_world is not None and of_world.eager and kind not in hints:
             part.split_from = of_world, ranks
     if isinstance(device, torch.device) and device.type in kinds:
-        group.bound_device_id = device  # by which PyTorch begins at once, and splits
+        group.bound_device_id = device  # makes PyTorch connect at once, and split
 
 
 def not_begun() -> None:
-    """Have PyTorch call the world as before when it's tried again, if there is none.
+    """Reset PyTorch's count of groups if there is no world, so that a new attempt gives the world the same name.
 
-    It names groups by how many this process has begun, and would look for the others under another name.
+    PyTorch names groups by how many this process has begun, and would look for its peers under another name.
     destroy_process_group does the same.
     """
     if not dist.is_initialized():
@@ -252,7 +254,7 @@ def _placed(carrier: str | None, device: Any) -> torch.device:
 
 
 def _created(backend: str, options: Any, backend_options: Any) -> ProcessGroup:
-    """What PyTorch calls for every group. Errors about hints say where the program has given them."""
+    """Make a group; PyTorch calls this for every group. Errors about hints say where the program has given them."""
     from chorus import _patches
     from chorus.errors import InvalidArgumentError
 
@@ -268,7 +270,7 @@ _creators = {name: functools.partial(_created, name) for name in NAMES}
 
 
 def _carrier(backend: str, options: Any, given: dict[str, Any] | None) -> tuple[str | None, dict[str, str]]:
-    """The library's backend that carries out a group's operations, and its hints. A group takes after the world."""
+    """The library's backend that carries out a group's operations, and its hints; by default the world's."""
     from chorus.errors import InvalidArgumentError
 
     world: Any = dist.group.WORLD if dist.is_initialized() else None
@@ -307,12 +309,12 @@ def _of_world(name: str) -> Any:
 
 
 def _text(value: Any) -> str:
-    """A hint, of which the library takes the text."""
+    """A hint's value as text, which is what the library takes."""
     return str(value).removeprefix("torch.") if isinstance(value, torch.dtype) else str(value)
 
 
 def _name(options: Any, caller: dict[str, Any]) -> str:
-    """What messages call a group: its description if it has one, such as ``default_pg`` or ``mesh_dp``, else PyTorch's
+    """A group's name in messages: its description if it has one, such as ``default_pg`` or ``mesh_dp``, else PyTorch's
     name for it."""
     description = caller.get("group_desc")
     return str(description if description not in (None, "", "undefined") else options.group_id or "world")
@@ -321,9 +323,9 @@ def _name(options: Any, caller: dict[str, Any]) -> str:
 def _other_backends(ours: str, options: Any, caller: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
     """The backends of a group's other devices, by device type.
 
-    PyTorch takes a process group that is written in Python for the whole group: it drops the
-    backends that it made before, and makes none after. Which there should be stands only in the local
-    variables of its function that calls us, ``_new_process_group_helper``.
+    PyTorch takes a process group that is written in Python for the whole group. It drops the
+    backends that it made before, and makes none after. Only the local variables of its function that
+    calls us, ``_new_process_group_helper``, tell which there should be.
     """
     from chorus.errors import UnsupportedError
 
@@ -339,7 +341,7 @@ def _other_backends(ours: str, options: Any, caller: dict[str, Any]) -> dict[str
         kind = dist.Backend.backend_type_map[name]
         try:
             backend = group._get_backend(torch.device(device))
-        except RuntimeError:  # it would have been made after us
+        except RuntimeError:  # PyTorch would have made it after this backend
             store = PrefixStore(f"{device}/", caller["prefix_store"])
             backend = _make(name, store, options, caller.get("backend_options"))
         found[device] = kind, backend
@@ -425,8 +427,8 @@ def adopt(group: ProcessGroup, name: str, global_ranks: list[int], store: Store 
 def failure(group: Any = None) -> Exception | None:
     """Why a group (default: the world) is broken, with all facts; None if it isn't.
 
-    Where PyTorch passes an error through C++, as DistributedDataParallel's backward does, a
-    RuntimeError with its words arrives; this is the :class:`chorus.Error` itself.
+    If PyTorch passes an error through C++, as DistributedDataParallel's backward does, the program
+    gets a RuntimeError with its text. This function returns the :class:`chorus.Error` itself.
     """
     return ours(group).failure
 

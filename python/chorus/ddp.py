@@ -10,7 +10,7 @@ from torch._C._distributed_c10d import GradBucket
 
 from chorus.backend import ours
 
-# By group: the buckets that wait for the last one, with what tells their parameters.
+# By group: the buckets that wait for the last one, each with a key of its parameters.
 _waiting: weakref.WeakKeyDictionary[Any, list[tuple[set[int], torch.Tensor, torch.futures.Future[torch.Tensor]]]] = (
     weakref.WeakKeyDictionary()
 )
@@ -22,17 +22,17 @@ def ddp_hook(state: Any, bucket: GradBucket) -> torch.futures.Future[torch.Tenso
         ddp = DistributedDataParallel(module)
         ddp.register_comm_hook(None, chorus.ddp_hook)
 
-    By itself DistributedDataParallel has the all-reduce of a bucket of gradients go on while others are computed. Where
-    the ranks of a host keep all of its cores busy there is nothing to hide behind: what is reduced takes turns with
-    what is computed, and the ranks, which are never at the same place, wait for each other at every bucket. With this
-    hook they do so once.
+    By itself DistributedDataParallel overlaps the all-reduce of a bucket of gradients with the computation of others.
+    If the ranks of a host keep all of its cores busy, there is nothing to overlap: reductions take cores from the
+    computation. The ranks are never at the same place, so they wait for each other at every bucket. With this hook they
+    wait once.
 
-    ``state`` is the group, of this backend; None is the world. Gradients are averages, as without a hook; their last
-    bits may differ from those, which are divided before they are added up. What fails is raised by the backward pass.
+    ``state`` is the group, of this backend; None is the world. Gradients are averages, as without a hook. Their last
+    bits may differ: without a hook gradients are divided before they are added up. The backward pass raises a failure.
     """
     group = ours(state)
     parameters = {id(parameter) for parameter in bucket.parameters()}
-    # Those of a pass that failed are not part of this one.
+    # Buckets of a pass that failed are not part of this one.
     waiting = [w for w in _waiting.get(group, ()) if parameters.isdisjoint(w[0])]
     future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
     waiting.append((parameters, bucket.buffer(), future))
@@ -54,9 +54,9 @@ def in_order(hook: _Hook) -> _Hook:
 
         ddp.register_comm_hook(state, chorus.in_order(powerSGD_hook))
 
-    The callbacks of some hooks issue operations, as PowerSGD's do. On CPUs they run when what they waited for is done,
-    beside the backward pass, which issues those of the next buckets. Their order is another one on each rank then, with
-    every backend. In this way it's the same. The backward pass waits, and raises what a bucket has failed with.
+    The callbacks of some hooks issue operations, as PowerSGD's do. On CPUs they run when the operation before is done,
+    while the backward pass issues those of the next buckets. Then the order of operations differs between ranks, with
+    every backend. With this hook it's the same. The backward pass waits for each bucket, and raises its error.
     """
     last: torch.futures.Future[torch.Tensor] | None = None
 

@@ -1,8 +1,8 @@
-"""What can go wrong, as exceptions.
+"""The exceptions of Chorus.
 
 Every exception is a :class:`chorus.Error`, hence a
-``torch.distributed.DistBackendError`` and a ``RuntimeError``, and tells which
-communicator, operation and ranks it is about.
+``torch.distributed.DistBackendError`` and a ``RuntimeError``. It names the
+communicator, operation and ranks that it is about.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ class Error(dist.DistBackendError):
         comm: the communicator's name, ``""`` outside of one.
         op: the operation, such as ``"all_reduce"``, or ``""``.
         seq: the operation's number on its communicator, 0 if it had none yet.
-        rank: the rank that the failure is about: who was lost, who aborted; otherwise
-            the rank that reports. ``reporter`` is always the latter. -1 if unknown.
-        missing_ranks: ranks known not to have come; for a lost peer, that peer.
-        arrived_ranks: ranks known to have come.
-        unknown_ranks: ranks of which nothing could be learned.
-        elapsed: seconds that a wait which timed out had taken.
+        rank: the rank that was lost or that aborted; otherwise the rank that reports; -1 if unknown.
+        reporter: the rank that reports the failure.
+        missing_ranks: ranks known not to have entered the operation; for a lost peer, that peer.
+        arrived_ranks: ranks known to have entered it.
+        unknown_ranks: ranks whose state is unknown.
+        elapsed: seconds that a wait took until it timed out.
         detail: why, without the facts above.
 
     Ranks are those of the communicator (``torch.distributed.get_global_rank`` translates).
@@ -67,7 +67,8 @@ class MismatchError(Error):
     """Ranks call different operations.
 
     Attributes:
-        ranks: two of them. calls: what each calls, in full.
+        ranks: two of them.
+        calls: the call of each of the two, in full.
     """
 
     ranks: tuple[int, int] = (-1, -1)
@@ -75,7 +76,7 @@ class MismatchError(Error):
 
 
 class TimeoutError(Error):
-    """An operation's time was over. ``missing_ranks`` says who didn't come."""
+    """An operation timed out. ``missing_ranks`` are the ranks that didn't enter it."""
 
 
 class PeerLostError(Error):
@@ -87,11 +88,11 @@ class AbortedError(Error):
 
 
 class UnsupportedError(Error):
-    """What the backend, the device or this machine can't do."""
+    """The backend, the device or this machine doesn't support the call."""
 
 
 class InternalError(Error):
-    """What should not have happened."""
+    """A bug, or an unexpected failure of the system."""
 
 
 class FinalizedError(Error):
@@ -99,7 +100,7 @@ class FinalizedError(Error):
 
 
 class CanceledError(Error):
-    """A message was given up; the communicator stays usable."""
+    """A message was canceled; the communicator stays usable."""
 
 
 class OutOfMemoryError(Error, torch.OutOfMemoryError):
@@ -107,7 +108,7 @@ class OutOfMemoryError(Error, torch.OutOfMemoryError):
 
 
 class WorkFailedError(Error):
-    """Work of a stream failed, for a reason of its own; a kernel's exception is the ``__cause__``."""
+    """Earlier work of a stream failed; a kernel's exception is the ``__cause__``."""
 
 
 class PanickedError(InternalError):

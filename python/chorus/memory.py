@@ -31,7 +31,7 @@ class _Block:
         assert memory.value is not None
         self.at: int = memory.value
         self.bytes = (ctypes.c_uint8 * nbytes).from_address(self.at)
-        # The array is what PyTorch holds on to; it can't have a __del__ of its own.
+        # PyTorch holds on to the array, which can't have a __del__ of its own.
         weakref.finalize(self.bytes, _lib.library.chorus_free, ctypes.c_void_p(self.at)).atexit = False
 
 
@@ -89,7 +89,7 @@ class SharedMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         # A result that is an argument, or a view of one, is not new.
-        # lift_fresh is how torch.tensor brings in what it made out of sight of modes.
+        # torch.tensor makes its tensor where modes don't see it, and passes it to lift_fresh.
         known = set() if func is torch.ops.aten.lift_fresh.default else {
             t.untyped_storage().data_ptr()
             for t in torch.utils._pytree.tree_leaves((args, kwargs))
@@ -128,15 +128,15 @@ def shared_memory() -> Iterator[None]:
 def use_shared_allocator(enabled: bool = True) -> None:
     """Give CPU tensors that are made from now on, of 4 KiB and more, memory that peers on this host can map.
 
-    Every operator's results are there, too, as quickly as with PyTorch's own allocator, which smaller ones keep; freed
-    memory is kept for reuse. It applies to the whole process, until it's called with False; a tensor keeps what it has.
-    Meant to be called before the model is built.
+    Results of operators are there, too. It's as fast as PyTorch's own allocator, which still serves smaller tensors.
+    Freed memory is kept for reuse. It applies to the whole process, until it's called with False; existing tensors
+    keep their memory. Meant to be called before the model is built.
 
-    **A child made by fork** (a DataLoader's worker, by default) has such tensors in common with this process and not
-    copies of them, as it has those of ``Tensor.share_memory_``; its own new ones are PyTorch's.
+    **A child made by fork** (a DataLoader's worker, by default) shares such tensors with this process instead of having
+    copies of them, like those of ``Tensor.share_memory_``. Its own new tensors use PyTorch's allocator.
 
     Raises:
-        RuntimeError: the package ``torch-accinte``, which has the door to PyTorch's allocator, isn't installed or
+        RuntimeError: the package ``torch-accinte``, whose extension replaces PyTorch's allocator, isn't installed or
             doesn't work, or this process is a child made by fork.
     """
     module = sys.modules.get("torch_accinte._C")
@@ -149,7 +149,7 @@ def use_shared_allocator(enabled: bool = True) -> None:
 
 
 def _share_tensor(tensor: torch.Tensor, done: dict[int, torch.Tensor]) -> None:
-    """Move a tensor's storage; tensors that had one in common have it still."""
+    """Move a tensor's storage; tensors that shared a storage still do."""
     if not tensor.is_cpu or tensor.layout is not torch.strided or is_shared(tensor):
         return
     at = tensor.untyped_storage().data_ptr()
@@ -168,8 +168,8 @@ def share(what: _T) -> _T:
     """Move a tensor, or all of a module, to memory that peers on this host can map.
 
     Of a module: parameters, gradients that exist, and buffers; tied ones stay tied. Values stay as they are.
-    Optimizers, which hold on to the parameters themselves and not to their memory, are not disturbed. The buckets of
-    ``DistributedDataParallel`` are there already, and with ``gradient_as_bucket_view=True`` the gradients; see
+    Optimizers keep working: they hold the parameters themselves, not their memory. The buckets of
+    ``DistributedDataParallel`` are there already, and so are the gradients with ``gradient_as_bucket_view=True``; see
     :mod:`chorus._patches`.
 
     Returns what it was given.

@@ -1,3 +1,3 @@
 from chorus.bench.command import main
 
-main()  # elsewhere, so that the ranks' processes can find what they run
+main()  # in another module, so that the ranks' processes can import their functions

@@ -29,7 +29,7 @@ def call_of(op: str, nbytes: int, kind: str, group: Any) -> Callable[[], object]
     other = tensor(n, kind) if op == "all_to_all" else whole
     all_gather = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)  # newer, older names
     reduce_scatter = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
-    # Values don't grow: what is reduced is the maximum.
+    # The reduction is MAX, so that values don't grow.
     return {
         "all_reduce": lambda: dist.all_reduce(whole, op=dist.ReduceOp.MAX, group=group),
         "broadcast": lambda: dist.broadcast(whole, src=0, group=group),
@@ -65,5 +65,5 @@ def show(rows: list[Row], size: int) -> Iterator[str]:
 
 
 def mean_ratio(rows: list[Row], theirs: str, ours: str) -> float:
-    """The geometric mean of how many times faster ours is."""
+    """The geometric mean of the speedups of ``ours`` over ``theirs``."""
     return math.exp(statistics.fmean(math.log(row.us[theirs] / row.us[ours]) for row in rows))

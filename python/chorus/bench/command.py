@@ -95,7 +95,7 @@ def main() -> None:
     port = free_port()
     if arguments.json is not None:
         arguments.json.unlink(missing_ok=True)
-    # What DeepSpeed and OpenMP ask the environment for.
+    # DeepSpeed and OpenMP read these from the environment.
     os.environ.update(
         MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), LOCAL_SIZE=str(arguments.ranks), OMP_NUM_THREADS="1"
     )

@@ -1,4 +1,4 @@
-"""How samples are taken, and shown."""
+"""Samples: taking them, and showing them."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def tensor(n: int, kind: str) -> torch.Tensor:
 
 
 def agree(value: float, op: dist.ReduceOp.RedOpType) -> float:
-    """One value of all ranks."""
+    """Reduce a value over all ranks."""
     x = torch.tensor([value], dtype=torch.float64)
     dist.all_reduce(x, op=op)
     return float(x)
 
 
 def sample(call: Callable[[], object], calls: int) -> float:
-    """Seconds per call, as the slowest rank sees it."""
+    """Seconds per call on the slowest rank."""
     dist.barrier()
     begin = time.perf_counter()
     for _ in range(calls):
@@ -49,7 +49,7 @@ def sample(call: Callable[[], object], calls: int) -> float:
 
 
 def rounds(takes: Mapping[str, Callable[[], float]], seconds: float, least: int = 5) -> dict[str, list[float]]:
-    """What each function returns, again and again in turns, for some time and ``least`` times at least."""
+    """The results of each function, called in turns for some time, and ``least`` times at least."""
     values: dict[str, list[float]] = {kind: [] for kind in takes}
     end = time.monotonic() + seconds
     going = True

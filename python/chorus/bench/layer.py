@@ -1,4 +1,4 @@
-"""What Python costs: a call of a world of one, and the parts of it."""
+"""The cost of Python: a call in a world of one, and its parts."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def _warm(call: Callable[[], object]) -> float:
 
 
 def _cold(call: Callable[[], object], before: Callable[[], object], others: torch.Tensor) -> float:
-    """Seconds of a call after one to the library and other work that has pushed both out of the caches, as a model's
-    layers do."""
+    """Seconds of a call with cold caches: other work before it has pushed Python's code and the library's out of them,
+    as a model's layers do."""
     before()
     others.add_(1)
     begin = time.perf_counter()
@@ -62,7 +62,7 @@ def measure() -> Row:
         def allreduce(self, tensors: Any, opts: Any = None) -> Any:  # type: ignore[override]
             return done
 
-    def nothing(*_: Any) -> int:  # where the library takes over
+    def nothing(*_: Any) -> int:  # instead of the library
         return 0
 
     whole = functools.partial(dist.all_reduce, x)

@@ -1,4 +1,4 @@
-"""Steps of models: what communication costs in them."""
+"""Steps of models, and the cost of communication in them."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def ddp(gloo: Any, seconds: float) -> Row:
     """A step (forward, backward, SGD) of one sequence on every rank, by the process group of its gradients.
 
     "compute" is the step with a hook in DistributedDataParallel that divides the gradients, as its own does, and
-    doesn't communicate. The others are what is added to that, medians of the differences within a round; "hook" is
-    "ordinary" with all-reduces at the end of the backward pass, and "barrier" the least that anybody could add: ranks
-    that wait for each other once.
+    doesn't communicate. The other numbers are times on top of that: medians of the differences within a round. "hook"
+    is "ordinary" with all-reduces at the end of the backward pass. "barrier" is the lower bound: ranks that wait for
+    each other once.
     """
     x = torch.arange(_TOKENS).reshape(1, -1)
 
@@ -89,19 +89,19 @@ def show_ddp(row: Row) -> Iterator[str]:
     compute = row.us["compute"]
     yield f"| DDP step, 10.5 M parameters; {time_text(compute)} without communication | added | share of the step | Gloo's share, times |"  # noqa: E501
     yield "|---|---:|---:|---:|"
-    added = {kind: max(row.us[kind], 0) for kind in _DDP_KINDS}  # differences of medians, which noise takes below zero
+    added = {kind: max(row.us[kind], 0) for kind in _DDP_KINDS}  # differences: noise can make them negative
     share = {kind: us / (compute + us) for kind, us in added.items()}
     for kind, title in _DDP_KINDS.items():
-        times = f"{share[kind] / share[GLOO]:.2f}" if share[GLOO] > 0 else ""  # none is in sight
+        times = f"{share[kind] / share[GLOO]:.2f}" if share[GLOO] > 0 else ""  # Gloo's time is within the noise
         yield f"| {title} | {time_text(added[kind])} | {share[kind]:.1%} | {times} |"
 
 
 def inference(gloo: Any, seconds: float) -> Iterator[Row]:
     """The time that a tensor-parallel step spends in its all-reduces: two in each of eight layers.
 
-    The weights of a layer are split between the ranks, and what they compute, ``bytes`` of it, is added up. Medians
-    of the sum over a step. Each all-reduce counts as long as it takes the rank that comes last: the others also wait
-    for that one to have computed.
+    The weights of a layer are split between the ranks, and their results, of ``bytes``, are added up. Medians of the
+    sum over a step. Each all-reduce counts with the time of the rank that enters it last: the others also wait for
+    that rank's computation.
     """
     width, layers = 1024, 8
     size = dist.get_world_size()

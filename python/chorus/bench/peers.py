@@ -1,8 +1,9 @@
 """All-reduce beside libraries for inference on CPUs, called from Python.
 
-Of theirs the operators themselves are called, below what their programs go through: vLLM's CpuCommunicator calls a
-method of ``_CPUSHMDistributed``, which calls the operator. Ours are called by torch.distributed, and as a program would
-that has a communicator of its own, as vLLM does: by :meth:`chorus.torchcomms.TorchComm.all_reduce` ("direct").
+The other libraries' operators are called directly, without the layers that their programs use: vLLM's CpuCommunicator
+calls a method of ``_CPUSHMDistributed``, which calls the operator. Ours are called in two ways: through
+torch.distributed, and by :meth:`chorus.torchcomms.TorchComm.all_reduce` ("direct"), as by a program with a communicator
+of its own, such as vLLM.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ NAMES = {"vllm": "vLLM", "deepspeed": "DeepSpeed"}
 
 
 def load(folder: pathlib.Path, rank: int, size: int, name: str) -> dict[str, Callable[[torch.Tensor], object]]:
-    """Their all-reduces (SUM, in place), of those that ``make compare`` has put into a folder."""
+    """The all-reduces (SUM, in place) of the libraries that ``make compare`` has put into a folder."""
     there: dict[str, Callable[[torch.Tensor], object]] = {}
     # vLLM has it for processors with AVX-512 alone.
     level = torch.backends.cpu.get_cpu_capability()
@@ -50,7 +51,7 @@ def load(folder: pathlib.Path, rank: int, size: int, name: str) -> dict[str, Cal
 
 
 def clear(rank: int, port: int) -> None:
-    """Remove the memory that they leave behind; its files are named after port and rank."""
+    """Remove the shared memory that the libraries leave behind; its files are named after port and rank."""
     dist.barrier()
     for file in pathlib.Path("/dev/shm").glob(f"*{port}_{rank}"):
         file.unlink()
@@ -61,12 +62,12 @@ def measure(libraries: dict[str, Callable[[torch.Tensor], object]], most: int, s
     for nbytes in SIZES:
         if nbytes > most:
             continue
-        # They can only add. Zeros stay zeros.
+        # The libraries can only add. Zeros stay zeros.
         every: dict[str, Callable[..., object]] = {ORDINARY: dist.all_reduce, SHARED: dist.all_reduce,
             DIRECT: comm.all_reduce, DIRECT_SHARED: comm.all_reduce, **libraries}  # fmt: skip
         shared = (SHARED, DIRECT_SHARED)
         data = {kind: tensor(nbytes // 4, SHARED if kind in shared else ORDINARY).zero_() for kind in every}
-        # No function of ours around any of them, which would take as long as some of what they do.
+        # No wrapper around any of them: it would take as long as some of the calls.
         more = {DIRECT: (ReduceOp.SUM,), DIRECT_SHARED: (ReduceOp.SUM,)}
         calls = {kind: functools.partial(call, data[kind], *more.get(kind, ())) for kind, call in every.items()}
         yield Row("peers", "all_reduce", nbytes, medians(calls, seconds))

@@ -8,12 +8,12 @@ import socket
 
 
 def free_port() -> int:
-    """A port that nobody listens on, below those that the kernel gives out by itself.
+    """A port without a listener, below the kernel's ephemeral ports.
 
-    One that the kernel gave out and that was closed again may be given to the next
-    program that asks, before the server has it.
+    The kernel may give an ephemeral port that was closed to the next program that asks,
+    before the server has bound it.
     """
-    lowest, end = 10000, 32768  # many a well-known service is below; Linux' default, other systems begin higher
+    lowest, end = 10000, 32768  # many well-known services are below; Linux's default, other systems begin higher
     with contextlib.suppress(OSError), open("/proc/sys/net/ipv4/ip_local_port_range") as file:
         end = int(file.read().split()[0])
     for _ in range(100):

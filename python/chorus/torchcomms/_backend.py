@@ -1,4 +1,4 @@
-"""What carries out the operations of a communicator, and how backends are found."""
+"""Backends, which carry out the operations of a communicator, and their registry."""
 
 from __future__ import annotations
 
@@ -24,10 +24,9 @@ _Tensors = list[torch.Tensor]
 class TorchCommBackend:
     """A backend: a subclass of this, registered with :func:`register_backend`.
 
-    An operation that isn't overridden is an :class:`chorus.UnsupportedError`. Operations return None if
-    they are done, a :class:`TorchWork`, or any object with a ``wait()``. Those that are
-    called with hints or a timeout get them as keyword arguments of these names; a
-    backend that takes none need not mention them.
+    An operation that isn't overridden raises :class:`chorus.UnsupportedError`. Operations return None if
+    they are done, a :class:`TorchWork`, or any object with a ``wait()``. Hints and a timeout, if the
+    caller gives them, are keyword arguments of these names; a backend that takes none need not have them.
     """
 
     def init(self, device: torch.device, name: str, options: CommOptions) -> None:
@@ -128,7 +127,8 @@ class TorchCommBackend:
         raise self._lacks("gather_single")
 
     def split(self, ranks: list[int], name: str | None, options: CommOptions) -> TorchCommBackend | None:
-        """The part of this rank, or None if it has none. Options are the whole's; of hints, those that were given."""
+        """The part of this rank, or None if it has none. ``options`` are those of the whole communicator, with only the
+        hints that the caller of split gave."""
         raise self._lacks("split")
 
     def get_backend_version(self) -> str:
@@ -172,10 +172,10 @@ class TorchCommBackend:
 
 _registered: dict[str, type[TorchCommBackend]] = {}
 
-# Names under which programs know the library's backends for CPU tensors.
+# Programs' names of the library's backends for CPU tensors.
 _NATIVE = {"native": "native", "chorus": "native", "gloo": "native", "fake": "fake"}
 
-# The original's backends for accelerators: the library and the devices that each is for.
+# The original's backends for accelerators: the library of each, and its devices.
 _ACCELERATORS = {
     "nccl": ("NCCL (libnccl.so.2)", "CUDA devices"),
     "nccl-lazy": ("NCCL (libnccl.so.2)", "CUDA devices"),
@@ -187,14 +187,14 @@ _ACCELERATORS = {
 
 
 def register_backend(name: str, backend_class: type[TorchCommBackend]) -> None:
-    """Make a class the backend of this name. One that is registered already stays."""
+    """Make a class the backend of this name. A class that is registered already stays."""
     if not (isinstance(backend_class, type) and issubclass(backend_class, TorchCommBackend)):
         raise TypeError(f"{backend_class!r} is not a subclass of TorchCommBackend")
     _registered.setdefault(name, backend_class)
 
 
 def _is_backend_registered(name: str) -> bool:
-    """Whether a backend of this name is known, be it there or not."""
+    """Whether a backend of this name is known, even if it isn't installed."""
     return name in _registered or name in _NATIVE or name in LIBRARIES
 
 
@@ -224,7 +224,7 @@ def registered_class(name: str) -> type[TorchCommBackend]:
     """
     if name not in _registered:
         for point in importlib.metadata.entry_points(group="torchcomms.backends", name=name):
-            point.load()  # which calls register_backend
+            point.load()  # calls register_backend
     if name in _registered:
         return _registered[name]
     if name in _ACCELERATORS:

@@ -1,7 +1,7 @@
 """A communicator as the backend of PyTorch's own process groups: ``_BackendWrapper``.
 
-It's written in C++, in torch_accinte, which is compiled against the PyTorch that is installed; what it does is
-:class:`~chorus.torchcomms._wrapper.CommGroup`'s.
+It's written in C++, in torch_accinte, which is compiled against the installed PyTorch. It passes calls on to
+:class:`~chorus.torchcomms._wrapper.CommGroup`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from chorus.torchcomms.comm import TorchComm
 
 
 def _missing() -> str:
-    """Why there is no ``_BackendWrapper``; nothing if there is one."""
+    """Why there is no ``_BackendWrapper``; "" if there is one."""
     try:
         _C: Any = importlib.import_module("torch_accinte._C")
     except ImportError as error:
@@ -30,7 +30,7 @@ def _missing() -> str:
 
 
 class _NoBackendWrapper:
-    """Stands for ``_BackendWrapper`` where it's missing."""
+    """The placeholder for a missing ``_BackendWrapper``."""
 
     def __init__(self, comm: TorchComm) -> None:
         raise UnsupportedError(f"chorus: _BackendWrapper: {MISSING}", op="_BackendWrapper")

@@ -1,4 +1,4 @@
-"""All names of the interface in one module, those that only other libraries use among them."""
+"""All names of the interface in one module, including those that only other libraries use."""
 
 from chorus.torchcomms import *
 from chorus.torchcomms import __all__ as _public

@@ -1,4 +1,4 @@
-"""The class of the backend under its original's name, for programs that look for it."""
+"""The backend's class under its name in the original torchcomms, for programs that look for it."""
 
 from chorus.torchcomms._native import NativeBackend as TorchCommGloo
 

@@ -1,8 +1,8 @@
-"""Hints, under the names that programs use.
+"""Translates hints from programs' names into the library's.
 
 Chorus's own (fabric, fabric.OPTION, host_id, calibration, stage_bytes, algorithm, chunk_bytes,
-mapped, slots, stores) go to the library. Those of the original's backends are translated where there is something like
-them here, and otherwise checked and left alone. An unknown one is a warning.
+mapped, slots, stores) go to the library. Hints of the original's backends are translated if Chorus has an equivalent;
+otherwise they are checked and ignored. An unknown hint is a warning.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ _OF_OPERATIONS = {"algorithm", "chunk_bytes", "mapped", "slots", "stores"}
 _OWN = {"fabric", "host_id", "calibration", "stage_bytes"} | _OF_OPERATIONS
 _TRUTHS = {"1": True, "true": True, "yes": True, "y": True, "0": False, "false": False, "no": False, "n": False}
 _OF_GLOO = {"wire", "interface", "prefix", "pytorch"}
-# They set up what CPUs don't have, or what isn't needed here.
+# Ignored: they set up things that CPUs don't have, or that Chorus doesn't need.
 _FLAGS = {"lazy", "persistent_store", "enable_cuda_graph_support", "blocking", "compute_node_rank_layout"}
 _NUMBERS = {"max_event_pool_size", "garbage_collect_interval_ms", "graph_timeout_check_interval_ms"}
-# Of communicators of NCCL, NCCLX and RCCL: Chorus's own, and the fields of NCCL's configuration.
+# Hints of communicators of NCCL, NCCLX and RCCL: Chorus's own, and the fields of NCCL's configuration.
 _OF_LIBRARIES = {"library", "compare", *map(str.lower, (
     "cgaClusterSize", "minCTAs", "maxCTAs", "netName", "splitShare", "trafficClass", "commName", "collnetEnable",
     "CTAPolicy", "shrinkShare", "nvlsCTAs", "nChannelsPerNetPeer", "nvlinkCentricSched", "graphUsageMode", "numRmaCtx",
     "maxP2pPeers", "graphStreamOrdering", "launchOrderImplicit", "numRmaSig", "rmaEagerInit", "hostCftMode",
     "nvlsHostMode",
 ))}  # fmt: skip
-# Of their operations, as the library has them behind "op.".
+# Hints of their operations; the library's names have the prefix "op.".
 _OF_LIBRARIES_OPERATIONS = {"minCTAs", "maxCTAs", "nvlsCTAs", "cgaClusterSize", "algSelection", "forceAlgSelection",
     "CTAPolicy"}  # fmt: skip
 _PRIORITY = {"is_high_priority_stream", "high_priority_stream"}
@@ -58,14 +58,14 @@ def _address(name: str, value: str) -> str:
 def of_communicator(
     hints: Mapping[str, str] | None, backend: str | None = None
 ) -> tuple[dict[str, str], bool | None]:
-    """What the library is given, and what the hints say about the stream's priority.
+    """The library's hints, and the stream's priority as the hints give it.
 
-    Raises RuntimeError for a flag or a host, and ValueError for a number, that can't be read.
+    Raises RuntimeError for a flag or a host, and ValueError for a number, that can't be parsed.
     """
     own: dict[str, str] = {}
     priority: bool | None = None
     for name, value in (hints or {}).items():
-        if name == "wire":  # it's no setting of a wire
+        if name == "wire":  # chooses the backend; not a setting of it
             continue
         if name.removeprefix("torchcomm::").split("::")[-1] in _PRIORITY:  # torchcomm::ncclx::high_priority_stream
             priority = truth(name, value)
@@ -93,13 +93,13 @@ def of_communicator(
 
 
 def _plain(name: str) -> str:
-    """A hint of NCCL's, NCCLX's or RCCL's under the one of its names that is in _OF_LIBRARIES."""
+    """The name in _OF_LIBRARIES of a hint of NCCL, NCCLX or RCCL."""
     name = name.removeprefix("ncclx::")
     return name.replace("_", "").lower() if "_" in name else name.lower()
 
 
 def of_gloo(hints: Mapping[str, str] | None) -> tuple[dict[str, str], bool | None]:
-    """What the library is given for a communicator on Gloo's wire, and what hints say about the stream's priority."""
+    """The library's hints for a communicator on Gloo's wire, and the stream's priority as the hints give it."""
     own = {name: value for name, value in (hints or {}).items() if name in _OF_GLOO - {"wire"}}
     rest, priority = of_communicator({name: value for name, value in (hints or {}).items() if name not in _OF_GLOO})
     for name in rest:
@@ -108,7 +108,7 @@ def of_gloo(hints: Mapping[str, str] | None) -> tuple[dict[str, str], bool | Non
 
 
 def of_operation(hints: Mapping[str, str] | None, backend: str | None = None) -> dict[str, str] | None:
-    """What the library is given with an operation."""
+    """The library's hints of an operation."""
     if not hints:
         return None
     own = {}

@@ -1,4 +1,4 @@
-"""What hooks are told: the operation's name, and one class of arguments for each."""
+"""The arguments of hooks: the operation's name, and one class for each operation's arguments."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ class FinalizePreHookArgs:
 
 @dataclass
 class CollectivePostHookArgs:
-    """``work``: the handle of what was issued."""
+    """``work``: the handle of the operation."""
 
     work: TorchWork
 
@@ -305,18 +305,18 @@ class Hooks:
 
     pre: list[Any] = field(default_factory=list)
     post: list[Any] = field(default_factory=list)
-    left_out: list[Any] = field(default_factory=list)  # called with the number of a split that gives this rank no part
+    left_out: list[Any] = field(default_factory=list)  # called with the op_id of a split that gives this rank no part
 
 
 class RemovableHandle:
-    """Takes a hook away again. Dropping it leaves the hook where it is."""
+    """Removes a hook. Dropping this object doesn't remove the hook."""
 
     def __init__(self, hooks: list[Any], callback: Any) -> None:
         self._hooks: list[Any] | None = hooks
         self._callback = callback
 
     def remove(self) -> None:
-        """Take the hook away; a second call changes nothing."""
+        """Remove the hook; a second call changes nothing."""
         if self._hooks is not None:
             self._hooks.remove(self._callback)
             self._hooks = None

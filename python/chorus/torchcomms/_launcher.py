@@ -1,4 +1,4 @@
-"""Who this process is, as its environment says."""
+"""This process's rank, world and store, from its environment."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 from chorus.errors import TimeoutError
 
 _TIMEOUT, _ABORT = "TORCHCOMM_TIMEOUT_SECONDS", "TORCHCOMM_ABORT_ON_ERROR"
-# What the library takes for true and false in variables.
+# The library's words for true and false in variables.
 _TRUTHS = dict.fromkeys(("1", "t", "true", "y", "yes", "on"), True) | dict.fromkeys(
     ("0", "f", "false", "n", "no", "off"), False
 )
 _METHOD = "TORCHCOMM_BOOTSTRAP_RANKSIZE_QUERY_METHOD"
 _BY_HAND = (("TORCHCOMM_RANK",), ("TORCHCOMM_SIZE",))
-# By the values of _METHOD, in the order in which they are tried.
+# By the values of _METHOD, in the order of the attempts.
 _LAUNCHERS: dict[str, list[tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "mpi": [
         (("OMPI_COMM_WORLD_RANK",), ("OMPI_COMM_WORLD_SIZE",)),
@@ -26,7 +26,7 @@ _LAUNCHERS: dict[str, list[tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "pals": [(("PALS_RANKID",), ("PALS_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "WORLD_SIZE"))],
     "torchrun": [(("RANK",), ("WORLD_SIZE",))],
 }
-# The stores of MASTER_ADDR and MASTER_PORT; that of rank 0 is their server, and must stay.
+# The stores of MASTER_ADDR and MASTER_PORT. Rank 0's is the server, and must stay open.
 _stores: dict[tuple[str, ...], Store] = {}
 
 
@@ -43,8 +43,8 @@ def _number(names: tuple[str, ...]) -> int | None:
 def query_ranksize() -> tuple[int, int]:
     """Rank and number of ranks, from the environment at the time of the call.
 
-    (-1, 0) if none of these variables is there; the library knows some more launchers.
-    Raises RuntimeError, which names the variable, for what can't be read.
+    (-1, 0) if none of these variables is set; the library recognizes some more launchers.
+    Raises RuntimeError, which names the variable, for a value that can't be parsed.
     """
     method = os.environ.get(_METHOD) or "auto"
     if method != "auto" and method not in _LAUNCHERS:
@@ -60,7 +60,7 @@ def query_ranksize() -> tuple[int, int]:
 
 
 def default_timeout() -> timedelta:
-    """The timeout of communicators that are given none: TORCHCOMM_TIMEOUT_SECONDS, or 600 s."""
+    """The default timeout of communicators: TORCHCOMM_TIMEOUT_SECONDS, or 600 s."""
     text = os.environ.get(_TIMEOUT) or "600"
     try:
         timeout = timedelta(seconds=float(text))
@@ -72,7 +72,7 @@ def default_timeout() -> timedelta:
 
 
 def default_abort() -> bool:
-    """Whether failures abort the process for communicators that aren't told: TORCHCOMM_ABORT_ON_ERROR, or no."""
+    """Whether failures abort the process by default: TORCHCOMM_ABORT_ON_ERROR, or no."""
     return flag(_ABORT, "false")
 
 
@@ -85,11 +85,11 @@ def flag(name: str, default: str) -> bool:
 
 
 def store_of_environment(rank: int, size: int, timeout: timedelta, foreign: bool = False) -> Store | None:
-    """The store at MASTER_ADDR and MASTER_PORT, where ranks meet if they are given none; None without them.
+    """The default store of ranks, at MASTER_ADDR and MASTER_PORT; None if these aren't set.
 
-    ``foreign``: with ranks of PyTorch, whose rank 0 counts those who come, and whose keys torchrun's attempts share.
-    Rank 0 serves it, unless torchrun does; it doesn't wait here for the others, whom the communicator can name if they
-    don't come. Raises :class:`chorus.TimeoutError` if nobody serves it.
+    ``foreign``: other ranks are PyTorch's. Rank 0 of those counts the ranks that connect, and the attempts of torchrun
+    share its keys. Rank 0 serves the store, unless torchrun does. It doesn't wait here for the other ranks: the
+    communicator names those that are missing. Raises :class:`chorus.TimeoutError` if no process serves the store.
     """
     names = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT")
     key = *(os.environ.get(name, "") for name in names), str(foreign)
@@ -115,6 +115,6 @@ def store_of_environment(rank: int, size: int, timeout: timedelta, foreign: bool
                 missing_ranks=() if agent else (0,),
                 elapsed=seconds,
             ) from error
-        # The store of torchrun may outlive an attempt, whose keys the next one must not find.
+        # torchrun's store may outlive an attempt, and the next attempt must not find its keys.
         _stores[key] = PrefixStore(f"/worker/attempt_{key[2]}", served) if agent and not foreign else served
     return _stores[key]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def _host(hints: dict[str, str]) -> int:
-    """A number of this host, alike in all of its processes."""
+    """A number of this host, the same in all of its processes."""
     told = hints.get("host_id", "")
     if not told:
         with open("/proc/sys/kernel/random/boot_id") as file:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _Tensor = torch.Tensor
 _Tensors = list[torch.Tensor]
 
-# What to call when a communicator breaks, by the number that the library passes.
+# The hooks to call when a communicator breaks, by the number that the library passes.
 _breaks: dict[int, Callable[[], None]] = {}
 _numbers = itertools.count(1)
 
@@ -40,18 +40,18 @@ def _broken(number: int, _status: int) -> None:
     if call is not None:
         try:
             call()
-        except Exception:  # there is nobody here to raise it to
+        except Exception:  # this thread has no caller that could handle it
             logging.getLogger("chorus").exception("an abort hook failed")
 
 
-_trampoline = _lib.ABORT_FN(_broken)  # one for all: the library may be about to call what a hook is removed of
+_trampoline = _lib.ABORT_FN(_broken)  # never freed: the library may be calling it while a hook is removed
 
 
 class NativeBackend(TorchCommBackend):
     """A communicator of the library. Tensors that aren't contiguous are staged through copies.
 
-    ``of_group``: it's a process group's, which belongs to the device of the first tensor that isn't the CPU's, and
-    whose barriers are the host's.
+    ``of_group``: a process group has it. Then it's bound to the device of the first tensor that isn't on the CPU, and
+    the host waits for its barriers.
     """
 
     def __init__(self, comm: Communicator, name: str, of_group: bool = False) -> None:
@@ -318,7 +318,7 @@ class NativeBackend(TorchCommBackend):
         staging = Staging("barrier", self.comm.invalid)
         if not self._of_group or _streams.foreign(self.comm.device):
             staging.device = self.comm.device
-        if self._of_group and self.comm.device is not None and not async_op:  # it's the host that waits
+        if self._of_group and self.comm.device is not None and not async_op:  # the host waits
             work = self._run(None, staging, True, options, _lib.BARRIER)
             work.wait_blocking()
             return work
@@ -386,7 +386,7 @@ class NativeBackend(TorchCommBackend):
         self._watched.append((number, hook.value))
 
     def _unwatch(self) -> None:
-        """Let go of the hooks of a communicator that has ended. Those of one that broke are called yet."""
+        """Remove the hooks of a communicator that has ended without breaking; a broken one calls its hooks, once."""
         watched, self._watched = self._watched, []
         for number, hook in () if self.is_aborted() else watched:
             _breaks.pop(number, None)
@@ -421,7 +421,7 @@ class NativeBackend(TorchCommBackend):
         return TorchWork(self.comm.run(async_op, keep, staging.after(), *args, device=staging.device, **fields))
 
     def _in_range(self, rank: int, what: str, op: str) -> None:
-        if not 0 <= rank < self.comm.size:  # the library's "any rank" is negative, and not of this interface
+        if not 0 <= rank < self.comm.size:  # the library's "any rank" is negative; this interface has none
             raise self.comm.invalid(op, f"{what} must be in range [0, {self.comm.size}), but got {rank}")
 
     def here(self, tensors: Sequence[_Tensor], op: str) -> None:
@@ -458,7 +458,7 @@ class NativeBackend(TorchCommBackend):
         self.here([*tensors, other] if other is not None else tensors, op)
 
     def _elements(self, tensor: _Tensor, rows: Sequence[int], width: int, what: str) -> list[int]:
-        """Splits in elements of the type that is moved, from splits in rows, which may be fewer than there are."""
+        """Splits in elements of the type that is moved, from splits in rows, which may add up to less than all rows."""
         op, height = "all_to_all_v_single", tensor.size(0) if tensor.dim() else 1
         if len(rows) != self.comm.size:
             raise self.comm.invalid(

@@ -1,7 +1,7 @@
 """PyTorch's switch: ``torch.distributed.config.use_torchcomms``, or TORCH_DISTRIBUTED_USE_TORCHCOMMS.
 
-With it PyTorch makes a process group of a communicator of torchcomms, whatever backend is named, by the names that
-:func:`give` gives it.
+With it PyTorch makes a process group of a communicator of torchcomms, for every backend's name. It finds torchcomms by
+the names that :func:`give` sets.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from chorus.torchcomms._wrapper import CommGroup
 from chorus.torchcomms.comm import TorchComm, new_comm
 from chorus.torchcomms.hooks import FlightRecorderHook
 
-# The communicators of a group's other devices, from their making to the group's.
+# The communicators of a group's other devices, until PyTorch makes the group.
 _beside: weakref.WeakKeyDictionary[TorchComm, dict[str, TorchComm]] = weakref.WeakKeyDictionary()
 
 
 def give(c10d: Any) -> None:
-    """Give PyTorch's module of process groups what it takes from torchcomms."""
+    """Set in PyTorch's module of process groups the names that it takes from torchcomms."""
     c10d._BackendWrapper, c10d.new_comm, c10d.FlightRecorderHook = Group, _new_comm, FlightRecorderHook
 
 
@@ -38,20 +38,20 @@ class Group(CommGroup):
 
     def __init__(self, comm: TorchComm) -> None:
         super().__init__(comm)
-        comm._finalized = True  # the group does it
+        comm._finalized = True  # the group finalizes it
         for kind, other in _beside.pop(comm, {}).items():
             self._put_beside(kind, other)
 
     def _put_beside(self, kind: str, comm: TorchComm) -> None:
-        """Have tensors of a type of device go by another communicator."""
-        comm._finalized = True  # the group does it
+        """Let another communicator carry the tensors of a type of device."""
+        comm._finalized = True  # the group finalizes it
         custom: Any = dist.ProcessGroup.BackendType.CUSTOM
         self._add_backend(torch.device(kind), custom, _backend_wrapper._BackendWrapper(comm))
 
     @property
     def _device_types(self) -> list[torch.device]:
-        # PyTorch calls split for each, on ranks that aren't in the new group: here one stands for all that go by one
-        # communicator.
+        # PyTorch calls split for each type of device, on ranks that aren't in the new group. Types that share a
+        # communicator need one call.
         mine = [device for device in super()._device_types if device not in self._others]
         return [*mine[:1], *self._others] if mine else []
 
@@ -89,7 +89,7 @@ class Group(CommGroup):
 def _new_comm(
     backend: str, device: torch.device, name: str, store: Store | None = None, hints: dict[str, str] | None = None
 ) -> TorchComm:
-    """A group's communicator. Rank, size, timeout, ``device_id`` and hints in ``pg_options`` are the group's, which
+    """A group's communicator. Rank, size, timeout, ``device_id`` and the hints in ``pg_options`` are the group's, which
     PyTorch doesn't pass on."""
     caller = _patches.locals_of_creation()
     given, place, config = (caller.get(name) for name in ("backend_options", "device_id", "backend_config"))

@@ -26,7 +26,7 @@ class RedOpType(enum.Enum):
 
 
 class ReduceOp:
-    """How elements of different ranks become one. Immutable.
+    """A reduction: how the elements of the ranks are combined. Immutable.
 
     ``SUM``, ``PRODUCT``, ``MIN``, ``MAX`` (a NaN wins) and ``AVG`` (integers truncate toward
     zero) apply to numbers, ``BAND``, ``BOR`` and ``BXOR`` to integers and bool;
@@ -101,14 +101,14 @@ for _type in RedOpType:
 
 
 class Options(TypedDict, total=False):
-    """What operations of backends take beside their arguments, if the caller gave it."""
+    """Keyword arguments that backends' operations get only if the caller gave them."""
 
     hints: Mapping[str, str]
     timeout: timedelta
 
 
 class WorkStatus(enum.Enum):
-    """What became of an operation."""
+    """The state of an operation."""
 
     NOT_STARTED = 0
     INPROGRESS = 1
@@ -126,13 +126,13 @@ class TorchCommWinAccessType(enum.Enum):
 
 @dataclass
 class TorchCommWindowAttr:
-    """What there is to know of a peer's part of a window."""
+    """The properties of a peer's part of a window."""
 
     access_type: TorchCommWinAccessType = TorchCommWinAccessType.WIN_ACCESS_TYPE_SEPARATE
 
 
 class Timeout(timedelta):
-    """A timedelta by another name, for programs that torch.compile sees."""
+    """A timedelta under another name, for programs that torch.compile traces."""
 
 
 @dataclass
@@ -208,14 +208,14 @@ class ReconfigureOptions:
 
 @dataclass
 class NodeRankLayout:
-    """Where the ranks of a communicator are, as :meth:`TorchComm.get_node_rank_layout` tells.
+    """The ranks of each host, as :meth:`TorchComm.get_node_rank_layout` returns them.
 
     Attributes:
-        num_nodes: hosts that have ranks.
+        num_nodes: number of hosts.
         local_node_ranks: ranks on this rank's host.
         local_node_global_rank_ids: for each of these, in the communicator's order, its rank in the job.
-        local_node_local_rank_ids: likewise, its rank on the host: LOCAL_RANK, or else its place among these.
-        uniform: whether all hosts have as many ranks.
+        local_node_local_rank_ids: likewise, its rank on the host: LOCAL_RANK, or else its index among these.
+        uniform: whether all hosts have the same number of ranks.
     """
 
     num_nodes: int = 0
@@ -230,7 +230,7 @@ class NodeRankLayout:
 
 
 class P2POpType(enum.Enum):
-    """Which way a message of a batch goes."""
+    """The direction of a message of a batch."""
 
     SEND = 0
     RECV = 1

@@ -23,16 +23,16 @@ _Hints = Mapping[str, str] | None
 
 
 class TorchCommWindow:
-    """A tensor of every rank that the others reach without its taking part.
+    """A tensor of every rank, with one-sided access for the others.
 
     :meth:`put` is done when its tensor may be reused; the target sees the data once it has waited for a
     :meth:`signal` that followed. Signals are counted for each window, pair of ranks and slot;
     :meth:`wait_signal` consumes one. Offsets count elements. Bounds and dtypes are checked before
     anything moves; errors are those of the communicator.
 
-    Operations on a tensor of a device are enqueued on the current stream, which has their errors; with ``async_op``
-    they are behind what that has, on a stream of their own. :meth:`map_remote_tensor` is not supported there, as the
-    host can't touch the memory.
+    Operations on a tensor of a device are enqueued on the current stream, which reports their errors. With ``async_op``
+    they run on a stream of their own, after the current stream's earlier work. :meth:`map_remote_tensor` is not
+    supported for devices, as the host can't access their memory.
     """
 
     def __init__(self, impl: NativeBackend) -> None:
@@ -59,7 +59,7 @@ class TorchCommWindow:
         self._tensor, self._owning, self._width = tensor, owning, width
 
     def tensor_deregister(self) -> None:
-        """End the registration. Collective; tensors of :meth:`map_remote_tensor` must not be used any more."""
+        """End the registration. Collective; tensors of :meth:`map_remote_tensor` must not be used afterwards."""
         window, _ = self._registered("tensor_deregister")
         self._window = self._tensor = None
         window.close()
@@ -135,7 +135,7 @@ class TorchCommWindow:
         return self._signal(_lib.WAIT_SIGNAL, "wait_signal", peer_rank, async_op, timeout, slot)
 
     def fence(self, async_op: bool = False, timeout: timedelta | None = None) -> TorchWork:
-        """When it's done, this rank's earlier operations are complete everywhere. Not in the original."""
+        """Wait until this rank's earlier operations are complete on all ranks. Not in the original."""
         window, _ = self._registered("fence")
         return TorchWork(window.run(async_op, self, _lib.FENCE, _lib.ANY, timeout_ns=timeout_ns(timeout)))
 
@@ -155,7 +155,7 @@ class TorchCommWindow:
         memory = (ctypes.c_uint8 * nbytes).from_address(window.map(rank))
         return torch.frombuffer(memory, dtype=torch.uint8).view(mine.dtype).view(shape)
 
-    # ---- what it is ----
+    # ---- properties ----
 
     def get_attr(self, peer_rank: int) -> TorchCommWindowAttr:
         """How rank ``peer_rank``'s tensor can be reached."""
@@ -201,7 +201,7 @@ class TorchCommWindow:
         return window
 
     def clone(self) -> TorchCommWindow:
-        """What copy.deepcopy gives."""
+        """The same as copy.deepcopy."""
         return self.__deepcopy__({})
 
     def get_device_window(self, signal_count: int = -1, counter_count: int = -1, barrier_count: int = 1) -> int:
@@ -251,7 +251,7 @@ class TorchCommWindow:
     ) -> TorchWork:
         window, _ = self._registered(op)
         self._in_range(rank, op)
-        if not 0 <= slot < 2**31:  # what the library takes; how many there are is for it to say
+        if not 0 <= slot < 2**31:  # the library's type; the library checks the number of slots
             raise self._comm.invalid(op, f"slot {slot} is out of range")
         return TorchWork(window.run(async_op, self, kind, rank, slot=slot, timeout_ns=timeout_ns(timeout)))
 
@@ -262,7 +262,7 @@ class TorchCommWindow:
     def _plain(self, tensor: torch.Tensor, op: str) -> torch.Tensor:
         self._impl.here([tensor], op)
         tensor = owner(tensor, op, self._comm.invalid)
-        if not plain(tensor):  # of a view that conjugates or negates the memory has something else
+        if not plain(tensor):  # the memory of a conjugated or negated view has other values
             raise self._comm.invalid(op, "the tensor must be contiguous, and no view that conjugates or negates")
         return tensor
 

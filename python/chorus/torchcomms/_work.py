@@ -23,7 +23,7 @@ class TorchWork:
     def __init__(self, pending: Pending | None = None, status: WorkStatus = WorkStatus.COMPLETED) -> None:
         self._pending = pending
         self._status = status
-        self._on_wait: Callable[[], None] | None = None  # called once, when somebody begins to wait
+        self._on_wait: Callable[[], None] | None = None  # called once, at the first wait
 
     def _waited(self) -> None:
         if (call := self._on_wait) is not None:
@@ -31,13 +31,13 @@ class TorchWork:
             call()
 
     def wait(self, timeout: timedelta | None = None) -> None:
-        """Wait until the operation is done; raise what it failed with.
+        """Wait until the operation is done; raise its error.
 
         ``timeout``, if it isn't zero, bounds this wait, after which the operation goes on; without one the
         operation's own timeout ends it. Raises :class:`chorus.Error`, a RuntimeError.
 
-        For tensors of a device it's later work of the device's current stream that waits, and not the host: ``timeout``
-        has no meaning, and what the operation fails with later is the stream's error.
+        For tensors of a device the later work of the device's current stream waits, not the host. Then ``timeout`` has
+        no meaning, and a later failure of the operation is the stream's error.
         """
         if isinstance(self._pending, DevicePending):
             self._waited()
@@ -52,17 +52,17 @@ class TorchWork:
             self._pending.wait(timeout_ns(timeout) or -1)
 
     def is_completed(self) -> bool:
-        """Whether the operation is over, well or not. Nobody has to wait for that to come true."""
+        """Whether the operation is over, successful or failed. It becomes true without a wait."""
         if self._pending is not None:
             return self._pending.test()
         return self._status not in (WorkStatus.NOT_STARTED, WorkStatus.INPROGRESS)
 
     def exception(self) -> BaseException | None:
-        """What the operation failed with; None if it didn't, or isn't over."""
+        """The operation's error; None if it didn't fail, or isn't over."""
         return self._pending.error if self._pending is not None and self._pending.test() else None
 
     def status(self) -> WorkStatus:
-        """What became of the operation so far."""
+        """The state of the operation."""
         if self._pending is None:
             return self._status
         if not self._pending.test():
@@ -88,8 +88,8 @@ def _outcome(error: BaseException | None) -> WorkStatus:
     return WorkStatus.TIMEDOUT if isinstance(error, TimeoutError) else WorkStatus.ERROR
 
 
-# The handle of operations that were done when they returned. One for all: with caches cold, making one takes as long as
-# a small operation.
+# The handle of operations that were done when they returned. All share one: with cold caches, making one takes as long
+# as a small operation.
 DONE = TorchWork()
 
 
@@ -117,7 +117,7 @@ class WorkWrapper(TorchWork):
         return super().is_completed()
 
     def exception(self) -> BaseException | None:
-        """What the operation failed with, if its backend says so."""
+        """The operation's error, if its backend reports one."""
         ask = getattr(self._inner, "exception", None)
         error: BaseException | None = ask() if ask is not None and self.is_completed() else None
         return error

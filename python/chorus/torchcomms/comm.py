@@ -42,13 +42,13 @@ _Tensor = torch.Tensor
 _Tensors = list[torch.Tensor]
 _Hints = Mapping[str, str] | None
 
-# Numbers of operations, for hooks: one sequence for the whole process; finalize has a number of its own.
+# Numbers of operations, for hooks: one sequence for the whole process. finalize has a number of its own.
 _op_ids = itertools.count()
 _FINALIZE_ID = (1 << 64) - 1
 _ALL_REDUCE = _lib.ALL_REDUCE + _lib.CALLER
 _unnamed = itertools.count()
 _open: weakref.WeakSet[TorchComm] = weakref.WeakSet()
-# Operators of graphs take communicators by text, which is a constant of the graph that they are in.
+# Operators of graphs take communicators by a text, which is a constant of the graph.
 by_key: weakref.WeakValueDictionary[str, TorchComm] = weakref.WeakValueDictionary()
 _keys = itertools.count()
 _of_groups: weakref.WeakKeyDictionary[ProcessGroup, TorchComm] = weakref.WeakKeyDictionary()
@@ -57,20 +57,20 @@ _of_groups: weakref.WeakKeyDictionary[ProcessGroup, TorchComm] = weakref.WeakKey
 class MemAllocator:
     """Gives memory that peers on this host can map, the fastest for a communicator's tensors.
 
-    What :func:`chorus.empty`, :func:`chorus.zeros` and :func:`chorus.shared_memory` give; ``with`` it, new
+    It's the memory of :func:`chorus.empty`, :func:`chorus.zeros` and :func:`chorus.shared_memory`; ``with`` it, new
     CPU tensors are in such memory::
 
         with comm.get_mem_allocator():
             x = torch.zeros(1024)
 
-    That of a communicator of a device gives tensors there; over a library that gives out memory, such as NCCL's
-    ncclMemAlloc, in such memory, which the communicator knows then.
+    The allocator of a communicator on a device gives tensors there. If the backend's library has an allocator, such as
+    NCCL's ncclMemAlloc, tensors use the library's memory, which the communicator registers.
     """
 
     def __init__(self, device: torch.device, pool: Any = None) -> None:
         self._entered: list[contextlib.ExitStack] = []
         self._device = device
-        self._pool = pool  # of the device's module
+        self._pool = pool  # a MemPool of the device's module
         on_cpu = device.type == "cpu"
         self.empty: Callable[..., Any] = memory.empty if on_cpu else functools.partial(self._make, torch.empty)
         self.zeros: Callable[..., Any] = memory.zeros if on_cpu else functools.partial(self._make, torch.zeros)
@@ -105,7 +105,7 @@ def get_mem_allocator(backend: str, device: torch.device | None = None) -> MemAl
 
 
 def _pool(backend: str, device: torch.device) -> Any:
-    """The pool of the memory that a backend's library gives out; None where it's the device's."""
+    """The pool of the memory that a backend's library allocates; None if it's the device's ordinary memory."""
     module = torch.get_device_module(device)
     if device.index is None:
         device = torch.device(device.type, module.current_device())
@@ -120,7 +120,7 @@ def _pool(backend: str, device: torch.device) -> Any:
 
 
 class PersistentAllGather:
-    """What :meth:`TorchComm.all_gather_p_init` gives."""
+    """A prepared all-gather, made by :meth:`TorchComm.all_gather_p_init`."""
 
     def __init__(self, output: _Tensor, hints: _Hints, timeout: timedelta | None) -> None:
         self.output: _Tensor | None = output
@@ -159,13 +159,13 @@ class BatchSendRecv:
 class TorchComm:
     """One rank's part in a group of ranks. :func:`new_comm` and :meth:`split` make them.
 
-    Operations: without ``async_op`` they are done when they return; with it they return a
-    :class:`TorchWork` at once, and collectives run one at a time in the order in which they were issued,
-    which must be the same on all ranks. ``hints`` (``algorithm``, ``mapped``,
-    ``chunk_bytes``; the same on all ranks) and ``timeout`` are the communicator's if they
-    are None or empty. Tensors are on the CPU or on the communicator's device, of any dtype where they are only moved;
-    inputs are never written. On a device operations are work of the current stream, or behind it with ``async_op``, and
-    the host doesn't wait.
+    Operations without ``async_op`` are done when they return; with it they return a :class:`TorchWork`
+    immediately. Collectives run one at a time in the order in which they were issued, which must be the
+    same on all ranks. ``hints`` (``algorithm``, ``mapped``, ``chunk_bytes``; the same on all ranks) and
+    ``timeout`` are the communicator's if they are None or empty. Tensors are on the CPU or on the
+    communicator's device. Operations that don't reduce take any dtype. Inputs are never written. On a device
+    operations are work of the current stream, or run after its earlier work with ``async_op``, and the host
+    doesn't wait.
 
     Operations raise, or their ``wait`` raises, :class:`chorus.InvalidArgumentError` before anything moves,
     :class:`chorus.MismatchError`, :class:`chorus.TimeoutError`, :class:`chorus.PeerLostError` and
@@ -196,7 +196,7 @@ class TorchComm:
         if not getattr(self, "_finalized", True):
             _warn_of(self)
 
-    # ---- what it is ----
+    # ---- properties ----
 
     def get_rank(self) -> int:
         """This process's rank in the communicator."""
@@ -219,7 +219,7 @@ class TorchComm:
         return self._impl.get_backend_name()
 
     def get_backend_version(self) -> str:
-        """The version of what carries out the operations."""
+        """The version of the library that carries out the operations."""
         return self._impl.get_backend_version()
 
     def get_backend_impl(self) -> TorchCommBackend:
@@ -240,7 +240,7 @@ class TorchComm:
         return list(self._ranks)
 
     def get_node_rank_layout(self) -> NodeRankLayout:
-        """Which ranks are on which hosts. Collective at the first call, in which the ranks tell each other.
+        """Which ranks are on which hosts. The first call is collective: the ranks exchange their hosts.
 
         Raises :class:`chorus.UnsupportedError` if the hint ``compute_node_rank_layout`` is false.
         """
@@ -266,7 +266,7 @@ class TorchComm:
     def send(
         self, tensor: _Tensor, dst: int, async_op: bool = False, hints: _Hints = None, timeout: timedelta | None = None
     ) -> TorchWork:
-        """Send a tensor to rank ``dst``. It may be reused when the operation is done."""
+        """Send a tensor to rank ``dst``. The tensor may be reused when the operation is done."""
         return self._issue(OpName.send, (tensor, dst), async_op, hints, timeout)
 
     def recv(
@@ -297,7 +297,7 @@ class TorchComm:
     ) -> TorchWork:
         """Combine the ranks' tensors, in place. Shapes: the same on every rank."""
         impl, hooks = self._impl, self._hooks
-        # Most calls, in few steps: two more calls of functions would take as long as 4 B do between two ranks.
+        # Fast path of most calls: two more function calls would take as long as 4 B take between two ranks.
         if (
             type(impl) is NativeBackend and type(tensor) is _Tensor and type(op) is ReduceOp and op._factor is None
             and not (async_op or hints or timeout or hooks.pre or hooks.post or tensor.is_neg()
@@ -309,7 +309,7 @@ class TorchComm:
                 comm.issued += 1
                 next(_op_ids)
                 return DONE
-            comm.through(status)  # raises what it failed with, if the library took it
+            comm.through(status)  # raises the operation's error
         return self._issue(OpName.all_reduce, (tensor, op), async_op, hints, timeout)
 
     def reduce(
@@ -436,7 +436,7 @@ class TorchComm:
         return self._issue(OpName.all_to_all_v_single, args, async_op, hints, timeout)
 
     def barrier(self, async_op: bool = False, hints: _Hints = None, timeout: timedelta | None = None) -> TorchWork:
-        """Wait until every rank has come here. A timeout names those that didn't."""
+        """Wait until every rank has called it. A timeout error names the ranks that didn't."""
         return self._issue(OpName.barrier, (), async_op, hints, timeout)
 
     def scatter(
@@ -448,7 +448,7 @@ class TorchComm:
         hints: _Hints = None,
         timeout: timedelta | None = None,
     ) -> TorchWork:
-        """``output_tensor`` becomes the root's ``input_tensor_list[rank]``; the others' lists are not looked at."""
+        """``output_tensor`` becomes the root's ``input_tensor_list[rank]``; the others' lists are ignored."""
         return self._issue(OpName.scatter, (output_tensor, input_tensor_list, root), async_op, hints, timeout)
 
     def gather(
@@ -460,7 +460,7 @@ class TorchComm:
         hints: _Hints = None,
         timeout: timedelta | None = None,
     ) -> TorchWork:
-        """The root's ``output_tensor_list[r]`` becomes rank r's ``input_tensor``; others' lists are not looked at."""
+        """The root's ``output_tensor_list[r]`` becomes rank r's ``input_tensor``; the others' lists are ignored."""
         return self._issue(OpName.gather, (output_tensor_list, input_tensor, root), async_op, hints, timeout)
 
     def gather_single(
@@ -472,7 +472,7 @@ class TorchComm:
         hints: _Hints = None,
         timeout: timedelta | None = None,
     ) -> TorchWork:
-        """Block r of the root's ``output`` becomes rank r's ``input``; the others' outputs are not looked at."""
+        """Block r of the root's ``output`` becomes rank r's ``input``; the others' outputs are ignored."""
         return self._issue(OpName.gather_single, (output, input, root), async_op, hints, timeout)
 
     # ---- persistent all-gather ----
@@ -501,7 +501,7 @@ class TorchComm:
         return _work(self._impl.all_gather_single(handle.output, input, async_op, **options))
 
     def all_gather_p_free(self, handle: PersistentAllGather) -> None:
-        """Let go of the handle's output."""
+        """Release the handle's output."""
         if handle.output is None:
             raise self._invalid("all_gather_p_free", "the handle was freed")
         handle.output = None
@@ -514,9 +514,9 @@ class TorchComm:
         """A communicator of some of this one's ranks, in the given order. Collective.
 
         Every rank calls it, each with the ranks of its own group; one that passes none gets None.
-        Timeout and hints are this communicator's unless given. Both are finalized on their own; hooks
-        don't follow. Raises :class:`chorus.InvalidArgumentError` for ranks out of range or listed twice, or
-        if this rank is not among them.
+        Timeout and hints are this communicator's unless given. The two communicators are finalized
+        separately; hooks aren't copied. Raises :class:`chorus.InvalidArgumentError` for ranks out of range or
+        listed twice, or if this rank is not among them.
         """
         ranks = [operator.index(r) for r in ranks]
         op_id = self._before(OpName.split, lambda: (ranks, name))
@@ -545,7 +545,7 @@ class TorchComm:
         return window
 
     def get_mem_allocator(self) -> MemAllocator:
-        """The allocator of memory that this communicator is fastest with."""
+        """The allocator of the memory with which this communicator is fastest."""
         return get_mem_allocator(self.get_backend(), self._device)
 
     @property
@@ -555,12 +555,12 @@ class TorchComm:
         return self.get_mem_allocator()
 
     def tensor_register(self, tensor: _Tensor) -> None:
-        """Tell the backend that a tensor will be used often: of use for one of :meth:`get_mem_allocator`, and possible
-        for any other."""
+        """Tell the backend that a tensor will be used often. It helps for tensors of :meth:`get_mem_allocator`, and is
+        accepted for any other."""
         self._impl.tensor_register(tensor)
 
     def tensor_deregister(self, tensor: _Tensor) -> None:
-        """End what :meth:`tensor_register` began."""
+        """Undo :meth:`tensor_register`."""
         self._impl.tensor_deregister(tensor)
 
     def get_device_transport(self) -> int:
@@ -580,19 +580,20 @@ class TorchComm:
         self._options.hints = dict(hints)
 
     def abort(self) -> None:
-        """Break the communicator on all ranks at once; what waits raises :class:`chorus.AbortedError`."""
+        """Break the communicator on all ranks immediately; operations under way raise :class:`chorus.AbortedError`."""
         self._impl.abort()
 
     def suspend(self) -> None:
-        """Give up the device memory that the backend's library holds for the communicator, until :meth:`resume`.
+        """Release the device memory that the backend's library holds for the communicator, until :meth:`resume`.
 
-        It comes after the operations issued before; all ranks call it. Operations are refused in between. A backend
-        without such memory, or a library that can't, is :class:`chorus.UnsupportedError`. Not in the original.
+        It runs after the operations issued before; all ranks call it. Operations are refused until :meth:`resume`.
+        Raises :class:`chorus.UnsupportedError` if the backend has no such memory, or its library can't release it. Not
+        in the original.
         """
         self._native("suspend").suspend()
 
     def resume(self) -> None:
-        """Take the memory again that :meth:`suspend` has given up. All ranks call it."""
+        """Allocate again the memory that :meth:`suspend` has released. All ranks call it."""
         self._native("resume").resume()
 
     def is_abort_supported(self) -> bool:
@@ -604,9 +605,9 @@ class TorchComm:
         return self._impl.is_aborted()
 
     def get_init_handle(self) -> str:
-        """This rank's handle, by which the other members of a new world find it.
+        """This rank's handle, by which members of a new world find it.
 
-        It's valid until :meth:`reconfigure` succeeds, or :meth:`finalize`; also of a broken communicator.
+        It's valid until :meth:`reconfigure` succeeds, or :meth:`finalize`, even if the communicator is broken.
         """
         return self._impl.get_init_handle()
 
@@ -617,15 +618,17 @@ class TorchComm:
         timeout: timedelta | None = None,
         hints: _Hints = None,
     ) -> TorchWork:
-        """Make this the communicator of the processes whose handles are given, which all call this with the same.
+        """Make this the communicator of the processes whose handles are given. All of them call this with the same
+        arguments.
 
-        They are survivors of a broken communicator, on that one, and newcomers, on one that :func:`new_comm` has
-        made with ``enable_reconfigure``. ``uuid`` has not been used before. Of a list, handle r becomes rank r; of a
-        set, ranks follow those that the members had, and newcomers come last. It waits; the work that
-        it returns is done. Of the members that survive the call either all succeed or none does; then it raises
-        :class:`chorus.PeerLostError`, :class:`chorus.TimeoutError` and so on, whose message names the member at fault,
-        the communicator is what it was, and another call with another uuid may do without that member. Operations and
-        windows under way end. Hooks stay, and are not called for this.
+        Survivors of a broken communicator call it on that one, and newcomers on one that :func:`new_comm` has
+        made with ``enable_reconfigure``. ``uuid`` must be a new one. In a list, handle r becomes rank r. In a set,
+        survivors keep their order, and newcomers come last. The call blocks, and the work that it returns is done.
+
+        Either all members that survive the call succeed, or none does. On failure it raises
+        :class:`chorus.PeerLostError`, :class:`chorus.TimeoutError` and so on; the message names the member at fault.
+        The communicator is unchanged then, and another call, with another uuid, may leave that member out. Operations
+        and windows under way end. Hooks stay, and are not called for this.
         """
         self._impl.reconfigure(uuid, init_handles, **_options(hints, timeout))
         if hints:
@@ -635,21 +638,20 @@ class TorchComm:
     def regroup(
         self, without: Sequence[int] = (), newcomers: Sequence[str] = (), timeout: timedelta | None = None
     ) -> TorchWork:
-        """:meth:`reconfigure` for ranks that don't know who is left: all survivors call it. Not in the original.
+        """:meth:`reconfigure` for ranks that don't know the survivors: all survivors call it. Not in the original.
 
         Survivors keep their order. ``newcomers`` are handles of processes that call this, too, on communicators
-        of :func:`new_comm` with ``enable_reconfigure``; they take the places of those who are gone, and then places at
-        the end.
+        of :func:`new_comm` with ``enable_reconfigure``. They get the ranks of lost members, and then ranks at the end.
         """
         self._native("regroup").regroup(without, newcomers, timeout)
         return self._renewed()
 
     def _ended(self) -> bool:
-        """Whether it was finalized, by itself or by the group that it's of."""
+        """Whether it was finalized, by itself or by its process group."""
         return self._impl.comm.finalized if isinstance(self._impl, NativeBackend) else self._finalized
 
     def _native(self, what: str) -> NativeBackend:
-        """The backend of this package's communicators; others lack what the original hasn't."""
+        """The backend, if it's this package's: only that has the methods that the original torchcomms lacks."""
         if not isinstance(self._impl, NativeBackend):
             raise self._impl._lacks(what)
         return self._impl
@@ -674,24 +676,24 @@ class TorchComm:
     def register_pre_hook(self, callback: Callable[[OpName, int, Any], None]) -> RemovableHandle:
         """Call ``callback(name, op_id, args)`` before each operation; ``args`` is its class of arguments.
 
-        What the callback raises ends the call, and nothing is issued. Numbers count the operations of the
+        An exception of the callback ends the call, and nothing is issued. ``op_id`` counts the operations of the
         process; finalize's is 2^64-1.
         """
         return self._hook(self._hooks.pre, callback)
 
     def register_post_hook(self, callback: Callable[[int, Any], None]) -> RemovableHandle:
-        """Call ``callback(op_id, args)`` after each operation was issued; one that failed to be is left out.
+        """Call ``callback(op_id, args)`` after each operation was issued, but not if issuing it failed.
 
-        ``args.work``, ``args.comm`` or ``args.window`` is what the call returns.
+        ``args.work``, ``args.comm`` or ``args.window`` is the result of the call.
         """
         return self._hook(self._hooks.post, callback)
 
     def register_abort_hook(self, callback: Callable[[], None]) -> RemovableHandle:
-        """Call ``callback()`` once when the communicator breaks, from a thread of its own; soon, if it has.
+        """Call ``callback()`` once when the communicator breaks, from a thread of its own; soon, if it has already.
 
-        What the callback raises is logged.
+        An exception of the callback is logged.
         """
-        hooks = [callback]  # removing it empties this; not self: the backend would keep the communicator alive
+        hooks = [callback]  # emptied by removal; not self, as the backend would keep the communicator alive
 
         def broken() -> None:
             for hook in list(hooks):
@@ -740,7 +742,7 @@ class TorchComm:
 
 
 def _options(hints: _Hints, timeout: timedelta | None) -> Options:
-    """Keyword arguments for a backend, which need not take what isn't given."""
+    """Keyword arguments for a backend; options that weren't given are left out, as the backend need not take them."""
     options: Options = {}
     if hints:
         options["hints"] = hints
@@ -773,28 +775,28 @@ def new_comm(
     """Join a communicator. All of its ranks call it; it returns when they have found each other.
 
     Args:
-        backend: "native" (also "chorus" and "gloo"), "fake", which moves nothing, "nccl", "ncclx" and "rccl" on devices
-            that the library of this name works on, or one that was registered.
-        device: whose tensors the operations take, beside the CPU's: the CPU, or a device whose driver is the library's,
-            such as "accinte:1"; without an index, that of number rank modulo their number, or the thread's current one
-            where no environment tells the rank. Those of NCCL take the device's alone.
-        name: the same on all ranks; without one, the process's communicators are numbered.
+        backend: "native" (also "chorus" and "gloo"); "fake", which moves nothing; "nccl", "ncclx" and "rccl", on
+            devices of the library of this name; or a registered one.
+        device: the CPU, or a device whose driver is the library's, such as "accinte:1". The operations take its tensors
+            and the CPU's; those of NCCL take the device's alone. Without an index it's the device of number rank modulo
+            the number of devices, or the thread's current one if the environment doesn't tell the rank.
+        name: the same on all ranks. By default the process's communicators are numbered.
         abort_process_on_timeout_or_error: whether a failure aborts the process; as
             TORCHCOMM_ABORT_ON_ERROR says, or no.
         timeout: of this call, and of operations that give none; as TORCHCOMM_TIMEOUT_SECONDS says, or 600 s.
-        is_high_priority_stream: of the communicator's stream, on a device.
-        store: where the ranks meet, any store of PyTorch; without one, at MASTER_ADDR and MASTER_PORT.
-        enable_reconfigure: return at once, without a world: rank -1 and size 0, until :meth:`TorchComm.reconfigure`.
-            Other communicators can be reconfigured, too.
+        is_high_priority_stream: whether the communicator's stream, on a device, has high priority.
+        store: where the ranks meet, any store of PyTorch; by default the one at MASTER_ADDR and MASTER_PORT.
+        enable_reconfigure: return immediately, without a world: rank -1 and size 0, until
+            :meth:`TorchComm.reconfigure`. Other communicators can be reconfigured, too.
         hints: for the backend, under Chorus's names or the original's; unknown ones are a warning. With
-            ``{"wire": "gloo"}`` the other ranks may be PyTorch's own, of ``init_process_group("gloo")``, or of
-            ``ProcessGroupGloo(store, ...)`` where a store is given.
+            ``{"wire": "gloo"}`` the other ranks may be PyTorch's own: of ``init_process_group("gloo")``, or, if a
+            store is given, of ``ProcessGroupGloo(store, ...)``.
         high_priority_stream: another name of is_high_priority_stream.
-        rank: which rank this is; as the launcher's environment says. Not in the original.
-        world_size: how many there are; likewise.
+        rank: this process's rank; by default as the launcher's environment says. Not in the original.
+        world_size: the number of ranks; likewise.
 
-    Raises ModuleNotFoundError for an unknown backend, :class:`chorus.UnsupportedError` for what this version lacks,
-    and :class:`chorus.TimeoutError`, which names the ranks that didn't come.
+    Raises ModuleNotFoundError for an unknown backend, :class:`chorus.UnsupportedError` for options that this version
+    doesn't support, and :class:`chorus.TimeoutError`, which names the missing ranks.
     """
     device = torch.device(device)
     native = _backend.native_name(backend, device.type)
@@ -840,7 +842,7 @@ def new_comm(
     if enable_reconfigure:
         rank, world_size, store = _lib.NO_WORLD, 0, None
     if native == "fake" and world_size > 1:
-        store = HashStore()  # the library wants one, and nobody meets there
+        store = HashStore()  # the library requires one; no rank meets there
     elif store is None and world_size > 1:
         store = _launcher.store_of_environment(rank, world_size, options.timeout, foreign)
     elif foreign:
@@ -867,7 +869,7 @@ def new_comm(
 
 
 def _of_rank(device: torch.device, rank: int) -> torch.device:
-    """A device that has no index: the one of number rank modulo their number, or the current one of no rank."""
+    """The device for a type without an index: number rank modulo the number of devices; without a rank, the current."""
     if device.type == "cpu" or device.index is not None:
         return device
     module = torch.get_device_module(device)
@@ -885,7 +887,7 @@ def of_group(group: Any = None) -> TorchComm:
         options = CommOptions(bool(info.abort_on_error), timedelta(microseconds=info.timeout_ns / 1000))
         device = owner.comm.device or torch.device("cpu")
         comm = TorchComm(NativeBackend(owner.comm, "chorus", True), device, options, list(range(owner.comm.size)))
-        comm._finalized = True  # the group does it
+        comm._finalized = True  # the group finalizes it
         _of_groups[owner] = comm
     return _of_groups[owner]
 
@@ -896,7 +898,7 @@ def _warn_of(comm: TorchComm) -> None:
 
 
 def _warn() -> None:
-    """Say at the interpreter's exit which communicators were not finalized."""
+    """Warn at the interpreter's exit of communicators that were not finalized."""
     for comm in list(_open):
         if not comm._finalized:
             _warn_of(comm)

@@ -1,4 +1,4 @@
-"""Device meshes of communicators: what tensor parallelism and FSDP take, on communicators made by hand."""
+"""Device meshes over communicators made by hand, for tensor parallelism and FSDP."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _create_torchcomm_process_group(
     """A communicator as a process group that torch.distributed knows by name.
 
     ``global_ranks_mapping`` gives the group's rank for each of its members' global ranks;
-    without it the two are the same. ``backend_str`` is accepted; the backend is "chorus".
+    without it the two are the same. ``backend_str`` is ignored; the backend is "chorus".
     """
     register()
     group = CommGroup(comm)
@@ -68,13 +68,13 @@ def init_device_mesh(
 
 
 def _arranged(everybody: TorchComm, mine: list[int], shape: list[int]) -> torch.Tensor:
-    """The global ranks at their places in the mesh, as all ranks tell each other."""
+    """The global ranks at their places in the mesh, exchanged by all ranks."""
     places = torch.empty(everybody.get_size(), len(mine), dtype=torch.int64)
     everybody.all_gather_single(places, torch.tensor([mine]), False)
     mesh = torch.full(shape, -1, dtype=torch.int)
     if mesh.numel() == len(places) and bool((places < torch.tensor(shape)).all()):
         mesh[tuple(places.t())] = torch.arange(len(places), dtype=torch.int)
-    # Whether it works out must be known to all of them.
+    # All ranks must learn whether the mesh is valid.
     fine = torch.tensor([int((mesh >= 0).all())])
     everybody.all_reduce(fine, ReduceOp.MIN, False)
     if not fine.item():
@@ -87,7 +87,7 @@ def _flatten_with_comm(
 ) -> DeviceMesh:
     """Several dimensions of a mesh as one, ``mesh[mesh_dim_name]``, over a communicator of its own.
 
-    ``global_ranks`` are the members in the communicator's order. ``layout`` is accepted; it follows from them.
+    ``global_ranks`` are the members in the communicator's order. ``layout`` is ignored: it follows from them.
     """
     mapping = {r: i for i, r in enumerate(global_ranks)}
     group: Any = _create_torchcomm_process_group(comm, mesh_dim_name, global_ranks_mapping=mapping)

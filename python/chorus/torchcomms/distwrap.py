@@ -6,8 +6,8 @@ A program that imports this instead of ``torch.distributed`` chooses by one argu
 
     dist.init_process_group("gloo", use_torchcomms=True)
 
-Groups of Chorus are process groups like any other, so the functions are torch.distributed's own,
-all of them. Without ``use_torchcomms`` they work on whatever backend is named.
+Groups of Chorus are process groups like any other, so all functions are torch.distributed's own.
+Without ``use_torchcomms`` they work on any backend.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ def init_process_group(
     """Make the world. With ``use_torchcomms`` its backend is a communicator of this package.
 
     The names of backends are then those of :func:`chorus.torchcomms.new_comm`, also for a device as in
-    "cpu:gloo"; "nccl", "ncclx" and "rccl" need a ``device_id`` that they work on. ``pg_options`` is then a dict of
-    hints, or options of PyTorch's Gloo, of which the timeout counts. Raises what new_comm raises for names that it
-    doesn't take.
+    "cpu:gloo". "nccl", "ncclx" and "rccl" need a ``device_id`` of a device that they support. ``pg_options`` is then a
+    dict of hints, or options of PyTorch's Gloo, of which only the timeout is used. Unknown names raise the same errors
+    as in new_comm.
     """
     if use_torchcomms:
         pg_options, timeout = _hints_of(pg_options, timeout)
@@ -72,7 +72,7 @@ def init_process_group(
             pg_options = {"backend": name, **(pg_options or {})}
         elif native_name(name) != "native":
             if native_name(name) is None:
-                registered_class(name)  # raises for those that aren't there
+                registered_class(name)  # raises for missing backends
             raise UnsupportedError(f"chorus: {name!r} can't be the backend of process groups")
         chorus.backend.register()
         backend = "chorus"
@@ -94,7 +94,7 @@ def get_group(group: Any = None) -> Any:
 
 
 def _hints_of(pg_options: Any, timeout: timedelta | None) -> tuple[dict[str, Any] | None, timedelta | None]:
-    """What the options of a group are here: its hints, and its timeout, if the call gives none."""
+    """A group's hints and timeout from PyTorch's options; a timeout of the call takes precedence."""
     theirs = getattr(getattr(dist, "ProcessGroupGloo", None), "_Options", None)
     if theirs is not None and isinstance(pg_options, theirs):
         return None, timeout or pg_options._timeout
@@ -145,11 +145,11 @@ def reduce_scatter_quantized(
     group: Any = None,
     async_op: bool = False,
 ) -> TorchWork:
-    """A reduce-scatter of float32 whose values travel as bfloat16, rounded up or down at random, and are added up in
+    """A reduce-scatter of float32 that sends values as bfloat16, rounded up or down at random, and adds them up in
     float32. Shapes: input get_world_size() times output.
 
-    ``seed`` is a tensor of one integer; the same on a rank gives the same bits. ``op`` is SUM or AVG. It's done, or
-    enqueued on a device's current stream, when it returns, also with ``async_op``. Raises
+    ``seed`` is a tensor of one integer; the same seed on a rank gives the same bits. ``op`` is SUM or AVG. It's done,
+    or enqueued on a device's current stream, when it returns, also with ``async_op``. Raises
     :class:`chorus.InvalidArgumentError`, before anything moves, for other types, sizes or reductions.
     """
     comm = get_comm(group)
@@ -178,8 +178,8 @@ def _rounded(x: torch.Tensor, seed: int) -> torch.Tensor:
 
 
 def register_mem_pool(group: Any, device: torch.device | str, pool: Any) -> None:
-    """Tell a group of a pool of a device's memory. Groups of Chorus know the pools that they give out, so that there is
-    nothing to do; other groups' backends are told."""
+    """Register a pool of a device's memory with a group. It does nothing for groups of Chorus, which register their own
+    pools; other groups' backends register it."""
     owner = get_group(group)
     if not isinstance(owner, _Ours):
         owner._get_backend(torch.device(device)).register_mem_pool(pool)
@@ -191,5 +191,5 @@ def new_window(tensor: torch.Tensor | None = None, group: Any = None) -> TorchCo
 
 
 def get_mem_allocator(group: Any = None, device: torch.device | None = None) -> MemAllocator:
-    """The allocator of the memory that a group is fastest with. ``device`` is accepted; it's the communicator's."""
+    """The allocator of the memory with which a group is fastest. ``device`` is ignored: it's the communicator's."""
     return get_comm(group).get_mem_allocator()

@@ -1,8 +1,8 @@
 """Collectives of Python objects. They are blocking, and meant for setting up, not for inner loops.
 
-Objects travel as ``torch.save`` writes them. What arrives is read with ``weights_only=True``, which
-takes tensors, numbers, strings and containers of these; pass False, on trusted
-networks only, for any object that can be pickled: reading these can run code.
+Objects are sent in the format of ``torch.save``. They are read with ``weights_only=True``, which
+accepts tensors, numbers, strings and containers of these. With False any object that can be pickled is
+accepted. Use that on trusted networks only: unpickling can run code.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from chorus.torchcomms.comm import BatchSendRecv, TorchComm
 
 
 def _place(comm: TorchComm) -> torch.device:
-    """Where objects travel from and to."""
+    """The device of the tensors that carry objects."""
     return comm.get_device() if comm.get_backend() in LIBRARIES else torch.device("cpu")
 
 
@@ -81,7 +81,7 @@ def gather_object(
         _long_enough(object_gather_list, comm.get_size(), "object_gather_list")
     data = _bytes_of(comm, obj)
     sizes = _sizes(comm, data, timeout)
-    # A gather is of one size; messages need not be.
+    # A gather's inputs have one size; messages may differ.
     batch = comm.batch_op_create()
     every = [_room(comm, n) for n in sizes] if at_root else []
     batch.send(data, root)
@@ -99,7 +99,7 @@ def broadcast_object_list(
     timeout: timedelta | None = None,
     weights_only: bool = True,
 ) -> None:
-    """The entries of ``object_list``, as many on every rank, become the root's."""
+    """The entries of ``object_list`` become the root's. Every rank's list has the same length."""
     at_root = comm.get_rank() == root
     data = _bytes_of(comm, list(object_list)) if at_root else _room(comm, 0)
     size = _counts(comm, [data.numel()])
@@ -152,7 +152,7 @@ def recv_object_list(
     timeout: timedelta | None = None,
     weights_only: bool = True,
 ) -> None:
-    """The entries of ``object_list`` become those that rank ``src`` sends, which are as many."""
+    """The entries of ``object_list`` become those that rank ``src`` sends. Both lists have the same length."""
     size = _counts(comm, [0])
     comm.recv(size, src, False, timeout=timeout)
     data = _room(comm, size)
@@ -161,7 +161,7 @@ def recv_object_list(
 
 
 def _issue(batch: BatchSendRecv, timeout: timedelta | None) -> None:
-    """Run a batch within the time of its collective."""
+    """Run a batch with the timeout of its collective."""
     batch.issue(False, BatchP2POptions(timeout=timeout or timedelta(0)))
 
 

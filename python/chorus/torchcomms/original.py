@@ -3,10 +3,10 @@
 The original imports this module when it's asked for the backend "chorus": it is an entry point of the group
 ``torchcomms.backends``. Where ``torchcomms`` is Chorus's own distribution there is nothing to do.
 
-What the original offers to backends written in Python is less than :class:`chorus.torchcomms.TorchComm` has:
-hints and timeouts of single operations, batches, windows, abort and reconfigure don't come here. Collectives
-are done when they return, also asynchronous ones, since PyTorch lets go of handles
-where Python objects must not be let go of; messages return handles.
+The original's interface for backends written in Python is smaller than :class:`chorus.torchcomms.TorchComm`: it has no
+hints and timeouts of single operations, no batches, windows, abort and reconfigure. Collectives are done when they
+return, also asynchronous ones: PyTorch releases their handles on threads where Python objects must not be released.
+Messages return handles.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _COLLECTIVES = (
 
 
 def _reduction(op: Any) -> ReduceOp:
-    """Ours for the original's, which is an object of C++."""
+    """Chorus's reduction for the original's, which is an object of C++."""
     kind = RedOpType[op.type.name]
     if kind is not RedOpType.PREMUL_SUM:
         return ReduceOp(kind)
-    factor = getattr(op, "factor", None)  # not there before it could be read from Python
+    factor = getattr(op, "factor", None)  # older versions don't expose it to Python
     if factor is None:
         raise UnsupportedError("chorus: this torchcomms doesn't tell backends the factor of PREMUL_SUM")
     return ReduceOp.PREMUL_SUM(factor)
@@ -93,7 +93,7 @@ class Backend(torchcomms.TorchCommBackend):  # type: ignore[misc]
             return None
         backend = type(self)()
         backend._comm = part
-        settle = getattr(backend, "_set_device_and_options", None)  # newer ones want to be told
+        settle = getattr(backend, "_set_device_and_options", None)  # newer versions require the call
         if settle is not None:
             settle(part.get_device(), options)
         return backend

@@ -16,7 +16,7 @@ _LEAST = (2, 12)
 def is_torch_compile_supported(_current_version: str | None = None) -> bool:
     """Whether this PyTorch can trace the methods of communicators: from 2.12 on.
 
-    TORCHCOMMS_COMPILE_IGNORE_PYTORCH_VERSION_REQUIREMENT=1 says so of any.
+    TORCHCOMMS_COMPILE_IGNORE_PYTORCH_VERSION_REQUIREMENT=1 makes it true for any version.
     """
     if os.environ.get("TORCHCOMMS_COMPILE_IGNORE_PYTORCH_VERSION_REQUIREMENT") == "1":
         return True
@@ -25,6 +25,6 @@ def is_torch_compile_supported(_current_version: str | None = None) -> bool:
 
 
 def is_torch_compile_supported_and_enabled(_current_version: str | None = None) -> bool:
-    """Whether torch.compile traces the methods of communicators themselves: where it can, and
-    TORCHCOMMS_PATCH_FOR_COMPILE=1 was there when torchcomms was imported. It traces :mod:`collectives` in any case."""
+    """Whether torch.compile traces the methods of communicators themselves: if it can, and
+    TORCHCOMMS_PATCH_FOR_COMPILE=1 was set when torchcomms was imported. It always traces :mod:`collectives`."""
     return is_torch_compile_supported(_current_version) and os.environ.get("TORCHCOMMS_PATCH_FOR_COMPILE") == "1"

@@ -11,7 +11,7 @@ from chorus.torchcomms._work import TorchWork
 
 
 class TorchCommsAsyncTensor(torch.Tensor):
-    """The result of an operation under way. Any use of it, but for its shape and the like, waits for that.
+    """The result of an operation under way. Any use of it waits for the operation, except for its shape and the like.
 
     Operators give plain tensors; :meth:`wait` gives the plain tensor itself.
     """
@@ -31,11 +31,11 @@ class TorchCommsAsyncTensor(torch.Tensor):
         pass
 
     def wait(self) -> torch.Tensor:
-        """The tensor, once the operation is done; raises what that failed with."""
+        """The tensor, once the operation is done; raises the operation's error."""
         self._work.wait()
         return self._inner
 
-    def tolist(self) -> Any:  # reads the memory, which a wrapper has none of
+    def tolist(self) -> Any:  # reads memory, and a wrapper has none
         return self.wait().tolist()
 
     def numpy(self, *, force: bool = False) -> Any:

@@ -18,7 +18,7 @@ from chorus.torchcomms.functional.async_tensor import TorchCommsAsyncTensor
 
 __all__ = ["all_gather_single", "all_reduce", "all_to_all_single", "broadcast", "reduce_scatter_single"]
 
-# Operators take communicators as numbers. They are given as these are first used.
+# Operators take communicators as numbers. A communicator gets its number at its first use.
 _comms: weakref.WeakValueDictionary[int, TorchComm] = weakref.WeakValueDictionary()
 
 
@@ -85,7 +85,7 @@ def reduce_scatter_single(tensor: torch.Tensor, op: ReduceOp, comm: TorchComm, a
 
 
 def all_to_all_single(tensor: torch.Tensor, comm: TorchComm, async_op: bool = False) -> torch.Tensor:
-    """Block r, in dimension 0, is the block that rank r has for this one. Gradients: the way back."""
+    """Block r, in dimension 0, is the block that rank r has for this one. Gradients: exchanged in the same way."""
     _divisible(tensor, comm)
     if async_op:
         output = torch.empty_like(tensor, memory_format=torch.contiguous_format)
@@ -186,7 +186,7 @@ def _keep_root(ctx: Any, inputs: Any, output: Any) -> None:
 
 
 def _all_reduce_back(ctx: Any, grad: torch.Tensor) -> Any:
-    if ctx.op == "PREMUL_SUM":  # by this rank's factor, which another's need not be
+    if ctx.op == "PREMUL_SUM":  # by this rank's factor, which may differ from the others'
         return _all_reduce(grad.contiguous(), "SUM", 0.0, ctx.comm) * ctx.factor, None, None, None
     return _all_reduce(grad.contiguous(), ctx.op, 0.0, ctx.comm), None, None, None
 

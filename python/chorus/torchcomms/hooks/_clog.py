@@ -23,13 +23,13 @@ _NOT_LOGGED = {OpName.split, OpName.new_window, OpName.finalize}
 
 
 class clog:
-    """Writes what communicators do to a file, ``output``.
+    """Writes the operations of communicators to a file, ``output``.
 
-    An operation has a number by what is told of it, its signature, which is written once; then ``Q`` when it's issued.
-    If ``events`` has ``"ALL"`` or ``"LIFECYCLE"``, there is ``S`` where a synchronous one begins, ``E`` when it's over,
-    and ``W`` where somebody first waits for an asynchronous one.
+    Operations with the same facts have the same signature, which gets a number and is written once. ``Q`` is written
+    when an operation is issued. If ``events`` has ``"ALL"`` or ``"LIFECYCLE"``, there is ``S`` where a synchronous one
+    begins, ``E`` when it's over, and ``W`` at the first wait for an asynchronous one.
     ``verbose=["buffers"]`` adds addresses. Raises ValueError for other events or options, and OSError if the file can't
-    be opened; what is there is overwritten.
+    be opened; an existing file is overwritten.
     """
 
     def __init__(self, output: str, events: Sequence[str], verbose: Sequence[str] = ()) -> None:
@@ -39,7 +39,7 @@ class clog:
                     raise ValueError(f"clog: {name!r} is not one of {', '.join(known)}")
         self._lifecycle, self._buffers = bool(events), "buffers" in verbose
         self._signatures: dict[str, int] = {}
-        # The numbers of signatures, and whether it's asynchronous, by op_id, from pre-hook to post-hook.
+        # By op_id, from pre-hook to post-hook: the number of the signature, and whether the operation is asynchronous.
         self._under_way: dict[int, tuple[int, bool]] = {}
         self._works = itertools.count(1)
         self._comms: weakref.WeakSet[TorchComm] = weakref.WeakSet()
@@ -50,7 +50,7 @@ class clog:
         self._line(f"V|1|base_timestamp={self._began:.3f}")
 
     def register_with_comm(self, comm: TorchComm) -> None:
-        """Log this communicator's operations from now on, and those of its parts.
+        """Log this communicator's operations from now on, and those of its splits.
 
         Raises RuntimeError if it's registered already.
         """
@@ -65,7 +65,7 @@ class clog:
         ]
 
     def unregister(self) -> None:
-        """Log nothing any more. The file stays open, for another registration."""
+        """Stop logging. The file stays open, for another registration."""
         while self._handles:
             self._handles.pop().remove()
         self._comms.clear()
@@ -94,7 +94,7 @@ class clog:
         number, waits = self._under_way.pop(op_id, (None, False))
         if number is None or not self._lifecycle:
             return
-        if waits and args.work is not DONE:  # which stands for all that are done
+        if waits and args.work is not DONE:  # the one handle of all operations that are done
             _before(args.work, lambda: self._event(number, "W"))
         pending = args.work._pending
         if pending is not None:
@@ -112,7 +112,7 @@ class clog:
         self._file.write(text + "\n")
 
     def _told(self, op: OpName, args: Any) -> list[str]:
-        """What a signature has of an operation, in the format's order."""
+        """The facts of an operation in its signature, in the format's order."""
         if op is OpName.barrier:
             return [_flag(args)]
         if op is OpName.batch_op_issue:
@@ -139,7 +139,7 @@ class clog:
 
 
 def _before(work: TorchWork, call: Callable[[], None]) -> None:
-    """Call ``call`` when somebody begins to wait, after what others have asked for."""
+    """Call ``call`` at the first wait for the work, after callbacks that were set before."""
     first = work._on_wait
 
     def both() -> None:

@@ -1,4 +1,4 @@
-"""What PyTorch's debug server asks workers for: the flight records of the process, and whether it's well."""
+"""Handlers for PyTorch's debug server: the flight records of the process, and whether it's healthy."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _answer(response: Any, text: str, status: int, kind: str = "text/plain") -> 
 
 
 def register() -> None:
-    """Add the handlers of these names, of which PyTorch takes one each: another package may have them."""
+    """Add the handlers. PyTorch takes one for each name, and another package may have added its own."""
     add, names = getattr(c10d, "_register_handler", None), getattr(c10d, "_get_handler_names", None)
     if add is None or names is None:
         return  # a PyTorch without a debug server

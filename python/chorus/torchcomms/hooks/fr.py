@@ -22,7 +22,7 @@ from chorus.torchcomms._launcher import flag
 from chorus.torchcomms._work import TorchWork
 from chorus.torchcomms.comm import TorchComm
 
-# Of the format, torch/csrc/distributed/c10d/FlightRecorder.hpp.
+# The format's version; see torch/csrc/distributed/c10d/FlightRecorder.hpp.
 _VERSION = "2.10"
 _MESSAGES = {OpName.send, OpName.recv, OpName.batch_op_issue}
 _NOT_RECORDED = {OpName.new_window, OpName.finalize}
@@ -33,12 +33,12 @@ _DTYPES = {torch.float32: "Float", torch.float64: "Double", torch.float16: "Half
 
 
 class FlightRecorderHook:
-    """Keeps the last ``max_entries`` operations of the communicators that are registered, and of their parts.
+    """Keeps the last ``max_entries`` operations of the registered communicators, and of their splits.
 
-    An entry is ``scheduled`` when it's issued and ``completed`` when the operation is over, with the time of
-    that and ``duration_ms``; numbers of collectives and of messages count for each communicator, so that those of
-    different ranks match. When a communicator breaks, the record is written to its file (see :meth:`dump_file`). All
-    recorders are apart; ``isolated`` is accepted. PyTorch's debug server shows what they all have. With
+    An entry is ``scheduled`` when it's issued and ``completed`` when the operation is over, with the time of the end
+    and ``duration_ms``. Collectives and messages are numbered per communicator, so that the numbers of different ranks
+    match. When a communicator breaks, the record is written to its file (see :meth:`dump_file`). Every recorder has a
+    record of its own; ``isolated`` is ignored. PyTorch's debug server shows the records of all. With
     ``max_entries=0`` nothing is recorded.
     """
 
@@ -66,18 +66,18 @@ class FlightRecorderHook:
             self._members.add(comm)
         with _all:
             _recorders.add(self)
-        if not self._entries.maxlen:  # there is no room: operations needn't pass by
+        if not self._entries.maxlen:  # there is no room: no hooks needed
             return
         self._handles += [
             comm.register_pre_hook(lambda op, op_id, args: self._begin(comm, numbers, op, op_id, args)),
             comm.register_post_hook(self._issued),
             comm._hook(comm._hooks.left_out, self._left_out),
         ]
-        with contextlib.suppress(UnsupportedError):  # a backend written in Python may not tell
+        with contextlib.suppress(UnsupportedError):  # a backend written in Python may have no abort hooks
             self._handles.append(comm.register_abort_hook(_dump_at_abort(self, comm)))
 
     def unregister(self) -> None:
-        """Record nothing any more; what was recorded stays."""
+        """Stop recording; the record stays."""
         while self._handles:
             self._handles.pop().remove()
         with self._lock:
@@ -139,14 +139,14 @@ class FlightRecorderHook:
                 self._unseen.append((entry, args.work))
 
     def _left_out(self, op_id: int) -> None:
-        """A split is over, which this rank may have got no part of."""
+        """Complete the entry of a split that may have given this rank no part."""
         with self._lock:
             entry = self._issuing.pop(op_id, None)
         if entry is not None:
             _over(entry, None)
 
     def _look(self) -> None:
-        """Find out which operations are over whose backends, written in Python, don't tell."""
+        """Poll operations of backends written in Python, which don't report their ends."""
         for _ in range(len(self._unseen)):
             entry, work = self._unseen.popleft()
             if work.is_completed():
@@ -166,11 +166,11 @@ class FlightRecorderHook:
             }
 
     def dump_json(self, include_completed: bool = True) -> str:
-        """What was recorded, as JSON."""
+        """The record, as JSON."""
         return json.dumps(self._dump(include_completed))
 
     def dump_file(self, rank: int, include_completed: bool = True, prefix: str | None = None) -> str:
-        """Write what was recorded to the file ``prefix`` followed by ``rank``, as ``torchfrtrace`` reads it.
+        """Write the record to the file ``prefix`` followed by ``rank``, as ``torchfrtrace`` reads it.
 
         The prefix is that of TORCHCOMM_FR_DUMP_TEMP_FILE unless given, or PyTorch's
         ``~/.cache/torch/comm_lib_trace_rank_``. With TORCHCOMM_FR_DUMP_DYNAMIC_FILE_NAME=1 the variable is the whole
@@ -198,11 +198,11 @@ class FlightRecorderHook:
 
 
 _recorders: weakref.WeakSet[FlightRecorderHook] = weakref.WeakSet()  # that are or were registered
-_all = threading.Lock()  # of these
+_all = threading.Lock()  # guards _recorders
 
 
 def recorders() -> list[FlightRecorderHook]:
-    """The recorders of the process, as far as the program still has them."""
+    """The recorders of the process that the program still holds."""
     with _all:
         return list(_recorders)
 
@@ -219,7 +219,7 @@ def _path(rank: int) -> str:
 
 
 def _dump_at_abort(recorder: FlightRecorderHook, comm: TorchComm) -> Callable[[], None]:
-    """What writes a recorder's file when a communicator breaks; it keeps neither alive."""
+    """A function that writes a recorder's file when a communicator breaks; it keeps neither alive."""
     of_recorder, of_comm = weakref.ref(recorder), weakref.ref(comm)
 
     def dump() -> None:
@@ -232,7 +232,7 @@ def _dump_at_abort(recorder: FlightRecorderHook, comm: TorchComm) -> Callable[[]
 
 
 def dump_of_process(include_entries: bool = True, include_completed: bool = True) -> dict[str, Any]:
-    """What all recorders of the process have, as one of them would; an operation that several have is there once."""
+    """The records of all recorders of the process, merged into one; an operation of several appears once."""
     whole: dict[str, Any] = {"version": _VERSION, "pg_config": {}, "pg_status": {}}
     entries: dict[int, dict[str, Any]] = {}
     for recorder in recorders():
@@ -250,15 +250,15 @@ def dump_of_process(include_entries: bool = True, include_completed: bool = True
 
 def _over(entry: dict[str, Any], error: BaseException | None) -> None:
     entry["time_discovered_completed_ns"] = time.time_ns()
-    # At least a nanosecond: the clock may stand still meanwhile, or be set back.
+    # At least a nanosecond: the clock may not have advanced, or may have been set back.
     entry["duration_ms"] = max(1, entry["time_discovered_completed_ns"] - entry["time_created_ns"]) / 1e6
     entry["retired"] = True
-    if error is None:  # what failed stays "scheduled", as PyTorch's does
+    if error is None:  # a failed operation stays "scheduled", as in PyTorch's records
         entry["state"] = "completed"
 
 
 def _called(comm: TorchComm, op: OpName, args: Any) -> str:
-    """What the tool, which knows no backend of ours, calls an operation: Gloo's for CPU tensors."""
+    """An operation's name for torchfrtrace, which doesn't know Chorus: Gloo's for CPU tensors."""
     if op is OpName.send:
         return f"send {comm.get_rank()}->{args.peer}"
     if op is OpName.recv:

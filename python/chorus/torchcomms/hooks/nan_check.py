@@ -9,8 +9,8 @@ import torch
 from chorus.torchcomms._hook_args import OpName, RemovableHandle
 from chorus.torchcomms.comm import TorchComm
 
-# Where an operation's inputs are, if not in "input". A receive has none; the tensor of a broadcast is
-# the root's input only.
+# The fields of an operation's inputs, if not "input". A receive has none; the tensor of a broadcast is
+# an input on the root only.
 _INPUTS = {
     OpName.send: "tensor",
     OpName.all_reduce: "tensor",
@@ -22,7 +22,7 @@ _INPUTS = {
 class NanCheckHook:
     """Raises RuntimeError, which names operation and communicator, before a NaN is sent.
 
-    ``check_outputs`` looks at the output tensors too, as they are before the operation.
+    ``check_outputs`` checks the output tensors too, with their values before the operation.
     """
 
     def __init__(self, check_inputs: bool = True, check_outputs: bool = False) -> None:
@@ -31,7 +31,7 @@ class NanCheckHook:
         self._handles: list[RemovableHandle] = []
 
     def register_with_comm(self, comm: TorchComm) -> None:
-        """Look at this communicator's operations from now on."""
+        """Check this communicator's operations from now on."""
 
         def look(op: OpName, op_id: int, args: Any) -> None:
             if op is OpName.broadcast and args.root != comm.get_rank():
@@ -46,11 +46,11 @@ class NanCheckHook:
         self._handles.append(comm.register_pre_hook(look))
 
     def is_enabled(self) -> bool:
-        """Whether it looks at any communicator's operations."""
+        """Whether it checks any communicator's operations."""
         return bool(self._handles)
 
     def unregister(self) -> None:
-        """Look at no communicator any more."""
+        """Stop checking."""
         while self._handles:
             self._handles.pop().remove()
 
