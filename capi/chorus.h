@@ -578,7 +578,8 @@ CHORUS_API void chorus_reply_error(chorus_reply *reply, const char *message);
 
 /* A store that the caller implements, with the meaning of PyTorch's c10d::Store.
  * Each callback returns CHORUS_OK, CHORUS_TIMEOUT, or another status after
- * chorus_reply_error. They are called from threads of the library, several at a
+ * chorus_reply_error: CHORUS_PEER_LOST if the store's server is gone, without which
+ * a communicator that has been made goes on. They are called from threads of the library, several at a
  * time, without the host's lock, and none is running any more when the function that needed
  * them returns. Keys end in a zero byte; values are bytes. timeout_ns is how long the
  * callback may wait, a second at most: it's called again while there is time. */
@@ -885,11 +886,22 @@ CHORUS_API chorus_status chorus_set_python(const chorus_python *functions);
 CHORUS_API void *chorus_python_submit(void *self, void *const *args, intptr_t n);
 #define CHORUS_PYTHON_CALLER 256
 
+/* With CHORUS_PYTHON_ISSUE added to kind, the operation is issued. The int is the handle of its chorus_work then,
+ * CHORUS_PYTHON_OTHERWISE, or -1 less the chorus_status. The caller keeps the tensors until the work is done. */
+#define CHORUS_PYTHON_ISSUE 0x1000000
+
 /* The same for a communicator that is bound to a device that PyTorch has by an extension: of the device's tensors, or of those
- * and the host's; and for one that is bound to a GPU, of the GPU's. */
+ * and the host's. */
 CHORUS_API void *chorus_python_submit_bound(void *self, void *const *args, intptr_t n);
-CHORUS_API void *chorus_python_submit_gpu(void *self, void *const *args, intptr_t n);
 CHORUS_API void *chorus_python_submit_either(void *self, void *const *args, intptr_t n);
+
+/* The same for a communicator that is bound to a GPU, or to another device whose streams others make: self(device, native,
+ * kind, ...). The operation comes
+ * after what is on the stream that the vendor's library calls native, as for chorus_stream_adopt; 0 is the current stream of
+ * chorus_stream_set_current. chorus_python_wait_gpu(device, native, work) lets such a stream wait for an operation; it
+ * returns an int, a chorus_status. */
+CHORUS_API void *chorus_python_submit_gpu(void *self, void *const *args, intptr_t n);
+CHORUS_API void *chorus_python_wait_gpu(void *self, void *const *args, intptr_t n);
 
 /* chorus_python_site is a method for Python like it: self(d) returns the call site of an operation that self's caller begins, as an int. */
 CHORUS_API void *chorus_python_site(void *self, void *const *args, intptr_t n);

@@ -308,7 +308,7 @@ EXPORT void *chorus_python_site(void *self, void *const *args, intptr_t n) {
 // Where the tensors of an operation may be.
 enum { HOSTS = 1, BOUND = 2 /* those of the device that the communicator is bound to */, GPUS = 4 /* likewise, of PyTorch's own */ };
 
-// submit is the operation that Python's arguments say.
+// submit runs, or issues, the operation that Python's arguments say.
 static void *submit(void *self, void *const *args, intptr_t n, int takes) {
 	if (n < (takes & (BOUND | GPUS) ? 5 : 4) || n > 6) // a barrier is the host's
 		return python.integer(CHORUS_PYTHON_OTHERWISE);
@@ -316,6 +316,9 @@ static void *submit(void *self, void *const *args, intptr_t n, int takes) {
 	int32_t dtype;
 	long long kind = python.as_integer(args[0]);
 	long long root = python.as_integer(args[2]);
+	int issued = kind >= CHORUS_PYTHON_ISSUE;
+	if (issued)
+		kind -= CHORUS_PYTHON_ISSUE;
 	chorus_op op = {.size = sizeof op, .kind = (int32_t)(kind % CHORUS_PYTHON_CALLER), .reduction = (int32_t)python.as_integer(args[1]),
 		.root = (int32_t)root, .timeout_ns = python.as_integer(args[3]), .device = CHORUS_HOST};
 	if (python.failed())
@@ -335,11 +338,75 @@ static void *submit(void *self, void *const *args, intptr_t n, int takes) {
 			op.device = CHORUS_BOUND;
 	}
 	op.site = called_at(kind / CHORUS_PYTHON_CALLER);
-	chorus_status status = chorus_submit(comm, &op, NULL);
-	return python.failed() ? NULL : python.integer(status); // a signal handler's exception
+	chorus_work work = 0;
+	chorus_status status = chorus_submit(comm, &op, issued ? &work : NULL);
+	if (python.failed()) // a signal handler's exception
+		return NULL;
+	return python.integer(!issued ? (long long)status : status ? -1 - (long long)status : (long long)work);
 }
 
 EXPORT void *chorus_python_submit(void *self, void *const *args, intptr_t n) { return submit(self, args, n, HOSTS); }
 EXPORT void *chorus_python_submit_bound(void *self, void *const *args, intptr_t n) { return submit(self, args, n, BOUND); }
-EXPORT void *chorus_python_submit_gpu(void *self, void *const *args, intptr_t n) { return submit(self, args, n, GPUS); }
 EXPORT void *chorus_python_submit_either(void *self, void *const *args, intptr_t n) { return submit(self, args, n, HOSTS | BOUND); }
+
+// A stream of the vendor's library, while it is the calling thread's current one here.
+struct entered {
+	chorus_device device;
+	chorus_stream stream, before;
+};
+
+// enter makes a stream that the vendor's library calls native the current one until leave. With 0 all stays as it is.
+static chorus_status enter(struct entered *e, long long device, long long native) {
+	*e = (struct entered){.device = (chorus_device)device};
+	if (!native)
+		return CHORUS_OK;
+	chorus_status status = chorus_stream_adopt(e->device, (uint64_t)native, &e->stream);
+	if (status)
+		return status;
+	e->before = shim_current(e->device);
+	if ((status = chorus_stream_set_current(e->stream))) {
+		chorus_stream_release(e->stream);
+		e->stream = 0;
+	}
+	return status;
+}
+
+static void leave(struct entered *e) {
+	if (!e->stream)
+		return;
+	shim_set_current(e->device, e->before);
+	chorus_stream_release(e->stream);
+}
+
+EXPORT void *chorus_python_submit_gpu(void *self, void *const *args, intptr_t n) {
+	if (n < 2)
+		return python.integer(CHORUS_PYTHON_OTHERWISE);
+	struct entered e;
+	long long device = python.as_integer(args[0]), native = python.as_integer(args[1]);
+	if (python.failed())
+		return NULL;
+	chorus_status status = enter(&e, device, native);
+	if (status) {
+		int issued = n > 2 && python.as_integer(args[2]) >= CHORUS_PYTHON_ISSUE;
+		return python.integer(issued ? -1 - (long long)status : status);
+	}
+	void *result = submit(self, args + 2, n - 2, BOUND | GPUS);
+	leave(&e);
+	return result;
+}
+
+EXPORT void *chorus_python_wait_gpu(void *self, void *const *args, intptr_t n) {
+	(void)self;
+	if (n != 3)
+		return python.integer(CHORUS_PYTHON_OTHERWISE);
+	struct entered e;
+	long long device = python.as_integer(args[0]), native = python.as_integer(args[1]), work = python.as_integer(args[2]);
+	if (python.failed())
+		return NULL;
+	chorus_status status = enter(&e, device, native);
+	if (!status) {
+		status = chorus_stream_wait_work(0, (chorus_work)work);
+		leave(&e);
+	}
+	return python.integer(status);
+}

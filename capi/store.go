@@ -231,6 +231,9 @@ func (s *callbackStore) call(ctx context.Context, op string, keys []string,
 	if why == nil {
 		why = fmt.Errorf("status %d", status)
 	}
+	if status == C.CHORUS_PEER_LOST {
+		return nil, &store.ConnError{Op: op, Addr: "the caller's store", Uncertain: true, Err: why}
+	}
 	return nil, fmt.Errorf("store: %s: the caller's store: %w", op, why)
 }
 

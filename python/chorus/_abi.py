@@ -115,6 +115,7 @@ NO_WORLD = -2
 ABORT_BEHIND = 2
 PYTHON_OTHERWISE = -1
 PYTHON_CALLER = 256
+PYTHON_ISSUE = 0x1000000
 
 
 class Status(enum.IntEnum):
@@ -698,8 +699,9 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "set_python": (c_int32, [POINTER(Python)]),
     "python_submit": (c_void_p, [c_void_p, POINTER(c_void_p), c_ssize_t]),
     "python_submit_bound": (c_void_p, [c_void_p, POINTER(c_void_p), c_ssize_t]),
-    "python_submit_gpu": (c_void_p, [c_void_p, POINTER(c_void_p), c_ssize_t]),
     "python_submit_either": (c_void_p, [c_void_p, POINTER(c_void_p), c_ssize_t]),
+    "python_submit_gpu": (c_void_p, [c_void_p, POINTER(c_void_p), c_ssize_t]),
+    "python_wait_gpu": (c_void_p, [c_void_p, POINTER(c_void_p), c_ssize_t]),
     "python_site": (c_void_p, [c_void_p, POINTER(c_void_p), c_ssize_t]),
     "submit_batch": (c_int32, [c_uint64, c_void_p, c_int32, c_int64, POINTER(c_uint64)]),
     "work_wait": (c_int32, [c_uint64, c_int64]),

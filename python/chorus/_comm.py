@@ -207,8 +207,7 @@ class DevicePending(Pending):
         if self._end is not None:
             torch.accelerator.current_stream(self.device).wait_event(self._end)
         else:
-            with _streams.current(self.device):
-                check(_lib.library.chorus_stream_wait_work(0, self.handle))
+            check(_direct.wait_for(self.handle, self.device))
         # PyTorch's allocator gives memory out in the order of a stream, so that the host need not see the end.
         if self._behind is not None and _streams.natives[self.device.type](self.device) == self._behind:
             self.keep = None
@@ -594,6 +593,20 @@ class Communicator:
                 raise self.explained(last_error(status))
         return self._issued(slot.work.value, kind, keep, after, event, device)
 
+    def begin(self, kind: int, reduction: int, root: int, timeout_ns: int, tensor: torch.Tensor) -> Pending | None:
+        """Issue a collective on a plain tensor for less than :meth:`run`, as :attr:`submit` runs one, while no batch is
+        open. None means that nothing was done."""
+        handle = self.submit(kind + _lib.ISSUE + _lib.CALLER, reduction, root, timeout_ns, tensor)
+        if handle == _direct.OTHERWISE:
+            return None
+        self.issued += 1
+        if _slot.watches:
+            self.called_back = True
+        if handle < 0:
+            raise self.explained(last_error(-1 - handle))
+        device = None if tensor.is_cpu else self.device
+        return self._issued(handle, kind % _lib.CALLER, tensor, None, _profiled.nothing, device)
+
     def _issued(
         self,
         handle: int,
@@ -806,10 +819,12 @@ class _Holding:
     def put(self, pending: DevicePending) -> None:
         with self._lock:
             self._lists.setdefault(pending.comm, collections.deque()).append(pending)
+            if self._some.is_set():
+                return
             if not self._started:
                 self._started = True
                 start(self._run, "chorus-holding")
-        self._some.set()
+            self._some.set()
 
     def _run(self) -> None:
         while not exiting.is_set():

@@ -1,4 +1,4 @@
-"""Synchronous collectives on tensors with one call from Python into the library: chorus_python_submit.
+"""Collectives on tensors with one call from Python into the library: chorus_python_submit.
 
 The library understands Python's integers, by Python's own functions, and PyTorch's tensors, by the exchange API of
 DLPack that PyTorch 2.10 and later have. Before, and for tensors that it doesn't take, operations go by
@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from chorus import _lib, _sites, _streams
+from chorus import _lib, _sites, _streams, backend
 from chorus.errors import check
 
 OTHERWISE = -1  # CHORUS_PYTHON_OTHERWISE
@@ -107,12 +107,14 @@ _METHODS = {  # by whether they take the host's tensors, and the device's
     (True, True): _fast(b"submit", _lib.library.chorus_python_submit_either),
 }
 _GPU = _fast(b"submit", _lib.library.chorus_python_submit_gpu)
+_WAIT = _fast(b"wait", _lib.library.chorus_python_wait_gpu)
 _SITE = _fast(b"site", _lib.library.chorus_python_site)
 _new: Any = ctypes.PYFUNCTYPE(py_object, POINTER(_Method), py_object, c_void_p)(("PyCFunction_NewEx", ctypes.pythonapi))
 
 
 # site(d): the call site of an operation that the caller begins, looked for from its d-th caller on; see _lib.CALLER.
 site: Callable[[int], int] = _new(ctypes.byref(_SITE), 0, None)
+_wait: Callable[[int, int, int], int] = _new(ctypes.byref(_WAIT), 0, None)
 
 
 def otherwise(*_: Any) -> int:
@@ -122,23 +124,41 @@ def otherwise(*_: Any) -> int:
 
 def submit_of(handle: int, host: bool, device: torch.device | None) -> Callable[..., int]:
     """``submit(kind, reduction, root, timeout_ns[, out[, in]])`` of a communicator, for tensors of the host,
-    of a device or of either, which returns a status or OTHERWISE.
+    of a device or of either, which returns a status or OTHERWISE. With :data:`_lib.ISSUE` added to ``kind`` the
+    operation is issued, and its handle is returned, OTHERWISE, or ``-1 - status``.
 
     What is added to ``kind`` by :data:`_lib.CALLER` says where to look for the call site.
     OTHERWISE means that nothing was done, and that :meth:`Communicator.run` is to be used. The caller has made sure
     that the tensors are of type ``torch.Tensor`` itself, and not ``is_neg()``.
     """
     foreign = device is not None and _streams.foreign(device)
-    gpu = device is not None and device.type == "cuda"
-    method = _GPU if foreign and gpu else _METHODS.get((host, device is not None))
+    method = _GPU if foreign else _METHODS.get((host, device is not None))
     if not POSSIBLE or method is None or foreign and host:
         return otherwise
     submit: Callable[..., int] = _new(ctypes.byref(method), handle, None)
     if not foreign:
         return submit
 
-    def within(kind: int, *rest: Any) -> int:
-        with _streams.current(device):
-            return submit(kind + _lib.CALLER, *rest)
+    assert device is not None
+    place = backend.place_of(device)
 
-    return within
+    def on_current(kind: int, *rest: Any) -> int:
+        native, beside = _streams.taken(device)
+        try:
+            return submit(place, native, kind + _lib.CALLER, *rest)
+        finally:
+            if beside is not None and kind < _lib.ISSUE:
+                torch.accelerator.current_stream(device).wait_stream(beside)
+
+    return on_current
+
+
+def wait_for(work: int, device: torch.device) -> int:
+    """Let the current stream of a device wait for an operation, by its handle; returns a status."""
+    native, beside = _streams.taken(device, waits=False)
+    if not native:
+        return int(_lib.library.chorus_stream_wait_work(0, work))
+    status = _wait(backend.place_of(device), native, work)
+    if beside is not None:
+        torch.accelerator.current_stream(device).wait_stream(beside)
+    return status

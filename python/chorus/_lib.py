@@ -19,11 +19,12 @@ from typing import Any
 
 from chorus import _where
 from chorus._abi import *
-from chorus._abi import ABI_MAJOR, ABI_MINOR, FUNCTIONS, PYTHON_CALLER, Hint, Host, Status
+from chorus._abi import ABI_MAJOR, ABI_MINOR, FUNCTIONS, PYTHON_CALLER, PYTHON_ISSUE, Hint, Host, Status
 
 # Added to an operation's kind for Communicator.submit, d times: the call site is looked for from the d-th caller of
 # submit's caller on.
 CALLER = PYTHON_CALLER
+ISSUE = PYTHON_ISSUE  # added likewise: the operation is issued, and what is returned is its work
 
 
 PATH = _where.library()

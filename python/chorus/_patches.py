@@ -70,12 +70,13 @@ def _all_reduce(kind: Any) -> None:
     """``torch.distributed.all_reduce`` in few steps, for groups whose class is ``kind``.
 
     PyTorch's function makes options, which a process group written in Python takes apart again: together five times as
-    long as 4 B take between two ranks. So synchronous calls on plain tensors go straight into the library, and all
-    others on to PyTorch's function. That stays the object that it is, for those who have imported it by name and for
-    torch.compile, which knows it: it's a wrapper that logs errors, and what it calls is changed.
+    long as 4 B take between two ranks. So calls on plain tensors go straight into the library, and all others on to
+    PyTorch's function. That stays the object that it is, for those who have imported it by name and for torch.compile,
+    which knows it: it's a wrapper that logs errors, and what it calls is changed.
     """
     from chorus import _direct, _lib
     from chorus._reductions import NUMBERS
+    from chorus.process_group import Work
 
     wrapper = _c10d.all_reduce
     code = getattr(wrapper, "__code__", None)
@@ -95,7 +96,6 @@ def _all_reduce(kind: Any) -> None:
         if (
             type(of) is kind
             and type(tensor) is plain
-            and not async_op
             and (number := _lib.SUM if op is add else NUMBERS.get(hash(op)) if type(op) is enum else None)
             and not tensor.is_neg()
             and not has_torch_function_unary(tensor)
@@ -104,12 +104,18 @@ def _all_reduce(kind: Any) -> None:
             and not world.pg_coalesce_state
         ):
             comm = of.comm
-            if comm._batch is None:
+            if comm._batch is None and async_op:
+                pending = comm.begin(kind_of_it, number, 0, 0, tensor)
+                if pending is None and (side := of._begun(tensor.device)) is not None:  # of a GPU's tensors
+                    pending = side.begin(kind_of_it, number, 0, 0, tensor)
+                if pending is not None:
+                    return Work(pending, [tensor])
+            elif comm._batch is None:
                 status = comm.submit(kind_of_it, number, 0, 0, tensor)
                 if not status:
                     comm.issued += 1
                     return None
-                if status < 0 and (side := of._begun(tensor.device)) is not None:  # of a GPU's tensors
+                if status < 0 and (side := of._begun(tensor.device)) is not None:
                     comm = side
                     status = comm.submit(kind_of_it, number, 0, 0, tensor)
                 if comm.through(status):  # raises what it failed with, if the library took it

@@ -23,7 +23,7 @@ from torch._C._distributed_c10d import Store, TCPStore
 from chorus import _lib
 from chorus.errors import AbortedError, InternalError, PeerLostError, check
 
-_OK, _TIMEOUT, _INTERNAL = int(_lib.Status.OK), int(_lib.Status.TIMEOUT), int(_lib.Status.INTERNAL)
+_OK, _TIMEOUT, _INTERNAL, _LOST = (int(_lib.Status[s]) for s in ("OK", "TIMEOUT", "INTERNAL", "PEER_LOST"))
 
 
 _GONE = (dist.DistNetworkError, ConnectionError)  # raised by a store whose server is gone
@@ -104,7 +104,7 @@ class _Bridge:
             if isinstance(error, RuntimeError) and timeout_ns and time.monotonic() >= deadline - 0.01:
                 return _TIMEOUT
             _lib.library.chorus_reply_error(reply, f"{type(error).__name__}: {error}".encode())
-            return _INTERNAL
+            return _LOST if isinstance(error, _GONE) else _INTERNAL
         return _OK
 
     def _set(self, _: Any, key: bytes, value: int, n: int, reply: int) -> int:

@@ -50,12 +50,13 @@ def capturing(device: torch.device) -> bool:
 
 
 @functools.cache
-def _beside(device: torch.device) -> tuple[int, Any]:
-    """The stream that stands in for PyTorch's default one of a device: the library's handle, and PyTorch's object."""
+def _beside(device: torch.device) -> tuple[int, int, Any]:
+    """The stream that stands in for PyTorch's default one of a device: the library's handle, what the vendor's library
+    calls it, and PyTorch's object."""
     made, native = ctypes.c_uint64(), ctypes.c_uint64()
     check(_lib.library.chorus_stream_create(backend.place_of(device), 0, ctypes.byref(made)))
     check(_lib.library.chorus_stream_native(made.value, ctypes.byref(native)))
-    return made.value, getattr(torch, device.type).ExternalStream(native.value, device=device)
+    return made.value, native.value, getattr(torch, device.type).ExternalStream(native.value, device=device)
 
 
 @functools.cache
@@ -64,6 +65,22 @@ def _default(place: int) -> int:
     stream = ctypes.c_uint64()
     check(_lib.library.chorus_stream_default(place, ctypes.byref(stream)))
     return stream.value
+
+
+def taken(device: torch.device, waits: bool = True) -> tuple[int, Any]:
+    """The current stream for one call into the library: what the vendor's library calls it, 0 if it's the library's
+    current one already. For the default stream it's the stream beside it, which PyTorch's object then stands for. With
+    ``waits`` that one comes after the default one; the caller lets the default one wait for it afterwards."""
+    native = natives.get(device.type)
+    if native is None or device in _thread.inside:
+        return 0, None
+    handle = native(device)
+    if handle not in _DEFAULTS:
+        return handle, None
+    _, handle, beside = _beside(device)
+    if waits:
+        beside.wait_stream(torch.accelerator.current_stream(device))
+    return handle, beside
 
 
 class current:
@@ -87,7 +104,7 @@ class current:
         self._after: tuple[Any, Any, Any] | None = None
         handle = native(device)
         if handle in _DEFAULTS:
-            self._stream, beside = _beside(device)
+            self._stream, _, beside = _beside(device)
             before = torch.accelerator.current_stream(device)
             beside.wait_stream(before)
             entered = getattr(torch, device.type).stream(beside)

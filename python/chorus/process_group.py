@@ -239,10 +239,12 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
         if type(tensors) is list and len(tensors) == 1:
             tensor = tensors[0]
             comm = self.comm
-            if self._direct(tensor, opts) and (reduction := NUMBERS.get(hash(opts.reduceOp))):
-                if comm.through(
-                    comm.submit(_lib.ALL_REDUCE + _lib.CALLER, reduction, 0, timeout_ns(opts.timeout), tensor)
-                ):
+            if self._direct(tensor, opts, AllreduceOptions) and (reduction := NUMBERS.get(hash(opts.reduceOp))):
+                kind, ns = _lib.ALL_REDUCE + _lib.CALLER, timeout_ns(opts.timeout)
+                if not self._at_once(opts):
+                    if (pending := comm.begin(kind, reduction, 0, ns, tensor)) is not None:
+                        return Work(pending, tensors)
+                elif comm.through(comm.submit(kind, reduction, 0, ns, tensor)):
                     return _done(tensors)
         return self._allreduce(tensors, opts, *more, **named)
 
@@ -271,10 +273,12 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
         if type(tensors) is list and len(tensors) == 1:
             tensor = tensors[0]
             comm = self.comm
-            if self._direct(tensor, opts):
-                if comm.through(
-                    comm.submit(_lib.BROADCAST + _lib.CALLER, 0, opts.rootRank, timeout_ns(opts.timeout), tensor)
-                ):
+            if self._direct(tensor, opts, BroadcastOptions):
+                kind, ns = _lib.BROADCAST + _lib.CALLER, timeout_ns(opts.timeout)
+                if not self._at_once(opts):
+                    if (pending := comm.begin(kind, 0, opts.rootRank, ns, tensor)) is not None:
+                        return Work(pending, tensors)
+                elif comm.through(comm.submit(kind, 0, opts.rootRank, ns, tensor)):
                     return _done(tensors)
         return self._broadcast(tensors, opts, *more, **named)
 
@@ -918,13 +922,12 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
         """Whether a call is to be done when it returns."""
         return opts is not None and not getattr(opts, "asyncOp", True) and self.comm._batch is None
 
-    def _direct(self, tensor: torch.Tensor, opts: Any) -> bool:
-        """Whether a call on a tensor may go by the communicator's ``submit``."""
+    def _direct(self, tensor: torch.Tensor, opts: Any, kind: type) -> bool:
+        """Whether a call on a tensor may go by the communicator's ``submit`` or ``begin``."""
         return (
-            opts is not None
+            type(opts) is kind
             and type(tensor) is torch.Tensor
             and self.comm._batch is None
-            and not getattr(opts, "asyncOp", True)
             and not tensor.is_neg()
             and not profiler._is_profiler_enabled
             and not torch._C._len_torch_dispatch_stack()

@@ -2,6 +2,7 @@ import datetime
 import os
 import signal
 import sys
+import threading
 import time
 
 import pytest
@@ -284,6 +285,38 @@ def test_lost_with_the_store(pair):
     """Whoever is through without the store loses a rank that isn't: what they have in common is that the store is
     gone."""
     pair.run(_lost_with_the_store)
+
+
+class _Leaves(dist.HashStore):
+    """A store whose server goes when the ranks say that they have found each other."""
+
+    def add(self, key, n):
+        if key.endswith("/ready"):
+            raise ConnectionResetError("gone")
+        return super().add(key, n)
+
+
+def _made_without_the_store(_):
+    store, made = _Leaves(), {}
+
+    def make(rank):
+        made[rank] = Communicator.create(rank, 2, store, name="without", timeout_ns=30 * 10**9)
+
+    other = threading.Thread(target=make, args=(1,))
+    other.start()
+    make(0)
+    other.join()
+    for comm in made.values():
+        assert comm.size == 2
+    other = threading.Thread(target=made[1].finalize)
+    other.start()
+    made[0].finalize()
+    other.join()
+
+
+def test_made_without_the_store(pair):
+    """The rank that serves the store may end as soon as it has its group: the others have found each other."""
+    pair.run(_made_without_the_store)
 
 
 def _hints(_):

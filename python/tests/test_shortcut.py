@@ -37,6 +37,10 @@ def _taken(peers):
                     x = torch.full((3, 5), peers.rank + 1, dtype=dtype)
                     assert dist.all_reduce(x, getattr(dist.ReduceOp, name), group=group) is None
                     assert x.eq(result if dtype.is_floating_point else int(result)).all(), f"{name} of {dtype}: {x}"
+                    x = torch.full((3, 5), peers.rank + 1, dtype=dtype)
+                    work = dist.all_reduce(x, getattr(dist.ReduceOp, name), group=group, async_op=True)
+                    assert work.wait() and work.is_success() and work.result()[0] is x
+                    assert x.eq(result if dtype.is_floating_point else int(result)).all(), f"{name} of {dtype}: {x}"
         x = torch.ones(0)
         dist.all_reduce(x)
         imported_by_name(tensor=torch.ones(2), op=dist.ReduceOp.MAX, group=part, async_op=False)
@@ -70,14 +74,12 @@ def _not_taken(peers):
             return result
 
     ones = torch.ones(4)
-    counted(lambda: dist.all_reduce(ones, async_op=True)).wait()
-    assert ones.tolist() == [2.0] * 4
     by = dist.ReduceOp(dist.ReduceOp.SUM)  # the class, which premultiplied sums are of, and not its enumeration
     counted(lambda: dist.all_reduce(ones, by))
-    assert ones.tolist() == [4.0] * 4
+    assert ones.tolist() == [2.0] * 4
     half = dist._make_nccl_premul_sum(0.5)
     counted(lambda: dist.all_reduce(ones, half))
-    assert ones.tolist() == [4.0] * 4
+    assert ones.tolist() == [2.0] * 4
     turned = torch.arange(6.0).reshape(2, 3).t()
     dist.all_reduce(turned)
     assert turned.equal(2 * torch.arange(6.0).reshape(2, 3).t())

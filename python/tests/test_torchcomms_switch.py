@@ -113,6 +113,7 @@ dist.barrier()
 dist.destroy_process_group()
 assert world.comm.finalized
 start()
+dist.barrier()  # or rank 0 could end, and its store with it, while others read addresses from it
 dist.destroy_process_group()
 """
 

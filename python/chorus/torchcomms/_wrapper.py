@@ -127,8 +127,8 @@ class CommGroup(ProcessGroup):
         hooks = self._torchcomm._hooks
         return bool(hooks.pre or hooks.post)
 
-    def _direct(self, tensor: torch.Tensor, opts: Any) -> bool:
-        return not self._hooked() and super()._direct(tensor, opts)
+    def _direct(self, tensor: torch.Tensor, opts: Any, kind: type) -> bool:
+        return not self._hooked() and super()._direct(tensor, opts, kind)
 
     def barrier(self, opts: Any = None, *more: Any, **named: Any) -> Any:  # type: ignore[override]
         """Wait until every rank has come here."""
