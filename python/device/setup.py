@@ -1,6 +1,6 @@
-"""Compiles the extension against the PyTorch that is installed: a C++ compiler is all it takes beside that.
+"""Compiles the extension against the installed PyTorch. It needs a C++ compiler, and nothing else.
 
-The header of libchorus.so is that of the checkout, or, in an sdist, the one that was put into csrc.
+The header of libchorus.so is the checkout's, or, in an sdist, the copy in csrc.
 """
 
 import concurrent.futures
@@ -26,7 +26,7 @@ FLAGS += ["-Wno-unused-parameter", "-Wno-missing-field-initializers"]
 
 
 def torch_root() -> pathlib.Path:
-    """Where PyTorch is, without importing it: it would look for the device that is being built."""
+    """PyTorch's folder, found without an import: PyTorch would load the device that is being built."""
     spec = importlib.util.find_spec("torch")
     if spec is None or spec.origin is None:
         raise SystemExit(
@@ -45,8 +45,8 @@ def pieces(sources: list[str], n: int) -> list[list[str]]:
 
 
 class Build(build_ext):
-    """Compiles as many pieces as there are processors, side by side: PyTorch's headers, which a piece reads once, take
-    most of the time."""
+    """Compiles one piece for each processor, in parallel. PyTorch's headers take most of the time, and a piece reads
+    them once."""
 
     def build_extension(self, ext: Extension) -> None:
         root = torch_root()
@@ -67,7 +67,7 @@ class Build(build_ext):
             return str(target)
 
         target = pathlib.Path(self.get_ext_fullpath(ext.name)).resolve()
-        # What it was made with: builds for several versions of PyTorch may share the directory.
+        # The versions that it was built with: builds for several versions of PyTorch may share the directory.
         made_with = objects / f"made-{zlib.crc32(os.fsencode(target)):08x}"
         command = shlex.join([*compiler, *flags])
         same = made_with.exists() and made_with.read_text() == command
@@ -83,12 +83,12 @@ class Build(build_ext):
         libraries = [f"-L{root / 'lib'}", "-ltorch_python", "-ltorch", "-ltorch_cpu", "-lc10", "-ldl"]
         libraries += shlex.split(os.environ.get("LDFLAGS", ""))
         subprocess.run([*compiler, "-shared", *made, "-o", str(target), *libraries], check=True)
-        os.utime(target, (begun, begun))  # a source that was changed meanwhile is newer
+        os.utime(target, (begun, begun))  # so that a source that changed during the build is newer
         made_with.write_text(command)
 
 
 class Sdist(sdist):
-    """With the header of the library."""
+    """An sdist with the library's header."""
 
     def make_release_tree(self, base_dir: str, files: list[str]) -> None:
         super().make_release_tree(base_dir, files)

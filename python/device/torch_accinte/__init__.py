@@ -1,18 +1,18 @@
 """torch.device("accinte"): an emulated accelerator, and the reference for plugging one into PyTorch.
 
-There is nothing to import: PyTorch finds it when it's installed, and ``torch.accinte`` is this package's
-:mod:`~torch_accinte.accinte`. With TORCH_DEVICE_BACKEND_AUTOLOAD=0 it doesn't, and :func:`load` does.
-:func:`plug` does the same for another type of device, which gives its name, its driver and its module.
+A program need not import it: PyTorch finds the installed package, and ``torch.accinte`` is this package's
+:mod:`~torch_accinte.accinte`. With TORCH_DEVICE_BACKEND_AUTOLOAD=0 PyTorch doesn't look, and a program calls
+:func:`load`. :func:`plug` registers another type of device, given its name, its driver and its module.
 """
 
 from __future__ import annotations
 
 
 def _autoload() -> None:
-    """What PyTorch calls at the end of its import: the entry point "torch.backends"."""
+    """The entry point "torch.backends", which PyTorch calls at the end of its import."""
     from torch_accinte import _plug
 
-    # For a package that is loaded now, which may be before the end of this one's import.
+    # A package that is loaded now may need these names before the end of this one's import.
     globals().update(plug=_plug.plug, load=_plug.load)
     _plug.autoload()
 

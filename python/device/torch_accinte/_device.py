@@ -1,4 +1,4 @@
-"""What the parts of ``torch.accinte`` share: the extension, and which device a caller means."""
+"""Shared by the parts of ``torch.accinte``: the extension, and the index of a caller's device."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def c() -> Any:
 
 
 def name() -> str:
-    """The type of device that is PyTorch's in this process."""
+    """The name of the type of device that is registered in this process."""
     return str(torch._C._get_privateuse1_backend_name())
 
 
@@ -31,11 +31,11 @@ def index(where: Any) -> int:
 
 
 def settle(seconds: float = 10.0) -> None:
-    """Let autograd's threads drop what backward passes have left them with, which else they do in a moment. It waits so
-    long at most."""
+    """Make autograd's threads drop the objects of finished backward passes now; otherwise they do so a moment later.
+    It waits ``seconds`` at most."""
     c().settle(seconds)
 
 
 def handle_of(stream: Any) -> int:
-    """A stream in the library. Its ``native_handle`` is what the driver calls it."""
+    """The library's handle of a stream. Its ``native_handle`` is the driver's."""
     return int(c().stream_handle(stream.device_index, stream.stream_id))

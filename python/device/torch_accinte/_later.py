@@ -1,4 +1,4 @@
-"""What is told to modules of PyTorch's that take long to import, once somebody has imported them."""
+"""Changes to modules of PyTorch that take long to import, made once the program imports them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def when_imported(module: str, tell: Callable[[types.ModuleType], None]) -> None
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds one module as the others do, and has it loaded by a :class:`_Loader`; then it's gone."""
+    """Finds one module by the other finders, lets a :class:`_Loader` load it, and removes itself."""
 
     def __init__(self, module: str, tell: Callable[[types.ModuleType], None]) -> None:
         self.module, self.tell = module, tell
@@ -47,7 +47,7 @@ class _Loader(importlib.abc.Loader):
     def exec_module(self, module: types.ModuleType) -> None:
         spec = module.__spec__
         if spec is not None:
-            spec.loader = self.loader  # as if it had been imported without this
+            spec.loader = self.loader  # as after an ordinary import
         module.__loader__ = self.loader
         self.loader.exec_module(module)
         self.tell(module)

@@ -1,4 +1,4 @@
-"""How a type of device becomes PyTorch's: once in a process, since PyTorch has one place for a device from outside."""
+"""Registers a type of device with PyTorch: once in a process, as PyTorch has one place for devices from outside."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import torch
 from torch_accinte._later import when_imported
 
 _plugged: str | None = None
-_END_SECONDS = 5.0  # that autograd's threads have at Python's end
+_END_SECONDS = 5.0  # the deadline of autograd's threads at Python's end
 
 
 def plug(name: str, *, driver: str, module: types.ModuleType, library: str | os.PathLike[str] | None = None) -> None:
@@ -24,8 +24,8 @@ def plug(name: str, *, driver: str, module: types.ModuleType, library: str | os.
     ``library`` is the path of a libchorus.so with the driver in it, unless the one of the package chorus has it.
 
     Raises:
-        RuntimeError: another one has the place.
-        ImportError: the extension can't be loaded. That the library can't is told at the first use, which loads it.
+        RuntimeError: another device has PyTorch's place.
+        ImportError: the extension can't be loaded. The library is loaded at the first use, which raises if it can't.
     """
     global _plugged
     if _plugged is not None:
@@ -33,7 +33,7 @@ def plug(name: str, *, driver: str, module: types.ModuleType, library: str | os.
             f"PyTorch has one place for a device from outside, and {_plugged!r} has taken it in this process: "
             f"{name!r} can't have it as well"
         )
-    atexit.register(_end)  # before those of the package chorus, which end what devices wait for and so come first
+    atexit.register(_end)  # registered before chorus's handlers, which so run first and end what devices wait for
     from chorus import _where
     from chorus.backend import serve
     from torch_accinte import batchnorm, meta, random, sharing
@@ -65,17 +65,17 @@ def _tell_dynamo(interfaces: types.ModuleType) -> None:
 
 
 def _end() -> None:
-    """Python ends: what autograd's threads still have of its objects they must let go of before."""
+    """Make autograd's threads drop their Python objects before the interpreter ends."""
     from torch_accinte import _device, accinte
 
     if accinte.is_initialized():
-        _device.c().record_callers(False)  # which asks for Python's lock
+        _device.c().record_callers(False)  # recording takes the GIL
         _device.settle(_END_SECONDS)
 
 
 def complete(name: str, module: types.ModuleType) -> None:
-    """Give a module what PyTorch asks for by names that ``import *`` leaves out, unless it has its own; and have
-    compiled programs take the device's generators."""
+    """Add to a module the names with an underscore that PyTorch uses, unless it has its own: ``import *`` leaves them
+    out. Make compiled programs use the device's generators."""
     from torch_accinte import accinte
 
     for attribute in ("_get_generator", "_is_in_bad_fork", "_lazy_init", "__getattr__"):
@@ -86,7 +86,7 @@ def complete(name: str, module: types.ModuleType) -> None:
 
 
 def exchange(name: str) -> None:
-    """Let other libraries take the device's tensors by DLPack: PyTorch knows it only by the name that it had."""
+    """Let other libraries take the device's tensors by DLPack: PyTorch looks the device up by its old name only."""
     from torch.utils.dlpack import DLDeviceType
 
     tensor: Any = torch.Tensor
@@ -99,7 +99,7 @@ def exchange(name: str) -> None:
 
 
 class Failed(types.ModuleType):
-    """What stands for the module of a device that could not be loaded: it says so, and why, when it's used."""
+    """The placeholder for the module of a device that could not be loaded: every use raises, and says why."""
 
     def __init__(self, name: str, cause: BaseException) -> None:
         super().__init__(f"torch.{name}", f"torch.device({name!r}), which could not be loaded.")
@@ -124,20 +124,20 @@ class Failed(types.ModuleType):
 
 
 def others() -> dict[str, importlib.metadata.EntryPoint]:
-    """The packages that are installed for devices of their own: entry points of the group "torch_accinte.devices",
-    whose modules call :func:`plug`."""
+    """The installed packages with devices of their own: entry points of the group "torch_accinte.devices", whose
+    modules call :func:`plug`."""
     return {e.name: e for e in importlib.metadata.entry_points(group="torch_accinte.devices")}
 
 
 def load() -> None:
-    """Plug in the device that is installed beside this package, or the one that TORCH_ACCINTE_DEVICE names, else this
-    package's own; nothing if one is plugged in already.
+    """Plug in the device that TORCH_ACCINTE_DEVICE names, or the one that another package installs, else this package's
+    own. It does nothing if a device is plugged in already.
 
-    ``import torch`` does so, unless TORCH_DEVICE_BACKEND_AUTOLOAD=0 is set; then a program calls it.
+    ``import torch`` calls it, unless TORCH_DEVICE_BACKEND_AUTOLOAD=0 is set; then the program calls it.
 
     Raises:
-        RuntimeError: it isn't clear which one is wanted, or another one has PyTorch's place for it.
-        ImportError: it can't be loaded.
+        RuntimeError: several devices are installed and none is named, or another device has PyTorch's place.
+        ImportError: the device can't be loaded.
     """
     if _plugged is not None:
         return
@@ -165,7 +165,7 @@ def _wanted(found: dict[str, importlib.metadata.EntryPoint]) -> str:
 
 
 def autoload() -> None:
-    """:func:`load`, after which ``import torch`` works whatever came of it."""
+    """:func:`load`, without an exception: ``import torch`` works even if it failed."""
     try:
         load()
     except Exception as cause:

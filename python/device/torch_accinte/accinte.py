@@ -1,4 +1,4 @@
-"""``torch.accinte``: what ``torch.cuda`` has for CUDA. The module of another device can have the same names:
+"""``torch.accinte``, the equivalent of ``torch.cuda``. The module of another device can have the same names:
 ``from torch_accinte.accinte import *``."""
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ def is_available() -> bool:
 
 
 def device_count() -> int:
-    """How many devices there are."""
+    """The number of devices."""
     return int(c().device_count())
 
 
 def init() -> None:
-    """Open the current device, which otherwise its first use does."""
+    """Open the current device now instead of at its first use."""
     _lazy_init()
 
 
@@ -109,18 +109,18 @@ class device_of(device):
 
 
 def can_device_access_peer(device: Any, peer_device: Any) -> bool:
-    """Whether kernels of a device can be let touch the memory of another one of the process."""
+    """Whether kernels of a device can access the memory of another device of the process."""
     return bool(c().peer_capable(index(device), index(peer_device)))
 
 
 def ipc_collect() -> None:
-    """Nothing, as there's nothing to do: memory that was shared with another process is freed as soon as that has
-    dropped it. Programs for CUDA ask for it now and then."""
+    """Do nothing. Programs for CUDA call it now and then. Here memory that was shared with another process is freed as
+    soon as that process has dropped it."""
 
 
 def synchronize(device: Any = None) -> None:
     """Wait for all work of a device."""
-    _lazy_init()  # PyTorch waits for nothing where there is no device
+    _lazy_init()  # without a device PyTorch would return without a wait
     torch.accelerator.synchronize(index(device))
 
 
@@ -130,7 +130,7 @@ def current_stream(device: Any = None) -> torch.Stream:
 
 
 def clear_error(stream: torch.Stream | None = None) -> str:
-    """Wait for a stream's work, let it go on after what it has failed with, and say what that was, else ""."""
+    """Wait for a stream's work, clear the stream's error so that it goes on, and return the error's text, or ""."""
     stream = current_stream() if stream is None else stream
     return str(c().recover(stream.stream_id, stream.device.index))
 
@@ -141,10 +141,10 @@ def set_stream(stream: torch.Stream) -> None:
 
 
 def default_stream(device: Any = None) -> torch.Stream:
-    """The stream of a device that is current at first."""
+    """The default stream of a device, which is current until :func:`set_stream`."""
     kind: Any = torch._C._autograd.DeviceType.PrivateUse1
     i = index(device)
-    c().stream_handle(i, 0)  # there is one
+    c().stream_handle(i, 0)  # raises if there is no such device
     return torch.Stream(stream_id=0, device_index=i, device_type=int(kind))
 
 
@@ -181,9 +181,9 @@ class Stream(torch.Stream):
 
 
 class ExternalStream(torch.Stream):
-    """A stream that somebody else in the process has made with the device's driver, which calls it ``stream_ptr``, as
-    another stream's ``native_handle`` says. Whoever made it keeps it for as long as it's used here, and calls
-    :meth:`abandon` before it's gone."""
+    """A stream that another library of the process has made with the device's driver. ``stream_ptr`` is the driver's
+    handle, as in a stream's ``native_handle``. The owner keeps the stream for as long as it's used here, and calls
+    :meth:`abandon` before it destroys it."""
 
     def __new__(cls, stream_ptr: int, device: Any = None) -> Any:
         i, kind = index(device), torch._C._autograd.DeviceType.PrivateUse1
@@ -192,7 +192,8 @@ class ExternalStream(torch.Stream):
         )
 
     def abandon(self) -> None:
-        """Let nobody use it any more. It's not the current stream then, and nobody waits for it."""
+        """End the use of the stream here. No thread has it as its current stream afterwards, and no stream waits for
+        it."""
         c().abandon_stream(self.device_index, self.stream_id)
 
 
@@ -203,25 +204,25 @@ def get_stream_from_external(data_ptr: int, device: Any = None) -> ExternalStrea
 
 
 class Event:
-    """Makes a ``torch.Event``, which is recorded where its ``record`` says. PyTorch compares times only of that very
-    class."""
+    """Makes a ``torch.Event``, recorded on the stream that its ``record`` gets. PyTorch measures times only between
+    objects of exactly that class."""
 
     def __new__(cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> Any:
         return torch.Event(device=name(), enable_timing=enable_timing, blocking=blocking, interprocess=interprocess)
 
 
-# ---- what a device is ----
+# ---- properties of devices ----
 
 
 class DeviceProperties(NamedTuple):
-    """What there is to know of a device."""
+    """The properties of a device."""
 
     name: str
     total_memory: int
 
 
 def get_device_properties(device: Any = None) -> DeviceProperties:
-    """A device's."""
+    """The properties of a device."""
     from chorus import _lib
     from chorus.backend import place_of
     from chorus.errors import check
@@ -232,12 +233,12 @@ def get_device_properties(device: Any = None) -> DeviceProperties:
 
 
 def get_device_name(device: Any = None) -> str:
-    """What its driver calls the model."""
+    """The driver's name of the model."""
     return get_device_properties(device).name
 
 
 def get_device_capability(device: Any = None) -> dict[str, Any]:
-    """``torch.accelerator.get_device_capability``: the types that it has."""
+    """``torch.accelerator.get_device_capability``: the element types that the device supports."""
     capability: dict[str, Any] = torch.accelerator.get_device_capability(index(device))
     return capability
 
@@ -245,13 +246,13 @@ def get_device_capability(device: Any = None) -> dict[str, Any]:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-# ---- loaded, or told, when it's needed ----
+# ---- loaded when it's needed ----
 
 
 def __getattr__(attribute: str) -> Any:
-    """Most don't need these. :mod:`torch_accinte.profiler`, and :mod:`torch_accinte.inductor`, in which inductor looks
-    for ``Scheduling``, take long to load. By ``_initialized`` checkpoints know whether to keep random numbers.
-    :mod:`torch_accinte.typed` has the names of tensors of one type."""
+    """Names that most programs don't need. :mod:`torch_accinte.profiler` takes long to load, and so does
+    :mod:`torch_accinte.inductor`, in which inductor looks for ``Scheduling``. Checkpoints read ``_initialized`` to
+    decide whether to save random states. :mod:`torch_accinte.typed` has the names of tensors of one type."""
     if attribute == "_initialized":
         return is_initialized()
     if attribute == "Scheduling":

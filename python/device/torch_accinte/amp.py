@@ -1,4 +1,4 @@
-"""Mixed precision on devices: ``torch.accinte.amp``, as ``torch.cuda.amp``. It's PyTorch's own ``torch.amp`` with the
+"""Mixed precision on devices: ``torch.accinte.amp``, like ``torch.cuda.amp``. It's PyTorch's own ``torch.amp`` with the
 device's name."""
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ class GradScaler(torch.amp.grad_scaler.GradScaler):
 
 
 def custom_fwd(fwd: Any = None, *, cast_inputs: torch.dtype | None = None) -> Any:
-    """``torch.amp.custom_fwd(device_type="accinte")``: how forward of a function of autograd runs under autocast."""
+    """``torch.amp.custom_fwd(device_type="accinte")``, for the forward of an autograd function under autocast."""
     return torch.amp.custom_fwd(fwd, device_type=name(), cast_inputs=cast_inputs)
 
 
 def custom_bwd(bwd: Any = None) -> Any:
-    """``torch.amp.custom_bwd(device_type="accinte")``: its backward runs with autocast as forward had it."""
+    """``torch.amp.custom_bwd(device_type="accinte")``: the backward runs with the autocast state of the forward."""
     return torch.amp.custom_bwd(bwd, device_type=name())
 
 
 def get_amp_supported_dtype() -> list[torch.dtype]:
-    """The types that ``torch.autocast`` may be asked for."""
+    """The types that ``torch.autocast`` takes."""
     return [torch.float16, torch.bfloat16]
 
 
 def is_bf16_supported() -> bool:
-    """Whether there is bfloat16 on these devices."""
+    """Whether these devices support bfloat16."""
     return True

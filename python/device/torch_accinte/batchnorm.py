@@ -1,8 +1,9 @@
-"""The operators of ``torch.nn.SyncBatchNorm``, which PyTorch has for CUDA alone and asks the device for: statistics of
-a part of a batch for each channel, those of the whole batch made of them, and what follows from both.
+"""The operators of ``torch.nn.SyncBatchNorm``, which PyTorch has for CUDA alone, so that the device must provide them.
 
-They are sums and products of other operators, in float32 at least. The formulas: Chan, Golub, LeVeque, "Updating
-Formulae and a Pairwise Algorithm for Computing Sample Variances", 1979; Ioffe, Szegedy, "Batch Normalization", 2015.
+They compute the statistics of a part of a batch for each channel, combine them into those of the whole batch, and
+normalize with them. They are sums and products of other operators, in float32 at least. The formulas: Chan, Golub,
+LeVeque, "Updating Formulae and a Pairwise Algorithm for Computing Sample Variances", 1979; Ioffe, Szegedy, "Batch
+Normalization", 2015.
 """
 
 from __future__ import annotations
@@ -16,17 +17,17 @@ _library: Any = None
 
 
 def _wide(x: Tensor) -> Tensor:
-    """The tensor in the type that is computed in."""
+    """The tensor in the type of the computation."""
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
 def _others(x: Tensor) -> list[int]:
-    """The dimensions that a channel's elements are spread over."""
+    """The dimensions of a channel's elements."""
     return [d for d in range(x.dim()) if d != 1]
 
 
 def _along(channels: Tensor, x: Tensor) -> Tensor:
-    """A value for each channel, as a factor of x."""
+    """A value for each channel, in a shape that broadcasts to x."""
     return channels.view([1, -1] + [1] * (x.dim() - 2))
 
 
@@ -46,7 +47,8 @@ def gather(
     eps: float,
     counts: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """Those of the whole batch, of its parts' and their numbers of elements; running ones are updated."""
+    """Mean and 1 / standard deviation of the whole batch, from those of its parts and their numbers of elements. The
+    running statistics are updated."""
     n = counts.to(mean.dtype).view(-1, 1)
     total = n.sum()
     whole = (mean * n).sum(0) / total
@@ -79,7 +81,7 @@ def reduce(
     weight_g: bool,
     bias_g: bool,
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
-    """The sums that the input's gradient needs of the whole batch, and the gradients of weight and bias."""
+    """This part's sums, which the input's gradient needs of the whole batch, and the gradients of weight and bias."""
     g = _wide(grad)
     sums = g.sum(_others(input))
     products = (g * (_wide(input) - _along(mean, input))).sum(_others(input))
@@ -111,7 +113,7 @@ def gradient(
 
 
 def register() -> None:
-    """Give PyTorch the device's kernels."""
+    """Register the device's kernels with PyTorch."""
     global _library
     library: Any = torch.library
     _library = library.Library("aten", "IMPL", "PrivateUse1")

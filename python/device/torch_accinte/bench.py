@@ -1,7 +1,7 @@
-"""What the device costs beside the CPU, in the same run: ``python -m torch_accinte.bench``.
+"""The cost of the device compared with the CPU, in the same run: ``python -m torch_accinte.bench``.
 
-Each row is a ratio or a difference of medians that are taken in turns, with one thread for each process, and the bound
-that it's held to.
+Each row has a ratio or a difference of medians, and its bound. Samples are taken in turns, with one thread for each
+process.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Call = Callable[[], object]
 
 
 def turns(calls: dict[str, Call], seconds: float, done: Call) -> dict[str, float]:
-    """Microseconds per call of each kind, medians of turns; done waits for what was enqueued."""
+    """Microseconds per call of each kind, medians of turns; done waits for the enqueued work."""
 
     def take(call: Call, n: int) -> float:
         begin = time.perf_counter()
@@ -104,7 +104,7 @@ def alone(device: str, seconds: float) -> Iterator[str]:
 
 
 def rank_main(rank: int, port: int, device: str, shared: bool, seconds: float) -> None:
-    """The rows of two processes: mappable memory, by device memory or by ordinary memory that the allocator maps."""
+    """The rows of two processes: mappable memory, either the device's, or ordinary memory that the allocator maps."""
     import chorus
     from chorus.bench.harness import medians, size_text
 
@@ -117,12 +117,12 @@ def rank_main(rank: int, port: int, device: str, shared: bool, seconds: float) -
         chorus.use_shared_allocator()
     where = f"{device}:{rank % torch.accelerator.device_count()}"
     torch.accelerator.set_device_index(torch.device(where).index)
-    host = dist.new_group()  # one that has met a device has calls of the host come after the device's
+    host = dist.new_group()  # in a group bound to a device, calls of the host come after the device's
     for n in (MIB // 4, MIB, 4 * MIB, 16 * MIB, 64 * MIB):
         mapped = chorus.empty(n // 4).fill_(1)
         other = torch.ones(n // 4) if shared else torch.ones(n // 4, device=where)
 
-        # Streams are waited for after several calls, as GPUs are measured; the host makes as many.
+        # The stream is synchronized after several calls, as in measurements of GPUs; the host makes as many calls.
         def reduce(x: torch.Tensor = other) -> None:
             for _ in range(CALLS):
                 dist.all_reduce(x, op=dist.ReduceOp.MAX)

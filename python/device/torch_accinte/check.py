@@ -1,10 +1,10 @@
-"""What a device from outside lacks: ``python -m torch_accinte.check NAME`` tries every mechanism that PyTorch has for
-one, and prints what is missing.
+"""Checks a device from outside: ``python -m torch_accinte.check NAME`` tries every mechanism that PyTorch has for one,
+and prints the missing ones.
 
-It's for any device of PyTorch's key PrivateUse1, whoever has made it: one that PyTorch loads by itself, or that
-importing a module registers (``--import MODULE``, without autoload). Checks run in a process of their own, so that one
-that crashes or hangs is a line of the report, and so do those behind it. The exit status is 1 if something required is
-missing: what PyTorch's own code relies on. The rest may be missing, and is said.
+It's for any device of PyTorch's key PrivateUse1, from any vendor. PyTorch loads it by itself, or importing a module
+registers it (``--import MODULE``, without autoload). Checks run in a process of their own, so that a crash or a hang is
+one line of the report, and the checks after it still run. The exit status is 1 if something required is missing, that
+is, something that PyTorch's own code relies on. Other missing mechanisms are only reported.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from typing import Any
 
 from torch_accinte.checks import CHECKS, Check, Subject, Unfit
 
-START = 120.0  # seconds in which a process has to have begun
+START = 120.0  # seconds until a process must have started
 
 
 def work(name: str, module: str | None, numbers: list[int]) -> None:
-    """What the process does that runs the checks of some numbers: a line of JSON when it begins, and one for each."""
+    """The worker process: runs the checks of these numbers; prints a line of JSON at its start, and one for each."""
     reports = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # what is printed meanwhile is no report
-    os.environ.pop("TORCH_DEVICE_BACKEND_AUTOLOAD", None)  # processes that checks start load the device by themselves
+    os.dup2(2, 1)  # output of checks must not mix with the report
+    os.environ.pop("TORCH_DEVICE_BACKEND_AUTOLOAD", None)  # so that processes of checks load the device by themselves
     if module:
         importlib.import_module(module)
     subject = Subject(name, module)
@@ -52,7 +52,7 @@ def work(name: str, module: str | None, numbers: list[int]) -> None:
 def run(
     name: str, module: str | None = None, seconds: float = 120, groups: Iterable[str] = ()
 ) -> Iterator[tuple[Check, str, str]]:
-    """Every check, or those of some groups, with its status ("ok", "missing" or "left out") and why."""
+    """Every check, or those of some groups, with its status ("ok", "missing" or "left out") and the reason."""
     environment = {**os.environ, **({"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"} if module else {})}
     command = [sys.executable, "-m", "torch_accinte.check", name, *(["--import", module] if module else [])]
     wanted = set(groups)
@@ -88,7 +88,7 @@ def run(
 
 
 def _answers(worker: subprocess.Popen[bytes], seconds: float) -> Iterator[Any]:
-    """What a worker reports until it ends, or says nothing for so long once it has begun."""
+    """The reports of a worker, until it ends, or until it's silent for ``seconds`` after its start."""
     assert worker.stdout is not None
     pending = b""
     with selectors.DefaultSelector() as ready:
@@ -105,7 +105,7 @@ def _answers(worker: subprocess.Popen[bytes], seconds: float) -> Iterator[Any]:
 
 
 def report(answers: Iterable[tuple[Check, str, str]]) -> tuple[str, bool]:
-    """Text about them, grouped by mechanism, and whether all that is required is there."""
+    """The text of the report, grouped by mechanism, and whether nothing required is missing."""
     groups: dict[str, list[tuple[Check, str, str]]] = collections.defaultdict(list)
     for answer in answers:
         groups[answer[0].group].append(answer)

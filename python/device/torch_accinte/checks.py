@@ -1,4 +1,4 @@
-"""The checks of :mod:`torch_accinte.check`: functions that raise what is wrong with a device."""
+"""The checks of :mod:`torch_accinte.check`: functions that raise if something is wrong with a device."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ import torch
 
 
 class Unfit(Exception):
-    """A check that this machine can't make: there are too few devices."""
+    """This machine can't run a check: it has too few devices."""
 
 
 @dataclasses.dataclass
 class Subject:
-    """The device that is checked."""
+    """The device under test."""
 
     name: str
     plugin: str | None = None  # the module whose import registers it, if PyTorch doesn't
@@ -534,7 +534,8 @@ def _(s: Subject) -> None:
 
 
 def operators(name: str, f: Callable[[Callable[..., torch.Tensor]], Any]) -> None:
-    """A check that compares with the CPU. f gets a function that makes a tensor of the device, or of the host."""
+    """Register a check that compares with the CPU. f gets a function that moves a tensor to the device or to the
+    host."""
 
     def run(s: Subject) -> None:
         torch.manual_seed(1)
@@ -765,7 +766,7 @@ def _(s: Subject) -> None:
     same(layer.weight.detach(), before.cpu(), "a weight after a step that was to be left out", exact=True)
 
 
-# ---- what PyTorch does with tensors beside ----
+# ---- other uses of tensors in PyTorch ----
 
 
 @check("serialization", "torch.save, torch.load with map_location")
@@ -796,7 +797,7 @@ def _(s: Subject) -> None:
 
 
 def _child(plugin: str | None, got: Any, answer: Any) -> None:
-    """Another process, which changes a tensor that it gets."""
+    """The child process: changes the tensor that it gets."""
     if plugin:
         importlib.import_module(plugin)
     x = got.get(timeout=60)
@@ -810,7 +811,7 @@ def _child(plugin: str | None, got: Any, answer: Any) -> None:
 @optional("interchange", "tensors of other processes (torch.multiprocessing)")
 def _(s: Subject) -> None:
     x = torch.arange(6.0).to(s.name)[1:]
-    ForkingPickler.dumps(x)  # an error would be lost in the queue's thread
+    ForkingPickler.dumps(x)  # here, as an error would be lost in the queue's thread
     spawn = torch.multiprocessing.get_context("spawn")
     given, answer = spawn.Queue(), spawn.Queue()
     child = spawn.Process(target=_child, args=(s.plugin, given, answer), daemon=True)

@@ -1,4 +1,4 @@
-"""``torch.compile``: what dynamo knows of the device, and the backend that has its name."""
+"""``torch.compile``: the device's interface for dynamo, and the backend of its name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch_accinte._device import c, handle_of, name
 
 
 class Properties(NamedTuple):
-    """What inductor asks of a device: how much it does at a time."""
+    """The properties of a device that inductor reads: its parallelism."""
 
     multi_processor_count: int
 
@@ -78,5 +78,5 @@ def backend(graph: Any, inputs: Any, **options: Any) -> Any:
 
 
 def register(interfaces: types.ModuleType) -> None:
-    """Tell dynamo of the device; interfaces is its module of those."""
+    """Register the device with dynamo; interfaces is dynamo's module of device interfaces."""
     interfaces.register_interface_for_device(name(), Interface)

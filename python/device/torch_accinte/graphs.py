@@ -12,21 +12,21 @@ from torch_accinte._device import c
 
 __all__ = ["CUDAGraph", "Graph", "graph", "graph_pool_handle", "is_current_stream_capturing", "make_graphed_callables"]
 
-# Where PyTorch has graphs of accelerators; from 2.13 on.
+# PyTorch has graphs of accelerators from 2.13 on.
 Graph: Any = getattr(torch.accelerator, "Graph", None)
-CUDAGraph = Graph  # as programs for torch.cuda call it
+CUDAGraph = Graph  # the name in torch.cuda
 
 _capturing: dict[int, torch.Stream] = {}
 
 
 def graph_pool_handle() -> tuple[int, int]:
-    """The name of a memory pool for graphs that are to share one."""
+    """The id of a memory pool that several graphs can share."""
     pool: tuple[int, int] = tuple(c().new_pool())
     return pool
 
 
 def is_current_stream_capturing() -> bool:
-    """Whether work of the current stream becomes a graph instead of running."""
+    """Whether a graph captures the current stream."""
     return bool(c().is_capturing(c().current_device()))
 
 
@@ -34,7 +34,7 @@ def is_current_stream_capturing() -> bool:
 def graph(
     g: Any, pool: Any = None, stream: torch.Stream | None = None, capture_error_mode: str = "default"
 ) -> Iterator[None]:
-    """Capture what is done within this into a :class:`Graph`, on a stream, or one that is there for captures."""
+    """Capture the work within this into a :class:`Graph`, on ``stream``, or on a stream reserved for captures."""
     device = c().current_device()
     if stream is None:
         stream = _capturing.setdefault(device, torch.Stream(torch.accelerator.current_stream().device))
@@ -52,17 +52,17 @@ def make_graphed_callables(
     allow_unused_input: bool = False,
     pool: Any = None,
 ) -> Any:
-    """As ``torch.cuda.make_graphed_callables``: functions or modules whose forward and backward passes are graphs.
+    """Like ``torch.cuda.make_graphed_callables``: functions or modules whose forward and backward passes are graphs.
 
-    Sizes, types and ``requires_grad`` of arguments are those of the samples. A module's graphs stand for its mode,
-    training or not, at this time; in the other one it runs as before.
+    Arguments must have the sizes, types and ``requires_grad`` of the samples. A module's graphs are used in the mode,
+    training or not, that it has now; in the other one it runs without graphs.
     """
     several = isinstance(callables, tuple)
     functions = callables if several else (callables,)
     samples = sample_args if several else (sample_args,)
     pool = graph_pool_handle() if pool is None else pool
     made = [_Graphed(f, tuple(a), num_warmup_iters, allow_unused_input, pool) for f, a in zip(functions, samples)]
-    # Backward passes are captured in the order in which they'll run, since all share the pool.
+    # Backward passes are captured in the order of their replay, since all share the pool.
     for g in reversed(made):
         g.capture_backward()
     results = tuple(g.callable() for g in made)
@@ -70,7 +70,7 @@ def make_graphed_callables(
 
 
 class _Graphed:
-    """A function whose passes are captured."""
+    """A function whose forward and backward passes are captured."""
 
     def __init__(self, function: Any, args: tuple[Any, ...], warmups: int, unused: bool, pool: Any) -> None:
         self.function, self.pool, self.unused = function, pool, unused
@@ -84,7 +84,7 @@ class _Graphed:
             for _ in range(warmups):
                 outputs, _ = torch.utils._pytree.tree_flatten(function(*self.args))
                 self._gradients([o for o in outputs if o.requires_grad], None)
-                del outputs  # with what autograd has bound to this stream
+                del outputs  # and their autograd nodes, which are bound to this stream
         torch.accelerator.current_stream().wait_stream(stream)
         self.forward = Graph()
         with graph(self.forward, pool):
@@ -106,7 +106,7 @@ class _Graphed:
             self.backward = Graph()
             with graph(self.backward, self.pool):
                 self.got = self._gradients(differentiable, [g for g in self.given if g is not None])
-        # What autograd has recorded is done with; its part for parameters would stay bound to the stream of captures.
+        # Drop autograd's record, whose nodes for parameters would stay bound to the stream of captures.
         self.outputs = tuple(o.detach() for o in self.outputs)
 
     def callable(self) -> Any:

@@ -1,8 +1,8 @@
 """``torch.compile`` with inductor: its C++ kernels run on the device's own memory, as work of the current stream.
 
-Inductor asks ``torch.accinte`` for a :class:`Scheduling` when it is first used, which loads this module; that registers
-the rest. A kernel is what inductor makes for the CPU, with an entry that takes its
-arguments from an array; the program around it calls :func:`launch` with it.
+Inductor asks ``torch.accinte`` for a :class:`Scheduling` at its first use. That loads this module, which registers the
+rest. A kernel is inductor's kernel for the CPU, with an entry point that takes its arguments from an array. The program
+around the kernels passes it to :func:`launch`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _launch = c().launch
 
 
 def launch(kernel: Any, title: str, *arguments: Any) -> None:
-    """Enqueue a kernel that was compiled on the current stream of its tensors' device."""
+    """Enqueue a compiled kernel on the current stream of its tensors' device."""
     try:
         address = kernel.address
     except AttributeError:
@@ -38,8 +38,8 @@ def launch(kernel: Any, title: str, *arguments: Any) -> None:
 
 
 def entered(source: str) -> str:
-    """A kernel as inductor writes it for the CPU, ``async_compile.cpp_pybinding(types, r'''...''')``, with an entry
-    that takes arguments from an array."""
+    """The source of inductor's kernel for the CPU, ``async_compile.cpp_pybinding(types, r'''...''')``, with an entry
+    point added that takes its arguments from an array."""
     found = re.match(r"async_compile\.cpp_pybinding\((\[.*?\]), r?'''\n", source, re.DOTALL)
     if found is None:
         raise NotImplementedError(f"{name()}: inductor writes its kernels in a way that is not known: {source[:200]}")
@@ -56,10 +56,10 @@ def entered(source: str) -> str:
 
 
 class Own:
-    """What the program around the kernels does otherwise than for the CPU."""
+    """The parts of the program around the kernels that differ from the CPU's."""
 
-    _own = False  # the kernels of the device are being written, not those of the CPU
-    _streams = False  # the program knows the user's streams
+    _own = False  # whether the kernels being written are the device's, not the CPU's
+    _streams = False  # whether the program uses the user's streams
 
     @contextlib.contextmanager
     def of_device(self) -> Iterator[None]:
@@ -80,7 +80,7 @@ class Own:
 
     def make_allocation(self, name: str, device: torch.device, *args: Any, **kwargs: Any) -> str:
         made: str = super().make_allocation(name, device, *args, **kwargs)  # type: ignore[misc]
-        return made.replace(f"device='{device.type}'", f"device='{device}'")  # the current one may be another
+        return made.replace(f"device='{device.type}'", f"device='{device}'")  # another device may be current
 
     def generate_kernel_call(self, kernel_name: str, call_args: Any, **kwargs: Any) -> None:
         if self._own:
@@ -96,10 +96,10 @@ class Own:
         self.writeline(f"launch_on_stream({kernel_name}, {kernel_name!r}, {given})")  # type: ignore[attr-defined]
 
     def codegen_cuda_stream_enter(self, *args: Any, **kwargs: Any) -> Any:
-        """Part of the program is for a stream of the user's. Inductor declares these where it makes a device current,
-        which it does for devices that it knows alone."""
+        """Enter the user's stream for a part of the program. Inductor declares streams where it makes a device current,
+        which it does only for its built-in devices."""
         if not self._streams:
-            from torch._inductor.stream_utils import get_stream_name  # where there are such programs
+            from torch._inductor.stream_utils import get_stream_name  # in PyTorch versions with such programs
 
             self._streams = True
             write: Any = self.writeline  # type: ignore[attr-defined]
@@ -123,7 +123,7 @@ class OwnSubgraph(Own, Subgraph):
 
 
 class CppWrapperCodegen(Wrapper):
-    """There is none: the program around the kernels is in Python."""
+    """Not supported: the program around the kernels is in Python."""
 
     @staticmethod
     def create(*_: Any, **__: Any) -> Any:
@@ -131,15 +131,15 @@ class CppWrapperCodegen(Wrapper):
 
 
 class Scheduling(CppScheduling):
-    _ordered: bool | None = None  # whether the program has events or streams of the user's
+    _ordered: bool | None = None  # whether the program uses events or streams of the user's
 
     def codegen_node(self, node: Any) -> None:
-        with V.graph.set_current_device(torch.device("cpu")):  # whose kernels these are
+        with V.graph.set_current_device(torch.device("cpu")):  # these are the CPU's kernels
             super().codegen_node(node)
 
     def ready_to_flush(self) -> bool:
-        """Kernels are written at once where others may record an event behind them, or come on another stream: those
-        have no device, before which PyTorch would flush."""
+        """Whether to write kernels immediately: if the program may record an event after them, or continue on another
+        stream. Nodes for these have no device, so PyTorch wouldn't flush before them."""
         if self._ordered is None:
             scheduler = V.graph.scheduler
             self._ordered = any(n.get_device() is None for n in scheduler.nodes) or bool(
@@ -154,7 +154,7 @@ class Scheduling(CppScheduling):
 
 
 def is_cpu(node: BaseSchedulerNode) -> bool:
-    """Whether what is fused becomes kernels of the CPU's kind."""
+    """Whether a fused node becomes a kernel like the CPU's."""
     device = node.get_device()
     return device is not None and device.type in ("cpu", name())
 

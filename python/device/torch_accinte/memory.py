@@ -1,4 +1,4 @@
-"""Memory of devices: figures, limits, pools, and what happened to it."""
+"""Memory of devices: statistics, limits, pools, and history."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ __all__ = [
 
 
 def memory_stats(device: Any = None) -> OrderedDict[str, Any]:
-    """The figures of a device's allocator under the names of ``torch.cuda.memory_stats``."""
+    """The statistics of a device's allocator under the names of ``torch.cuda.memory_stats``."""
     return OrderedDict(c().memory_stats(index(device)))
 
 
@@ -67,17 +67,17 @@ def max_memory_reserved(device: Any = None) -> int:
 
 
 def empty_cache() -> None:
-    """Give memory that the allocators keep, and nobody uses, back to the driver."""
+    """Return the allocators' cached memory that isn't in use to the driver."""
     torch.accelerator.empty_cache()
 
 
 def reset_peak_memory_stats(device: Any = None) -> None:
-    """Let the peaks begin anew at what is in use."""
+    """Reset the peaks to the current use."""
     torch.accelerator.reset_peak_memory_stats(index(device))
 
 
 def reset_accumulated_memory_stats(device: Any = None) -> None:
-    """Let sums and counts begin anew at 0."""
+    """Reset sums and counts to 0."""
     torch.accelerator.reset_accumulated_memory_stats(index(device))
 
 
@@ -89,33 +89,33 @@ def mem_get_info(device: Any = None) -> tuple[int, int]:
 
 def staged_bytes(device: Any = None) -> int:
     """Bytes that operators without a kernel of the device have copied to the host and back: none, if the process can
-    touch its memory."""
+    access the device's memory."""
     return int(c().staged_bytes(index(device)))
 
 
 def memory_stats_as_nested_dict(device: Any = None) -> dict[str, Any]:
-    """:func:`memory_stats`, a dictionary for each part of a name."""
+    """:func:`memory_stats`, with nested dictionaries for the parts of names."""
     return _nested(memory_stats(device))
 
 
 def host_memory_stats() -> OrderedDict[str, Any]:
-    """The figures of pinned memory, of all devices together, under the names of ``torch.cuda.host_memory_stats``: bytes
-    of blocks, and microseconds; none before a device was used."""
+    """The statistics of pinned memory, of all devices together, under the names of ``torch.cuda.host_memory_stats``:
+    bytes of blocks, and microseconds; empty before a device was used."""
     return OrderedDict(c().host_memory_stats())
 
 
 def host_memory_stats_as_nested_dict() -> dict[str, Any]:
-    """:func:`host_memory_stats`, a dictionary for each part of a name."""
+    """:func:`host_memory_stats`, with nested dictionaries for the parts of names."""
     return _nested(host_memory_stats())
 
 
 def reset_peak_host_memory_stats() -> None:
-    """Let the peaks of pinned memory begin anew at what is in use."""
+    """Reset the peaks of pinned memory to the current use."""
     c().reset_host_memory_stats(True)
 
 
 def reset_accumulated_host_memory_stats() -> None:
-    """Let sums and counts of pinned memory begin anew at 0."""
+    """Reset sums and counts of pinned memory to 0."""
     c().reset_host_memory_stats(False)
 
 
@@ -131,7 +131,7 @@ def _nested(figures: dict[str, Any]) -> dict[str, Any]:
 
 
 def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
-    """A table of the figures, for people."""
+    """A human-readable table of the statistics."""
     stats = memory_stats(device)
     rows = [
         ("allocated_bytes", 1 << 20),
@@ -154,7 +154,7 @@ _fractions: dict[int, float] = {}
 
 
 def set_per_process_memory_fraction(fraction: float, device: Any = None) -> None:
-    """Limit what the allocator takes of a device's memory to a part of it, from 0 to 1."""
+    """Limit the allocator to a fraction of a device's memory, from 0 to 1."""
     if not isinstance(fraction, float):
         raise TypeError("Invalid type for fraction argument, must be `float`")
     if not 0 <= fraction <= 1:
@@ -164,11 +164,11 @@ def set_per_process_memory_fraction(fraction: float, device: Any = None) -> None
 
 
 def get_per_process_memory_fraction(device: Any = None) -> float:
-    """The part of a device's memory that the allocator may take."""
+    """The fraction of a device's memory that the allocator may take."""
     return _fractions.get(index(device), 1.0)
 
 
-# ---- what happened ----
+# ---- history ----
 
 
 def _snapshot(device: Any = None) -> dict[str, Any]:
@@ -189,21 +189,21 @@ def _snapshot(device: Any = None) -> dict[str, Any]:
 
 
 def memory_snapshot(mempool_id: tuple[int, int] | None = None) -> list[dict[str, Any]]:
-    """The segments that the allocators have, of one pool if it's said, and the blocks in them."""
+    """The segments that the allocators have, or those of one pool, and the blocks in them."""
     segments: list[dict[str, Any]] = _snapshot()["segments"]
     return [s for s in segments if mempool_id is None or tuple(s["segment_pool_id"]) == tuple(mempool_id)]
 
 
-_MOST_ENTRIES = 1 << 16  # that are kept if nobody says how many
+_MOST_ENTRIES = 1 << 16  # the default limit of the history
 
 
 def _record_memory_history(
     enabled: str | None = "all", context: str | None = "all", stacks: str = "all", max_entries: int = sys.maxsize,
     device: Any = None, **_: Any,
 ) -> None:  # fmt: skip
-    """Keep what the allocators do, for :func:`_snapshot`, as ``torch.cuda.memory._record_memory_history`` does; None
-    ends that. Allocations have the Python program's stacks, at some microseconds each, unless ``context`` is None;
-    there are none of C++, and what is freed has that of its allocation."""
+    """Record the allocators' events for :func:`_snapshot`, as ``torch.cuda.memory._record_memory_history`` does;
+    ``enabled=None`` ends that. Allocations have Python stacks, at some microseconds each, unless ``context`` is None.
+    There are no stacks of C++. The event of a free has the stack of its allocation."""
     for what, given, known in (
         ("enabled", enabled or None, (None, "state", "all", True)),
         ("context", context, (None, "state", "alloc", "all")),
@@ -228,18 +228,18 @@ def _dump_snapshot(filename: str = "dump_snapshot.pickle") -> None:
 
 
 class MemPool:
-    """Memory apart from the rest: what is allocated within :func:`use_mem_pool` comes from it and goes back to it."""
+    """A separate pool of memory. Allocations within :func:`use_mem_pool` come from it and return to it."""
 
     def __init__(self) -> None:
         self.id: tuple[int, int] = tuple(c().new_pool())
-        self._begun: list[int] = []  # devices, as often as they have it
+        self._begun: list[int] = []  # the devices on which it was begun, once for each time
 
     def use_count(self) -> int:
-        """How often it was begun, and is kept for that."""
+        """The number of uses that keep the pool alive."""
         return len(self._begun)
 
     def snapshot(self) -> list[dict[str, Any]]:
-        """Its segments."""
+        """The pool's segments."""
         return memory_snapshot(self.id)
 
     def __del__(self) -> None:
@@ -249,7 +249,7 @@ class MemPool:
 
 @contextlib.contextmanager
 def use_mem_pool(pool: MemPool, device: Any = None) -> Iterator[None]:
-    """Within this the thread's allocations of a device are a pool's."""
+    """Within this the thread's allocations on a device come from a pool."""
     i = index(device)
     c().begin_pool(i, pool.id)
     pool._begun.append(i)

@@ -1,8 +1,8 @@
-"""Operators of the device without data, which fake tensors and ``torch.compile`` ask for shapes, strides and types.
+"""Kernels for fake tensors and ``torch.compile``, which give the shapes, strides and types of the device's operators.
 
-PyTorch knows this of its own operators. For those of the device a kernel for Meta says it: in ``custom.cpp``, or here.
-Of some of its own PyTorch says one thing for the CPU and another for all other devices; for the device, which runs the
-CPU's kernels, it's what is true of the CPU.
+PyTorch has them for its own operators. The device's operators have kernels for Meta: in ``custom.cpp``, or here.
+For some of its own operators PyTorch distinguishes the CPU from all other devices. This device runs the CPU's kernels,
+so it gets the CPU's results.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def custom_abs(input: torch.Tensor) -> torch.Tensor:
 
 
 def _as_on_cpu(kind: str, before: Any) -> Any:
-    """What a fake of an operator is: on the device as on the CPU, elsewhere as PyTorch has it, or had it before."""
+    """A fake of an operator: on the device like the CPU's, on other devices ``before``, or PyTorch's default."""
 
     def fake(mode: Any, func: Any, *args: Any, **kwargs: Any) -> Any:
         places = (_place(t) for t in pytree.tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor))
@@ -47,8 +47,8 @@ def _as_on_cpu(kind: str, before: Any) -> Any:
 
 
 def _attention_backward(kind: str, before: Any) -> Any:
-    """A fake of the gradients of attention: on the device they lie as the CPU's do, row after row, whatever they are
-    the gradients of."""
+    """A fake of the gradients of attention: on the device they have the strides of the CPU's, for inputs of any
+    strides."""
 
     def fake(mode: Any, func: Any, *args: Any, **kwargs: Any) -> Any:
         query, key, value, bias = args[1:5]
@@ -65,13 +65,13 @@ def _attention_backward(kind: str, before: Any) -> Any:
 
 
 def _place(t: torch.Tensor) -> torch.device:
-    """The device of a tensor, which a fake says by another name while it's dispatched."""
+    """The device of a tensor; a fake tensor has another attribute for it during dispatch."""
     place: torch.device = getattr(t, "fake_device", t.device)
     return place
 
 
 def _moved(values: Any, device: torch.device) -> Any:
-    """The values with tensors on a device, which lie as they did."""
+    """The values with their tensors on a device, with the same strides."""
 
     def alike(t: torch.Tensor) -> torch.Tensor:
         return torch.empty_strided(t.size(), t.stride(), dtype=t.dtype, device=device)
@@ -80,7 +80,7 @@ def _moved(values: Any, device: torch.device) -> Any:
 
 
 def register(space: str) -> None:
-    """Tell PyTorch, for the operators of a namespace."""
+    """Register the kernels with PyTorch, for the operators of a namespace."""
     global _library
     library: Any = torch.library
     _library = library.Library(space, "IMPL", "Meta")

@@ -1,4 +1,4 @@
-"""The devices' own profile, as ``torch.cuda.profiler`` is for CUDA: what their driver notes, and ranges of the host."""
+"""The devices' own profile, like ``torch.cuda.profiler``: the driver's records, and ranges of the host."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["emit_ranges", "profile"]
 
 @contextlib.contextmanager
 def profile(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Write what all devices do within this, and the ranges of the host, to a file in Chrome's format."""
+    """Write the work of all devices within this, and the ranges of the host, to a file in Chrome's format."""
     c().start_profile()
     try:
         yield
@@ -29,8 +29,8 @@ def profile(path: str | os.PathLike[str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def emit_ranges(enabled: bool = True, record_shapes: bool = False) -> Iterator[None]:
-    """Within this each operator of the thread, backward passes included, is a range in :func:`profile`: as
-    ``torch.autograd.profiler.emit_nvtx``, by ``ProfilerState.PRIVATEUSE1``. It can't be entered twice."""
+    """Within this each operator of the thread, backward passes included, is a range in :func:`profile`, as with
+    ``torch.autograd.profiler.emit_nvtx``. It uses ``ProfilerState.PRIVATEUSE1``, and can't be entered twice."""
     if not enabled:
         yield
         return

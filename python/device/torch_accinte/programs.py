@@ -2,8 +2,8 @@
 
 ``python -m torch_accinte.programs NAME`` draws programs from a seed: operators, views, types, random numbers, backward
 passes, copies between devices and the host, streams and events, threads, graphs. Each runs on the device and on the
-CPU, and what it looks at underway and at its end has to have the same bits. ``--pressure`` has tensors of MiBs: give
-the devices little memory (``CHORUS_ACCINTE_MEMORY=64MiB``).
+CPU, and the values that it reads on the way and at its end must have the same bits. ``--pressure`` uses tensors of
+MiBs, for devices with little memory (``CHORUS_ACCINTE_MEMORY=64MiB``).
 It's for any device whose kernels and random numbers are the CPU's.
 """
 
@@ -30,10 +30,10 @@ DTYPES = (*FLOATS, torch.int64, torch.int32, torch.bool)
 
 
 class Memory:
-    """What tensors share, and which streams have work on it that others must come after."""
+    """The memory that tensors share, and the streams with work on it that other streams must wait for."""
 
     def __init__(self, home: Any) -> None:
-        self.home = home  # the stream that it was allocated for
+        self.home = home  # the stream that it was allocated on
         self.writer = home
         self.readers: set[Any] = set()
 
@@ -44,7 +44,7 @@ class Slot:
 
 
 class Host:
-    """The CPU as two devices: what happens in turn needs no streams."""
+    """The CPU as two devices: its work is synchronous and needs no streams."""
 
     on_device = False
 
@@ -59,7 +59,7 @@ class Host:
 
 
 class Devices:
-    """Two devices of a type, or one that stands for both."""
+    """Two devices of a type, or one in both roles."""
 
     on_device = True
 
@@ -79,22 +79,22 @@ class Devices:
 
 
 def tame(t: Tensor) -> Tensor:
-    """Values that further steps can use."""
+    """Values in a range that further steps can use."""
     return t.nan_to_num(0.5, 2.0, -2.0).clamp(-4, 4) if t.is_floating_point() else t
 
 
 class Program:
-    """One run of the program of a seed. What depends on chance asks for it in the same order everywhere."""
+    """One run of the program of a seed. It draws random choices in the same order on every device."""
 
     def __init__(self, seed: int, steps: int, machine: Any, most: int, inner: bool = False) -> None:
         self.rng = random.Random(seed)
         self.seed, self.steps, self.machine, self.most, self.inner = seed, steps, machine, most, inner
-        self.order = random.Random(seed + 1)  # how streams are ordered, which the CPU doesn't ask for
+        self.order = random.Random(seed + 1)  # draws how streams are ordered, which the CPU doesn't need
         self.slots: list[Slot] = []
         self.seen: list[tuple[str, Tensor]] = []
         self.log: list[str] = []
         self.graphs: list[Any] = []
-        # Each device has a generator, which is seeded as these: see differ.
+        # Each device has a generator, seeded like these: see differ.
         own = inner or not machine.on_device
         self.of_host = torch.Generator().manual_seed(seed)
         self.generators = [torch.Generator(d).manual_seed(seed) for d in machine.places] if own else [None, None]
@@ -102,7 +102,7 @@ class Program:
     # ---- order ----
 
     def after(self, stream: Any, others: set[Any]) -> None:
-        """Have a stream come after what others have by now."""
+        """Make a stream wait for the others' work so far."""
         if not self.machine.on_device:
             return
         for other in others:
@@ -136,7 +136,7 @@ class Program:
             s.memory.writer, s.memory.readers = stream, set()
 
     def drop(self, slot: Slot) -> None:
-        """Give a slot up, by the rule of all devices: who else uses its memory is told, or waited for."""
+        """Free a slot by the rule of all devices: other streams that use its memory are recorded, or waited for."""
         memory = slot.memory
         if self.machine.on_device:
             for user in {memory.writer, *memory.readers}:
@@ -154,7 +154,7 @@ class Program:
         return self.machine.streams(place)[self.rng.randrange(3)]
 
     def keep(self, tensor: Tensor, place: int, stream: Any, memory: Memory | None = None) -> None:
-        # A result may be a view of an argument only where the caller says so.
+        # A result may be a view of an argument only if the caller says so.
         if memory is None:
             memory = Memory(stream)
         self.slots.append(Slot(tensor, place, memory))
@@ -162,7 +162,7 @@ class Program:
             self.drop(self.slots[self.rng.randrange(len(self.slots) - 1)])
 
     def bytes(self) -> int:
-        """What the storages of all slots take at most, by what both machines know."""
+        """An upper bound of the bytes of all slots' storages, from facts that are the same on both devices."""
         return sum({id(s.memory): s.tensor.untyped_storage().nbytes() for s in self.slots}.values())
 
     def pick(self, place: int | None = None, ok: Callable[[Tensor], bool] = lambda t: True) -> Slot | None:
@@ -307,7 +307,7 @@ class Program:
         return f"sub out= {a.place} {tuple(a.tensor.shape)}"
 
     def number(self) -> str | None:
-        """A tensor of the host's that is a number, which is another as soon as the operator is asked for."""
+        """A number in a tensor of the host's, which changes as soon as the operator was called."""
         slot = self.pick()
         assert slot is not None
         name = self.rng.choice(["add", "mul", "sub", "div", "minimum", "eq", "pow", "lerp", "addcmul", "where"])
@@ -334,7 +334,7 @@ class Program:
         return self.one(f, f"number {name} {n.dtype}", slot)
 
     def measure(self) -> str | None:
-        """What a tensor of the host's is given of the device's."""
+        """Copy a value of the device into a tensor of the host's."""
         slot = self.pick(ok=lambda t: t.numel() > 0)
         if slot is None:
             return None
@@ -353,7 +353,7 @@ class Program:
         return f"measure {how} {slot.place}"
 
     def drawn_by_host(self) -> str | None:
-        """Random numbers of a generator of the host's."""
+        """Random numbers from the host's generator."""
         g = self.of_host
         return self.one(lambda x: torch.rand(x.shape, device=x.device, generator=g), "drawn by the host", self.pick())
 
@@ -393,7 +393,7 @@ class Program:
         return self.one(f, name, slot)
 
     def index(self) -> str | None:
-        # Three of a first dimension's; of one that's shorter, a large tensor's result would be many times its size.
+        # Three indices of the first dimension. If that's shorter, a large tensor's result would be many times its size.
         slot = self.pick(ok=lambda t: t.dim() > 0 and (t.shape[0] > 2 or 0 < t.numel() <= 1 << 18))
         at = [self.rng.randrange(1 << 20) for _ in range(3)]
         how = self.rng.randrange(4)
@@ -510,7 +510,7 @@ class Program:
             host.copy_(x, non_blocking=True)
             torch.accelerator.current_stream(x.device).synchronize()
             again = torch.empty(x.shape, dtype=x.dtype, pin_memory=True).copy_(host)
-            return again.to(x.device, non_blocking=True)  # which nobody holds from here on
+            return again.to(x.device, non_blocking=True)  # `again` has no other reference from here on
 
         return self.one(f, "pinned", slot)
 
@@ -529,7 +529,7 @@ class Program:
             return None
         if any(s is not slot and s.memory is slot.memory for s in self.slots):
             return None
-        s = slot.memory.home  # whose memory it gives back
+        s = slot.memory.home  # the stream to which it returns memory
         self.writes(s, slot)
         with self.machine.on(s):
             n = slot.tensor.shape[0]
@@ -550,7 +550,7 @@ class Program:
         return "wait"
 
     def too_much(self) -> str | None:
-        """More than there is, which is said and changes nothing."""
+        """An allocation that is too large, which raises and changes nothing."""
         place = self.rng.randrange(2)
         if self.machine.on_device:
             total = memory.mem_get_info(self.machine.places[place])[1]
@@ -562,7 +562,7 @@ class Program:
         return "too much"
 
     def graph(self) -> str | None:
-        """What is captured once, and replayed with other values."""
+        """A graph, captured once and replayed with other values."""
         both = self.pair()
         if both is None or not hasattr(torch.accelerator, "Graph"):
             return None
@@ -612,7 +612,7 @@ class Program:
             yield
 
     def threads(self) -> str | None:
-        """Programs in two threads, each with tensors of its own, which then are this program's."""
+        """Programs in two threads, each with tensors of its own, which this program takes over."""
         n = self.rng.randrange(4, 12)
         parts = [Program(self.rng.randrange(1 << 30), n, self.machine, self.most // 4, inner=True) for _ in range(2)]
         failed: list[BaseException] = []
@@ -647,7 +647,7 @@ class Program:
             self.log[-1] = self.step()
 
     def end(self) -> None:
-        """Look at all that is left."""
+        """Compare all remaining tensors."""
         for i, slot in enumerate(self.slots):
             s = slot.memory.home
             self.reads(s, slot)
@@ -667,7 +667,7 @@ def bits(a: Tensor, b: Tensor) -> bool:
 
 
 def differ(seed: int, steps: int, kind: str, pressure: bool) -> str:
-    """What is wrong with the program of a seed on the device; "" if nothing is."""
+    """The difference between device and CPU for the program of a seed; "" if there is none."""
     most = memory.mem_get_info(kind)[1] // 6 if pressure else 1 << 19
     runs = []
     for machine in (Host(), Devices(kind)):

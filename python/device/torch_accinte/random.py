@@ -1,4 +1,4 @@
-"""Random numbers of devices: ``torch.accinte.random``, and as much of ``torch.accinte``."""
+"""Random numbers of devices: ``torch.accinte.random``, whose names are in ``torch.accinte``, too."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = [
 
 
 class _Generators:
-    """``default_generators`` of ``torch.cuda``: one for each device."""
+    """The equivalent of ``torch.cuda.default_generators``: one for each device."""
 
     def __getitem__(self, index: int) -> torch.Generator:
         generator: torch.Generator = c().default_generator(index)
@@ -42,7 +42,7 @@ default_generators = _Generators()
 
 
 def _get_generator(device: torch.device) -> torch.Generator:
-    """What compiled programs ask for, which give it states of their own for a while."""
+    """The generator of a device, for compiled programs, which set states of their own for a while."""
     return default_generators[index(device)]
 
 
@@ -52,7 +52,7 @@ def get_rng_state(device: Any = None) -> Tensor:
 
 
 def set_rng_state(new_state: Tensor, device: Any = None) -> None:
-    """Set it."""
+    """Set the state of a device's generator."""
     default_generators[index(device)].set_state(new_state)
 
 
@@ -62,7 +62,7 @@ def get_rng_state_all() -> list[Tensor]:
 
 
 def set_rng_state_all(new_states: Any) -> None:
-    """Set them."""
+    """Set the states of all devices' generators."""
     for i, state in enumerate(new_states):
         set_rng_state(state, i)
 
@@ -73,18 +73,18 @@ def manual_seed(seed: int) -> None:
 
 
 def manual_seed_all(seed: int) -> None:
-    """Seed those of all devices."""
+    """Seed the generators of all devices."""
     for i in range(int(c().device_count())):
         default_generators[i].manual_seed(int(seed))
 
 
 def seed() -> int:
-    """Seed the current device's generator with a number that nobody knows, and return it."""
+    """Seed the current device's generator with an unpredictable number, and return it."""
     return default_generators[int(c().current_device())].seed()
 
 
 def seed_all() -> None:
-    """Seed those of all devices so, with one number."""
+    """Seed the generators of all devices with one unpredictable number."""
     manual_seed_all(seed())
 
 
@@ -94,18 +94,18 @@ def initial_seed() -> int:
 
 
 def get_offset(device: Any = None) -> int:
-    """The offset of a device's generator, if it draws CUDA's numbers (:func:`use_philox`); else it's refused."""
+    """The offset of a device's generator; raises unless it draws CUDA's numbers (:func:`use_philox`)."""
     offset: int = default_generators[index(device)].get_offset()
     return offset
 
 
 def set_offset(offset: int, device: Any = None) -> None:
-    """Set it, likewise."""
+    """Set the offset; raises likewise."""
     default_generators[index(device)].set_offset(offset)
 
 
 def explain(of_dtensor: types.ModuleType) -> None:
-    """Have DTensor's random numbers, which reckon with offsets, say so of generators that have none."""
+    """Make DTensor's random numbers, which need offsets, raise a clear error for generators that have none."""
     state: Any = of_dtensor._PhiloxState
     before = state.__init__
 
@@ -128,13 +128,14 @@ _philox: Any = None  # the library of kernels
 
 
 def use_philox(enabled: bool = True) -> None:
-    """Have all generators draw what PyTorch's do on CUDA, from the same seeds: Philox, with a state of 16 bytes and an
-    offset; or, again, what its CPU generators do.
+    """Make all generators draw the numbers of PyTorch's CUDA generators, from the same seeds: Philox, with a state of
+    16 bytes and an offset. With False they draw those of its CPU generators again.
 
-    These draw so: ``uniform_``, ``normal_``, ``log_normal_``, ``exponential_``, ``cauchy_``, ``geometric_``,
-    ``bernoulli_``, ``random_``, and what PyTorch makes of them, as ``rand``, ``randn``, ``randint``, ``bernoulli`` and
-    dropout. Others, as ``randperm`` and ``multinomial``, are refused. The numbers are those of a GPU without a limit on
-    threads, which every GPU's are up to 200,000 elements. Graphs draw them from the device's own generator.
+    These are supported: ``uniform_``, ``normal_``, ``log_normal_``, ``exponential_``, ``cauchy_``, ``geometric_``,
+    ``bernoulli_``, ``random_``, and functions that PyTorch composes of them, such as ``rand``, ``randn``, ``randint``,
+    ``bernoulli`` and dropout. Others, such as ``randperm`` and ``multinomial``, raise an error. The numbers are those
+    of a GPU without a limit on threads; up to 200,000 elements every GPU draws these. Graphs draw them from the
+    device's own generator.
     """
     global _philox
     c().use_philox(enabled)
@@ -174,7 +175,7 @@ def _kernels() -> dict[str, Any]:
     def normal(self: Tensor, mean: float = 0, std: float = 1, *, generator: Any = None) -> Tensor:
         if std < 0:
             raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
-        if self.is_complex():  # a half of the variance each
+        if self.is_complex():  # the real and the imaginary part have half of the variance each
             parts = _fill(torch.view_as_real(self), NORMAL, generator, 0, std / 2**0.5)
             parts[..., 0].add_(mean)
             return self

@@ -1,8 +1,8 @@
-"""Tensors of devices that processes share: ``torch.multiprocessing`` sends them as it sends CUDA's.
+"""Tensors of devices that processes share: ``torch.multiprocessing`` sends them like CUDA's.
 
-What is sent is a handle of the memory, and a ticket. The process that has made the tensor keeps its memory until who
-has received it has dropped it, or has ended, however it did: each receiver has a connection to it. Nothing has a name
-in the file system. A message must be received once; what is never received is kept until its sender ends.
+A message has a handle of the memory, and a ticket. The sender keeps the memory until the receiver has dropped the
+tensor or has ended in any way: each receiver has a connection to the sender. Nothing has a name in the file system. A
+message must be received once. If it's never received, the sender keeps the memory until it ends.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torch_accinte._device import c, name
 
 
 class Sharer:
-    """What this process shares: storages by their tickets, for those who connect to its address."""
+    """The storages that this process shares, by their tickets, and a listener for their receivers."""
 
     def __init__(self) -> None:
         self.address = f"\0chorus-shared-{os.getpid()}-{secrets.token_hex(8)}"
@@ -40,12 +40,12 @@ class Sharer:
         while True:
             try:
                 receiver = self._listener.accept()
-            except (OSError, EOFError, multiprocessing.AuthenticationError):  # somebody who isn't of this family
+            except (OSError, EOFError, multiprocessing.AuthenticationError):  # an unauthenticated client
                 continue
             threading.Thread(target=self._serve, args=(receiver,), name="chorus-shared", daemon=True).start()
 
     def _serve(self, receiver: Connection) -> None:
-        """Until a receiver ends, which drops what it has."""
+        """Serve a receiver until it ends, which drops its storages."""
         held: set[int] = set()
         try:
             while True:
@@ -65,10 +65,10 @@ class Sharer:
 
 
 class Source:
-    """A process that has shared something with this one."""
+    """A process that shares storages with this one."""
 
     def __init__(self, address: str) -> None:
-        # A storage may be dropped wherever Python collects garbage, within an exchange of the same thread as well.
+        # A storage may be dropped at any garbage collection, even during an exchange of the same thread.
         self._lock = threading.RLock()
         self._connection = Client(address, "AF_UNIX", authkey=_key())
 
@@ -81,7 +81,7 @@ class Source:
         with self._lock:
             try:
                 self._connection.send(("drop", ticket))
-            except OSError:  # it has ended, and its memory is this process's alone
+            except OSError:  # the sender has ended, and this process alone has the memory
                 pass
 
 
@@ -116,11 +116,11 @@ def source(address: str) -> Source:
 
 
 def send(storage: torch.UntypedStorage) -> tuple[Any, ...]:
-    """What another process makes the same storage of."""
+    """The message from which another process makes the same storage."""
     index = storage.device.index
     if storage.nbytes() == 0:
         return (index, 0)
-    # The receiver knows nothing of this process's streams; nor does the thread that sends, which may be a queue's.
+    # The receiver doesn't know this process's streams. Nor does the sending thread, which may be a queue's.
     torch.accelerator.synchronize(index)
     handle, offset = c().share_storage(storage)
     mine = sharer()
@@ -128,7 +128,7 @@ def send(storage: torch.UntypedStorage) -> tuple[Any, ...]:
 
 
 def receive(index: int, bytes: int, handle: bytes = b"", offset: int = 0, address: str = "", ticket: int = 0) -> Any:
-    """The storage that :func:`send` was given."""
+    """The storage of a message of :func:`send`."""
     if bytes == 0:
         return torch.empty(0, device=torch.device(name(), index)).untyped_storage()
     if _sharer is not None and _sharer.address == address:
@@ -161,7 +161,7 @@ def _reduce_tensor(tensor: torch.Tensor) -> Any:
     if tensor.device.type != name() or tensor.layout != torch.strided:
         return _theirs["tensor"](tensor)
     if tensor.requires_grad and not tensor.is_leaf:
-        return _theirs["tensor"](tensor)  # which refuses it
+        return _theirs["tensor"](tensor)  # PyTorch's function, which refuses the tensor
     torch.utils.hooks.warn_if_has_hooks(tensor)
     form = (tensor.dtype, tensor.storage_offset(), tuple(tensor.size()), tensor.stride(), tensor.requires_grad)
     return _rebuild_tensor, (isinstance(tensor, torch.nn.Parameter), form, send(tensor.untyped_storage()))
@@ -180,7 +180,7 @@ _theirs: dict[str, Any] = {}
 
 
 def register() -> None:
-    """Have ``torch.multiprocessing`` send tensors of the device."""
+    """Let ``torch.multiprocessing`` send tensors of the device."""
     from torch.multiprocessing import reductions
 
     _theirs.update(tensor=reductions.reduce_tensor, storage=reductions.reduce_storage)

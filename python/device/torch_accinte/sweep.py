@@ -1,18 +1,21 @@
 """PyTorch's own database of operators, OpInfo, on a device from outside and on the CPU, side by side.
 
 ``python -m torch_accinte.sweep NAME`` runs every operator, with every type that the CPU has, forward and backward, once
-with a stream that has nothing to do and once with one that is busy, and compares results, sizes, strides and gradients:
-with the CPU's, which they have to be close to, and with each other, bit for bit.
-It's for any device that draws the CPU's random numbers; others are compared without those.
-``--layouts`` runs each sample also with tensors that lie in memory otherwise: dimensions reversed, channels
-last, gaps, an offset.
-``--forms`` runs each operator also in place, and with results that it is given (``out=``): to be resized, contiguous,
-with dimensions reversed, with gaps.
-``--numbers`` runs each sample also with a tensor of the host's that is a number in the place of each tensor.
-``--every N`` takes each Nth case only. Cases run in processes of their own, so
-that a crash or a hang is one line of the report. ``--json FILE`` keeps the answers, a line each, and ``--table PAGE``
-makes a page of the documentation of them, of a file's with ``--of FILE``. ``--as FILE`` has results be the
-same, bit for bit, as in another run, such as one with streams that are always busy (``CHORUS_DEVICE_INLINE=false``).
+with an idle stream and once with a busy one. It compares results, sizes, strides and gradients. They must be close to
+the CPU's, and equal to each other, bit for bit.
+It's for any device that draws the CPU's random numbers; for others random operators are not compared.
+
+``--layouts`` also runs each sample with tensors of other memory layouts: dimensions reversed, channels last, gaps, an
+offset.
+``--forms`` also runs each operator in place, and with given results (``out=``): to be resized, contiguous, with
+dimensions reversed, with gaps.
+``--numbers`` also runs each sample with a number in a tensor of the host's instead of each tensor.
+``--every N`` takes each Nth case only. Cases run in processes of their own, so that a crash or a hang is one line of
+the report.
+``--json FILE`` keeps the answers, a line each.
+``--table PAGE`` makes a page of the documentation from the answers, or from those of a file with ``--of FILE``.
+``--as FILE`` requires the same results, bit for bit, as in another run, such as one with streams that are always busy
+(``CHORUS_DEVICE_INLINE=false``).
 """
 
 from __future__ import annotations
@@ -40,11 +43,11 @@ import torch
 
 from torch_accinte._device import handle_of, settle
 
-# What these return is whatever memory held.
+# The results of these have undefined contents.
 UNDEFINED = {
     "empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided", "resize_", "resize_as_",
 }  # fmt: skip
-# PyTorch's own code computes these otherwise for each type of device, in floats of 16 bits.
+# For these PyTorch's own code computes in another way on each type of device, in 16-bit floats.
 BY_DEVICE = {"nn.functional.linear_cross_entropy"}
 USUAL = ["float32", "float64", "int64", "int32", "bool", "bfloat16", "float16", "complex64"]
 SECONDS = 60  # for one case
@@ -61,7 +64,7 @@ def name_of(op: Any) -> str:
 
 
 def cases(dtypes: list[str], every: int = 1, pattern: str = "") -> list[tuple[int, str]]:
-    """Operators, by their places in the database, with a type each."""
+    """Pairs of an operator, by its index in the database, and a type."""
     found = []
     for i, op in enumerate(operators()):
         if re.search(pattern, name_of(op)):
@@ -72,7 +75,7 @@ def cases(dtypes: list[str], every: int = 1, pattern: str = "") -> list[tuple[in
 
 # ---- one case ----
 
-_sleep: Any = None  # what keeps a stream busy
+_sleep: Any = None  # a function that keeps a stream busy
 
 
 def _nap(*_: Any) -> int:
@@ -81,7 +84,7 @@ def _nap(*_: Any) -> int:
 
 
 def busy(device: str) -> None:
-    """Give the device's current stream something to do for a while, if the library knows how."""
+    """Keep the device's current stream busy for a while, if the library can."""
     try:
         _lib: Any = importlib.import_module("chorus._lib")
     except ImportError:
@@ -94,7 +97,7 @@ def busy(device: str) -> None:
 
 
 def fallbacks() -> list[str]:
-    """The operators that went to the fallback since the last call."""
+    """The operators that used the fallback since the last call."""
     try:
         extension: Any = importlib.import_module("torch_accinte._C")
     except ImportError:  # a device of another extension
@@ -138,7 +141,7 @@ def compare(what: str, got: Any, want: Any, values: bool, strides: bool) -> None
 
 
 def bits(results: Any) -> str:
-    """A digest of what tensors and numbers are, where they are and how they lie in memory."""
+    """A digest of tensors and numbers: their values, devices and memory layouts."""
     told = hashlib.sha256()
     for x in torch.utils._pytree.tree_flatten(results)[0]:
         if not isinstance(x, torch.Tensor):
@@ -199,22 +202,22 @@ def with_an_offset(t: torch.Tensor) -> torch.Tensor:
 LAYOUTS = [None, reversed_in_memory, swapped_in_memory, channels_last, with_gaps, with_an_offset]
 
 
-# What a result is that is given: made of a contiguous one.
+# Layouts of given results (out=): functions of a contiguous tensor.
 GIVEN = {
     "empty": lambda t: t.new_empty(0),
     "contiguous": lambda t: t,
     "reversed": reversed_in_memory,
     "gaps": with_gaps,
 }
-# Operators that PyTorch's CPU itself does wrong, or doesn't for other devices, in these forms: `lu_unpack` writes where
-# it mustn't if what it's given isn't contiguous.
+# Operators whose forms are wrong in PyTorch itself, on the CPU or on other devices. `lu_unpack` writes to the wrong
+# memory if the given result isn't contiguous.
 WITHOUT_FORMS = {
     "lu_unpack", "linalg.lu", "native_batch_norm", "_native_batch_norm_legit", "mode", "nn.functional.gelu",
 }  # fmt: skip
 
 
 class Form:
-    """An operator in place, or with results that it is given."""
+    """An operator in place, or with given results."""
 
     supports_autograd = False
 
@@ -235,7 +238,7 @@ class Form:
 
 
 def forms_of(op: Any) -> dict[str, Form]:
-    """The forms that an operator has besides the usual one, by their names."""
+    """The other forms of an operator, by their names."""
     if op.name in WITHOUT_FORMS:
         return {}
     found = {"in place": Form(op, "")} if op.inplace_variant else {}
@@ -245,7 +248,7 @@ def forms_of(op: Any) -> dict[str, Form]:
 
 
 def lay(t: Any, layout: Any) -> Any:
-    """A tensor with the same elements that lies in memory otherwise; None is a copy that lies as it does."""
+    """A copy of a tensor in another memory layout; None keeps the layout."""
     if not isinstance(t, torch.Tensor):
         return t
     made = t.detach().clone()
@@ -255,7 +258,7 @@ def lay(t: Any, layout: Any) -> Any:
 
 
 def with_number(sample: Any, at: int | None) -> Any:
-    """A sample with a number of the host's, an element of a tensor, in the place of that; None is the sample."""
+    """A sample with one tensor replaced by an element of it, a number on the host; None is the sample itself."""
     places = itertools.count()
 
     def put(t: Any) -> Any:
@@ -267,14 +270,14 @@ def with_number(sample: Any, at: int | None) -> Any:
 
 
 def ways(sample: Any, layouts: bool, numbers: bool) -> list[tuple[Any, int | None]]:
-    """How a sample is run: how its tensors lie in memory, and which of them is a number of the host's."""
+    """The ways to run a sample: the memory layout of its tensors, and which of them becomes a number on the host."""
     found: list[tuple[Any, int | None]] = [(layout, None) for layout in (LAYOUTS if layouts else LAYOUTS[:1])]
     n = len(tensors((sample.input, sample.args, sample.kwargs)))
     return found + ([(None, i) for i in range(min(n, 3))] if numbers and n > 1 else [])
 
 
 def one(op: Any, dtype: str, device: str, most: int, layouts: bool = False, numbers: bool = False) -> dict[str, Any]:
-    """Run a case. The answer has "ok", or "fail" or "refused" with a reason, and what was run."""
+    """Run a case. The answer has "ok", or "fail" or "refused" with a reason, and the case."""
     kind = getattr(torch, dtype)
     backward = bool(
         op.supports_autograd
@@ -289,13 +292,13 @@ def one(op: Any, dtype: str, device: str, most: int, layouts: bool = False, numb
         samples = list(op.sample_inputs(device, kind, requires_grad=backward))
     except Exception as error:
         return {**answer, "status": "skipped", "why": f"no samples: {error}"[:200]}
-    if len(samples) > most:  # spread over all of them, since the first ones are alike
+    if len(samples) > most:  # spread over all of them, since the first ones are similar
         samples = samples[:: -(-len(samples) // most)]
 
     def here(t: Any) -> Any:
         if isinstance(t, torch.Tensor):
             on_cpu = t.detach().cpu()
-            if t.layout == torch.strided and not t.is_conj() and not t.is_neg():  # as it lies, with what is beside it
+            if t.layout == torch.strided and not t.is_conj() and not t.is_neg():  # keep strides, and the memory around
                 beside: Any = t.untyped_storage()
                 on_cpu = on_cpu.set_(beside.cpu(), t.storage_offset(), t.size(), t.stride())
             return on_cpu.requires_grad_(t.requires_grad)
@@ -305,7 +308,7 @@ def one(op: Any, dtype: str, device: str, most: int, layouts: bool = False, numb
     told = hashlib.sha256()
     for sample, layout, number in ((s, *way) for s in samples for way in ways(s, layouts, numbers)):
         again = functools.partial(lay, layout=layout)
-        before = ""  # what an idle stream gave
+        before = ""  # the digest with an idle stream
         try:
             on_cpu = with_number(sample.transform(again), number).transform(here)
             if "device" in on_cpu.kwargs:
@@ -326,10 +329,10 @@ def one(op: Any, dtype: str, device: str, most: int, layouts: bool = False, numb
                         raise
                     if slow and before != repr(error):
                         raise Differ(f"busy: {error!r}, not {before}") from None
-                    before = repr(error)  # a number that has to be the device's, as on others
+                    before = repr(error)  # the operator refuses a number on the host, as on other devices
                     continue
                 through.update(fallbacks())
-                # What PyTorch composes for devices may lay its result out otherwise than the CPU's kernel.
+                # Operators that PyTorch composes for devices may have other strides than the CPU's kernel.
                 compare(f"{mode} forward", got, want, values, strides=not slow and layout is None)
                 compare(f"{mode} backward", got_grads, grads, values, strides=False)
                 laid = [t.layout == torch.strided and t.numel() > 0 and t.stride() for t in tensors((got, got_grads))]
@@ -358,7 +361,7 @@ def one(op: Any, dtype: str, device: str, most: int, layouts: bool = False, numb
 def all_of(
     op: Any, dtype: str, device: str, most: int, layouts: bool = False, forms: bool = False, numbers: bool = False
 ) -> dict[str, Any]:
-    """Run a case, and its forms if they are wanted; the answer is the case's unless a form fails."""
+    """Run a case, and its forms if wanted. The answer is the case's unless a form fails."""
     answer = one(op, dtype, device, most, layouts, numbers)
     for name, form in forms_of(op).items() if forms and answer["status"] == "ok" else ():
         other = one(form, dtype, device, most, layouts)
@@ -369,7 +372,7 @@ def all_of(
 
 
 def recover(device: str) -> None:
-    """Let a stream that failed go on, so that the next case is judged by itself."""
+    """Clear the error of a stream, so that it doesn't fail the next case."""
     try:
         torch.accelerator.synchronize(device)
     except Exception:
@@ -383,11 +386,11 @@ def allocated(device: str) -> int:
 
 
 def serve(device: str, most: int, **more: bool) -> None:
-    """A process that runs the cases that it reads, and says what came of them, a line each."""
+    """The worker process: reads cases, runs them, and prints the answers, a line each."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     database = operators()
-    print("@{}", flush=True)  # it has begun
+    print("@{}", flush=True)  # reports the start
     for line in sys.stdin:
         index, dtype = json.loads(line)
         before = allocated(device)
@@ -408,14 +411,14 @@ def serve(device: str, most: int, **more: bool) -> None:
 
 
 class Worker:
-    """A process that serves, started anew when a case has ended it."""
+    """A worker process, restarted after a case has ended it."""
 
     def __init__(self, device: str, most: int, more: Sequence[str]) -> None:
         self.command = [sys.executable, "-m", "torch_accinte.sweep", device, "--serve", "--most", str(most), *more]
         self.process: subprocess.Popen[str] | None = None
 
     def hear(self, process: subprocess.Popen[str], seconds: float) -> tuple[dict[str, Any] | None, bool]:
-        """The next answer, or None if the process ended, and whether that was for want of time."""
+        """The next answer, or None if the process ended, and whether it timed out."""
         assert process.stdout
         timer = threading.Timer(seconds, process.kill)
         timer.start()
@@ -430,7 +433,7 @@ class Worker:
 
     def run(self, case: tuple[int, str]) -> dict[str, Any]:
         if self.process is None:
-            # Some samples come in the order of a set, which is another in each process but for a given seed.
+            # Some samples are in the order of a set, which differs between processes unless the hash seed is fixed.
             env = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONHASHSEED": "0"}
             self.process = subprocess.Popen(
                 self.command, env=env, text=True,
@@ -462,7 +465,7 @@ class Worker:
 def run(
     device: str, todo: list[tuple[int, str]], most: int, workers: int, more: Sequence[str] = ()
 ) -> Iterator[dict[str, Any]]:
-    """Run cases in processes, and give their answers as they come. More is of "--layouts", "--forms", "--numbers"."""
+    """Run cases in processes, and yield their answers. ``more`` has "--layouts", "--forms" and "--numbers"."""
     import queue
 
     asked: queue.Queue[tuple[int, str]] = queue.Queue()
@@ -492,7 +495,7 @@ def run(
 
 
 def differ(answers: list[dict[str, Any]], others: list[dict[str, Any]]) -> None:
-    """Let answers fail whose results aren't those of another run, or that this has not."""
+    """Mark answers as failed if their results differ from another run's, or that run lacks them."""
     known = {(a["op"], a["dtype"]): a for a in others}
     for a in answers:
         other = known.get((a["op"], a["dtype"]), {"status": "not there"})
@@ -502,7 +505,7 @@ def differ(answers: list[dict[str, Any]], others: list[dict[str, Any]]) -> None:
 
 
 def report(answers: list[dict[str, Any]]) -> str:
-    """What isn't well, a line for each reason."""
+    """The failures, a line for each reason."""
     names = [name_of(op) for op in operators()]
     reasons: dict[str, list[str]] = defaultdict(list)
     for a in answers:
@@ -529,7 +532,7 @@ def of_types(who: list[tuple[str, str]]) -> str:
 
 
 def page(device: str, answers: list[dict[str, Any]]) -> str:
-    """The answers as a page of the documentation: totals, and what isn't plainly well."""
+    """The answers as a page of the documentation: totals, and the exceptions."""
     names = [name_of(op) for op in operators()]
     lines = [
         f"# PyTorch's operators on {device}",

@@ -33,7 +33,7 @@ class _Kind(type):
         return isinstance(of, torch.Tensor) and of.device.type == name() and of.dtype == cls.dtype
 
     def __call__(cls, *args: Any) -> torch.Tensor:
-        """Of sizes a tensor of any elements; of a sequence one of those."""
+        """An uninitialized tensor of the given sizes, or a tensor of a sequence's elements."""
         if len(args) == 1 and not isinstance(args[0], (int, torch.Size)):
             return torch.as_tensor(args[0]).to(name(), cls.dtype, copy=True)
         sizes = args[0] if args and isinstance(args[0], torch.Size) else args
@@ -42,7 +42,7 @@ class _Kind(type):
 
 @functools.cache
 def named(what: str) -> Any:
-    """The one of this name."""
+    """The tensor type of this name."""
     kind = _Kind(f"torch.{name()}.{what}", (), {"dtype": NAMES[what], "__module__": f"torch.{name()}"})
-    kind.__qualname__ = what  # while Tensor.type goes by the name
+    kind.__qualname__ = what  # Tensor.type looks at the name
     return kind

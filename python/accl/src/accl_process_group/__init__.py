@@ -1,6 +1,6 @@
 """The Python API of ACCL's plug-in for torch.distributed, on Chorus.
 
-A program says what its engines are like, and makes its group with PyTorch's function::
+A program describes its engines, and makes its group with PyTorch's function::
 
     import accl_process_group as accl
 
@@ -8,10 +8,9 @@ A program says what its engines are like, and makes its group with PyTorch's fun
     accl.create_simulate_process_group(ranks, bufsize=4096)
     torch.distributed.init_process_group("ACCL", rank=rank, world_size=size)
 
-The engines are Chorus's, in the ranks' processes: they stand in for cards and for emulators alike. So a program needs
-only what it calls; of what it passes, ``ranks`` counts the engines and limits their segments, and what belongs to a
-card (``xclbin``, ``device_index``, ``rsfec``) is of no concern. Groups are those of the backend ``accl`` of the package
-:mod:`chorus`, with all that it can do, and as many of them as the program makes.
+The engines are Chorus's, in the ranks' processes, instead of cards or emulators. ``ranks`` gives the number of engines
+and the limits of their segments. Arguments for cards (``xclbin``, ``device_index``, ``rsfec``) are ignored. Groups are
+those of the backend ``accl`` of the package :mod:`chorus`, with all its features. A program may make several.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ __all__ = [
 
 
 class DataType(enum.Enum):
-    """What elements are, by the numbers that engines know them by."""
+    """Element types, with the engines' numbers."""
 
     float16 = 2
     float32 = 3
@@ -49,7 +48,7 @@ class DataType(enum.Enum):
 
 
 class ACCLDesign(enum.Enum):
-    """What cards are built with. Here it's the packets that engines exchange."""
+    """Designs of cards. Here the design chooses the packets that engines exchange."""
 
     axis3x = 0
     tcp = 1
@@ -72,7 +71,7 @@ _COYOTE = (ACCLDesign.cyt_tcp, ACCLDesign.cyt_rdma)
 
 @dataclass(frozen=True)
 class Rank:
-    """Where a rank's engine is. ``max_segment_size`` is how many bytes a packet of it has at most."""
+    """The address of a rank's engine. ``max_segment_size`` is the limit of a packet's bytes."""
 
     ip: str
     port: int
@@ -100,14 +99,14 @@ def create_process_group(
     simulation: bool = False,
     initialize: bool = True,
 ) -> None:
-    """Say how the engines of ``init_process_group("ACCL")`` are set up.
+    """Configure the engines of ``init_process_group("ACCL")``.
 
-    What comes after ``ranks`` is ``xclbin, device_index, design``, or ``design`` alone, as the plug-in had it in its
-    first and in its second version. Each of ``nbufs`` buffers that messages land in has ``bufsize`` bytes, and larger
-    messages go in parts, or by rendezvous if the design has that. ``compression`` is that of :func:`set_compression`.
-    Engines work in the tensors' memory, unless ``p2p_enabled`` is False: then it's copied to theirs and back. The ranks
-    in ``profiling_ranks`` sleep for ``profiling_timeout`` seconds before they join, for a profiler or a debugger to
-    find them.
+    ``ranks`` is followed by ``xclbin, device_index, design``, or by ``design`` alone, as in the plug-in's first and
+    second version. Each of the ``nbufs`` receive buffers has ``bufsize`` bytes. Larger messages are sent in parts, or
+    by rendezvous if the design has that. ``compression`` is that of :func:`set_compression`. Engines work in the
+    tensors' memory. With ``p2p_enabled=False`` tensors are copied to the engines' memory and back. The ranks in
+    ``profiling_ranks`` sleep for ``profiling_timeout`` seconds before they join, so that a profiler or a debugger can
+    attach.
     """
     if len(card) == 1:
         (design,) = card
@@ -134,8 +133,8 @@ def create_simulate_process_group(
     initialize: bool = True,
     emulators: bool = False,
 ) -> None:
-    """:func:`create_process_group` without cards. No emulator need run; with ``emulators``, which the plug-in doesn't
-    have, the engines are those at the ranks' ports on this host, each one above the one before."""
+    """:func:`create_process_group` without cards. No emulator need run. With ``emulators``, which the original plug-in
+    doesn't have, the engines are emulators at the ranks' ports on this host, which are consecutive."""
     _create(ranks, ACCLDesign.udp if udp else ACCLDesign.tcp, nbufs, bufsize, compression, emulators=emulators)
 
 
@@ -149,7 +148,7 @@ def create_process_group_coyote(
 
 
 def _depth() -> int:
-    """How many frames of this module lie over the program's."""
+    """The number of this module's frames above the program's on the stack."""
     frame, n = sys._getframe(1), 0
     while frame is not None and frame.f_globals is globals():
         frame, n = frame.f_back, n + 1  # type: ignore[assignment]
@@ -206,7 +205,7 @@ def _hints_of(compression: Compression) -> dict[str, str]:
 
 
 def _group() -> ProcessGroupACCL:
-    """The world's group, which the functions below are about."""
+    """The world's group, on which the functions below work."""
     group = dist.group.WORLD if dist.is_initialized() else None
     if not isinstance(group, ProcessGroupACCL) or group.name() != backend.ACCL:
         raise RuntimeError('there is no group of ACCL yet: init_process_group("ACCL") makes it')
@@ -214,12 +213,12 @@ def _group() -> ProcessGroupACCL:
 
 
 def initialize() -> None:
-    """Nothing is left to do when the group is there; before, RuntimeError."""
+    """Do nothing, as the group is initialized when it exists; RuntimeError if it doesn't exist yet."""
     _group()
 
 
 def set_compression(compression: Compression) -> None:
-    """Have the group, from now on, and groups that are made later send elements as those of another type:
+    """Make the group, and groups made later, send elements as another type from now on:
     ``{DataType.float32: DataType.float16}``. All ranks call it before the same operation."""
     global _compression
     group = _group()
@@ -230,14 +229,14 @@ def set_compression(compression: Compression) -> None:
 
 
 def get_compression() -> Compression:
-    """What was set last."""
+    """The compression that was set last."""
     _group()
     return dict(_compression)
 
 
 def get_local_qp(rank: int) -> list[int]:
-    """What a rank gives another one on Coyote, so that both have a pair of queues. Engines here find each other by the
-    store: it's no more than this rank's number."""
+    """The queue pair that a rank passes to a peer on Coyote. Engines here find each other through the store, so it
+    holds only this rank's number."""
     group = _group()
     if not 0 <= rank < group.size():
         raise InvalidArgumentError(f"accl_process_group: rank {rank} of {group.size()}")
@@ -245,7 +244,7 @@ def get_local_qp(rank: int) -> list[int]:
 
 
 def set_remote_qp(rank: int, qp: Sequence[int]) -> None:
-    """Take what another rank's :func:`get_local_qp` has returned; ValueError if it's another one's."""
+    """Accept the result of :func:`get_local_qp` on rank ``rank``; ValueError if it's another rank's."""
     _group()
     if int.from_bytes(bytes(qp), "little") != rank:
         raise ValueError(f"accl_process_group: the queue pair isn't rank {rank}'s")
