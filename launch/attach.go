@@ -8,9 +8,10 @@ import (
 	"syscall"
 )
 
-// Attach makes the job that of a command: signals that this process gets are the job's from now on, apart from those
-// that it ignores, as nohup has it, and the ranks' output and the launcher's messages go to stdout and stderr. When
-// nobody reads one of these any more, the job gets SIGPIPE; a socket whose other end has gone costs it nothing.
+// Attach connects the job to the command that runs it. Signals that this process gets go to the job from now on, apart
+// from those that it ignores, such as SIGHUP under nohup. The ranks' output and the launcher's messages go to stdout
+// and stderr. When the reader of one of these is gone, the job gets SIGPIPE; a socket whose other end is gone doesn't
+// affect it.
 func (j *Job) Attach(stdout, stderr io.Writer) {
 	signals := make(chan os.Signal, 64)
 	for _, s := range []os.Signal{
@@ -25,20 +26,21 @@ func (j *Job) Attach(stdout, stderr io.Writer) {
 	if signal.Ignored(syscall.SIGPIPE) {
 		return
 	}
-	// Whoever asks for SIGPIPE gets that of all descriptors, sockets among them, and whoever doesn't ends by that of
-	// standard output. So it's asked for, nobody listens, and writing tells whose it is.
+	// A process that asks for SIGPIPE gets it for all descriptors, sockets among them; one that doesn't is ended by
+	// that of standard output. So this asks for it and ignores the signal; the error of the write tells which
+	// descriptor it was.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	j.Stdout, j.Stderr = &readByOthers{stdout, signals}, &readByOthers{stderr, signals}
+	j.Stdout, j.Stderr = &pipedOutput{stdout, signals}, &pipedOutput{stderr, signals}
 }
 
-// readByOthers is output that is of no use to a job when nobody reads it.
-type readByOthers struct {
+// pipedOutput is output whose reader may go away, which ends the job by SIGPIPE.
+type pipedOutput struct {
 	w       io.Writer
 	signals chan<- os.Signal
 }
 
 // Write implements io.Writer.
-func (r *readByOthers) Write(p []byte) (int, error) {
+func (r *pipedOutput) Write(p []byte) (int, error) {
 	n, err := r.w.Write(p)
 	if errors.Is(err, syscall.EPIPE) {
 		select {

@@ -11,7 +11,7 @@ import (
 type Binding string
 
 // The bindings. Ranks get the parts of the node in their order: the first of four ranks on two sockets are bound to the
-// first socket. Memory follows, as Linux takes it from the node of whoever touches it first.
+// first socket. Memory follows, as Linux takes it from the node of the processor that touches it first.
 const (
 	BindNone   Binding = "none"   // all that the launcher may run on
 	BindCore   Binding = "core"   // a core, with its hardware threads

@@ -20,7 +20,7 @@ type place struct {
 
 // environ is what a rank finds in its environment: torchrun's variables, and CHORUS_RUN, by which a rank knows that the
 // launcher is ours. Later entries win over the base environment.
-func (j *Job) environ(p place, attempt int, at *meeting, errorFile string) []string {
+func (j *Job) environ(p place, attempt int, at *storeRelay, errorFile string) []string {
 	n := strconv.Itoa
 	return append(j.Env[:len(j.Env):len(j.Env)],
 		"RANK="+n(p.rank),

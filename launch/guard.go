@@ -15,8 +15,8 @@ import (
 )
 
 // Guard is the main function of the guard, a small process beside the launcher. On r, its standard input, the launcher
-// says which process groups are alive and which directory is its own; when r ends, because the launcher is gone, Guard
-// kills the groups that are left, and whoever else the ranks have started, and removes the directory.
+// writes which process groups are alive and which directory is its own. When r ends, because the launcher is gone,
+// Guard kills the groups that are left, and all other processes that the ranks have started, and removes the directory.
 //
 // The ranks themselves need no guard: the kernel kills them with the launcher. But it leaves alone what they have
 // started, such as the program below `go run` or below a shell script, or a daemon.

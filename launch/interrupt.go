@@ -7,8 +7,8 @@ import (
 )
 
 // untilSignal returns a context that ends with ctx, or when a signal arrives that ends the job. It is for the times
-// when no rank runs. Call stop when what was waited for has come or failed, and before anybody else reads the signals:
-// it returns the failure that such a signal was, which arrives nowhere else; nil if there was none.
+// when no rank runs. Call stop when the wait is over, and before other code reads the signals: it returns the failure
+// that such a signal was, which arrives nowhere else; nil if there was none.
 func (j *Job) untilSignal(ctx context.Context, node int, host string) (waiting context.Context, stop func() *Failure) {
 	waiting, cancel := context.WithCancel(ctx)
 	ended := make(chan *Failure, 1)

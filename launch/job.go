@@ -53,7 +53,7 @@ type Job struct {
 	// Records is the directory, such as JobsDir, in which the job gets one for what its ranks record: they find it as
 	// CHORUS_DUMP_DIR, unless Env has that already. Empty: none.
 	Records string
-	// Recording, if there is one, is told at the begin of each attempt where its ranks record.
+	// Recording, if there is one, is called at the begin of each attempt with the directory where its ranks record.
 	Recording func(dir string)
 
 	// Env is the environment that the ranks' variables are added to; nil: os.Environ(). CHORUS_SECRET, CHORUS_SECRET_FILE

@@ -147,8 +147,8 @@ exit 3`
 	}
 }
 
-// TestStaleDumps runs a job in a directory that has what earlier ones of its name have left: what is told of its failure
-// is told by its own ranks' records.
+// TestStaleDumps runs a job in a directory with the records of earlier jobs of its name: the explanation of its failure
+// uses its own ranks' records only.
 func TestStaleDumps(t *testing.T) {
 	dir := t.TempDir()
 	run := func(attempts int, names ...string) string {

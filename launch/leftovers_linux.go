@@ -12,13 +12,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What a rank has started may leave its process group, and its session, and outlive it: a daemon. Such processes are
-// known by the error file in their environment, which lies in the launcher's own directory; and, where the launcher's
-// process adopts orphans and starts nothing else (Job.Adopt), by their being its children.
+// A process that a rank has started may leave its process group and its session, and outlive it: a daemon. Such
+// processes are recognized by the error file in their environment, which lies in the launcher's own directory. Where
+// the launcher's process adopts orphans and starts nothing else (Job.Adopt), its children are such processes, too.
 
 // endLeftovers kills the processes that were started with an error file in the directory scratch, and, if adopted isn't
-// nil, the children of this process for which it holds. It returns when there are none any more, or when they can't be
-// killed.
+// nil, the children of this process for which it returns true. It returns when there are none any more, or when they
+// can't be killed.
 func endLeftovers(scratch string, adopted func(pid int) bool) {
 	mark := []byte(errorFileVariable + "=" + scratch + string(filepath.Separator))
 	for pause := time.Millisecond; pause < time.Second; pause *= 2 {

@@ -4,7 +4,7 @@ package launch
 
 import "strconv"
 
-// endLeftovers would kill the processes that ranks have started and that have left their process groups: who they are
+// endLeftovers would kill the processes that ranks have started and that have left their process groups: which they are
 // is seen in /proc, which Linux has.
 func endLeftovers(scratch string, adopted func(pid int) bool) {}
 

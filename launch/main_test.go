@@ -134,8 +134,8 @@ var roles = map[string]func(args []string){
 			forever()
 		}
 	},
-	// station records what it does, and keeps the fifo args[0] open.
-	"station": func(args []string) {
+	// record opens a flight recorder, and keeps the fifo args[0] open.
+	"record": func(args []string) {
 		fifo, err := os.OpenFile(args[0], os.O_WRONLY, 0)
 		check(err)
 		rank, err := strconv.Atoi(os.Getenv("RANK"))
@@ -159,7 +159,7 @@ var roles = map[string]func(args []string){
 			Stdout: os.Stdout, Stderr: os.Stderr,
 		}
 		switch args[0] {
-		case "station", "env":
+		case "record", "env":
 			job.Records = JobsDir()
 			fallthrough
 		case "parent", "daemon":
@@ -362,7 +362,7 @@ func wantText(t *testing.T, text string, parts ...string) {
 	}
 }
 
-// freeEndpoint returns an address that nobody listens at.
+// freeEndpoint returns an address without a listener.
 func freeEndpoint(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

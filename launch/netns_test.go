@@ -56,7 +56,7 @@ func (h hosts) address(n int) string { return fmt.Sprintf("10.213.7.%d", n+1) }
 
 const cable = "chorus0"
 
-// twoHosts makes them; who may not is skipped.
+// twoHosts makes them; without the permission the test is skipped.
 func twoHosts(t *testing.T) hosts {
 	t.Helper()
 	if _, err := exec.LookPath("ip"); err != nil || os.Geteuid() != 0 {

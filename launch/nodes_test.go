@@ -183,7 +183,8 @@ func TestASignalEndsTheWaitForNodes(t *testing.T) {
 	wantText(t, errs.String(), "received SIGINT")
 }
 
-// Whenever a node is told to stop, before the others come, when they do or after that, it ends, and they do.
+// A node that gets a signal to stop ends, whether that is before the others come, as they come or afterwards; and the
+// others end, too.
 func TestASignalWhileNodesMeet(t *testing.T) {
 	for i := range 12 {
 		told := i % 2
@@ -298,7 +299,7 @@ func TestALostNode(t *testing.T) {
 
 // earlyFailure is the peers of a node that is slow to begin: the first attempt has failed elsewhere by then.
 type earlyFailure struct {
-	*alone
+	*singleNode
 	seen []string
 }
 
@@ -307,7 +308,7 @@ func (p *earlyFailure) begin(ctx context.Context, attempt int) (string, int, err
 	if attempt == 0 {
 		return "", 0, &Failure{Kind: Exited, Rank: 7, ExitStatus: 3, Stderr: []string{"its words"}}
 	}
-	return p.alone.begin(ctx, attempt)
+	return p.singleNode.begin(ctx, attempt)
 }
 
 func (p *earlyFailure) stopped(attempt int, _ *Failure, _ []*observe.Dump) (string, bool) {
@@ -326,7 +327,7 @@ func TestAFailureBeforeThisNodeBegins(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := &earlyFailure{alone: r.peers.(*alone)}
+		p := &earlyFailure{singleNode: r.peers.(*singleNode)}
 		r.peers = p
 		err = r.run(t.Context())
 		r.close()

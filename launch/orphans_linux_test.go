@@ -63,7 +63,7 @@ func TestADaemonOfALibrary(t *testing.T) {
 func TestNothingStaysAfterAKill(t *testing.T) {
 	tmp := t.TempDir()
 	l := newLives(t)
-	launcher := exec.Command(os.Args[0], "station", l.path)
+	launcher := exec.Command(os.Args[0], "record", l.path)
 	launcher.Env = append(os.Environ(), role+"=launcher", "TMPDIR="+tmp)
 	if err := launcher.Start(); err != nil {
 		t.Fatal(err)

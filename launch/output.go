@@ -145,7 +145,7 @@ type stream struct {
 	line *lineWriter
 	file *os.File
 	tail *tail
-	log  *console // told when the log file cannot be written
+	log  *console // gets a message when the log file cannot be written
 	done chan struct{}
 }
 

@@ -197,7 +197,7 @@ func TestFailureTexts(t *testing.T) {
 		if got := f.Error(); got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
-		// What one node publishes is what another reads.
+		// Another node reads exactly the failure that one node publishes.
 		if again := decodeFailure(mustJSON(t, f)); again.Error() != want || again.Code() != f.Code() {
 			t.Errorf("%s became %s", want, again)
 		}

@@ -17,8 +17,8 @@ import (
 	"github.com/chorus-comms/chorus/internal/deathsig"
 )
 
-// spawner starts all processes from one OS thread that outlives them: the kernel ties a child's parent-death signal to
-// the thread that forked it, and the Go runtime may end any thread that is not held.
+// spawner starts all processes from one OS thread that outlives them. The kernel ties a child's parent-death signal to
+// the thread that forked it, and the Go runtime may end any thread that isn't locked.
 type spawner struct {
 	requests chan func()
 	ended    chan struct{}
@@ -106,7 +106,7 @@ type process struct {
 	errorFile string
 
 	mu     sync.Mutex
-	reaped bool // about to be: the pid may belong to somebody else from now on
+	reaped bool // about to be: the pid may belong to another process from now on
 }
 
 // exit is how a process ended.
@@ -128,8 +128,8 @@ func (p *process) signal(sig syscall.Signal) {
 }
 
 // wait reaps the process when it is dead, after killing what it left behind, and sends how it ended. The group is
-// killed before the reaping because only until then the pid, which is the group's id too, cannot belong to somebody
-// else.
+// killed before the reaping because only until then the pid, which is the group's id too, cannot belong to another
+// process else.
 func (p *process) wait(exits chan<- exit, guard *guard) {
 	pid := p.cmd.Process.Pid
 	awaitExit(pid)
@@ -152,7 +152,7 @@ func (p *process) drain() {
 }
 
 // startProcess starts the rank at p, which begins to write to the console and its log files.
-func (r *runner) startProcess(p place, attempt int, at *meeting) (*process, error) {
+func (r *runner) startProcess(p place, attempt int, at *storeRelay) (*process, error) {
 	j := r.job
 	errorFile := filepath.Join(r.scratch, fmt.Sprintf("attempt_%d", attempt), strconv.Itoa(p.rank), "error.json")
 	if err := os.MkdirAll(filepath.Dir(errorFile), 0o700); err != nil {

@@ -113,7 +113,7 @@ func sweepJob(dir string) {
 	}
 }
 
-// lock takes the lock of a directory, which nobody else has until the file is closed.
+// lock takes the lock of a directory, which no other process has until the file is closed.
 func lock(dir string) (*os.File, error) { return flock(dir, unix.LOCK_EX|unix.LOCK_NB) }
 
 // flock takes the lock of a directory in one of flock(2)'s ways.
@@ -159,7 +159,7 @@ func (r *records) close(well bool, job, given string) {
 }
 
 // Ended returns the name of the job whose records are in a directory that FindRecords returned, if its launcher has
-// ended and it can be told; else an empty string.
+// ended and that's known; else an empty string.
 func Ended(jobs, dir string) string {
 	if isAttempt(filepath.Base(dir)) {
 		dir = filepath.Dir(dir)
@@ -223,7 +223,7 @@ func (a *attempt) record() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), dumpLimit)
 	defer cancel()
-	answers, _ := observe.AskDumps(ctx, a.dumps) // who doesn't answer leaves no dump, and is reported so
+	answers, _ := observe.AskDumps(ctx, a.dumps) // a rank that doesn't answer leaves no dump, and is reported so
 	for _, x := range answers {
 		if no, ok := errors.AsType[*observe.RefusedError](x.Err); ok {
 			a.console.printf("ranks can't record what they do: %v", ifFull(no, a.dumps))

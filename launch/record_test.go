@@ -53,7 +53,7 @@ func TestRecords(t *testing.T) {
 	if got, err := FindRecords(jobs, "nothing"); err == nil {
 		t.Errorf("found %q", got)
 	}
-	// What is old goes, unless its job still runs.
+	// Old records are removed, unless their job still runs.
 	var left []string
 	for _, running := range []bool{true, false} {
 		dir := filepath.Join(jobs, fmt.Sprint("old-", running))

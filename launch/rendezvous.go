@@ -41,14 +41,14 @@ type rendezvous struct {
 	client *store.TCPStore  // below store; nil if this launcher serves
 	ranks  *store.TCPServer // of the current attempt; nil unless this launcher serves
 
-	alive     *vigil   // over the other launchers; nil until all have come
-	watching  *ticking // news of the current attempt
+	alive     *liveness // over the other launchers; nil until all have come
+	watching  *ticking  // news of the current attempt
 	events    chan *Failure
 	serverPos int // the node that serves
 }
 
-// terms are what all launchers of a job must have been told alike.
-type terms struct {
+// agreedSettings are the settings that must be equal on all launchers of a job.
+type agreedSettings struct {
 	Nodes, MaxRestarts int
 	Server             int // the node that serves
 	Host               string
@@ -58,8 +58,7 @@ type terms struct {
 // maxRanks is more than a node has, so that sums of such numbers make sense.
 const maxRanks = 1 << 20
 
-// reconnectTime is how long a launcher tries to reach the rendezvous again after its connection broke and nobody
-// listens there.
+// reconnectTime is how long a launcher tries to reach the rendezvous again after its connection broke and is refused.
 const reconnectTime = 500 * time.Millisecond
 
 func (j *Job) prepareNodes() error {
@@ -77,8 +76,8 @@ func (j *Job) prepareNodes() error {
 	return nil
 }
 
-// join takes this launcher's place among the nodes and returns when all have come. say is told at once of each node
-// that is lost from then on.
+// join takes this launcher's place among the nodes and returns when all have come. From then on, say is called at once
+// with each node that is lost.
 func join(ctx context.Context, j *Job, host string, say func(*Failure)) (*rendezvous, error) {
 	ctx, cancel := context.WithTimeout(ctx, j.JoinTimeout)
 	defer cancel()
@@ -94,12 +93,12 @@ func join(ctx context.Context, j *Job, host string, say func(*Failure)) (*rendez
 		rv.close()
 		return nil, err
 	}
-	rv.watchOver(say)
+	rv.startLiveness(say)
 	return rv, nil
 }
 
-// connect serves the rendezvous if it is this launcher's to serve, and connects to it otherwise. Node 0 serves; where
-// nobody was given a number, the first launcher on the host of the endpoint does.
+// connect serves the rendezvous if that's this launcher's part, and connects to it otherwise. Node 0 serves; where
+// nodes were given no numbers, the first launcher on the host of the endpoint does.
 func (rv *rendezvous) connect(ctx context.Context) error {
 	j := rv.job
 	host, portText, _ := net.SplitHostPort(j.Endpoint)
@@ -107,7 +106,7 @@ func (rv *rendezvous) connect(ctx context.Context) error {
 	_, here := localAddr(host)
 	if j.NodeRank == 0 || j.NodeRank == AnyNodeRank && here {
 		server, err := store.ListenTCP(bindAddr(host, port), store.ServerOptions{Security: launchersOnly(j.security),
-			OnRefused: j.mention})
+			OnRefused: j.logRefused})
 		switch {
 		case err == nil:
 			rv.server = server
@@ -174,7 +173,7 @@ func (rv *rendezvous) enter(ctx context.Context, host string) error {
 		return nil
 	}
 	rv.serverPos = rv.node
-	t, _ := json.Marshal(terms{Nodes: j.Nodes, MaxRestarts: j.MaxRestarts, Server: rv.node, Host: host,
+	t, _ := json.Marshal(agreedSettings{Nodes: j.Nodes, MaxRestarts: j.MaxRestarts, Server: rv.node, Host: host,
 		LostAfter: j.LostAfter})
 	return rv.store.Set(ctx, "job", t)
 }
@@ -185,7 +184,7 @@ func (rv *rendezvous) agree(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("launch: no job %q at the rendezvous at %s: %w", rv.job.RunID, rv.endpoint, err)
 	}
-	var t terms
+	var t agreedSettings
 	if err := json.Unmarshal(data, &t); err != nil {
 		return fmt.Errorf("launch: rendezvous at %s: bad job record: %w", rv.endpoint, err)
 	}
@@ -203,8 +202,8 @@ func (rv *rendezvous) agree(ctx context.Context) error {
 	return nil
 }
 
-// gather waits until all nodes have come. Whoever finds at its deadline that some have not tells the others, so that
-// all give the same reason.
+// gather waits until all nodes have come. A launcher that times out with some missing tells the others, so that all
+// give the same reason.
 func (rv *rendezvous) gather(ctx context.Context) error {
 	keys := rv.keys("node/%d")
 	err := rv.poll(ctx, "refused", keys)
@@ -312,7 +311,7 @@ func (rv *rendezvous) failed(f *Failure) *Failure {
 	data, _ := json.Marshal(f)
 	first, err := rv.store.CompareSet(ctx, attemptKey(f.Attempt, "failure"), nil, data)
 	if err != nil {
-		return f // the others cannot be told; for this node it is the first
+		return f // the others can't be reached; for this node it is the first
 	}
 	return decodeFailure(first)
 }
@@ -328,7 +327,7 @@ func (rv *rendezvous) stopped(attempt int, f *Failure, records []*observe.Dump) 
 	if !f.explainable() {
 		return "", false
 	}
-	return rv.together(attempt)
+	return rv.explainAcrossNodes(attempt)
 }
 
 // close implements peers. The launcher that serves stays until the others have gone, so that they learn the outcome.
@@ -338,7 +337,7 @@ func (rv *rendezvous) close() {
 	switch {
 	case rv.alive != nil:
 		rv.leave(patience)
-	case rv.server != nil: // not all have come: who has is told so
+	case rv.server != nil: // not all have come: those that have get the refusal
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		rv.server.Drain(ctx)
@@ -407,7 +406,7 @@ func (e *refusedError) Error() string { return string(e.value) }
 
 // poll waits until all keys exist, or veto does, which is a *refusedError.
 func (rv *rendezvous) poll(ctx context.Context, veto string, keys []string) error {
-	// The vigil begins when all have seen that all have come.
+	// Liveness checks begin when all have seen that all have come.
 	t := time.NewTicker(max(min(rv.job.Monitor, rv.job.LostAfter/10), time.Millisecond))
 	defer t.Stop()
 	for {

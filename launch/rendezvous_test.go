@@ -12,7 +12,7 @@ import (
 // FuzzRecords has another launcher write anything about the job, itself and the attempt: that is an error, or makes a
 // world.
 func FuzzRecords(f *testing.F) {
-	t, _ := json.Marshal(terms{Nodes: 2})
+	t, _ := json.Marshal(agreedSettings{Nodes: 2})
 	m, _ := json.Marshal(member{Host: "h", Pid: 1, Ranks: 3})
 	f.Add(t, m, []byte("127.0.0.1:29500"))
 	f.Add([]byte("{}"), []byte(`{"Ranks":-1}`), []byte("no port"))
@@ -46,7 +46,7 @@ func FuzzRecords(f *testing.F) {
 		if rv.serverPos < 0 || rv.serverPos >= 2 {
 			t.Fatalf("node %d serves", rv.serverPos)
 		}
-		rv.watchOver(func(*Failure) {})
+		rv.startLiveness(func(*Failure) {})
 		defer rv.leave(time.Second)
 		host, port, err := rv.begin(ctx, 0)
 		rv.watching.stop()

@@ -118,7 +118,7 @@ func (r *runner) open(ctx context.Context) (err error) {
 
 	world := []member{j.member(r.host)}
 	if j.Nodes == 1 {
-		r.peers = &alone{job: j, events: make(chan *Failure, 1)}
+		r.peers = &singleNode{job: j, events: make(chan *Failure, 1)}
 	} else {
 		waiting, stop := j.untilSignal(ctx, max(j.NodeRank, 0), r.host)
 		rv, err := join(waiting, j, r.host, r.explain)
@@ -216,7 +216,7 @@ func (r *runner) attempt(ctx context.Context, number int, addr string, port int)
 	if r.job.Recording != nil {
 		r.job.Recording(a.dumps)
 	}
-	at, err := r.job.meeting(addr, port)
+	at, err := r.job.relayStore(addr, port)
 	if err != nil {
 		a.fail(r.notStarted(r.places[0], number, err))
 	} else {
@@ -289,8 +289,8 @@ func (a *attempt) watch(ctx context.Context) {
 	}
 }
 
-// exited notes the end of a rank, and of those that ended at about the same time: the first of them that failed is the
-// one to explain, and it is likely the cause of the others' failures.
+// exited notes the end of a rank, and of those that ended at about the same time. The first of them that failed is the
+// one to explain: it's likely the cause of the others' failures.
 func (a *attempt) exited(e exit) {
 	batch := []exit{e}
 	for len(a.exits) > 0 {
@@ -325,7 +325,7 @@ func (a *attempt) signal(sig syscall.Signal) {
 			p.signal(sig)
 		}
 	case sig == syscall.SIGPIPE && a.failure != nil: // one comes for every write
-	case a.failure != nil: // it is all stopping already, but somebody is impatient
+	case a.failure != nil: // the job is stopping already, and this signal asks for more haste
 		a.kill()
 	default:
 		pass := sig

@@ -26,9 +26,9 @@ func (j *Job) protect() error {
 	return err
 }
 
-// keep puts the secret that the launcher has made where only this user can read it, for the ranks: into memory of this
-// process, which they open as a file, so that it's gone with the process, however that ends; into a file where there
-// can be no such memory. Either is in less danger of being shown than a variable, which programs like to log.
+// keep puts the secret that the launcher has made where the ranks, and only this user, can read it. That is memory of
+// this process, which ranks open as a file: it's gone with the process, however that ends. Where there can be no such
+// memory, it's a file. Both are safer than a variable, since programs often log their environment.
 func (r *runner) keep() error {
 	if r.job.fresh == "" {
 		return nil

@@ -12,7 +12,7 @@ import (
 // threadsVariable says how many threads OpenMP uses in a process, and with it PyTorch and OpenBLAS.
 const threadsVariable = "OMP_NUM_THREADS"
 
-// threads is how many threads a rank of this node is told to use; 0 if it's told nothing: the environment says it, or
+// threads is the number of threads that a rank of this node is given; 0 if it's given none: the environment says it, or
 // it has the node for itself.
 func (r *runner) threads(localRank int) int {
 	switch set, _ := r.job.lookup(threadsVariable); {
@@ -26,7 +26,7 @@ func (r *runner) threads(localRank int) int {
 	return 0
 }
 
-// sayThreads says that ranks are told to use one thread each, if their program listens.
+// sayThreads prints that ranks get a setting of one thread each, which their program may ignore.
 func (r *runner) sayThreads() {
 	if r.bound == nil && r.threads(0) > 0 && usesOpenMP(r.job.Command[0]) {
 		r.console.printf("OMP_NUM_THREADS is set to 1 for each rank, so that the ranks do not crowd the cores; set it yourself for the best speed")

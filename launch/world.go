@@ -55,14 +55,14 @@ func places(world []member, node int) []place {
 	return out
 }
 
-// alone is the peers of a job with one node: nobody.
-type alone struct {
+// singleNode is the peers of a job with one node: none.
+type singleNode struct {
 	job    *Job
 	store  *store.TCPServer
 	events chan *Failure
 }
 
-func (p *alone) begin(_ context.Context, _ int) (string, int, error) {
+func (p *singleNode) begin(_ context.Context, _ int) (string, int, error) {
 	p.close() // that of the attempt before
 	addr := p.job.MasterAddr
 	setDefault(&addr, "127.0.0.1")
@@ -73,32 +73,32 @@ func (p *alone) begin(_ context.Context, _ int) (string, int, error) {
 	return addr, p.store.Port(), nil
 }
 
-func (p *alone) news() <-chan *Failure      { return p.events }
-func (p *alone) finished(int)               { p.events <- nil }
-func (p *alone) failed(f *Failure) *Failure { return f }
+func (p *singleNode) news() <-chan *Failure      { return p.events }
+func (p *singleNode) finished(int)               { p.events <- nil }
+func (p *singleNode) failed(f *Failure) *Failure { return f }
 
-func (p *alone) stopped(_ int, f *Failure, records []*observe.Dump) (string, bool) {
+func (p *singleNode) stopped(_ int, f *Failure, records []*observe.Dump) (string, bool) {
 	if !f.explainable() {
 		return "", false
 	}
-	return tell(records), true
+	return explain(records), true
 }
 
-func (p *alone) close() {
+func (p *singleNode) close() {
 	if p.store != nil {
 		p.store.Close()
 	}
 }
 
-// serve serves the store of the ranks, for those who know this machine as host.
+// serve serves the store of the ranks, for clients that know this machine as host.
 func (j *Job) serve(host string, port int) (*store.TCPServer, error) {
 	if err := j.security.Check(host); err != nil {
 		return nil, err
 	}
-	return store.ListenTCP(bindAddr(host, port), store.ServerOptions{Security: j.security, OnRefused: j.mention})
+	return store.ListenTCP(bindAddr(host, port), store.ServerOptions{Security: j.security, OnRefused: j.logRefused})
 }
 
-// launchersOnly is the policy of a store that no program of PyTorch has to do with.
+// launchersOnly is the policy of a store that PyTorch's clients never use.
 func launchersOnly(p secure.Policy) secure.Policy {
 	if p.Authenticates() {
 		p.Plain = config.PlainNone
@@ -111,10 +111,10 @@ func bindAddr(host string, port int) string {
 	return net.JoinHostPort(bind, strconv.Itoa(port))
 }
 
-// localAddr reports whether host is this machine, and the address to listen at for those who know it by that name; ""
-// is all addresses. A name may mean another address elsewhere: many systems give their own name to a loopback address,
-// and behind an address translation or a service the name leads to none of our addresses. So only localhost and what is
-// certain are narrowed down.
+// localAddr reports whether host is this machine, and the address to listen at for clients that know it by that name;
+// "" is all addresses. A name may mean another address elsewhere: many systems give their own name to a loopback
+// address, and behind an address translation or a service the name leads to none of our addresses. So only localhost
+// and addresses that are certain are narrowed down.
 func localAddr(host string) (bind string, local bool) {
 	if host == "localhost" {
 		return "127.0.0.1", true

@@ -1,4 +1,4 @@
-// Package observe tells afterwards what the ranks of a job did, and who is to blame.
+// Package observe tells afterwards what the ranks of a job did, and which rank is to blame.
 //
 // Each communicator has a [Recorder], a ring of its last operations. The communicators of a rank make up its [Dump],
 // which is written at the rank's first failure, at SIGUSR1, and on request:
@@ -19,7 +19,7 @@
 //     for one in eight). The clock is the processor's counter where it runs at one rate; the call site is five return
 //     addresses, found along the frame pointers.
 //   - A synchronous collective that repeats the one before it, from the same place, is a line of 32 bytes that refers
-//     to the other's description, and its good end is a count: whoever reads puts together what the two say.
+//     to the other's description, and its good end is a count: readers combine the two.
 //   - Dumping takes no lock that an operation holds. An entry that is overwritten while it's read is left out, never
 //     mixed.
 //   - A collective's Begin, Start and End are called by the owner of the communicator's lane, so that its numbers need

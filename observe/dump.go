@@ -48,7 +48,7 @@ func (r *Rank) dump(dir, reason string) (string, error) {
 const (
 	rankMark       = "_rank_"
 	dumpSuffix     = ".json"
-	stationSuffix  = ".sock"
+	socketSuffix   = ".sock"
 	unfinishedMark = ".dump-"
 )
 
@@ -68,7 +68,7 @@ func cleanName(job string) string {
 
 // nameOf is the name of a rank's files of which a path is one.
 func nameOf(path string) string {
-	return strings.TrimSuffix(strings.TrimSuffix(filepath.Base(path), stationSuffix), dumpSuffix)
+	return strings.TrimSuffix(strings.TrimSuffix(filepath.Base(path), socketSuffix), dumpSuffix)
 }
 
 // The file is JSON with all but the entries on its first line and an entry on each line that follows, so that a

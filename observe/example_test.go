@@ -14,7 +14,8 @@ import (
 	"github.com/chorus-comms/chorus/tensor"
 )
 
-// Who is to blame? The ranks, goroutines here, write what they have recorded, and Explain puts it side by side.
+// Explain finds the rank to blame. The ranks, goroutines here, write what they have recorded, and Explain puts it side
+// by side.
 func ExampleExplain() {
 	dir, err := os.MkdirTemp("", "dumps")
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Explain finds out from the dumps of a job's ranks who is to blame. The dumps are as ReadDir returns them. Of ranks
+// Explain finds out from the dumps of a job's ranks which are to blame. The dumps are as ReadDir returns them. Of ranks
 // that don't answer, as SilentOf returns them, it says why; a dump of one that's stopped is from before, and doesn't
 // count.
 func Explain(dumps []*Dump, silent ...Silent) *Report {
@@ -45,7 +45,7 @@ func Explain(dumps []*Dump, silent ...Silent) *Report {
 			x.slow(g)
 		}
 	}
-	// A rank that is gone is gone from all its communicators; those in which nobody waits for it add nothing.
+	// A rank that is gone is gone from all its communicators; those in which no rank waits for it add nothing.
 	x.findings = slices.DeleteFunc(x.findings, func(f Finding) bool {
 		return f.Op == nothing && slices.ContainsFunc(x.findings,
 			func(o Finding) bool { return o.Op != nothing && o.Op != "" && slices.Contains(o.Ranks, f.Ranks[0]) })
@@ -106,7 +106,7 @@ type view struct {
 // stall is something that ranks are stuck in. Ranks are the job's.
 type stall struct {
 	comm    string
-	entry   *Entry // of one of those who wait
+	entry   *Entry // of one of the waiting ranks
 	seq     uint64
 	waiting []Party
 	missing []int
@@ -214,7 +214,7 @@ func (x *explainer) examine(g *group) {
 	if len(positions) == 0 {
 		x.failed(g, nil)
 	}
-	// Where everybody has arrived nobody is stuck: some were just about to leave when a later operation failed.
+	// Where all have arrived, no rank is stuck: some were just about to leave when a later operation failed.
 	for i, pos := range positions {
 		s, longest := g.stall(pos, positions[:i])
 		if x.disagree(g, s, pos) {
@@ -239,8 +239,8 @@ func (x *explainer) examine(g *group) {
 	}
 }
 
-// stall returns who has arrived at a position, and for how many seconds at most, and who has not. Members that are at
-// one of the positions that they can leave are neither.
+// stall returns which members have arrived at a position, the longest wait there in seconds, and which have not.
+// Members at a position that they can leave are neither.
 func (g *group) stall(pos uint64, leaving []uint64) (*stall, float64) {
 	s := &stall{comm: g.name, seq: pos / 2 * (1 - pos%2), group: g}
 	var waiting []Party
@@ -333,8 +333,8 @@ func (x *explainer) disagree(g *group, s *stall, pos uint64) bool {
 	return true
 }
 
-// failed reports what the communicator's own first cause tells and the entries don't: that somebody gave up, or that
-// a link broke between ranks that live.
+// failed reports what the communicator's own first cause tells and the entries don't: that a rank timed out, or that a
+// link broke between ranks that live.
 func (x *explainer) failed(g *group, s *stall) bool {
 	var first *Failure
 	for m := range g.views {
@@ -468,7 +468,7 @@ func (x *explainer) messages(rank int, d *Dump) {
 	}
 }
 
-// blame follows from each stall whom its ranks wait for, until somebody waits for nobody, or a circle closes.
+// blame follows, from each stall, the ranks that its ranks wait for, until one waits for none, or a circle closes.
 func (x *explainer) blame() {
 	reported := map[*stall]bool{}
 	for _, s := range x.stalls {
@@ -518,7 +518,7 @@ func (x *explainer) crossed(circle []*stall) {
 		before := circle[(i+len(circle)-1)%len(circle)]
 		for _, p := range s.waiting {
 			p.Does += fmt.Sprintf(" of %q", s.comm)
-			for _, r := range p.Ranks { // of many that wait in it, those for whom the one before waits
+			for _, r := range p.Ranks { // of many that wait in it, those that the stall before waits for
 				if slices.Contains(before.missing, r) {
 					f.Ranks = append(f.Ranks, r)
 				}
@@ -531,7 +531,7 @@ func (x *explainer) crossed(circle []*stall) {
 	x.findings = append(x.findings, f)
 }
 
-// absent blames those whom a stall waits for and who wait for nobody themselves.
+// absent blames the ranks that a stall waits for and that wait for none themselves.
 func (x *explainer) absent(s *stall) {
 	byKind := map[Kind]*Finding{}
 	refused := s.refusals()

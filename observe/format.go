@@ -63,7 +63,7 @@ type Failure struct {
 	Time    int64          `json:"time_ns"`
 	Op      string         `json:"op,omitempty"`
 	Seq     uint64         `json:"seq,omitempty"`
-	Peer    *int           `json:"peer,omitempty"` // who is lost, or who aborted
+	Peer    *int           `json:"peer,omitempty"` // the rank that is lost, or that aborted
 	Missing []int          `json:"missing,omitempty"`
 	Arrived []int          `json:"arrived,omitempty"`
 	Refused map[int]string `json:"refused,omitempty"`

@@ -12,8 +12,8 @@ import (
 	"github.com/chorus-comms/chorus/comm/backend"
 )
 
-// FuzzStation asks a rank anything: it answers with a line of JSON or closes, and is there for the next.
-func FuzzStation(f *testing.F) {
+// FuzzStatusServer asks a rank anything: it answers with a line of JSON or closes, and is there for the next.
+func FuzzStatusServer(f *testing.F) {
 	r := Open(Settings{Entries: 8, Dir: f.TempDir()}, "train", "world", 0, 2)
 	f.Cleanup(r.Close)
 	for _, line := range []string{askLive + "\n", askLive, "\n", strings.Repeat("x", 100), askProfile + " heap\n",
@@ -65,13 +65,13 @@ func FuzzAnswer(f *testing.F) {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, reply []byte) {
-		a := Answer{Path: "train_rank_0" + stationSuffix}
+		a := Answer{Path: "train_rank_0" + socketSuffix}
 		a.Err = a.readLive(reply)
 		if (a.Live == nil) == (a.Err == nil) {
 			t.Fatalf("%v, %v", a.Live, a.Err)
 		}
 		twin := a
-		for _, job := range Running([]Answer{a, twin, {Path: "train_rank_1" + stationSuffix, Err: os.ErrDeadlineExceeded}}) {
+		for _, job := range Running([]Answer{a, twin, {Path: "train_rank_1" + socketSuffix, Err: os.ErrDeadlineExceeded}}) {
 			top := NewTop(job, job)
 			text := top.String()
 			if strings.ContainsFunc(strings.ReplaceAll(text, "\n", ""), hidden) {

@@ -265,7 +265,7 @@ func TestSignal(t *testing.T) {
 	<-ended
 }
 
-// TestLive looks at a job that is stuck from outside, until it sees who waits for whom.
+// TestLive looks at a job that is stuck from outside, until it sees which ranks wait for which.
 func TestLive(t *testing.T) {
 	exe, err := os.Executable()
 	if err != nil {

@@ -9,18 +9,19 @@ import (
 )
 
 // laneLog records the collectives that the owner of the communicator's lane runs, one after the other. It's made for
-// one that repeats: what an operation has in common with the one before it, which may be all but its time, is described
-// once, and that it's over and has gone well, as most have, is told by a count. So a repeated operation writes a time
-// and the counts.
+// one that repeats: the fields that an operation has in common with the one before it, which may be all but its time,
+// are described once. A count tells how many are over and succeeded. So a repeated operation writes a time and the
+// counts.
 //
-// The owner writes a record and then counts it in next. Since there is one record more than are kept, it never writes
+// The owner writes a record and then counts it in next. There is one record more than are kept, so that it never writes
 // to one that readers count among the last.
 type laneLog struct {
-	// The end of an operation needs one cache line, the first: a large one has driven all out of the nearest cache, and
-	// while its beginning is recorded as the others' word is on its way, nothing hides its end.
+	// The end of an operation touches one cache line, the first. A large operation has evicted all from the nearest
+	// cache. Recording its begin overlaps with the wait for the peers' flags, but nothing hides the cost of recording
+	// its end.
 	next uint64 // operations begun
 	done uint64 // the last that is over
-	seq  uint64 // of the last collective, whoever ran it
+	seq  uint64 // of the last collective, the lane's owner's or not
 	// The name of the current description's algorithm, by its address, as plans keep their names, and its length; -1 if
 	// it's not known yet.
 	nameAt  *byte

@@ -102,7 +102,7 @@ func functions(pcs []uintptr) []string {
 	return names
 }
 
-// TestLane has operations recorded while others read them: none may mix two, none be told to be over that isn't, and
+// TestLane has operations recorded while others read them: none may mix two, none be reported as over that isn't, and
 // all that are kept are there. Descriptions repeat, and what they say tells which operation it is.
 func TestLane(t *testing.T) {
 	const entries = 16

@@ -96,7 +96,7 @@ func (d *Dump) earlier(than *Dump) bool {
 }
 
 // livesOf sorts dumps by the lives that they belong to. Two dumps of one rank in one life are an error: they are of two
-// jobs of one name that ran at the same time, and can't be told apart. Such a life is left out.
+// jobs of one name that ran at the same time, and can't be distinguished. Such a life is left out.
 func livesOf(dumps []*Dump) (lives Lives, err error) {
 	type key struct {
 		job           string

@@ -150,7 +150,7 @@ func TestLeftovers(t *testing.T) {
 	make(kept[1], old, socket)
 	make(kept[2], old, file)
 	make(kept[3], old, func(path string) error { return syscall.Mkfifo(path, 0o600) })
-	make(kept[4], old, func(path string) error { // somebody is there
+	make(kept[4], old, func(path string) error { // a listener
 		l, err := net.Listen("unix", path)
 		if err == nil {
 			t.Cleanup(func() { l.Close() })
@@ -172,7 +172,7 @@ func TestLeftovers(t *testing.T) {
 }
 
 // TestSameNameAtOnce begins a rank while a process of another job of that name has its socket: neither takes the
-// other's files, and what both tell is told apart.
+// other's files, and the entries of both are kept separate.
 func TestSameNameAtOnce(t *testing.T) {
 	dir := t.TempDir()
 	first := exec.Command(os.Args[0], "-test.run", "^TestOtherJob$")
@@ -225,10 +225,10 @@ func TestOtherJob(t *testing.T) {
 // TestRunning sorts answers of two jobs, and sockets without an answer, by the jobs.
 func TestRunning(t *testing.T) {
 	live := func(job string, rank int, started int64) Answer {
-		return Answer{Path: fileName(job, rank) + stationSuffix, Live: &Live{Job: job, Rank: rank, Size: 4, Started: started}}
+		return Answer{Path: fileName(job, rank) + socketSuffix, Live: &Live{Job: job, Rank: rank, Size: 4, Started: started}}
 	}
 	silent := func(job string, rank int, born int64) Answer {
-		return Answer{Path: fileName(job, rank) + stationSuffix, Born: time.Unix(0, born), Err: os.ErrDeadlineExceeded}
+		return Answer{Path: fileName(job, rank) + socketSuffix, Born: time.Unix(0, born), Err: os.ErrDeadlineExceeded}
 	}
 	all := []Answer{live("a", 0, 10), silent("a", 1, 20), live("b", 0, 30), live("a", 2, 11), silent("a", 3, 5), silent("a.x",
 		1, 40), silent("b", 1, 31)}

@@ -5,8 +5,8 @@ import (
 	"unsafe"
 )
 
-// TestHotLine holds that what the end of a collective of the lane's owner looks at and writes of its recorder is in one
-// cache line, and what the beginning of a repeated one reads besides is in the one that follows.
+// TestHotLine checks the recorder's layout. The fields that the end of a collective of the lane's owner reads and
+// writes are in one cache line. The fields that the begin of a repeated one reads besides are in the next line.
 func TestHotLine(t *testing.T) {
 	var r Recorder
 	if at, path, end := unsafe.Offsetof(r.own), unsafe.Offsetof(r.own.path), unsafe.Offsetof(r.own.trail); at != 0 ||

@@ -43,8 +43,8 @@ type LiveComm struct {
 	Cause string  `json:"cause,omitempty"` // why the communicator is broken
 }
 
-// id is equal for the parts of one communicator on its ranks, and of no other; unless some ranks made the next one of
-// that name and these members before they closed an older one, and others after.
+// id is equal for the parts of one communicator on its ranks, and of no other. An exception: some ranks made the next
+// one of that name and these members before they closed an older one, and others after.
 func (c *LiveComm) id() string { return fmt.Sprint(c.Name, c.Members, c.Index) }
 
 // label is the name, with a number if there are others of that name and these members.

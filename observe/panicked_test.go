@@ -20,8 +20,8 @@ func afterOne(rank int) (*Recorder, *backend.Op) {
 	return r, op
 }
 
-// TestPanickedLongBefore has a rank panic that wrote its record longer before the other one's than that has waited, and
-// before that has heard of it: it's the culprit all the same, for it goes on no more.
+// TestPanickedLongBefore has a rank panic. Its record is older than the wait of the other rank, which doesn't know of
+// the panic: the panicked rank is the culprit all the same, because it has ended.
 func TestPanickedLongBefore(t *testing.T) {
 	var dumps []*Dump
 	for rank := range 2 {

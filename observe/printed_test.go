@@ -20,8 +20,8 @@ import (
 	"github.com/chorus-comms/chorus/tensor"
 )
 
-// mistakes are the roles of jobs of two ranks under the launcher, in which rank 1 makes a mistake. What is printed
-// stands in docs/debugging.md.
+// mistakes are the roles of jobs of two ranks under the launcher, in which rank 1 makes a mistake. The output stands in
+// docs/debugging.md.
 var mistakes = map[string]func(ctx context.Context, c, part *comm.Comm) error{
 	"print crossed": func(ctx context.Context, _, part *comm.Comm) error { return part.Barrier(ctx) },
 	"print missing": func(context.Context, *comm.Comm, *comm.Comm) error { time.Sleep(time.Minute); return nil },
@@ -151,8 +151,8 @@ func TestPrinted(t *testing.T) {
 	}
 }
 
-// TestTogether runs such a job on two nodes, each of which is told what the ranks of both have recorded.
-func TestTogether(t *testing.T) {
+// TestExplainAcrossNodes runs such a job on two nodes, each of which gets the explanation from the records of both nodes' ranks.
+func TestExplainAcrossNodes(t *testing.T) {
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -167,7 +167,7 @@ func TestTogether(t *testing.T) {
 	for n := range outs {
 		wg.Go(func() {
 			j := &launch.Job{Command: []string{exe}, RanksPerNode: 1, Nodes: 2, NodeRank: n, Endpoint: l.Addr().String(),
-				RunID: "together", Stdout: &outs[n], Stderr: &outs[n],
+				RunID: "across", Stdout: &outs[n], Stderr: &outs[n],
 				Records: t.TempDir(), Grace: 30 * time.Second, Env: append(os.Environ(), role+"=print missing", "CHORUS_DUMP_DIR=")}
 			if err := j.Run(t.Context()); err == nil {
 				t.Error("nothing failed")

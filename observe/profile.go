@@ -19,8 +19,8 @@ const askProfile = "profile"
 // longestProfile bounds how long a profile of the CPU may take, in seconds.
 const longestProfile = 600
 
-// profile writes a profile of this process. One of the CPU ends with closed, and has what there is by then: a rank that
-// leaves waits for nobody's look at it.
+// profile writes a profile of this process. A CPU profile ends with closed, and has the samples so far: a rank that
+// leaves doesn't wait for its profile.
 func profile(c net.Conn, name string, seconds int, closed <-chan struct{}) {
 	if name != "profile" {
 		if p := pprof.Lookup(name); p != nil {
@@ -29,13 +29,13 @@ func profile(c net.Conn, name string, seconds int, closed <-chan struct{}) {
 		return
 	}
 	d := time.Duration(min(max(seconds, 1), longestProfile)) * time.Second
-	c.SetDeadline(time.Now().Add(d + stationTimeout))
+	c.SetDeadline(time.Now().Add(d + statusTimeout))
 	if pprof.StartCPUProfile(c) != nil {
-		return // somebody else is profiling
+		return // another profile is under way
 	}
 	defer pprof.StopCPUProfile()
 	ended := make(chan struct{})
-	go func() { // who asks may go
+	go func() { // the client may disconnect
 		io.Copy(io.Discard, c)
 		close(ended)
 	}()
@@ -43,7 +43,7 @@ func profile(c net.Conn, name string, seconds int, closed <-chan struct{}) {
 	case <-time.After(d):
 	case <-ended:
 	case <-closed:
-		c.SetDeadline(time.Now().Add(stationTimeout))
+		c.SetDeadline(time.Now().Add(statusTimeout))
 	}
 }
 
@@ -60,7 +60,7 @@ func Profile(ctx context.Context, w io.Writer, dir string, rank int, name string
 	if name == "" || strings.ContainsAny(name, " \n") || seconds > longestProfile {
 		return fmt.Errorf("observe: no profile %q over %d seconds", name, seconds)
 	}
-	paths, err := matching(dir, fmt.Sprint("*", rankMark, rank, stationSuffix))
+	paths, err := matching(dir, fmt.Sprint("*", rankMark, rank, socketSuffix))
 	if err != nil || len(paths) != 1 {
 		return errors.Join(fmt.Errorf("observe: rank %d does not run here", rank), err)
 	}

@@ -6,7 +6,7 @@ import (
 )
 
 // TestRaisedWhileEnding has a dump asked for while a program ends that has raised an exception, and has closed its
-// communicators by then: what it did last is told all the same.
+// communicators by then: its last operation is reported all the same.
 func TestRaisedWhileEnding(t *testing.T) {
 	var dumps []*Dump
 	for rank := range 2 {

@@ -29,14 +29,14 @@ type Rank struct {
 	rank, size int
 	name       string // of its files
 
-	first   sync.Mutex
-	dumped  occasion // of the first failure; guarded by first
-	panics  atomic.Bool
-	raised  atomic.Pointer[Raised]
-	station *station // nil without a directory
-	mu      sync.Mutex
-	comms   []*Recorder
-	ended   []*Recorder // those that were closed after the rank had raised
+	first  sync.Mutex
+	dumped occasion // of the first failure; guarded by first
+	panics atomic.Bool
+	raised atomic.Pointer[Raised]
+	status *statusServer // nil without a directory
+	mu     sync.Mutex
+	comms  []*Recorder
+	ended  []*Recorder // those that were closed after the rank had raised
 }
 
 // ranks are those of this process. There are several where ranks are goroutines.
@@ -79,7 +79,7 @@ func rankOf(s Settings, job string, rank, size int, takes func(*Rank) bool) *Ran
 		i = len(ranks.all)
 		r := &Rank{Settings: s, job: job, rank: rank, size: size, name: fileName(job, rank)}
 		if s.Dir != "" {
-			r.station = r.openStation()
+			r.status = r.openStatusServer()
 		}
 		ranks.all = append(ranks.all, r)
 	}
@@ -91,7 +91,7 @@ func rankOf(s Settings, job string, rank, size int, takes func(*Rank) bool) *Ran
 }
 
 // has reports whether the rank has a communicator of this name. One process can hold two ranks 0 of as many worlds
-// called "world"; they are told apart by that.
+// called "world"; that distinguishes them.
 func (r *Rank) has(name string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -149,7 +149,7 @@ func (r *Recorder) Close() {
 	k.mu.Unlock()
 	if last {
 		ranks.all = slices.DeleteFunc(ranks.all, func(x *Rank) bool { return x == k })
-		k.station.close()
+		k.status.close()
 	}
 }
 
@@ -238,8 +238,8 @@ func Raise(x Raised) {
 	}
 }
 
-// Watches reports whether somebody should wait for the communicator to break, and call Failed even if no operation is
-// under way.
+// Watches reports whether a goroutine should wait for the communicator to break, and call Failed even if no operation
+// is under way.
 func (r *Recorder) Watches() bool { return r != nil && r.rank.Dir != "" }
 
 // DumpAll writes the dump of every rank of this process into dir, which is made if need be, and returns the files'

@@ -55,7 +55,7 @@ func cut(data []byte) (head, lines []byte, ok bool) {
 // maxRanks is more than a job has; Explain takes memory for each of them.
 const maxRanks = 1 << 22
 
-// check refuses what no rank writes, so that whoever uses the dump need not.
+// check refuses values that no rank writes, so that users of the dump need not.
 func (d *Dump) check() error {
 	h := &d.Chorus
 	if h.Format != Format {
@@ -167,7 +167,7 @@ func matching(dir, pattern string) ([]string, error) {
 
 // Recorded reports whether ranks have dumped into a directory, or answer there.
 func Recorded(dir string) bool {
-	for _, suffix := range []string{dumpSuffix, stationSuffix} {
+	for _, suffix := range []string{dumpSuffix, socketSuffix} {
 		if paths, _ := matching(dir, "*"+rankMark+"*"+suffix); len(paths) > 0 {
 			return true
 		}

@@ -37,7 +37,7 @@ type cell struct {
 const (
 	flagAsync     = 1 << 24
 	flagSpecial   = 1 << 25 // no operation of the backend: the kind is a special one
-	untimed       = 1       // ended, but nobody looked at the clock
+	untimed       = 1       // ended, but the clock wasn't read
 	timedElements = 64 << 10
 	timedPeriod   = 8
 )
@@ -45,7 +45,7 @@ const (
 // Special is what a recorder knows besides the operations of the backend.
 type Special uint8
 
-// What is recorded besides operations.
+// The recorder's events besides operations.
 const (
 	Split     Special = iota + 1 // the elements in are the ranks of the new communicator
 	NewWindow                    // the elements in are the window's
@@ -147,8 +147,8 @@ func newRecorder(r *Rank, name string, me int, members []int, entries int) *Reco
 // Begin records that a collective was called, and is under way; the caller owns the lane. It returns the operation's
 // number, which is 0 only without a recorder.
 //
-// It's best called when the others have been told that this rank is there, and before it looks for them: what it takes,
-// of which the clock is half, passes while their word is on its way.
+// The best moment for the call is after this rank has raised its flag, and before it waits for the peers' flags. Its
+// cost, half of which is reading the clock, then overlaps with that wait.
 //
 //go:noinline
 func (r *Recorder) Begin(op *backend.Op, async bool) uint64 {

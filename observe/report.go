@@ -37,7 +37,7 @@ type Report struct {
 	Findings []Finding `json:"findings"`
 }
 
-// Finding is one thing that went wrong, and who did it. Ranks are the job's.
+// Finding is one thing that went wrong, and the ranks at fault. Ranks are the job's.
 type Finding struct {
 	Kind     Kind    `json:"kind"`
 	Comm     string  `json:"comm"`
@@ -45,7 +45,7 @@ type Finding struct {
 	Seq      uint64  `json:"seq,omitempty"`
 	Ranks    []int   `json:"ranks"` // the culprits
 	Culprits []Party `json:"culprits"`
-	Waiting  []Party `json:"waiting"` // who waits for them, by call site
+	Waiting  []Party `json:"waiting"` // the ranks that wait for them, by call site
 	Detail   string  `json:"detail,omitempty"`
 }
 

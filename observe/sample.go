@@ -2,9 +2,8 @@
 
 package observe
 
-// sample stores the return addresses of the callers of the function that calls it, innermost first and without the
-// first, followed by a zero if there are fewer than frames. runtime.Callers, which looks each of them up in tables,
-// takes far longer.
+// sample stores the return addresses of the callers of its caller, innermost first and without the first. A zero
+// follows if there are fewer than frames. runtime.Callers, which looks each of them up in tables, takes far longer.
 //
 //go:noescape
 func sample(pcs *[frames]uintptr)

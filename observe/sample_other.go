@@ -21,7 +21,7 @@ func mark(p *path, t *trail) (tick uint64) {
 
 //go:noinline
 func find(pcs *[frames]uintptr) {
-	// Without Callers, find, who calls find, who called that, and the caller of that, which is the first.
+	// Skipped are Callers, find, the caller of find, the caller of that, and its caller, which is the first.
 	n := runtime.Callers(5, pcs[:])
 	if n < frames {
 		pcs[n] = 0

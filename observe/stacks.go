@@ -11,7 +11,7 @@ type goroutine struct {
 	frames []Frame
 }
 
-// parseStacks reads what the Go runtime prints of goroutines. What it doesn't understand it leaves out.
+// parseStacks reads the Go runtime's dump of goroutines. It leaves out goroutines that it doesn't understand.
 func parseStacks(text string) []goroutine {
 	var all []goroutine
 	for _, block := range strings.Split(text, "\n\n") {
@@ -47,9 +47,9 @@ func parseStacks(text string) []goroutine {
 	return all
 }
 
-// whereabouts tells where a rank is that should be in an operation: the goroutine that runs the functions from which
-// the rank's last operation was called, or else the one of main; and there the innermost function that isn't of the
-// standard library's waiting.
+// whereabouts returns where a rank is that should be in an operation. It takes the goroutine that runs the functions
+// from which the rank's last operation was called, or else that of main. There it takes the innermost function that
+// isn't one of the standard library's waits.
 func whereabouts(d *Dump, last *Entry) (does, at string) {
 	gs := parseStacks(d.Chorus.Stacks)
 	best, score := -1, 0
@@ -83,7 +83,7 @@ func whereabouts(d *Dump, last *Entry) (does, at string) {
 	return "busy elsewhere [" + g.state + "]", ""
 }
 
-// waits reports whether a function belongs to the packages in which a program waits or computes on somebody's behalf.
+// waits reports whether a function belongs to the packages in which a program waits, or computes for its caller.
 func waits(name string) bool {
 	if internal(name) || name == "panic" {
 		return true

@@ -11,7 +11,7 @@ import (
 
 // stateOf returns the state of the process that listens at a socket, if it's stopped; else nothing.
 func stateOf(path string) (state string) {
-	shortly(path, func(short string) error {
+	withShortPath(path, func(short string) error {
 		c, err := net.Dial("unix", short)
 		if err != nil {
 			return err
@@ -22,7 +22,7 @@ func stateOf(path string) (state string) {
 			return err
 		}
 		return raw.Control(func(fd uintptr) {
-			peer, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) // who listens
+			peer, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) // the listener
 			if err != nil {
 				return
 			}

@@ -28,7 +28,7 @@ type Interpreter interface {
 	Inner() []string
 }
 
-// interpreter is the process's; nil if it has none, or hasn't told.
+// interpreter is the process's; nil if it has none, or hasn't registered it.
 var interpreter Interpreter
 
 // SetInterpreter has dumps tell where the threads of a Python program are. It's called before the first communicator is
@@ -178,8 +178,9 @@ func calls(text string) string {
 	return "`" + text + "`"
 }
 
-// inProgram says where a rank of a Python program is: in the thread from which it has called its last operation, or
-// else the main one, there the program's own innermost function, and what this has called.
+// inProgram returns where a rank of a Python program is. It takes the thread from which it has called its last
+// operation, or else the main one. There it returns the program's own innermost function, and the function that this
+// has called.
 func inProgram(all []Thread, last *Entry) (does, at string) {
 	best, score := -1, 0
 	for i, t := range all {

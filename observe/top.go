@@ -191,7 +191,7 @@ func (t *Top) findWaits() {
 		}
 		seen[key] = true
 		var w TopWait
-		for _, r := range t.Rows { // the furthest collective that somebody is in
+		for _, r := range t.Rows { // the furthest collective that a rank is in
 			if r.id() == key && r.Op != "" && r.Seq > w.Seq {
 				w.Comm, w.Op, w.Seq = r.label(), r.Op, r.Seq
 			}
@@ -220,7 +220,7 @@ func (t *Top) findWaits() {
 	}
 }
 
-// String is a table of the ranks, and who waits for whom.
+// String is a table of the ranks, and which ranks wait for which.
 func (t *Top) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "job %q: %d ranks answer\n\n", t.Job, t.Ranks)

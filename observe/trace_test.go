@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// TestTrace reads a trace of two ranks as the format demands it: an object with traceEvents, each of which has name,
-// ph, ts, pid and tid; complete ones (X) a dur, instants (i) a scope, metadata (M) a name in args. (Trace Event Format,
-// by the Catapult project.)
+// TestTrace reads a trace of two ranks by the Trace Event Format of the Catapult project: an object with traceEvents.
+// Each of them has name, ph, ts, pid and tid; complete ones (X) have a dur, instants (i) a scope, metadata (M) a name
+// in args.
 func TestTrace(t *testing.T) {
 	const start = 1_700_000_000_000_000_000
 	at := func(us float64) *int64 {

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// In virtual time, which begins in the year 2000, nobody waits for the day on which the process was started.
+// In virtual time, which begins in the year 2000, calibration must not wait for the day on which the process was
+// started.
 func TestCalibrateInVirtualTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()

@@ -153,6 +153,6 @@ func ownProbeWord(cmd *cobra.Command) error {
 	defer unix.Munmap(mem)
 	binary.NativeEndian.PutUint64(mem, probeWord)
 	fmt.Fprintln(cmd.OutOrStdout(), uint64(uintptr(unsafe.Pointer(&mem[0]))))
-	_, err = io.Copy(io.Discard, cmd.InOrStdin()) // whoever asked has copied by its end
+	_, err = io.Copy(io.Discard, cmd.InOrStdin()) // the process that asked has made its copy when this ends
 	return err
 }

@@ -25,7 +25,7 @@ func run(args []string) int {
 	var bad *usageError
 	switch f := (*launch.Failure)(nil); {
 	case err == nil, errors.As(err, &f), errors.Is(err, errReported):
-		// What ended a job has been explained where it happened.
+		// The error that ended a job has been explained where it happened.
 	case errors.As(err, &bad), errors.Is(err, launch.ErrArgument):
 		fmt.Fprintf(os.Stderr, "chorus: %v\nchorus: run `%s --help`\n", err, cmd.CommandPath())
 		return codeUsage

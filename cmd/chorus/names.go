@@ -43,7 +43,7 @@ func flagName(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 	return pflag.NormalizedName(name)
 }
 
-// spellOut writes -np N, by which people who know mpirun ask for ranks, as the flag of the command that means it: to
+// spellOut writes -np N, which is mpirun's flag for the number of ranks, as the flag of the command that means it: to
 // the parser of flags it would be -n with the value p.
 func spellOut(root *cobra.Command, args []string) []string {
 	cmd, _, err := root.Find(args)

@@ -34,5 +34,5 @@ func (o *stdout) lost() error {
 	return o.err
 }
 
-// live reports whether somebody looks at what is written, on a terminal that can move its cursor.
+// live reports whether the output is shown on a terminal that can move its cursor.
 func (o *stdout) live() bool { return term.IsTerminal(int(o.file.Fd())) && os.Getenv("TERM") != "dumb" }

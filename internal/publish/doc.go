@@ -3,6 +3,6 @@
 //	publish.Word(&x.seq, seq)    // the owner
 //	atomic.LoadUint64(&x.seq)    // anybody
 //
-// Unlike an atomic store, it isn't ordered before the loads that follow it: a goroutine that stores its word and then
-// loads another's may miss a value that the other stored before it loaded this one.
+// Unlike an atomic store, it isn't ordered before the loads that follow it: two goroutines that each store their word
+// and then load the other's may both miss the other's value.
 package publish

@@ -215,7 +215,7 @@ func dialOnce(ctx context.Context, addr, kind string, o Options) (*conn, error) 
 	if err != nil {
 		return nil, err
 	}
-	if nc.LocalAddr().String() == nc.RemoteAddr().String() { // there's no listener, and the system has drawn this very port
+	if nc.LocalAddr().String() == nc.RemoteAddr().String() { // no listener, and the system drew this port
 		nc.Close()
 		return nil, syscall.ECONNREFUSED
 	}

@@ -18,9 +18,9 @@ import (
 // askLimit bounds how long ranks are waited for; one that is stopped doesn't answer.
 const askLimit = 2 * time.Second
 
-// Serve serves [Handler] at a listener, which it closes, until ctx ends. Whoever connects is taken for a stranger: see
-// [secure.Strangers]. A request must name the address that it came to, localhost, this host, or one of
-// names. Otherwise a page of the Web whose own name leads here could read everything.
+// Serve serves [Handler] at a listener, which it closes, until ctx ends. Its clients are unauthenticated, and limited
+// as [secure.Strangers] has it. A request must name the address that it came to, localhost, this host, or one of names.
+// Otherwise a web page whose own host name resolves to this address could read everything.
 func Serve(ctx context.Context, l net.Listener, dir func() string, names ...string) error {
 	s := &http.Server{Handler: named(Handler(dir), names), ReadHeaderTimeout: 10 * time.Second}
 	defer context.AfterFunc(ctx, func() { s.Close() })()
@@ -185,7 +185,7 @@ type label struct {
 	comm string
 }
 
-// distinct returns the names of communicators such that no two of a rank have the same, which a program may well give
+// distinct returns the names of communicators so that no two of a rank have the same, which a program may well give
 // them: Prometheus refuses all samples of an answer in which two have the same labels. The second "x" of a rank is
 // "x#2".
 func distinct(rows []observe.TopRow) []string {

@@ -58,7 +58,7 @@ func TestEndpoint(t *testing.T) {
 		defer others[len(others)-1].Close()
 	}
 	others[1].Begin(&backend.Op{Kind: backend.Barrier}, false)
-	// An operation that is large enough to be timed is counted once, however often somebody looks.
+	// An operation that is large enough to be timed is counted once, however often it's queried.
 	large := tensor.Of(make([]float32, 1<<16))
 	long := backend.Op{Kind: backend.Broadcast, In: large, Out: large}
 	timed := r.Split("timed", 0, []int{0, 1})

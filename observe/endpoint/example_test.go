@@ -12,8 +12,8 @@ import (
 	"github.com/chorus-comms/chorus/observe/endpoint"
 )
 
-// A program that starts ranks itself shows Prometheus what they do. The directory is their CHORUS_DUMP_DIR; nobody
-// records here.
+// A program that starts ranks itself exports their metrics to Prometheus. The directory is their CHORUS_DUMP_DIR; no
+// rank records in this example.
 func ExampleServe() {
 	dir, err := os.MkdirTemp("", "dumps")
 	if err != nil {

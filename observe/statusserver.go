@@ -18,9 +18,9 @@ import (
 	"time"
 )
 
-// A station is where a rank answers those who want to see what it does: a unix socket in the directory of its dumps.
-// Who may enter the directory may ask. A request is a line; the answer is a line of JSON, or a profile.
-type station struct {
+// A statusServer answers questions about what a rank does, at a unix socket in the directory of its dumps. Every
+// process that may enter the directory may ask. A request is a line; the answer is a line of JSON, or a profile.
+type statusServer struct {
 	l      net.Listener
 	path   string
 	closed chan struct{} // ends profiles that are under way
@@ -33,10 +33,10 @@ const (
 	askDump = "dump" // the path of the dump that was written for it
 )
 
-const stationTimeout = 5 * time.Second // of one who has connected
+const statusTimeout = 5 * time.Second // of one connection
 
-// openStation begins to answer for a rank. A rank does without it where there can be no socket.
-func (r *Rank) openStation() *station {
+// openStatusServer begins to answer for a rank. A rank does without it where there can be no socket.
+func (r *Rank) openStatusServer() *statusServer {
 	if os.MkdirAll(r.Dir, 0o777) != nil {
 		return nil
 	}
@@ -52,7 +52,7 @@ func (r *Rank) openStation() *station {
 		return nil
 	}
 	os.Chmod(path, 0o600)
-	s := &station{l: l, path: path, closed: make(chan struct{})}
+	s := &statusServer{l: l, path: path, closed: make(chan struct{})}
 	s.wg.Go(func() {
 		for {
 			c, err := l.Accept()
@@ -67,8 +67,8 @@ func (r *Rank) openStation() *station {
 
 // listen takes the path of the rank's socket, also from a process that is dead.
 func (r *Rank) listen() (l net.Listener, path string, err error) {
-	path = filepath.Join(r.Dir, r.name+stationSuffix)
-	err = shortly(path, func(short string) (err error) {
+	path = filepath.Join(r.Dir, r.name+socketSuffix)
+	err = withShortPath(path, func(short string) (err error) {
 		if l, err = listenUnix(short); errors.Is(err, syscall.EADDRINUSE) {
 			var c net.Conn
 			if c, err = net.Dial("unix", short); err == nil { // another world's rank of this number
@@ -83,8 +83,8 @@ func (r *Rank) listen() (l net.Listener, path string, err error) {
 	return l, path, err
 }
 
-// Sweep removes from a directory what ranks have left there that are dead, as those do that are killed: sockets, and
-// dumps that aren't finished. With a job's name it's that job's alone. It returns how many files that were.
+// Sweep removes the files that dead ranks have left in a directory, as killed ranks do: sockets, and unfinished dumps.
+// With a job's name it removes that job's alone. It returns the number of files.
 func Sweep(dir, job string) (removed int) {
 	if job != "" {
 		job = cleanName(job)
@@ -92,7 +92,7 @@ func Sweep(dir, job string) (removed int) {
 	return sweep(dir, job, time.Now())
 }
 
-// sweep is Sweep of what is older than a moment.
+// sweep is Sweep of files that are older than a moment.
 func sweep(dir, job string, before time.Time) (removed int) {
 	of := rankMark
 	if job != "" {
@@ -101,7 +101,7 @@ func sweep(dir, job string, before time.Time) (removed int) {
 	entries, _ := os.ReadDir(dir)
 	for _, e := range entries {
 		name, unfinished := strings.CutPrefix(e.Name(), unfinishedMark)
-		socket := strings.HasSuffix(name, stationSuffix) && e.Type() == fs.ModeSocket
+		socket := strings.HasSuffix(name, socketSuffix) && e.Type() == fs.ModeSocket
 		if !strings.Contains(name, of) || job != "" && !strings.HasPrefix(name, of) || !unfinished && !socket {
 			continue
 		}
@@ -116,11 +116,11 @@ func sweep(dir, job string, before time.Time) (removed int) {
 	return removed
 }
 
-// dead reports whether nobody listens at a socket.
+// dead reports whether a socket has no listener.
 func dead(path string) bool {
 	var c net.Conn
-	err := shortly(path, func(short string) (err error) {
-		c, err = net.DialTimeout("unix", short, stationTimeout)
+	err := withShortPath(path, func(short string) (err error) {
+		c, err = net.DialTimeout("unix", short, statusTimeout)
 		return err
 	})
 	if err == nil {
@@ -132,12 +132,12 @@ func dead(path string) bool {
 func listenUnix(path string) (net.Listener, error) {
 	l, err := net.Listen("unix", path)
 	if err == nil {
-		l.(*net.UnixListener).SetUnlinkOnClose(false) // the path is another one then
+		l.(*net.UnixListener).SetUnlinkOnClose(false) // the path may be a short form, which is gone by then
 	}
 	return l, err
 }
 
-func (s *station) close() {
+func (s *statusServer) close() {
 	if s == nil {
 		return
 	}
@@ -147,10 +147,10 @@ func (s *station) close() {
 	s.wg.Wait()
 }
 
-// answer answers one request; closed is the end of the station.
+// answer answers one request; closed is the end of the server.
 func (r *Rank) answer(c net.Conn, closed <-chan struct{}) {
 	defer c.Close()
-	c.SetDeadline(time.Now().Add(stationTimeout))
+	c.SetDeadline(time.Now().Add(statusTimeout))
 	line, err := bufio.NewReader(io.LimitReader(c, 64)).ReadString('\n')
 	if err != nil {
 		return
@@ -175,7 +175,7 @@ func (r *Rank) answer(c net.Conn, closed <-chan struct{}) {
 	json.NewEncoder(c).Encode(reply)
 }
 
-// refusal is the answer of a rank that can't do what it was asked for.
+// refusal is the answer of a rank that can't carry out a request.
 type refusal struct {
 	Error string `json:"error"`
 }
@@ -185,7 +185,7 @@ type RefusedError struct{ Why string }
 
 func (e *RefusedError) Error() string { return e.Why }
 
-// Answer is what came of asking a rank.
+// Answer is a rank's answer to a request, or why there's none.
 type Answer struct {
 	Path string    // of the rank's socket
 	Born time.Time // when that was made
@@ -226,7 +226,7 @@ func AskDumps(ctx context.Context, dir string) ([]Answer, error) {
 }
 
 func askAll(ctx context.Context, dir, what string, read func(*Answer, []byte) error) ([]Answer, error) {
-	paths, err := matching(dir, "*"+rankMark+"*"+stationSuffix)
+	paths, err := matching(dir, "*"+rankMark+"*"+socketSuffix)
 	if err != nil {
 		return nil, fmt.Errorf("observe: %w", err)
 	}
@@ -266,7 +266,7 @@ func ask(ctx context.Context, path, what string) (reply json.RawMessage, err err
 
 // connect sends a request and has f read the answer.
 func connect(ctx context.Context, path, what string, f func(c net.Conn) error) error {
-	return shortly(path, func(short string) error {
+	return withShortPath(path, func(short string) error {
 		c, err := new(net.Dialer).DialContext(ctx, "unix", short)
 		if err != nil {
 			return err

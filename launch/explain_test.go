@@ -13,7 +13,7 @@ import (
 	"github.com/chorus-comms/chorus/store"
 )
 
-// dumpOf is what a rank of three may have recorded, which has waited for rank 2 in vain.
+// dumpOf is the dump of a rank of three that has timed out waiting for rank 2.
 func dumpOf(t testing.TB, rank int) *observe.Dump {
 	t.Helper()
 	dir := t.TempDir()
@@ -32,14 +32,14 @@ func dumpOf(t testing.TB, rank int) *observe.Dump {
 	return dumps[0]
 }
 
-// TestTogether has three launchers, of which the last is lost, tell what their ranks have recorded: both that are left
+// TestExplainAcrossNodes has three launchers, of which the last is lost, tell what their ranks have recorded: both that are left
 // hear the same.
-func TestTogether(t *testing.T) {
+func TestExplainAcrossNodes(t *testing.T) {
 	h := store.NewHash(time.Minute)
 	defer h.Close()
 	job := &Job{Nodes: 3, Grace: time.Minute, LostAfter: time.Minute, Monitor: time.Millisecond}
-	vigilOf := func(rv *rendezvous) *vigil {
-		v := &vigil{rv: rv, say: func(*Failure) {}}
+	livenessOf := func(rv *rendezvous) *liveness {
+		v := &liveness{rv: rv, say: func(*Failure) {}}
 		v.ctx, v.end = context.WithCancelCause(t.Context())
 		rv.world = make([]member, 3)
 		return v
@@ -55,11 +55,11 @@ func TestTogether(t *testing.T) {
 		if n == 1 { // it serves
 			rv.server = new(store.TCPServer)
 		}
-		rv.alive = vigilOf(rv)
+		rv.alive = livenessOf(rv)
 		rv.alive.lose(2, "its host burns")
 		go func() {
 			rv.publish(4, []*observe.Dump{d})
-			text, ok := rv.together(4)
+			text, ok := rv.explainAcrossNodes(4)
 			answers <- answer{text, ok}
 		}()
 	}
@@ -72,9 +72,9 @@ func TestTogether(t *testing.T) {
 		t.Errorf("told:\n%s\nwant\n%s", first.text, want)
 	}
 	gone := &rendezvous{job: job, store: store.NewPrefix("p", h)}
-	gone.alive = vigilOf(gone)
+	gone.alive = livenessOf(gone)
 	gone.alive.noAnswer(context.DeadlineExceeded)
-	if _, ok := gone.together(5); ok {
+	if _, ok := gone.explainAcrossNodes(5); ok {
 		t.Error("told by nobody")
 	}
 }
@@ -106,7 +106,7 @@ func FuzzCollect(f *testing.F) {
 			}
 		}
 		dumps := rv.collect(ctx, 0)
-		tell(dumps)
+		explain(dumps)
 		for i, d := range dumps[1:] {
 			if d.Chorus.Rank <= dumps[i].Chorus.Rank || d.Chorus.Size != 3 {
 				t.Errorf("rank %d of %d follows rank %d", d.Chorus.Rank, d.Chorus.Size, dumps[i].Chorus.Rank)

@@ -16,8 +16,8 @@ import (
 	"github.com/chorus-comms/chorus/observe"
 )
 
-// What ranks on several nodes have recorded is looked at by the launcher that serves the rendezvous: each puts its
-// ranks' dumps there before it says that they are dead, and prints what comes back.
+// The launcher that serves the rendezvous examines the records of ranks on all nodes. Each launcher puts its ranks'
+// dumps there before it reports them dead, and prints the explanation that comes back.
 
 const (
 	// gatherTime is how long a launcher waits for the others' records after their ranks must be dead.
@@ -26,8 +26,8 @@ const (
 	maxDump = 64 << 20
 )
 
-// tell returns what dumps of a job's ranks tell of its failure; nothing if that is nothing.
-func tell(dumps []*observe.Dump) string {
+// explain returns the explanation of a job's failure from its ranks' dumps; empty if there are no findings.
+func explain(dumps []*observe.Dump) string {
 	r := observe.Explain(dumps)
 	if len(r.Findings) == 0 {
 		return ""
@@ -35,8 +35,8 @@ func tell(dumps []*observe.Dump) string {
 	return strings.TrimRight(r.Details(), "\n")
 }
 
-// publish puts the dumps of this node's ranks into the rendezvous. One that can't be put there is missing for the
-// others, too.
+// publish puts the dumps of this node's ranks into the rendezvous. One that can't be put there is missing for the other
+// nodes, too.
 func (rv *rendezvous) publish(attempt int, dumps []*observe.Dump) {
 	var ranks []string
 	for _, d := range dumps {
@@ -56,13 +56,13 @@ func (rv *rendezvous) publish(attempt int, dumps []*observe.Dump) {
 	rv.store.Set(ctx, attemptKey(attempt, "stopped/"+strconv.Itoa(rv.node)), []byte(strings.Join(ranks, " ")))
 }
 
-// together returns what the dumps of all ranks tell of a failure, and whether that could be found out.
-func (rv *rendezvous) together(attempt int) (text string, ok bool) {
+// explainAcrossNodes returns the explanation of a failure from the dumps of all ranks, and whether there could be one.
+func (rv *rendezvous) explainAcrossNodes(attempt int) (text string, ok bool) {
 	ctx, cancel := context.WithTimeout(rv.alive.reach(), rv.job.Grace+gatherTime)
 	defer cancel()
 	key := attemptKey(attempt, "explained")
 	if rv.server != nil {
-		text = tell(rv.collect(ctx, attempt))
+		text = explain(rv.collect(ctx, attempt))
 		return text, rv.store.Set(ctx, key, []byte(text)) == nil
 	}
 	if rv.store.Wait(ctx, key) != nil {

@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 )
 
-// shortly calls f with another name of a path: those of sockets may have 107 bytes at most.
-func shortly(path string, f func(short string) error) error {
+// withShortPath calls f with another name of a path: those of sockets may have 107 bytes at most.
+func withShortPath(path string, f func(short string) error) error {
 	dir, err := os.Open(filepath.Dir(path))
 	if err != nil {
 		return err

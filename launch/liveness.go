@@ -12,33 +12,34 @@ import (
 	"time"
 )
 
-// A vigil is what a launcher knows of whether the others are alive. The one that serves the rendezvous watches over all
-// others, and they over it.
+// liveness is a launcher's knowledge of which others are alive. The one that serves the rendezvous watches all others,
+// and they watch it.
 //
-// There are two signs. Each of the others keeps a connection to the rendezvous, on which it waits for a key that nobody
-// writes: the kernel ends it at once when either launcher dies. And each raises a number there ten times in LostAfter,
-// and sees it arrive: if a link or a host falls silent, that is all there is to go by.
-type vigil struct {
+// There are two signs. Each of the others keeps a connection to the rendezvous, on which it waits for a key that is
+// never written: the kernel ends it at once when either launcher dies. Each also increments a number there ten times in
+// LostAfter: if a link or a host falls silent, only the missing heartbeats show it.
+type liveness struct {
 	rv  *rendezvous
 	say func(*Failure)
-	// Of all that the rendezvous is asked; ends when it can't be reached any more, and with the vigil.
+	// The context of all requests to the rendezvous. It ends when the rendezvous can't be reached any more, and when
+	// this launcher leaves.
 	ctx     context.Context
 	end     context.CancelCauseFunc
 	tasks   sync.WaitGroup
-	watcher *ticking // over the pulses, of the launcher that serves
-	beats   *ticking // of the others
+	watcher *ticking // checks the heartbeats, on the launcher that serves
+	beats   *ticking // sends heartbeats, on the others
 
 	mu     sync.Mutex
 	losses []*Failure // in order of time
 	heard  time.Time  // when the rendezvous last answered
 	sent   int64      // beats
 
-	pulse []pulse // of each node; used by the watcher alone
-	last  time.Time
+	heartbeats []heartbeat // of each node; used by the watcher alone
+	last       time.Time
 }
 
-// pulse is what the launcher that serves has seen of another.
-type pulse struct {
+// heartbeat is what the launcher that serves has seen of another.
+type heartbeat struct {
 	beat   string
 	at     time.Time // when the beat was last seen to change
 	here   bool      // it has had its connection
@@ -52,15 +53,15 @@ func hereKey(node int) string { return "here/" + strconv.Itoa(node) }
 func leftKey(node int) string { return "left/" + strconv.Itoa(node) }
 func beatKey(node int) string { return "beat/" + strconv.Itoa(node) }
 
-// watchOver begins the vigil, when all nodes have come.
-func (rv *rendezvous) watchOver(say func(*Failure)) {
-	v := &vigil{rv: rv, say: say, heard: time.Now(), last: time.Now(), pulse: make([]pulse, len(rv.world))}
+// startLiveness begins the checks, when all nodes have come.
+func (rv *rendezvous) startLiveness(say func(*Failure)) {
+	v := &liveness{rv: rv, say: say, heard: time.Now(), last: time.Now(), heartbeats: make([]heartbeat, len(rv.world))}
 	v.ctx, v.end = context.WithCancelCause(context.Background())
 	rv.alive = v
 	every := max(rv.job.LostAfter/10, time.Millisecond)
 	if rv.server != nil {
-		for i := range v.pulse {
-			v.pulse[i].at = v.last
+		for i := range v.heartbeats {
+			v.heartbeats[i].at = v.last
 		}
 		every = min(every, rv.job.Monitor)
 		v.watcher = tick(every, func() bool { v.look(every); return true })
@@ -70,8 +71,9 @@ func (rv *rendezvous) watchOver(say func(*Failure)) {
 	v.tasks.Go(v.hold)
 }
 
-// reach is the context of what the rendezvous is asked. Without a vigil, before all have come, nothing bounds it.
-func (v *vigil) reach() context.Context {
+// reach is the context of requests to the rendezvous. Before all nodes have come there's no liveness, and nothing
+// bounds it.
+func (v *liveness) reach() context.Context {
 	if v == nil {
 		return context.Background()
 	}
@@ -79,7 +81,7 @@ func (v *vigil) reach() context.Context {
 }
 
 // loss returns the first node that was lost as the failure of an attempt; nil if there is none.
-func (v *vigil) loss(attempt int) *Failure {
+func (v *liveness) loss(attempt int) *Failure {
 	if v == nil {
 		return nil
 	}
@@ -94,7 +96,7 @@ func (v *vigil) loss(attempt int) *Failure {
 }
 
 // lost reports whether a node is lost.
-func (v *vigil) lost(node int) bool {
+func (v *liveness) lost(node int) bool {
 	if v == nil {
 		return false
 	}
@@ -104,7 +106,7 @@ func (v *vigil) lost(node int) bool {
 }
 
 // lose notes that a node is lost.
-func (v *vigil) lose(node int, reason string) {
+func (v *liveness) lose(node int, reason string) {
 	f := &Failure{Kind: NodeLost, Node: node, Host: v.rv.world[node].Host, Reason: reason}
 	v.mu.Lock()
 	known := slices.ContainsFunc(v.losses, func(f *Failure) bool { return f.Node == node })
@@ -123,7 +125,7 @@ func since(t time.Time) string {
 }
 
 // noAnswer notes that the launcher that serves is lost, because of an error of the rendezvous.
-func (v *vigil) noAnswer(err error) {
+func (v *liveness) noAnswer(err error) {
 	if v.ctx.Err() != nil {
 		return // this launcher leaves, or has noted it
 	}
@@ -138,9 +140,9 @@ func (v *vigil) noAnswer(err error) {
 	v.end(v.loss(0))
 }
 
-// refused reports whether nobody listens at the endpoint. A connection that waited to be accepted when the launcher
-// ended is reset and not refused, and a process that ends closes its sockets one after another: it's asked a few times.
-func (v *vigil) refused() bool {
+// refused reports whether the endpoint has no listener. A connection that waited to be accepted when the launcher ended
+// is reset and not refused, and a process that ends closes its sockets one after another: so this tries a few times.
+func (v *liveness) refused() bool {
 	for try := range 5 {
 		c, err := net.DialTimeout("tcp", v.rv.endpoint, time.Second)
 		if err == nil {
@@ -154,8 +156,8 @@ func (v *vigil) refused() bool {
 	return false
 }
 
-// beat shows that this launcher is alive, and sees whether the rendezvous is.
-func (v *vigil) beat() bool {
+// beat sends a heartbeat, and notes whether the rendezvous answers.
+func (v *liveness) beat() bool {
 	ctx, cancel := v.rv.withLimit()
 	defer cancel()
 	v.sent++
@@ -170,11 +172,11 @@ func (v *vigil) beat() bool {
 }
 
 // hold keeps the connection by which each end learns that the other has died.
-func (v *vigil) hold() {
+func (v *liveness) hold() {
 	for v.ctx.Err() == nil {
 		err := v.rv.store.Wait(v.ctx, hereKey(v.rv.node))
 		if err == nil {
-			return // nobody writes that key
+			return // can't be: that key is never written
 		}
 		if !errors.Is(err, context.DeadlineExceeded) { // the store bounds every call
 			v.noAnswer(err)
@@ -182,13 +184,13 @@ func (v *vigil) hold() {
 	}
 }
 
-// look takes the pulses. It's called at an interval.
-func (v *vigil) look(every time.Duration) {
+// look checks the heartbeats. It's called at an interval.
+func (v *liveness) look(every time.Duration) {
 	now := time.Now()
-	slept := now.Sub(v.last) - 2*every // this launcher was stopped itself, and the others could not be heard
+	slept := now.Sub(v.last) - 2*every // this launcher was stopped itself, and could not see heartbeats
 	v.last = now
-	for n := range v.pulse {
-		p := &v.pulse[n]
+	for n := range v.heartbeats {
+		p := &v.heartbeats[n]
 		if slept > 0 {
 			p.at = p.at.Add(slept)
 		}
@@ -214,7 +216,7 @@ func (v *vigil) look(every time.Duration) {
 }
 
 // read returns a value of the rendezvous; empty if there is none.
-func (v *vigil) read(key string) string {
+func (v *liveness) read(key string) string {
 	ctx, cancel := v.rv.withLimit()
 	defer cancel()
 	if there, err := v.rv.store.Check(ctx, key); err != nil || !there {
@@ -225,7 +227,7 @@ func (v *vigil) read(key string) string {
 }
 
 // left reports whether a node has left the job.
-func (v *vigil) left(node int) bool { return v.read(leftKey(node)) != "" }
+func (v *liveness) left(node int) bool { return v.read(leftKey(node)) != "" }
 
 // leave leaves the job. The launcher that serves waits until the others have left or are lost.
 func (rv *rendezvous) leave(patience time.Duration) {

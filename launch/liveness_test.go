@@ -113,8 +113,8 @@ func TestAKilledLauncherIsMissedAtOnce(t *testing.T) {
 	}
 }
 
-// TestALauncherThatIsStopped for longer than the heartbeat takes nobody for lost when it goes on, and is itself lost to
-// the other.
+// A launcher that is stopped for longer than the heartbeat takes no other for lost when it goes on, and is itself lost
+// to the other.
 func TestALauncherThatIsStopped(t *testing.T) {
 	endpoint := freeEndpoint(t)
 	theirs := newBuffer()
