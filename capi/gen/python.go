@@ -29,7 +29,7 @@ func python(header string) (string, error) {
 		return "", err
 	}
 	m := &module{aliases: map[string]string{}, classes: map[string]string{}}
-	m.WriteString(`"""What capi/chorus.h declares: constants, structs, types of callbacks, and functions.
+	m.WriteString(`"""The declarations of capi/chorus.h: constants, structs, types of callbacks, and functions.
 
 Written by capi/gen; don't edit. The header has the explanations.
 """

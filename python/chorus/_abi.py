@@ -1,4 +1,4 @@
-"""What capi/chorus.h declares: constants, structs, types of callbacks, and functions.
+"""The declarations of capi/chorus.h: constants, structs, types of callbacks, and functions.
 
 Written by capi/gen; don't edit. The header has the explanations.
 """

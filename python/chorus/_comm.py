@@ -1,6 +1,6 @@
-"""The communicator that both PyTorch faces stand on, and its asynchronous operations.
+"""The communicator under both PyTorch interfaces, and its asynchronous operations.
 
-Tensors are addresses and counts here; the faces keep them alive and decide what
+Tensors are addresses and counts here. The interfaces keep them alive and decide what
 to do with those that are not contiguous.
 """
 
@@ -36,8 +36,7 @@ _pack_op = _lib.OP.pack_into
 _OP_SIZE = _lib.OP.size
 _RECV, _BATCH = _lib.RECV, 0
 
-# How long a thread that waits in the background does so before it looks whether the
-# interpreter is about to exit.
+# How long a background thread waits before it checks whether the interpreter is about to exit.
 _LOOK_NS = 50_000_000
 # How long the interpreter's exit waits for operations that were issued before it.
 _EXIT_NS = 2_000_000_000
@@ -50,7 +49,7 @@ _watchers: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 
 
 class _Slot(threading.local):
-    """A chorus_op and a handle of each thread's own, so that a call allocates none; whether it watches operations."""
+    """A chorus_op and a handle for each thread, so that calls allocate none; whether the thread watches operations."""
 
     def __init__(self) -> None:
         self.watches = False
@@ -66,13 +65,13 @@ _slot = _Slot()
 class Pending:
     """An asynchronous operation.
 
-    It holds the tensors of the operation until that is done, also when nobody holds
-    the Pending: its communicator does. All methods may be called from any thread.
+    It holds the tensors of the operation until the operation is done. The communicator keeps it, so the
+    caller may drop it. All methods may be called from any thread.
 
     Attributes:
         done: whether the operation is known to be over; see :meth:`test`.
         error: why it failed, once it's done.
-        source: who sent what a receive got, once it's done; -1 otherwise.
+        source: the rank whose message a receive got, once it's done; -1 otherwise.
     """
 
     __slots__ = ("comm", "handle", "kind", "keep", "after", "done", "error", "source", "_callbacks")
@@ -91,17 +90,17 @@ class Pending:
     def wait(self, timeout_ns: int = -1, overdue: bool = False) -> None:
         """Wait until the operation is done, for ``timeout_ns`` at most if that isn't negative.
 
-        Raises what the operation failed with; TimeoutError if this wait's time is over,
-        and then the operation goes on. With ``overdue``, what a backend's library has on a stream is overdue then: it
-        breaks the communicator, and the error names the ranks that are missing. An interrupt gives the operation up:
-        nobody may be left to wait for it, and it would take another one's message.
+        Raises the operation's error; TimeoutError if this wait's time is over, after which the operation goes on.
+        With ``overdue``, an operation that a backend's library has on a stream counts as overdue then: that breaks the
+        communicator, and the error names the missing ranks. An interrupt cancels the operation: it may have no other
+        waiter, and would take the message of a later receive.
         """
         if not self.done:
             try:
                 status = _work_wait(self.handle, timeout_ns)
                 if status == _lib.INTERRUPTED:
                     raise KeyboardInterrupt
-            except BaseException:  # what the program's handler of the signal has raised
+            except BaseException:  # raised by the program's signal handler
                 self._cancel()
                 raise
             if status == _lib.PENDING and overdue:
@@ -140,7 +139,7 @@ class Pending:
         call(self)
 
     def _ended(self, status: int) -> None:
-        """Take note of the end, once: whoever learns of it first does so."""
+        """Record the end of the operation. Only the first call has an effect."""
         with self.comm.ending:
             if self.done:
                 return
@@ -153,7 +152,7 @@ class Pending:
             if self.after is not None and not status:
                 try:
                     self.after()
-                except Exception as error:  # it belongs to whoever waits, not to whoever came by
+                except Exception as error:  # for the caller of wait, not for the thread that saw the end
                     self.error = error
             _live.pop(self.handle, None)
             self._release()
@@ -189,12 +188,12 @@ class DevicePending(Pending):
         after: Callable[[], None] | None,
     ):
         foreign = _streams.foreign(device)
-        # The library keeps its own memory from others until it's done; of others' memory it can't.
+        # The library doesn't reuse its own memory before the operation is done. It can't hold back another allocator's.
         super().__init__(comm, handle, kind, keep if foreign else None, None)
         self.device = device
-        # Of others' streams, the one that it was issued on.
+        # The stream that it was issued on, if PyTorch makes the device's streams.
         self._behind = _streams.natives[device.type](device) if foreign else None
-        self._end: torch.Event | None = None  # of what comes after, on a stream of its own
+        self._end: torch.Event | None = None  # the end of `after`, on a stream of its own
         if after is not None:
             with self.behind() as stream:
                 after()
@@ -203,12 +202,12 @@ class DevicePending(Pending):
             _holding.put(self)
 
     def join(self) -> None:
-        """Let the current stream's later work wait for the operation; raise what it has failed with by now."""
+        """Let the current stream's later work wait for the operation; raise its error if it has failed by now."""
         if self._end is not None:
             torch.accelerator.current_stream(self.device).wait_event(self._end)
         else:
             check(_direct.wait_for(self.handle, self.device))
-        # PyTorch's allocator gives memory out in the order of a stream, so that the host need not see the end.
+        # PyTorch's allocator reuses memory in the order of a stream, so the host need not see the end.
         if self._behind is not None and _streams.natives[self.device.type](self.device) == self._behind:
             self.keep = None
 
@@ -228,22 +227,22 @@ class DevicePending(Pending):
         return super().test() and (self._end is None or self._end.query())
 
     def _cancel(self) -> None:
-        pass  # it's the stream's, which goes on
+        pass  # it's the stream's operation, which goes on
 
     def _release(self) -> None:
-        pass  # streams may wait for it yet
+        pass  # streams may still wait for it
 
     def __del__(self) -> None:
         _work_release(self.handle)
 
 
-# Operations that are to be issued as one: packed, what they keep, what comes after, their memory, their tensors' place.
+# Operations to issue as one: packed operations, what they keep alive, what to call after, memory, the tensors' device.
 Batch = list[tuple[bytes, object, Callable[[], None] | None, object, torch.device | None]]
 
 
 def _ranks(ranks: Sequence[int]) -> ctypes.Array[ctypes.c_int32]:
-    """Ranks as C has them. The library refuses those that there aren't, and tells the others; what is too large for C
-    stays so."""
+    """Ranks as a C array. The library refuses ranks out of range, and tells the other ranks. A rank too large for
+    int32 becomes one that is out of range, too."""
     return (ctypes.c_int32 * len(ranks))(*(max(-1, min(r, 2**31 - 1)) for r in ranks))
 
 
@@ -257,16 +256,16 @@ class Communicator:
         rank, size, name, backend: as of the communicator.
         local_size: how many of the ranks are on this rank's host; 0 if that isn't known.
         finalized: whether finalize was called.
-        ranks: those of the job that its ranks are, if they are others; group_name: what PyTorch calls its group. They
-            are for profiles.
+        ranks: its members' ranks in the job, if those differ; for profiles.
+        group_name: PyTorch's name of its group; for profiles.
         issued: how many collectives this rank has issued.
-        blocking: whether the host waits for operations on the device that are done to it; see :meth:`block`.
-        called_back: whether some of them were issued by callbacks of others' futures, as these came to their ends.
+        blocking: whether the host waits for every synchronous operation on the device; see :meth:`block`.
+        called_back: whether callbacks of other operations' futures have issued collectives.
         met_by: the keys of the store by which the ranks have met.
-        exposed: what holds the memory of the open windows, by handle: the others write there, whether or not anybody
-            here still has the window.
-        submit: runs a synchronous collective on plain tensors for less than :meth:`run`, while no batch is open; see
-            :func:`chorus._direct.submit_of`. What it returns is for :meth:`through`.
+        exposed: keeps the memory of open windows alive, by handle: peers write there even after this process has
+            dropped the window.
+        submit: runs a synchronous collective on plain tensors faster than :meth:`run`, while no batch is open; see
+            :func:`chorus._direct.submit_of`. Its result is for :meth:`through`.
     """
 
     blocking = False
@@ -281,13 +280,13 @@ class Communicator:
         self.local_size: int = info.local_size
         self.name: str = info.name.decode()
         self.backend: str = info.backend.decode()
-        # Whose tensors the operations take beside the host's, and its number in the library.
+        # The device whose tensors the operations take beside the host's, and its number in the library.
         self.device, self._place = backend.placed(info.device.decode())
-        self._host = self.device is None  # the host's tensors are for it, too
+        self._host = self.device is None  # whether it takes the host's tensors
         self._prepare()
         self.ranks: list[int] = []
         self.group_name = ""
-        self._kept = contextlib.ExitStack()  # what has the store that splits need
+        self._kept = contextlib.ExitStack()  # holds the store open for splits
         self.issued = 0
         self.called_back = False
         self.met_by: set[str] = set()
@@ -317,10 +316,12 @@ class Communicator:
         again: bool = False,
         beside: Communicator | None = None,
     ) -> Communicator:
-        """Join a communicator. All ranks call it; it waits until they have found each other. If its ranks are some of a
-        larger job, they are ``job_ranks`` there, for flight records. ``device`` is for backends that have no host.
-        ``keep_store``: its splits need the store. ``again``: others that have ended may have had its name on the store.
-        ``beside``: a communicator of the same ranks, or more; what breaks one of the two breaks both.
+        """Join a communicator. All ranks call it; it waits until they have found each other.
+
+        ``job_ranks``: its members' ranks in a larger job, for flight records. ``device``: for backends that take no
+        tensors of the host. ``keep_store``: keep the store for splits. ``again``: earlier communicators, ended by now,
+        may have used its name on the store. ``beside``: a communicator of the same ranks, or more; a failure of one of
+        the two breaks both.
         """
         array, n_hints = _lib.hints(hints)
         handle = ctypes.c_uint64()
@@ -360,8 +361,8 @@ class Communicator:
         hints: dict[str, str] | None = None,
         beside: Communicator | None = None,
     ) -> Communicator | None:
-        """A communicator of some of this one's ranks, in the given order. Every rank
-        calls it with its own group; one that passes no ranks gets None. ``beside`` is as in :meth:`create`."""
+        """A communicator of some of this one's ranks, in the given order. Every rank calls it with the ranks of its
+        own part; a rank that passes no ranks gets None. ``beside`` is as in :meth:`create`."""
         array, n_hints = _lib.hints(hints)
         members = _ranks(ranks) if ranks else None
         options = _lib.SplitOptions(
@@ -379,14 +380,14 @@ class Communicator:
         return self._alike(handle.value) if handle.value else None
 
     def _alike(self, handle: int) -> Communicator:
-        """A communicator that was made of this one."""
+        """The communicator of a handle; it's blocking if this one is."""
         comm = Communicator(handle)
         if self.blocking:
             comm.block()
         return comm
 
     def handle_text(self) -> str:
-        """This rank's handle, by which the other members of a new world find it."""
+        """This rank's handle, by which members of a new world find it."""
         text = ctypes.c_char_p()
         check(_lib.library.chorus_comm_handle(self.handle, ctypes.byref(text)))
         return (text.value or b"").decode()
@@ -400,7 +401,7 @@ class Communicator:
         timeout_ns: int = 0,
         hints: dict[str, str] | None = None,
     ) -> Communicator:
-        """A communicator of the processes whose handles are listed, who all call this. This one is finalized then."""
+        """A communicator of the processes whose handles are listed. All of them call this; it finalizes this one."""
         array, n_hints = _lib.hints(hints)
         options = _lib.ReconfigureOptions(
             size=ctypes.sizeof(_lib.ReconfigureOptions),
@@ -423,7 +424,7 @@ class Communicator:
         patience_ns: int = 0,
         timeout_ns: int = 0,
     ) -> Communicator:
-        """A communicator of the ranks that are left, who all call it, and of newcomers. This one is finalized then."""
+        """A communicator of the surviving ranks, which all call this, and of newcomers. It finalizes this one."""
         options = _lib.RegroupOptions(
             size=ctypes.sizeof(_lib.RegroupOptions),
             n_without=len(without),
@@ -446,19 +447,19 @@ class Communicator:
         return self._alike(handle.value)
 
     def bind(self, device: torch.device) -> None:
-        """Take tensors of a device from now on, beside the host's. That's this rank's alone; only one."""
+        """Take tensors of a device from now on, beside the host's. Each rank binds its own device, and only one."""
         place = backend.place_of(device)
         check(_lib.library.chorus_comm_bind(self.handle, place))
         self.device, self._place = device, place
         self._prepare()
 
     def leave_host(self) -> None:
-        """The host's tensors are for others: :attr:`submit` takes none of them."""
+        """Leave the host's tensors to another backend: :attr:`submit` takes none of them."""
         self._host = False
         self._prepare()
 
     def block(self) -> None:
-        """Have the host wait for every operation on the device, also where a stream would do."""
+        """Have the host wait for every operation on the device, also where only a stream needs to."""
         self.blocking = True
         self._prepare()
 
@@ -467,11 +468,11 @@ class Communicator:
         self.submit = wanted if not self.blocking else _direct.otherwise
 
     def _on(self, device: torch.device | None) -> contextlib.AbstractContextManager[None]:
-        """What a call on a device is made within, so that its current stream is the library's, too."""
+        """A context for calls on a device, in which PyTorch's current stream is the library's, too."""
         return _streams.current(device) if _streams.natives and device is not None else _nothing
 
     def place(self, device: torch.device | None) -> int:
-        """The number of a tensor's device, to which the communicator belongs from then on; None is the host."""
+        """The number of a tensor's device, None for the host. The communicator is bound to the device from then on."""
         if device is None:
             return _lib.HOST
         if device != self.device:
@@ -479,7 +480,7 @@ class Communicator:
         return self._place
 
     def through(self, status: int) -> bool:
-        """Whether :attr:`submit` did what it was called for; raises what that failed with."""
+        """Whether :attr:`submit` has run the operation; raises the operation's error."""
         if status < 0:
             return False
         self.issued += 1
@@ -514,12 +515,11 @@ class Communicator:
         *,
         device: torch.device | None = None,
     ) -> Pending | None:
-        """Run an operation, or issue it and return what is under way.
+        """Run an operation, or issue it and return its Pending.
 
-        The arguments are those of chorus_op; lists of buffers are address, count,
-        address, count, and so on. ``keep`` is what must live until the operation is
-        done; ``after`` is called once it has succeeded, before anybody learns of it. On a ``device``, where the tensors
-        are, an operation is enqueued, and so is what ``after`` does.
+        The arguments are those of chorus_op; lists of buffers are address, count, address, count, and so on. ``keep``
+        must live until the operation is done. ``after`` is called once it has succeeded, before the operation counts
+        as done. On the ``device`` of the tensors an operation is enqueued, and so is the work of ``after``.
         With a ``batch`` the operation is put there, for :meth:`issue`.
         """
         site = _site(2)
@@ -528,7 +528,7 @@ class Communicator:
         memory: Any = None
         ins_at = outs_at = in_splits_at = out_splits_at = n = 0
         if ins is not None or outs is not None or in_splits is not None:
-            # Addresses and counts are 64 bits wide all, so that one array serves them all.
+            # Addresses and counts are all 64 bits wide, so one array holds them.
             values = [*(ins or ()), *(outs or ()), *(in_splits or ()), *(out_splits or ())]
             try:
                 packed = struct.pack(f"={len(values)}q", *values)
@@ -594,8 +594,8 @@ class Communicator:
         return self._issued(slot.work.value, kind, keep, after, event, device)
 
     def begin(self, kind: int, reduction: int, root: int, timeout_ns: int, tensor: torch.Tensor) -> Pending | None:
-        """Issue a collective on a plain tensor for less than :meth:`run`, as :attr:`submit` runs one, while no batch is
-        open. None means that nothing was done."""
+        """Issue a collective on a plain tensor faster than :meth:`run`, through :attr:`submit`, while no batch is open.
+        None means that nothing was done."""
         handle = self.submit(kind + _lib.ISSUE + _lib.CALLER, reduction, root, timeout_ns, tensor)
         if handle == _direct.OTHERWISE:
             return None
@@ -625,7 +625,7 @@ class Communicator:
         _live[handle] = pending
         if event is not _profiled.nothing:
             pending.when_done(event.end)
-        elif after is not None:  # it must happen, whether or not somebody waits
+        elif after is not None:  # it must be called even if the caller never waits
             self.watch(pending)
         if len(_live) >= _sweep_at[0]:
             sweep()
@@ -633,18 +633,18 @@ class Communicator:
         return pending
 
     def invalid(self, op: str, detail: str) -> InvalidArgumentError:
-        """The exception for arguments that an operation of this rank refuses."""
+        """The exception for refused arguments of an operation on this rank."""
         return invalid(self.name, self.rank, op, detail)
 
     def explained(self, error: BaseException) -> BaseException:
-        """An error of one of this communicator's operations, with what the library can't know of its cause."""
+        """An error of one of this communicator's operations, with a note on causes that the library can't know."""
         if isinstance(error, MismatchError) and self.called_back:
             why = "futures' callbacks issued some of this group's operations, in another order on each rank as it seems"
             error.args = (f"{error} ({why}: see chorus.in_order)",)
         return error
 
     def _unfit(self, kind: int, bits: int, **values: Any) -> InvalidArgumentError:
-        """The exception for the value that isn't an integer of so many bits, as the library's are."""
+        """The exception for the value that isn't an integer of ``bits`` bits."""
         most = 2 ** (bits - 1)
         for name, value in values.items():
             if not isinstance(value, int) or not -most <= value < most:
@@ -701,8 +701,8 @@ class Communicator:
         return None
 
     def watch(self, pending: Pending) -> None:
-        """Have a background thread take note of the operation's end."""
-        # Messages complete in any order, and what is called when an operation is over may wait for the next: they need
+        """Have a background thread record the operation's end."""
+        # Messages complete in any order, and a callback of a finished operation may wait for the next one: both need
         # threads of their own.
         if 0 < pending.kind <= _RECV or _slot.watches:
             start(lambda: _watch(pending), f"chorus-{self.name}")
@@ -720,7 +720,7 @@ class Communicator:
         return last_error(status) if status else None
 
     def info(self) -> _lib.CommInfo:
-        """What the library knows of the communicator."""
+        """The library's facts about the communicator."""
         info = _lib.CommInfo(size=ctypes.sizeof(_lib.CommInfo))
         check(_lib.library.chorus_comm_get(self.handle, ctypes.byref(info)))
         return info
@@ -735,15 +735,15 @@ class Communicator:
         check(_lib.library.chorus_comm_set_hints(self.handle, array, n))
 
     def suspend(self) -> None:
-        """Give up the device memory that the backend's library holds, until :meth:`resume`. All ranks call both."""
+        """Release the device memory that the backend's library holds, until :meth:`resume`. All ranks call both."""
         check(_lib.library.chorus_comm_suspend(self.handle))
 
     def resume(self) -> None:
-        """Take the memory again that :meth:`suspend` has given up."""
+        """Allocate again the memory that :meth:`suspend` has released."""
         check(_lib.library.chorus_comm_resume(self.handle))
 
     def abort(self, reason: str) -> None:
-        """Break the communicator on all ranks at once. It doesn't wait."""
+        """Break the communicator on all ranks immediately. It doesn't wait."""
         check(_lib.library.chorus_comm_abort(self.handle, reason.encode()))
 
     def finalize(self, timeout_ns: int = 0) -> None:
@@ -754,8 +754,8 @@ class Communicator:
         self._kept.close()
 
     def __del__(self, over: Callable[[], bool] = exiting.is_set) -> None:
-        # At the very end of Python this module has no names left.
-        # A communicator that was dropped without finalize is finalized behind the scenes.
+        # Late in Python's shutdown this module's globals may be None.
+        # A communicator that was dropped without finalize is finalized in the background.
         if not over() and hasattr(self, "finalized"):
             if self._watched is not None:
                 self._watched.put(None)
@@ -764,7 +764,7 @@ class Communicator:
 
 
 def _failure(status: int) -> BaseException:
-    """What a synchronous operation raises for a status that isn't OK."""
+    """The exception of a synchronous operation for a status that isn't OK."""
     return KeyboardInterrupt() if status == _lib.INTERRUPTED else last_error(status)
 
 
@@ -772,16 +772,16 @@ _sweep_at = [64]
 
 
 def sweep() -> None:
-    """Let go of the tensors of operations that are done and that nobody waited for.
+    """Release the tensors of finished operations without a waiter.
 
-    It happens by itself as operations are issued; tests call it to see that it does.
+    Issuing operations does this now and then; tests call it directly.
     """
     for pending in list(_live.values()):
         pending.test()
 
 
 def start(target: Callable[[], None], name: str) -> None:
-    """Run a function in the background that looks whether the interpreter is exiting."""
+    """Run a function on a background thread. It must check by itself whether the interpreter is exiting."""
     thread = threading.Thread(target=target, name=name, daemon=True)
     _watchers.add(thread)
     thread.start()
@@ -798,14 +798,14 @@ def _watch(pending: Pending) -> None:
 def _watch_all(watched: queue.SimpleQueue[Pending | None]) -> None:
     while (pending := watched.get()) is not None:
         _watch(pending)
-        del pending  # or the communicator would live as long as this thread
+        del pending  # else the communicator would live as long as this thread
 
 
 class _Holding:
-    """The operations on others' memory that no stream has waited for, and so keep their tensors until they are done.
+    """Operations on memory of other allocators that no stream has waited for yet: they keep their tensors until done.
 
-    A thread looks at the first of each communicator, now and then and without a wait: what is let go late costs nothing
-    but memory, and what streams wait for has let go by itself.
+    A thread polls the first of each communicator. A late release costs only memory, and an operation that a stream
+    waits for has released its tensors already.
     """
 
     PAUSE = 0.02
@@ -849,10 +849,10 @@ _holding = _Holding()
 
 
 def _exit() -> None:
-    """Leave the interpreter in peace: operations end, and so do the threads that wait for them.
+    """End operations, and the threads that wait for them, before the interpreter exits.
 
-    A communicator that nobody finalized is finalized here, so that its peers learn why this
-    rank has left and not that it was lost.
+    It finalizes communicators that the program didn't, so that their peers report that this rank has left, not that it
+    was lost.
     """
     exiting.set()
     why = _sites.tell_exception()

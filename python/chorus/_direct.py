@@ -1,7 +1,7 @@
 """Collectives on tensors with one call from Python into the library: chorus_python_submit.
 
-The library understands Python's integers, by Python's own functions, and PyTorch's tensors, by the exchange API of
-DLPack that PyTorch 2.10 and later have. Before, and for tensors that it doesn't take, operations go by
+The library reads Python's integers with Python's own functions, and PyTorch's tensors with DLPack's exchange API, which
+PyTorch has from 2.10 on. With older versions, and for tensors that the library doesn't take, operations use
 :meth:`Communicator.run`.
 """
 
@@ -25,7 +25,7 @@ _METH_FASTCALL = 0x80
 
 
 class _Exchange(ctypes.Structure):
-    """DLPackExchangeAPI of DLPack 1.3; of its functions all but one for whole tensors, which are not used here."""
+    """DLPackExchangeAPI of DLPack 1.3. ``others`` are its functions for whole tensors, which are not used here."""
 
     _fields_ = [
         ("major", c_uint32),
@@ -47,7 +47,7 @@ def _address(function: Any) -> int | None:
 
 
 def _view() -> int | None:
-    """PyTorch's function that tells what a tensor is; None if it has none."""
+    """PyTorch's function that describes a tensor; None if it has none."""
     capsule = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
     if capsule is None:
         return None
@@ -61,7 +61,7 @@ _KEPT = (sys._getframe, _sites.site_of, ":".join(_sites.INNER).encode(), operato
 
 
 def _python() -> _lib.Python:
-    """What the library needs of Python."""
+    """Python's functions and objects that the library needs."""
     api = ctypes.pythonapi
     functions = _lib.Python(
         size=ctypes.sizeof(_lib.Python),
@@ -88,7 +88,7 @@ def _python() -> _lib.Python:
 
 
 def _leave() -> None:
-    """Python ends: there are no stacks any more."""
+    """Stop the writing of stacks before Python ends."""
     _PYTHON.stacks_signal = 0
     _lib.library.chorus_set_python(ctypes.byref(_PYTHON))
 
@@ -100,7 +100,7 @@ def _fast(name: bytes, function: Any) -> _Method:
 _PYTHON = _python()
 check(_lib.library.chorus_set_python(ctypes.byref(_PYTHON)))
 atexit.register(_leave)
-POSSIBLE = bool(_PYTHON.view)  # the library can tell what a tensor is
+POSSIBLE = bool(_PYTHON.view)  # the library can read tensors
 _METHODS = {  # by whether they take the host's tensors, and the device's
     (True, False): _fast(b"submit", _lib.library.chorus_python_submit),
     (False, True): _fast(b"submit", _lib.library.chorus_python_submit_bound),
@@ -112,23 +112,23 @@ _SITE = _fast(b"site", _lib.library.chorus_python_site)
 _new: Any = ctypes.PYFUNCTYPE(py_object, POINTER(_Method), py_object, c_void_p)(("PyCFunction_NewEx", ctypes.pythonapi))
 
 
-# site(d): the call site of an operation that the caller begins, looked for from its d-th caller on; see _lib.CALLER.
+# site(d): the call site of an operation that the caller begins; the search starts d callers above. See _lib.CALLER.
 site: Callable[[int], int] = _new(ctypes.byref(_SITE), 0, None)
 _wait: Callable[[int, int, int], int] = _new(ctypes.byref(_WAIT), 0, None)
 
 
 def otherwise(*_: Any) -> int:
-    """The ``submit`` of a communicator that does nothing by it."""
+    """The ``submit`` of a communicator without a fast path: it does nothing."""
     return OTHERWISE
 
 
 def submit_of(handle: int, host: bool, device: torch.device | None) -> Callable[..., int]:
     """``submit(kind, reduction, root, timeout_ns[, out[, in]])`` of a communicator, for tensors of the host,
-    of a device or of either, which returns a status or OTHERWISE. With :data:`_lib.ISSUE` added to ``kind`` the
-    operation is issued, and its handle is returned, OTHERWISE, or ``-1 - status``.
+    of a device or of either. It returns a status or OTHERWISE. With :data:`_lib.ISSUE` added to ``kind`` it issues the
+    operation and returns the operation's handle, OTHERWISE, or ``-1 - status``.
 
-    What is added to ``kind`` by :data:`_lib.CALLER` says where to look for the call site.
-    OTHERWISE means that nothing was done, and that :meth:`Communicator.run` is to be used. The caller has made sure
+    Multiples of :data:`_lib.CALLER` added to ``kind`` say where the search for the call site begins.
+    OTHERWISE means that nothing was done, and that the caller must use :meth:`Communicator.run`. The caller has checked
     that the tensors are of type ``torch.Tensor`` itself, and not ``is_neg()``.
     """
     foreign = device is not None and _streams.foreign(device)

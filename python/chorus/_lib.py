@@ -1,9 +1,9 @@
-"""The shared library and its C ABI, as capi/chorus.h describes it and :mod:`chorus._abi` says in Python.
+"""The shared library and its C ABI, as capi/chorus.h describes it and :mod:`chorus._abi` declares it in Python.
 
-Importing this module loads libchorus.so. The library is loaded so that calls keep
-the GIL (PyDLL) and gives it up itself for as long as it waits, because a wait
-must take it back now and then to let signal handlers run: that's how Ctrl-C ends
-a wait, with the exception that the handler raised.
+Importing this module loads libchorus.so. It's loaded with PyDLL, so that calls keep
+the GIL. The library releases the GIL itself while it waits, and takes it back now and
+then to let signal handlers run. So Ctrl-C ends a wait, with the exception that the
+handler raised.
 
 Errors are raised by :func:`chorus.errors.last_error`; nothing here allocates or
 copies tensors.
@@ -21,10 +21,10 @@ from chorus import _where
 from chorus._abi import *
 from chorus._abi import ABI_MAJOR, ABI_MINOR, FUNCTIONS, PYTHON_CALLER, PYTHON_ISSUE, Hint, Host, Status
 
-# Added to an operation's kind for Communicator.submit, d times: the call site is looked for from the d-th caller of
-# submit's caller on.
+# Added d times to an operation's kind for Communicator.submit: the search for the call site begins d callers above
+# submit's caller.
 CALLER = PYTHON_CALLER
-ISSUE = PYTHON_ISSUE  # added likewise: the operation is issued, and what is returned is its work
+ISSUE = PYTHON_ISSUE  # added likewise: issue the operation, and return the handle of its work
 
 
 PATH = _where.library()
@@ -59,8 +59,8 @@ def _load() -> ctypes.PyDLL:
 
 library = _load()
 
-# chorus_submit for arguments that were made into C's before, by :data:`ARGUMENT` and ctypes.byref: converting three
-# takes as long as the call.
+# chorus_submit for arguments that :data:`ARGUMENT` and ctypes.byref have converted to C's before: converting three of
+# them takes as long as the call.
 submit = library["chorus_submit"]
 submit.restype = c_int32
 ARGUMENT = c_uint64.from_param

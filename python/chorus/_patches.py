@@ -1,10 +1,10 @@
 """All that this package changes in PyTorch from outside, a function for each change: docs/pytorch-internals.md.
 
-Who needs a change applies it, once. That does nothing if what it would replace isn't what it expects, or if
-CHORUS_PATCHES leaves it out: unset it stands for all, otherwise for the names in it, separated by commas. Without a
-change all works but what it's for, which its function says. They were tested with PyTorch 2.6, 2.13 and 2.15.
+The module that needs a change applies it, once. A change isn't made if PyTorch's code isn't what the change expects to
+replace, or if CHORUS_PATCHES leaves it out. That variable holds names, separated by commas; unset it stands for all.
+Without a change only its purpose is lost, which its function states. They were tested with PyTorch 2.6, 2.13 and 2.15.
 
-One is applied when this module is loaded, which is at the end of PyTorch's import, so that it loads no library.
+One is applied when this module is loaded, at the end of PyTorch's import. So this module loads no library.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _states: dict[str, str] = {}
 
 
 class _Unexpected(Exception):
-    """What PyTorch has isn't what a change expects to replace."""
+    """PyTorch's code isn't what a change expects to replace."""
 
 
 def _expect(condition: object, what: str) -> None:
@@ -43,13 +43,13 @@ def _expect(condition: object, what: str) -> None:
 
 
 def wanted(name: str) -> bool:
-    """Whether CHORUS_PATCHES has a change, or is not set."""
+    """Whether CHORUS_PATCHES names a change, or is not set."""
     names = os.environ.get("CHORUS_PATCHES")
     return names is None or name in names.replace(" ", "").split(",")
 
 
 def apply(name: str, *args: Any) -> None:
-    """Change what the function of that name changes, if it's wanted and wasn't done yet."""
+    """Make the change of that name, once, if it's wanted."""
     if _states.get(name) == "applied":
         return
     try:
@@ -62,17 +62,17 @@ def apply(name: str, *args: Any) -> None:
 
 
 def patches() -> dict[str, str]:
-    """What this package has changed in PyTorch, by name: "applied", or why not; see docs/pytorch-internals.md."""
+    """The state of each change to PyTorch, by name: "applied", or why not; see docs/pytorch-internals.md."""
     return dict(_states)
 
 
 def _all_reduce(kind: Any) -> None:
     """``torch.distributed.all_reduce`` in few steps, for groups whose class is ``kind``.
 
-    PyTorch's function makes options, which a process group written in Python takes apart again: together five times as
-    long as 4 B take between two ranks. So calls on plain tensors go straight into the library, and all others on to
-    PyTorch's function. That stays the object that it is, for those who have imported it by name and for torch.compile,
-    which knows it: it's a wrapper that logs errors, and what it calls is changed.
+    PyTorch's function makes options, which a process group written in Python takes apart again. Together that takes
+    five times as long as 4 B between two ranks. So calls on plain tensors go straight into the library, and all
+    others to PyTorch's function. PyTorch's function object stays in place, for programs that have imported it by
+    name and for torch.compile, which recognizes it. It's a wrapper that logs errors; this changes the function inside.
     """
     from chorus import _direct, _lib
     from chorus._reductions import NUMBERS
@@ -118,7 +118,7 @@ def _all_reduce(kind: Any) -> None:
                 if status < 0 and (side := of._begun(tensor.device)) is not None:
                     comm = side
                     status = comm.submit(kind_of_it, number, 0, 0, tensor)
-                if comm.through(status):  # raises what it failed with, if the library took it
+                if comm.through(status):  # raises the operation's error
                     return None
         return theirs(tensor, op, group, async_op)
 
@@ -157,8 +157,8 @@ def _batches(kind: Any) -> None:
 def _buckets(kind: Any) -> None:
     """The buckets of DistributedDataParallel's reducer in memory that peers can map, where there is such memory.
 
-    The reducer allocates them when it's made and once more after the first step, and asks only backends written in C++
-    for memory, if it's told to. So this looks on while it allocates, and moves what that makes.
+    The reducer allocates them when it's made and once more after the first step. It asks only backends written in C++
+    for memory, and only if an option says so. So this watches its allocations, and moves the results.
     """
     from chorus.errors import Error
     from chorus.memory import SharedMemory
@@ -190,7 +190,7 @@ def _buckets(kind: Any) -> None:
             return bool(remake(self))
         with Buckets():  # type: ignore[no-untyped-call]
             done = bool(remake(self))
-        if done:  # it happens once
+        if done:  # the buckets are remade once
             to_remake.discard(self)
         return done
 
@@ -198,8 +198,8 @@ def _buckets(kind: Any) -> None:
 
 
 def _fp16_hook(kind: Any) -> None:
-    """The builtin float16 hook of DistributedDataParallel: it understands only futures of backends written in C++, so
-    the one written in Python, which does the same, takes its place."""
+    """Python's float16 hook of DistributedDataParallel replaces the builtin one, which does the same but understands
+    only futures of backends written in C++."""
     module: Any = torch.nn.parallel.DistributedDataParallel
     kinds: Any = getattr(dist, "BuiltinCommHookType", None)
     register: Any = getattr(module, "_register_builtin_comm_hook", None)
@@ -222,8 +222,8 @@ def _fp16_hook(kind: Any) -> None:
 def _shrink(kind: Any) -> None:
     """``shrink_group`` takes a group of this backend as it is.
 
-    It wraps what a backend's ``shrink`` returns in a group of its own, which takes only backends written in C++, and
-    whose store it clones: rank 0's, who may be the one that is lost.
+    PyTorch's function wraps the result of a backend's ``shrink`` in a group, which takes only backends written in C++.
+    It also clones the group's store, which is rank 0's, and rank 0 may be the lost rank.
     """
     wrap: Any = getattr(_c10d, "_create_shrunk_process_group", None)
     _expect(
@@ -243,8 +243,8 @@ def _shrink(kind: Any) -> None:
 
 
 def _profiler(end_all: Callable[[], None]) -> None:
-    """Asynchronous operations end in a profile before that does: PyTorch writes their ends into its memory even if that
-    is gone."""
+    """Asynchronous operations end in a profile before the profile ends: PyTorch would write their ends into the
+    profile's memory even after it was freed."""
     module: Any = profiler
     stop: Any = getattr(module, "_disable_profiler", None)
     _expect(
@@ -297,8 +297,8 @@ def _add_to_rules(rules: ModuleType) -> None:
     groups = getattr(sys.modules.get("torch._dynamo.variables.distributed"), "ProcessGroupVariable", None)
     theirs = getattr(groups, "is_process_group", None)
     if groups is None or theirs is None:
-        return  # newer versions know groups by other means
-    # PyTorch 2.6 takes only objects of its own class for groups, and refuses to compile what uses another's.
+        return  # newer versions recognize groups by other means
+    # PyTorch 2.6 takes only objects of its own class for groups, and refuses to compile code that uses another class.
 
     def is_process_group(value: object) -> bool:
         return type(value).__module__ == "chorus.process_group" or bool(theirs(value))
@@ -307,12 +307,12 @@ def _add_to_rules(rules: ModuleType) -> None:
 
 
 def _dynamo(_: Any) -> None:
-    """torch.compile leaves this package alone, but for what is written to be traced, and lets compiled code use its
+    """torch.compile doesn't trace this package, except for the modules written for it, and lets compiled code use its
     groups.
 
     While compiled code runs, PyTorch compiles every Python function that is called, also those that C++ calls, such as
-    a process group's methods. Dynamo has a list of what it leaves alone; but it's big, and most programs never load it,
-    so this package is added when it's loaded.
+    a process group's methods. Dynamo has a list of modules that it skips. Dynamo is big, and most programs never load
+    it, so this package is added to the list when Dynamo is loaded.
     """
     if _RULES in sys.modules:
         _add_to_rules(sys.modules[_RULES])
@@ -323,8 +323,8 @@ def _dynamo(_: Any) -> None:
 def _use_torchcomms(_: Any = None) -> None:
     """PyTorch's switch ``torch.distributed.config.use_torchcomms`` takes Chorus' torchcomms.
 
-    PyTorch looks for torchcomms in the middle of its own import, before this package can be loaded. So this gives it
-    the names that it has missed, when the switch is on and the torchcomms of the program is this package's.
+    PyTorch looks for torchcomms in the middle of its own import, before this package can be loaded. If the switch is on
+    and the program's torchcomms is this package's, this sets the names that PyTorch didn't find then.
     """
     theirs: Any = getattr(_c10d, "_use_torchcomms_enabled", None)
     settings: Any = getattr(_c10d, "dist_config", None)
@@ -345,7 +345,7 @@ def _use_torchcomms(_: Any = None) -> None:
 
 
 def _is_torchcomms() -> bool:
-    """Whether the program's torchcomms is this package's: it has imported that, or it has that name here."""
+    """Whether the program's torchcomms is this package's: already imported, or found under that name."""
     if f"{__package__}.torchcomms" in sys.modules:
         return True
     try:
@@ -367,10 +367,10 @@ _CHANGES: dict[str, Callable[..., None]] = {
 
 
 def locals_of_creation() -> dict[str, Any]:
-    """The local variables of PyTorch's function that makes a group, for what it doesn't tell who makes the backend.
+    """The local variables of PyTorch's function that makes a group: facts that it doesn't pass to the backend.
 
-    They say which backends the group's other devices have, and what the program calls it. This changes nothing, but
-    reads what isn't meant to be read, so that it can be left out as well: the name is "locals".
+    They tell the backends of the group's other devices, and the program's name for the group. This changes nothing, but
+    it reads PyTorch's private state, so it can be left out as well: the name is "locals".
     """
     frame = sys._getframe(2)
     known = frame.f_code.co_name == "_new_process_group_helper" and frame.f_globals is vars(_c10d)

@@ -1,8 +1,8 @@
-"""The current streams of devices whose streams others make: PyTorch's own of CUDA and HIP.
+"""The current streams of devices whose streams PyTorch makes itself: those of CUDA and HIP.
 
-The library has current streams of its own, for each thread. Where PyTorch's extension for a device sets them along with
-PyTorch's there's nothing to do. Elsewhere a call is made within :func:`current`, which lets the library take PyTorch's
-current stream meanwhile.
+The library has current streams of its own, for each thread. PyTorch's extension for an emulated device sets them along
+with PyTorch's. For other devices a call is made within :func:`current`, which makes PyTorch's current stream the
+library's meanwhile.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import torch
 from chorus import _lib, backend
 from chorus.errors import check
 
-# What the library calls PyTorch's current stream of a device, by PyTorch's names for the types of device.
+# Functions for the native handle of PyTorch's current stream of a device, by PyTorch's names for the types of device.
 natives: dict[str, Callable[[torch.device], int]] = {}
 
-# The default streams, for which others of the library's wait, and which have one handle for all devices.
+# The native handles of default streams, the same for all devices: the library uses another stream instead.
 _DEFAULTS = (0, 1, 2)
 
 
@@ -34,12 +34,12 @@ _thread = _Thread()
 
 
 def cuda(device: torch.device) -> int:
-    """What CUDA, or HIP, calls the current stream."""
+    """CUDA's, or HIP's, handle of the current stream."""
     return int(torch.cuda.current_stream(device).cuda_stream)
 
 
 def foreign(device: torch.device | None) -> bool:
-    """Whether others make the streams of a device."""
+    """Whether PyTorch itself makes the streams of a device."""
     return device is not None and device.type in natives
 
 
@@ -51,8 +51,8 @@ def capturing(device: torch.device) -> bool:
 
 @functools.cache
 def _beside(device: torch.device) -> tuple[int, int, Any]:
-    """The stream that stands in for PyTorch's default one of a device: the library's handle, what the vendor's library
-    calls it, and PyTorch's object."""
+    """The stream that stands in for PyTorch's default one of a device: the library's handle, its native handle,
+    and PyTorch's object."""
     made, native = ctypes.c_uint64(), ctypes.c_uint64()
     check(_lib.library.chorus_stream_create(backend.place_of(device), 0, ctypes.byref(made)))
     check(_lib.library.chorus_stream_native(made.value, ctypes.byref(native)))
@@ -68,9 +68,10 @@ def _default(place: int) -> int:
 
 
 def taken(device: torch.device, waits: bool = True) -> tuple[int, Any]:
-    """The current stream for one call into the library: what the vendor's library calls it, 0 if it's the library's
-    current one already. For the default stream it's the stream beside it, which PyTorch's object then stands for. With
-    ``waits`` that one comes after the default one; the caller lets the default one wait for it afterwards."""
+    """The current stream for one call into the library: its native handle, and None. The handle is 0 if the stream is
+    the library's current one already. For the default stream it's the handle of the stream that stands in for it, and
+    that stream's object. With ``waits`` that stream waits for the default one first; the caller lets the default one
+    wait for it afterwards."""
     native = natives.get(device.type)
     if native is None or device in _thread.inside:
         return 0, None
@@ -84,8 +85,8 @@ def taken(device: torch.device, waits: bool = True) -> tuple[int, Any]:
 
 
 class current:
-    """Let the library's current stream of a device be PyTorch's, within a ``with``. For the default stream a stream of
-    the library's stands in, one for each device: it comes after the default one, which then comes after it."""
+    """Make PyTorch's current stream of a device the library's, within a ``with``. A stream of the library's stands in
+    for the default stream, one for each device. It waits for the default stream before, which waits for it after."""
 
     __slots__ = ("_after", "_device", "_place", "_stream")
 
@@ -98,7 +99,7 @@ class current:
             return
         native = natives.get(device.type)
         if native is None or device in _thread.inside:
-            self._device = None  # there's nothing to do, nor afterwards
+            self._device = None  # there's nothing to do, here or at the exit
             return
         self._place: int = backend.place_of(device)
         self._after: tuple[Any, Any, Any] | None = None

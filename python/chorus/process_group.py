@@ -2,12 +2,12 @@
 # mypy: disable-error-code="override, assignment"
 """The torch.distributed backends ``chorus`` and ``accl``.
 
-``torch.distributed.init_process_group("chorus")`` makes a :class:`ProcessGroup`; its
-methods are what PyTorch calls, with PyTorch's names and argument order. Two names
-for one method are the older and the newer PyTorch's.
+``torch.distributed.init_process_group("chorus")`` makes a :class:`ProcessGroup`. PyTorch calls its
+methods, which have PyTorch's names and argument order. If a method has two names, they are those of
+an older and a newer PyTorch.
 
-A call whose options say ``asyncOp = False`` is done when it returns, and returns None (to PyTorch 2.6, a :class:`Work`
-that is done). Others return a :class:`Work` at once. Tensors that are not contiguous are staged through
+A call with the option ``asyncOp = False`` is done when it returns, and returns None (to PyTorch 2.6, a :class:`Work`
+that is done). Other calls return a :class:`Work` immediately. Tensors that are not contiguous are staged through
 contiguous copies.
 """
 
@@ -50,7 +50,7 @@ _Tensors = list[torch.Tensor]
 
 
 def timeout_ns(timeout: timedelta | None) -> int:
-    """A timeout in nanoseconds, of a hundred years at most; 0, the communicator's, for PyTorch's unset or zero one."""
+    """A timeout in nanoseconds, a hundred years at most; 0, for the communicator's, if PyTorch's is unset or zero."""
     if timeout is None:
         return 0
     if not isinstance(timeout, timedelta):
@@ -61,10 +61,10 @@ def timeout_ns(timeout: timedelta | None) -> int:
 
 
 class _FailedValue:
-    """What the future of a failed operation holds.
+    """The value of a failed operation's future.
 
-    A future made in Python can't carry an exception to its C++ users: they find a value, whatever it
-    is, and take the tensors out of it by pickling. So this one raises when that is done.
+    A future made in Python can't carry an exception to its C++ users: they read its value and take the
+    tensors out of it by pickling. So this value raises the error when it's pickled.
     """
 
     def __init__(self, error: BaseException) -> None:
@@ -82,23 +82,23 @@ def _raise(value: Any) -> Any:
 class Work(dist.Work):
     """The handle of an operation. It may be dropped; the operation goes on."""
 
-    _told: Any = None  # torchcomms' handle of it, of which hooks were told; it knows who wants to know of waits
+    _told: Any = None  # torchcomms' handle of it, which hooks have seen; it runs their callbacks for waits
 
     def __init__(self, pending: Pending | None, value: Any) -> None:
         super().__init__()
-        self._pending = pending  # None: it is done, and all went well
+        self._pending = pending  # None: it's done, without an error
         self._value = value
-        self._source = -1  # who sends, if that isn't the rank that the library knows
+        self._source = -1  # the sender's rank in this group, if the library's communicator has another number for it
         _kept.keep(self, value)
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Wait until the operation is done; raise what it failed with.
+        """Wait until the operation is done; raise its error.
 
         A ``timeout`` that isn't zero bounds this wait, after which the operation goes on;
-        otherwise the operation's own timeout ends it. For tensors of a device it's the current stream that waits, and
-        not the host: what the operation fails with later is that stream's error. For a barrier it's the host, and
-        with a ``timeout`` the host as well: an operation of a GPU's group that isn't done then breaks the group, as one
-        that is overdue.
+        otherwise the operation's own timeout ends it. For tensors of a device the current stream waits, not the host: a
+        later failure of the operation is that stream's error. For a barrier the host waits. With a ``timeout`` the host
+        waits as well, and an operation of a GPU's group that isn't done in time breaks the group, like one that is
+        overdue.
         """
         if self._told is not None:
             self._told._waited()
@@ -124,12 +124,12 @@ class Work(dist.Work):
         return self._pending.error if self._pending is not None and self._pending.test() else None
 
     def result(self) -> Any:
-        """The tensors that the operation fills, as lists like those that were passed in."""
+        """The tensors that the operation fills, in lists like those passed in."""
         self.wait()
         return self._value
 
     def source_rank(self) -> int:
-        """Who sent what a receive got."""
+        """The rank whose message a receive got."""
         if isinstance(self._pending, DevicePending) and self._pending.kind == _lib.RECV:
             self._pending.wait()
         if self._pending is None or not self._pending.test() or self._pending.source < 0:
@@ -147,7 +147,7 @@ class Work(dist.Work):
     def get_future(self) -> torch.futures.Future[Any]:
         """A future of the result. Its error, if it has one, is that of :meth:`wait`.
 
-        For tensors of a device it's done at once, and streams wait where it's waited for.
+        For tensors of a device the future is done immediately, and a wait for it makes the current stream wait.
         """
         _kept.drop(self)
         if isinstance(self._pending, DevicePending):
@@ -184,7 +184,7 @@ class Work(dist.Work):
 
 
 def _refused(name: str, instead: str) -> Callable[..., Any]:
-    """A method that says what to use instead."""
+    """A method that refuses, and says what to use instead."""
 
     def refuse(self: ProcessGroup, *args: Any, **kwargs: Any) -> Any:
         raise UnsupportedError(f"chorus: a process group has no {name}: {instead}", op=name)
@@ -197,10 +197,10 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
     """A torch.distributed process group whose CPU side is a Chorus communicator.
 
     PyTorch makes it. Tensors of other devices go to the backends that are
-    registered for these, as in ``init_process_group("cpu:chorus,cuda:nccl")``.
+    registered for them, as in ``init_process_group("cpu:chorus,cuda:nccl")``.
     """
 
-    # What PyTorch asks of a backend before it relies on a feature.
+    # PyTorch reads these before it relies on a feature of a backend.
     supports_splitting = True
     supports_coalescing = True
     supports_time_estimate = False
@@ -211,26 +211,26 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
     supports_completion_hooks = False
     use_pg_for_symm_mem_rendezvous = False
 
-    _hints: dict[str, str] = {}  # that it was made with
+    _hints: dict[str, str] = {}  # the hints that it was made with
     _libraries: dict[str, LibraryGroup]
     _abort: Any = None  # the option abort_on_error
 
     def __init__(self, comm: Communicator, store: Store | None, timeout: timedelta) -> None:
-        init: Any = super().__init__  # PyTorch's stubs before 2.15 know other arguments
+        init: Any = super().__init__  # PyTorch's stubs before 2.15 declare other arguments
         init(comm.rank, comm.size)
         self.comm = comm
         self._store = store
         self._timeout = timeout
         self._group_name = ""
         self._group_desc = "undefined"
-        # PyTorch's own group, with the backends of other devices. It is what their tensors are for: a method of the
-        # base class would come back here, wherever it is called under another name than PyTorch looks for.
+        # PyTorch's own group, with the backends of other devices. It serves their tensors: a method of the base class
+        # would call this class again if the method has another name in PyTorch.
         make: Any = dist.ProcessGroup
         self._elsewhere: dist.ProcessGroup = make(comm.rank, comm.size)
         self._libraries = {}  # the parts for GPUs, by the type of device
-        self._others: list[torch.device] = []  # whose tensors are for another backend, or one of these parts
-        self._ours = {"cpu", *backend.served()}  # the types of device whose tensors are this backend's
-        self._splits = 0  # that name their groups by it: a number that all ranks agree on
+        self._others: list[torch.device] = []  # devices that another backend or one of these parts serves
+        self._ours = {"cpu", *backend.served()}  # the types of device that this backend serves
+        self._splits = 0  # names groups of splits: a number that all ranks agree on
 
     # ---- collectives: one tensor ----
 
@@ -250,7 +250,7 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
 
     @every_form(AllreduceOptions, "op")
     def _allreduce(self, tensors: _Tensors, opts: Any = None) -> dist.Work | None:
-        """:meth:`allreduce` of any tensors; sparse COO ones are gathered and added up, SUM and AVG only."""
+        """:meth:`allreduce` of any tensors. Sparse COO ones are gathered and added up, with SUM and AVG only."""
         if tensors and self._theirs(tensors[0]):
             return self._at(tensors[0].device).allreduce(tensors, *_given(opts))
         if len(tensors) != 1:
@@ -497,7 +497,7 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
             out_count=target.numel() * width, ins=ins, root=root)  # fmt: skip
 
     def barrier(self, opts: Any = None, *more: Any, **named: Any) -> dist.Work | None:
-        """Wait until every rank has come here."""
+        """Wait until every rank has called it."""
         if self._others and (other := self._place_of_barrier(opts)) is not None:
             return self._at(other).barrier(opts)
         comm = self.comm
@@ -521,7 +521,7 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
         return _done([])
 
     def _issue_barrier(self, ns: int) -> Pending | None:
-        """A barrier for which the host waits, behind what the current stream of the group's device has."""
+        """A barrier for which the host waits, after the work on the current stream of the group's device."""
         device = self.comm.device
         return self.comm.run(
             True, None, None, _lib.BARRIER, timeout_ns=ns, device=device if _streams.foreign(device) else None
@@ -530,15 +530,15 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
         """A barrier whose :class:`chorus.TimeoutError` names the ranks that didn't come, on every rank that did.
 
-        Its ``missing_ranks`` are all of them. Its text ends with PyTorch's words: the first of them alone, or all with
-        ``wait_all_ranks``. A ``timeout`` of zero is over at once.
+        Its ``missing_ranks`` are all of them. Its text ends with PyTorch's words, which name only the first of them, or
+        all with ``wait_all_ranks``. A ``timeout`` of zero expires immediately.
         """
         ns = 1 if timeout is not None and not timeout else timeout_ns(timeout)
         try:
             if (pending := self._issue_barrier(ns)) is not None:
                 pending.wait()
         except Error as error:
-            if missing := error.missing_ranks:  # what people search for
+            if missing := error.missing_ranks:  # PyTorch's words, which users search for
                 who = f"Ranks {', '.join(map(str, missing))}" if wait_all_ranks else f"Rank {missing[0]}"
                 ms = (ns or timeout_ns(self._timeout)) // 1_000_000
                 error.args = (f"{error} ({who} failed to pass monitoredBarrier in {ms} ms)",)
@@ -600,7 +600,7 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
         self.comm.begin_batch()
 
     def _end_coalescing(self, device: torch.device) -> dist.Work:
-        """Issue the operations collected, as one; those that move messages can't block each other."""
+        """Issue the operations collected, as one; its messages can't block each other."""
         if device.type not in self._ours:
             return self._at(device)._end_coalescing(device)
         return Work(self.comm.end_batch(True), [])
@@ -608,7 +608,7 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
     # ---- messages ----
 
     def send(self, tensors: _Tensors, dst: int, tag: int) -> dist.Work:
-        """Send a tensor; done when it may be reused."""
+        """Send a tensor; done when the tensor may be reused."""
         tensor = single(tensors, "send", self.comm.invalid)
         if self._theirs(tensor):
             return self._at(tensor.device).send(tensors, dst, tag)
@@ -665,7 +665,7 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
     def failure(self) -> Error | None:
         """Why the group is broken, with all facts; None if it isn't."""
         error = self.comm.failure()
-        for part in self._libraries.values():  # of which this communicator hears a moment later
+        for part in self._libraries.values():  # this communicator learns of their failures a moment later
             error = error or part.broken()
         return error
 
@@ -679,14 +679,14 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
     _set_default_timeout = set_timeout
 
     def abort(self) -> None:
-        """Break the group on all ranks at once; what waits raises :class:`chorus.AbortedError`."""
+        """Break the group on all ranks immediately; operations under way raise :class:`chorus.AbortedError`."""
         self.comm.abort("abort was called")
         for part in self._parts():
             part.abort()
 
     def shutdown(self) -> None:
         """End this rank's part, after the operations issued before. A broken group ends as well."""
-        with contextlib.ExitStack() as parts:  # each of them ends, though another fails to
+        with contextlib.ExitStack() as parts:  # each of them ends even if another one fails to
             if not self.comm.finalized:
                 parts.callback(self._leave_store)
                 parts.callback(self.comm.finalize, timeout_ns(self._timeout))
@@ -694,14 +694,14 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
                 parts.callback(part.shutdown)
 
     def _leave_store(self) -> None:
-        """Take the group's keys out of the store, on its rank 0: where another process serves the store that may be
-        gone by now, that's left to a group with the world's."""
+        """Delete the group's keys from the store, on its rank 0. If no agent of torchrun serves the store, only the
+        world's rank 0, which serves it, does so: on another rank the store may be gone by now."""
         used, self.comm.met_by = self.comm.met_by, set()
         if self._store is None or self.comm.rank or self.comm.backend not in ("native", backend.ACCL):
-            return  # others use the store as long as they live
+            return  # other groups use the store as long as they live
         agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
         if agent or dist.is_initialized() and dist.get_rank() == 0:
-            with contextlib.suppress(RuntimeError):  # the store is gone, or can't
+            with contextlib.suppress(RuntimeError):  # the store is gone, or can't delete keys
                 _store.forget(self._store, used, self.comm.size)
 
     def split_group(
@@ -714,9 +714,9 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
         device_types: list[torch.device] | None = None,
     ) -> ProcessGroup | None:
         """A group of some of this one's ranks. Every rank calls it, with the ranks of its own
-        part; one that isn't among the ranks it passes gets None. ``opts`` is None, a dict of hints, or
+        part; a rank that isn't among those that it passes gets None. ``opts`` is None, a dict of hints, or
         ProcessGroupNCCL.Options."""
-        alone = self.comm.backend in backend.LIBRARIES  # its options are the communicator's
+        alone = self.comm.backend in backend.LIBRARIES  # the options are the communicator's own
         hints, for_libraries = backend.divided(opts, [self.comm.backend] if alone else self._libraries)
         if hints is not None and not isinstance(hints, dict):
             raise self.comm.invalid("split", f"options must be a dict of hints, not {type(opts).__name__}")
@@ -732,7 +732,7 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
             name = f"{self._group_name or self.comm.name}.{min(members, default='')}{again}"
         comm = self.comm.split(members, name=name if members else None, timeout_ns=timeout_ns(timeout), hints=hints)
         self._split_count += 1
-        # Not if this rank was refused: then the others still wait for it, or were refused, too.
+        # Not if the library refused this rank's arguments: then the others still wait for it, or were refused, too.
         self._splits += not group_name
         group = None
         if comm is not None:
@@ -751,10 +751,10 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
     splitGroup = split_group
 
     def shrink(self, ranks_to_exclude: Sequence[int], shrink_flags: int = 0, opts: Any = None) -> ProcessGroup:
-        """A group of the other ranks, who all call this; PyTorch's ``shrink_group`` does. This group is finalized then.
+        """A group of the other ranks, which all call this; PyTorch's ``shrink_group`` does. It finalizes this group.
 
-        Ranks that are lost need not be in the list to be found out, but then it fails: PyTorch counts on just those
-        that are. ``SHRINK_ABORT`` ends what is under way before.
+        It detects lost ranks that aren't in the list, but then it fails: PyTorch expects a group without exactly those
+        listed. ``SHRINK_ABORT`` first aborts the operations under way.
         """
         if len(self._others) > len(self._libraries):
             raise UnsupportedError("chorus: a group of several devices can't be shrunk; use new_group", op="shrink")
@@ -768,7 +768,8 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
         return group
 
     def _around(self, comm: Communicator, store: Store | None, timeout: timedelta) -> ProcessGroup:
-        """A group of some of the ranks around their communicator, for the same tensors but those of libraries."""
+        """A group of some of the ranks with their communicator, for the same tensors except those of the parts for
+        GPUs."""
         group = ProcessGroup(comm, store, timeout)
         group._ours = set(self._ours)
         if "cpu" not in group._ours:
@@ -780,7 +781,7 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
 
     mergeRemoteGroup = merge_remote_group
 
-    # PyTorch's groups have these from 2.15 on, if a backend does; supports_window and the like say that this has not.
+    # PyTorch's groups have these from 2.15 on, if a backend does. supports_window and the like say that this hasn't.
     new_window = _refused("new_window", "windows are chorus.torchcomms's: distwrap.get_comm(group).new_window()")
     reconfigure, get_reconfigure_handle = (
         _refused(name, "use shrink_group, or reconfigure of chorus.torchcomms")
@@ -797,7 +798,7 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
         return self._store
 
     def eager_connect_single_device(self, device: torch.device | None = None) -> None:
-        """What PyTorch asks for after init_process_group with a device_id: the ranks are connected by then."""
+        """Connect the ranks. PyTorch calls it after init_process_group with a device_id; they're connected by then."""
 
     def supports_tensor_alloc(self, device: torch.device) -> bool:
         return device.type in self._ours
@@ -808,10 +809,10 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
             return memory.empty(*size, dtype=dtype)
         return torch.empty(*size, dtype=dtype, device=device)
 
-    # ---- what PyTorch wants to know ----
+    # ---- facts for PyTorch ----
 
     def name(self) -> str:
-        """The backend's, as PyTorch knows it."""
+        """The backend's name in PyTorch."""
         return backend.ACCL if self.comm.backend == backend.ACCL else backend.NAME
 
     getBackendName = name
@@ -819,8 +820,8 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
 
     @property
     def _device_types(self) -> list[torch.device]:
-        # PyTorch 2.15 gives a group with device types a flight recorder while it makes it, and fails to
-        # with one that is written in Python. One without is passed over.
+        # PyTorch 2.15 gives a group with device types a flight recorder while it makes the group, which fails
+        # for a group written in Python. It skips groups without device types.
         c10d: Any = dist.distributed_c10d
         if self not in c10d._world.pg_map:
             return []
@@ -834,42 +835,42 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
 
     def _add_backend(self, device: torch.device, kind: Any, backend: Any) -> None:
         self._elsewhere._register_backend(device, kind, backend)
-        self._register_backend(device, kind, backend)  # for C++, which asks the group itself
+        self._register_backend(device, kind, backend)  # for C++ callers, which ask the group itself
         self._others.append(device)
         self._ours.discard(device.type)
         if device.type == "cpu":
             self.comm.leave_host()
 
     def _add_library(self, part: LibraryGroup) -> None:
-        """Have the tensors of a type of device be for one of the group's parts."""
+        """Let one of the group's parts serve the tensors of a type of device."""
         self._libraries[part._kind] = part
         self._others.append(torch.device(part._kind))
         self._ours.discard(part._kind)
 
     def _at(self, device: torch.device) -> dist.ProcessGroup:
-        """The group that has the tensors of a device, which aren't this one's."""
+        """The group that serves the tensors of a device, if this one doesn't."""
         library = self._libraries.get(device.type)
         return self._elsewhere if library is None else library.at(device)
 
     def _begun(self, device: torch.device) -> Communicator | None:
-        """The communicator of the library that has a device's tensors, if it has begun, and no batch is open."""
+        """The library's communicator for a device's tensors, if it was made already, and no batch is open."""
         library = self._libraries.get(device.type)
         return library.comm if library is not None and library.begun and library.comm._batch is None else None
 
     def _parts(self) -> list[Any]:
-        """The groups that have the tensors of other devices."""
+        """The groups that serve the tensors of other devices."""
         elsewhere = len(self._others) > len(self._libraries)
         return [*self._libraries.values(), *([self._elsewhere] if elsewhere else [])]
 
     def _place_of_barrier(self, opts: Any) -> torch.device | None:
-        """The device of a barrier that is another part's; None if the barrier is the group's own."""
+        """The device of a barrier that another part carries out; None if the group does so itself."""
         device: torch.device | None = getattr(opts, "device", None)
         if device is None and not self._ours:  # a group of GPUs alone
             return self._others[0]
         return device if self._of_others(device) else None
 
     def _of_others(self, device: torch.device | None) -> bool:
-        """Whether another backend of the group is that of a device."""
+        """Whether another backend of the group serves a device."""
         return device is not None and any(device.type == other.type for other in self._others)
 
     def _has_hooks(self) -> bool:
@@ -884,7 +885,7 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
     def _get_sequence_number_for_group(self) -> int:
         return self.comm.issued
 
-    # The base class keeps these names in a backend that a group written in Python doesn't have.
+    # The base class keeps these names in its C++ backend, which a group written in Python doesn't have.
 
     @property
     def group_name(self) -> str:
@@ -895,7 +896,7 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
 
     def setGroupName(self, name: str) -> None:
         self._group_name = name
-        if "comm" in vars(self):  # a communicator that hasn't begun isn't to
+        if "comm" in vars(self):  # don't make a communicator for this
             self.comm.group_name = name
         for part in self._libraries.values():
             part.setGroupName(name)
@@ -923,7 +924,7 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
         return opts is not None and not getattr(opts, "asyncOp", True) and self.comm._batch is None
 
     def _direct(self, tensor: torch.Tensor, opts: Any, kind: type) -> bool:
-        """Whether a call on a tensor may go by the communicator's ``submit`` or ``begin``."""
+        """Whether a call on a tensor may use the communicator's ``submit`` or ``begin``."""
         return (
             type(opts) is kind
             and type(tensor) is torch.Tensor
@@ -945,14 +946,14 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
         return _done(value) if now else Work(pending, value)
 
     def _imagined(self, value: Any, opts: Any) -> dist.Work | None:
-        """What a call returns whose tensors have no elements."""
+        """The result of a call on tensors without elements."""
         return _done(value) if self._at_once(opts) else Work(None, value)
 
     def _message(self, tensors: _Tensors, data: torch.Tensor, staging: Staging, *args: Any, **fields: Any) -> Work:
         return Work(self.comm.run(True, data, staging.after(), *args, device=staging.device, **fields), tensors)
 
     def _theirs(self, tensor: torch.Tensor) -> bool:
-        """Whether a tensor is for another backend of the group."""
+        """Whether another backend of the group serves a tensor's device."""
         if tensor.device.type in self._ours:
             return False
         if tensor.device.type == "meta" and not self._of_others(tensor.device):
@@ -979,7 +980,7 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
 
 
 def _done(value: Any) -> dist.Work | None:
-    """What a call that is done returns: None, as PyTorch's own backends do."""
+    """The result of a call that is done: None, as PyTorch's own backends return."""
     return Work(None, value) if _kept.WANTED else None
 
 

@@ -20,8 +20,8 @@ from chorus.torchcomms._types import RedOpType, ReduceOp
 from chorus.torchcomms._work import DONE, TorchWork
 from chorus.torchcomms.comm import MemAllocator, TorchComm
 
-# What hooks see of an operation: its name, and its arguments of (value, keep, root, reduction), where value is what it
-# fills, and keep what goes in and comes out.
+# Hooks' view of an operation: its name, and a function that makes its arguments from (value, keep, root, reduction).
+# value is the tensors that it fills; keep has its inputs and outputs.
 _SEEN: dict[int, tuple[OpName, Callable[..., tuple[Any, ...]]]] = {
     _lib.BROADCAST: (OpName.broadcast, lambda value, keep, root, op: (value[0], root)),
     _lib.ALL_REDUCE: (OpName.all_reduce, lambda value, keep, root, op: (value[0], op)),
@@ -41,11 +41,10 @@ _SEEN: dict[int, tuple[OpName, Callable[..., tuple[Any, ...]]]] = {
 
 
 class CommGroup(ProcessGroup):
-    """The process group of a communicator, which both share: shutting it down finalizes the communicator. The
-    communicator's hooks see the group's operations, with tensors as they go to the library; of a batch they see each
-    message.
+    """A process group over an existing communicator: shutting it down finalizes the communicator. The communicator's
+    hooks see the group's operations, with tensors as they go to the library, and each message of a batch.
 
-    It's a group itself. ``_BackendWrapper`` is one as a backend of PyTorch's own groups, and calls its methods.
+    It's a group itself. ``_BackendWrapper`` makes it a backend of PyTorch's own groups, and calls its methods.
     """
 
     def __init__(self, comm: TorchComm) -> None:
@@ -62,21 +61,21 @@ class CommGroup(ProcessGroup):
         return self._torchcomm
 
     def get_mem_allocator(self) -> MemAllocator:
-        """The communicator's."""
+        """The communicator's allocator."""
         return self._torchcomm.get_mem_allocator()
 
     def shutdown(self) -> None:
-        """End this rank's part; nothing if that has happened."""
-        with contextlib.ExitStack() as parts:  # each of them ends, though another fails to
+        """End this rank's part; a second call changes nothing."""
+        with contextlib.ExitStack() as parts:  # each of them ends even if another one fails to
             if not self.comm.finalized:
                 parts.callback(self._torchcomm.finalize)
             for part in self._parts():
                 parts.callback(part.shutdown)
-        # With PyTorch's switch it has a list of all communicators, and finalizes them when its world ends.
+        # With its switch, PyTorch has a list of all communicators, and finalizes them when its world ends.
         with contextlib.suppress(AttributeError, ValueError):
             dist.distributed_c10d._world.comms.remove(self._torchcomm)
 
-    # ---- what _BackendWrapper asks for beside ----
+    # ---- other methods for _BackendWrapper ----
 
     def backend_name(self) -> str:
         return self._torchcomm.get_backend()
@@ -100,7 +99,7 @@ class CommGroup(ProcessGroup):
         comm = self._torchcomm.split(ranks if self.comm.rank in ranks else [], name, timeout=timeout)
         if comm is None:
             return None
-        comm._finalized = True  # the group does it; PyTorch may make one for each type of device, and keep the first
+        comm._finalized = True  # the group finalizes it; PyTorch may make one per type of device, and keep the first
         return CommGroup(comm)
 
     def begin_batch(self) -> None:
@@ -111,14 +110,14 @@ class CommGroup(ProcessGroup):
         """Issue the operations collected, as one."""
         return Work(self.comm.end_batch(True), [])
 
-    # ---- what PyTorch calls otherwise with torchcomms ----
+    # ---- methods that PyTorch calls differently with torchcomms ----
 
     def gather(self, outputs: Any, *args: Any, **named: Any) -> Any:  # type: ignore[override]
-        """As every group's; ranks that aren't the root may pass one empty list for none."""
+        """:meth:`ProcessGroup.gather`; other ranks than the root may pass one empty list instead of none."""
         return super().gather(_lists(outputs), *args, **named)
 
     def scatter(self, outputs: Any, inputs: Any, *args: Any, **named: Any) -> Any:  # type: ignore[override]
-        """Likewise."""
+        """:meth:`ProcessGroup.scatter`; likewise."""
         return super().scatter(outputs, _lists(inputs), *args, **named)
 
     # ---- hooks ----
@@ -131,7 +130,7 @@ class CommGroup(ProcessGroup):
         return not self._hooked() and super()._direct(tensor, opts, kind)
 
     def barrier(self, opts: Any = None, *more: Any, **named: Any) -> Any:  # type: ignore[override]
-        """Wait until every rank has come here."""
+        """Wait until every rank has called it."""
         call = super().barrier
         if not self._hooked():
             return call(opts, *more, **named)
@@ -154,7 +153,7 @@ class CommGroup(ProcessGroup):
             lambda: call(opts, value, keep, staging, kind, *args, **fields))  # fmt: skip
 
     def send(self, tensors: list[torch.Tensor], dst: int, tag: int) -> Any:
-        """Send a tensor; done when it may be reused."""
+        """Send a tensor; done when the tensor may be reused."""
         call = super().send
         if not self._hooked():
             return call(tensors, dst, tag)
@@ -171,7 +170,7 @@ class CommGroup(ProcessGroup):
         """Run an operation with the communicator's hooks around it."""
         op_id = self._torchcomm._before(name, lambda: args)
         work = call()
-        ours = isinstance(work, Work)  # not that of another device's backend
+        ours = isinstance(work, Work)  # not the handle of another device's backend
         told = TorchWork(work._pending) if ours else DONE
         self._torchcomm._after(name, op_id, told)
         if ours:
@@ -180,12 +179,12 @@ class CommGroup(ProcessGroup):
 
 
 def _rows(tensor: torch.Tensor, splits: list[int]) -> list[int]:
-    """Splits in rows, from splits in elements, which make up the tensor."""
+    """Splits in rows, from splits in elements, which add up to the whole tensor."""
     height, whole = tensor.size(0) if tensor.dim() else 1, sum(splits)
     return [n * height // whole if whole else 0 for n in splits]
 
 
 def _lists(tensors: Any) -> Any:
-    """No lists for one that is empty."""
+    """No lists instead of one empty list."""
     one = isinstance(tensors, list) and len(tensors) == 1 and isinstance(tensors[0], list)
     return [] if one and not tensors[0] else tensors
