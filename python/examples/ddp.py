@@ -1,5 +1,5 @@
-"""Data-parallel training on CPUs, on any number of ranks. With "gloo" in the place of "chorus" it's the program that it
-was before."""
+"""Data-parallel training on CPUs, on any number of ranks. With "gloo" instead of "chorus" it is an ordinary program of
+PyTorch."""
 
 import torch
 import torch.distributed as dist

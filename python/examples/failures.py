@@ -15,7 +15,7 @@ def main():
     dist.init_process_group("chorus")
     rank = dist.get_rank()
 
-    # Ranks that call different things learn so at once, on every rank.
+    # If ranks call different operations, every rank gets the error at once.
     group = dist.new_group()
     try:
         dist.all_reduce(torch.ones(4 if rank else 5), group=group)

@@ -22,7 +22,7 @@ PARTS = {
     "first byte": "from the call to the library's first instruction",
     "library": "the library's part",
     "direct": "instead of it: all of `TorchComm.all_reduce`",
-    "other": "what is not for the shortcut, to the library's first instruction",
+    "other": "without the shortcut, to the library's first instruction",
     "pytorch": "of which PyTorch's own `all_reduce`",
     "chorus": "of which `ProcessGroup.allreduce`",
 }

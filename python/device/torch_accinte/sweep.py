@@ -537,10 +537,10 @@ def page(device: str, answers: list[dict[str, Any]]) -> str:
     lines = [
         f"# PyTorch's operators on {device}",
         "",
-        f"Made by `python -m torch_accinte.sweep {device} --table docs/torch-operators.md`, and not by hand, from the",
-        f"database of operators of PyTorch {torch.__version__.split('+')[0]}: each operator with each type that the",
-        "CPU has it for, forward and backward, on an idle and on a busy stream, beside the CPU. How it is done is in",
-        "[torch-device.md](torch-device.md#every-operator).",
+        f"`python -m torch_accinte.sweep {device} --table docs/torch-operators.md` writes this page from the database",
+        f"of operators of PyTorch {torch.__version__.split('+')[0]}. It compares each operator with the CPU,",
+        "for each type that the CPU supports, forward and backward, on an idle and on a busy stream.",
+        "[torch-device.md](torch-device.md#every-operator) describes the comparison.",
         "",
         "| type | cases | as on the CPU | of these by own kernels alone | refused | fail | nothing to compare |",
         "|---|---|---|---|---|---|---|",
@@ -555,9 +555,9 @@ def page(device: str, answers: list[dict[str, Any]]) -> str:
     lines += [row(t, [a for a in answers if a["dtype"] == t]) for t in dict.fromkeys(a["dtype"] for a in answers)]
     lines.append(row("all", answers))
     for status, title, text in (
-        ("fail", "Fail", "What is other than on the CPU, or an error that the CPU has not."),
-        ("refused", "Refused", "By a clear error, `NotImplementedError`."),
-        ("skipped", "Nothing to compare", "The database has no example that the CPU computes."),
+        ("fail", "Fail", "The result differs from the CPU's, or there is an error that the CPU doesn't have."),
+        ("refused", "Refused", "These raise `NotImplementedError`."),
+        ("skipped", "Nothing to compare", "For these the database has no sample that the CPU computes."),
     ):
         reasons: dict[str, list[tuple[str, str]]] = defaultdict(list)
         for a in answers:
@@ -566,12 +566,14 @@ def page(device: str, answers: list[dict[str, Any]]) -> str:
                 reasons[why].append((names[a["op"]], a["dtype"]))
         if reasons:
             lines += ["", f"## {title}", "", text, ""]
+            lines += ["| error | operators |", "|---|---|"] * (status != "skipped")
             for why, who in sorted(reasons.items(), key=lambda r: -len(r[1])):
-                lines.append(f"- {f'`{why}`: ' if why else ''}{of_types(who)}")
+                lines.append(f"| `{why}` | {of_types(who)} |" if why else f"- {of_types(who)}")
     kinds = {a["op"] for a in answers}
     fall = {a["op"] for a in answers if a["status"] != "ok" or a["fallbacks"]}
     alone = sorted(names[i] for i in kinds - fall)
-    lines += ["", "## By own kernels alone", "", f"Views, copies, and what is made of them: {', '.join(alone)}.", ""]
+    own = f"These are views, copies, and operators composed of them: {', '.join(alone)}."
+    lines += ["", "## By own kernels alone", "", own, ""]
     return "\n".join(lines)
 
 
