@@ -21,7 +21,7 @@ func main() {
 
 	values := []float64{float64(c.Rank()), 1}
 	if err := average(ctx, c, values); err != nil {
-		log.Fatal(err) // names the rank, the operation and who was missing
+		log.Fatal(err) // names the rank, the operation and missing ranks
 	}
 	fmt.Printf("rank %d of %d: %v\n", c.Rank(), c.Size(), values)
 }

@@ -24,7 +24,7 @@ func main() {
 	}
 	x.Fill(float32(c.Rank()))
 	if err := c.AllReduce(ctx, x, comm.Sum); err != nil {
-		log.Fatal(err) // names the rank, the operation and who was missing
+		log.Fatal(err) // names the rank, the operation and missing ranks
 	}
 	fmt.Printf("rank %d of %d: sum of the ranks is %v\n", c.Rank(), c.Size(), x.At(0))
 }

@@ -68,7 +68,7 @@ func run(ctx context.Context, steps int64, die int, file string) error {
 		if !errors.Is(err, comm.ErrPeerLost) || os.Getenv("TORCHELASTIC_MAX_RESTARTS") != "0" {
 			return err // the launcher starts all again
 		}
-		// Survivors may be one step apart: who had the last result goes on from there, and so do all.
+		// Survivors may be one step apart: all go on from the state of the rank that has come furthest.
 		if c, err = c.Regroup(ctx); err != nil {
 			return err
 		}

@@ -29,7 +29,7 @@ func (r *Result) WriteDocs(page string) error {
 		r.command, r.Seed, r.Rounds,
 		r.Hangs, r.WrongResults, r.Misnamed, r.Seconds)
 	if r.Mode == Real {
-		fmt.Fprintf(&b, " In %d rounds those that were left made a new world.", r.Regrouped)
+		fmt.Fprintf(&b, " In %d rounds the surviving ranks made a new world.", r.Regrouped)
 	}
 	b.WriteString("\n\n")
 	b.WriteString("| fault | fabric | rounds | happened | found after, median ms | p99 | worst |\n|---|---|---:|---:|---:|---:|---:|\n")
