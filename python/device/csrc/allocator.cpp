@@ -18,7 +18,7 @@ std::pair<size_t, size_t> memory_info(DeviceIndex index) {
 
 namespace {
 
-// Whoever calls may have Python's lock, so that nothing here waits for it with a lock of the allocator's.
+// Callers may hold the GIL, so no method waits for the GIL while it holds a lock of the allocator.
 class Allocator final : public c10::DeviceAllocator {
  public:
   c10::DataPtr allocate(size_t n) override {

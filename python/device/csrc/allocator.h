@@ -1,4 +1,4 @@
-// The allocator of device memory, as PyTorch asks it.
+// The allocator of device memory behind PyTorch's interface.
 #pragma once
 
 #include <utility>

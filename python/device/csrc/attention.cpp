@@ -1,5 +1,5 @@
-// Scaled dot product attention, whose choice of a kernel PyTorch asks of a device: the CPU's flash attention where that
-// would be the CPU's choice.
+// Scaled dot product attention. PyTorch lets a device choose the kernel: the CPU's flash attention if the CPU would
+// choose it.
 #include <ATen/core/Tensor.h>
 #include <ATen/SDPBackend.h>
 #include <ATen/ops/_fused_sdp_choice_ops.h>
@@ -38,7 +38,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Ten
       c10::Dispatcher::singleton().findSchemaOrThrow("aten::_scaled_dot_product_flash_attention_for_cpu", "");
   torch::jit::Stack got = call_cpu(op, {query, key, value, dropout, causal, mask, scale});
   Tensor none = at::empty({}, query.options().dtype(at::kLong));
-  Tensor logsumexp = got[1].toTensor().contiguous(); // as Meta says, while the CPU's isn't
+  Tensor logsumexp = got[1].toTensor().contiguous(); // like the Meta kernel's; the CPU's isn't contiguous
   return {got[0].toTensor(), logsumexp, Tensor(), Tensor(), query.size(2), key.size(2), none, none, Tensor()};
 }
 

@@ -1,5 +1,5 @@
-// Automatic mixed precision: which operators autocast to the lower type, to float32, or to the widest of their
-// arguments, as CUDA has it.
+// Automatic mixed precision: the operators that are cast to the lower type, to float32, or to the widest type of their
+// arguments, as on CUDA.
 #include <ATen/autocast_mode.h>
 #include <ATen/Functions.h>
 #include <ATen/Operators.h>
@@ -13,7 +13,7 @@ namespace chorus {
 
 namespace {
 
-// PyTorch's lists have the signatures in these words.
+// PyTorch's lists of signatures use these names.
 using at::IntArrayRef, at::Scalar, at::ScalarType, at::Tensor;
 
 at::Tensor banned(const at::Tensor&, const at::Tensor&, const std::optional<at::Tensor>&, int64_t) {

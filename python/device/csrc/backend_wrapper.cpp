@@ -26,7 +26,7 @@ using Lists = std::vector<Tensors>;
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 using FuturePtr = c10::intrusive_ptr<c10::ivalue::Future>;
 
-// Held is a Python object that C++ may give up on any thread, and after the interpreter's end.
+// Held is a Python object that C++ may release on any thread, and after the interpreter's end.
 class Held {
  public:
   explicit Held(py::object object) : object_(std::move(object)) {}
@@ -41,7 +41,7 @@ class Held {
     object_ = py::object();
   }
 
-  // call returns what a method does.
+  // call returns the result of a method.
   template <typename T, typename... Args>
   T call(const char* method, Args&&... args) const {
     py::gil_scoped_acquire gil;
@@ -50,7 +50,7 @@ class Held {
       return result.cast<T>();
   }
 
-  // The interpreter's lock is held.
+  // The caller holds the GIL.
   const py::object& get() const {
     return object_;
   }
@@ -59,7 +59,7 @@ class Held {
   py::object object_;
 };
 
-// error_of is what an operation failed with; null if it didn't, or isn't over.
+// error_of is an operation's error; null if it didn't fail, or isn't over.
 std::exception_ptr error_of(const Held& work) {
   py::gil_scoped_acquire gil;
   py::object error = work.get().attr("exception")();
@@ -69,7 +69,7 @@ std::exception_ptr error_of(const Held& work) {
   return std::make_exception_ptr(py::error_already_set());
 }
 
-// PythonWork is the handle of an operation under way, which has one in Python.
+// PythonWork is the handle of an operation under way, around its handle in Python.
 class PythonWork final : public c10d::Work {
  public:
   PythonWork(py::object work, Tensors outputs)
@@ -100,7 +100,7 @@ class PythonWork final : public c10d::Work {
   void blockCurrentStream() CHORUS_LATER {
     work_->call<void>("block_current_stream");
   }
-  // The future has the tensors, or the error, as those of backends in C++ have; Python's holds an object of Python's.
+  // The future has the tensors, or the error, like those of backends in C++; Python's future holds a Python object.
   FuturePtr getFuture() override {
     return future("get_future")->then(
         [work = work_, outputs = outputs_](c10::ivalue::Future&) {
@@ -161,7 +161,7 @@ class DoneWork final : public c10d::Work {
   Tensors outputs_;
 };
 
-// given is a timeout as Python has it: None where none was given.
+// given is a timeout for Python: None if there is none.
 py::object given(milliseconds timeout) {
   return timeout == c10d::kUnsetTimeout ? py::none().cast<py::object>() : py::cast(timeout);
 }
@@ -176,7 +176,7 @@ class BackendWrapper final : public c10d::Backend {
     return group_.get().attr("get_comm")();
   }
 
-  // ---- what it can do ----
+  // ---- capabilities ----
 
   const std::string getBackendName() const override {
     return group_.call<std::string>("backend_name");
@@ -276,8 +276,8 @@ class BackendWrapper final : public c10d::Backend {
 
   // ---- the backend itself ----
 
-  // split gives the part of this rank, which is among ranks. The other ranks of this group call it, or split of the
-  // communicator, with theirs.
+  // split returns the part of this rank, which is among ranks. The other ranks of this group call it, or split of the
+  // communicator, with the ranks of their parts.
   c10::intrusive_ptr<c10d::Backend> split(
       const c10::intrusive_ptr<c10d::Store>&,
       const std::vector<int>& ranks,
@@ -313,7 +313,7 @@ class BackendWrapper final : public c10d::Backend {
     return all;
   }
 
-  // run calls a method of the group, which fills outputs. What it raises goes on as it is.
+  // run calls a method of the group, which fills outputs. It passes the method's exception on unchanged.
   template <typename... Args>
   WorkPtr run(const char* method, Tensors outputs, Args&&... args) {
     py::gil_scoped_acquire gil;

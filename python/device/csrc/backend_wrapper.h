@@ -1,14 +1,14 @@
 // torchcomms' _BackendWrapper: a communicator as a backend of torch.distributed's process groups.
 //
-// PyTorch gives Python no constructor of c10d::Backend, so that this one is written here. It has no part in devices: it
-// calls the methods of a process group that is written in Python, chorus.torchcomms._wrapper.CommGroup.
+// Python can't subclass c10d::Backend, which has no constructor there, so this one is written in C++. It has nothing to
+// do with devices: it calls the methods of a process group written in Python, chorus.torchcomms._wrapper.CommGroup.
 #pragma once
 
 #include <pybind11/pybind11.h>
 
 namespace chorus {
 
-// backend_wrapper gives the Python class, which it makes at its first call. torch.distributed is loaded before.
+// backend_wrapper returns the Python class; the first call makes it. torch.distributed must be loaded before.
 pybind11::object backend_wrapper();
 
 } // namespace chorus

@@ -7,7 +7,7 @@ namespace chorus {
 
 namespace {
 
-// report tells PyTorch's profiler, if it asks for memory, what was allocated, or freed.
+// report passes an allocation, or a free, to PyTorch's profiler if that records memory.
 void report(DeviceIndex index, void* memory, int64_t bytes) noexcept try {
   if (!c10::memoryProfilingEnabled())
     return;
@@ -15,7 +15,7 @@ void report(DeviceIndex index, void* memory, int64_t bytes) noexcept try {
   c10::reportMemoryUsageToProfiler(
       memory, bytes, size_t(all["allocated_bytes.all.current"]), size_t(all["reserved_bytes.all.current"]),
       c10::Device(kType, index));
-} catch (const std::exception&) { // memory is freed wherever that is told
+} catch (const std::exception&) { // freeing memory must not throw
 }
 
 } // namespace

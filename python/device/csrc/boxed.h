@@ -1,4 +1,4 @@
-// Arguments and results of operators, as boxed kernels have them.
+// Arguments and results of operators in boxed kernels.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -6,7 +6,7 @@
 
 namespace chorus {
 
-// map_tensors is a value with f of each tensor in it, undefined ones included, in the place of the tensor.
+// map_tensors is a value in which f of the tensor replaces each tensor, undefined ones included.
 template <typename F>
 c10::IValue map_tensors(const c10::IValue& value, F f) {
   if (value.isTensor())
@@ -26,7 +26,7 @@ c10::IValue map_tensors(const c10::IValue& value, F f) {
   return value;
 }
 
-// each_tensor calls f with each of them.
+// each_tensor calls f with each tensor in a value.
 template <typename F>
 void each_tensor(const c10::IValue& value, F f) {
   map_tensors(value, [&](const at::Tensor& t) {

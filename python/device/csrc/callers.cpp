@@ -14,8 +14,8 @@ std::atomic<bool> recording{false};
 thread_local std::array<uint32_t, 64> sites; // the innermost call first
 thread_local int32_t n_sites = 0;
 
-// site is the library's number of a line of a function. It's called with Python's lock, and keeps the function, whose
-// address stands for it.
+// site is the library's number of a line of a function. The caller holds the GIL. It keeps the function's code alive,
+// whose address is the key.
 uint32_t site(PyCodeObject* code, int line) {
   static auto* known = new std::map<std::pair<PyCodeObject*, int>, uint32_t>;
   auto at = known->find({code, line});
@@ -41,7 +41,7 @@ void record_callers(bool wanted) {
 
 Callers::Callers() {
   if (!recording.load(std::memory_order_relaxed) || n_sites > 0 || !Py_IsInitialized() ||
-      !PyGILState_GetThisThreadState()) // a thread that runs nothing of Python's
+      !PyGILState_GetThisThreadState()) // a thread without Python code
     return;
   outermost_ = true;
   Locked lock;

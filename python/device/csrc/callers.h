@@ -1,15 +1,15 @@
-// Where a Python program has made an allocation, for snapshots of the memory.
+// The call sites of allocations in Python programs, for snapshots of the memory.
 #pragma once
 
 #include "block.h"
 
 namespace chorus {
 
-// record_callers says whether that is told from now on.
+// record_callers turns recording on or off.
 void record_callers(bool wanted);
 
-// Callers looks where the program is, if that is wanted, for the blocks that its thread makes in a scope; one within
-// another has nothing to do. It takes Python's lock, whose holder may wait for streams: so it's made before one is
+// Callers records the program's call site, if recording is on, for the blocks that its thread allocates in a scope. A
+// nested one does nothing. It takes the GIL, whose holder may wait for streams, so it must be made before a stream is
 // entered.
 class Callers {
  public:
@@ -22,7 +22,7 @@ class Callers {
   bool outermost_ = false;
 };
 
-// tell_callers tells it of a new block, within such a scope.
+// tell_callers passes the call site to the library for a new block, within such a scope.
 void tell_callers(const Block& block);
 
 } // namespace chorus

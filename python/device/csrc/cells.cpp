@@ -1,4 +1,4 @@
-// Cells of recurrent networks, which PyTorch asks of every device but the CPU.
+// Cells of recurrent networks, which PyTorch requires of every device but the CPU.
 #include <ATen/core/Tensor.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>

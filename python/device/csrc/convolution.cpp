@@ -1,4 +1,4 @@
-// Convolutions, which PyTorch gives to a device from outside under names of their own.
+// Convolutions, for which PyTorch calls separate operators on a device from outside.
 #include <ATen/core/Tensor.h>
 #include <torch/library.h>
 

@@ -23,20 +23,20 @@ bool own(const at::Tensor& t) {
   return t.device().type() == kType;
 }
 
-// alike says whether two tensors have the same elements in the same order of addresses, without holes.
+// alike says whether two tensors have the same type, sizes, strides and conjugation, and memory without gaps.
 bool alike(const at::Tensor& a, const at::Tensor& b) {
   return a.dtype() == b.dtype() && a.sizes() == b.sizes() && a.is_conj() == b.is_conj() && a.is_neg() == b.is_neg() &&
          a.strides() == b.strides() && a.is_non_overlapping_and_dense();
 }
 
-// copy_later has the stream copy between tensors of its device when it gets there.
+// copy_later enqueues a copy between tensors of the stream's device.
 void copy_later(DeviceIndex index, chorus_stream stream, const at::Tensor& from, const at::Tensor& to) {
   static auto op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", "");
   torch::jit::Stack stack{to, from, false};
   defer(op, "copy", index, stream, &stack, {}); // always possible, as it returns an argument
 }
 
-// copy_in_turn copies as the CPU does, with all that this can: types, strides, conjugates.
+// copy_in_turn copies with the CPU's kernel and all its features: types, strides, conjugates.
 void copy_in_turn(DeviceIndex index, const at::Tensor& from, const at::Tensor& to) {
   chorus_stream stream = current_handle(index);
   bool touchable = device(index).views;
@@ -63,7 +63,7 @@ void enqueue_copy(chorus_stream stream, const at::Tensor& from, const at::Tensor
   check(lib.stream_copy(stream, to.data_ptr(), from.data_ptr(), int64_t(to.nbytes())));
 }
 
-// order makes a stream wait for all that another one has.
+// order makes a stream wait for all work of another one.
 void order(chorus_stream later, chorus_stream earlier) {
   check(lib.stream_wait_stream(later, earlier));
 }
@@ -114,7 +114,7 @@ at::Tensor copy_from(const at::Tensor& self, const at::Tensor& dst, bool non_blo
     return dst;
   }
   if (alike(from, dst) && !device(index).views && !(inside && from.is_alias_of(dst))) {
-    enqueue_copy(stream, from, dst); // which the device can do itself
+    enqueue_copy(stream, from, dst); // the device's own copy
     if (!inside)
       await(stream);
     return dst;
@@ -137,7 +137,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_copy_from_and_resize", &copy_from_and_resize);
 }
 
-// A copy sees to conjugates and negatives itself; what PyTorch does for others is a copy.
+// A copy handles conjugates and negatives itself; PyTorch's default for operators would make a copy.
 TORCH_LIBRARY_IMPL(aten, Conjugate, m) {
   m.impl("_copy_from", torch::CppFunction::makeFallthrough());
   m.impl("_copy_from_and_resize", torch::CppFunction::makeFallthrough());

@@ -16,8 +16,8 @@ thread_local c10::SmallVector<Reserved, 4>* reserved = nullptr;
 c10::Allocator* original = nullptr;
 c10::DeleterFnPtr original_delete = nullptr;
 
-// views are the blocks that CPU storages have, by the addresses at which these see them. Without a block the memory is
-// lent, and nothing is freed.
+// views are the blocks of CPU storages, by the addresses in the storages. Memory without a block is borrowed, and not
+// freed.
 Places<Block*>& views() {
   static auto* all = new Places<Block*>; // CPU tensors may be freed at the very end of the process
   return *all;
@@ -45,7 +45,7 @@ class CPUAllocator final : public c10::Allocator {
           views().add(r.view, nullptr);
           return c10::DataPtr(r.view, r.view, &delete_either, c10::DeviceType::CPU);
         }
-      // Not from the device's allocator: what it has to give may have been freed behind work that this comes before.
+      // Not from the device's allocator: its free memory may still be in use by work that is enqueued after this.
       return either(original->allocate(n));
     }
     Block* block = new_block(inside_index, inside_stream, n);
@@ -54,7 +54,7 @@ class CPUAllocator final : public c10::Allocator {
     return c10::DataPtr(block->view, block->view, &delete_either, c10::DeviceType::CPU);
   }
 
-  // What is allocated raw in one place may be freed in another one, inside or not.
+  // Raw memory may be allocated within an Inside and freed outside of it, and the other way round.
   c10::DeleterFnPtr raw_deleter() const override {
     return original_delete ? &delete_either : nullptr;
   }

@@ -1,4 +1,4 @@
-// The allocator of CPU tensors: PyTorch's own, but that within an Inside what a CPU kernel allocates is device memory.
+// The allocator of CPU tensors: PyTorch's own, except that CPU kernels within an Inside allocate device memory.
 #pragma once
 
 #include <c10/core/Allocator.h>
@@ -9,10 +9,10 @@
 
 namespace chorus {
 
-// wrap_cpu_allocator puts it in the place of the one that there is.
+// wrap_cpu_allocator replaces the current allocator by it.
 void wrap_cpu_allocator();
 
-// view_allocator is what storages of the engine's CPU tensors are resized with.
+// view_allocator is the allocator that resizes storages of the engine's CPU tensors.
 c10::Allocator* view_allocator();
 
 // Inside makes this thread's CPU tensors take their memory from a device, for a stream, in a scope.
@@ -28,8 +28,8 @@ class Inside {
   chorus_stream outer_stream_;
 };
 
-// Reserved is memory that is to be what an operator returns. It's given out, once each, where as many bytes are
-// allocated within a Reserving.
+// Reserved is memory for an operator's results. Within a Reserving, an allocation of the same number of bytes gets it,
+// once each.
 struct Reserved {
   void* view;
   size_t bytes;
@@ -48,8 +48,8 @@ class Reserving {
   c10::SmallVector<Reserved, 4>* outer_;
 };
 
-// block_behind is the block of a CPU storage's memory that was allocated within an Inside, else NULL. It is the
-// storage's.
+// block_behind is the block of a CPU storage's memory that was allocated within an Inside, else NULL. The storage owns
+// it.
 Block* block_behind(const c10::DataPtr& p);
 
 } // namespace chorus

@@ -1,6 +1,6 @@
-// Operators of the device's own, one for each way in which PyTorch lets a device have them: with a kernel; with a
-// function of autograd that has its own backward pass; and with one that returns a view. They are in torch.ops under
-// the device's name.
+// The device's own operators, one for each of PyTorch's ways to define them: with a kernel; with an autograd function
+// that has its own backward pass; and with an autograd function that returns a view. They are in torch.ops under the
+// device's name.
 #include "custom.h"
 
 #include <ATen/TensorOperators.h>
@@ -20,8 +20,8 @@ at::Tensor custom_abs(const at::Tensor& input) {
   return at::abs(input) + 1;
 }
 
-// Halves returns its argument, or an alias of it, and halves the gradient, so that a test can tell that the backward
-// pass is this one.
+// Halves returns its argument, or an alias of it. It halves the gradient, so that a test can recognize its backward
+// pass.
 template <bool alias>
 struct Halves : torch::autograd::Function<Halves<alias>> {
   static at::Tensor forward(torch::autograd::AutogradContext*, at::Tensor self) {
@@ -46,7 +46,7 @@ at::Tensor aliasing(const at::Tensor& self) {
 } // namespace
 
 void register_custom(const std::string& space) {
-  // What PyTorch has by itself since 2.10: operators without a kernel for autograd are called, and say so in backward.
+  // PyTorch has this fallback itself since 2.10: operators without an autograd kernel run, and their backward warns.
   if (!c10::Dispatcher::singleton().hasBackendFallbackForDispatchKey(c10::DispatchKey::AutogradPrivateUse1)) {
     auto others = new torch::Library(
         torch::Library::IMPL, "_", c10::DispatchKey::AutogradPrivateUse1, __FILE__, __LINE__);
@@ -62,7 +62,7 @@ void register_custom(const std::string& space) {
   kernels->impl("custom_autograd_fn_aliasing", &aliasing);
   auto host = new torch::Library(torch::Library::IMPL, space, c10::DispatchKey::CPU, __FILE__, __LINE__);
   host->impl("custom_abs", &custom_abs);
-  // That of custom_abs is in Python: meta.py.
+  // The Meta kernel of custom_abs is in Python: meta.py.
   auto meta = new torch::Library(torch::Library::IMPL, space, c10::DispatchKey::Meta, __FILE__, __LINE__);
   meta->impl("custom_autograd_fn_returns_self", &returns_self);
   meta->impl("custom_autograd_fn_aliasing", &aliasing);

@@ -4,7 +4,7 @@
 
 namespace chorus {
 
-// register_custom makes the device's own operators those of torch.ops.<space>.
+// register_custom registers the device's own operators in torch.ops.<space>.
 void register_custom(const std::string& space);
 
 } // namespace chorus

@@ -20,8 +20,8 @@ namespace chorus {
 
 namespace {
 
-// Layout is how a tensor lies in memory. The CPU's padding lays what it's given to write to as it lays its results, and
-// the device's tensor knows nothing of that.
+// Layout is the sizes and strides of a tensor. The CPU's padding changes the strides of a given result, which the
+// device's tensor must keep: restore copies the elements back into the old layout.
 struct Layout {
   at::Tensor tensor;
   at::DimVector sizes, strides;
@@ -35,7 +35,7 @@ struct Layout {
   }
 };
 
-// Heard keeps warnings.
+// Heard collects warnings.
 struct Heard final : c10::WarningHandler {
   std::vector<c10::Warning> all;
 
@@ -44,7 +44,7 @@ struct Heard final : c10::WarningHandler {
   }
 };
 
-// News lets through warnings that weren't told before.
+// News passes on warnings that weren't issued before.
 struct News final : c10::WarningHandler {
   const std::vector<std::string>& told;
 
@@ -56,15 +56,15 @@ struct News final : c10::WarningHandler {
   }
 };
 
-// Task is an operator that is enqueued, with CPU tensors over the memory of its arguments and of what it returns. A
-// graph runs it often.
+// Task is an enqueued operator, with CPU tensors over the memory of its arguments and results. A graph runs it many
+// times.
 struct Task {
   c10::OperatorHandle op;
   std::string name;
   DeviceIndex index;
   chorus_stream stream;
   torch::jit::Stack arguments;
-  std::vector<std::string> told;   // warnings that the caller has heard already
+  std::vector<std::string> told;   // warnings that the caller has got already
   std::vector<at::Tensor> results; // undefined: an argument, or nothing
   c10::SmallVector<Reserved, 4> memory;
   Settings settings; // of the caller
@@ -78,7 +78,7 @@ struct Task {
     c10::WarningUtils::WarningHandlerGuard guard(&news);
     at::AutoDispatchBelowADInplaceOrView below;
     c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
-    std::vector<Layout> given; // of what it writes to
+    std::vector<Layout> given; // of the arguments that it writes to
     for (size_t i = 0; i < arguments.size(); i++)
       if (const c10::AliasInfo* alias = op.schema().arguments()[i].alias_info(); alias && alias->isWrite())
         each_tensor(arguments[i], [&](const at::Tensor& t) {
@@ -96,7 +96,7 @@ struct Task {
     place(got);
   }
 
-  // place copies what didn't come to lie where it has to be.
+  // place copies results that aren't at their reserved memory.
   void place(std::vector<at::Tensor>& got) {
     std::vector<size_t> astray;
     for (size_t i = 0; i < got.size(); i++) {
@@ -110,13 +110,13 @@ struct Task {
         astray.push_back(i);
     }
     for (size_t i : astray)
-      if (astray.size() > 1 || taken(got[i])) // one may lie in the other's place, or in its own with other strides
+      if (astray.size() > 1 || taken(got[i])) // it may be in another one's memory, or in its own with other strides
         got[i] = at::_ops::clone::redispatch(c10::DispatchKeySet(c10::DispatchKey::CPU), got[i], std::nullopt);
     for (size_t i : astray)
       at::native::copy_(results[i], got[i]);
   }
 
-  // taken says whether a tensor lies in memory of the results'.
+  // taken says whether a tensor's memory is that of a result.
   bool taken(const at::Tensor& t) const {
     const char* at = static_cast<const char*>(t.storage().data());
     for (const Reserved& r : memory)
@@ -145,17 +145,17 @@ void over(void* user) {
   delete static_cast<Task*>(user);
 }
 
-// said_by_python takes this thread's error of Python's, and returns what it says. One that isn't of the kernel, such as
-// KeyboardInterrupt, goes on. The caller holds Python's lock.
+// said_by_python clears this thread's Python exception, and returns its text. It rethrows one that isn't the kernel's,
+// such as KeyboardInterrupt. The caller holds the GIL.
 std::string said_by_python() {
   if (!PyErr_ExceptionMatches(PyExc_Exception))
     throw python_error();
-  pybind11::error_already_set error; // which takes it
+  pybind11::error_already_set error; // takes the exception
   return pybind11::str(error.value());
 }
 
-// foretell runs the Meta kernel in the place of the operator. It returns what that refuses with, or "". What it warns
-// of is told then, and said again by the CPU's kernel otherwise.
+// foretell runs the Meta kernel instead of the operator. It returns the error of the kernel, or "". The kernel's
+// warnings are issued, and added to told, only if it succeeds; otherwise the CPU's kernel issues them.
 std::string foretell(const c10::OperatorHandle& op, torch::jit::Stack& stack, std::vector<std::string>& told) {
   Heard heard;
   try {
@@ -189,10 +189,11 @@ std::string foretell(const c10::OperatorHandle& op, torch::jit::Stack& stack, st
   return "";
 }
 
-// Operators whose Meta kernels foretell what the CPU's don't return.
+// Operators whose Meta kernels return other shapes or types than the CPU's.
 const std::unordered_set<std::string> foretold_wrongly = {"aten::_embedding_bag", "aten::_embedding_bag_forward_only"};
 
-// Operators whose Meta kernels have other strides than the CPU's: of any arguments, or of such as aren't contiguous.
+// Operators whose Meta kernels return other strides than the CPU's: for any arguments, or for those that aren't
+// contiguous.
 const std::unordered_set<std::string> laid_out_otherwise = {
     "aten::_fft_c2c", "aten::_fft_c2r", "aten::_fft_r2c", "aten::_linalg_eigh", "aten::_linalg_slogdet",
     "aten::cholesky_inverse", "aten::linalg_eig", "aten::linalg_householder_product", "aten::linalg_ldl_factor_ex",
@@ -210,8 +211,8 @@ const std::unordered_set<std::string> laid_out_otherwise_at_times = {
     "aten::reflection_pad3d_backward", "aten::replication_pad2d", "aten::replication_pad2d_backward",
     "aten::replication_pad3d", "aten::replication_pad3d_backward", "aten::roll"};
 
-// lays_out_otherwise says whether what an operator returns may have other strides than its Meta kernel says. Those of
-// elements give them to a result that they resize.
+// lays_out_otherwise says whether an operator's results may have other strides than its Meta kernel's. Elementwise
+// operators set the strides of a result that they resize.
 bool lays_out_otherwise(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments) {
   bool contiguous = true, resizes = false, given = false;
   for (size_t i = 0; i < arguments.size(); i++) {
@@ -229,7 +230,7 @@ bool lays_out_otherwise(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue
   return !given && ((!contiguous && resizes) || laid_out_otherwise.count(name));
 }
 
-// correct makes a Meta kernel's results what the CPU's kernel returns: the statistics of a normalization are of the
+// correct changes a Meta kernel's results into those of the CPU's kernel: the statistics of a normalization have the
 // weights' type, and those of a batch are empty without training.
 void correct(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments, torch::jit::Stack& results) {
   static const std::unordered_set<std::string> normalizes = {
@@ -251,10 +252,10 @@ void correct(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments
   }
 }
 
-// keep is a copy of a tensor of the host's, which may be changed before the stream gets there.
+// keep copies a tensor of the host, which the program may change before the stream runs the operator.
 at::Tensor keep(const at::Tensor& t) {
   at::Tensor copy = at::_ops::clone::redispatch(c10::DispatchKeySet(c10::DispatchKey::CPU), t, std::nullopt);
-  if (t.unsafeGetTensorImpl()->is_wrapped_number()) // one of Python's, whose type matters less than a tensor's
+  if (t.unsafeGetTensorImpl()->is_wrapped_number()) // a Python number, whose type has less weight in promotion
     copy.unsafeGetTensorImpl()->set_wrapped_number(true);
   return copy;
 }
@@ -267,7 +268,7 @@ bool is_wrapped(const at::Tensor& number) {
   return number.unsafeGetTensorImpl()->is_wrapped_number();
 }
 
-// stands_for is a Meta tensor for one of the host's that is a number, whose type and kind its promotion goes by.
+// stands_for is a Meta tensor for a number in a tensor of the host, of the same type and kind for type promotion.
 at::Tensor stands_for(const at::Tensor& number) {
   at::Tensor made = at::empty({}, number.options().device(c10::kMeta));
   c10::TensorImpl* to = made.unsafeGetTensorImpl();
@@ -277,15 +278,15 @@ at::Tensor stands_for(const at::Tensor& number) {
   return made;
 }
 
-// Forecast is what an operator's Meta kernel says, with Meta tensors in the place of its arguments.
+// Forecast is the result of an operator's Meta kernel, with Meta tensors instead of its arguments.
 struct Forecast {
   Mirror meta;
   torch::jit::Stack stack; // arguments, and then results
   std::vector<std::string> told;
   std::string refused;
 
-  // Numbers of Python's stay as they are, which Meta kernels in Python want; but the kernels in C++ don't take them as
-  // the first tensor, so that there they are tried as Meta tensors.
+  // Meta kernels in Python need Python numbers unchanged. Meta kernels in C++ don't take one as the first tensor, so
+  // the first tensor is also tried as a Meta tensor.
   Forecast(const c10::OperatorHandle& op, DeviceIndex index, c10::ArrayRef<c10::IValue> arguments, bool first_as_meta)
       : meta(index, c10::DeviceType::Meta) {
     bool first = true;
@@ -307,7 +308,7 @@ struct Forecast {
   }
 };
 
-// begins_with_number says whether the first tensor is a number of Python's.
+// begins_with_number says whether the first tensor is a Python number.
 bool begins_with_number(c10::ArrayRef<c10::IValue> arguments) {
   for (const c10::IValue& v : arguments)
     if (v.isTensor())
@@ -375,12 +376,12 @@ std::string defer(
     if (kept[i].isNone())
       kept[i] = host_generator(default_generator(index));
   size_t arguments_met = meta.tensors().size();
-  // What it's given to write to stays as it lies, as the CPU has it; some of Meta's lay it as they would their own.
+  // Given results keep their strides, as on the CPU; some Meta kernels change them to those of new results.
   for (const Mirror::Pair& p : meta.tensors())
     if (p.host.sizes() == p.device.sizes() && p.host.strides() != p.device.strides())
       p.host.unsafeGetTensorImpl()->set_sizes_and_strides(p.device.sizes(), p.device.strides());
   meta.settle();
-  // What settle has resized, the CPU tensors over it have to follow.
+  // The CPU tensors over storages that settle has resized must follow.
   for (size_t i = 0; i < arguments_met && i < host.tensors().size(); i++) {
     const Mirror::Pair& p = host.tensors()[i];
     if (p.host.sizes() != p.device.sizes() || p.host.storage().nbytes() != p.device.storage().nbytes()) {

@@ -1,4 +1,4 @@
-// Operators that a stream does later: while it is busy, and in graphs.
+// Operators that run later on a stream: if it's busy, and in graphs.
 #pragma once
 
 #include <string>
@@ -9,9 +9,9 @@
 
 namespace chorus {
 
-// defer enqueues an operator's CPU kernel on a stream of the device, and replaces the arguments on the stack by what it
-// will return, as its Meta kernel says. If an operator with such arguments has to be waited for, defer has done nothing
-// and returns why; else it returns "".
+// defer enqueues an operator's CPU kernel on a stream of the device, and replaces the arguments on the stack by its
+// results, with the shapes that its Meta kernel returns, and returns "". If an operator with such arguments can't be
+// deferred, it does nothing and returns why.
 std::string defer(
     const c10::OperatorHandle& op, const std::string& name, DeviceIndex index, chorus_stream stream,
     torch::jit::Stack* stack, c10::ArrayRef<int> generators);

@@ -1,5 +1,5 @@
-// Dropout with its mask, whose operator has no generator: the CPU's kernel would draw from the CPU's. The mask lies as
-// the input does, so that numbers fall on the elements on which the CPU's dropout has them.
+// Dropout with its mask. The operator has no generator argument, so the CPU's kernel would draw from the CPU's
+// generator. The mask has the input's strides, so that each element gets the same number as in the CPU's dropout.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/ones_like.h>

@@ -1,7 +1,7 @@
-// The thread that autograd has for a device may be the last to drop a backward pass's task, after the caller has gone
-// on. What the task has of Python's it drops with Python's lock, and a thread that asks for that at the interpreter's
-// end is ended within frames of C++, and the process with it. So each of them gets one more pass, which has nothing of
-// Python's, behind the others.
+// Autograd's thread for a device may be the last to drop a backward pass's task, after the caller has gone on. It takes
+// the GIL to drop the task's Python objects. If a thread asks for the GIL at the interpreter's end, Python ends the
+// thread within frames of C++, and with it the process. So each of these threads gets one more backward pass at the
+// end, which has no Python objects.
 #include "ending.h"
 
 #include <atomic>
@@ -43,7 +43,7 @@ void settle(double seconds) {
     for (DeviceIndex i = 0; i < count(); i++) {
       try {
         pass(i);
-      } catch (const std::exception&) { // of a stream that has failed, or a device without memory
+      } catch (const std::exception&) { // the stream has failed, or the device has no memory
       }
     }
     done->set_value();

@@ -1,14 +1,14 @@
-// What the interpreter's end needs of autograd's threads.
+// Shutdown of autograd's threads before the interpreter's end.
 #pragma once
 
 namespace chorus {
 
-// begin_thread notes that a thread besides the one that has plugged the device in works for it: one of autograd's, for
-// all that is known.
+// begin_thread records that another thread than the one that has plugged the device in uses it; it may be one of
+// autograd's.
 void begin_thread() noexcept;
 
-// settle lets autograd's threads let go of what backward passes have left them with, for so many seconds at most. The
-// caller doesn't have Python's lock.
+// settle makes autograd's threads drop the objects of finished backward passes, and waits for that, for so many seconds
+// at most. The caller doesn't hold the GIL.
 void settle(double seconds);
 
 } // namespace chorus

@@ -1,4 +1,4 @@
-// Events. PyTorch keeps one as a pointer, NULL until it's recorded; here that is the library's handle.
+// Events. PyTorch keeps an event as a pointer, NULL until it's recorded; here the pointer is the library's handle.
 #pragma once
 
 #include <c10/core/Stream.h>

@@ -21,17 +21,17 @@ namespace chorus {
 
 namespace {
 
-// Operator is what the fallback has to know of an operator each time.
+// Operator has the fallback's facts about an operator, computed once.
 struct Operator {
   c10::OperatorName of;
   std::string name; // for traces and errors
   bool blocked = false;
   bool missing = false;                // the CPU has no kernel either
   bool host_tensors = false;           // CPU tensors may be among its arguments
-  bool at_once = false;                // what it returns has no Meta kernel: it's nested or quantized
+  bool at_once = false;                // its results have no Meta kernel: they're nested or quantized
   bool views = false;                  // it touches no memory: it returns views, or changes sizes and strides
   c10::SmallVector<int, 2> generators; // positions of its generators
-  c10::SmallVector<int, 2> written;    // positions of what it writes to
+  c10::SmallVector<int, 2> written;    // positions of the arguments that it writes to
   mutable std::atomic<bool> met{false};
 
   explicit Operator(c10::OperatorName of) : of(std::move(of)) {}
@@ -47,7 +47,7 @@ std::unordered_set<std::string>& blocked() {
   return *all;
 }
 
-// Operators whose lists of indices, lengths and the like may be the host's, as PyTorch has it for other devices.
+// Operators whose lists of indices, lengths and the like may be tensors of the host, as on other devices.
 const std::unordered_set<std::string> takes_host_tensors = {
     "aten::index",
     "aten::index_put",
@@ -70,7 +70,7 @@ const std::unordered_set<std::string> takes_host_tensors = {
     "aten::_nested_view_from_buffer_copy",
 };
 
-// Kernels of quantized and of nested tensors are the CPU's for those.
+// kernels_of is the CPU's dispatch key for tensors of this kind: plain, quantized or nested.
 c10::DispatchKey kernels_of(c10::DispatchKeySet keys) {
   switch (keys.highestPriorityTypeId()) {
     case c10::DispatchKey::QuantizedPrivateUse1:
@@ -113,7 +113,7 @@ const Operator& operator_of(const c10::OperatorHandle& op) {
       made->written.push_back(int(i));
   }
   if (op.operator_name().name == "aten::native_batch_norm")
-    made->written = {3, 4}; // running statistics, of which the schema doesn't tell
+    made->written = {3, 4}; // running statistics, which the schema doesn't mark as written
   else if (op.operator_name().name == "aten::batch_norm_update_stats")
     made->written = {1, 2};
   made->at_once = made->name.rfind("aten::quantize_", 0) == 0 || made->name.rfind("aten::_nested_", 0) == 0;
@@ -123,13 +123,13 @@ const Operator& operator_of(const c10::OperatorHandle& op) {
   made->blocked = blocked().count(made->name) > 0;
   auto& slot = operators()[key];
   if (!slot || slot->of != made->of) {
-    (void)slot.release(); // another operator's, which is gone but for those who may still look at it
+    (void)slot.release(); // a removed operator's; leaked, as other threads may still read it
     slot = std::move(made);
   }
   return *slot;
 }
 
-// Found is the device that an operator's arguments are of.
+// Found is the device of an operator's arguments.
 class Found {
  public:
   Found(const Operator& op) : op_(op) {}
@@ -155,7 +155,7 @@ class Found {
       meant_ = index_of(d);
   }
 
-  // on_host says whether there are tensors of the host's, and alone whether there are no others.
+  // on_host says whether some tensors are the host's, and alone whether all are.
   bool on_host() const {
     return on_host_;
   }
@@ -178,7 +178,7 @@ class Found {
   bool on_host_ = false;
 };
 
-// written_on_host says whether an operator writes to one of the tensors that are the host's.
+// written_on_host says whether an operator writes to a tensor of the host.
 bool written_on_host(const Operator& op, c10::ArrayRef<c10::IValue> arguments) {
   bool is = false;
   for (int i : op.written)
@@ -242,7 +242,7 @@ void fallback(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, torch
   Callers callers;
   chorus_stream stream = current_handle(index);
   Current scope(index);
-  bool drawn_here = false; // from a generator of the CPU's, so that the caller draws, in the order of its program
+  bool drawn_here = false; // it draws from a CPU generator: then the caller draws, in the order of its program
   for (int i : op.generators) {
     const at::Generator& generator = arguments[i].isNone() ? default_generator(index) : arguments[i].toGenerator();
     if (generator.device().type() != kType) {
@@ -260,7 +260,7 @@ void fallback(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, torch
   bool touchable = device(index).views;
   bool entered = !op.views && ready(lib.stream_enter(stream, op.name.c_str()));
   if (!op.views && !entered) {
-    std::string why; // it has to be waited for
+    std::string why; // why it can't be deferred
     if (!touchable)
       why = "the host computes it, as " + name() + " has no kernel for it and no memory that this process can touch";
     else if (drawn_here)
@@ -281,7 +281,7 @@ void fallback(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, torch
   for (int i : op.generators)
     if (host[i].isNone())
       host[i] = host_generator(default_generator(index));
-  std::optional<Inside> inside; // but for views, which come before what the stream has: what is freed isn't free yet
+  std::optional<Inside> inside; // not for views, which don't wait for the stream: freed memory may still be in use
   if (touchable && entered) {
     inside.emplace(index, stream);
   } else if (entered) {
@@ -293,7 +293,7 @@ void fallback(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, torch
   c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   handle.redispatchBoxed(c10::DispatchKeySet(kernels), &host);
   mirror.settle();
-  auto given = [&](const at::Tensor& t) { // a tensor of the host's, which has been written to
+  auto given = [&](const at::Tensor& t) { // a tensor of the host that the operator has written to
     bool is = false;
     for (int i : op.written)
       each_tensor(arguments[i], [&](const at::Tensor& a) { is = is || a.is_same(t); });
@@ -316,7 +316,7 @@ TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
 }
 
-// Operators that PyTorch makes of others for devices without a kernel of their own, while the CPU has one.
+// Operators for which the CPU has a kernel, while PyTorch composes them of others for devices without one.
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   for (const char* name : {"native_layer_norm", "native_group_norm", "addr", "addr.out", "_stack", "_stack.out",
                            "any.dims", "any.dims_out", "all.dims", "all.dims_out", "mse_loss", "mish_backward",

@@ -17,16 +17,17 @@ namespace {
 
 std::atomic<bool> philox{false}; // the numbers are CUDA's
 
-// Generator draws what PyTorch's CPU generator would draw from the same seed; or, if that was chosen, what its CUDA
-// generator would: then a device's own one is the library's, of which graphs know, and others have their offsets here.
-// Several may have one state: "graphsafe" methods give a state, as it will be, and take another's.
+// Generator draws the numbers of PyTorch's CPU generator with the same seed, or, after use_philox, those of its CUDA
+// generator. In that mode a device's own generator is the library's, which graphs capture, and others keep their
+// offsets here. Several generators may share a state: "graphsafe" methods return the live state, and replace it by
+// another's.
 class Generator final : public c10::GeneratorImpl {
  public:
   struct State {
     at::Generator host;
     bool own;                           // the device's
     std::atomic<uint64_t> offset{0};    // of CUDA's numbers
-    std::atomic<chorus_stream> last{0}; // that draws
+    std::atomic<chorus_stream> last{0}; // the last one that draws
 
     State(at::Generator host, bool own) : host(std::move(host)), own(own) {}
   };
@@ -51,7 +52,7 @@ class Generator final : public c10::GeneratorImpl {
       check(lib.stream_wait_stream(stream, earlier));
   }
 
-  // begin goes to an offset behind the seed, if the numbers are CUDA's.
+  // begin restarts from the seed, at an offset, if the numbers are CUDA's.
   void begin(uint64_t offset) {
     if (!philox)
       return;
@@ -113,7 +114,7 @@ class Generator final : public c10::GeneratorImpl {
 
   void set_state(const c10::TensorImpl& state) override {
     settle();
-    if (philox) { // of CUDA's generators: a seed and an offset
+    if (philox) { // the state of CUDA's generators: a seed and an offset
       uint64_t words[2] = {0, 0};
       TORCH_CHECK(
           state.dtype() == c10::kByte && state.is_contiguous() && (state.numel() == 16 || state.numel() == 8),
@@ -149,7 +150,8 @@ class Generator final : public c10::GeneratorImpl {
   }
 
  private:
-  // settle waits for what draws: the state is then what the program has come to. What a stream failed with, it keeps.
+  // settle waits for work that draws, so that the state is that of the program's order. It leaves a stream's error in
+  // the stream.
   void settle() const {
     if (chorus_stream last = state_->last.load()) {
       TORCH_CHECK(!capturing(last), "a generator's state is neither asked for nor set while what draws is captured");

@@ -1,4 +1,4 @@
-// torch.accelerator.Graph over the library's graphs, where PyTorch has it.
+// torch.accelerator.Graph over the library's graphs, in PyTorch versions that have it.
 #include "graph.h"
 
 #if __has_include(<ATen/core/GraphImplInterface.h>)
@@ -30,7 +30,7 @@ class Graph final : public at::GraphImplInterface {
   void capture_begin(at::MempoolId_t pool, at::GraphCaptureMode) override {
     TORCH_CHECK(!stream_ && !graph_, "this graph has been captured; reset() makes it a new one");
     index_ = current();
-    default_generator(index_); // what captures draw from must be there before
+    default_generator(index_); // captures draw from it, so it must exist before
     chorus_stream stream = current_handle(index_);
     uint64_t id[2] = {pool.first, pool.second};
     Locked locked;
@@ -84,14 +84,14 @@ class Graph final : public at::GraphImplInterface {
   }
 
   DeviceIndex index_ = 0;
-  chorus_stream stream_ = 0; // that is being captured
+  chorus_stream stream_ = 0; // the stream being captured
   chorus_graph graph_ = 0;
 };
 
 } // namespace
 
 void register_graph() {
-  std::string key = name(); // PyTorch looks for it in capitals
+  std::string key = name(); // PyTorch looks the name up in capitals
   std::transform(key.begin(), key.end(), key.begin(), ::toupper);
   at::GraphImplRegistry()->Register(
       key, [](const at::GraphImplArgs& args) -> std::unique_ptr<at::GraphImplInterface> {

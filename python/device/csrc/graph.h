@@ -3,7 +3,7 @@
 
 namespace chorus {
 
-// register_graph makes them torch.accelerator.Graph, once the type of device has its name.
+// register_graph registers them as torch.accelerator.Graph, once the type of device has its name.
 void register_graph();
 
 } // namespace chorus

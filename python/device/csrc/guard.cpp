@@ -1,4 +1,4 @@
-// What PyTorch's guards, torch.Stream, torch.Event and torch.accelerator ask of a device.
+// A device's implementation of PyTorch's guards, torch.Stream, torch.Event and torch.accelerator.
 #include "guard.h"
 
 #include <c10/core/CachingDeviceAllocator.h>
@@ -28,7 +28,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   }
 
   void setDevice(c10::Device d) const override {
-    begin_thread(); // autograd's begin with this
+    begin_thread(); // autograd's threads call this first
     set_current(index_of(own(d)));
   }
 

@@ -1,5 +1,5 @@
-// Histograms of integers. The CPU counts floating-point numbers alone; other accelerators count integers, too, and
-// models that send tokens to experts ask every device but the CPU for that.
+// Histograms of integers. The CPU counts floating-point numbers alone. Other accelerators count integers, too, and
+// models with a mixture of experts rely on that on every device but the CPU.
 #include <ATen/core/Tensor.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/histc.h>

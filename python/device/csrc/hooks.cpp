@@ -1,4 +1,4 @@
-// What PyTorch's device-agnostic code asks of the type of device itself.
+// Hooks of the type of device for PyTorch's device-agnostic code.
 #include "hooks.h"
 
 #include <ATen/detail/PrivateUse1HooksInterface.h>

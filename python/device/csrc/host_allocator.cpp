@@ -14,7 +14,7 @@ void unpin(void* p) {
   lib.unpin(p); // refused only in a child made by fork
 }
 
-// The library caches pinned memory, and knows by itself which copies use it.
+// The library caches pinned memory, and records by itself which copies use it.
 class HostAllocator final : public at::HostAllocator {
  public:
   c10::DataPtr allocate(size_t n) override {
@@ -34,13 +34,13 @@ class HostAllocator final : public at::HostAllocator {
   }
 
   bool record_event(void*, void*, c10::Stream) override {
-    return true; // the copy itself was the record
+    return true; // the copy has recorded the use
   }
 
   void empty_cache() override {
     if (!initialized())
       return;
-    Locked locked; // which the library gives back while it waits
+    Locked locked; // the library releases the GIL while it waits
     check(lib.device_empty_host_cache(device(current()).handle));
   }
 

@@ -11,7 +11,7 @@ namespace {
 
 using Kernel = void(void**);
 
-// Launch is a kernel with what it is given.
+// Launch is a kernel with its arguments.
 struct Launch {
   union Cell {
     void* pointer;

@@ -25,11 +25,11 @@ namespace {
 
 using at::Tensor;
 
-// kept is a quantizer that refers to no memory which a mirror has only borrowed.
+// kept is a copy of a quantizer without references to memory that a mirror has only borrowed.
 at::QuantizerPtr kept(const at::QuantizerPtr& quantizer) {
   if (quantizer->qscheme() == at::kPerTensorAffine)
     return quantizer;
-  auto* of = static_cast<at::PerChannelAffineQuantizer*>(quantizer.get()); // the others are kinds of it
+  auto* of = static_cast<at::PerChannelAffineQuantizer*>(quantizer.get()); // the others are subclasses of it
   return at::make_per_channel_affine_quantizer(
       of->scales().clone(), of->zero_points().clone(), of->axis(), of->scalar_type());
 }
@@ -60,8 +60,8 @@ Tensor empty_per_channel_affine_quantized(
       size, options, at::make_per_channel_affine_quantizer(scales.cpu(), zero_points.cpu(), axis, *dtype));
 }
 
-// register_kernels gives a kind of tensors the CPU's kernels, even of operators that PyTorch can make of others. Those
-// that have a kernel keep it.
+// register_kernels registers the CPU's kernels for a kind of tensors, even for operators that PyTorch can compose of
+// others. Operators that have a kernel keep it.
 void register_kernels(torch::Library& m, c10::DispatchKey of_cpu, c10::DispatchKey of_device) {
   c10::Dispatcher& all = c10::Dispatcher::singleton();
   for (const c10::OperatorName& name : all.getRegistrationsForDispatchKey(of_cpu)) {
@@ -141,7 +141,7 @@ TORCH_LIBRARY_IMPL(_, NestedTensorPrivateUse1, m) {
 }
 
 TORCH_LIBRARY_IMPL(aten, NestedTensorPrivateUse1, m) {
-  m.impl("_nested_tensor_size", &at::native::_nested_tensor_size); // which are the host's
+  m.impl("_nested_tensor_size", &at::native::_nested_tensor_size); // sizes and strides are tensors of the host
   m.impl("_nested_tensor_strides", &at::native::_nested_tensor_strides);
   m.impl("_nested_tensor_storage_offsets", &at::native::_nested_tensor_storage_offsets);
   m.impl("_to_copy", &at::native::_to_copy_nested); // to other devices, too
@@ -150,7 +150,7 @@ TORCH_LIBRARY_IMPL(aten, NestedTensorPrivateUse1, m) {
   register_kernels(m, c10::DispatchKey::NestedTensorCPU, c10::DispatchKey::NestedTensorPrivateUse1);
 }
 
-TORCH_LIBRARY_IMPL(aten, SparseCsrPrivateUse1, m) { // which PyTorch makes of others, for any device
+TORCH_LIBRARY_IMPL(aten, SparseCsrPrivateUse1, m) { // PyTorch composes these of others, for any device
   for (const char* name :
        {"sparse_compressed_tensor.comp_plain_value_size", "sparse_compressed_tensor.comp_plain_value",
         "_sparse_compressed_tensor_unsafe", "_sparse_csr_tensor_unsafe"})

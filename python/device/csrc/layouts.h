@@ -1,5 +1,5 @@
-// Tensors that aren't plain ones. The CPU has kernels of their own for those that are quantized, or nested and strided:
-// they run on the device's memory as all others do. Sparse tensors are refused where they are made.
+// Tensors that aren't plain. The CPU has separate kernels for quantized tensors and for nested strided ones, which run
+// on the device's memory like all others. Making a sparse tensor is refused.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,7 +8,7 @@ namespace chorus {
 
 bool nested(const c10::TensorImpl* t);
 
-// stand_in makes a tensor that lies in another storage as one does in its own. The key is that storage's: CPU, Meta or
+// stand_in makes a tensor with the layout of another one, in another storage. The key is that storage's: CPU, Meta or
 // PrivateUse1.
 at::Tensor stand_in(const at::Tensor& tensor, c10::Storage storage, c10::DispatchKey key);
 

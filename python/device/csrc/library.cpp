@@ -20,7 +20,7 @@ void* symbol(void* library, const std::string& path, const char* name) {
   return f;
 }
 
-// raise_python throws the exception of the package chorus, which tells the ranks that the failure is about.
+// raise_python throws the exception of the package chorus, which has the ranks of the failure.
 [[noreturn]] void raise_python(chorus_status status) {
   pybind11::gil_scoped_acquire lock;
   pybind11::object error = pybind11::module_::import("chorus.errors").attr("last_error")(int(status));
@@ -31,7 +31,7 @@ void* symbol(void* library, const std::string& path, const char* name) {
 }
 } // namespace
 
-// out_of_memory is the library's message in the words in which PyTorch says it of other devices.
+// out_of_memory is the library's message, in PyTorch's words for other devices.
 static std::string out_of_memory(const std::string& message) {
   size_t at = message.find("tried to allocate");
   return at == std::string::npos ? message : name() + " out of memory. T" + message.substr(at + 1);
@@ -47,7 +47,7 @@ void load(const std::string& path, uint64_t signals) {
   TORCH_CHECK(
       version >> 16 == CHORUS_ABI_MAJOR && int(version & 0xffff) >= CHORUS_ABI_MINOR, path, " has ABI ", version >> 16,
       ".", version & 0xffff, "; this extension needs ", CHORUS_ABI_MAJOR, ".", CHORUS_ABI_MINOR);
-  chorus_host host{}; // as the package chorus has it, which may not have been imported
+  chorus_host host{}; // the same as in the package chorus, which may not have been imported
   host.size = sizeof host;
   host.leave = [] { return static_cast<void*>(PyEval_SaveThread()); };
   host.enter = [](void* left) { PyEval_RestoreThread(static_cast<PyThreadState*>(left)); };

@@ -1,4 +1,4 @@
-// The library libchorus.so, of which there is one in the process: the very instance that the package chorus has loaded.
+// The library libchorus.so. The process has one: the instance that the package chorus has loaded.
 #pragma once
 
 #include <string>
@@ -24,8 +24,8 @@ namespace chorus {
   X(stream_random) X(random_set) X(random_get) X(stream_adopt) X(stream_native) X(stream_release)                \
   X(set_host) X(stream_synchronize) X(device_synchronize) X(event_synchronize)
 
-// Function is one of them. It is looked at when it's called, after its arguments were made: one may be a device, whose
-// first use loads the library.
+// Function is one of them. Its pointer is read at the call, after the arguments were evaluated: an argument may be a
+// device, whose first use loads the library.
 template <typename F>
 struct Function;
 template <typename R, typename... A>
@@ -44,10 +44,11 @@ struct Library {
 
 extern Library lib;
 
-// load finds the functions in the library at a path, and makes Python its host. Handlers of signals run in one thread.
+// load finds the functions in the library at a path, and makes Python its host. Signal handlers run in the given
+// thread.
 void load(const std::string& path, uint64_t signals);
 
-// raise throws what the last call of this thread has failed with; out of memory is torch.OutOfMemoryError.
+// raise throws the error of this thread's last call; out of memory is torch.OutOfMemoryError.
 [[noreturn]] void raise(chorus_status status);
 
 inline void check(chorus_status status) {
@@ -55,7 +56,7 @@ inline void check(chorus_status status) {
     raise(status);
 }
 
-// ready says whether something that may be pending is over.
+// ready says whether a status is that of something finished, not of something pending; it throws an error.
 inline bool ready(chorus_status status) {
   if (status == CHORUS_PENDING)
     return false;

@@ -14,16 +14,16 @@ namespace chorus {
 
 namespace {
 
-// From this size on the library reduces mapped memory where it lies; what is smaller crosses in slots.
+// From this size on the library reduces mapped memory in place; smaller tensors travel in slots.
 constexpr size_t kLeast = 4096;
-// From this size on the library's own cache is as good: a call of it costs less than touching the memory.
+// From this size on the library's own cache is as good: its call costs less than touching the memory.
 constexpr size_t kLarge = 1 << 20;
-// One for each power of two, both included.
+// One for each power of two between them, both included.
 constexpr int kClasses = std::bit_width(kLarge) - std::bit_width(kLeast) + 1;
 constexpr uint8_t kUncached = kClasses;
 constexpr size_t kKept = 8 << 20; // bytes that a class keeps
 
-// Cache is mapped memory that was freed, by its class, and what is known of the memory in use.
+// Cache is freed mapped memory, by its class, and the classes of the memory in use.
 class Cache {
  public:
   void* take(size_t n) {
@@ -102,7 +102,7 @@ void map_cpu_memory(bool on) {
     pthread_atfork(
         [] { cache().before_fork(); }, [] { cache().after_fork(false); },
         [] {
-          wanted = false; // the library doesn't work in a child
+          wanted = false; // the library doesn't work in a child made by fork
           cache().after_fork(true);
         });
   });

@@ -43,7 +43,7 @@ at::Tensor view(const at::Tensor& self, c10::IntArrayRef size) {
   return at::native::view(self, size);
 }
 
-// grow sees to it that a tensor's storage has room for what its sizes and strides reach.
+// grow enlarges a tensor's storage to the reach of its sizes and strides.
 void grow(c10::TensorImpl* self) {
   if (self->numel() == 0)
     return;
@@ -99,7 +99,7 @@ at::Tensor& set_nothing(at::Tensor& self) {
   return set_storage_offset(self, std::move(none), 0, {0}, {});
 }
 
-// Zeros without memory, of which autograd makes gradients that are zero.
+// Zeros without memory, which autograd uses for zero gradients.
 at::Tensor efficient_zeros(
     c10::IntArrayRef size, std::optional<c10::ScalarType> dtype, std::optional<c10::Layout> layout,
     std::optional<c10::Device> device, std::optional<bool> pin_memory) {
@@ -119,8 +119,8 @@ void record_stream(at::Tensor& self, c10::Stream stream) {
     check(lib.cache_uses(device(block->index).handle, block->memory, handle_of(stream)));
 }
 
-// What ``x.data = y`` asks, and nn.Module.to, which keeps a parameter the same object if it's true: a tensor of the CPU
-// can become one of the device, and back.
+// compatible is the check of ``x.data = y``, and of nn.Module.to, which keeps the parameter object if it's true: a
+// tensor of the CPU can become one of the device, and back.
 bool compatible(const at::Tensor& self, const at::Tensor& from) {
   if (self.unsafeGetTensorImpl()->has_compatible_shallow_copy_type(from.key_set()))
     return true;

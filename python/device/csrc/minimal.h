@@ -1,4 +1,4 @@
-// The operators without which there is no tensor on a device.
+// The operators that create tensors on a device: the minimum that a device needs.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,10 +11,11 @@ at::Tensor empty(
     c10::IntArrayRef size, c10::ScalarType dtype, DeviceIndex index,
     std::optional<c10::MemoryFormat> format = std::nullopt);
 
-// resize_bytes gives a storage of the device another size, and keeps what there is room for.
+// resize_bytes gives a storage of the device another size, and keeps the contents that fit.
 void resize_bytes(c10::StorageImpl* storage, size_t bytes);
 
-// place is the device that options of PyTorch's mean, which must be one of these, strided and not pinned.
+// place is the device of PyTorch's tensor options. It must be one of these devices; the options must be strided and not
+// pinned.
 DeviceIndex place(
     std::optional<c10::Layout> layout, std::optional<c10::Device> device, std::optional<bool> pin_memory);
 

@@ -16,7 +16,7 @@ namespace chorus {
 
 namespace {
 
-// Reach is the part of its storage, in bytes, that a tensor's elements lie in.
+// Reach is the part of its storage, in bytes, that a tensor's elements span.
 struct Reach {
   size_t from, to;
 };
@@ -42,7 +42,7 @@ char* bytes_of(const c10::Storage& s) {
 Mirror::Mirror(DeviceIndex index, c10::DeviceType kind)
     : index_(index), kind_(kind), staged_(kind == c10::DeviceType::CPU && !chorus::device(index).views) {}
 
-// adopt makes what a storage of the kind holds the device's. It copies only what the device hasn't allocated.
+// adopt turns the memory of a CPU storage into device memory. It copies only memory that the device hasn't allocated.
 c10::DataPtr Mirror::adopt(const c10::Storage& host) {
   size_t n = host.nbytes();
   if (kind_ == c10::DeviceType::Meta) {
@@ -110,7 +110,7 @@ at::Tensor Mirror::device(const at::Tensor& tensor) {
       from->has_storage() && from->layout() == c10::Layout::Strided, name(), " tensors are strided, not ",
       from->layout(), " as the result");
   c10::Storage storage = device(from->storage());
-  // A view of an ordinary tensor is one in inference mode, too, and a view of an inference tensor is one outside.
+  // A view of an ordinary tensor stays ordinary in inference mode, and a view of an inference tensor stays one outside.
   std::optional<c10::InferenceMode> mode;
   for (const Pair& p : tensors_)
     if (p.device.storage().unsafeGetStorageImpl() == storage.unsafeGetStorageImpl()) {

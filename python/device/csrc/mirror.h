@@ -1,4 +1,4 @@
-// Tensors that stand for device tensors in kernels of PyTorch's, and back.
+// CPU and Meta tensors that stand for device tensors in PyTorch's kernels, and back.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,30 +8,30 @@
 
 namespace chorus {
 
-// Mirror is what one operator works on instead of device tensors: CPU tensors over the same memory, as the engine sees
-// it, or Meta tensors, which have none. Tensors that share a storage share one here, too.
+// Mirror makes the tensors on which one operator works instead of device tensors: CPU tensors over the same memory, at
+// the engine's addresses, or Meta tensors, which have none. Tensors that share a storage share one here, too.
 //
-// Where the process can't touch the device's memory, CPU tensors have memory of the host's: fetch copies what they
-// reach into it, and settle copies back what wrote was told of. Whoever does that has entered the stream.
+// If the process can't access the device's memory, CPU tensors have memory of the host. Then fetch copies the elements
+// into it, and settle copies back the tensors that were passed to wrote. The caller has entered the stream.
 class Mirror {
  public:
   explicit Mirror(DeviceIndex index, c10::DeviceType kind = c10::DeviceType::CPU);
 
-  // host is what stands for a device tensor; the same one each time.
+  // host is the tensor that stands for a device tensor; the same one at each call.
   at::Tensor host(const at::Tensor& tensor);
 
-  // device is the device tensor that one of the kind stands for: one that host was asked for, or a new one. Its memory
-  // is that of a CPU tensor, copied only if it isn't the device's, and new for a Meta tensor. Others are returned as
-  // they are.
+  // device is the device tensor for a CPU or Meta tensor: the one that was passed to host, or a new one. A new one
+  // takes the memory of a CPU tensor, copied only if it isn't the device's, and gets new memory for a Meta tensor.
+  // Tensors of other kinds are returned unchanged.
   at::Tensor device(const at::Tensor& tensor);
 
-  // fetch gets the tensors' elements, once all are met.
+  // fetch copies the tensors' elements to the host, after host was called for all of them.
   void fetch();
 
-  // wrote says that the operator writes to what stands for a device tensor.
+  // wrote records that the operator writes to a device tensor.
   void wrote(const at::Tensor& tensor);
 
-  // settle gives the device tensors the sizes and the memory that what stands for them was given.
+  // settle gives the device tensors the new sizes and memory of the tensors that stand for them.
   void settle();
 
   struct Pair {
@@ -39,11 +39,11 @@ class Mirror {
   };
   struct Shared {
     c10::Storage device, host;
-    void* data; // of the host's at first
-    bool made;  // here
+    void* data; // the host storage's, at first
+    bool made;  // whether the Mirror made the device storage
   };
 
-  // tensors and storages are all that were met, in this order.
+  // tensors and storages are all that were passed to host or made by device, in this order.
   const c10::SmallVector<Pair, 6>& tensors() const {
     return tensors_;
   }

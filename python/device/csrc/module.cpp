@@ -34,9 +34,9 @@ namespace chorus {
 namespace {
 
 namespace py = pybind11;
-using Pool = std::array<uint64_t, 2>; // a memory pool's name
+using Pool = std::array<uint64_t, 2>; // a memory pool's id
 
-// start makes a type of device PyTorch's.
+// start registers a type of device with PyTorch.
 void start(const std::string& path, const std::string& name, const std::string& driver, uint64_t main_thread) {
   plug(path, name, driver, main_thread);
   wrap_cpu_allocator();
@@ -49,7 +49,7 @@ void start(const std::string& path, const std::string& name, const std::string& 
   register_profiler();
 }
 
-// recover waits for a stream's work, takes away the error that it carries, and says what it was.
+// recover waits for a stream's work, clears the stream's error, and returns its text.
 std::string recover(int64_t id, DeviceIndex index) {
   chorus_stream stream = handle_of(c10::Stream(c10::Stream::UNSAFE, c10::Device(kType, index), id));
   return lib.stream_recover(stream, 0) == CHORUS_OK ? "" : lib.last_error()->message;
@@ -173,7 +173,7 @@ PYBIND11_MODULE(_C, m) {
     auto kept = std::make_shared<py::function>(std::move(closed));
     return open_shared(in_range(index), {std::string(handle), offset}, bytes, [kept]() mutable {
       if (!Py_IsInitialized()) {
-        (void)new std::shared_ptr<py::function>(std::move(kept)); // Python is over, and this can't be dropped any more
+        (void)new std::shared_ptr<py::function>(std::move(kept)); // leaked: Python has ended
         return;
       }
       py::gil_scoped_acquire lock;

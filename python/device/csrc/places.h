@@ -1,5 +1,5 @@
-// Places are what is known of memory, by its address. Every CPU tensor's memory asks when it is freed whether it is one
-// of them, so that most are told apart by the range of addresses alone.
+// Places maps addresses of memory to values. Every CPU tensor's memory is looked up when it's freed, so the range of
+// all addresses rejects most of them first.
 #pragma once
 
 #include <array>

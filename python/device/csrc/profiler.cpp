@@ -44,15 +44,15 @@ int32_t thread() {
   return id;
 }
 
-// Open is a range of a thread's that isn't over.
+// Open is a range of a thread that isn't over.
 struct Open {
   std::string name;
   int64_t start;
 };
 thread_local std::vector<Open> open_ranges;
 
-// Stubs are for the profiler that has an event recorded before and after each operator, and for ranges in the profile
-// of the devices themselves.
+// Stubs serve the profiler that records an event before and after each operator, and ranges in the devices' own
+// profile.
 class Stubs final : public torch::profiler::impl::ProfilerStubs {
   using Event = torch::profiler::impl::ProfilerVoidEventStub;
 
@@ -156,7 +156,7 @@ struct Activity {
   std::string name;
 };
 
-// Session is a trace of torch.profiler: what the devices did, and which operator of PyTorch's asked for it.
+// Session is a trace of torch.profiler: the devices' work, and the PyTorch operators that issued it.
 class Session final : public kineto::IActivityProfilerSession {
  public:
   explicit Session(std::set<Kind> wanted) : wanted_(std::move(wanted)) {}
@@ -189,7 +189,7 @@ class Session final : public kineto::IActivityProfilerSession {
     return errors_;
   }
 
-  // An operator of PyTorch's begins, and ends.
+  // The begin and the end of a PyTorch operator.
   void pushCorrelationId(uint64_t id) override {
     std::lock_guard<std::mutex> lock(mutex_);
     open_[thread()].push_back(asked_.size());
@@ -212,7 +212,7 @@ class Session final : public kineto::IActivityProfilerSession {
       kineto::ActivityLogger& logger, kineto::getLinkedActivityCallback linked, int64_t from, int64_t to) override {
     buffer_ = std::make_unique<kineto::CpuTraceBuffer>();
     buffer_->span = kineto::TraceSpan(from, to, name());
-    std::map<uint64_t, const Asked*> askers; // by the number that a call and its work have
+    std::map<uint64_t, const Asked*> askers; // by the correlation number of a call and its work
     for (const Activity& a : activities_)
       if (a.told.kind == 7)
         if (const Asked* asked = asker(a.told.start_ns))
@@ -221,7 +221,7 @@ class Session final : public kineto::IActivityProfilerSession {
       Kind kind = kind_of(a.told.kind);
       if (!wanted_.count(kind) || a.told.end_ns < from || a.told.start_ns > to)
         continue;
-      bool call = kind == Kind::PRIVATEUSE1_RUNTIME; // of the host, on one of its threads
+      bool call = kind == Kind::PRIVATEUSE1_RUNTIME; // a call on a thread of the host
       auto found = askers.find(a.told.correlation);
       const Asked* asked = found == askers.end() ? nullptr : found->second;
       buffer_->emplace_activity(buffer_->span, kind, call ? "launch " + a.name : a.name);
@@ -265,7 +265,7 @@ class Session final : public kineto::IActivityProfilerSession {
   }
 
  private:
-  // Asked is the time in which an operator of PyTorch's ran on the host.
+  // Asked is the time in which a PyTorch operator ran on the host.
   struct Asked {
     uint64_t id;
     int64_t begin, end;
@@ -289,10 +289,10 @@ class Session final : public kineto::IActivityProfilerSession {
       case 7:
         return Kind::PRIVATEUSE1_RUNTIME;
     }
-    return Kind::ENUM_COUNT; // waits and records, which take no time of the device
+    return Kind::ENUM_COUNT; // waits and records, which take no device time
   }
 
-  // asker is the innermost operator that ran at a time; NULL if it may be one of several threads'.
+  // asker is the innermost operator that ran at a time; NULL if operators of several threads ran.
   const Asked* asker(int64_t at) const {
     const Asked* found = nullptr;
     for (const Asked& a : asked_) {
@@ -316,7 +316,7 @@ class Session final : public kineto::IActivityProfilerSession {
   std::unique_ptr<kineto::CpuTraceBuffer> buffer_;
 };
 
-// Profiler makes them.
+// Profiler makes sessions.
 class Profiler final : public kineto::IActivityProfiler {
  public:
   const std::string& name() const override {

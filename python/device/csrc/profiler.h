@@ -1,4 +1,4 @@
-// What torch.profiler and torch.autograd.profiler ask of a device.
+// A device's implementation of torch.profiler and torch.autograd.profiler.
 #pragma once
 
 namespace chorus {

@@ -1,9 +1,9 @@
-// The ways in which a device can have a kernel for an operator of PyTorch's that the other files don't show:
+// Examples of ways to register a device's kernel for a PyTorch operator that the other files don't show:
 //
-// - by a STUB: PyTorch's own operator, here abs, checks, allocates and promotes, and asks the device only for the loop;
-// - structured: PyTorch's meta function says sizes and types, the device allocates and computes. In PyTorch's tree that
-//   is generated from a yaml file; what would be generated is written here;
-// - the fallback as an operator's own kernel, so that it doesn't depend on what is registered for all.
+// - by a STUB: PyTorch's own operator, here abs, checks, allocates and promotes, and the device provides only the loop;
+// - structured: PyTorch's meta function gives sizes and types, the device allocates and computes. In PyTorch's tree
+//   such code is generated from a yaml file; here it's written by hand;
+// - the fallback as an operator's own kernel, so that it doesn't depend on the fallback registered for all.
 #include <ATen/MemoryOverlap.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/DispatchStub.h>
@@ -27,8 +27,8 @@ void abs_loop(at::TensorIteratorBase& it) {
   call_cpu(op, {it.input(0), it.output(0)});
 }
 
-// PyTorch's operator, which asks abs_stub. For complex numbers it wants a loop with complex results, of which PyTorch's
-// Meta kernel knows nothing: they have the CPU's whole operator.
+// PyTorch's operator, which calls abs_stub. For complex numbers it needs a loop with complex results, which PyTorch's
+// Meta kernel doesn't have: for these the CPU's whole operator runs.
 at::Tensor& abs_out(const at::Tensor& self, at::Tensor& out) {
   static auto op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::abs", "out");
   if (!self.is_complex())
@@ -37,12 +37,12 @@ at::Tensor& abs_out(const at::Tensor& self, at::Tensor& out) {
   return out;
 }
 
-// Structured is an operator of two tensors, in its forms with a new result and with one that is given.
+// Structured is an operator of two tensors, in its forms with a new result and with a given one.
 template <typename Meta>
 struct Structured final : Meta {
   explicit Structured(const at::Tensor& out = {}) : out_(out), given_(out.defined()) {}
 
-#if __has_include(<ATen/core/Dimname.h>) // PyTorch before 2.13 has names of dimensions
+#if __has_include(<ATen/core/Dimname.h>) // PyTorch before 2.13 has named dimensions
   void set_output_raw_strided(
       int64_t, c10::IntArrayRef sizes, c10::IntArrayRef strides, c10::TensorOptions options,
       at::DimnameList names) override {
@@ -114,7 +114,7 @@ at::Tensor& minimum_out(const at::Tensor& a, const at::Tensor& b, at::Tensor& ou
 } // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("abs.out", &abs_out); // abs and abs_ come here
+  m.impl("abs.out", &abs_out); // abs and abs_ call it
   m.impl("maximum", &maximum);
   m.impl("maximum.out", &maximum_out);
   m.impl("minimum", &minimum);

@@ -14,7 +14,7 @@ namespace chorus {
 namespace {
 
 std::string library_path, type_name, driver_name;
-uint64_t signals = 0; // the thread in which Python runs their handlers
+uint64_t signals = 0; // the thread in which Python runs signal handlers
 std::string trouble; // why there are no devices
 std::array<Device, kMostDevices> devices;
 std::array<std::once_flag, kMostDevices> opening;
@@ -78,7 +78,7 @@ DeviceIndex count() noexcept {
     try {
       if (!trouble.empty())
         TORCH_WARN("no ", type_name, " device can be used: ", trouble);
-    } catch (...) { // a warning that was made an error
+    } catch (...) { // a warning that Python turned into an error
     }
     return DeviceIndex(std::min(n, int32_t(kMostDevices)));
   }();

@@ -18,12 +18,12 @@ struct Device {
   chorus_device handle = 0;
   chorus_stream default_stream = 0;
   int priorities = 1;
-  bool views = false; // this process can touch its memory, by other addresses
+  bool views = false; // this process can access its memory, at other addresses
 };
 
-// plug names the device, its driver, and the library at a path that has it, which is loaded at the first use: processes
-// are forked from some that have only imported PyTorch, and Go does not live on in their children. It's called once.
-// Handlers of signals run in the main thread.
+// plug sets the name of the device, its driver, and the path of the library with the driver. The library is loaded at
+// the first use: a process that has only imported PyTorch may fork, and Go doesn't work in a forked child. It's called
+// once. Signal handlers run in the main thread.
 void plug(const std::string& path, const std::string& name, const std::string& driver, uint64_t main_thread);
 const std::string& name();
 const std::string& driver();
@@ -31,25 +31,25 @@ const std::string& driver();
 // need_library loads the library, unless it's there already.
 void need_library();
 
-// count is the number of devices, 0 if that can't be told, which is warned of once. It loads the library.
+// count is the number of devices. If that can't be determined it's 0, with one warning. It loads the library.
 DeviceIndex count() noexcept;
 
 // device opens a device of the driver; the index must be one.
 const Device& device(DeviceIndex index);
 
-// initialized says whether one was opened, and loaded whether the library was, which a child made by fork can't use
-// then.
+// initialized says whether a device was opened. loaded says whether the library was loaded; a child forked afterwards
+// can't use it.
 bool initialized() noexcept;
 bool loaded() noexcept;
 
-// in_range returns the index of one device, and throws unless there is one.
+// in_range returns the index, and throws unless there is such a device.
 DeviceIndex in_range(int64_t index);
 
 DeviceIndex current() noexcept;
 void set_current(DeviceIndex index);
 DeviceIndex exchange_current(DeviceIndex index);
 
-// index_of is the device that is meant: the current one if it says no index.
+// index_of is the index of a device; without one, the current device's.
 inline DeviceIndex index_of(c10::Device d) {
   return d.has_index() ? d.index() : current();
 }
@@ -66,7 +66,7 @@ class Current {
   DeviceIndex outer_;
 };
 
-// Unlocked gives Python's lock back for a scope in which the host waits, if the thread holds it.
+// Unlocked releases the GIL for a scope in which the host waits, if the thread holds it.
 class Unlocked {
  public:
   Unlocked();
@@ -78,16 +78,16 @@ class Unlocked {
   void* state_ = nullptr;
 };
 
-// awaited waits for what a handle stands for, and throws what that fails with. Both functions of the library do the
-// same. In the thread in which Python runs the handlers of signals it's the one that blocks, which has them run now and
-// then, and what they raise is thrown: Ctrl-C ends a wait.
+// awaited waits for the object of a handle, and throws its error. The two functions of the library wait in the same
+// way, but blocks lets signal handlers run meanwhile. It's used in the thread in which Python runs signal handlers, and
+// a handler's exception is thrown: Ctrl-C ends a wait.
 void awaited(chorus_status (*waits)(uint64_t), chorus_status (*blocks)(uint64_t), uint64_t handle);
 
-// await_device waits for all work of a device, and throws what that has failed with.
+// await_device waits for all work of a device, and throws its error.
 void await_device(DeviceIndex index);
 
-// Locked takes Python's lock in a scope if the thread has it not: for functions of the library that may wait, which
-// give it back meanwhile themselves.
+// Locked takes the GIL for a scope if the thread doesn't hold it: for functions of the library that may wait, which
+// release it meanwhile themselves.
 class Locked {
  public:
   Locked();

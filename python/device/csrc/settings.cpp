@@ -12,7 +12,7 @@ Applied::Applied(const Settings& settings) {
   std::fegetenv(&outer_);
   std::fesetenv(&settings.floats_);
   if (at::get_num_threads() != settings.threads_)
-    at::set_num_threads(settings.threads_); // of this thread alone, which does nothing else with it
+    at::set_num_threads(settings.threads_); // for this thread alone, which uses it for nothing else
 }
 
 Applied::~Applied() {

@@ -1,12 +1,12 @@
-// What a thread has set that PyTorch's CPU kernels compute by: whether numbers below the normal ones are zero, and how
-// many threads share the work, on which the order of a sum depends. What a stream does later goes by its caller's settings.
+// A thread's settings of PyTorch's CPU kernels: whether subnormal numbers are zero, and the number of threads, on which
+// the order of a sum depends. Deferred work of a stream uses its caller's settings.
 #pragma once
 
 #include <cfenv>
 
 namespace chorus {
 
-// Settings are the calling thread's, as they are when the object is made.
+// Settings are the calling thread's at the construction of the object.
 class Settings {
  public:
   Settings();

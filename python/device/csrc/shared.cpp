@@ -18,7 +18,7 @@ void close(void* p) noexcept {
   chorus_device d = device(o->index).handle;
   {
     Unlocked unlocked;
-    lib.device_await(d, 0); // work that uses it; what that has failed with is its stream's
+    lib.device_await(d, 0); // for work that uses it; errors stay in their streams
   }
   lib.memory_close(d, o->piece);
   try {

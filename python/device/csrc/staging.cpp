@@ -8,9 +8,9 @@ namespace chorus {
 
 namespace {
 
-// Lane is a stream of a device for nothing else.
+// Lane is a stream of a device that is used only for these copies.
 struct Lane {
-  std::mutex mutex; // what a copy fails with is its caller's
+  std::mutex mutex; // one copy at a time, so that its error goes to its caller
   chorus_stream stream = 0;
   std::atomic<int64_t> bytes{0};
 };
@@ -28,7 +28,7 @@ void stage(DeviceIndex index, void* to, const void* from, size_t bytes) {
   check(lib.stream_copy(lane.stream, to, from, int64_t(bytes)));
   if (lib.stream_await(lane.stream, 0) != CHORUS_OK) {
     Locked locked;
-    check(lib.stream_recover(lane.stream, 0)); // throws what it was, and the next copy is made all the same
+    check(lib.stream_recover(lane.stream, 0)); // throws the error, and clears it for the next copy
   }
   lane.bytes += int64_t(bytes);
 }

@@ -1,16 +1,15 @@
-// Copies by which the host gets at the memory of a device that it can't touch, and gives back what it has computed
-// there.
+// Copies between the host and the memory of a device that the host can't access.
 #pragma once
 
 #include "runtime.h"
 
 namespace chorus {
 
-// stage copies between a device and the host, or within the device, and returns when that is done. It's beside all
-// streams: whoever calls it has entered the one that the memory is used on.
+// stage copies between a device and the host, or within the device, and returns when the copy is done. It's not ordered
+// with other streams: the caller has entered the stream that uses the memory.
 void stage(DeviceIndex index, void* to, const void* from, size_t bytes);
 
-// staged is how many bytes were copied so since the process began.
+// staged is the number of bytes copied in this way since the process began.
 int64_t staged(DeviceIndex index);
 
 } // namespace chorus

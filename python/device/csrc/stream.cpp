@@ -16,7 +16,7 @@ struct Chosen {
 };
 thread_local std::array<Chosen, kMostDevices> chosen;
 
-// Streams of IDs, which live as long as the process.
+// Streams by ID, which live as long as the process.
 struct Known {
   std::mutex mutex;
   std::unordered_map<c10::StreamId, chorus_stream> handles;
@@ -30,7 +30,7 @@ c10::Stream stream_of(DeviceIndex index, c10::StreamId id) {
   return c10::Stream(c10::Stream::UNSAFE, c10::Device(kType, index), id);
 }
 
-// keep remembers a stream of the library by its ID.
+// keep registers a stream of the library by its ID.
 c10::Stream keep(DeviceIndex index, chorus_stream handle) {
   chorus_stream_info info{};
   info.size = sizeof info;
@@ -77,7 +77,7 @@ c10::Stream default_stream(DeviceIndex index) {
 c10::Stream pooled_stream(DeviceIndex index, int priority) {
   const Device& d = device(index);
   chorus_stream handle = 0;
-  // PyTorch's order is CUDA's, where less is more urgent; a driver's levels count upwards.
+  // PyTorch's priorities are CUDA's: lower is more urgent. A driver's levels count upwards.
   int level = std::min(priority < 0 ? -priority : 0, d.priorities - 1);
   check(lib.stream_pooled(d.handle, level, &handle));
   return keep(index, handle);
@@ -138,7 +138,7 @@ void enter(chorus_stream stream, const char* name, const std::string& why) {
 
 Turn::~Turn() {
   if (stream_)
-    lib.stream_leave(stream_); // which was entered
+    lib.stream_leave(stream_); // the stream was entered
 }
 
 } // namespace chorus

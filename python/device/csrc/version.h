@@ -1,10 +1,10 @@
-// What older versions of PyTorch lack, from 2.9 on. Where it's missing is told by headers, not by numbers of versions.
+// Replacements for names that older versions of PyTorch lack, from 2.9 on. Headers decide, not version numbers.
 #pragma once
 
 #if __has_include(<ATen/core/Dimname.h>)
 #include <ATen/core/Dimname.h>
 namespace chorus {
-using at::DimnameList; // which PyTorch's list of operators for autocast names
+using at::DimnameList; // PyTorch's list of operators for autocast uses it
 }
 #endif
 
@@ -16,5 +16,6 @@ struct DeviceCapability {};
 } // namespace c10
 #endif
 
-// CHORUS_LATER stands for override at a method that PyTorch has got since 2.9: there it overrides nothing.
+// CHORUS_LATER marks a method that overrides one which PyTorch has got after 2.9. It's empty, as in 2.9 the method
+// overrides nothing.
 #define CHORUS_LATER
