@@ -1,10 +1,10 @@
-"""How long one all-reduce of a GPU's tensor keeps its caller in Python, over libraries whose calls return at once.
+"""The time that one all-reduce of a GPU's tensor takes its caller in Python, over libraries whose calls return at once.
 
     go run ./internal/atonce/build /tmp/libatonce.so libcuda.so.1
     python scripts/caller-bench.py /tmp/libatonce.so
 
-With "one" behind that the group is one for the CPU and the GPU. The tensors are those of PyTorch's device "accinte", on
-a stream of their own; the library takes them for those of a GPU. Time is that of the processor on the calling thread.
+With "one" as a second argument the group serves both the CPU and the GPU. The tensors are those of PyTorch's device
+"accinte", on a stream of their own; the library takes them for a GPU's. The time is the calling thread's CPU time.
 """
 
 import ctypes

@@ -5,8 +5,8 @@ One command starts two ranks, each with an emulated engine::
     python examples/accl/train.py
 
 They train the same model twice, with gradients averaged by the engines and by PyTorch's Gloo, and compare the weights.
-``--compress`` has the engines send float32 as float16, ``--protocol`` names their packets, ``-n`` says how many they
-are. Under torchrun or ``chorus run`` the ranks are those that it starts.
+``--compress`` makes the engines send float32 as float16, ``--protocol`` chooses their packets, ``-n`` is the number of
+ranks. Under torchrun or ``chorus run`` the ranks are those of the launcher.
 """
 
 import argparse
@@ -64,5 +64,5 @@ if __name__ == "__main__":
         run(options)
     else:
         store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-        os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "True"  # the ranks' store is this one
+        os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "True"  # the ranks use this process's store
         torch.multiprocessing.spawn(rank_of, (options, store.port), options.n)

@@ -8,8 +8,8 @@ STEPS = 50
 
 
 def main():
-    """All that holds a group is gone when this returns, so that the group's threads end before the interpreter does. One
-    that drops a tensor later would end the process."""
+    """Train, and drop every reference to the group, so that its threads end before the interpreter does. A thread that
+    drops a tensor later would crash the process."""
     dist.init_process_group("gloo")
     rank, metrics = dist.get_rank(), dist.get_world_size() - 1
     trainers = dist.new_group(list(range(metrics)))

@@ -1,4 +1,4 @@
-"""Tests that fail, and why. docs/pytorch-conformance.md lists them, too."""
+"""Tests that must fail, and why. docs/pytorch-conformance.md lists them, too."""
 
 FAILS: dict[str, str] = {
     "test_barrier_timeout_full_group": "it looks for other words in the error, which says that the barrier timed out",

@@ -2,9 +2,10 @@
 
 ``make conformance`` runs them all; a few, which take half a minute, run with the other tests.
 The tests are those of ``torch.testing._internal.distributed.distributed_test``, which PyTorch's wheels
-carry. Most of them say for which backends they are, by comparing the name ``BACKEND``. They are taken here
-as they are for Gloo, which is for CPU tensors too; all-to-all, which Gloo hadn't long, as for MPI.
-What fails is in ``expected.py``, with reasons: it must fail, or the list is out of date.
+contain. Most of them choose by the name ``BACKEND`` for which backends they run. Here they run as for
+Gloo, which is for CPU tensors, too, and those of all-to-all, which older tests don't run for Gloo, as for
+MPI. The failing tests are in ``expected.py``, with reasons. A test in the list must fail, or the list is
+out of date.
 """
 
 import importlib.util
@@ -32,7 +33,7 @@ FEW = {
 
 
 class Name(str):
-    """What groups are made with; and where a test asks, as it runs, it is for another backend."""
+    """The backend's name for making groups. A running test that compares it sees the name of another backend."""
 
     def __new__(cls, name, like):
         self = super().__new__(cls, name)
@@ -49,7 +50,7 @@ class Name(str):
 
 
 def _written_for(backend):
-    """The module of the tests, with the decisions that it makes for a backend as it's loaded."""
+    """The module of the tests, loaded with its choices for a backend."""
     os.environ["BACKEND"] = backend
     spec = importlib.util.find_spec("torch.testing._internal.distributed.distributed_test")
     module = importlib.util.module_from_spec(spec)
@@ -59,14 +60,14 @@ def _written_for(backend):
 
 
 mpi, gloo = _written_for("mpi"), _written_for("gloo")
-sys.modules[gloo.__name__] = gloo  # where what the tests pickle is looked for
+sys.modules[gloo.__name__] = gloo  # unpickling looks the tests' functions up there
 
 context = multiprocessing.get_context("forkserver")
 context.set_forkserver_preload([__name__])
 
 
 def _process(target, name, args, kwargs):
-    """A rank. It's forked, where PyTorch's own would load PyTorch first."""
+    """A rank, forked from this process: PyTorch's own would load PyTorch first."""
     return context.Process(target=_rank, name=name, args=(dict(os.environ), target, args, kwargs))
 
 
@@ -81,7 +82,7 @@ class TestDistributed(gloo.TestDistBackend, gloo.DistributedTest._DistTestBase):
         super().setUp()
         self._start_processes(_process)
 
-    def _barrier(self, wait_for=None, timeout=120):  # theirs, of files, takes a machine for stuck after 10 s
+    def _barrier(self, wait_for=None, timeout=120):  # PyTorch's, based on files, times out after 10 s
         gloo.Barrier.sync(wait_for, timeout)
 
 
@@ -91,7 +92,7 @@ for _name in dir(mpi.DistributedTest._DistTestBase):
 
 for _name in dir(TestDistributed):
     if _name.startswith("test_") and not (LONG or _name in FEW):
-        # Not removed: PyTorch's setUp looks at some of them.
+        # Not removed: PyTorch's setUp reads some of them.
         setattr(TestDistributed, _name, unittest.skip("make conformance runs it")(getattr(TestDistributed, _name)))
     elif _name in FAILS:
         setattr(TestDistributed, _name, unittest.expectedFailure(getattr(TestDistributed, _name)))

@@ -1,4 +1,4 @@
-"""Carry out all checks, or those that are named, and write the page."""
+"""Run all checks, or the named ones, and write the page."""
 
 from __future__ import annotations
 

@@ -6,17 +6,16 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-# The value of a check's function: whether it is as expected, and what came.
+# The value of a check's function: whether the result is as expected, and the result as text.
 Came = tuple[bool, str]
 
 
 @dataclasses.dataclass(frozen=True)
 class Check:
-    """One thing that ranks do on their GPUs, all of them together.
+    """A check that all ranks run together on their GPUs.
 
-    With fewer ranks than ``ranks`` it runs as well, but settles less. ``environment`` are variables that its ranks
-    start with. Ranks whose check ``ends`` them leave when they have done it, and that must take no longer than
-    ``seconds``, as the check itself."""
+    With fewer ranks than ``ranks`` it runs as well, but proves less. ``environment`` has variables for its ranks. If
+    the check ``ends`` its ranks, they exit after it. The check, and the exit, may each take ``seconds``."""
 
     name: str
     title: str
@@ -33,7 +32,7 @@ OK, FEW_RANKS, FAILED, HANGS, LEFT_OUT = "ok", "ok, with one rank", "FAILED", "H
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """A check with what came, and the verdict, which is one of the above."""
+    """A check with its result, and the verdict, which is one of the above."""
 
     check: Check
     came: str
@@ -41,12 +40,12 @@ class Result:
 
     @property
     def bad(self) -> bool:
-        """Whether something is to be mended."""
+        """Whether the result is a failure."""
         return self.verdict in (FAILED, HANGS)
 
 
 def check(name: str, title: str, expected: str, into: list[Check], **options: Any) -> Callable[[Any], Any]:
-    """Make a function a check, the last of a list."""
+    """Decorates a function: makes it a check, appended to a list."""
 
     def made(run: Callable[[Any], Came]) -> Callable[[Any], Came]:
         into.append(Check(name, title, expected, run, **options))

@@ -15,11 +15,11 @@ CHECKS: list[Check] = []
 
 
 def check(name: str, title: str, expected: str, **options: Any) -> Any:
-    """The next one here."""
+    """Decorates a function: makes it the next check of this module."""
     return _check.check(name, title, expected, CHECKS, **options)
 
 
-MEMORY = 1024  # MiB that a rank's driver and communicator may take beside what PyTorch has
+MEMORY = 1024  # MiB that a rank's driver and communicator may use beside PyTorch's memory
 ELSEWHERE = 64  # MiB that may come and go on other GPUs
 MICROSECONDS = 50  # of the caller's thread, for a call
 
@@ -54,7 +54,7 @@ def sums(rank: Any) -> Came:
 
 @check("C2", "time of the caller for one all-reduce", f"at most {MICROSECONDS} us", ranks=2)
 def microseconds(rank: Any) -> Came:
-    """Of 4 MiB, so that the work of the GPU takes longer than the call."""
+    """With tensors of 4 MiB, so that the work of the GPU takes longer than the call."""
     x, times = torch.ones(1 << 20, device=rank.gpu.device), {}
     for place, stream in (("the default stream", None), ("a side stream", rank.gpu.module.Stream())):
         with rank.gpu.module.stream(stream):
@@ -64,7 +64,7 @@ def microseconds(rank: Any) -> Came:
 
 
 def _each(rank: Any, call: Any, rounds: int = 200) -> float:
-    """Microseconds of a call, of those that the GPU need not be waited for."""
+    """Microseconds of a call, measured over calls that needn't wait for the GPU."""
     call()
     rank.gpu.module.synchronize()
     began = time.perf_counter()
@@ -108,7 +108,7 @@ def after_captures(rank: Any) -> Came:
 
 @check("C6", "a capture of another stream while an all-reduce is under way", "the capture ends, and its graph runs")
 def capture_beside(rank: Any) -> Came:
-    """In mode "global", which any thread's query of an event ends, unless it's made in the relaxed mode."""
+    """In mode "global": any thread's query of an event breaks the capture, unless it's made in the relaxed mode."""
     module, x = rank.gpu.module, torch.ones(1000, device=rank.gpu.device)
     z, busy = torch.zeros(8, device=rank.gpu.device), module.Stream()
     module.synchronize()
@@ -157,7 +157,7 @@ def large(rank: Any) -> Came:
     environment={"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"},
 )
 def expandable(rank: Any) -> Came:
-    """Of such memory a driver knows the reservation, not what is PyTorch's."""
+    """For such memory a driver reports the whole reservation, not PyTorch's part."""
     return _broadcast(rank)
 
 
@@ -201,7 +201,7 @@ def _keep_a_graph(rank: Any) -> None:
 
 @check("C11", "destroy_process_group while a graph of it lives", "it returns", ranks=2, seconds=30, ends=True)
 def finalize(rank: Any) -> Came:
-    """NCCL keeps a communicator as long as a graph has an operation of it."""
+    """NCCL keeps a communicator as long as a graph contains one of its operations."""
     _keep_a_graph(rank)
     began = time.monotonic()
     dist.destroy_process_group()

@@ -1,5 +1,5 @@
-"""The machine: GPUs, drivers and libraries, as PyTorch and the vendor's tool say. Run in a process of its own, since
-the answer begins the driver."""
+"""The machine: GPUs, drivers and libraries, as reported by PyTorch and the vendor's tool. It runs in a process of its
+own, as it starts the driver."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 
 
 def facts() -> dict[str, str]:
-    """The facts for the top of the page; "gpus" is how many PyTorch sees."""
+    """The facts for the top of the page; "gpus" is the number that PyTorch sees."""
     count = torch.cuda.device_count()
     found = {"gpus": str(count), "PyTorch": torch.__version__, "Python": platform.python_version()}
     cards = [torch.cuda.get_device_properties(i) for i in range(count)]

@@ -1,4 +1,4 @@
-"""A rank's GPU, as PyTorch has it."""
+"""A rank's GPU in PyTorch."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ class Gpu:
         self.device = torch.device("cuda", index)
 
     def free(self) -> int:
-        """How many bytes of its memory are free."""
+        """The free bytes of its memory."""
         return int(torch.cuda.mem_get_info(self.device)[0])
 
     def sleep(self, seconds: float) -> None:
-        """Give the current stream something to do for so long."""
+        """Keep the current stream busy for so long."""
         torch.cuda._sleep(int(seconds * self._cycles))
 
     @functools.cached_property
     def _cycles(self) -> float:
-        """How many cycles a second has, as its clock counts them."""
+        """Cycles per second, measured with its clock."""
         begin, end, cycles = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True), 10_000_000
         torch.cuda._sleep(1000)
         begin.record()
@@ -39,7 +39,7 @@ class Gpu:
 
 
 def used() -> list[int]:
-    """How many MiB are in use on each NVIDIA GPU of the machine, without touching any; empty where nothing says so."""
+    """MiB in use on each NVIDIA GPU of the machine, read without using a GPU; empty if that can't be read."""
     if shutil.which("nvidia-smi") is None:
         return []
     said = subprocess.run(

@@ -1,4 +1,4 @@
-"""Ranks from outside: their start, what they report, and their end."""
+"""Rank processes: their start, their reports, and their end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import IO, Any
 
 from gputest.check import FAILED, FEW_RANKS, HANGS, LEFT_OUT, OK, Check, Result
 
-START = 180.0  # seconds for PyTorch to be loaded, and a group to begin
+START = 180.0  # seconds to load PyTorch, and to make a group
 GRACE = 5.0  # seconds for other ranks when one has failed
 
 
@@ -24,8 +24,7 @@ class Hang(Exception):
 
 
 class Job:
-    """``size`` ranks that are processes of a command, with variables of the environment. All they print goes to a
-    log."""
+    """``size`` ranks, each a process of a command with environment variables. Their output goes to a log."""
 
     def __init__(self, command: list[str], size: int, gpus: int, log: IO[str], environment: dict[str, str]) -> None:
         self.environment, self.log = environment, log
@@ -49,7 +48,7 @@ class Job:
             self.reports.append(os.fdopen(readable))
 
     def answers(self, seconds: float) -> list[dict[str, Any]]:
-        """The next report of each rank. When one has failed, the others have little time left. Raises Hang."""
+        """The next report of each rank. After one has failed, the others have GRACE seconds left. Raises Hang."""
         until, found = time.monotonic() + seconds, dict[int, dict[str, Any]]()
         while waiting := [r for r in range(len(self.reports)) if r not in found]:
             ready, _, _ = select.select([self.reports[r] for r in waiting], [], [], max(until - time.monotonic(), 0))
@@ -65,17 +64,17 @@ class Job:
         return [found.get(r, {"ok": False, "came": ""}) for r in range(len(self.reports))]
 
     def tell(self, name: str) -> None:
-        """Have the ranks begin a check."""
+        """Make the ranks begin a check."""
         for process in self.processes:
             assert process.stdin is not None
             try:
                 process.stdin.write(name + "\n")
                 process.stdin.flush()
-            except BrokenPipeError:  # it has ended, which its report says
+            except BrokenPipeError:  # it has ended, as its report says
                 pass
 
     def ends(self, seconds: float) -> list[dict[str, Any]]:
-        """How the ranks end by themselves. Raises Hang."""
+        """Wait for the ranks' own exit, and return reports of it. Raises Hang."""
         until = time.monotonic() + seconds
         for rank, process in enumerate(self.processes):
             try:
@@ -86,7 +85,7 @@ class Job:
         return [{"ok": c == 0, "came": "the process ended" if c == 0 else _status(c)} for c in codes]
 
     def kill(self) -> None:
-        """Let nothing of the ranks be left."""
+        """Kill all processes of the ranks."""
         for process in self.processes:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
@@ -109,7 +108,7 @@ class Job:
             return "the rank closed its pipe"
 
     def _where(self, rank: int) -> str:
-        """The rank, and the innermost call that it is in."""
+        """The rank, and its innermost call."""
         begin = self._size()
         self.processes[rank].send_signal(signal.SIGUSR2)
         until = time.monotonic() + 1
@@ -133,8 +132,8 @@ def _status(code: int) -> str:
 def run(
     checks: Iterable[Check], command: list[str], size: int, gpus: int, log: IO[str], start: float = START
 ) -> Iterator[Result]:
-    """Carry out checks, one after the other, by ranks of a command. Ranks that have failed, or hang, are replaced for
-    the next check; if none can begin two times in a row, the rest is left out."""
+    """Run checks in sequence, on ranks of a command. Ranks that have failed, or hang, are replaced for the next check.
+    If the ranks can't start two times in a row, the remaining checks are skipped."""
     job: Job | None = None
     failures, why = 0, ""
     try:

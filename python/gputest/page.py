@@ -10,7 +10,7 @@ from gputest.check import Result
 
 
 def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    """A table of Markdown, of cells on one line each."""
+    """A table of Markdown, with each cell on one line."""
     lines = [head, tuple("---" for _ in head), *rows]
     return "".join("| " + " | ".join(_cell(c) for c in line) + " |\n" for line in lines)
 
@@ -20,7 +20,7 @@ def _cell(text: str) -> str:
 
 
 def page(facts: dict[str, str], results: list[Result], suites: list[tuple[str, str, str]], left_out: str = "") -> str:
-    """All of it. ``left_out`` says why there are no results."""
+    """The whole page. ``left_out`` says why there are no results."""
     bad = [r.check.name for r in results if r.bad] + [name for name, verdict, _ in suites if verdict == "FAIL"]
     text = "# Chorus on GPUs\n\n" + table(("what", "which"), facts.items()) + "\n"
     text += f"To be mended: {', '.join(bad)}.\n" if bad else "Nothing of what ran is to be mended.\n"
@@ -46,8 +46,7 @@ def libraries_of(doctor: dict[str, Any]) -> dict[str, str]:
 
 
 def suites_of(output: str) -> list[tuple[str, str, str]]:
-    """The tests in the output of `go test -v`: their names, verdicts, and which of their parts failed or why they were
-    left out."""
+    """The tests in the output of `go test -v`: names, verdicts, and their failed parts or why they were skipped."""
     found: dict[str, list[str]] = {}
     verdicts: dict[str, str] = {}
     latest = ""

@@ -1,4 +1,4 @@
-"""The process of one rank: it begins a group, and carries out the checks that it's told, one by one."""
+"""The process of one rank: it makes a group, and runs the checks that it's sent, one by one."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Rank:
         from gputest.gpu import used
 
         self.gpu, self.rank, self.size = gpu, int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-        self.total = self.size * (self.size + 1) / 2  # the sum of what ranks begin with: 1, 2, ...
-        self.kept: list[Any] = []  # what is alive to the process's end
+        self.total = self.size * (self.size + 1) / 2  # the sum of the ranks' initial values: 1, 2, ...
+        self.kept: list[Any] = []  # kept alive until the process's end
         gpu.module.set_device(gpu.device)
         torch.ones(1, device=gpu.device)
         free, before = gpu.free(), used()
@@ -34,15 +34,15 @@ class Rank:
         dist.all_reduce(torch.ones(1, device=gpu.device))
         gpu.module.synchronize()
         self.took = max(free - gpu.free(), 0) >> 20
-        # GPUs without a rank, if all are visible and so have the numbers that nvidia-smi gives them.
+        # GPUs without a rank, if all are visible, so that their numbers are nvidia-smi's.
         after = used() if gpu.module.device_count() == len(before) else []
         self.grown = [b - a for a, b in list(zip(before, after))[self.size :]]
 
 
 def serve(begin: Any, checks: dict[str, Any]) -> None:
-    """Write a line of JSON to descriptor REPORTS when the rank has begun, and one for each check that standard input
-    names. Returns at its end, or after a check that ends the rank."""
-    faulthandler.register(signal.SIGUSR2)  # says in the log where a rank hangs
+    """Write a line of JSON to descriptor REPORTS when the rank has started, and one for each check named on standard
+    input. Returns at the input's end, or after a check that ends the rank."""
+    faulthandler.register(signal.SIGUSR2)  # writes to the log where a rank hangs
     reports = os.fdopen(int(os.environ["REPORTS"]), "w", buffering=1)
 
     def attempt(call: Any) -> Any:
@@ -50,7 +50,7 @@ def serve(begin: Any, checks: dict[str, Any]) -> None:
         try:
             value = call()
             ok, came = value if isinstance(value, tuple) else (True, "")
-        except BaseException as error:  # whatever it is, it's what came
+        except BaseException as error:  # any exception is the check's result
             traceback.print_exc()
             ok, came = False, f"{type(error).__name__}: {error}"
         sys.stdout.flush()
@@ -65,7 +65,7 @@ def serve(begin: Any, checks: dict[str, Any]) -> None:
         attempt(lambda check=check: check.run(rank))
         if check.ends:
             return
-    os._exit(0)  # the checks have said all
+    os._exit(0)  # everything is reported
 
 
 def checks_of(name: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""torch.device("apart"): devices whose memory no process can touch, of examples/thirdparty/mydriver."""
+"""torch.device("apart"): devices of examples/thirdparty/mydriver, whose memory no process can access."""
 
 import os
 import sys

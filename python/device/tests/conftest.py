@@ -49,15 +49,15 @@ def pair():
 
 @pytest.fixture(autouse=True)
 def _nothing_is_left():
-    """A test leaves no memory, no error of a stream, and the first device current."""
+    """Check that a test leaves no memory allocated and no stream with an error, and reset the current device."""
     before = [torch.accinte.memory_allocated(i) for i in range(torch.accinte.device_count())]
     yield
     gc.collect()
-    for i in range(len(before)):  # an error that a test has left is that test's alone
+    for i in range(len(before)):  # clear an error that a test has left, so that the next test doesn't see it
         torch.accinte.clear_error(torch.accinte.default_stream(i))
     for i, bytes in enumerate(before):
         torch.accinte.synchronize(i)
         if torch.accinte.memory_allocated(i) > bytes:
-            settle()  # threads of autograd's may have some for a moment
+            settle()  # autograd's threads may hold some for a moment
         assert torch.accinte.memory_allocated(i) <= bytes, f"device {i} has more memory allocated than before the test"
     assert torch.accinte.current_device() == 0

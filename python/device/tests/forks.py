@@ -9,7 +9,7 @@ import sys
 
 
 class Server:
-    """A process with variables of the environment, such as CHORUS_LIBRARY, that has imported PyTorch."""
+    """A process that has imported PyTorch, with environment variables such as CHORUS_LIBRARY."""
 
     def __init__(self, **environment):
         self.process = subprocess.Popen(
@@ -18,7 +18,7 @@ class Server:
         )  # fmt: skip
 
     def run(self, directory, script, ranks, *args, seconds=120, **environment):
-        """Run a script on so many ranks, and return what they print, their errors, and how they ended."""
+        """Run a script on ``ranks`` ranks, and return their output, their errors and their exit statuses."""
         outputs = [[str(directory / f"{kind}{r}") for kind in ("out", "err")] for r in range(ranks)]
         common = {"WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks}
         job = {
@@ -36,7 +36,7 @@ class Server:
 
 
 def child(job, rank):
-    """What a rank does; its end is the process's."""
+    """Run one rank; the process ends with it."""
     signal.alarm(job["seconds"])
     for number, path in enumerate(job["outputs"][rank], 1):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)

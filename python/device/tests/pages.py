@@ -1,4 +1,4 @@
-"""Tables in pages of docs/ that tests hold to what there is."""
+"""Tables in pages of docs/ that tests compare with the code."""
 
 import os
 
@@ -6,7 +6,8 @@ from standins import ROOT
 
 
 def assert_table(page, name, table, test):
-    """A page has the table between its markers. CHORUS_TEST_WRITE=1 writes it; ``test`` says which test does."""
+    """Assert that a page has the table between its markers. CHORUS_TEST_WRITE=1 writes it; ``test`` is the test's name,
+    for the message."""
     path = ROOT / "docs" / page
     before, begin, rest = path.read_text().partition(f"<!-- table: {name} -->\n")
     _, end, after = rest.partition("<!-- end of table -->")

@@ -1,4 +1,4 @@
-"""Work that takes its time."""
+"""Work that keeps a stream busy."""
 
 import contextlib
 import ctypes
@@ -10,13 +10,13 @@ from torch_accinte._device import handle_of
 
 from chorus import _lib
 
-# Every stream takes work as a busy one does.
+# Whether every stream defers work like a busy one.
 ALWAYS_BUSY = os.environ.get("CHORUS_DEVICE_INLINE", "true").lower() in ("false", "0", "no", "off")
 
 
 @contextlib.contextmanager
 def held(device):
-    """The device's current stream has something to do until this is over."""
+    """Keep the device's current stream busy until the end of the ``with``."""
     with busy(device, 60) as over:
         yield
         over.set()
@@ -24,8 +24,8 @@ def held(device):
 
 @contextlib.contextmanager
 def busy(device, seconds):
-    """The device's current stream has something to do for so long, and what is enqueued within this is behind it.
-    Setting the event ends that before."""
+    """Keep the device's current stream busy for ``seconds``; work that is enqueued within the ``with`` waits for that.
+    Setting the event ends it earlier."""
     over = threading.Event()
 
     def wait(*_):
@@ -41,7 +41,7 @@ def busy(device, seconds):
         stream.synchronize()
     finally:
         over.set()
-        with contextlib.suppress(Exception):  # of the stream; its thread is in the kernel until then
+        with contextlib.suppress(Exception):  # an error of the stream; its thread is in the kernel until then
             stream.synchronize()
         keep = ctypes.cast(kernel, ctypes.c_void_p)
         assert keep.value

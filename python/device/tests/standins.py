@@ -1,4 +1,4 @@
-"""A libchorus.so that has stand-ins for NCCL and for the drivers of GPUs, on emulated devices."""
+"""A libchorus.so with stand-ins for NCCL and for the drivers of GPUs, on emulated devices."""
 
 import os
 import pathlib
@@ -29,7 +29,7 @@ def server(library):
 
 
 def run(standin, tmp_path, ranks, program, *args, level=NEWEST, statuses=None, **environment):
-    """A program's output. Its ranks are to end with the ``statuses``, 0 if there are none."""
+    """A program's output. Asserts that its ranks end with the ``statuses``, by default 0."""
     out, err, ended = ran(standin, tmp_path, ranks, program, *args, level=level, **environment)
     assert ended == (statuses or [0] * ranks), out + err
     assert "finalized" not in err, err
@@ -37,8 +37,8 @@ def run(standin, tmp_path, ranks, program, *args, level=NEWEST, statuses=None, *
 
 
 def ran(standin, tmp_path, ranks, program, *args, level=NEWEST, **environment):
-    """The output of a program, its errors and its statuses. Its ranks have what torchrun gives them: the agent would be
-    one more process with PyTorch."""
+    """The output of a program, its errors and its statuses. Its ranks have torchrun's environment variables, without
+    torchrun, whose agent would be one more process with PyTorch."""
     import torch.distributed as dist
 
     script = tmp_path / "program.py"
@@ -51,8 +51,8 @@ def ran(standin, tmp_path, ranks, program, *args, level=NEWEST, **environment):
     )  # fmt: skip
 
 
-# PyTorch's tensors and streams are to the library those of somebody else, as CUDA's are: the devices "cuda" of the
-# stand-in, over the same emulated devices, take them.
+# The library treats PyTorch's tensors and streams as foreign ones, like CUDA's: the stand-in's devices "cuda", over the
+# same emulated devices, take them.
 FOREIGN = """
 import ctypes, os, torch, torch.distributed as dist
 from chorus import _lib, backend

@@ -1,4 +1,4 @@
-"""Mixed precision: as CUDA has it."""
+"""Mixed precision, as on CUDA."""
 
 import re
 import warnings

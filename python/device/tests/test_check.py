@@ -1,4 +1,4 @@
-"""python -m torch_accinte.check: what a device lacks."""
+"""python -m torch_accinte.check: missing mechanisms of a device."""
 
 import os
 import subprocess
@@ -11,7 +11,7 @@ from versions import VERSION
 
 
 def tried(name, module=None, only=(), **env):
-    """What the command prints, and its exit status."""
+    """The command's output, and its exit status."""
     more = [*(["--import", module] if module else []), *(["--only", *only] if only else [])]
     done = subprocess.run(
         [sys.executable, "-m", "torch_accinte.check", name, *more],
@@ -23,7 +23,7 @@ def tried(name, module=None, only=(), **env):
 def test_accinte_lacks_nothing():
     text, status = tried("accinte")
     assert status == 0 and "MISSING" not in text and "left out" not in text, text
-    if VERSION >= (2, 13):  # the ones before lack some functions themselves
+    if VERSION >= (2, 13):  # older versions lack some functions themselves
         assert "missing" not in text, text
         assert text.endswith(f"{len(CHECKS)} of {len(CHECKS)}; all that is required is there\n")
 
@@ -45,7 +45,7 @@ for name in ("aten::sort.stable", "aten::convolution_overrideable", "aten::mm.ou
 
 
 def test_what_is_missing_is_said(tmp_path):
-    """A device without some functions of its module and some operators, and with one that ends the process."""
+    """A device lacks some functions of its module and some operators, and one operator crashes the process."""
     crash = """
         if "--numbers" in sys.argv:
             torch.Tensor.amax = lambda self, *a, **k: sys.stdout.flush() or __import__("os").abort()

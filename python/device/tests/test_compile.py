@@ -61,7 +61,7 @@ def heads(t):
     return t.unflatten(-1, (4, 4)).transpose(1, 2)
 
 
-ATTENDED = {  # queries, as models have them and otherwise
+ATTENDED = {  # queries in the layout of models, and in others
     "a view of rows": lambda: heads(torch.randn(2, 9, 16)),
     "contiguous": lambda: torch.randn(2, 4, 9, 4),
     "with gaps": lambda: torch.randn(2, 4, 9, 8)[..., :4],
@@ -87,7 +87,7 @@ def test_attentions_gradients_lie_as_the_cpus(layout):
 
 @pytest.mark.parametrize("layout", ATTENDED)
 def test_attention_lies_as_fakes_say(layout):
-    """Compiled programs check the strides of what operators return against what they were compiled for."""
+    """Compiled programs check that the strides of operators' results are those at compile time."""
     q, k, v = (ATTENDED[layout]().to(D).requires_grad_() for _ in range(3))
     with CrossRefFakeMode(check_strides=True, check_aliasing=False):
         F.scaled_dot_product_attention(q, k, v, is_causal=True).sum().backward()
@@ -98,7 +98,7 @@ def last(*shape):
     return torch.randn(*shape, device=D).contiguous(memory_format=torch.channels_last).requires_grad_()
 
 
-FAKED = {  # of which PyTorch says something else for the CPU than for other devices
+FAKED = {  # PyTorch's fakes of these differ between the CPU and other devices
     "convolution": lambda: F.conv2d(last(2, 3, 8, 8), last(4, 3, 3, 3)),
     "convolution, transposed": lambda: F.conv_transpose2d(last(2, 3, 8, 8), last(3, 4, 3, 3)),
     "pixel_shuffle": lambda: F.pixel_shuffle(last(2, 8, 3, 3), 2),
@@ -152,7 +152,7 @@ def test_attention_and_its_backward():
 
 
 def kernels(f, *arguments):
-    """The results of a function that is compiled, and its kernels as the library's profile or the code names them."""
+    """The results of a compiled function, and its kernels' names in the library's profile or in the code."""
     from torch._inductor.utils import run_and_get_code
 
     result, (code, *_) = run_and_get_code(torch.compile(f), *arguments)
@@ -172,7 +172,7 @@ def test_kernels_are_launched_on_the_current_stream_and_copy_nothing():
     with stream:
         with busy(D, 0.5):
             got = f(x, h)
-            h.fill_(100)  # which the kernel was to see as it was
+            h.fill_(100)  # the kernel must see the value before this
             assert not stream.query()
             before = torch.accinte.memory_allocated()
             f(x, h)
@@ -199,7 +199,7 @@ ONLY_GPUS = before(2, 15, "inductor takes generators of CUDA and XPU only")
 @since(2, 13, "PyTorch has no such programs for devices from outside")
 @pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=ONLY_GPUS)])
 def test_checkpoints(backend):
-    """What is computed again draws the same numbers."""
+    """Recomputation draws the same numbers."""
 
     def block(x):
         return torch.nn.functional.dropout(x.sin(), 0.5)
@@ -237,7 +237,7 @@ def test_streams_of_the_user():
 
 
 def order(code, *pieces):
-    """Whether they stand in the program in this order."""
+    """Whether the pieces occur in the program in this order."""
     program = code[code.index("def call(") :]
     places = [program.index(p) for p in pieces]
     return places == sorted(places)
@@ -306,7 +306,7 @@ def test_the_backend_of_the_devices_name():
 
 
 def test_the_interface_before_inductor():
-    """dynamo knows the device as soon as it's imported itself."""
+    """dynamo has the device's interface as soon as dynamo is imported."""
     done = subprocess.run(
         [sys.executable, "-c", """
 import sys, torch
@@ -333,7 +333,7 @@ def test_of_the_cpu_and_the_device_in_one_program():
 
 @since(2, 13, "PyTorch has no graphs of such devices")
 def test_captured():
-    f = torch.compile(lambda x: (x * 3).tanh() + 1, dynamic=True)  # the kernel is told the size
+    f = torch.compile(lambda x: (x * 3).tanh() + 1, dynamic=True)  # the size is an argument of the kernel
     f(torch.ones(3, device=D))
     x = torch.ones(5, device=D)
     g = torch.accinte.Graph()

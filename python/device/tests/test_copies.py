@@ -54,7 +54,7 @@ def test_between_devices():
 
 
 def test_between_devices_in_order():
-    """A copy comes after what both devices were doing, and what they do next after the copy."""
+    """A copy runs after earlier work of both devices, and before their later work."""
     for _ in range(20):
         x = torch.zeros(100_000, device="accinte:0")
         y = torch.empty(100_000, device="accinte:1")
@@ -75,7 +75,7 @@ def test_pinned_memory():
     back.copy_(y, non_blocking=True)
     torch.accinte.current_stream().synchronize()
     assert torch.equal(back, h * 2)
-    for i in range(50):  # the memory is given out again only when the copy is done
+    for i in range(50):  # the memory must be reused only after the copy
         q = torch.full((100_000,), float(i)).pin_memory()
         z = q.to("accinte", non_blocking=True)
         del q

@@ -1,4 +1,4 @@
-"""What implementations of such devices are known to get wrong, each with a test that it's right here."""
+"""Known defects of other implementations of such devices: a test for each that it's absent here."""
 
 import threading
 import time
@@ -16,18 +16,18 @@ D = "accinte"
 
 
 def test_a_wait_is_for_the_record_before_it():
-    """Recording an event again, while the first record is to come, changes nothing for those who wait for that."""
+    """Recording an event again, while its first record is pending, changes nothing for waiters of the first."""
     first, second, waiter = (torch.Stream(D) for _ in range(3))
     event = torch.Event(D)
     with first:
         event.record(first)
     first.synchronize()
-    waiter.wait_event(event)  # for what has happened
+    waiter.wait_event(event)  # for the first record
     with second, busy(D, 0.5):
         event.record(second)
         with waiter:
             x = torch.ones(4, device=D) + 1
-        waiter.synchronize()  # not held up by the second record
+        waiter.synchronize()  # doesn't wait for the second record
         assert not event.query() and x.tolist() == [2, 2, 2, 2]
 
 
@@ -55,7 +55,7 @@ def test_errors_of_work_are_not_lost():
 
     assert _lib.library.chorus_stream_task(handle_of(stream), b"bad", None, 0, fails, _lib.OVER_FN(), None) == 0
     with stream:
-        y = torch.ones(1 << 12).pin_memory().to(D, non_blocking=True)  # left out
+        y = torch.ones(1 << 12).pin_memory().to(D, non_blocking=True)  # not in the profile
     with pytest.raises(RuntimeError, match="bad failed.*77"):
         stream.synchronize()
     assert "77" in torch.accinte.clear_error(stream)
@@ -90,7 +90,7 @@ def test_synchronize_is_for_the_device_that_it_names():
 
 
 def test_running_work_is_not_idle():
-    """query says no until what runs is done, and not only while something is queued behind it."""
+    """query is false until running work is done, also if nothing is queued after it."""
     with busy(D, 0.3):
         time.sleep(0.05)  # it runs by now
         assert not torch.accelerator.current_stream().query()
@@ -113,7 +113,7 @@ def test_times_of_events_without_timing():
 
 
 def test_memory_stays_out_of_reach():
-    """However often engines have touched it: a driver that counts its openings may lose count."""
+    """The host can't access memory even after engines have used it often: a driver that counts may lose count."""
     import subprocess
     import sys
 
@@ -157,7 +157,7 @@ def test_memory_is_cached_and_goes_back():
 
 
 def test_memory_waits_for_the_streams_that_use_it():
-    """record_stream: what is freed is not given out before another stream is done with it."""
+    """record_stream: freed memory is not reused before the other stream is done with it."""
     s = torch.Stream(D)
     x = torch.ones(1 << 20, device=D)
     torch.accinte.synchronize()
@@ -203,7 +203,7 @@ def test_a_devices_numbers_are_its_generators():
         before = torch.accinte.get_rng_state(i)
         assert torch.equal(x.cpu(), torch.rand(4, generator=torch.Generator().manual_seed(5)))
         torch.rand(4, device=f"accinte:{i}", generator=g)
-        assert torch.equal(torch.accinte.get_rng_state(i), before)  # the default one is another
+        assert torch.equal(torch.accinte.get_rng_state(i), before)  # the default generator is separate
     with pytest.raises(RuntimeError, match="Expected a 'accinte:0' generator device but found 'accinte:1'"):
         torch.rand(4, device="accinte:0", generator=torch.Generator(device="accinte:1"))
 
@@ -230,7 +230,7 @@ def test_functions_of_the_current_device_warn_of_nothing():
 
 
 def test_attention_has_results():
-    """And not memory that nobody has written."""
+    """Attention returns results, not uninitialized memory."""
     q = torch.randn(1, 2, 4, 8)
     x = q.to(D)
     got = torch.nn.functional.scaled_dot_product_attention(x, x, x)

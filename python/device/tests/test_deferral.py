@@ -1,7 +1,7 @@
-"""What an operator does depends on its arguments, and not on whether its stream is idle.
+"""The results of an operator depend on its arguments, not on whether its stream is idle.
 
-Each test runs on an idle stream and on one that is held up. With CHORUS_DEVICE_INLINE=false every test of the device
-runs on streams that take all work as a busy one does."""
+Each test runs on an idle stream and on a busy one. With CHORUS_DEVICE_INLINE=false every test of the device runs on
+streams that defer all work like a busy one."""
 
 import contextlib
 import os
@@ -18,7 +18,8 @@ D = torch.device("accinte", 0)
 
 
 def outcome(f):
-    """What a function returns, as bits, or raises, and how often it warns: Meta kernels in Python have other words."""
+    """A function's result, as bits, or its error, and the number of its warnings; their texts differ in Python's Meta
+    kernels."""
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         try:
@@ -30,7 +31,7 @@ def outcome(f):
 
 
 def alike(f):
-    """The outcome on an idle stream, which is the one on a busy stream."""
+    """The outcome on an idle stream; asserts that it's the same on a busy stream."""
     idle = outcome(f)
     with busy(D, 0.03):
         held_up = outcome(f)
@@ -140,7 +141,7 @@ NUMBERS = {
 @pytest.mark.parametrize("name", NUMBERS)
 def test_numbers_of_the_host(name):
     for number in (torch.tensor(2.0), torch.tensor(3), torch.tensor(0.5, dtype=torch.float64)):
-        with contextlib.suppress(RuntimeError):  # what the CPU refuses
+        with contextlib.suppress(RuntimeError):  # the CPU refuses some
             want = NUMBERS[name](X, number)
             x = X.to(D)
             got = alike(lambda x=x, number=number: NUMBERS[name](x, number))
@@ -159,7 +160,7 @@ def test_gradients_of_numbers_of_the_host():
 
 
 def test_a_changed_number_is_another():
-    """What's deferred computes with the host's tensors as they were."""
+    """A deferred operator computes with the host tensors' values at the time of the call."""
     x, n = X.to(D), torch.tensor(2.0)
     with busy(D, 0.05):
         got = n * x
@@ -243,7 +244,7 @@ def test_what_has_to_wait_cannot_be_captured(customs):
 
 
 def test_errors_of_arguments():
-    """They are the CPU kernel's, in type and words."""
+    """Errors have the type and the text of the CPU kernel's."""
     x = X.to(D)
     for f in (
         lambda t: t + torch.ones(4, device=t.device),
@@ -268,7 +269,7 @@ def test_warnings_are_told_once():
 
 
 def test_settings_of_the_caller():
-    """A thread's own settings hold for what it has deferred."""
+    """Deferred operators use the settings of the calling thread."""
     x = torch.tensor([1e-39]).to(D)
     if not torch.set_flush_denormal(True):
         pytest.skip("this processor doesn't flush numbers below the normal ones")

@@ -42,7 +42,7 @@ def test_current_device():
         thread = threading.Thread(target=lambda: seen.append(torch.accinte.current_device()))
         thread.start()
         thread.join()
-        assert seen == [0]  # it's a thread's own
+        assert seen == [0]  # each thread has its own current device
     assert torch.accinte.current_device() == 0
     torch.accinte.set_device(-1)
     for bad in (2, 100):

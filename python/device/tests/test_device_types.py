@@ -43,7 +43,7 @@ def test_made_for_the_device():
     assert names == {"TestTypesCPU", "TestTypesPRIVATEUSE1"}
     made = [name for name in dir(globals()["TestTypesPRIVATEUSE1"]) if "_accinte" in name]
     assert len(made) == 3 + 1 + 3, made
-    assert {torch.device(d).type for d in seen} == {"cpu", "accinte"}  # in their classes, which are before this
+    assert {torch.device(d).type for d in seen} == {"cpu", "accinte"}  # their classes run before this test
 
 
 if __name__ == "__main__":

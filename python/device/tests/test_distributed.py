@@ -18,7 +18,7 @@ from chorus import _lib
 from chorus._direct import OTHERWISE, POSSIBLE
 
 OK = _lib.OK
-N = 1 << 18  # elements of what is too large for a stage
+N = 1 << 18  # elements of a tensor that is too large for a stage
 
 
 def _device(rank):
@@ -55,7 +55,7 @@ def test_as_on_the_cpu(pair, name, asynchronous):
 
 
 def _on_engines(peers):
-    """In a group of ACCL's engines."""
+    """Collectives in a group over ACCL's engines."""
     group = dist.new_group(backend="accl")
     for name in CALLS:
         for asynchronous in (False, True):
@@ -125,7 +125,7 @@ def test_messages_and_batches(pair):
 
 
 def _order(peers):
-    """The collective comes after a kernel that takes its time, and before what follows; the host waits for neither."""
+    """A collective runs after a slow kernel, and before later work; the host waits for neither."""
     d = _device(peers.rank)
     x = torch.zeros(N, device=d)
     with busy(d, 0.01):
@@ -157,7 +157,7 @@ def test_in_the_order_of_streams(pair):
 
 
 def _memory(peers):
-    """Tensors are dropped while operations on a busy stream use them: nobody gets their memory before."""
+    """Tensors are dropped while operations on a busy stream use them: their memory isn't reused before the end."""
     d = _device(peers.rank)
     works = []
     with busy(d, 0.3):
@@ -188,7 +188,7 @@ def test_memory_of_what_is_under_way(pair):
 
 
 def _late(peers):
-    """A call doesn't wait for the program of another rank; and its tensor may be dropped."""
+    """A call doesn't wait for the program of another rank, and its tensor may be dropped."""
     d = _device(peers.rank)
     x = torch.full((N,), peers.rank + 1.0, device=d)
     dist.barrier()
@@ -210,7 +210,7 @@ def test_a_rank_that_is_late(pair):
 
 
 def _direct(peers):
-    """What goes into the library by one call from Python."""
+    """Collectives that are one call from Python into the library."""
     d = _device(peers.rank)
     group = dist.new_group(backend="cpu:gloo,accinte:chorus", timeout=datetime.timedelta(seconds=60))
     for of, host in ((dist.group.WORLD, OK), (group, OTHERWISE)):
@@ -262,7 +262,7 @@ def _mixed(peers):
     with pytest.raises(chorus.InvalidArgumentError, match="the communicator is for accinte"):
         dist.all_reduce(torch.ones(1, device=_device(peers.rank + 1)))
     part = dist.new_group(list(range(n)))
-    x = torch.ones(3, device=_device(peers.rank + 1))  # a group of its own may belong to another device
+    x = torch.ones(3, device=_device(peers.rank + 1))  # another group may be bound to another device
     dist.all_reduce(x, group=part)
     assert x.cpu()[0] == n
     split = chorus.split_group(list(range(n)))
@@ -278,8 +278,8 @@ def test_tensors_of_host_and_device_in_one_group(pair):
 
 
 def _named(peers):
-    """Which backend PyTorch takes: of the device's tensors, and when none is named; and a group that is bound when it's
-    made."""
+    """The backend that PyTorch chooses, for the device's tensors and by default, and a group that is bound to a device
+    when it's made."""
     assert dist.get_backend_config() == "cpu:chorus,accinte:chorus"
     assert dist.Backend.default_device_backend_map["accinte"] == "chorus"
     assert dist.group.WORLD._device_types == [torch.device("cpu"), torch.device("accinte")]
@@ -312,7 +312,7 @@ def _differ(peers):
 
 
 def test_ranks_that_differ():
-    world = World(2)  # whose streams have the error afterwards
+    world = World(2)  # a separate one, as its streams keep the error
     try:
         assert all("mismatch" in text or "calls" in text for text in world.run(_differ))
     finally:
@@ -336,7 +336,7 @@ def _killed(peers):
 
 
 def test_a_rank_is_killed():
-    """The others learn which where they synchronize: by the exception that a group of the CPU raises."""
+    """The others' synchronization raises the same exception as in a group of the CPU, which names the rank."""
     world = World(3)
     try:
         for pipe in world.pipes:

@@ -35,7 +35,7 @@ def test_results():
 
 
 def test_nothing_is_copied():
-    """Neither arguments nor results: an operator needs the memory of its result and no more."""
+    """Neither arguments nor results are copied: an operator allocates its result and no more."""
     n = 1 << 20
     x = torch.ones(n, device=D)
     torch.accinte.reset_peak_memory_stats()
@@ -117,7 +117,7 @@ def test_lists():
 
 def test_undefined_tensors():
     x = torch.randn(2, 3, 8, 8, device=D, requires_grad=True)
-    w = torch.randn(4, 3, 3, 3, device=D)  # whose gradient nobody wants
+    w = torch.randn(4, 3, 3, 3, device=D)  # needs no gradient
     torch.nn.functional.conv2d(x, w, bias=None).sum().backward()
     want = x.detach().cpu().requires_grad_()
     torch.nn.functional.conv2d(want, w.cpu()).sum().backward()
@@ -172,7 +172,7 @@ def test_devices_are_kept_apart(index):
 
 
 def blocked(stream):
-    """Makes a stream wait until the returned function is called."""
+    """Make a stream wait until the returned function is called."""
     from chorus import _lib
 
     gate = threading.Event()
@@ -189,7 +189,7 @@ def blocked(stream):
 
 
 def test_a_busy_stream_is_not_waited_for():
-    """While the stream is held up operators are enqueued, and give the same results, in order."""
+    """On a busy stream operators are enqueued, and give the same results, in order."""
     h = torch.randn(64, 64)
     s = torch.Stream(D)
     with s:

@@ -19,7 +19,7 @@ D = torch.device("accinte", 0)
 
 
 def native(device):
-    """What the driver calls the current stream; 0 for the default one, as CUDA does."""
+    """The driver's handle of the current stream; 0 for the default one, as in CUDA."""
     stream = torch.accelerator.current_stream(device)
     if stream == torch.accinte.default_stream(device):
         return 0
@@ -30,7 +30,7 @@ def native(device):
 
 @contextlib.contextmanager
 def unknown_to_the_library():
-    """The library's current stream is another one, as it is where others make streams."""
+    """The library's current stream is another one, as with devices whose streams PyTorch makes."""
     other, before = ctypes.c_uint64(), handle_of(torch.accelerator.current_stream(D))
     assert _lib.library.chorus_stream_create(place_of(D), 0, ctypes.byref(other)) == 0
     assert _lib.library.chorus_stream_set_current(other.value) == 0
@@ -50,9 +50,9 @@ def foreign(monkeypatch):
 
 @pytest.fixture
 def own():
-    """A group of the library's own backend, which GPUs' tensors don't go by."""
+    """A group of the library's own backend, which doesn't serve GPUs' tensors."""
     dist.init_process_group("chorus", store=dist.HashStore(), rank=0, world_size=1)
-    dist.all_reduce(torch.ones(4, device=D))  # the group is the device's from then on
+    dist.all_reduce(torch.ones(4, device=D))  # binds the group to the device
     yield
     dist.destroy_process_group()
 
@@ -63,7 +63,7 @@ def group(own, foreign):
 
 
 def test_one_stream_stands_in_for_the_default_one(foreign):
-    """None of PyTorch's pool, which a program's own streams come from, and the same at every call, on every thread."""
+    """It's the same at every call, on every thread, and not one of PyTorch's pool, as the program's streams are."""
     pool = {torch.Stream(D).stream_id for _ in range(64)}
     met = set()
 
@@ -104,12 +104,13 @@ def test_a_barrier_waits_for_the_current_stream(group, barrier, side):
 @pytest.mark.parametrize("other", [False, True])
 @pytest.mark.parametrize("side", [False, True])
 def test_tensors_are_let_go_when_their_stream_waits(group, side, other):
-    """As with ProcessGroupNCCL, and not when the host sees the end: what comes next there has the memory then."""
+    """Tensors are released when the stream waits, as with ProcessGroupNCCL, not when the host sees the end: then the
+    stream's next work can reuse their memory."""
     with torch.Stream(D) if side else torch.accinte.stream(None), held(D):
         x = torch.ones(4, device=D)
         gone = weakref.ref(x.untyped_storage())
         work = dist.all_reduce(x, async_op=True)
-        if other:  # a stream that the memory isn't known to be for
+        if other:  # a stream for which the memory isn't recorded
             with torch.Stream(D):
                 work.wait()
         else:
@@ -120,7 +121,7 @@ def test_tensors_are_let_go_when_their_stream_waits(group, side, other):
 
 
 def test_tensors_that_nobody_waits_for_are_let_go_when_the_operation_is_done(group):
-    """Whatever has come before on its communicator; and no thread waits for each operation."""
+    """Also after other operations on its communicator; and there is no waiting thread for each operation."""
     with held(D):
         x, y = torch.ones(4, device=D), torch.ones(4, device=D)
         gone = weakref.ref(x.untyped_storage())

@@ -1,5 +1,5 @@
-"""The checks of `make gpu-test`, over stand-ins for NCCL and for the driver of GPUs: PyTorch's device accinte is in
-CUDA's place. python/tests/test_gputest.py has the rest of that program."""
+"""The checks of `make gpu-test`, over stand-ins for NCCL and for the driver of GPUs, with PyTorch's device accinte
+instead of CUDA. python/tests/test_gputest.py tests the rest of that program."""
 
 import os
 import sys
@@ -40,7 +40,7 @@ if __name__ == "__main__":
     serve(lambda: Rank(Emulated(0)), checks_of("gputest.checks"))
 """
 
-# Of devices that PyTorch has no such memory for.
+# Checks of memory that PyTorch doesn't have for this device.
 WITHOUT = {"C8e"}
 
 
@@ -51,7 +51,7 @@ def test_checks(standin_library, tmp_path, monkeypatch, ranks):
     monkeypatch.setenv("CHORUS_LIBRARY", str(standin_library))
     monkeypatch.setenv("CHORUS_NCCL_LIBRARY", f"ncclsim-{NEWEST}")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT / "python"), os.environ.get("PYTHONPATH", "")]))
-    # How long calls take depends on what else the machine does.
+    # The duration of calls depends on the machine's load.
     chosen = [c for c in checks.CHECKS if c.name not in WITHOUT and (ranks == 2 or c.name == "C11")]
     with open(tmp_path / "log", "w") as log:
         results = list(jobs.run(chosen, [sys.executable, str(program)], ranks, 2, log))

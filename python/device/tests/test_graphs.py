@@ -1,4 +1,4 @@
-"""Work that is captured once and replayed often."""
+"""Graphs: work that is captured once and replayed many times."""
 
 import warnings
 
@@ -28,7 +28,7 @@ def test_replay():
 
 
 def test_results_that_the_cpu_lays_out_otherwise():
-    """What is captured takes Meta's word for strides: the CPU's padding, which has other ones, is laid out by those."""
+    """A captured operator's results have the Meta kernel's strides, also for the CPU's padding, which has others."""
     F = torch.nn.functional
     images = torch.empty(2, 3, 4, 4, device=D).contiguous(memory_format=torch.channels_last)
     weight = torch.rand(3, 3, 2, 2)
@@ -157,7 +157,7 @@ def collect(peers):
     rank = peers.rank
     x = torch.zeros(2, device=f"accinte:{rank}")
     torch.accinte.set_device(rank)
-    dist.all_reduce(x)  # the communicator is the device's
+    dist.all_reduce(x)  # binds the communicator to the device
     g = torch.accinte.Graph()
     with torch.accinte.graph(g):
         y = x * 2
@@ -173,7 +173,7 @@ def collect(peers):
 
 
 def test_graphed_callables():
-    """Training with modules whose passes are graphs equals training without, and autograd warns of no stream."""
+    """Training with modules whose passes are graphs equals training without, and autograd warns about no stream."""
     import copy
 
     torch.manual_seed(3)
@@ -200,7 +200,7 @@ def test_graphed_callables():
     assert losses[:5] == losses[5:]
     for a, b in zip(eager.parameters(), graphed.parameters()):
         assert torch.equal(a.cpu(), b.cpu())
-    first.eval()  # the graphs are those of training
+    first.eval()  # the graphs are for training mode
     assert torch.equal(first(sample[:3]).cpu(), eager[0](sample[:3]).cpu())
     f = torch.accinte.make_graphed_callables(lambda a, b: {"sum": a + b, "product": a * b}, (sample, sample))
     got = f(sample, sample * 2)

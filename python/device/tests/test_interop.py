@@ -1,4 +1,4 @@
-"""What PyTorch does with tensors around operators: files, loaders, other libraries, fake tensors, compilers."""
+"""Uses of tensors in PyTorch other than operators: files, loaders, other libraries, fake tensors, compilers."""
 
 import copy
 import io
@@ -27,7 +27,7 @@ def test_files():
 
 
 def test_files_have_metadata():
-    """What a device says of a tensor comes back with it, but onto the CPU; an alias has it, and can change it alone."""
+    """A device's metadata of a tensor is saved and loaded, but not onto the CPU. An alias has a copy of its own."""
     metadata, say = torch._utils.get_tensor_metadata, torch._utils.set_tensor_metadata
     words = {"version_number": True, "tiled": False}
     x = torch.randn(4, device=D)

@@ -46,7 +46,7 @@ VIEWS = {
 
 @pytest.mark.parametrize("name", VIEWS)
 def test_views_and_inference_mode(name):
-    """What is an inference tensor on the CPU is one on the device, and has the same elements."""
+    """Results are inference tensors on the device if they are on the CPU, and have the same elements."""
 
     def of(device, mode_made, mode_viewed):
         with torch.inference_mode(mode_made):
@@ -78,7 +78,7 @@ def parts(*lengths, width=(2, 4)):
 
 
 def both(make, operate, *, layout=torch.strided):
-    """What is made of the same parts on the CPU and on the device, the results' and the gradients' elements."""
+    """Results and gradients of an operation on nested tensors of the same parts, on the CPU and on the device."""
     found = {}
     for device in ("cpu", D):
         torch.manual_seed(1)
@@ -103,7 +103,7 @@ NESTED = {
 
 @pytest.mark.parametrize("name", NESTED)
 def test_nested(name):
-    """Of strided layout, with autograd."""
+    """Nested tensors of strided layout, with autograd."""
     both(lambda: parts(3, 5), NESTED[name])
 
 
@@ -131,7 +131,7 @@ def test_nested_on_a_busy_stream():
 
 
 def test_nested_views_while_memory_is_waited_for():
-    """Sizes of a view are the host's at once, and take no memory that work before it still writes to."""
+    """Sizes of a view are on the host immediately, and take no memory to which earlier work still writes."""
     x = torch.nested.nested_tensor(parts(3, 5), device=D)
     with held(D):
         written = [torch.ones(6, device=D) + 1 for _ in range(20)]
@@ -151,7 +151,7 @@ def test_jagged_attention():
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 def test_an_encoder_with_padding(mode):
-    """PyTorch's fast path packs what isn't padding into nested tensors, and leaves zeros for the rest."""
+    """PyTorch's fast path packs elements that aren't padding into nested tensors, and leaves zeros for the rest."""
     torch.manual_seed(0)
     layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
     host = torch.nn.TransformerEncoder(layer, 2).eval()
@@ -198,7 +198,7 @@ def test_quantized_by_channel():
     want = torch.quantize_per_channel(h, scales, zeros, 0, torch.qint8)
     got = torch.quantize_per_channel(h.to(D), scales.to(D), zeros.to(D), 0, torch.qint8)
     for _ in range(3):
-        torch.zeros(100, device=D)  # where the scales have been, if nobody had kept them
+        torch.zeros(100, device=D)  # would overwrite the scales if these weren't kept alive
     assert torch.equal(got.dequantize().cpu(), want.dequantize())
     assert torch.equal(got.q_per_channel_scales().cpu(), scales) and got.q_per_channel_axis() == 0
 

@@ -147,8 +147,8 @@ def test_snapshot(tmp_path):
 
 
 def test_stacks(tmp_path):
-    """A snapshot says which lines of the program have allocated what is there, and what was freed; in threads, in
-    functions of autograd's, and when the thread that allocates has Python's lock, or hasn't."""
+    """A snapshot has the lines of the program that made each allocation, of live and of freed memory: in threads, in
+    autograd functions, and whether or not the allocating thread holds the GIL."""
     from torch.cuda import _memory_viz
 
     class Double(torch.autograd.Function):
@@ -211,7 +211,7 @@ def test_stacks(tmp_path):
 
 @since(2, 13, "torch.accelerator has no empty_host_cache")
 def test_host_figures():
-    torch.accelerator.empty_host_cache()  # waits for what others have enqueued with it
+    torch.accelerator.empty_host_cache()  # waits for enqueued work that uses it
     before = torch.accinte.host_memory_stats()
     x = torch.ones(5000).pin_memory()  # 20,000 bytes in a block of 32 KiB
     after = torch.accinte.host_memory_stats()
@@ -221,7 +221,7 @@ def test_host_figures():
     y = x.to(D, non_blocking=True)
     del x
     torch.accinte.synchronize()
-    torch.empty(1).pin_memory()  # looks which blocks are free
+    torch.empty(1).pin_memory()  # makes the allocator check which blocks are free
     torch.accelerator.empty_host_cache()
     nested = torch.accinte.host_memory_stats_as_nested_dict()
     assert nested["active_bytes"]["current"] <= before["active_bytes.current"]

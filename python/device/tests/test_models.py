@@ -1,5 +1,5 @@
-"""Models of libraries that know nothing of the device, trained on it and on the CPU: the same losses, gradients and
-tokens. `bash scripts/device-models.sh` installs the libraries and runs this; without them it's left out."""
+"""Models of libraries without support for the device, trained on it and on the CPU: the same losses, gradients and
+tokens. `bash scripts/device-models.sh` installs the libraries and runs this; without them it's skipped."""
 
 import copy
 
@@ -37,7 +37,7 @@ _pair = {"encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4,
 _pair |= {"vocab_size": 99, "d_model": 32, "encoder_ffn_dim": 48, "decoder_ffn_dim": 48}
 _stages = {"hidden_sizes": [8, 16, 24, 32], "depths": [1, 1, 1, 1]}
 
-WRITERS = {  # which generate text
+WRITERS = {  # models that generate text
     "GPT2LMHeadModel": _gpt,
     "LlamaForCausalLM": _few,
     "MistralForCausalLM": _few | {"sliding_window": 8},
@@ -80,7 +80,7 @@ def on(device, inputs):
 
 
 def without_chance(module):
-    """The module, none of whose layers drops what it likes."""
+    """The module without random layers such as dropout."""
     for m in module.modules():
         for name in ("p", "drop_prob", "dropout", "attention_dropout", "activation_dropout", "layerdrop"):
             if isinstance(getattr(m, name, None), float):
@@ -100,7 +100,7 @@ def of_transformers(name, options):
 
 
 def compare_training(model, inputs, loss_of, tolerance, autocast=False, steps=2):
-    """Steps of training on both, from the same parameters and of the same inputs."""
+    """Steps of training on both, from the same parameters and with the same inputs."""
     models = {"cpu": model.train(), D: copy.deepcopy(model).to(D).train()}
     optimizers = {device: torch.optim.AdamW(m.parameters(), 1e-3) for device, m in models.items()}
     for step in range(steps):
@@ -160,7 +160,7 @@ def test_reading(name, mode):
 
 @pytest.mark.parametrize("name", ["LlamaForCausalLM", "ViTForImageClassification"])
 def test_compiled(name):
-    """By inductor, on the device alone."""
+    """Models compiled by inductor, on the device alone."""
     options, inputs = READERS[name] if name in READERS else (WRITERS[name], TEXT)
 
     def loss_of(m, inputs, device):
@@ -186,7 +186,7 @@ def test_images(name, layout):
         return F.cross_entropy(m(given["x"]), given["labels"])
 
     models = compare_training(model, inputs, loss_of, {"rtol": 1e-2, "atol": 1e-3}, steps=1)
-    for p, q in zip(models["cpu"].buffers(), models[D].buffers(), strict=True):  # what batch norm has seen
+    for p, q in zip(models["cpu"].buffers(), models[D].buffers(), strict=True):  # batch norm's statistics
         torch.testing.assert_close(q.cpu(), p, rtol=1e-3, atol=1e-4)
 
 
@@ -195,7 +195,7 @@ DETECTORS = ["fasterrcnn_mobilenet_v3_large_320_fpn", "maskrcnn_resnet50_fpn", "
 
 @pytest.mark.parametrize("name", DETECTORS)
 def test_detection(name):
-    """With torchvision's operators, which have no kernel for the device."""
+    """Models with torchvision's operators, which have no kernel for the device."""
     torch.manual_seed(0)
     build = getattr(torchvision.models.detection, name)
     model = build(weights=None, weights_backbone=None, num_classes=4, min_size=96, max_size=96)
@@ -225,7 +225,7 @@ def test_timm(name):
 
 
 def test_a_model_in_parts(tmp_path):
-    """transformers loads models onto the devices that it's told."""
+    """transformers loads parts of a model onto the given devices."""
     model = of_transformers("LlamaForCausalLM", WRITERS["LlamaForCausalLM"]).eval()
     model.save_pretrained(tmp_path)
     want = model(TOKENS).logits

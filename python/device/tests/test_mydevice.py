@@ -1,4 +1,4 @@
-"""A device made outside of this repository's packages: examples/thirdparty/mydevice, as docs/new-device.md says."""
+"""A device from outside of this repository's packages: examples/thirdparty/mydevice, built as in docs/new-device.md."""
 
 import os
 import pathlib
@@ -15,7 +15,7 @@ HERE = ROOT / "examples" / "thirdparty" / "mydevice"
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
-    """Where it's installed."""
+    """The folder in which it's installed."""
     for tool in ("go", "cc"):
         if shutil.which(tool) is None:
             pytest.skip(f"left out: there is no {tool}")
@@ -76,7 +76,7 @@ def test_it_passes(installed):
     done = subprocess.run(command, capture_output=True, text=True, timeout=900, env=env)
     assert done.returncode == 0, done.stdout + done.stderr
     missing = [line.strip().split(": ")[1] for line in done.stdout.splitlines() if "missing, optional" in line]
-    # What the driver leaves out: graphs, traces, and memory of other processes.
+    # The driver doesn't have graphs, traces, and memory of other processes.
     assert set(missing) == {
         "torch.accelerator.Graph",
         "torch.profiler has the device's kernels",
@@ -86,7 +86,7 @@ def test_it_passes(installed):
 
 @pytest.fixture(scope="module")
 def apart(installed, tmp_path_factory):
-    """The environment in which torch.device("apart") is: tests/apart.py, installed beside what it needs."""
+    """An environment with torch.device("apart"): tests/apart.py, installed with its dependencies."""
     target = tmp_path_factory.mktemp("apart")
     shutil.copy(pathlib.Path(__file__).with_name("apart.py"), target)
     info = target / "apart-1.dist-info"
@@ -97,7 +97,8 @@ def apart(installed, tmp_path_factory):
 
 
 def test_the_host_computes_where_it_cannot_touch_the_memory(apart):
-    """Tensors go to the host and back: what an operator reaches, and no more; views, in-place, out=, resized, lists."""
+    """Tensors are copied to the host and back, only the parts that an operator uses: views, in-place, out=, resized,
+    lists."""
     done = run(apart["target"], """
         import copy, ctypes, threading, torch
         import torch.nn.functional as F

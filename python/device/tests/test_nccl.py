@@ -1,5 +1,5 @@
 """Groups and communicators over a stand-in for NCCL on emulated devices: programs of several processes, with a
-libchorus.so that was built with it."""
+libchorus.so that contains the stand-in."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from standins import FOREIGN, NEWEST, ROOT, ran, run
 
 EXAMPLES = ROOT / "python" / "examples" / "torchcomms"
 
-# In front of an example, so that the tensors that it makes are the device's.
+# Prepended to an example, so that it makes tensors of the device.
 PLACE = """
 import os, torch
 _place = torch.device("accinte", int(os.environ["LOCAL_RANK"]) % torch.accinte.device_count())
@@ -33,7 +33,7 @@ WORDS = {
 
 @pytest.mark.parametrize("name", sorted(WORDS))
 def test_examples(standin, tmp_path, name):
-    """Word for word, but for the backend and the device, and a deadline that a busy machine meets."""
+    """The examples run unchanged except for the backend, the device, and a deadline that a busy machine meets."""
     ranks, words = WORDS[name]
     text = (EXAMPLES / f"{name}.py").read_text()
     assert '"gloo"' in text and 'torch.device("cpu")' in text
@@ -298,11 +298,11 @@ print("fine")
 
 
 def test_graphs(standin, tmp_path):
-    """Operations that a graph has captured, and runs."""
+    """Operations that a graph captures and runs."""
     assert run(standin, tmp_path, 2, PLACE + GRAPHS).count("fine") == 2
 
 
-# What a communicator has besides operations: in a world of one, what each call says.
+# The methods of a communicator besides operations: the result of each call in a world of one.
 FUNCTIONS = """
 import json, sys, warnings
 from datetime import timedelta
@@ -384,7 +384,7 @@ print(json.dumps({name: tried(call) for name, call in rows.items()}))
 
 
 def test_functions(standin, tmp_path):
-    """docs/torchcomms.md's table of them. CHORUS_TEST_WRITE=1 writes it."""
+    """The table of these methods in docs/torchcomms.md. CHORUS_TEST_WRITE=1 writes it."""
     said = []
     for backend in ("chorus", "nccl"):
         out = run(standin, tmp_path, 1, PLACE + FUNCTIONS, backend)
@@ -445,7 +445,7 @@ def test_streams_of_others(standin, tmp_path, program):
     assert "rank 0 is done" in out and "rank 1 is done" in out
 
 
-# A rank that waits in vain for another one, which looks for what the first does.
+# A rank waits for a peer that never comes; the peer watches the effect on the first rank.
 LATE = """
 import os, signal, sys, time
 from datetime import timedelta
@@ -532,8 +532,8 @@ os._exit(0)
     ids=str,
 )
 def test_a_failure_ends_the_process(standin, tmp_path, asked):
-    """What is behind an operation that has failed doesn't run on: the process ends, as with ProcessGroupNCCL, when the
-    error is printed, the flight record is written, and the others know."""
+    """Work after a failed operation doesn't run: the process ends, as with ProcessGroupNCCL. Before that the error is
+    printed, the flight record is written, and the other ranks are notified."""
     program = PLACE + LATE
     out, err, statuses = ran(
         standin, tmp_path, 2, program, "dies", "0.3", "{}", CHORUS_DUMP_DIR=str(tmp_path / "dumps"), **asked
@@ -565,7 +565,7 @@ def test_a_failure_ends_the_process(standin, tmp_path, asked):
     ids=str,
 )
 def test_a_failure_goes_to_who_waits(standin, tmp_path, does, options, seconds, asked):
-    """Where the program is to go on, and where the host waits, an error is raised that names who's missing."""
+    """If the program shall go on, or the host waits, an error is raised that names the missing ranks."""
     out, err, statuses = ran(standin, tmp_path, 2, PLACE + LATE, does, str(seconds), repr(options), **asked)
     assert statuses == [0, 0] and "goes on" in out, out + err
 
@@ -589,7 +589,7 @@ print("done")
 
 
 def test_profiles_have_nccls_arguments(standin, tmp_path):
-    """Those of ProcessGroupNCCL's record_param_comms, in the events of the calls."""
+    """The events of calls have the arguments of ProcessGroupNCCL's record_param_comms."""
     run(standin, tmp_path, 2, PROFILE, str(tmp_path / "trace"))
     events = json.loads((tmp_path / "trace.1").read_text())["traceEvents"]
     found = [e["args"] for e in events if "Collective name" in e.get("args", {})]
@@ -601,7 +601,7 @@ def test_profiles_have_nccls_arguments(standin, tmp_path):
     assert (int(found[3]["Src Rank"]), int(found[3]["Dst Rank"])) == (1, 0)
 
 
-# PyTorch's pluggable allocator calls it, on the stand-in's "cuda" devices.
+# A program that calls PyTorch's pluggable allocator, on the stand-in's "cuda" devices.
 POOLS = FOREIGN + """
 from torch._C import _distributed_c10d
 import chorus, pytest, torchcomms
@@ -674,7 +674,7 @@ def test_groups_of_two_communicators(standin, tmp_path):
     assert run(standin, tmp_path, 2, SWITCH).count("fine") == 2
 
 
-# The same of a group that has tensors of the CPU as well.
+# The same with a group that serves tensors of the CPU as well.
 BOTH = FOREIGN + """
 import chorus, pytest, sys
 from datetime import timedelta

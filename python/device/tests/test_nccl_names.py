@@ -1,4 +1,4 @@
-"""The table in docs/nccl.md of what a group over NCCL has of ProcessGroupNCCL, held to PyTorch's class and its stub."""
+"""The table in docs/nccl.md of ProcessGroupNCCL's names in a group over NCCL, compared with PyTorch's stub."""
 
 import ast
 import json
@@ -9,7 +9,7 @@ import torch.distributed as dist
 from pages import assert_table
 from standins import FOREIGN, run
 
-# Names that aren't there, and why.
+# Missing names, and why.
 ABSENT = {
     "_group_start, _group_end": "PyTorch calls them around aborts of its own class alone; `_start_coalescing` is there",
     "_start_time_estimate, _end_time_estimate": "`supports_time_estimate` says so: NCCL's simulation isn't called",
@@ -26,7 +26,7 @@ ABSENT = {
     "Options.use_pg_for_symm_mem_rendezvous": "as `setUsePgForSymmMemRendezvous`",
 }
 
-# A program of two ranks that calls the names that are there, of a group over the stand-in. It prints the names.
+# A program of two ranks that calls the existing names of a group over the stand-in. It prints the names.
 CALLS = """
 import json
 from datetime import timedelta
@@ -172,7 +172,7 @@ os._exit(0)
 """
 
 
-# The fields of NCCL's configuration that options set, and what to.
+# The fields of NCCL's configuration that options set, and their values.
 CONFIG = {"blocking": 0, "collnet_enable": 0, "cta_policy": 2, "max_ctas": 8, "min_ctas": 1, "net_name": "Socket",
           "nvls_ctas": 1, "split_share": 0, "traffic_class": 3}  # fmt: skip
 FIELDS = {"cga_cluster_size": 2, **CONFIG}
@@ -181,7 +181,7 @@ POLICIES = ("NCCL_CTA_POLICY_DEFAULT", "NCCL_CTA_POLICY_EFFICIENCY", "NCCL_CTA_P
 
 
 def stub():
-    """The names of ProcessGroupNCCL, of what it's derived from, and of its options, in PyTorch's stub."""
+    """The names of ProcessGroupNCCL, of its base classes, and of its options, in PyTorch's stub."""
     path = pathlib.Path(dist.__file__).parents[1] / "_C" / "_distributed_c10d.pyi"
     classes = {c.name: c for c in ast.parse(path.read_text()).body if isinstance(c, ast.ClassDef)}
     found = set()
@@ -201,7 +201,7 @@ def stub():
 
 
 def runtime():
-    """Those of the class itself, in a PyTorch that has it."""
+    """The names of the class itself, in a PyTorch that has it."""
     theirs = getattr(dist, "ProcessGroupNCCL", None)
     if theirs is None:
         return set()
@@ -228,8 +228,8 @@ def called(standin, tmp_path_factory):
 
 
 def test_names(called):
-    """Every name of PyTorch's is in docs/nccl.md's table: it was called here, or there is a reason why it's not there.
-    CHORUS_TEST_WRITE=1 writes the table."""
+    """Every name of PyTorch's is in docs/nccl.md's table: it was called here, or the table has the reason why it's
+    missing. CHORUS_TEST_WRITE=1 writes the table."""
     there = [*called, *(f"Options.{name}" for name in OPTIONS), *(f"NCCLConfig.{name}" for name in FIELDS), *POLICIES]
     assert not split(there) & split(ABSENT)
     theirs = plain(stub() | runtime())

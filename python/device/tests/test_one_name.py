@@ -1,6 +1,6 @@
-"""``init_process_group("chorus")`` where there are GPUs: the CPU's tensors by this library, the GPU's by NCCL.
+"""``init_process_group("chorus")`` on machines with GPUs: this library serves the CPU's tensors, NCCL the GPU's.
 
-Programs of several processes, over stand-ins for NCCL and for GPUs, whose device PyTorch calls accinte."""
+Programs of several processes, over stand-ins for NCCL and for GPUs, whose device is accinte in PyTorch."""
 
 import os
 import signal
@@ -99,7 +99,7 @@ LONG = pytest.mark.long
 
 @pytest.mark.parametrize("name", ["chorus", pytest.param("cpu:chorus,accinte:chorus", marks=LONG)])
 def test_world(standin, tmp_path, name):
-    """Each tensor goes to its library, whose communicator begins with the first one of the GPU."""
+    """Each tensor goes to its library. The first tensor of the GPU makes NCCL's communicator."""
     assert run(standin, tmp_path, 2, WORLD, name).count("fine") == 2
 
 
@@ -127,7 +127,7 @@ print("fine")
 
 @pytest.mark.parametrize(("driver", "library"), [("cuda", "NCCL"), pytest.param("hip", "RCCL", marks=LONG)])
 def test_without_the_library(standin, tmp_path, driver, library):
-    """The error says what was looked for, and where; the CPU's tensors need none."""
+    """The error names the missing library and where it was searched; the CPU's tensors don't need it."""
     program = WITHOUT.replace('"cuda", native', f'"{driver}", native')
     out = run(standin, tmp_path, 2, program, library, CHORUS_NCCL_LIBRARY="/nowhere/libnccl.so")
     assert out.count("fine") == 2
@@ -153,7 +153,7 @@ print("fine")
 
 
 def test_a_rank_that_never_comes(standin, tmp_path):
-    """The communicator's beginning has the group's deadline, and names who wasn't there."""
+    """Making the communicator has the group's deadline, and its error names the missing ranks."""
     assert run(standin, tmp_path, 2, NOBODY).count("fine") == 2
 
 
@@ -210,7 +210,7 @@ time.sleep(60)
 @LONG
 @pytest.mark.parametrize("how", ["ends", "goes_on"])
 def test_an_operation_that_is_overdue(standin, tmp_path, how):
-    """It ends the process, as with ProcessGroupNCCL, in a split of a group too; and the CPU's side fails elsewhere."""
+    """It ends the process, as with ProcessGroupNCCL, also in a split of a group. Other ranks' CPU side fails."""
     out, err, statuses = ran(standin, tmp_path, 2, LATE, how)
     ended = os.WIFSIGNALED(statuses[0]) and os.WTERMSIG(statuses[0]) == signal.SIGABRT
     assert ended == (how == "ends") and statuses[1] == 0 and out.count("fine") == 2 - ended, out + err
@@ -268,7 +268,7 @@ print("fine")
 
 
 def test_messages(standin, tmp_path):
-    """A message has a communicator of its two ranks, and waits for nobody else."""
+    """A message uses a communicator of its two ranks, and waits for no other rank."""
     assert run(standin, tmp_path, 3, PAIRS).count("fine") == 3
 
 
@@ -307,7 +307,7 @@ print("fine")
     [("bound", "2.32"), pytest.param("lazy", "2.32", marks=LONG), pytest.param("bound", "2.18", marks=LONG)],
 )
 def test_parts(standin, tmp_path, bound, level):
-    """Splits of what has begun are the library's; other groups begin by themselves."""
+    """The library splits a communicator that exists; other groups make their own."""
     assert run(standin, tmp_path, 4, PARTS, bound, level=level).count("fine") == 4
 
 
@@ -335,7 +335,7 @@ print("fine")
 @LONG
 @pytest.mark.parametrize("bound", ["lazy", "bound"])
 def test_what_is_left_of_a_group(standin, tmp_path, bound):
-    """A shrunk group has both sides again."""
+    """A shrunk group serves the CPU's and the GPU's tensors again."""
     assert run(standin, tmp_path, 3, SHRINK, bound, statuses=[0, 0, 9]).count("fine") == 2
 
 
@@ -372,10 +372,10 @@ def test_the_gpu_alone(standin, tmp_path):
 @LONG
 @pytest.mark.parametrize("backend", ["nccl", "ncclx", "rccl"])
 def test_a_program_for_torchcomms(standin, tmp_path, backend):
-    """One in the idiom of torchcomms' documentation, with ``torch.device("cuda")`` and CUDA's streams, word for word
-    but for the device's name; windows are for memory of the library's."""
+    """A program in the style of torchcomms' documentation, with ``torch.device("cuda")`` and CUDA's streams. Only the
+    device's name is changed. Windows use the library's memory."""
     before, _, rest = PROGRAM.partition("window = comm.new_window()")
     program = before + rest[rest.index("handle = comm.register_pre_hook") :]
-    place = FOREIGN.replace("torch.accinte.set_device(device)", "")  # such programs leave the current one alone
+    place = FOREIGN.replace("torch.accinte.set_device(device)", "")  # such programs don't set the current device
     out = run(standin, tmp_path, 2, place + program.replace("ncclx", backend).replace("cuda", "accinte"))
     assert "done 0" in out and "done 1" in out

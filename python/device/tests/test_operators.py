@@ -1,5 +1,5 @@
-"""A part of PyTorch's database of operators, on the device and on the CPU; all of it: python -m torch_accinte.sweep
-accinte."""
+"""A part of PyTorch's database of operators, on the device and on the CPU. `python -m torch_accinte.sweep accinte` runs
+all of it."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ D = "accinte"
 
 def test_sweep():
     todo = sweep.cases(["float32", "int64", "bfloat16"], every=29)
-    crash = (-1_000_000, "float32")  # which is one line, and the next cases are another process's
+    crash = (-1_000_000, "float32")  # one line of the report; another process runs the next cases
     first, *answers = sorted(sweep.run(D, [crash, *todo], most=3, workers=2), key=lambda a: a["op"])
     assert first["why"].startswith("crashes: exit status 1"), first
     assert len(answers) == len(todo) >= 50
@@ -29,7 +29,7 @@ def test_sweep_of_layouts_and_forms():
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64], ids=str)
 def test_histograms_of_integers(dtype):
-    """As CUDA has them, and the CPU doesn't."""
+    """The device counts integers, as CUDA does, and the CPU doesn't."""
     h = torch.randint(0, 100, (257,), dtype=dtype)
     x = h.to(D)
     for bins, low, high in ((7, 0, 0), (10, 0, 9), (3, 20, 80), (100, 0, 100)):
@@ -46,7 +46,8 @@ def test_histograms_of_integers(dtype):
 
 @pytest.mark.parametrize("given", sweep.GIVEN)
 def test_results_that_are_given_stay_as_they_lie(given):
-    """Some Meta kernels, such as that of sort, lay them out anew, and a busy stream goes by Meta."""
+    """Given results keep their strides. Some Meta kernels, such as that of sort, change them, and a busy stream uses
+    the Meta kernel."""
     h = torch.randn(4, 5, 6).transpose(0, 1)
     x, want = h.to(D), h.sort(dim=1)
     out = [sweep.GIVEN[given](torch.zeros(t.shape, dtype=t.dtype, device=D)) for t in want]
@@ -59,7 +60,7 @@ def test_results_that_are_given_stay_as_they_lie(given):
 
 def test_sweep_tells_what_is_wrong():
     class Wrong:
-        """An operator whose results on the device are others."""
+        """An operator with wrong results on the device."""
 
         name, supports_autograd = "wrong", False
 
@@ -121,7 +122,7 @@ def test_zeros_without_memory():
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_statistics_of_normalizations(training, dtype):
-    """Which the CPU has in other types and sizes than the Meta kernel says."""
+    """The CPU's statistics have other types and sizes than the Meta kernel's."""
     h = torch.randn(4, 3, 2, dtype=dtype)
     x = h.to(D)
 

@@ -1,4 +1,4 @@
-"""torch.profiler and torch.autograd.profiler, with what the devices do."""
+"""torch.profiler and torch.autograd.profiler, with the devices' work."""
 
 import collections
 import json
@@ -67,7 +67,7 @@ def test_streams_and_devices_of_a_trace(tmp_path):
     assert where["aten::cos.out"] == (0, stream.stream_id) and where["aten::exp.out"] == (1, 0)
     named = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
     assert f"stream {stream.stream_id}" in named[(0, stream.stream_id)]
-    # An arrow from each call of the host to what it has enqueued.
+    # An arrow from each call of the host to its work on the device.
     calls = {e["args"]["correlation"] for e in by["privateuse1_runtime"]}
     assert {e["args"]["correlation"] for e in by["kernel"] + by["gpu_memcpy"]} <= calls
     assert len([e for e in by["ac2g"] if e["ph"] == "s"]) == len([e for e in by["ac2g"] if e["ph"] == "f"]) >= 3
@@ -124,7 +124,7 @@ def test_training():
 
 
 def test_events_around_operators():
-    """The older profiler, which has an event recorded before and after each operator."""
+    """The older profiler, which records an event before and after each operator."""
     x = torch.ones(1000, device=D)
     with torch.autograd.profiler.profile(use_device=D, use_kineto=False) as p:
         x.cos_()
@@ -135,12 +135,12 @@ def test_events_around_operators():
 
 
 def test_ranges_in_the_devices_own_profile(tmp_path):
-    """ProfilerState.PRIVATEUSE1: an operator is a range beside what the device did, backward passes too."""
+    """ProfilerState.PRIVATEUSE1: an operator is a range beside the device's work, also in backward passes."""
     profiler = torch.accinte.profiler
     path = tmp_path / "trace.json"
     x = torch.ones(3, 4, device=D, requires_grad=True)
     with profiler.profile(path):
-        x.detach().cos()  # not within the other
+        x.detach().cos()  # a range of its own, not nested
         with profiler.emit_ranges(record_shapes=True), record_function("mine"):
             assert torch.autograd._profiler_enabled()
             (x * x).exp().sum().backward()
@@ -155,9 +155,9 @@ def test_ranges_in_the_devices_own_profile(tmp_path):
     (mine,) = (e for e in ranges if e["name"].startswith("mine"))
     exp = next(e for e in ranges if e["name"].startswith("aten::exp"))
     kernel = next(e for e in events if e.get("cat") == "kernel" and e["name"].startswith("aten::exp"))
-    for inner, outer in ((exp, mine), (exp if ALWAYS_BUSY else kernel, exp)):  # a busy stream has the kernel later
+    for inner, outer in ((exp, mine), (exp if ALWAYS_BUSY else kernel, exp)):  # a busy stream runs the kernel later
         assert outer["ts"] <= inner["ts"] and inner["ts"] + inner["dur"] <= outer["ts"] + outer["dur"] + 1
-    # Nothing is emitted, or noted, any more.
+    # Nothing is emitted or recorded afterwards.
     x.detach().sin()
     with profiler.emit_ranges(enabled=False):
         assert not torch.autograd._profiler_enabled()

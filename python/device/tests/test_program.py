@@ -1,4 +1,4 @@
-"""What a user meets first: nothing to import but torch."""
+"""First use: a program imports nothing but torch."""
 
 import subprocess
 import sys
@@ -46,7 +46,7 @@ def test_the_program():
 
 
 def test_the_program_with_nothing_else_of_ours(tmp_path):
-    """chorus-comms and torch-accinte are enough: all others of ours are out of reach."""
+    """The distributions chorus-comms and torch-accinte are enough: no other package of ours can be imported."""
     import importlib.metadata
     import os
     import pathlib
@@ -79,7 +79,7 @@ def test_autoload_can_be_switched_off():
 
 
 def test_plugged_in_without_autoload():
-    """What a program asks for by itself is loaded."""
+    """A program plugs a device in by itself."""
     done = run(
         "import torch; from torch_accinte import _plug; _plug.own(); print(torch.ones(2, device='accinte').cpu())",
         TORCH_DEVICE_BACKEND_AUTOLOAD="0",
@@ -88,7 +88,7 @@ def test_plugged_in_without_autoload():
 
 
 def test_load():
-    """By which a program asks for the device where autoload is off; a second time changes nothing."""
+    """``load`` plugs the device in if autoload is off; a second call changes nothing."""
     done = run(
         """
         import torch, torch_accinte
@@ -150,19 +150,19 @@ FROM_META = """
 
 
 def test_fsdp_from_meta():
-    """Its parameters are drawn by DTensor, which needs offsets, and says so."""
+    """DTensor draws the parameters; it needs offsets, and its error says so."""
     done = run(FROM_META)
     assert done.stdout == "True\nTrue True\n", done.stderr
 
 
 def test_import_is_quick():
-    """Compilers and distributed tensors are told of the device when they're imported."""
+    """Compilers and distributed tensors get the device's registrations when they're imported, not before."""
     done = run("import sys, torch; print([m for m in ('torch._dynamo', 'torch._inductor') if m in sys.modules])")
     assert done.stdout == "[]\n", done.stderr
 
 
 def test_why_it_could_not_be_loaded():
-    """``import torch`` goes on, and the cause is told where the device is used."""
+    """``import torch`` succeeds, and the use of the device raises the cause."""
     done = run("""
         import sys
         class Broken:
@@ -194,7 +194,7 @@ def test_one_place_for_a_device():
 
 
 def test_host_code_that_touches_device_memory_ends():
-    """Also from C: the address is none of the host's."""
+    """The process ends, also if C code reads the memory: the address isn't mapped in the host."""
     import signal
 
     done = run("""
@@ -225,7 +225,7 @@ def test_importing_torch_loads_no_library():
 
 
 def test_no_library(tmp_path):
-    """Which is told at the first use."""
+    """The first use raises that the library is missing."""
     (tmp_path / "chorus").mkdir()
     (tmp_path / "chorus/__init__.py").write_text("def _autoload(): pass\n")
     (tmp_path / "chorus/backend.py").write_text("def serve(name, driver): pass\n")
@@ -261,7 +261,7 @@ def test_fork():
 
 
 def test_any_use_may_be_the_first():
-    """Each opens the device, and loads the library, by itself."""
+    """Each kind of use opens the device, and loads the library."""
     done = run("""
         import os, torch
         for first in ("mem_get_info()", "set_per_process_memory_fraction(0.5)", "memory_stats()", "MemPool()",
@@ -358,7 +358,7 @@ time.sleep(0.5 if "STUCK" else 0)
 
 @pytest.mark.parametrize("stuck", ["", "stuck"])
 def test_the_end_after_a_backward_pass(stuck):
-    """Autograd's threads let go of Python's objects before the interpreter is gone; one that doesn't is left behind."""
+    """Autograd's threads drop Python objects before the interpreter's end, whose wait for a stuck one has a limit."""
     done = run(END.replace("STUCK", stuck))
     assert done.returncode == 0, done.stderr
     assert done.stdout == "settled\n"

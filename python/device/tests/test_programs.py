@@ -1,4 +1,4 @@
-"""Random programs, on the device and on the CPU; a hundred of them: python -m torch_accinte.programs accinte."""
+"""Random programs, on the device and on the CPU. `python -m torch_accinte.programs accinte` runs a hundred."""
 
 import os
 import subprocess
@@ -40,7 +40,7 @@ def test_a_difference_is_told(monkeypatch):
 
 
 def test_numbers_of_python_have_no_type_of_their_own():
-    """Also where a busy stream computes with them later."""
+    """Also if a busy stream computes with them later."""
     h = torch.rand(35, 2, 7)
     x = h.to(D)
     with busy(D, 0.05):

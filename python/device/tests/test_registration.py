@@ -1,4 +1,4 @@
-"""Every way in which PyTorch lets a device have an operator."""
+"""Every way to register a device's operator with PyTorch."""
 
 import contextlib
 import subprocess
@@ -19,7 +19,7 @@ def registered(name, key="PrivateUse1"):
 @pytest.mark.parametrize("idle", [True, False])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int64, torch.complex64])
 def test_stub(dtype, idle):
-    """abs is PyTorch's own; the device has the loop."""
+    """abs is PyTorch's own operator; the device provides the loop."""
     assert registered("aten::abs.out") and not registered("aten::abs")
     h = torch.randn(4, 6).mul(3).to(dtype)
     x = h.to(D)
@@ -88,7 +88,7 @@ def test_an_operator_with_a_schema():
 
 
 def test_the_fallback_of_autograd():
-    """An operator without a backward pass runs, and its backward pass says that it has none."""
+    """An operator without a backward pass runs, and its backward pass raises that it has none."""
     x = torch.ones(2, device=D, requires_grad=True)
     library = torch.library.Library("registration", "DEF")
     library.define("twice(Tensor x) -> Tensor")
@@ -111,7 +111,7 @@ def test_functions_of_autograd():
 
 
 def test_from_python():
-    """A kernel of one's own takes the fallback's place, until it's taken away again."""
+    """A kernel registered from Python replaces the fallback until it's removed."""
     x = torch.ones(2, device=D)
     library = torch.library.Library("aten", "IMPL")
     library.impl("sin_", lambda x: x.fill_(7), "PrivateUse1")
@@ -133,7 +133,7 @@ def test_from_python():
 
 
 def test_names():
-    """torch.accinte has what the reference and programs of torch.cuda call."""
+    """torch.accinte has the names that PyTorch's reference device has, and that programs for torch.cuda call."""
     names = """device is_available device_count current_device set_device init is_initialized _lazy_init _is_in_bad_fork
         get_rng_state set_rng_state get_rng_state_all set_rng_state_all manual_seed manual_seed_all seed seed_all
         initial_seed get_amp_supported_dtype get_offset set_offset stream set_stream current_stream default_stream
@@ -149,7 +149,7 @@ def test_names():
 
 
 def test_a_module_of_another_device():
-    """What PyTorch asks for by names with an underscore is there, unless the device has its own."""
+    """The names with an underscore that PyTorch uses are added, unless the module has its own."""
     from torch_accinte import _plug
 
     module = types.ModuleType("torch.other")
@@ -160,7 +160,7 @@ def test_a_module_of_another_device():
 
 
 def test_registered_once():
-    """Nothing that PyTorch registers is registered again, which it would warn of."""
+    """No operator is registered twice, which PyTorch would warn about."""
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", "import torch; torch.ones(1, device='accinte')"],
         capture_output=True, text=True, timeout=240,

@@ -9,7 +9,7 @@ D = "accinte"
 
 
 def test_bits_are_those_of_the_cpu():
-    """A device's numbers are what a CPU generator of the same seed would give."""
+    """A device's numbers are those of a CPU generator with the same seed."""
     for draw in (torch.rand, torch.randn, lambda n, **k: torch.randint(1000, (n,), **k), torch.randperm):
         torch.manual_seed(7)
         got = draw(1000, device="accinte")
@@ -82,7 +82,7 @@ def test_dropout():
 @pytest.mark.parametrize("philox", [False, True])
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_checkpoints(reentrant, philox):
-    """A pass that is done again draws the same numbers."""
+    """A recomputed pass draws the same numbers."""
     torch.accinte.use_philox(philox)
     try:
         x = torch.randn(32, 32, device=D, requires_grad=True)
@@ -100,7 +100,7 @@ def test_checkpoints(reentrant, philox):
 
 
 def test_states_are_shared():
-    """A "graphsafe" state is the state itself: who has it goes on where the other one is."""
+    """A "graphsafe" state is shared, not copied: both generators continue the same sequence."""
     g = torch.Generator(D).manual_seed(5)
     want = torch.rand(12, generator=torch.Generator().manual_seed(5))
     other = torch.Generator(D)
@@ -114,7 +114,7 @@ def test_states_are_shared():
     torch.accinte.manual_seed(6)
     kept = own.graphsafe_get_state()
     own.graphsafe_set_state(g.manual_seed(5))
-    with busy(D, 0.02):  # draws from what it was when it was asked for
+    with busy(D, 0.02):  # draws from the state at the time of the call
         lent = torch.rand(4, device=D)
         own.graphsafe_set_state(kept)
         mine = torch.rand(4, device=D)
@@ -123,7 +123,7 @@ def test_states_are_shared():
 
 
 def test_a_generator_of_the_cpus():
-    """It's drawn from in the order of the program, by the CPU and by a busy device."""
+    """The CPU and a busy device draw from it in the order of the program."""
     g = torch.Generator().manual_seed(5)
     with busy(D, 0.05):
         x = torch.rand(4, device=D, generator=g)
@@ -141,7 +141,7 @@ def test_a_generator_of_the_cpus_in_a_capture():
 
 @pytest.mark.parametrize("layout", sweep.LAYOUTS[1:], ids=lambda f: f.__name__)
 def test_dropout_by_layout(layout):
-    """The CPU's dropout is of other operators than a device's, which have to drop the same elements nevertheless."""
+    """The CPU's dropout uses other operators than a device's, which must drop the same elements."""
     h = layout(torch.rand(2, 3, 4, 5))
     x = layout(torch.rand(2, 3, 4, 5).to(D)).copy_(h)
     assert x.stride() == h.stride()
@@ -153,7 +153,7 @@ def test_dropout_by_layout(layout):
 
 
 def test_an_operator_without_a_generator():
-    """It draws from the device's, too, with the CPU's bits, and the CPU's isn't touched."""
+    """It draws from the device's generator, with the CPU's bits, and leaves the CPU's generator alone."""
     h = torch.rand(3, 50)
     torch.manual_seed(7)
     want = torch.native_dropout(h, 0.3, True)
@@ -167,7 +167,7 @@ def test_an_operator_without_a_generator():
 
 
 def test_seeds_wait_for_those_who_draw():
-    """A program's numbers are the same however busy the stream is."""
+    """A program's numbers don't depend on how busy the stream is."""
     torch.manual_seed(3)
     want = [torch.randn(5), torch.randn(5)]
     state = torch.get_rng_state()
@@ -213,7 +213,7 @@ def near(x, *want):
 
 
 def test_numbers_of_cuda(philox):
-    """What everybody sees who seeds PyTorch on CUDA with 0 or 42."""
+    """The numbers of PyTorch on CUDA with the seeds 0 and 42."""
     for seed, rand, randn in (
         (0, (0.3990, 0.5167, 0.0249, 0.9401, 0.9459), (-0.9247, -0.4253, -2.6438, 0.1452, -0.1209)),
         (42, (0.6130, 0.0101, 0.3984, 0.0403, 0.1563), (0.1940, 2.1614, -0.1721, 0.8491, -1.9244)),

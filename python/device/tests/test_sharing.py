@@ -29,7 +29,7 @@ def kept():
 
 
 def changes(got, answers):
-    """A process that doubles what it gets, until it gets None."""
+    """A process that doubles each tensor that it gets, until it gets None."""
     while (x := got.get()) is not None:
         for t in x:
             t.detach().mul_(2)
@@ -78,7 +78,7 @@ def test_both_have_the_memory():
         for t in tensors[2:5]:
             assert torch.equal(t.detach().cpu(), torch.full_like(t.detach().cpu(), 2))
         soon(lambda: kept() == 0)
-        with torch.Stream(D):  # whose work the other process sees done
+        with torch.Stream(D):  # the other process must see its work done
             x = torch.zeros(1 << 18, device=D)
             for _ in range(50):
                 x += 1
@@ -133,12 +133,12 @@ def test_a_killed_sharer_leaves_nothing():
     shm = set(os.listdir("/dev/shm"))
     other = Other(shares)
     x = other.answers.get(timeout=100)
-    late = other.answers._reader.recv_bytes()  # a message that isn't unpickled before its sender is gone
+    late = other.answers._reader.recv_bytes()  # a message that is unpickled only after its sender is gone
     with pytest.raises(RuntimeError, match="received from another process, and can't be passed on"):
         ForkingPickler.dumps(x)
     os.kill(other.process.pid, signal.SIGKILL)
     other.process.join()
-    assert torch.equal(x.cpu(), torch.arange(1000.0))  # the memory is this process's as well
+    assert torch.equal(x.cpu(), torch.arange(1000.0))  # this process still has the memory
     x += 1
     assert x[0].item() == 1
     with pytest.raises(RuntimeError, match=f"process {other.process.pid}, which shared a tensor, has ended"):
@@ -160,7 +160,7 @@ def test_within_a_process():
         ForkingPickler.dumps(z)
     storage = pickle.loads(ForkingPickler.dumps(x.untyped_storage()))
     assert storage.data_ptr() == x.data_ptr()
-    assert torch.equal(pickle.loads(ForkingPickler.dumps(torch.ones(2))), torch.ones(2))  # the CPU's, by PyTorch's way
+    assert torch.equal(pickle.loads(ForkingPickler.dumps(torch.ones(2))), torch.ones(2))  # CPU tensors, by PyTorch
 
 
 def test_strangers_are_refused():

@@ -46,7 +46,7 @@ def test_the_most_urgent():
 
 
 def test_pool_of_streams():
-    """There are so many, and then they come again."""
+    """The pool has a fixed number of streams, which are then reused."""
     ids = [torch.Stream(D).stream_id for _ in range(64)]
     assert len(set(ids)) == 32 and ids[:32] == ids[32:]
 
@@ -108,7 +108,7 @@ def test_the_module_has_what_programs_for_cuda_use():
 
 @pytest.mark.skipif(not hasattr(torch.Stream, "native_handle"), reason="PyTorch has no native_handle")
 def test_a_stream_that_others_have_made():
-    """What's enqueued on it is in the order of the very stream."""
+    """Enqueued work runs in the order of that stream."""
     theirs = torch.Stream(D)
     mine = torch.accinte.ExternalStream(theirs.native_handle, device=D)
     assert mine != theirs and mine.native_handle == theirs.native_handle and mine.device == D
@@ -136,7 +136,7 @@ def test_a_stream_that_others_have_made():
 
 
 def test_training_on_a_busy_stream():
-    """The host is ahead of the stream by whole steps. What it frees meanwhile isn't given to work that comes before."""
+    """The host is ahead of the stream by whole steps. Memory that it frees isn't reused by work that runs earlier."""
     from training import batch, model
 
     found = []
@@ -183,5 +183,5 @@ def test_an_interrupt_ends_a_wait(name):
                 WAITS[name](x, event)
         finally:
             timer.join()
-        assert not torch.accinte.current_stream().query()  # what was waited for goes on
+        assert not torch.accinte.current_stream().query()  # the work is still running
     assert x.tolist() == [1, 1]

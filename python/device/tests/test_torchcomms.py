@@ -20,7 +20,7 @@ from chorus import torchcomms
 from chorus.torchcomms import ReduceOp, device_mesh, distwrap, hooks, objcol
 from chorus.torchcomms.functional import collectives
 
-N = 1 << 18  # elements of what is too large for a stage
+N = 1 << 18  # elements of a tensor that is too large for a stage
 SUM = ReduceOp.SUM
 DTYPES = [torch.float32, torch.bfloat16, torch.float64, torch.int64, torch.uint8]
 _names = iter(range(10**6))
@@ -38,7 +38,7 @@ def join(peers, device=None, **options):
 
 
 def warm(device):
-    """PyTorch loads its Meta kernels when it first needs one."""
+    """Make PyTorch load its Meta kernels, which it does at the first use."""
     x = torch.zeros(3, device=device)
     with busy(device, 0.01):
         x += 1
@@ -69,7 +69,7 @@ def _of_two(call, outs, ins):
 
 
 def _lists(call, outs, ins):
-    """``call(comm, outputs, inputs, how)`` on as many tensors of so many rows as ``outs`` and ``ins`` say."""
+    """``call(comm, outputs, inputs, how)`` on tensors with the numbers of rows in ``outs`` and ``ins``."""
 
     def run(comm, values, n, me, how):
         out = [values(9, (rows, 3)) for rows in outs(n, me)]
@@ -79,7 +79,7 @@ def _lists(call, outs, ins):
 
 
 def _uneven(comm, values, n, me, how):
-    """Rank r sends s + 1 rows to rank s; a row more is left alone on both sides."""
+    """Rank r sends s + 1 rows to rank s; an extra row stays unchanged on both sides."""
     out, x = values(1, (n * (me + 1) + 1, 2)), values(0, (n * (n + 1) // 2 + 1, 2))
     return comm.all_to_all_v_single(out, x, [me + 1] * n, list(range(1, n + 1)), how), [out]
 
@@ -106,7 +106,7 @@ def _ring(comm, values, n, me, how):
 
 
 def _message(comm, values, n, me, how):
-    """From even ranks to odd ones."""
+    """A message from each even rank to an odd one."""
     out = values(0, (7, 5)).t()
     work = comm.send(out, me + 1, how) if me % 2 == 0 else comm.recv(out, me - 1, how)
     return work, [out]
@@ -185,7 +185,7 @@ def test_as_on_the_cpu(pair):
 
 
 def _order(peers):
-    """An operation comes after a kernel that takes its time, and before what follows; the host waits for neither."""
+    """An operation runs after a slow kernel, and before later work; the host waits for neither."""
     comm = join(peers, is_high_priority_stream=True)
     d = comm.get_device()
     assert comm.get_options().is_high_priority_stream
@@ -275,7 +275,7 @@ def _windows(peers):
         assert not torch.accinte.current_stream(d).query() and time.monotonic() - begin < 0.25
     got = mine.cpu()
     assert got[25:75].eq(left + 1).all() and got[:25].eq(0).all() and got[75:].eq(0).all()
-    # Asynchronous: a wait for a signal holds up nobody, and streams wait for the work.
+    # Asynchronous: a wait for a signal delays no other operation, and streams wait for the work.
     begin = time.monotonic()
     with busy(d, 0.3):
         signaled = window.wait_signal(left, True, slot=3)
@@ -313,7 +313,7 @@ def _windows(peers):
     assert other.device == d and torch.equal(other.get_tensor(), mine)
     other.tensor_deregister()
     window.tensor_deregister()
-    # The CPU's, in the same communicator: done when it returns.
+    # An operation on CPU tensors, in the same communicator: done when it returns.
     window = comm.new_window(torch.zeros(8))
     window.put(torch.full((4,), me + 1.0), right, 0)
     window.signal(right)
@@ -329,7 +329,7 @@ def test_windows(pair):
 
 
 def _memory(peers):
-    """Tensors are dropped while operations on a busy stream use them: nobody gets their memory before."""
+    """Tensors are dropped while operations on a busy stream use them: their memory isn't reused before the end."""
     comm = join(peers)
     d = comm.get_device()
     with busy(d, 0.2):
@@ -380,7 +380,7 @@ def _parts(peers):
         c.all_reduce(x, SUM)
         assert x.cpu().eq(want).all()
     host = torch.ones(4)
-    comm.all_reduce(host, SUM)  # the CPU's, in order among them
+    comm.all_reduce(host, SUM)  # on a CPU tensor, in order with the others
     assert host.eq(n).all()
     for bad in (
         lambda: comm.all_reduce(torch.ones(3, device=_device(peers.rank + 1)), SUM),
@@ -401,7 +401,7 @@ def _parts(peers):
     batch.recv(torch.ones(1, device=d), 1 - peers.rank)
     with pytest.raises(chorus.InvalidArgumentError, match="some on the host"):
         batch.issue()
-    # On the same processes, in a new world.
+    # The same processes, in a new world.
     handles = [None] * n
     dist.all_gather_object(handles, comm.get_init_handle())
     comm.reconfigure(7000 + next(_names), handles)
@@ -414,7 +414,7 @@ def _parts(peers):
     with pytest.raises(chorus.InvalidArgumentError, match="Expected tensor on cpu but found tensor on accinte:"):
         host.all_reduce(x, SUM)
     host.finalize()
-    # Without an index the rank decides, and not the current device.
+    # Without an index the rank decides, not the current device.
     comm = join(peers, "accinte")
     assert comm.get_device() == _device(peers.rank)
     comm.finalize()
@@ -454,7 +454,7 @@ def test_splits_and_refusals(pair):
 
 
 def _modules(peers):
-    """What stands on communicators, on tensors of devices."""
+    """The modules on top of communicators, with tensors of devices."""
     comm = join(peers)
     d, n, me = comm.get_device(), peers.size, peers.rank
     assert objcol.broadcast_object_list(comm, names := [f"rank {me}"], 1) is None and names == ["rank 1"]
@@ -476,7 +476,7 @@ def _modules(peers):
     assert w.grad.device == d and w.grad.cpu().eq(2).all()
     torch.accinte.synchronize(d)
     warm(d)
-    # A group's communicator belongs to the group's device, from its first tensor there.
+    # The group's first tensor on a device binds its communicator to that device.
     group = dist.new_group(list(range(n)))
     of = distwrap.get_comm(group)
     assert of.get_device().type == "cpu"
@@ -486,7 +486,7 @@ def _modules(peers):
     with busy(d, 0.2):
         begin = time.monotonic()
         of.all_reduce(x, SUM, True)
-        of.barrier()  # is the host's
+        of.barrier()  # the host waits for it
         assert time.monotonic() - begin > 0.15
     assert host.eq(n).all() and x.cpu().eq(n * n).all()
     window = of.new_window(torch.zeros(2, device=d))
@@ -527,7 +527,7 @@ def _differ(peers):
 
 
 def test_failures_are_the_streams():
-    world = World(2)  # whose streams have the error afterwards
+    world = World(2)  # a separate one, as its streams keep the error
     try:
         world.run(_differ)
     finally:

@@ -122,7 +122,7 @@ def _zero(d, peers, kind):
 def _both(peers, train, kind):
     on_cpu, on_devices = (train(_place(where, peers), peers, kind) for where in ("cpu", "accinte"))
     torch.accinte.set_device(0)
-    bits = kind != "sequence"  # layer norm adds up in another order
+    bits = kind != "sequence"  # layer norm sums in another order
     compare(on_devices, on_cpu, peers.size if bits else 3)
 
 
@@ -182,7 +182,7 @@ def test_redistribute(pair):
 
 
 def _batch_norm(peers, shape, dtype, affine):
-    """Each rank has another part of a batch; one process that has all of it is who is right."""
+    """Each rank has another part of a batch; the reference is one process with the whole batch."""
     d = _place("accinte", peers)
     torch.manual_seed(0)
     sizes = [shape[0] + r for r in range(peers.size)]

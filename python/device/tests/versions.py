@@ -1,4 +1,4 @@
-"""Marks of tests for which a PyTorch is too old, or too new."""
+"""Marks of tests that need a newer, or an older, PyTorch."""
 
 import pytest
 import torch
@@ -7,10 +7,10 @@ VERSION = tuple(map(int, torch.__version__.split(".")[:2]))
 
 
 def since(major, minor, why):
-    """The test is for PyTorch from this version on; why the ones before can't pass it."""
+    """Mark a test for PyTorch from this version on; ``why`` older versions can't pass it."""
     return pytest.mark.skipif(VERSION < (major, minor), reason=why)
 
 
 def before(major, minor, why):
-    """The test is for PyTorch before this version; why that can't pass it."""
+    """Mark a test for PyTorch before this version; ``why`` newer versions can't pass it."""
     return pytest.mark.skipif(VERSION >= (major, minor), reason=why)

@@ -4,7 +4,7 @@ import pathlib
 import sys
 
 from torch_accinte import plug
-from torch_accinte.accinte import *  # torch.mydevice has what torch.cuda has
+from torch_accinte.accinte import *  # torch.mydevice has the names of torch.cuda
 
 plug(
     "mydevice",
