@@ -1,4 +1,4 @@
-"""What programs of mpi4py do most, with torch.distributed. Run it on two ranks or more:
+"""The most common calls of mpi4py programs, with torch.distributed. Run it on two ranks or more:
 
     torchrun --nproc-per-node 2 python/examples/from_mpi4py.py
 """

@@ -1,4 +1,4 @@
-"""A headless Chromium, spoken to in its DevTools protocol over a pair of pipes."""
+"""A headless Chromium, controlled by its DevTools protocol over a pair of pipes."""
 
 import base64
 import json
@@ -12,12 +12,12 @@ import time
 
 import pytest
 
-# A shell places the pipes where the browser looks for them: it reads descriptor 3 and writes to 4.
+# A shell opens the pipes at the descriptors that the browser uses: it reads 3 and writes to 4.
 PLACE = 'exec 3<"$0" 4>"$1"; shift; exec "$@" >/dev/null 2>&1'
 
 
 def chromium():
-    """The browser's path; skips the test where there is none."""
+    """The browser's path; skips the test if there is none."""
     path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if not path:
         pytest.skip("there is no browser here: apt-get install chromium")
@@ -25,7 +25,7 @@ def chromium():
 
 
 class Browser:
-    """One page of a browser of its own; `complaints` is what its console and network said since the last `open`."""
+    """One page of a browser of its own; `complaints` has messages of its console and network since the last `open`."""
 
     def __init__(self, patience=60):
         program = chromium()
@@ -63,7 +63,7 @@ class Browser:
         self._home.cleanup()
 
     def call(self, method, **params):
-        """What the browser answers to a method of its protocol."""
+        """The browser's answer to a method of its protocol."""
         self._number += 1
         message = {"id": self._number, "method": method, "params": params}
         if self._session:
@@ -77,7 +77,7 @@ class Browser:
                 return answer["result"]
 
     def open(self, url, width, height):
-        """Shows a page in a window of that size, and waits until it has all."""
+        """Show a page in a window of that size, and wait until it's loaded."""
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
         self.complaints, self._loaded = [], False
         problem = self.call("Page.navigate", url=url).get("errorText")
@@ -87,17 +87,17 @@ class Browser:
             self._next(until)
 
     def evaluate(self, code):
-        """The value of an expression of JavaScript, or of what it promises."""
+        """The value of a JavaScript expression; of a promise, its result."""
         answer = self.call("Runtime.evaluate", expression=code, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
     def picture(self, path):
-        """What the window shows, as a PNG."""
+        """Save a screenshot of the window as a PNG."""
         pathlib.Path(path).write_bytes(base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"]))
 
     def _next(self, until):
-        """The next message; events are noted."""
+        """The next message; records events."""
         while b"\0" not in self._rest:
             ready, _, _ = select.select([self._from], [], [], max(0, until - time.monotonic()))
             assert ready, f"the browser says nothing for {self.patience} s"

@@ -1,7 +1,7 @@
-"""Calls of torch.distributed, for tests that compare what two groups or two devices make of them.
+"""Calls of torch.distributed, for tests that compare the results of two groups or two devices.
 
-``CALLS[name](values, n, me, **options)`` makes a call of rank ``me`` of ``n``, on tensors that ``values(which, shape)``
-gives; it returns what the call does, and the tensors that it fills.
+``CALLS[name](values, n, me, **options)`` makes a call of rank ``me`` of ``n``, on tensors of ``values(which, shape)``.
+It returns the call's result, and the tensors that it fills.
 """
 
 import torch

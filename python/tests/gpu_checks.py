@@ -1,4 +1,4 @@
-"""Checks as those of gputest, that need no GPU, and the rank that carries them out."""
+"""Checks like those of gputest that need no GPU, and the rank that runs them."""
 
 import os
 import signal

@@ -1,7 +1,7 @@
-"""Jobs of a few processes that run a program of a test, as ``torchrun`` would, and may hang: for what others see of
-them then.
+"""Jobs of a few processes that run a test's program, as under ``torchrun``. They may hang, for tests of how a hanging
+job looks from outside.
 
-The processes are made from one that has loaded PyTorch, so that a job begins in less than a second.
+The processes are forked from one that has loaded PyTorch, so that a job starts in less than a second.
 """
 
 import atexit
@@ -37,7 +37,7 @@ def _rank(program, directory, environment):
 
 
 class Job:
-    """``size`` processes that run ``text`` as ``train.py``; a directory has that, and ``dumps``, theirs."""
+    """``size`` processes that run ``text`` as ``train.py``, in a directory that also has their ``dumps``."""
 
     def __init__(self, directory, text, size=3):
         self.directory, self.size = directory, size
@@ -64,7 +64,7 @@ class Job:
             process.join()
 
     def ask(self, rank, what, seconds=10):
-        """What a rank answers to a request on its socket: see observe/station.go."""
+        """A rank's answer to a request on its status socket."""
         until = time.monotonic() + seconds
         while True:
             with contextlib.suppress(OSError, ValueError, IndexError), socket.socket(socket.AF_UNIX) as s:
@@ -94,5 +94,5 @@ def command():
 
 
 def chorus(*args):
-    """What ``chorus`` prints."""
+    """The output of ``chorus``."""
     return subprocess.run([command(), *map(str, args)], capture_output=True, text=True).stdout

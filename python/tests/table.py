@@ -1,12 +1,12 @@
-"""The table that every collective is tested by: mode x dtype x size, on every world.
+"""The table of tests of every collective: mode x dtype x size, on every world.
 
 A collective is an object with two methods:
 
-``tensors(rank, size, dtype, n)`` gives the lists of its inputs and of its outputs on a
-rank; one that works in place has outputs only.
+``tensors(rank, size, dtype, n)`` returns the lists of its inputs and of its outputs on a
+rank; a collective that works in place has outputs only.
 ``call(outputs, inputs, group, async_op)`` issues it and returns the Work.
-``expected(rank, size, dtype, n)``, if it's there, gives the outputs in closed form; it's what
-types that Gloo lacks are compared with, and Gloo's own results too.
+``expected(rank, size, dtype, n)`` is optional and returns the outputs in closed form. Results of
+types that Gloo lacks are compared with it, and Gloo's own results, too.
 """
 
 import torch
@@ -26,7 +26,7 @@ GLOO = [torch.bool, torch.uint8, torch.int8, torch.int32, torch.int64] + FLOATS
 
 
 def data(rank, dtype, n, salt=0):
-    """Small whole numbers, other ones on every rank: sums of four are exact in every type."""
+    """Small whole numbers that differ between ranks: sums of four are exact in every type."""
     values = (torch.arange(n) * 5 + rank * 3 + salt) % 5
     if dtype == torch.bool:
         return values > 2
@@ -36,7 +36,7 @@ def data(rank, dtype, n, salt=0):
 
 
 def total(tensors):
-    """The sum, in a type that has room for it."""
+    """The sum, computed in a type that can hold it."""
     wide = torch.complex128 if tensors[0].is_complex() else torch.float64
     return torch.stack([t.to(wide) for t in tensors]).sum(0).to(tensors[0].dtype)
 
@@ -52,7 +52,7 @@ def bits(t):
 
 
 def churn():
-    """Use memory again that was freed."""
+    """Reuse memory that was freed."""
     for n in (4, 1024, 1 << 18):
         torch.full((n,), 7.0)
 
@@ -64,7 +64,7 @@ def _sync(what, tensors, group):
 
 
 def _sync_work_dropped(what, tensors, group):
-    """Synchronous on the group itself, which returns a work all the same: nobody keeps it."""
+    """A synchronous call on the group itself, which returns a work all the same; the test drops it."""
     outs, ins = tensors()
     what.call(outs, ins, group, False)
     del ins

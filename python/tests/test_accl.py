@@ -1,4 +1,4 @@
-"""Groups of the backend ``accl``, whose collectives offload engines carry out."""
+"""Groups of the backend ``accl``, whose collectives run on offload engines."""
 
 import contextlib
 import functools
@@ -20,7 +20,7 @@ import chorus
 from chorus import backend
 from chorus.bench.port import free_port
 
-# How engines are set up: pg_options. Compressed, they add up in float16.
+# Configurations of engines, by pg_options. Compressed ones add up in float16.
 WAYS = {
     "rendezvous": None,
     "eager": {"protocol": "udp", "rx_buffer_size": 1024, "max_eager_size": 1024},
@@ -76,7 +76,7 @@ def test_calls(pair, way):
 
 
 def _reductions(peers):
-    """What ACCL's engines have, and what they haven't, of large tensors too."""
+    """The reductions that ACCL's engines support, and those that they refuse, of large tensors, too."""
     for n in (5, 100_000):
         for dtype in (torch.float32, torch.float16, torch.int32, torch.int8):
             for op in OPS:
@@ -203,9 +203,9 @@ os._exit(0)
 
 @pytest.mark.long
 def test_a_killed_engine_is_named(tmp_path):
-    """Engines in processes of their own, of which one is killed."""
+    """Engines run in processes of their own, and one of them is killed."""
     with contextlib.ExitStack() as stack:
-        port = free_port()  # and those above
+        port = free_port()  # and the ports above it
         engines = []
         for rank in range(3):
             call = [command(), "accl", "emulate", "-s3", f"-r{rank}", f"-p{port}", "-ccyt_rdma", "-l1"]

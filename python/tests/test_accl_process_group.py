@@ -1,4 +1,4 @@
-"""Programs for the Python API of ACCL's plug-in, on the package of that name, used where its sources are."""
+"""Programs for the Python API of ACCL's plug-in, on the package of that name, imported from its sources."""
 
 import os
 import pathlib
@@ -10,7 +10,7 @@ from jobs import Job
 
 SOURCES = pathlib.Path(__file__).resolve().parents[1] / "accl" / "src"
 
-# Each call that the plug-in has, against its closed form; then those that it refuses.
+# Each call of the plug-in, compared with its closed form; then refused calls.
 PROGRAM = """
 import os
 import sys
@@ -225,7 +225,7 @@ refuses(RuntimeError, dist.init_process_group, "ACCL", store=dist.HashStore(), r
 
 @pytest.mark.parametrize("folder", [SOURCES, pytest.param(SOURCES.parent, marks=pytest.mark.long)])
 def test_refusals(folder):
-    """In the folders where the sources are, too."""
+    """Refusals, also in the folders of the sources."""
     environment = dict(os.environ, PYTHONPATH=str(SOURCES))
     done = subprocess.run([sys.executable, "-c", CODE], cwd=folder, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

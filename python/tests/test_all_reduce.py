@@ -83,7 +83,7 @@ def test_premul_sum(world):
 
 
 def _layouts(peers):
-    """Tensors that are not contiguous come out as Gloo's contiguous ones do, whatever the mode."""
+    """Tensors that are not contiguous get the results of Gloo's contiguous ones, in every mode."""
     base = data(peers.rank, torch.float32, 24).reshape(4, 6)
     want = base.clone()
     dist.all_reduce(want, group=peers.gloo)
@@ -101,7 +101,7 @@ def _layouts(peers):
     dist.barrier()
     from chorus import _comm
 
-    while _comm._live:  # nobody waits for the work, and the copy back comes all the same
+    while _comm._live:  # no thread waits for the work, and the copy back is made all the same
         _comm.sweep()
     assert torch.equal(dropped, want)
     z = torch.complex(data(peers.rank, torch.float32, 8), torch.ones(8))
@@ -142,7 +142,7 @@ def _late_sparse(peers):
         began = time.monotonic()
         with pytest.raises(chorus.TimeoutError):
             group.allreduce([torch.ones(3).to_sparse()], opts)
-        assert time.monotonic() - began < 10  # the group's own is a minute
+        assert time.monotonic() - began < 10  # the group's own timeout is a minute
     dist.barrier(peers.gloo)
     dist.destroy_process_group(group)
 
@@ -180,7 +180,7 @@ def test_every_type_is_in_some_table():
 
 
 def _nans(peers):
-    """The bits of sums and more of NaN of several payloads, of infinities and of zeros, on shared memory and TCP."""
+    """The bits of reductions of NaN with several payloads, of infinities and of zeros, on shared memory and TCP."""
     tcp = dist.new_group(pg_options={"fabric": "tcp"})
     rows = []
     for group in (None, tcp):
@@ -200,7 +200,7 @@ def _nans(peers):
 
 def test_every_rank_has_the_same_nan(world):
     if world.size == 1:
-        return  # where nothing is reduced
+        return  # nothing is reduced in a world of one
     ranks = world.run(_nans)
     for row in zip(*ranks):
         assert all(other == row[0] for other in row)

@@ -11,7 +11,7 @@ VERSION = tuple(map(int, torch.__version__.split(".")[:2]))
 
 
 def _barrier(peers):
-    """Nobody leaves before everybody has come: each counts itself in before, and finds all counted after."""
+    """No rank leaves before all have entered: each counts itself before, and finds all counted after."""
     store = dist.distributed_c10d._get_default_store()
     for i, async_op in enumerate((False, True, True)):
         store.add(f"came {i}", 1)
@@ -48,8 +48,8 @@ def test_no_time(pair):
     pair.run(_no_time)
 
 
-def _nobody_else_comes(peers, wait_all_ranks):
-    """Rank 0 alone: the error's facts are all ranks that are missing, its last words are PyTorch's."""
+def _no_other_rank_comes(peers, wait_all_ranks):
+    """Only rank 0 calls it: the error has all missing ranks, and its text ends with PyTorch's words."""
     group = dist.new_group()
     if peers.rank == 0:
         with pytest.raises(chorus.TimeoutError) as caught:
@@ -62,5 +62,5 @@ def _nobody_else_comes(peers, wait_all_ranks):
 
 
 @pytest.mark.parametrize("wait_all_ranks", [False, True])
-def test_nobody_else_comes(wait_all_ranks):
-    world_of(3).run(_nobody_else_comes, wait_all_ranks)
+def test_no_other_rank_comes(wait_all_ranks):
+    world_of(3).run(_no_other_rank_comes, wait_all_ranks)

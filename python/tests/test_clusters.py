@@ -1,4 +1,4 @@
-"""The job files of docs/clusters.md, with two nodes that are this host."""
+"""The job files of docs/clusters.md, with this host as both of two nodes."""
 
 import contextlib
 import os
@@ -14,7 +14,7 @@ from jobs import ROOT, command
 from chorus.bench.port import free_port
 
 CLUSTERS = ROOT / "examples" / "clusters"
-# What each rank prints, so that it needn't load PyTorch.
+# Each rank prints its environment and doesn't load PyTorch.
 PROGRAM = """\
 import os
 who = " ".join(os.environ[n] for n in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
@@ -34,7 +34,7 @@ for task in "${tasks[@]}"; do wait "$task" || exit 1; done
 
 
 def folder(path):
-    """A folder with the program, and the commands that the files call before those of this host."""
+    """A folder with the program, and with commands that replace this host's in the job files."""
     (path / "bin").mkdir()
     (path / "train.py").write_text(PROGRAM)
     for name, text in {
@@ -58,7 +58,7 @@ def run(path, environment, *command):
 
 
 def low_port():
-    """A free one of those that the files make of a job's number."""
+    """A free port among those that the files compute from a job's number."""
     for port in range(20000 + os.getpid() % 9000, 30000):
         with contextlib.suppress(OSError), socket.socket() as s:
             s.bind(("127.0.0.1", port))
@@ -83,7 +83,7 @@ def test_slurm(tmp_path, name, tasks):
 
 
 def test_tasks():
-    """srun starts as many as the tests do, relative to the nodes: a launcher on each, or a rank for each task."""
+    """srun starts as many tasks for each node as the tests do: a launcher on each node, or a rank for each task."""
     for name, tasks in ("train", 1), ("torchrun", 1), ("srun", 4):
         text = (CLUSTERS / f"{name}.sbatch").read_text()
         assert "#SBATCH --nodes=2\n" in text and f"#SBATCH --ntasks-per-node={tasks} " in text
@@ -92,8 +92,7 @@ def test_tasks():
 @pytest.mark.long
 @pytest.mark.parametrize("launcher", ["chorus run", "torchrun"])
 def test_kubernetes(tmp_path, launcher):
-    """The manifest's command in each of its pods, with its variables but for the name of the first pod, which is this
-    host."""
+    """The manifest's command runs in each of its pods, with its variables; only the first pod's name is this host's."""
     environment = folder(tmp_path)
     text = (CLUSTERS / "train.yaml").read_text()
     (shell,) = re.findall(r"""command: \["bash", "-c", '(.*)'\]""", text)

@@ -20,7 +20,7 @@ def _powersgd(group):
 def _train(peers, group, kind):
     module = model(seed=peers.rank, buffers=kind == "buffers")  # DDP makes them equal
     options = {"process_group": group}
-    if kind != "powersgd":  # of whose buckets Gloo manages one
+    if kind != "powersgd":  # Gloo supports only one bucket with it
         options["bucket_cap_mb"] = 0.001
     if kind in ("bucket_view", "shared", "at_end_view"):
         options["gradient_as_bucket_view"] = True
@@ -89,8 +89,8 @@ def test_like_gloo(pair, kind):
 
 
 def _called_back(peers):
-    """A future's callback issues an operation, before the program's next one on one rank and after it on the other: the
-    error says so."""
+    """A future's callback issues an operation, before the program's next one on one rank and after it on the other. The
+    error explains that."""
     group, issued = dist.new_group(), threading.Event()
 
     def callback(future):
@@ -114,7 +114,7 @@ def test_called_back(pair):
 
 
 def _all_at_the_end(peers):
-    """With the hook nothing is issued before all gradients are there; without it, the first buckets are."""
+    """With the hook nothing is issued before all gradients are computed; without it, the first buckets are issued."""
     seen = {}
     for hook in (None, chorus.ddp_hook):
         module = model()
@@ -126,7 +126,7 @@ def _all_at_the_end(peers):
             x, y = batch(peers.rank, step)
             loss = torch.nn.functional.mse_loss(ddp(x), y)
             before = dist.group.WORLD.comm.issued
-            # The last to come.
+            # The last gradient to be computed.
             last = module[0].weight.register_hook(lambda grad: issued.append(dist.group.WORLD.comm.issued - before))
             loss.backward()
             last.remove()
@@ -140,7 +140,7 @@ def test_all_at_the_end(pair):
 
 
 def _two_models(peers):
-    """Two models in one pass, whose buckets come mixed, and a pass that fails in the middle before them."""
+    """Two models in one pass, with interleaved buckets, after a pass that failed in the middle."""
     modules = [model(seed=s) for s in (1, 2)]
     ddps = [DistributedDataParallel(m, bucket_cap_mb=0.001) for m in modules]
     for ddp in ddps:
@@ -183,7 +183,7 @@ def test_another_group(pair):
 
 
 def _mismatched(peers):
-    """What an all-reduce fails with is what the backward pass raises."""
+    """The backward pass raises the error of an all-reduce."""
     group = dist.new_group(backend="chorus")
     ddp = DistributedDataParallel(torch.nn.Linear(3, 3), process_group=group)
     ddp.register_comm_hook(group, chorus.ddp_hook)
@@ -225,7 +225,7 @@ def test_sparse_gradients(pair, hook):
 
 
 def _buckets(peers, options, own):
-    """The gradients, which are views of the buckets here, lie where the buckets do."""
+    """The gradients, which are views of the buckets here, are in the buckets' memory."""
     group = dist.group.WORLD if own else peers.gloo
     module = model()
     ddp = DistributedDataParallel(module, process_group=group, gradient_as_bucket_view=True, **options)

@@ -1,4 +1,4 @@
-"""Collectives that go into the library by one call: what takes that way, and that what doesn't gives the same."""
+"""Collectives that are one call into the library: which calls are, and that other calls have the same results."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""What `make wheels` and `make release` put into dist, which users get."""
+"""The files that `make wheels` and `make release` put into dist, for users."""
 
 import hashlib
 import json
@@ -118,7 +118,7 @@ int main(int argc, char **argv) {
 
 @pytest.mark.skipif(not TOOLS.exists(), reason="make wheels hasn't run here: its compiler is missing")
 def test_library(unpacked, tmp_path):
-    """A C program loads it and reduces; under emulation, with that machine's glibc, where the processor is another."""
+    """A C program loads it and reduces; for another processor it runs under emulation, with that machine's glibc."""
     machine, folder, _ = unpacked
     how, env = [], dict(os.environ)
     if machine != os.uname().machine:
@@ -164,7 +164,7 @@ def test_sdist(tmp_path):
 
 
 def sums(folder):
-    """What the file of checksums says, by system; each file is checked."""
+    """The entries of the file of checksums, by system; each file is checked."""
     (file,) = folder.glob("chorus-*-SHA256SUMS")
     found = {}
     for line in file.read_text().splitlines():

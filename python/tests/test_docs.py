@@ -1,4 +1,4 @@
-"""What the pages name of the package and of PyTorch is there."""
+"""The names of the package and of PyTorch in the pages exist."""
 
 import pathlib
 import re

@@ -14,7 +14,7 @@ from chorus.torchcomms import ReduceOp, distwrap
 
 
 def _with_another(peers, x):
-    """Collectives of tensors on the CPU and of another one, which isn't there, or not dense."""
+    """Collectives of tensors on the CPU together with one on another device, or one that isn't dense."""
     group, n = dist.group.WORLD, peers.size
     yield lambda other: group.allgather([[x] * (n - 1) + [other]], [x])
     yield lambda other: group.reduce_scatter([x], [[x] * (n - 1) + [other]])
@@ -32,7 +32,7 @@ def _with_another(peers, x):
 
 
 def _narrow(peers):
-    """Reductions of types of fewer bits than a byte."""
+    """Reductions of types with fewer bits than a byte."""
     names = [f"{kind}{bits}" for kind in ("uint", "int") for bits in range(1, 8)]
     for dtype in (getattr(torch, name) for name in names if hasattr(torch, name)):
         x = torch.ones(4, dtype=torch.uint8).view(dtype)
@@ -68,7 +68,7 @@ def _on_meta(peers, x):
 
 
 def _refused(peers):
-    """What one rank can see is refused before anything moves; the group stays usable."""
+    """Errors that one rank can detect are refused before anything moves; the group stays usable."""
     x = torch.ones(4)
     elsewhere, sparse = torch.empty(4, device="meta"), torch.ones(4).to_sparse()
     for call in (
@@ -110,7 +110,7 @@ def test_refused(world):
 
 
 def _lost_mismatch(peers):
-    """Rank 0 has returned from a broadcast when rank 1 calls a barrier: it hears of it when the group is destroyed."""
+    """Rank 0 has returned from a broadcast when rank 1 calls a barrier: destroying the group raises the mismatch."""
     group = dist.new_group()
     if peers.rank == 0:
         dist.broadcast(torch.ones(4), 0, group=group)
@@ -227,13 +227,13 @@ def test_killed_rank_is_named():
 
 
 def _hungry(peers, left):
-    """A rank has a few descriptors left while all make a group. It says so, and the others whose want it is; the
+    """A rank has few descriptors left while all make a group. Its error says so, and the others' name the rank; the
     default group goes on."""
     culprit = peers.size - 1
     dist.barrier()
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     if peers.rank == culprit:
-        # One of those in use is that of the directory.
+        # One of the descriptors in use is the directory's.
         resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) - 1 + left, before[1]))
     began = time.monotonic()
     try:
@@ -252,7 +252,7 @@ def _hungry(peers, left):
 
 
 def _crowded(peers):
-    """A rank may have 24 descriptors more, and all make 20 groups and keep them."""
+    """A rank may open 24 more descriptors, and all ranks make 20 groups and keep them."""
     culprit = peers.size - 1
     dist.barrier()
     before = resource.getrlimit(resource.RLIMIT_NOFILE)

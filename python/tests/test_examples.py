@@ -23,13 +23,13 @@ WORDS = {
     "shared_memory": (2, ["torch.ones: ", "mapped: False", "chorus.shared_memory: ", "mapped: True"]),
     "sum": (2, ["rank 0 of 2: the sum of the ranks is 1", "rank 1 of 2: the sum of the ranks is 1"]),
 }  # fmt: skip
-FAIL = ["hang", "lost"]  # which have tests of their own
+FAIL = ["hang", "lost"]  # these have tests of their own
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", sorted({p.stem for p in EXAMPLES.glob("*.py")} - {*FAIL}))
 def test_example(name):
-    """Under torchrun, with nothing else: PyTorch finds the backend."""
+    """The examples run under torchrun, with nothing else: PyTorch finds the backend."""
     ranks, words = WORDS[name]
     done = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={ranks}", "--rdzv-backend=c10d",
@@ -42,7 +42,7 @@ def test_example(name):
 
 
 def test_hang(tmp_path):
-    """What docs/pytorch-ten-minutes.md shows of it."""
+    """The output in docs/pytorch-ten-minutes.md."""
     page = (EXAMPLES.parents[1] / "docs" / "pytorch-ten-minutes.md").read_text()
     _, _, shown = page.partition("```text\n1. missing: ")
     shown, _, _ = ("1. missing: " + shown).partition("\n```")

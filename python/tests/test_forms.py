@@ -1,4 +1,4 @@
-"""The forms in which a group's methods can be called, and what modes see of them."""
+"""The call signatures of a group's methods, and their behavior under PyTorch's modes."""
 
 import datetime
 
@@ -10,7 +10,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 import chorus
 
-NEW = tuple(int(n) for n in torch.__version__.split(".")[:2]) >= (2, 13)  # whose short forms know a timeout
+NEW = tuple(int(n) for n in torch.__version__.split(".")[:2]) >= (2, 13)  # its short signatures take a timeout
 
 
 def _forms(peers):
@@ -101,7 +101,7 @@ def test_a_graph_that_would_miss_it(pair):
 
 
 def _inference(peers):
-    """What comes back into inference tensors comes from a thread that isn't in that mode."""
+    """Results are copied into inference tensors by a thread that isn't in inference mode."""
     with torch.inference_mode():
         strange = [torch.arange(6.0).view(2, 3).t() for _ in range(20)]
         works = [dist.all_reduce(t, async_op=True) for t in strange]

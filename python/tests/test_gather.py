@@ -69,7 +69,7 @@ def _uneven(peers):
     x = torch.ones(sizes[peers.rank])
     lists = [torch.zeros(n) for n in sizes] if peers.rank == 0 else None
     said = rf"float32\[2\], root 0, \[3\] for rank {last}\)"
-    if peers.size > 2:  # two ranks that aren't the root may be compared first
+    if peers.size > 2:  # two other ranks than the root may be compared first
         said += r"|float32\[[23]\], root 0\).*float32\[[23]\], root 0\)"
     for call in (
         lambda **how: dist.gather(x, lists, dst=0, **how),
@@ -80,7 +80,7 @@ def _uneven(peers):
             with pytest.raises(chorus.MismatchError, match=said):
                 if work := call(group=group, **how):
                     work.wait()
-                dist.barrier(group)  # a rank that needs nobody learns at its next call
+                dist.barrier(group)  # a rank that waits for no other gets the error at its next call
 
 
 @pytest.mark.parametrize("world", [2, 3], indirect=True)

@@ -1,4 +1,4 @@
-"""The program of `make gpu-test`: its ranks and its page. python/device/tests has its checks, over stand-ins."""
+"""The program of `make gpu-test`: its ranks and its page. python/device/tests tests its checks, over stand-ins."""
 
 import json
 import os
@@ -21,7 +21,7 @@ PYTHON = str(pathlib.Path(__file__).parents[1])
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
-    """A function that has two ranks carry out the checks of gpu_checks.py that are named."""
+    """A function that runs the named checks of gpu_checks.py on two ranks."""
     monkeypatch.setenv("PYTHONPATH", PYTHON)
     monkeypatch.setattr(jobs, "GRACE", 0.3)
 
@@ -35,7 +35,7 @@ def run(tmp_path, monkeypatch):
 
 @pytest.mark.long
 def test_verdicts(run):
-    """A check that fails or hangs says which rank and why, and those after it run as if it had not been."""
+    """A check that fails or hangs names the rank and the reason, and doesn't affect the checks after it."""
     results = run(*(c.name for c in gpu_checks.CHECKS))
     came = {r.check.name: (r.verdict, r.came) for r in results}
     line = next(n for n, text in enumerate(open(gpu_checks.__file__), 1) if "time.sleep(0 if" in text)
@@ -57,7 +57,7 @@ def test_verdicts(run):
 
 
 def test_ranks_that_do_not_begin(run, monkeypatch):
-    monkeypatch.setattr(jobs, "GRACE", 60)  # each fails by itself
+    monkeypatch.setattr(jobs, "GRACE", 60)  # each rank fails by itself
     results = run("right", "wrong", "few", arguments=["begins"])
     why = "the ranks do not begin: rank 0: OSError: there is no GPU; rank 1: OSError: there is no GPU"
     assert [(r.verdict, r.came) for r in results[:2]] == [(FAILED, why)] * 2
@@ -109,7 +109,7 @@ To be mended: wrong, TestDevices.
 
 
 def test_a_panic_is_a_failure():
-    """Of the test that was running: go test says nothing else of it."""
+    """A panic is a failure of the running test: go test reports no result for it."""
     assert page.suites_of("=== RUN   TestTable\npanic: test timed out after 8m0s\n") == [
         ("TestTable", "FAIL", "panic: test timed out after 8m0s")
     ]
@@ -143,7 +143,7 @@ cuda = types.SimpleNamespace(device_count=lambda: 0)
     ids=["no PyTorch", "no GPU"],
 )
 def test_without_what_it_needs(tmp_path, torch, why):
-    """The page has the rest, and nothing is to be mended by that."""
+    """The page has the other results, and a missing prerequisite isn't a failure."""
     (tmp_path / "torch.py").write_text(torch)
     (tmp_path / "go.txt").write_text("=== RUN   TestTable\n--- PASS: TestTable (0.10s)\n")
     doctor = {"libraries": [], "drivers": [{"device": "cuda", "path": "/lib/l"}]}

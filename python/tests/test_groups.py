@@ -100,7 +100,7 @@ def test_backend_strings(pair, backend):
 
 
 def _string(peers, backend):
-    """One group, several devices: each device's backend is there. (Gloo stands for NCCL, which has no GPU here.)"""
+    """One group, several devices: each device has its backend. Gloo stands for NCCL, as there is no GPU here."""
     group = dist.new_group(backend=backend)
     _sum(peers, group, range(peers.size))
     devices = {d.type for d in group._device_types}
@@ -127,7 +127,7 @@ def _without_gpus(peers):
 
 @pytest.mark.skipif("cuda" in served(), reason="there is a GPU")
 def test_without_gpus(pair):
-    """A group has no part for what isn't there; one of nothing else is refused."""
+    """A group has no part for missing GPUs; a group for GPUs alone is refused."""
     pair.run(_without_gpus)
 
 
@@ -171,7 +171,7 @@ def test_what_it_has_not(pair):
 
 
 def _concurrent(peers):
-    """Groups don't hold each other up, and threads of one process may use several at a time."""
+    """Groups don't delay each other, and threads of one process may use several at a time."""
     import threading
 
     groups = [dist.new_group() for _ in range(3)]
@@ -209,7 +209,7 @@ class _Dying(dist.Store):
         self.left -= 1
         if self.left == 0:
             os.kill(self.server, signal.SIGKILL)
-            while True:  # its sockets are closed a little later
+            while True:  # its sockets are closed a moment later
                 self.inner.check(["x"])
         return self.inner
 
@@ -236,7 +236,7 @@ def _serve_store(port, seconds):
 
 
 def _without_store(peers, port, server, step):
-    """Makes a group whose store ends at a step of the last rank; whether that failed."""
+    """Make a group whose store ends at a step of the last rank; return whether that failed."""
     store = dist.TCPStore("127.0.0.1", port, wait_for_workers=False, timeout=datetime.timedelta(seconds=60))
     dist.barrier()  # all have connected
     mine = _Dying(store, server, step if peers.rank == peers.size - 1 else 0)
@@ -249,7 +249,7 @@ def _without_store(peers, port, server, step):
 
 
 def test_store_dies_while_a_group_is_made(pair):
-    """At every step of one rank: all say who is lost, at once, or have the group."""
+    """The store dies at each step of one rank: every rank names the lost one at once, or has the group."""
     for step in range(1, 30) if LONG else (1, 2, 3, 6):
         port = free_port()
         server = context.Process(target=_serve_store, args=(port, 100), daemon=True)
@@ -260,7 +260,7 @@ def test_store_dies_while_a_group_is_made(pair):
             server.kill()
             server.join()
         if results == [None, None]:
-            break  # it was not asked as often
+            break  # the store gets fewer calls than that
         for result in filter(None, results):
             assert result[0] == 0 and "rank 0 of the world is lost: the store" in result[1], (step, results)
     assert step > 5
@@ -282,13 +282,12 @@ def _lost_with_the_store(_):
 
 
 def test_lost_with_the_store(pair):
-    """Whoever is through without the store loses a rank that isn't: what they have in common is that the store is
-    gone."""
+    """A rank that no longer needs the store loses a rank that still does. Both report that the store is gone."""
     pair.run(_lost_with_the_store)
 
 
 class _Leaves(dist.HashStore):
-    """A store whose server goes when the ranks say that they have found each other."""
+    """A store whose server ends when the ranks report that they have found each other."""
 
     def add(self, key, n):
         if key.endswith("/ready"):
@@ -342,7 +341,7 @@ def test_hints_that_there_are_not(pair):
 
 
 def _leaves_no_keys(peers):
-    """A group that is destroyed leaves a key in the store, which counts what was made under its name."""
+    """A destroyed group leaves one key in the store: the count of groups made under its name."""
     store = dist.TCPStore("127.0.0.1", peers.port, peers.size, False)
     dist.barrier()
     before = set(store.list_keys())

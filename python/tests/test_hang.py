@@ -1,4 +1,4 @@
-"""What is said of a job that hangs: where its Python program is, and where it has called its operations."""
+"""Reports on a job that hangs: the lines of its Python program, and the call sites of its operations."""
 
 import os
 import re
@@ -16,7 +16,7 @@ from jobs import Job, chorus, command
 from chorus import _direct
 from chorus.bench.port import free_port
 
-# Rank 2 of three does something else where the others go on.
+# Rank 2 of three does something else while the others go on.
 PROGRAM = """\
 import ctypes, os, signal, threading, time
 import torch, torch.distributed as dist
@@ -54,7 +54,7 @@ LOADER = """
         pass
 """
 
-# What rank 2 does, and what is said then.
+# The behavior of rank 2, and the report.
 HANGS = {
     "user code": ("time.sleep(600)", [MISSING, "rank 2: time.sleep in elsewhere (train.py:17), after all_reduce #3 (train.py:11)", WAITING]),
     "user code, nothing called": ("while True: x.numel", [MISSING,
@@ -77,14 +77,14 @@ HANGS = {
 
 
 def said(job):
-    """What `chorus explain` says, without times."""
+    """The output of `chorus explain`, without times."""
     text = re.sub(r"for \d+\.\d+ s", "for T", chorus("explain", job.dumps))
-    # Who of the others has learned first that one is lost differs.
+    # The rank that notices first that one is lost differs between runs.
     return [line.strip() for line in text.splitlines()[2:] if not line.strip().startswith("chorus: rank")]
 
 
 def explained(job, lines, seconds=40):
-    """Wait until that is what is said."""
+    """Wait until the report has these lines."""
     until = time.monotonic() + seconds
     while (got := said(job)) != lines:
         assert time.monotonic() < until, "\n".join(got)
@@ -118,7 +118,7 @@ time.sleep(600)
 
 
 def test_part(tmp_path):
-    """A group of some ranks has the name that the program gave it, and its ranks are the job's."""
+    """A group of some ranks has the program's name for it, and its ranks are those of the job."""
     with Job(tmp_path, PART) as job:
         explained(job, [
             '1. missing: rank 2 is missing from all_reduce(float32[8], sum) #1 of "mesh_dp"',
@@ -130,7 +130,7 @@ def test_part(tmp_path):
         assert waits in top, top
 
 
-# Operations by both faces and in all ways, each of which ends with a number.
+# Operations through both interfaces and in all ways; each line ends with a number.
 CALLS = """\
 import time
 import torch, torch.distributed as dist
@@ -204,7 +204,7 @@ def test_site():
 
 
 def test_stacks_leave_signals_alone():
-    """Of the signals that a program handles none is taken, and what stands for the stacks is never sent."""
+    """No signal that a program handles is taken, and the signal that stands for the stacks is never sent."""
     code = textwrap.dedent("""
         import faulthandler, signal
         seen = []
@@ -223,7 +223,7 @@ def test_stacks_leave_signals_alone():
 
 
 def test_environment():
-    """Variables that a program sets before it loads the library count, and those that it deletes don't."""
+    """The library reads variables that a program sets before loading it, and not those that it has deleted."""
     code = textwrap.dedent("""
         import os, pathlib, sys
         os.environ["CHORUS_DUMP_DIR"] = sys.argv[1]
@@ -237,7 +237,7 @@ def test_environment():
 
 
 def browsed(url, picture):
-    """A page as a browser has it in the end, and how it looks; its console must be empty."""
+    """A page's final contents in a browser, and a screenshot; its console must be empty."""
     browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if not browser:
         pytest.skip("there is no browser here: apt-get install chromium")
@@ -251,7 +251,7 @@ def browsed(url, picture):
 
 
 def test_page(tmp_path):
-    """The live page of a job with a stopped rank, the file of one that is elsewhere."""
+    """The live page of a job with a stopped rank, and the file of one with a rank in user code."""
     for name, does in ("stopped", HANGS["stopped"][0]), ("code", HANGS["user code"][0]):
         (tmp_path / name).mkdir()
         with Job(tmp_path / name, PROGRAM.format(elsewhere=does)) as job:

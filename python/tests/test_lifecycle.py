@@ -1,4 +1,4 @@
-"""What happens to processes: they are interrupted, fork, exit, die and are started again."""
+"""The life of processes: they are interrupted, fork, exit, die and are restarted."""
 
 import os
 import signal
@@ -73,8 +73,7 @@ class Script:
     ],
 )
 def test_interrupt(wait):
-    """Ctrl-C ends any wait, and what was waited for: the group ends at once. The handler that the program has set is
-    what runs."""
+    """Ctrl-C ends any wait, and the operation: the group ends at once. The program's own signal handler runs."""
     script = Script(
         f"""
         init()
@@ -91,7 +90,7 @@ def test_interrupt(wait):
         """
     )
     script.await_ready()
-    time.sleep(0.3)  # so that it's likely to be in the wait; before it, the interrupt must work as well
+    time.sleep(0.3)  # so that it's likely in the wait; an interrupt before it must work as well
     script.ranks[0].send_signal(signal.SIGINT)
     try:
         assert script.ranks[0].wait(20) == 7, script.ranks[0].communicate()
@@ -104,7 +103,7 @@ def test_interrupt(wait):
 
 
 def test_interrupted_receive_takes_no_message():
-    """A receive that Ctrl-C has ended is over: the next one gets the message."""
+    """A receive that Ctrl-C has ended is canceled: the next one gets the message."""
     script = Script(
         """
         init()
@@ -133,7 +132,7 @@ def test_interrupted_receive_takes_no_message():
 
 
 def test_exit_without_destroy():
-    """An exit says nothing and waits for nobody, whatever is under way."""
+    """An exit prints nothing and waits for no rank, with any operation under way."""
     script = Script(
         """
         init()
@@ -194,7 +193,7 @@ def test_destroy_and_again():
 
 @pytest.mark.long
 def test_late_ranks_make_no_noise():
-    """Who waits for a rank in the store does so in turns, of which PyTorch's store would print that they ended."""
+    """A rank waits for others in the store in short turns, and PyTorch's store doesn't print a warning for each."""
     script = Script(
         """
         if rank == 1:
@@ -212,7 +211,7 @@ def test_late_ranks_make_no_noise():
 
 @pytest.mark.long
 def test_a_store_that_cannot_look():
-    """A store of a program's own may lack what can be done without."""
+    """A program's own store may lack optional methods."""
     script = Script(
         """
         inner = dist.TCPStore("127.0.0.1", int(os.environ["MASTER_PORT"]), size, rank == 0)
@@ -258,7 +257,7 @@ def test_destroy_lets_go_of_the_store():
 
 
 def test_fork():
-    """DataLoader workers made by fork don't disturb the group, nor does a child that tries to use it."""
+    """Forked DataLoader workers don't disturb the group, nor does a child that tries to use it."""
     script = Script(
         """
         import chorus, gc, multiprocessing
@@ -348,7 +347,7 @@ def test_torchrun_restarts(tmp_path):
 
 
 def test_killed_rank_of_ddp():
-    """Every other rank's backward raises an error that names the rank; it has all facts on the group."""
+    """Every other rank's backward raises an error that names the rank; the group's failure has all facts."""
     script = Script(
         """
         import chorus
@@ -418,7 +417,7 @@ def test_others_read_how_a_rank_ended(tmp_path, end, code, cause, apart):
 
 @pytest.mark.long
 def test_others_read_what_an_interpreter_ended_by(tmp_path):
-    """The same, of an interpreter's own end."""
+    """The same for the exception that ended an interpreter."""
     script = Script(f"os.chdir({str(tmp_path)!r})" + PARTING.format(apart=False, end=RAISES))
     script.ended([9, 1])
     assert "rank 1 is lost: it raised ValueError: bad batch (<string>:" in (tmp_path / "said0").read_text()

@@ -79,7 +79,7 @@ def test_share_a_module():
 
 
 def _peers_map(peers):
-    """Collectives on shared memory, whole tensors and views, give what ordinary memory gives."""
+    """Collectives on shared memory, of whole tensors and views, have the same results as on ordinary memory."""
     for make in (chorus.empty, torch.empty):
         x = make(100_000).fill_(peers.rank + 1)
         dist.all_reduce(x[10:-7])

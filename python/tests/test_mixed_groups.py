@@ -1,8 +1,8 @@
 """Tensors of another device, in groups like ``cpu:chorus,cuda:nccl``: every call of PyTorch reaches the other backend.
 
-There is no GPU here. A tensor that says that it's on one carries another one, of the CPU, with which what PyTorch's
-dispatcher is asked for is done: by Gloo, which is the group's backend of that device. So results are Gloo's, and are
-compared with what a group of Gloo alone gives. Tensors on ``meta`` are real ones, and have no elements.
+There is no GPU here. A tensor that claims to be on one wraps a tensor of the CPU. The calls that reach PyTorch's
+dispatcher run on the wrapped tensor: by Gloo, which is the group's backend of that device. So results are Gloo's, and
+are compared with those of a group of Gloo alone. Tensors on ``meta`` are real ones, and have no elements.
 """
 
 import datetime
@@ -18,13 +18,13 @@ from torch.utils._pytree import tree_map_only
 import chorus
 
 XPU, MAX, MINUTE = torch.device("xpu"), dist.ReduceOp.MAX, datetime.timedelta(minutes=1)
-# What the dispatcher was asked for with a tensor of the other device: the operation and its arguments by name.
+# Calls of the dispatcher with a tensor of the other device: the operation and its arguments by name.
 _reached = []
 _stand_ins = {}
 
 
 class Elsewhere(torch.Tensor):
-    """A tensor that says that it's on a GPU."""
+    """A tensor that claims to be on a GPU."""
 
     __torch_function__ = torch._C._disabled_torch_function_impl
 
@@ -46,7 +46,7 @@ class Elsewhere(torch.Tensor):
 
 
 def _stand_in(group):
-    """A group whose backend of the CPU is that of the GPU of the group that PyTorch was given."""
+    """A group whose backend of the CPU is the GPU's backend of the group that PyTorch was given."""
     backend = group._get_backend(XPU)
     if backend not in _stand_ins:
         _stand_ins[backend] = other = dist.ProcessGroup(group.rank(), group.size())
@@ -55,7 +55,7 @@ def _stand_in(group):
 
 
 class Case:
-    """One call on a group of two ranks: what makes its tensors, and those that it has filled."""
+    """One call on a group of two ranks: makes its tensors, and keeps those that the call fills."""
 
     def __init__(self, group, on, how):
         self.group, self.how, self.rank, self.peer = group, how, group.rank(), 1 - group.rank()
@@ -79,7 +79,7 @@ class Case:
 
 
 def _swap(c, send, recv, message, room):
-    """One rank sends first, the other one receives first."""
+    """A send and a receive: one rank sends first, the other one receives first."""
     order = [(send, message), (recv, room)] if c.rank == 0 else [(recv, room), (send, message)]
     for call, tensor in order:
         to = {"group_dst": c.peer} if call is send else {}
@@ -101,7 +101,7 @@ def _batch(c):
         work.wait()
 
 
-# How each function of torch.distributed that takes tensors is called.
+# A call of each function of torch.distributed that takes tensors.
 CALLS = {
     "all_gather": lambda c: dist.all_gather([c.empty(3), c.empty(3)], c.full(3), c.group, **c.how),
     "all_gather_coalesced": lambda c: dist.all_gather_coalesced(
@@ -133,7 +133,7 @@ CALLS = {
     "send": lambda c: _swap(c, dist.send, dist.irecv, c.full(3), c.empty(3)),
 }
 
-# Those that move Python's objects, by way of tensors on the CPU if nothing else is asked for.
+# The functions that move Python objects, by default in tensors on the CPU.
 OBJECTS = {
     "all_gather_object": lambda c, out: dist.all_gather_object(out, {"from": c.rank}, c.group),
     "broadcast_object_list": lambda c, out: dist.broadcast_object_list(
@@ -162,7 +162,7 @@ def _pass_on(c, out):
         out[:] = [dist.recv_object_list(out, group=c.group, group_src=0), *out]
 
 
-# Those that take no tensors, nor move anything for their callers; and those that Gloo has not.
+# The functions that take no tensors and move no data; and those that Gloo doesn't support.
 OTHERS = """
     barrier breakpoint destroy_process_group gather_into_tensor gather_single get_backend get_backend_config
     get_backend_impl get_debug_level get_default_backend_for_device get_global_rank get_group_rank
@@ -173,7 +173,7 @@ OTHERS = """
     set_debug_level_from_env set_timeout shrink_group split_group supports_complex
 """.split()
 
-# How each method of a group that takes tensors is called; PyTorch's C++ calls them under their older names as well.
+# A call of each method of a group that takes tensors; PyTorch's C++ calls them under their older names as well.
 METHODS = {
     "_allgather_base": lambda c: c.group._allgather_base(c.empty(6), c.full(3)),
     "_reduce_scatter_base": lambda c: c.group._reduce_scatter_base(c.empty(3), c.full(6)),
@@ -218,15 +218,15 @@ def functions():
 
 
 def methods():
-    """The names of the public methods of its groups, and the older ones that C++ calls."""
+    """The names of the public methods of PyTorch's groups, and the older names that C++ calls."""
     return sorted(n for n in dir(dist.ProcessGroup) if n[0] != "_" or n.endswith("_base"))
 
 
 def test_every_function_is_known():
     unknown = [n for n in functions() if n not in {*CALLS, *OBJECTS, *OTHERS}]
-    assert not unknown, f"torch.distributed has functions that nobody calls here with tensors of another device: {unknown}"  # noqa: E501
+    assert not unknown, f"torch.distributed has functions that this file doesn't call with tensors of another device: {unknown}"  # noqa: E501
     unknown = [n for n in methods() if n not in {*METHODS, *OTHER_METHODS}]
-    assert not unknown, f"torch.distributed.ProcessGroup has methods that nobody calls here with tensors of another device: {unknown}"  # noqa: E501
+    assert not unknown, f"torch.distributed.ProcessGroup has methods that this file doesn't call with tensors of another device: {unknown}"  # noqa: E501
 
 
 def _group(backend, made={}):  # noqa: B006 (one of each for all tests of a process)
@@ -287,7 +287,7 @@ def _outcome(call, group, on, how):
 
 
 def _without_elements(peers, table, name):
-    """Tensors of the plain type, on ``meta``: what a group without this package does with them."""
+    """Tensors on ``meta``, of the plain type, have the same results as in a group without this package."""
     ours, theirs = _group("cpu:chorus,meta:fake"), _group("cpu:gloo,meta:fake")
     issued = ours.comm.issued
     for how in _ways(name):
@@ -316,11 +316,11 @@ def test_objects(pair):
 
 
 def _group_itself(peers):
-    """What isn't about tensors reaches both backends, or is refused in words."""
+    """Calls without tensors reach both backends, or are refused with a clear error."""
     group = dist.new_group(backend="cpu:chorus,xpu:gloo,meta:fake", timeout=MINUTE)
     comm, issued = group.comm, group.comm.issued
     dist.barrier(group)
-    dist.barrier(group, device_ids=[0])  # of this machine's accelerator, which is the CPU
+    dist.barrier(group, device_ids=[0])  # a device of this machine's accelerator, which is the CPU
     assert comm.issued == issued + 2
     opts = dist.BarrierOptions()
     opts.device = torch.device("meta", 0)
@@ -342,7 +342,7 @@ def _group_itself(peers):
         group._get_backend(torch.device("cuda"))
     dist.destroy_process_group(group)
     with pytest.raises(RuntimeError, match="xpu"):
-        dist.all_reduce(Elsewhere(torch.ones(1)))  # the world has a backend of the CPU alone
+        dist.all_reduce(Elsewhere(torch.ones(1)))  # the world has a backend for the CPU alone
 
 
 def test_group_itself(pair):

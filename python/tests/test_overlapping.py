@@ -40,7 +40,7 @@ CASES = {
     "one tensor, reduced across": lambda c: dist.reduce_scatter_tensor(c.both[2:6], c.both, group=c.group),
 }
 
-# The same calls of chorus.torchcomms; group is a communicator of it.
+# The same calls of chorus.torchcomms; group is its communicator.
 TORCHCOMMS = {
     "all_gather, one output for all": lambda c: c.group.all_gather([c.room[:4], c.room[:4]], c.mine, False),
     "all_gather, in part": lambda c: c.group.all_gather_v([c.room[:4], c.room[2:6]], c.mine, False),
@@ -98,7 +98,7 @@ def test_torchcomms_like_gloo(pair, name):
 
 
 def _scattered(peers):
-    """Gloo's root fills its output before it has sent the rest, so that the last one's is wrong."""
+    """Gloo's root fills its output before it has sent the rest, so that the last rank's result is wrong."""
     c = _Case(dist.group.WORLD, peers.rank)
     dist.scatter(c.both[2:6], [c.both[:4], c.both[4:]] if c.rank == 0 else None, 0)
     assert c.both.tolist() == ([0, 1, 0, 1, 2, 3, 6, 7] if c.rank == 0 else [100, 101, 4, 5, 6, 7, 106, 107])

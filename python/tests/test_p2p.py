@@ -44,7 +44,7 @@ def test_blocking(world):
 
 
 def _tags(peers):
-    """Messages of different tags overtake each other; those of one don't."""
+    """Messages of different tags may overtake each other; those of one tag don't."""
     if peers.rank == 0:
         works = [dist.isend(torch.full((3,), float(10 * tag + i)), 1, tag=tag) for tag in (1, 2) for i in range(3)]
         for work in works:
@@ -79,7 +79,7 @@ def test_any_source(world):
 
 
 def _coalescing(peers):
-    """Messages and collectives that the group itself collects, in an order that would block one by one."""
+    """Messages and collectives that the group itself collects, in an order that would deadlock one by one."""
     other = 1 - peers.rank
     cpu = torch.device("cpu")
     out, x = torch.zeros(1 << 18), torch.ones(3)

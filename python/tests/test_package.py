@@ -1,4 +1,4 @@
-"""The package itself: what it loads, that it fits the header, that its types are sound."""
+"""The package itself: its imports, its agreement with the C header, its types."""
 
 import ast
 import ctypes
@@ -23,7 +23,7 @@ def header():
 
 
 def test_structs_are_the_headers(tmp_path):
-    """A C compiler's sizes and offsets against ours."""
+    """Sizes and offsets are those of a C compiler."""
     names = re.findall(r"^} (chorus_\w+);", header(), re.M)
     structs = {name: getattr(_lib, "".join(word.capitalize() for word in name.split("_")[1:])) for name in names}
     assert len(structs) > 20
@@ -78,7 +78,7 @@ def test_names():
 
 @pytest.mark.long
 def test_types():
-    """Of this package and of the one that has the name torchcomms."""
+    """Types of this package and of the one named torchcomms."""
     pytest.importorskip("mypy")
     if torch.__version__ < "2.13":
         pytest.skip("PyTorch's stubs change; the package is checked with those of the version that CI has")
@@ -88,7 +88,7 @@ def test_types():
 
 @pytest.mark.long
 def test_benchmark(tmp_path):
-    """Every measure gives its rows, as tables and as JSON."""
+    """Every measurement returns its rows, as tables and as JSON."""
     target = tmp_path / "rows.json"
     done = subprocess.run(
         [sys.executable, "-m", "chorus.bench", "--only", "collectives", "inference", "ddp", "--ops", "all_reduce",
@@ -106,7 +106,7 @@ def test_benchmark(tmp_path):
 
 
 def test_no_circle_of_imports():
-    """What a module imports when it's loaded doesn't lead back to it."""
+    """The imports of a module at its load don't lead back to it."""
     modules = {}
     for package in (ROOT / "python/chorus", ROOT / "python/device/torch_accinte"):
         for file in package.rglob("*.py"):

@@ -1,4 +1,4 @@
-"""What the package changes in PyTorch from outside: all of it can be left out, and PyTorch's own is as it was."""
+"""The package's changes to PyTorch from outside: all can be left out, and then PyTorch's functions are unchanged."""
 
 import os
 import re
@@ -13,7 +13,7 @@ from chorus import _patches
 
 NAMES = {"all_reduce", "batches", "buckets", "fp16_hook", "shrink", "profiler", "dynamo", "use_torchcomms"}
 
-# Prints which of PyTorch's functions are others after the package has been loaded and used.
+# Prints which of PyTorch's functions are replaced after the package was loaded and used.
 PROGRAM = """
 import os, torch, torch.distributed as dist
 from torch.autograd import profiler
@@ -80,7 +80,7 @@ def test_some():
 
 @pytest.mark.parametrize("name", sorted(NAMES - {"dynamo"}))
 def test_something_unexpected(monkeypatch, name):
-    """A PyTorch that has something else there is left as it is, and the reason is told."""
+    """A PyTorch with unexpected code is left unchanged, and the state has the reason."""
     import torch.distributed as dist
     from torch.autograd import profiler
     from torch.nn.parallel import DistributedDataParallel
@@ -99,7 +99,7 @@ def test_something_unexpected(monkeypatch, name):
 
 
 def test_documented():
-    """Every change is a row of the table in the documentation, and the other way round."""
+    """Every change is a row of the table in the documentation, and every row is a change."""
     text = (Path(__file__).parents[2] / "docs/pytorch-internals.md").read_text()
     rows = set(re.findall(r"^\| `(\w+)` \|", text.split("## What is changed in PyTorch")[1].split("\n## ")[0], re.M))
     assert rows == NAMES | {"locals"}

@@ -37,7 +37,7 @@ def _train(peers, group, schedule_of):
 
 def _compare(peers, schedule_of):
     ours, theirs = (_train(peers, group, schedule_of) for group in (dist.group.WORLD, peers.gloo))
-    compare(ours, theirs, 1)  # nothing is added up between ranks
+    compare(ours, theirs, 1)  # nothing is reduced between ranks
 
 
 @pytest.mark.parametrize("schedule_of", [ScheduleGPipe, pytest.param(Schedule1F1B, marks=interleaved)])

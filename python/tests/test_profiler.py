@@ -1,4 +1,4 @@
-"""What PyTorch's profiler shows of operations."""
+"""Operations in PyTorch's profiler."""
 
 import pytest
 import torch
@@ -8,12 +8,12 @@ from torch.profiler import ProfilerActivity, profile, record_function
 import chorus
 from chorus.torchcomms import ReduceOp, distwrap
 
-# Which asks for most operations as if they were asynchronous.
+# Older versions issue most operations as asynchronous ones.
 OLD = tuple(int(n) for n in torch.__version__.split(".")[:2]) < (2, 7)
 
 
 def _calls(peers, group):
-    """Operations that both backends name alike: their names, and calls that return a Work if they are asynchronous."""
+    """Operations with the same name in both backends: the names, and calls that return a Work if asynchronous."""
     n, r = peers.size, peers.rank
     x = torch.ones(6)
     parts = [torch.empty(6) for _ in range(n)]
@@ -38,7 +38,7 @@ def _profiled(*calls):
             if isinstance(work, dist.Work):
                 work.wait()
         with record_function("over"):
-            dist.barrier()  # by its end what the background still had to say is said
+            dist.barrier()  # by its end the background thread has written all events
     events = p.events()
     over = next(e.time_range.start for e in events if e.name == "over")
     return [e for e in events if e.name.startswith(("gloo:", "chorus:")) and e.time_range.start < over]
@@ -120,7 +120,7 @@ def _others(peers):
         return [e.name.removeprefix("chorus:") for e in _profiled(*calls)]
 
     assert seen(lambda: comm.all_reduce(x, ReduceOp.SUM, False) and None) == ["all_reduce"]
-    # A batch is one from PyTorch 2.15 on.
+    # A batch is one event from PyTorch 2.15 on.
     assert sorted(seen(exchange)) in (["issue:recv", "issue:send", "recv", "send"], ["batch", "issue:batch"])
     assert seen(coalesced) == ["issue:batch", "batch"]
     assert seen(written_to) == ["put", "fence"]

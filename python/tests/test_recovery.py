@@ -1,4 +1,4 @@
-"""Communicators and groups that go on without a rank that was killed, and with newcomers."""
+"""Communicators and groups that go on without a killed rank, and with newcomers."""
 
 import os
 import signal
@@ -32,8 +32,8 @@ def _serve(target, rank, size, port, pipe):
 
 
 def run(target, size, dies, serving=False, by=signal.SIGKILL):
-    """Run a process for each rank; those that die must end by a signal, all others must end well. If rank 0 is serving
-    it says at which port, and the others are told."""
+    """Run a process for each rank. Those that die must end by a signal, all others with status 0. If rank 0 is serving,
+    it reports its port, which the others get."""
     port = free_port()
     server = dist.TCPStore("127.0.0.1", port, None, True, timeout=PATIENCE, wait_for_workers=False)
     processes, pipes = [], []
@@ -118,7 +118,7 @@ def survive(rank, size, port, pipe):
         comm.reconfigure(9, ["nonsense"])
     comm.abort()
     until = time.monotonic() + TIMEOUT
-    while len(broken) < 1 and time.monotonic() < until:  # the hook stays, and belongs to the new communicator
+    while len(broken) < 1 and time.monotonic() < until:  # the hook stays, for the new communicator
         time.sleep(0.01)
     assert broken
     comm.finalize()
@@ -129,11 +129,11 @@ def test_reconfigure():
 
 
 def abort_process(rank, size, port, pipe):
-    """Rank 0 waits in vain for a message, and rank 1 for rank 0."""
+    """Rank 0 waits for a message that never comes, and rank 1 for rank 0."""
     comm = torchcomms.new_comm("native", "cpu", name="w", store=store_at(port), rank=rank, world_size=size,
                                timeout=PATIENCE, abort_process_on_timeout_or_error=True)  # fmt: skip
     assert comm.get_options().abort_process_on_timeout_or_error
-    with pytest.raises(chorus.InvalidArgumentError):  # which aborts nothing
+    with pytest.raises(chorus.InvalidArgumentError):  # this error aborts nothing
         comm.broadcast(torch.ones(3), size, False)
     sums(comm)
     if rank == 0:
@@ -146,7 +146,7 @@ def test_abort_process():
 
 
 def shrink_and_grow(rank, size, port, pipe):
-    """Rank 0 dies; nobody exchanges anything, but for the newcomer's handle."""
+    """Rank 0 dies; only the newcomer's handle is exchanged."""
     store = store_at(port)
     if rank == size - 1:
         comm = torchcomms.new_comm("native", "cpu", enable_reconfigure=True, timeout=PATIENCE)
@@ -196,7 +196,7 @@ def shrink(rank, size, port, pipe):
     x = torch.full((1000,), float(rank))
     dist.all_reduce(x)
     assert x[0].item() == sum(range(1, size))
-    # And a part of it, by which nobody has died.
+    # And a part of it, in which no rank has died.
     if rank != size - 1:
         smaller = dist.shrink_group([size - 2])
         y = torch.ones(3)

@@ -2,7 +2,7 @@ import torch
 import torch.distributed as dist
 from table import GLOO, REDUCIBLE, data, run, same, total
 
-OLD = tuple(int(n) for n in torch.__version__.split(".")[:2]) < (2, 8)  # whose Gloo has none
+OLD = tuple(int(n) for n in torch.__version__.split(".")[:2]) < (2, 8)  # its Gloo has no reduce-scatter
 
 
 class ReduceScatter:

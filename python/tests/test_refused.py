@@ -1,4 +1,4 @@
-"""Arguments that no operation takes: all faces refuse them before anything moves, and the group works as before."""
+"""Invalid arguments: all interfaces refuse them before anything moves, and the group works as before."""
 
 import datetime
 
@@ -39,7 +39,7 @@ def _batch(op):
     return call
 
 
-# Each with a tensor of 4 elements for every rank, of n, of which two are a whole.
+# Each with a tensor of 4 elements for every one of n ranks.
 WRITTEN = {
     "all_reduce": lambda x, n, me, **how: dist.all_reduce(x, **how),
     "all_reduce max": lambda x, n, me, **how: dist.all_reduce(x, dist.ReduceOp.MAX, **how),
@@ -141,13 +141,13 @@ def test_tensors(pair):
 
 
 def _still_taken(peers):
-    """Tensors that look like those that are refused."""
+    """Tensors that look like refused ones, but are valid."""
     n = peers.size
     x = functional.all_reduce(torch.ones(4), "sum", dist.group.WORLD)  # it may not have been waited for
     dist.all_reduce(x)
     assert x.eq(n * n).all()
     x = torch.zeros(8)
-    dist.all_reduce(x.as_strided((3, 2), (2, 3)).fill_(1))  # of which no two elements are one
+    dist.all_reduce(x.as_strided((3, 2), (2, 3)).fill_(1))  # no two elements share memory
     assert x.tolist() == [n, 0, n, n, n, n, 0, n]
     dist.broadcast(torch.ones(1).expand(4) if peers.rank == 0 else torch.ones(4), 0)
 
@@ -191,7 +191,7 @@ def _numbers(peers):
                 print(beyond, call(beyond))
     with pytest.raises(chorus.InvalidArgumentError, match="no integer"):
         group.all_to_all_single(x, x.clone(), [2.0, 2.0], [2, 2])
-    longest = datetime.timedelta.max  # as long as it can be said
+    longest = datetime.timedelta.max  # the longest that the type can hold
     group.barrier(options(dist.BarrierOptions, timeout=datetime.timedelta(days=10**7), asyncOp=False))
     assert group.allreduce([x], options(dist.AllreduceOptions, timeout=datetime.timedelta(days=10**7))).wait(longest)
     group.monitored_barrier(longest)

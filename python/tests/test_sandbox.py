@@ -1,4 +1,4 @@
-"""Where a sandbox refuses memory files, memory is ordinary, and that is said once."""
+"""If a sandbox refuses memory files, memory is ordinary, with one warning."""
 
 import os
 import platform
@@ -49,6 +49,6 @@ def test_memory_files_refused():
         [sys.executable, "-c", PROGRAM, number], env=os.environ, capture_output=True, text=True, timeout=60
     )
     if "no filter" in child.stdout:
-        pytest.skip("this system lets nobody filter system calls")
+        pytest.skip("this system doesn't allow filters of system calls")
     assert child.returncode == 0 and "works" in child.stdout, child.stdout + child.stderr
     assert child.stderr.count("memory can't be shared with other processes") == 1, child.stderr

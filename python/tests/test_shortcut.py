@@ -1,4 +1,4 @@
-"""torch.distributed.all_reduce in few steps: when it's taken, and that a program sees no difference."""
+"""The shortcut of torch.distributed.all_reduce: when it's taken, and that a program sees no difference."""
 
 import inspect
 import logging
@@ -22,7 +22,7 @@ OPS = {"SUM": 3, "AVG": 1.5, "PRODUCT": 2, "MIN": 1, "MAX": 2, "BAND": 0, "BOR":
 
 
 def _by_pytorch():
-    """Counts the calls that PyTorch's own function makes of groups."""
+    """Count the calls of groups' methods by PyTorch's own function."""
     return mock.patch.object(chorus.ProcessGroup, "allreduce", autospec=True, side_effect=chorus.ProcessGroup.allreduce)
 
 
@@ -65,7 +65,7 @@ class _Derived(torch.Tensor):
 
 
 def _not_taken(peers):
-    """What goes on to PyTorch's function: it has the same results."""
+    """Calls that go to PyTorch's function have the same results."""
 
     def counted(call, n=1):
         with _by_pytorch() as calls:
@@ -74,7 +74,7 @@ def _not_taken(peers):
             return result
 
     ones = torch.ones(4)
-    by = dist.ReduceOp(dist.ReduceOp.SUM)  # the class, which premultiplied sums are of, and not its enumeration
+    by = dist.ReduceOp(dist.ReduceOp.SUM)  # the class, like premultiplied sums, instead of its enumeration
     counted(lambda: dist.all_reduce(ones, by))
     assert ones.tolist() == [2.0] * 4
     half = dist._make_nccl_premul_sum(0.5)

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(
     "CHORUS_TEST_LONG" not in os.environ, reason="CHORUS_TEST_LONG: it builds the whole site"
 )
 
-# What a page says about itself: links and what it loads, anchors, and how much wider it is than the window.
+# A page's facts: links and loaded files, anchors, and how much wider it is than the window.
 FACTS = """({
     links: [...document.querySelectorAll("a[href], link[href]:not([rel=canonical])")].map(e => e.getAttribute("href")),
     loads: [...document.querySelectorAll("img[src], script[src]")].map(e => e.getAttribute("src")),
@@ -36,7 +36,7 @@ FACTS = """({
     words: document.querySelector("article").innerText.split(/\\s+/).length,
 })"""
 
-# Blocks of commands and code on the first screen that one must scroll to read.
+# Blocks of commands and code on the first screen that need scrolling.
 CUT = """[...document.querySelectorAll("article pre code")].filter(e => e.getBoundingClientRect().bottom < innerHeight
     && e.scrollWidth > e.clientWidth).map(e => e.innerText)"""
 
@@ -64,13 +64,12 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 
 
 def pages():
-    """Every page, but the one that a server shows for those that aren't there: its links begin where the site will
-    be."""
+    """Every page except the one for missing pages, whose links are absolute."""
     return sorted(p.relative_to(SITE).as_posix() for p in SITE.rglob("*.html") if p.name != "404.html")
 
 
 def wrong_outside(link):
-    """What is wrong with a link that leaves the site; nobody is asked."""
+    """The error of a link that leaves the site, found without a network request; None if it has none."""
     url = urllib.parse.urlsplit(link)
     if url.scheme == "mailto":
         return None if "@" in url.path else "not an address"
@@ -86,7 +85,7 @@ def wrong_outside(link):
 
 
 def test_bad_page(tmp_path):
-    """What `test_site` looks for is noticed on a page that has all of it."""
+    """Every defect that `test_site` checks is found on a page that has all of them."""
     page = tmp_path / "bad.html"
     page.write_text("""<body><article><img src="none.png"><p id="a" style="width: 500px">wide</p>
         <script>console.error("oh"); null.x</script></article></body>""")
@@ -135,7 +134,7 @@ def test_site(site, tmp_path):
             ):
                 wrong.append(f"{page}: {link}: no such place in {target}")
     assert not wrong, "\n".join(wrong)
-    # All parts are there, with what was generated.
+    # All parts are there, including generated ones.
     assert len(facts) > 60, sorted(facts)
     for page, anchor in (
         ("go/comm.html", "Comm.AllReduce"),

@@ -1,4 +1,4 @@
-"""Starts that fail on some rank, and are tried again on the same store."""
+"""Starts that fail on some rank, and are retried on the same store."""
 
 import os
 import signal
@@ -26,7 +26,7 @@ def _start(store, rank, size, kind="chorus", timeout=LIMIT):
 
 
 def _tries(store, rank, size, kind, most):
-    """How many tries failed before one succeeded."""
+    """The number of failed tries before a successful one."""
     for failed in range(most):
         try:
             _start(store, rank, size, kind, LIMIT if failed == 0 else PATIENCE)
@@ -52,7 +52,7 @@ def _rank(pipe, target, place, rank, size, *args):
 
 
 class Ranks:
-    """Processes that come as ranks to a store."""
+    """Processes that join as ranks through a store."""
 
     def __init__(self, size, place=None):
         self.size = size
@@ -72,7 +72,7 @@ class Ranks:
         return process
 
     def results(self):
-        """What the processes that live have returned."""
+        """The results of the processes that live."""
         found = []
         for process, pipe in self.came:
             if process.exitcode == -signal.SIGKILL:
@@ -83,7 +83,7 @@ class Ranks:
         return found
 
     def wait_for(self, key):
-        """Until a rank of the default group has set a key."""
+        """Wait until a rank of the default group has set a key."""
         self.store.wait([f"0//cpu//{key}"], PATIENCE)
 
 
@@ -95,7 +95,7 @@ def _late(store, rank, size, kind):
 
 @pytest.mark.parametrize("kind", [*BACKENDS, "file"])
 def test_late(kind, tmp_path):
-    """A rank that comes when the others have given up meets them in one of their next two tries."""
+    """A rank that starts after the others have timed out meets them in one of their next two tries."""
     ranks = Ranks(3, str(tmp_path / "store") if kind == "file" else None)
     for rank in range(3):
         ranks.come(_late, rank, "chorus" if kind == "file" else kind)
@@ -130,7 +130,7 @@ def _patient(store, rank, size):
 
 
 def test_replaced():
-    """A process takes the place of one that was killed while it waited, and the others have noticed nothing."""
+    """A process replaces one that was killed while it waited, and the others don't notice."""
     ranks = Ranks(3)
     ranks.come(_patient, 0)
     doomed = ranks.come(_patient, 1)

@@ -1,4 +1,4 @@
-"""What the texts of errors look like."""
+"""The form of the texts of errors."""
 
 import datetime
 
@@ -12,7 +12,7 @@ from chorus.torchcomms import ReduceOp, distwrap
 
 
 def _texts(peers):
-    """The texts of real errors: what is refused, times out, mismatches, is aborted and loses a rank, and a start."""
+    """The texts of real errors: refusals, timeouts, mismatches, aborts, lost ranks, and failed starts."""
     found = {}
 
     def note(name, call):
@@ -65,7 +65,7 @@ def _texts(peers):
     meet()
     g = group()
     if first:
-        ours(g).comm.abort(found["lost"])  # as a program does that gives up for an error
+        ours(g).comm.abort(found["lost"])  # like a program that aborts because of an error
     note("aborted for an error", lambda: dist.barrier(group=g))
     meet()
     dist.destroy_process_group()
@@ -75,7 +75,7 @@ def _texts(peers):
 
 
 def test_texts_begin_once():
-    """An error that quotes another one, or passes through a future of PyTorch's, has its beginning once."""
+    """An error that quotes another one, or passes through a future of PyTorch, has the prefix once."""
     world = World(2)
     try:
         texts = world.run(_texts)

@@ -161,7 +161,7 @@ def test_reductions_equal_gloos(world):
 
 
 def _uneven(peers):
-    """Splits in rows, which may leave rows over, as Gloo does it with all of them."""
+    """Splits in rows, which may leave out rows; the results are those of Gloo with all of them."""
     comm, r, n = join(peers), peers.rank, peers.size
     ins = [(r + s) % 3 for s in range(n)]
     outs = [(p + r) % 3 for p in range(n)]
@@ -386,7 +386,7 @@ def test_windows_take_plain_memory_alone(monkeypatch):
 
 
 def _dropped(peers):
-    """A window that a rank lets go of is still where the others write."""
+    """The others can still write to a window that a rank has dropped."""
     comm = join(peers)
     mine = torch.zeros(1 << 20)
     window = comm.new_window(mine)
@@ -536,7 +536,7 @@ def _failures(peers):
     dist.barrier(peers.gloo)  # before rank 0 aborts it
     if r == 0:
         work = comm.barrier(True)
-        with pytest.raises(chorus.TimeoutError):  # this wait's, not the operation's
+        with pytest.raises(chorus.TimeoutError):  # the timeout of this wait, not the operation's
             work.wait(datetime.timedelta(milliseconds=10))
         assert work.status() is torchcomms.WorkStatus.INPROGRESS and work.exception() is None
         comm.abort()
@@ -567,7 +567,7 @@ def test_failures(pair):
 
 
 def test_abort_hooks():
-    """Every hook is called once, also a later one than the break, and whatever the others raise; and let go of."""
+    """Every hook is called once and then dropped, also one added after the break, and even if others raise."""
     comm = torchcomms.new_comm("gloo", CPU, "hooked", rank=0, world_size=1)
     called = queue.SimpleQueue()
     comm.register_abort_hook(lambda: 1 / 0)
@@ -585,7 +585,7 @@ def test_abort_hooks():
     comm = torchcomms.new_comm("gloo", CPU, "hooked", rank=0, world_size=1)
     comm.register_abort_hook(lambda held=comm: held.get_name())
     comm.finalize()
-    assert not comm.is_aborted()  # it ended well
+    assert not comm.is_aborted()  # it ended without an error
     ended = weakref.ref(comm)
     del comm
     gc.collect()
@@ -640,7 +640,7 @@ def test_backends(monkeypatch):
             return Handle(self.future)
 
     class Handle:
-        """Of another library."""
+        """A handle of another library."""
 
         def __init__(self, future):
             self.wait, self.is_completed, self.exception = future.result, future.done, future.exception
@@ -664,7 +664,7 @@ def test_backends(monkeypatch):
         assert work.status() is status.INPROGRESS and not work.is_completed() and work.exception() is None
         future = comm.get_backend_impl().future
         future.set_result(None) if error is None else future.set_exception(error)
-        assert work.status() is want and work.is_completed() and work.exception() is error  # nobody has waited
+        assert work.status() is want and work.is_completed() and work.exception() is error  # without a wait
         if error is None:
             work.wait()
         else:
@@ -720,7 +720,7 @@ def test_window_structs_are_the_headers(tmp_path):
 
 
 def test_file_store_timeout(tmp_path):
-    """The rank that doesn't come is named, whatever the store's exceptions are."""
+    """The missing rank is named, with any type of exception from the store."""
     store = dist.FileStore(str(tmp_path / "store"), 2)
     with pytest.raises(chorus.TimeoutError) as caught:
         torchcomms.new_comm(
@@ -730,8 +730,8 @@ def test_file_store_timeout(tmp_path):
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_nobody_else_comes(rank, monkeypatch):
-    """The time of the environment bounds the meeting, too, and who is missing is named."""
+def test_no_other_rank_comes(rank, monkeypatch):
+    """The environment's timeout bounds the rendezvous, too, and its error names the missing ranks."""
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
     monkeypatch.setenv("MASTER_PORT", str(free_port()))
     monkeypatch.setenv("TORCHCOMM_TIMEOUT_SECONDS", "1")
@@ -771,7 +771,7 @@ def test_options_of_the_environment(monkeypatch):
                 torchcomms.new_comm("told", CPU, "told")
 
 
-def test_fake_needs_nobody():
+def test_fake_needs_no_other_rank():
     comm = torchcomms.new_comm("fake", CPU, "alone", rank=3, world_size=1024)
     comm.all_reduce(torch.ones(3), SUM, False)
     assert comm.get_rank() == 3 and comm.get_size() == 1024

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.skipif(
     not functional.is_torch_compile_supported(), reason="this PyTorch can't trace methods of communicators"
 )
 SUM, MAX = ReduceOp.SUM, ReduceOp.MAX
-# Reductions with a factor and timeouts are made outside of the program.
+# Reductions with a factor, and timeouts, are made outside of the program.
 SOON, TWICE, THRICE = Timeout(seconds=30), ReduceOp.PREMUL_SUM(2.0), ReduceOp.PREMUL_SUM(torch.tensor(3.0))
 OWN = [ReduceOp.PREMUL_SUM(r + 1.0) for r in range(3)]
 METHODS = [
@@ -24,7 +24,7 @@ METHODS = [
 
 
 def _twice(c, x):
-    """Two in place, asynchronous and synchronous, with other work between."""
+    """Two operations in place, asynchronous and synchronous, with other work between."""
     work = c.all_reduce(x, SUM, async_op=True)
     work.wait()
     x *= 2
@@ -54,7 +54,7 @@ def _singles(c, x):
 
 
 def _rooted(c, x):
-    """Who isn't the root has no results, and takes part nevertheless."""
+    """Ranks other than the root have no results, and take part nevertheless."""
     root, me, n = c.get_size() - 1, c.get_rank(), c.get_size()
     c.broadcast(x, root, async_op=False)
     x = x + me
@@ -70,7 +70,7 @@ def _rooted(c, x):
 
 
 def _uneven(c, x):
-    """Rank r sends a row to rank 0 and two to the others; a row of the output is left alone."""
+    """Rank r sends a row to rank 0 and two to the others; a row of the output stays unchanged."""
     n, me = c.get_size(), c.get_rank()
     sent = [1] + [2] * (n - 1)
     out = torch.ones(n * sent[me] + 1, 3)
@@ -98,7 +98,7 @@ def _messages(c, x):
 
 
 def _unused(c, x):
-    """Its results are needed on one rank alone."""
+    """An operation whose results only one rank needs."""
     y = x.clone()
     c.all_reduce(y, SUM, async_op=False)
     return y if c.get_rank() == 0 else x
@@ -114,7 +114,7 @@ PROGRAMS = ["_twice", "_lists", "_singles", "_rooted", "_uneven", "_messages", "
 
 
 def _weighted(c, x):
-    """Through everything that has a gradient."""
+    """All operations that have a gradient."""
     n, me = c.get_size(), c.get_rank()
     y = x * 1.0
     c.all_reduce(y, ReduceOp.AVG, async_op=False)
@@ -136,7 +136,7 @@ def _weighted(c, x):
 
 
 def _differences(c, x, of):
-    """The gradient of the sum of all ranks' results by this rank's input, by differences; all ranks call it."""
+    """The gradient of the sum of all ranks' results by this rank's input, from finite differences. Collective."""
 
     def total(x):
         y = of(c, x).detach().clone().reshape(1)
@@ -195,7 +195,7 @@ def _programs(peers, backends, programs):
 
 
 def test_programs_of_one_rank(monkeypatch):
-    """The brief form, in this process."""
+    """The programs in a world of one, in this process, as a brief form."""
     from chorus import _compiled
 
     class Alone:

@@ -19,7 +19,7 @@ from chorus.torchcomms import device_mesh, distwrap, functional, hooks, objcol
 
 
 class Thing:
-    """What weights_only refuses."""
+    """An object that weights_only refuses."""
 
     def __init__(self, value):
         self.value = value
@@ -62,13 +62,13 @@ def test_objects(world):
 
 
 def _late_objects(peers):
-    """A rank that stays away from the messages of a collective, after its sizes."""
+    """A rank sends its sizes in a collective of objects, and then doesn't take part in the messages."""
     def refuse(op, op_id, args):
         if op is torchcomms.OpName.batch_op_issue:
             raise ValueError("no")
 
     def came(call, seconds):
-        """Whether rank 1 was in time for the sizes. Rank 0 waits no longer than that for anything."""
+        """Whether rank 1 sent its sizes in time. Rank 0's waits have the same limit."""
         comm = join(peers)
         if peers.rank == 1:
             comm.register_pre_hook(refuse)
@@ -90,7 +90,7 @@ def _late_objects(peers):
 def test_objects_keep_their_timeout(pair):
     began = time.monotonic()
     pair.run(_late_objects)
-    assert time.monotonic() - began < 120  # the communicator's own is 600 s
+    assert time.monotonic() - began < 120  # the communicator's own timeout is 600 s
 
 
 def _mesh(peers):
@@ -174,7 +174,7 @@ def test_flight_recorder(world, tmp_path):
 
 
 def test_flight_recorder_of_a_backend_that_does_not_tell():
-    """What a backend written in Python has under way is looked at when the record is asked for."""
+    """Reading the record polls the pending operations of a backend written in Python."""
 
     class Handle:
         done, error = False, None
@@ -249,7 +249,7 @@ def _nans(peers):
     x = torch.ones(2, dtype=torch.int32)
     comm.all_reduce(x, SUM, False)
     out = bad.clone() if peers.rank else torch.ones(2)
-    comm.broadcast(out, 0, False)  # a NaN that will be overwritten is none
+    comm.broadcast(out, 0, False)  # a NaN that will be overwritten is allowed
     check.unregister()
     comm.all_reduce(bad, SUM, False)
     comm.finalize()
@@ -263,7 +263,7 @@ def _functional(peers):
     import torch.distributed.nn.functional as theirs
 
     comm, r, n, f = join(peers), peers.rank, peers.size, functional.collectives
-    assert not functional.is_torch_compile_supported_and_enabled()  # nobody has asked for it
+    assert not functional.is_torch_compile_supported_and_enabled()  # the variable isn't set
     base = torch.arange(12.0).reshape(6 * 2, 1).repeat(1, 3)[: 2 * n] * (r + 1)
     weights = torch.arange(1.0, 1 + 2 * n * n * 3).reshape(-1, 3)
 
@@ -289,7 +289,7 @@ def _functional(peers):
         whole = base / (r + 1) * sum(range(1, n + 1)) * scale
         torch.testing.assert_close(y, whole[2 * r : 2 * r + 2])
         torch.testing.assert_close(grad, torch.cat([weights[:2] * (p + 1) * scale for p in range(n)]))
-    # Each rank has a factor of its own, which is its gradient's.
+    # Each rank has a factor of its own, which scales its gradient.
     mine = torchcomms.ReduceOp.PREMUL_SUM(r + 1.0)
     y, grad = gradient(lambda x: f.all_reduce(x, mine, comm))
     torch.testing.assert_close(y, sum((p + 1) ** 2 * base / (r + 1) for p in range(n)))

@@ -1,4 +1,4 @@
-"""What concerns the original torchcomms: programs written for it, and Chorus as a backend of it."""
+"""The original torchcomms: programs written for it, and Chorus as a backend of it."""
 
 import os
 import subprocess
@@ -8,7 +8,7 @@ import pytest
 from test_torchcomms_package import installed  # noqa: F401
 from worlds import free_port
 
-# A program for a cluster of GPUs, in the original's idiom.
+# A program for a cluster of GPUs, in the style of the original's.
 PROGRAM = """
 import datetime
 import torch
@@ -77,7 +77,7 @@ print(f"done {rank}", flush=True)
 
 @pytest.mark.long
 def test_program_for_the_original(installed, tmp_path):  # noqa: F811
-    """It runs with another backend and another device, and without waiting for the device's streams."""
+    """The program runs with another backend and another device, and without its waits for the device's streams."""
     script = tmp_path / "program.py"
     program = PROGRAM.replace('"ncclx"', '"gloo"').replace('"cuda"', '"cpu"')
     script.write_text(program.replace("torch.cuda.current_stream().synchronize()\n", ""))
@@ -90,9 +90,9 @@ def test_program_for_the_original(installed, tmp_path):  # noqa: F811
     assert "done 0" in done.stdout and "done 1" in done.stdout
 
 
-# What of the original a backend in Python meets: positional arguments, none of an operation's options, reductions of
-# its own, and a class that is made without arguments. It stands in for the original, which has no
-# wheel; that it is like this is by reading it.
+# A stand-in for the original, which has no wheel: the parts that a backend in Python uses. It has positional arguments,
+# no options of operations, its own reductions, and a class that is made without arguments. It was written by reading
+# the original.
 STAND_IN = """
 import datetime, enum, importlib.metadata
 
@@ -191,7 +191,7 @@ def test_backend_of_the_original(tmp_path):
 
 
 def test_nothing_to_register(installed):  # noqa: F811
-    """Where the name torchcomms is ours, "chorus" stays the library's own backend."""
+    """If the name torchcomms is this package's, "chorus" stays the library's own backend."""
     code = """if True:
         import torchcomms, chorus.torchcomms.original
         from chorus.torchcomms import _backend

@@ -24,9 +24,9 @@ WORDS = {
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
-    """The distribution, built and installed into a directory of its own; an environment in which it's found."""
+    """The distribution is built and installed into a directory of its own; returns an environment that finds it."""
     target = tmp_path_factory.mktemp("site")
-    source = tmp_path_factory.mktemp("source")  # building leaves things behind
+    source = tmp_path_factory.mktemp("source")  # building leaves files behind
     subprocess.run(["cp", "-r", str(PYTHON / "torchcomms"), str(source)], check=True)
     subprocess.run(
         [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-deps", "--no-index",
@@ -37,7 +37,7 @@ def installed(tmp_path_factory):
 
 @pytest.mark.long
 def test_editable(tmp_path):
-    """What is imported where the folder that holds the distribution, and has its name, is on the path, too."""
+    """The right package is imported even if the distribution's folder, which has its name, is on the path, too."""
     source, target = tmp_path / "python", tmp_path / "site"
     source.mkdir()
     subprocess.run(["cp", "-r", str(PYTHON / "torchcomms"), str(source)], check=True)
@@ -92,7 +92,7 @@ def test_import_torch_is_quiet(installed):
 
 @pytest.mark.parametrize("first", ["torch", "torchcomms"])
 def test_modules_are_the_same(installed, first):
-    """Whichever is imported first, and however modules are named."""
+    """Modules are the same in any order of imports, under both names."""
     run(installed, f"""if True:
         import {first}, torch, torchcomms
         import chorus.torchcomms as ours
@@ -125,7 +125,7 @@ def test_modules_are_the_same(installed, first):
 
 
 def test_a_world_of_one_and_no_finalize(installed):
-    """Without a launcher a process is a world of its own; a communicator that isn't finalized is a warning."""
+    """Without a launcher a process is a world of its own; a communicator that isn't finalized causes a warning."""
     environment = {k: v for k, v in installed.items() if k not in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")}
     done = run(environment, """if True:
         import torch, torchcomms
@@ -161,7 +161,7 @@ for name in ("first", "second", None, None, "first"):
 
 
 def test_ranks_meet_at_master_addr():
-    """As processes that somebody starts by hand do: rank 0 serves the store."""
+    """Processes that are started by hand meet at MASTER_ADDR: rank 0 serves the store."""
     common = {k: v for k, v in os.environ.items() if not k.startswith("TORCHELASTIC")}
     common.update(WORLD_SIZE="2", MASTER_ADDR="localhost", MASTER_PORT=str(free_port()))
     meeting = [sys.executable, "-c", MEETING]

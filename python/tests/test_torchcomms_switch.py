@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(
 )
 HERE = pathlib.Path(__file__).parent
 
-# What a rank does, with tensors of PLACE.
+# The program of a rank, with tensors on PLACE.
 PROGRAM = """
 import datetime, os, sys
 sys.path.insert(0, {tests!r})
@@ -154,7 +154,7 @@ def _said(code, **environment):
 
 @pytest.mark.long
 def test_whose_torchcomms_it_is():
-    """The switch takes Chorus' torchcomms only where a program has it: by that name, or imported by its own."""
+    """The switch takes Chorus' torchcomms only if a program uses it: by that name, or as chorus.torchcomms."""
     code = """
 import sys, torch.distributed as dist
 {first}

@@ -1,4 +1,4 @@
-"""What the original's own unit tests look at, written anew from its documentation: hooks, copies, backends written in
+"""The subjects of the original's own unit tests, rewritten from its documentation: hooks, copies, backends written in
 Python, and communicators as backends of process groups. All in one process."""
 
 import copy
@@ -28,7 +28,7 @@ _names = iter(range(10**6))
 
 @pytest.fixture
 def comm():
-    """A communicator of the fake backend, which is finalized."""
+    """A communicator of the fake backend, finalized after the test."""
     made = torchcomms.new_comm("fake", CPU, f"unit{next(_names)}", rank=0, world_size=1)
     yield made
     made.finalize()
@@ -305,7 +305,7 @@ def test_clog(real, tmp_path):
 
 
 def test_clog_has_waits(real, group, tmp_path):
-    """A line where the program first waits for an asynchronous operation, whichever way, and none for others."""
+    """There is a line for the first wait for an asynchronous operation, with any method, and none for others."""
     path, x = tmp_path / "log", torch.ones(4)
     log = hooks.clog(output=str(path), events=["LIFECYCLE"])
     log.register_with_comm(real)
@@ -430,7 +430,7 @@ def test_copies_of_values(real):
 
 
 class Mine(torchcomms.TorchCommBackend):
-    """As the original's documentation has backends: arguments by position, and none for an operation's options."""
+    """A backend as in the original's documentation: arguments by position, and none for an operation's options."""
 
     def __init__(self):
         super().__init__()
@@ -548,7 +548,7 @@ def test_hooks_of_a_backend_in_python(mine):
     handle.remove()
     mine.barrier(async_op=False)
     assert seen == [OpName.all_reduce]
-    recorder = hooks.FlightRecorderHook()  # such a backend doesn't tell when it breaks
+    recorder = hooks.FlightRecorderHook()  # such a backend doesn't report that it's broken
     recorder.register_with_comm(mine)
     mine.barrier(async_op=False)
     assert recorder.size() == 1
@@ -693,7 +693,7 @@ def test_layout_of_one_rank(real, monkeypatch):
 
 
 def _layout(peers):
-    """Two hosts, as hints have it: one of rank 0, one of the others."""
+    """Two hosts, set by hints: one of rank 0, one of the others."""
     store = dist.PrefixStore("layout", dist.TCPStore("127.0.0.1", peers.port, peers.size, False))
     comm = torchcomms.new_comm("gloo", CPU, f"layout{next(_names)}", store=store, rank=peers.rank,
         world_size=peers.size, hints={"host_id": f"host{min(peers.rank, 1)}"})  # fmt: skip

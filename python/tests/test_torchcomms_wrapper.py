@@ -23,7 +23,7 @@ needs_it = pytest.mark.skipif(bool(_backend_wrapper.MISSING), reason=_backend_wr
 
 
 def _group(comm, store, *devices):
-    """A process group of PyTorch's that torch.distributed knows, over a communicator."""
+    """A process group of PyTorch over a communicator, registered with torch.distributed."""
     wrapper = _comms._BackendWrapper(comm)
     group = dist.ProcessGroup(store, comm.get_rank(), comm.get_size())
     group._set_default_backend(CUSTOM)
@@ -114,7 +114,7 @@ def _calls(peers):
                 )  # fmt: skip
                 if work is not None:
                     work.wait()
-                if name != "reduce" or peers.rank == 1:  # Gloo leaves what it likes where the root isn't
+                if name != "reduce" or peers.rank == 1:  # Gloo leaves undefined results on ranks other than the root
                     results.append(out)
             for ours, theirs in zip(*results, strict=True) if results else ():
                 torch.testing.assert_close(ours, theirs, msg=lambda text, name=name: f"{name}: {text}")

@@ -31,7 +31,7 @@ def test_future(world):
 
 
 def _future_in_callback(peers):
-    """What is called when an operation is over may wait for another one."""
+    """A callback of a finished operation may wait for another operation."""
 
     def again(future):
         return dist.all_reduce(future.value()[0], async_op=True).get_future().wait()[0]
@@ -45,7 +45,7 @@ def test_future_in_callback(world):
 
 
 def _messages_future(peers):
-    """A message that doesn't come yet holds up no other future."""
+    """A pending message delays no other future."""
     out = torch.zeros(3)
     if peers.rank == 0:
         pending = dist.irecv(out, 1)
@@ -85,7 +85,7 @@ def test_wait_timeout(pair):
 
 
 def _tensors_live(peers):
-    """What an operation works on lives until it's done, and no longer."""
+    """The tensors of an operation live until it's done, and no longer."""
     big = torch.ones(1 << 16)
     gone = weakref.ref(big)
     if peers.rank == 0:
@@ -131,7 +131,7 @@ def _gil(peers):
         thread.join()
         assert at > 20
     else:
-        time.sleep(0.3)  # the other rank's wait is what is looked at
+        time.sleep(0.3)  # so that the other rank has to wait
         dist.send(torch.ones(1), 0)
 
 

@@ -1,4 +1,4 @@
-"""What the tests of training share: a model, data, and two runs side by side."""
+"""Shared by the tests of training: a model, data, and two runs side by side."""
 
 import torch
 
@@ -33,7 +33,7 @@ def steps(module, parameters, rank, n=4, lr=0.1, loss_of=None):
 
 
 def compare(ours, theirs, world_size):
-    """Two ranks add up in the one possible order; more may differ in the last bit."""
+    """Compare parameters: two ranks have one possible order of sums; with more the last bit may differ."""
     assert len(ours) == len(theirs) > 0
     for step, (a, b) in enumerate(zip(ours, theirs, strict=True)):
         for x, y in zip(a, b, strict=True):

@@ -1,8 +1,8 @@
 """Worlds of processes that run functions of the tests, rank by rank.
 
-The processes of a world live as long as the tests do, so that a test costs no start of
-PyTorch. Their default group is of the backend "chorus"; ``peers.gloo`` is a group of Gloo
-with the same ranks, to compare with.
+The processes of a world live as long as the tests do, so that a test doesn't have to start
+PyTorch. Their default group has the backend "chorus"; ``peers.gloo`` is a group of Gloo
+with the same ranks, for comparisons.
 """
 
 import datetime
@@ -24,7 +24,7 @@ context.set_forkserver_preload(["torch", "torch.distributed"])
 
 def _serve(rank, size, port, pipe, environment):
     os.environ.update(environment)
-    faulthandler.register(signal.SIGUSR2)  # for whom waits for an answer in vain
+    faulthandler.register(signal.SIGUSR2)  # for a caller that gets no answer in time
     import torch
     import torch.distributed as dist
 
@@ -46,14 +46,14 @@ def _serve(rank, size, port, pipe, environment):
 
 
 class Peers:
-    """What a function that a world runs is told."""
+    """The argument of a function that a world runs."""
 
     def __init__(self, rank, size, gloo, port):
         self.rank, self.size, self.gloo, self.port = rank, size, gloo, port
 
 
 class World:
-    """``size`` processes that stand ready, with variables of the environment that the library reads at its start."""
+    """``size`` waiting processes, with environment variables that the library reads at its start."""
 
     def __init__(self, size, **environment):
         self.size = size
@@ -74,7 +74,7 @@ class World:
         for rank, pipe in enumerate(self.pipes):
             if not pipe.poll(seconds):
                 why = [f"rank {rank} of {self.size} gave no answer"]
-                for other in range(rank + 1, self.size):  # for which it may have waited
+                for other in range(rank + 1, self.size):  # it may have waited for these
                     if self.pipes[other].poll():
                         why.append(f"rank {other}: {self.pipes[other].recv()}")
                 for process in self.processes:

@@ -89,8 +89,8 @@ void wrap_cpu_allocator() {
   original_delete = original->raw_deleter();
   c10::SetCPUAllocator(view_allocator(), /*priority=*/1);
   TORCH_CHECK(
-      c10::GetCPUAllocator() == view_allocator(), "the allocator of CPU tensors was set by somebody else, for good; ",
-      name(), " needs a word in it");
+      c10::GetCPUAllocator() == view_allocator(), "another library has set the allocator of CPU tensors with a higher priority; ",
+      name(), " can't replace it");
 }
 
 Inside::Inside(DeviceIndex index, chorus_stream stream) : outer_index_(inside_index), outer_stream_(inside_stream) {

@@ -31,7 +31,7 @@ def test_a_wait_is_for_the_record_before_it():
         assert not event.query() and x.tolist() == [2, 2, 2, 2]
 
 
-def test_streams_that_nobody_has_any_more_do_their_work():
+def test_dropped_streams_do_their_work():
     x = torch.zeros(1, device=D)
     torch.accinte.synchronize()
     for _ in range(200):

@@ -180,7 +180,7 @@ def _memory(peers):
         dist.all_reduce(torch.ones(N, device=d), async_op=True)
     torch.accinte.synchronize(d)
     dist.barrier()
-    assert torch.accinte.memory_allocated(d) == before, "operations that nobody waits for keep memory"
+    assert torch.accinte.memory_allocated(d) == before, "operations without a waiter keep memory"
 
 
 def test_memory_of_what_is_under_way(pair):

@@ -103,7 +103,7 @@ def test_a_barrier_waits_for_the_current_stream(group, barrier, side):
 
 @pytest.mark.parametrize("other", [False, True])
 @pytest.mark.parametrize("side", [False, True])
-def test_tensors_are_let_go_when_their_stream_waits(group, side, other):
+def test_tensors_are_released_when_their_stream_waits(group, side, other):
     """Tensors are released when the stream waits, as with ProcessGroupNCCL, not when the host sees the end: then the
     stream's next work can reuse their memory."""
     with torch.Stream(D) if side else torch.accinte.stream(None), held(D):
@@ -120,7 +120,7 @@ def test_tensors_are_let_go_when_their_stream_waits(group, side, other):
         assert (gone() is None) != other
 
 
-def test_tensors_that_nobody_waits_for_are_let_go_when_the_operation_is_done(group):
+def test_tensors_without_a_waiter_are_released_when_the_operation_is_done(group):
     """Also after other operations on its communicator; and there is no waiting thread for each operation."""
     with held(D):
         x, y = torch.ones(4, device=D), torch.ones(4, device=D)

@@ -417,7 +417,7 @@ with torch.accinte.stream(side):
     everything = [torch.empty(7, device=device) for _ in range(size)]
     dist.all_gather(everything, torch.full((7,), float(rank), device=device))
     assert all((x == r).all() for r, x in enumerate(everything))
-for _ in range(20):  # of which nobody keeps the tensors, whose memory others want
+for _ in range(20):  # tensors are dropped at once, and other allocations want their memory
     dist.all_reduce(torch.ones(50_000, device=device), async_op=True)
     torch.zeros(50_000, device=device)
 check_sums(50_000)

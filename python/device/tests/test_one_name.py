@@ -108,7 +108,7 @@ dist.init_process_group("chorus")
 library = {"nccl": "NCCL", "rccl": "RCCL"}[part().carrier]
 assert library == sys.argv[1]
 dist.all_reduce(x := on(1, place="cpu"))
-for _ in range(2):  # whoever catches it may go on, and try again
+for _ in range(2):  # a program that catches it may go on, and try again
     with pytest.raises(chorus.UnsupportedError) as caught:
         dist.all_reduce(on(1))
     assert f" {library} is not on this machine: /nowhere/libnccl.so" in str(caught.value), caught.value

@@ -313,7 +313,7 @@ for settling in (False, True):
 """
 
 
-@since(2, 13, "what is put in its thread-local state loses a reference of somebody else's")
+@since(2, 13, "a value in its thread-local state loses a reference that it doesn't own")
 def test_threads_of_autograd_let_go():
     done = run(SETTLED)
     assert done.returncode == 0, done.stderr

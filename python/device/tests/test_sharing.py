@@ -163,7 +163,7 @@ def test_within_a_process():
     assert torch.equal(pickle.loads(ForkingPickler.dumps(torch.ones(2))), torch.ones(2))  # CPU tensors, by PyTorch
 
 
-def test_strangers_are_refused():
+def test_unauthenticated_clients_are_refused():
     import multiprocessing
     from multiprocessing.connection import Client
 

@@ -349,7 +349,7 @@ def _memory(peers):
         comm.all_reduce(torch.ones(N, device=d), SUM, True)
     torch.accinte.synchronize(d)
     comm.barrier(True).wait_blocking()
-    assert torch.accinte.memory_allocated(d) == before, "operations that nobody waits for keep memory"
+    assert torch.accinte.memory_allocated(d) == before, "operations without a waiter keep memory"
     allocator = comm.get_mem_allocator()
     assert allocator.empty(2, 3).device == allocator.zeros(3, dtype=torch.int8).device == d
     with allocator:

@@ -31,7 +31,7 @@ def main():
     comm.reduce_scatter_single(mine, torch.arange(float(size)), torchcomms.ReduceOp.SUM, async_op=False)
     assert mine.item() == rank * size
 
-    # What rank s has for rank d is 10 s + d.
+    # Rank s sends 10 s + d to rank d.
     received = torch.zeros(size)
     comm.all_to_all_single(received, torch.arange(float(size)) + 10 * rank, async_op=False)
     assert received.tolist() == [10.0 * s + rank for s in range(size)]

@@ -12,7 +12,7 @@ def main():
     rank, size = comm.get_rank(), comm.get_size()
     right, left = (rank + 1) % size, (rank - 1) % size
 
-    # One by one: somebody has to receive first.
+    # One by one: one rank has to receive first.
     token = torch.zeros(1)
     if rank == 0:
         comm.send(token, right, async_op=False)
