@@ -44,17 +44,18 @@ func newBenchCmd() *cobra.Command {
 Operations: ` + strings.Join(bench.Operations(), ", ") + `. The default is all_reduce.
 
 The command starts ranks of its own; under chorus run, torchrun or mpirun it uses theirs, and rank 0 prints. Flags, sizes and
-bandwidths are those of nccl-tests: -b, -e, -f, -i, -d, -o, -r, -n, -w and -c, also as --minbytes, --maxbytes, --stepfactor, --stepbytes,
---datatype, --op, --root, --iters, --warmup_iters and --check, but the number of ranks is -np N. A size counts all blocks of operations that move one block per rank, send_recv is
+bandwidths are those of nccl-tests: -b, -e, -f, -i, -d, -o, -r, -w and -c, also as --minbytes, --maxbytes, --stepfactor,
+--stepbytes, --datatype, --op, --root, --warmup_iters and --check, and --iters. But -n is the number of ranks, as -np is.
+A size counts all blocks of operations that move one block per rank. send_recv is
 a ping-pong whose time is one way. The column limit is the share of the bandwidth of the same traffic without synchronization.
 The rows state the slowest rank's median and 99th percentile. Rounds run back to back; those shorter than 20 us are timed
 in blocks, whose mean is one sample.
 
-With --calibrate, measure instead what algorithms are chosen by (latencies, bandwidths, copies and sums), for this number of
-ranks, and write it to a file of each host, which programs use if CHORUS_CALIBRATION says so.
+With --calibrate, measure instead the costs by which algorithms are chosen (latencies, bandwidths, copies and sums), for this
+number of ranks, and write them to a file of each host, which programs use if CHORUS_CALIBRATION says so.
 
-With --turns, measure a device and the host's memory in turns, each for --time, and state the bandwidth of the one by that of the
-other: of the median turn, and the quartiles.
+With --turns, measure a device and the host's memory in turns, each for --time, and print the ratio of their bandwidths:
+of the median turn, and the quartiles.
 
 The exit status is 1 if any element was wrong.`,
 		Example: `  chorus bench
