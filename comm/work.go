@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"time"
 )
 
 // Work is the handle of an asynchronous operation. The zero Work is ready to be
@@ -143,11 +142,4 @@ func (w *Work) Wait(ctx context.Context) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-}
-
-// WaitTimeout is Synchronize for at most d; then it returns context.DeadlineExceeded and the operation goes on.
-func (w *Work) WaitTimeout(d time.Duration) error {
-	ctx, cancel := context.WithTimeout(context.Background(), d)
-	defer cancel()
-	return w.Synchronize(ctx)
 }

@@ -27,7 +27,9 @@ func TestExpire(t *testing.T) {
 			if err := c.AllReduce(ctx, x, comm.Sum, comm.Async(&w)); err != nil {
 				return err
 			}
-			if err := w.WaitTimeout(20 * time.Millisecond); !errors.Is(err, context.DeadlineExceeded) {
+			brief, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+			defer cancel()
+			if err := w.Synchronize(brief); !errors.Is(err, context.DeadlineExceeded) {
 				return fmt.Errorf("a wait gives %v", err)
 			}
 			var late *comm.TimeoutError
