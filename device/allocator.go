@@ -95,7 +95,7 @@ func (d *Device) Used(p Ptr, s *Stream) error {
 	return nil
 }
 
-// EmptyCache gives cached memory that nobody uses back to the driver.
+// EmptyCache gives unused cached memory back to the driver.
 func (d *Device) EmptyCache() error {
 	c := d.cache.Load()
 	if c == nil {

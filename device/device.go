@@ -116,8 +116,8 @@ func (d *Device) Bind() (unbind func(), err error) {
 	return func() { before(); runtime.UnlockOSThread() }, nil
 }
 
-// Adopt makes a stream that somebody else in the process has created with the vendor's library one that can be used
-// here, until release is called. See [Foreign]; for other drivers it's [Device.External].
+// Adopt makes a stream that other code in the process has created with the vendor's library one that can be used here,
+// until release is called. See [Foreign]; for other drivers it's [Device.External].
 func (d *Device) Adopt(h StreamHandle) (s *Stream, release func() error, err error) {
 	f, ok := d.rt.drv.(Foreign)
 	if !ok {

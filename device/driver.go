@@ -97,12 +97,12 @@ type Properties struct {
 // Driver is what the vendor of an accelerator writes. Devices are numbered from 0; every call says which one it is for,
 // directly or by a handle or pointer, so that there is no current device.
 //
-// What a call refuses, it refuses before it does anything, with an [*Error] of the kind that fits. What fails later, in
+// A call refuses bad arguments before it does anything, with an [*Error] of the kind that fits. A later failure, in
 // enqueued work, follows the rules of errors of work: see StreamSynchronize.
 //
-// All methods are safe for concurrent use. Package devicetest checks what is said here.
+// All methods are safe for concurrent use. Package devicetest checks these rules.
 type Driver interface {
-	// DeviceCount is the number of devices. It does not change. An error means that there is no telling.
+	// DeviceCount is the number of devices. It does not change. An error means that it can't be found out.
 	DeviceCount() (int, error)
 
 	// Properties describes a device. An index out of range is ErrWrongDevice, here and in every call.

@@ -31,7 +31,7 @@ const (
 	ErrNotReady        Kind = "not ready"    // asked for a result of work that is still under way
 	ErrFailed          Kind = "work failed"  // every [*WorkError]
 	ErrLoad            Kind = "load failed"  // a driver that could not be loaded
-	ErrNoDevice        Kind = "no such type" // a device type that nobody registered
+	ErrNoDevice        Kind = "no such type" // a device type that isn't registered
 	ErrInternal        Kind = "internal error"
 )
 

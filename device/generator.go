@@ -2,9 +2,9 @@ package device
 
 import "github.com/chorus-comms/chorus/device/rng"
 
-// Generator returns the device's default random number generator, made when it's first asked for with a seed that
-// differs from run to run: mt19937 and PyTorch's CPU rules for memory that the host computes on, Philox and the rules
-// of CUDA kernels for other devices, without a GPU's limit on threads.
+// Generator returns the device's default random number generator. The first call makes it, with a seed that differs
+// from run to run. For memory that the host computes on, it's mt19937 with PyTorch's CPU rules. For other devices, it's
+// Philox with the rules of CUDA kernels, without a GPU's limit on threads.
 func (d *Device) Generator() (rng.Generator, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

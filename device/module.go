@@ -9,13 +9,13 @@ import (
 // Modules is implemented by drivers that run compiled kernels: functions of an image that the vendor's tools made, or a
 // compiler at run time.
 type Modules interface {
-	// ModuleLoad makes the functions of an image ready on a device. What an image is, the driver says: a program of the
-	// device, an intermediate form, or a source. One that it can't make anything of is ErrInvalidArgument, with what its
-	// compiler or loader said.
+	// ModuleLoad makes the functions of an image ready on a device. The driver defines the kinds of image: a program of
+	// the device, an intermediate form, or a source. One that it can't load is ErrInvalidArgument, with the message of
+	// its compiler or loader.
 	ModuleLoad(dev int, image []byte) (ModuleHandle, error)
 
-	// ModuleUnload makes the handles of the module and of its functions invalid. What was launched before still runs, and
-	// graphs keep what they captured.
+	// ModuleUnload makes the handles of the module and of its functions invalid. Launched work still runs, and graphs
+	// keep the functions that they captured.
 	ModuleUnload(m ModuleHandle) error
 
 	// ModuleFunction looks a function up. ErrNotFound says which ones there are, if the driver knows.
@@ -28,10 +28,10 @@ type Modules interface {
 	// once on one of the device's units; 0 if such a block can't run.
 	FunctionOccupancy(f FunctionHandle, threads, shared int) (int, error)
 
-	// FunctionLaunch enqueues a run of a function on a stream of its module's device. Arguments are copied. Their number,
-	// and where the driver knows them their types, must be the function's. What it points to must be memory that kernels
-	// of the device may touch, as for [HostKernels].Launch; what lies beyond the end of an allocation a kernel must not
-	// touch, which is a failure of work if noticed.
+	// FunctionLaunch enqueues a run of a function on a stream of its module's device. Arguments are copied. Their
+	// number, and where the driver knows them their types, must be the function's. Pointers among them must point to
+	// memory that kernels of the device may touch, as for [HostKernels].Launch. A kernel must not touch memory beyond
+	// the end of an allocation; a noticed access is a failure of work.
 	FunctionLaunch(s StreamHandle, f FunctionHandle, l Launch) error
 }
 
@@ -138,7 +138,7 @@ type Dim struct{ X, Y, Z int }
 // Count is the product.
 func (d Dim) Count() int { return d.X * d.Y * d.Z }
 
-// OrOne returns d with 1 in the place of 0.
+// OrOne returns d with 1 instead of 0.
 func (d Dim) OrOne() Dim {
 	one := func(n int) int {
 		if n == 0 {

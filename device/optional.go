@@ -5,7 +5,7 @@ import (
 	"unsafe"
 )
 
-// Closer is implemented by drivers that hold something for the process which can be given back.
+// Closer is implemented by drivers that hold resources of the process which can be released.
 type Closer interface {
 	// Close ends the driver: what it still holds is released. Nothing may be called afterwards.
 	Close() error
@@ -15,44 +15,45 @@ type Closer interface {
 // host's.
 type HostKernels interface {
 	// Launch enqueues a kernel: f runs with the operands as memory that it can touch, in their order. Operands must lie
-	// within an allocation of the stream's device, or of a peer of it whose memory it has access to, or in host memory. f
-	// runs on one of the device's Units and must not block. The slice is the driver's; it's good until f returns. What f
-	// returns or panics with, a fault included, is a failure of work.
+	// in host memory, or within an allocation of the stream's device or of a peer whose memory it has access to.
+	// Function f runs on one of the device's Units and must not block. The slice is the driver's; it's valid until f
+	// returns. An error that f returns, a panic or a fault is a failure of work.
 	Launch(s StreamHandle, name string, operands []Span, f func(views []unsafe.Pointer) error) error
 
 	// View returns an address by which engines of this process, kernels and communicators, can touch n bytes of device
-	// memory. It means nothing to anybody else, and must not be kept beyond the allocation's life.
+	// memory. It's valid in this process alone, and must not be kept beyond the allocation's life.
 	View(p Ptr, n int) (unsafe.Pointer, error)
 }
 
-// Turns is implemented by drivers whose devices are the host's processors, so that a thread of the host can do a
-// stream's next work itself, without handing it to another one.
+// CallerRuns is implemented by drivers whose devices are the host's processors, so that a thread of the host can do a
+// stream's next work itself, without handing it to another thread.
 type Turns interface {
-	// Enter makes what the caller does until Leave the stream's next work, if the stream has no other: no work of the
-	// stream runs meanwhile, and what is enqueued comes after it. It never waits, and false is that the stream is busy or
-	// is being captured. name, which must not change until Leave, is for traces. The error is one that the stream carries.
+	// TryAcquire makes the caller's code until Release the stream's next work, if the stream has none: no work of the
+	// stream runs meanwhile, and work that is enqueued comes after it. It never waits; false means that the stream is
+	// busy or is being captured. name, which must not change until Release, is for traces. The error is one that the
+	// stream carries.
 	Enter(s StreamHandle, name string) (entered bool, err error)
 
-	// Leave ends it. The caller must have entered; it need not be the same thread.
+	// Release ends it. It need not be called on the thread that acquired the stream.
 	Leave(s StreamHandle) error
-	// HandOver is Leave for a caller that has begun what an engine is to go on with: rest is run as a host function,
-	// before what was enqueued meanwhile. What it fails with is the stream's error.
+	// Continue is Release for a caller whose work an engine is to finish: rest is run as a host function, before work
+	// that was enqueued meanwhile. An error of rest is the stream's error.
 	HandOver(s StreamHandle, rest func() error) error
 }
 
-// Threads is implemented by drivers over a library for which each thread of the process has a current device, by which
-// other libraries of the vendor go, NCCL for example.
+// Threads is implemented by drivers over a library that keeps a current device for each thread of the process, which
+// other libraries of the vendor use, NCCL for example.
 type Threads interface {
-	// Bind makes a device the calling thread's current one. What it returns, called on the same thread, makes that the
-	// one again which was so before.
+	// Bind makes a device the calling thread's current one. unbind, called on the same thread, restores the previous
+	// one.
 	Bind(dev int) (unbind func(), err error)
 }
 
-// Foreign is implemented by drivers over a library that others in the process use as well, whose streams and memory it
-// takes as they are.
+// Foreign is implemented by drivers over a library that other code in the process uses as well, and whose streams and
+// memory it can use.
 type Foreign interface {
-	// StreamAdopt makes a stream of the library, which somebody else has created on a device, one of the driver's until
-	// StreamAbandon, which takes it back. Both may be called several times.
+	// StreamAdopt makes a stream of the library, which other code has created on a device, one of the driver's until
+	// StreamAbandon. Both may be called several times.
 	StreamAdopt(dev int, s StreamHandle) error
 	StreamAbandon(s StreamHandle) error
 }

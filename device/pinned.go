@@ -73,7 +73,7 @@ func (rt *Runtime) ResetAccumulatedPinnedStats() {
 	}
 }
 
-// EmptyPinnedCache gives pinned memory that nobody uses back to the driver.
+// EmptyPinnedCache gives unused pinned memory back to the driver.
 func (rt *Runtime) EmptyPinnedCache() error {
 	h := rt.pinned.host.Load()
 	if h == nil {

@@ -66,7 +66,7 @@ func TestPinnedCache(t *testing.T) {
 		}
 	}
 
-	// What it held before is copied, though the memory is freed and the stream closed before the copy.
+	// The contents are copied, though the memory is freed and the stream closed before the copy runs.
 	p := pin(rt.Pin(5000))
 	want := bytes.Repeat([]byte{7}, 5000)
 	copy(p.Bytes(), want)

@@ -104,8 +104,8 @@ const (
 	threadTIDs = 1000
 )
 
-// WriteChrome writes the trace as JSON in Chrome's Trace Event Format: the host and each device as a process, each
-// stream as a thread of it, and arrows from calls of the host to the work that they enqueued.
+// WriteChrome writes the trace as JSON in Chrome's Trace Event Format. The host and each device are processes, and each
+// stream is a thread of its device. Arrows lead from calls of the host to the work that they enqueued.
 func (t *Trace) WriteChrome(w io.Writer) error {
 	var events []chromeEvent
 	us := func(at time.Time) float64 { return float64(at.Sub(t.Begin).Nanoseconds()) / 1e3 }
@@ -135,7 +135,7 @@ func (t *Trace) WriteChrome(w io.Writer) error {
 	}
 	slices.Sort(types)
 	pid := hostPID
-	var flow uint64 // arrows are told apart over all types
+	var flow uint64 // the ids of arrows are unique over all types
 	for k, name := range types {
 		calls := uint64(k + 1) // the thread of the host's calls
 		meta("thread_name", "calls of "+name, hostPID, calls)

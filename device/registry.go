@@ -54,8 +54,8 @@ func Register(name string, drv Driver) error {
 }
 
 // RegisterLoader is Register for the init function of a package: load is called when a device of that name is asked for
-// the first time ([Get]), or by [Load]. If it fails, whoever names the device learns why. It panics if the name is
-// taken.
+// the first time ([Get]), or by [Load]. If it fails, callers that name the device get its error. It panics if the name
+// is taken.
 func RegisterLoader(name string, load func() (Driver, error)) {
 	if err := register(name, load); err != nil {
 		panic(err)
@@ -150,7 +150,7 @@ func Rename(from, to string) error {
 // packages are where this module's devices are, which register when they are imported.
 var packages = map[string]string{"accinte": "accinte", "cuda": "gpu", "hip": "gpu", "accl": "accl", "cpu": "cpu"}
 
-// unknown is the error for a name that nobody registered, in PyTorch's words, and with the import that would register
+// unknown is the error for a name that isn't registered, in PyTorch's words, and with the import that would register
 // it.
 func unknown(name string) error {
 	advice := ""

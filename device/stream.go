@@ -72,8 +72,8 @@ func (s *Stream) Synchronize(ctx context.Context) error { return s.drv().StreamS
 // error.
 func (s *Stream) Recover(ctx context.Context) error { return s.drv().StreamRecover(ctx, s.h) }
 
-// Copy enqueues a copy of n bytes. Each side is device memory, pinned memory, or other host memory that somebody keeps
-// in place, alive and unchanged until the copy is done; for Go memory use [Stream.CopyIn] and [Stream.CopyOut].
+// Copy enqueues a copy of n bytes. Each side is device memory, pinned memory, or other host memory that the caller
+// keeps in place, alive and unchanged until the copy is done; for Go memory use [Stream.CopyIn] and [Stream.CopyOut].
 func (s *Stream) Copy(dst, src Ptr, n int) error {
 	err := s.drv().Copy(s.h, dst, src, n, CopyDefault)
 	if err == nil {
@@ -100,8 +100,8 @@ func (s *Stream) copySlice(ctx context.Context, p Ptr, b []byte, kind CopyKind) 
 		return Errorf(ErrCapture, s.dev.Name(), "copy",
 			"a copy of Go memory can't be captured, as a replay could come after the memory's life: use pinned memory")
 	}
-	// What the driver gets of the slice is a number, so somebody must hold it while the copy is under way, also when ctx
-	// has ended; and since a goroutine holds it, it never lies on a stack, which could move.
+	// The driver gets the slice as a number, so a reference must keep it alive while the copy is under way, also when
+	// ctx has ended. The goroutine below keeps one, which also forces the slice off the stack, which could move.
 	host := Ptr(uintptr(unsafe.Pointer(unsafe.SliceData(b))))
 	dst, src := p, host
 	if kind == DeviceToHost {
@@ -195,7 +195,7 @@ func (s *Stream) Leave() error {
 }
 
 // Turns reports whether the caller can do work itself between Enter and Leave, and hand over the rest of it: elsewhere
-// Enter has to wake somebody.
+// Enter has to wake another thread.
 func (s *Stream) Turns() bool {
 	_, ok := s.drv().(Turns)
 	return ok

@@ -11,8 +11,8 @@ const (
 // poolSize is the number of streams of each priority, as CUDA in PyTorch has it.
 const poolSize = 32
 
-// IDs of streams are laid out as in PyTorch's out-of-tree integration: bit 0 is 1, or 0 for a stream made elsewhere,
-// whose handle is in the upper bits; bits 1 to 3 are the pool, or one of the following; the rest is the number in the
+// IDs of streams are laid out as in PyTorch's out-of-tree integration. Bit 0 is 1, or 0 for a stream made elsewhere,
+// whose handle is in the upper bits. Bits 1 to 3 are the pool, or one of the following. The rest is the number in the
 // pool.
 const (
 	idOwn      = 5 // of NewStream
@@ -86,7 +86,7 @@ func (d *Device) NewStream(p Priority) (*Stream, error) {
 	return &Stream{dev: d, h: h, id: packID(idOwn, d.created), level: level, owned: true}, nil
 }
 
-// External wraps a stream that somebody else made with the driver and will destroy.
+// External wraps a stream that other code made with the driver and will destroy.
 func (d *Device) External(h StreamHandle) *Stream {
 	return &Stream{dev: d, h: h, id: int64(h)<<4 | idExternal<<1}
 }

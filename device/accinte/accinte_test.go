@@ -55,7 +55,7 @@ func TestPrograms(t *testing.T) {
 	}
 }
 
-// What a device pointer points to can't be touched by the host; the engine's view of it can, and peers can map that.
+// The host can't touch memory through a device pointer. It can through the engine's view of it, which peers can map.
 func TestDualMapping(t *testing.T) {
 	d := open(t, Options{MemoryBytes: 16 << 20})
 	p, err := d.Malloc(1, 10_000)

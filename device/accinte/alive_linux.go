@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// alive reports whether a process runs. One that has ended and that nobody has waited for doesn't.
+// alive reports whether a process runs. A zombie doesn't.
 func alive(pid uint32) bool {
 	fd, err := unix.PidfdOpen(int(pid), 0)
 	if err != nil { // without pidfds the process counts as there as long as it has a PID

@@ -12,8 +12,9 @@ import (
 	"github.com/chorus-comms/chorus/hostmem"
 )
 
-// arena is the memory of one device: a range of addresses much larger than the memory, in which allocations are placed,
-// a segment that has the memory, and a mirror of the same size, without access, which the device pointers point into.
+// arena is the memory of one device. It has a range of addresses much larger than the memory, in which allocations are
+// placed; a segment that holds the memory; and an inaccessible mirror of the same size, which device pointers point
+// into.
 type arena struct {
 	seg    *hostmem.Segment
 	mirror unsafe.Pointer

@@ -2,5 +2,5 @@
 
 package accinte
 
-// bound is nothing where threads have no ids to be told by: the driver is no [device.Threads] there.
+// bound is empty where threads have no ids: the driver doesn't implement [device.Threads] there.
 type bound struct{}

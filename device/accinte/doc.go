@@ -1,6 +1,6 @@
 // Package accinte is an emulated accelerator: devices whose memory, streams, events and graphs behave as a GPU's do, in
-// any process, without hardware. It is the reference integration for those who write a driver, and what Chorus tests
-// devices with.
+// any process, without hardware. It is the reference integration for authors of drivers, and what Chorus tests devices
+// with.
 //
 //	import _ "github.com/chorus-comms/chorus/device/accinte" // registers "accinte"
 //
@@ -11,12 +11,12 @@
 //
 // # Memory
 //
-// A device's memory is one sparse memory file, mapped twice: where device pointers point, nothing can be read or
-// written, so that a host that touches device memory faults, at once and always; what copies and kernels use is a
-// second, private view ([device.HostKernels].View). The file is a segment of package hostmem, so that other processes
-// can map it, by an IPC handle or through a communicator, and reach the very same bytes. Addresses are plenty and are
-// used again late, so that a freed pointer stays an error for a long time; memory is committed by the page when it is
-// allocated and given back when it is freed.
+// A device's memory is one sparse memory file, mapped twice. The mapping that device pointers point into is
+// inaccessible, so that a host that touches device memory faults, at once and always. Copies and kernels use a second,
+// private view ([device.HostKernels].View). The file is a segment of package hostmem, so that other processes can map
+// it, by an IPC handle or through a communicator, and reach the very same bytes. The range of addresses is large, and
+// addresses are reused late, so that a freed pointer stays an error for a long time. Memory is committed by the page
+// when it is allocated, and given back when it is freed.
 //
 // # What it is not
 //

@@ -180,7 +180,7 @@ func TestEventsBetweenProcesses(t *testing.T) {
 	other.does("ask", "true")
 	query(true)
 
-	// What has failed there is an error here.
+	// A failure there is an error here.
 	other.does("fail")
 	var failed *device.WorkError
 	if err := e.Synchronize(ctx); !errors.As(err, &failed) || !strings.Contains(err.Error(), "no luck") ||

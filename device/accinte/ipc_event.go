@@ -20,8 +20,8 @@ import (
 // eventRecords is how many records of an event between processes can be under way.
 const eventRecords = 31
 
-// eventPage is the memory of an event between processes. Whatever is in it may have been written by a process gone
-// wrong: nothing is followed, and no wait depends on it alone.
+// eventPage is the memory of an event between processes. Its contents are untrusted, since a faulty process may have
+// written them: no pointer in it is followed, and no wait depends on it alone.
 type eventPage struct {
 	last    atomic.Uint64 // number of the last record <<pidBits | the process that made it
 	bell    atomic.Uint32 // changes when a record is reached
@@ -31,7 +31,7 @@ type eventPage struct {
 
 type eventRecord struct {
 	done atomic.Uint64 // the last record here that was reached <<1 | whether it carried a failure
-	pid  atomic.Uint32 // who made the last record here
+	pid  atomic.Uint32 // the process that made the last record here
 	size atomic.Uint32 // of text
 	text [112]byte     // about the failure
 }
@@ -87,7 +87,7 @@ func (v *sharedEvent) Reach(n uint64, failed *device.WorkError) {
 // Last is [engine.Shared].Last.
 func (v *sharedEvent) Last() uint64 { return v.page.last.Load() >> pidBits }
 
-// Reached is [engine.Shared].Reached. What a record has failed with is forgotten when a later one has its place.
+// Reached is [engine.Shared].Reached. A record's failure is overwritten when a later record takes its place.
 func (v *sharedEvent) Reached(n uint64) (bool, *device.WorkError) {
 	s := v.numbered(n)
 	word := s.done.Load()

@@ -2,8 +2,8 @@ package accinte
 
 import "github.com/chorus-comms/chorus/device/internal/engine"
 
-// A Function is a kernel of a module: a Go function, which runs once for each block of a grid, one after the other.
-// What it returns or panics with, an access beyond the end of an allocation included, is a failure of work.
+// A Function is a kernel of a module: a Go function, which runs once for each block of a grid, one after the other. An
+// error that it returns, a panic, and an access beyond the end of an allocation are failures of work.
 type Function = engine.Function
 
 // A Block is one block of a launch, as its kernel sees it: where it is in the grid, its shared memory, and the

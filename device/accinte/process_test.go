@@ -183,7 +183,7 @@ func touchChild() int {
 	return int(*(*byte)(address(p))) // never gets past this
 }
 
-// A read of device memory that nobody guards ends the process, each time.
+// An unguarded read of device memory ends the process, each time.
 func TestTouchIsFatal(t *testing.T) {
 	for range 3 {
 		cmd := child(t, "touch")

@@ -31,7 +31,7 @@ type block struct {
 // isSplit says whether the block is not a whole segment.
 func (b *block) isSplit() bool { return b.prev != nil || b.next != nil }
 
-// idle says whether nobody uses the block.
+// idle reports whether the block is unused.
 func (b *block) idle() bool { return !b.allocated && b.events == 0 && len(b.uses) == 0 }
 
 // pool is where a cache looks for free blocks: there are one for small and one for large requests, and a pair for each

@@ -19,7 +19,7 @@ type Options struct {
 	// asked. It says whether it freed any. It is called with no lock held; nil: there is nothing to free.
 	OnPressure func() bool
 
-	// OnOutOfMemory is told of each allocation that fails, with no lock held.
+	// OnOutOfMemory is called for each allocation that fails, with no lock held.
 	OnOutOfMemory func(*OutOfMemoryError)
 }
 
@@ -79,7 +79,8 @@ func New(d Driver, opts Options) (*Cache, error) {
 	return c, nil
 }
 
-// SetFraction limits the cache to a part of the device's memory, from above 0 to 1. What it holds already it keeps.
+// SetFraction limits the cache to a part of the device's memory, above 0 and at most 1. It keeps memory that it holds
+// already.
 func (c *Cache) SetFraction(f float64) error {
 	if !(f >= 0 && f <= 1) {
 		return invalid("a memory fraction of %v", f)
@@ -290,7 +291,7 @@ func (c *Cache) Free(addr uintptr) error {
 	return nil
 }
 
-// freeBlock makes a block, which nobody uses any more, free.
+// freeBlock makes a block that isn't used any more free.
 func (c *Cache) freeBlock(b *block) error {
 	c.history.add(actionFreeCompleted, b, b.addr, b.requested)
 	size, requested := b.size, b.requested
@@ -318,7 +319,7 @@ func (c *Cache) freeBlock(b *block) error {
 	case c.opts.NoCaching:
 		return c.releaseSegment(b)
 	case !c.streams[b.stream] && c.capturing == 0 && b.pool.gives():
-		return c.giveBack(b) // nobody can get it any more
+		return c.giveBack(b) // no allocation can get it any more
 	}
 	return nil
 }

@@ -440,7 +440,7 @@ func TestForgetStream(t *testing.T) {
 	}
 }
 
-// What is freed after its stream was forgotten goes back to the driver: nobody could get it any more.
+// Memory that is freed after its stream was forgotten goes back to the driver: no allocation could get it any more.
 func TestFreeAfterForgetStream(t *testing.T) {
 	for _, text := range []string{"", "expandable_segments:True"} {
 		t.Run(text, func(t *testing.T) {
@@ -628,7 +628,7 @@ func TestHost(t *testing.T) {
 			t.Errorf("%s: %v", name, test.err)
 		}
 	}
-	// What a stream uses that can't be recorded isn't kept.
+	// Memory isn't kept for a stream whose use can't be recorded.
 	p, err = h.Malloc(100)
 	must(t, err)
 	if !h.RecordStream(p, 3) || !h.RecordStream(p, gone) {

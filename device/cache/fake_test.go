@@ -10,8 +10,8 @@ import (
 	"github.com/chorus-comms/chorus/config"
 )
 
-// fakeDriver hands out addresses with nothing behind them, counted up so that none comes twice. Streams run only when
-// told.
+// fakeDriver hands out addresses with nothing behind them, counted up so that none comes twice. Streams run only when a
+// test makes them.
 type fakeDriver struct {
 	mu       sync.Mutex
 	capacity int64

@@ -108,9 +108,9 @@ func (w *workload) run(malloc func(n int64) uintptr, free func(uintptr), held fu
 	return inUse, reserved
 }
 
-// bestFit is the plain allocator that is compared with: one range of memory from 0 on, in blocks of a multiple of 512
-// bytes; the smallest block that is large enough, split; and what is free is merged. It holds all up to the highest
-// address it ever used.
+// bestFit is the plain allocator for comparison: one range of memory from 0 on, in blocks of a multiple of 512 bytes.
+// It takes the smallest block that is large enough, splits it, and merges free neighbours. It holds all memory up to
+// the highest address that it ever used.
 type bestFit struct {
 	blocks []modelBlock
 }

@@ -28,21 +28,21 @@ func (c *Cache) grow(p *pool, size int64, s Stream) (*block, error) {
 		}
 	}
 	if c.capturing > 0 {
-		return nil, err // events can't be waited for, and what a graph uses can't be given back
+		return nil, err // events can't be waited for, and memory that a graph uses can't be given back
 	}
 	if err := c.releaseCached(); err != nil {
 		return nil, err
 	}
 	c.stats.NumAllocRetries++
-	// What waited for events may be a part of a segment that can't be given back, and large enough. (PyTorch doesn't look
-	// again.)
+	// A block that waited for events may be large enough, and part of a segment that can't be given back. (PyTorch
+	// doesn't look again.)
 	if b := c.findFree(p, size, s); b != nil {
 		return b, nil
 	}
 	if b, err = c.newSegment(p, size, s); b != nil || err != nil && !isOutOfMemory(err) || c.reserver != nil {
 		return b, err
 	}
-	// There may be room for the block, though not for a segment that others share. (PyTorch gives up.)
+	// There may be room for the block, though not for a segment that others share. (PyTorch returns an error here.)
 	if bytes := (size + roundLarge - 1) / roundLarge * roundLarge; bytes < c.segmentSize(size) {
 		if b, err = c.segmentOf(p, bytes, s); b != nil || err != nil && !isOutOfMemory(err) {
 			return b, err
@@ -54,10 +54,10 @@ func (c *Cache) grow(p *pool, size int64, s Stream) (*block, error) {
 	return nil, err
 }
 
-// borrow takes the smallest free block that is large enough from where it isn't looked for otherwise: in segments of
-// large requests for a small one, and in those of other streams, for which it waits. A block of another stream stays
-// that stream's, as an allocation that s uses, so that it goes back when s is done with it. Pools of graphs lend
-// nothing. (PyTorch gives up.)
+// borrow takes the smallest free block that is large enough from segments that aren't searched otherwise: those of
+// large requests for a small one, and those of other streams, for which it waits. A block of another stream stays that
+// stream's, as an allocation that s uses, so that it goes back when s is done with it. Pools of graphs lend nothing.
+// (PyTorch returns an error here.)
 func (c *Cache) borrow(p *pool, size int64, s Stream) *block {
 	if !p.gives() {
 		return nil
@@ -284,7 +284,7 @@ func (c *Cache) releaseAvailable(p *pool, size int64, s Stream) (bool, error) {
 func (c *Cache) collects() bool { return c.allowed > 0 && c.opts.GarbageThreshold > 0 }
 
 // collectGarbage gives back large segments that were free for a long time, as long as more is reserved than the
-// threshold says: first those that are at least as old as the average, then of the rest those, and so on.
+// threshold allows. It begins with segments at least as old as the average, and repeats that for the rest.
 func (c *Cache) collectGarbage() error {
 	excess := c.reserved - int64(c.opts.GarbageThreshold*float64(c.allowed))
 	if excess <= 0 {
@@ -322,7 +322,7 @@ func (c *Cache) collectGarbage() error {
 func (c *Cache) outOfMemory(n int64, s Stream, cause error) *OutOfMemoryError {
 	free, total, err := c.driver.Memory()
 	if err != nil {
-		free, total = 0, 0 // the failure that is told of is the allocation's
+		free, total = 0, 0 // the error that is reported is the allocation's
 	}
 	c.stats.NumOOMs++
 	c.history.addOutOfMemory(free, n, s)

@@ -172,7 +172,7 @@ func (h *Host) put(b *hostBlock) error {
 	return nil
 }
 
-// idle counts a block as nobody's any more.
+// idle counts a block as unused.
 func (h *Host) idle(b *hostBlock) {
 	h.stats.ActiveRequests.change(-1)
 	h.stats.ActiveBytes.change(-b.size)

@@ -6,7 +6,7 @@ import "time"
 type HostStats struct {
 	ActiveRequests Stat // blocks that callers have, or work that they enqueued
 	ActiveBytes    Stat
-	Allocations    Stat // blocks that the driver has given, with those that nobody uses
+	Allocations    Stat // blocks that the driver has given, unused ones included
 	AllocatedBytes Stat
 
 	AllocTime, FreeTime DurationStat // of the driver's

@@ -90,7 +90,7 @@ func (c *Cache) NewPool(from Source) PoolID {
 	return pp.id
 }
 
-// EndPool ends what BeginPool began. What was allocated stays in the pool.
+// EndPool ends what BeginPool began. Memory that was allocated stays in the pool.
 func (c *Cache) EndPool(id PoolID) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

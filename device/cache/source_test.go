@@ -29,8 +29,8 @@ func (s *source) Free(addr uintptr) error {
 	return nil
 }
 
-// A pool over a source has its segments from there and gives them back, to nobody else, and follows the same rules;
-// other allocations don't touch it.
+// A pool over a source gets its segments from there, gives them back there alone, and follows the same rules; other
+// allocations don't touch it.
 func TestSource(t *testing.T) {
 	d := newFake(1 << 30)
 	c, err := New(d, Options{})

@@ -37,7 +37,7 @@ func (t *tree) insert(b *block) {
 	}
 	rest := *at
 	*at = b
-	// What is below is parted into what is less than b and what isn't.
+	// The subtree below is split into blocks less than b and the rest.
 	low, high := &b.left, &b.right
 	for rest != nil {
 		if t.less(rest, b) {

@@ -8,9 +8,9 @@
 //		devicetest.Run(t, drv)
 //	}
 //
-// Each case is a subtest, named after what it checks, such as Events/Versions. At the end a [Report] is logged that
-// says, group by group, what passed, what failed and why, and which optional interfaces the driver doesn't have.
-// [Check] gives the same without package testing, for a tool that looks at a driver in the field.
+// Each case is a subtest, named after what it checks, such as Events/Versions. At the end a [Report] is logged: by
+// group, the cases that passed, the failures with reasons, and the optional interfaces that the driver lacks. Function
+// [Check] gives the same without package testing, for a tool that examines a driver in the field.
 //
 // Invariants:
 //

@@ -75,7 +75,7 @@ var misuseCases = []testCase{
 		c.works()
 	}},
 	{"RefusedLeavesNoTrace", 1, func(c *test) {
-		// What a call refused is not enqueued, and is no error of the stream.
+		// Work that a call refused is not enqueued, and is no error of the stream.
 		data := pattern(4096, 1)
 		p := c.put(0, data)
 		s := c.stream(0)

@@ -24,8 +24,9 @@ var programCases = []testCase{
 }
 
 // Program runs one random program of copies, fills, host functions, events, waits and graphs on several streams and
-// devices, and compares the memory that it leaves with what its statements mean one after the other on the host. draw
-// returns a number in [0, n), and decides everything, so that a library for property tests can shrink what fails.
+// devices. It compares the memory at the end with the result of the same statements one after the other on the host.
+// Function draw returns a number in [0, n), and decides everything, so that a library for property tests can shrink
+// failing programs.
 func Program(drv device.Driver, draw func(n int) int, opts ...Option) error {
 	s := newSuite(drv, opts)
 	return s.run(testCase{"Program", 1, func(c *test) { newProgram(c, draw).run() }})

@@ -139,7 +139,7 @@ func (s *suite) all(do func(name string, f func() Result) Result) *Report {
 				}
 				return res
 			})
-			if res.Case != "" { // else package testing was told to leave it out
+			if res.Case != "" { // else a flag of package testing leaves it out
 				r.Results = append(r.Results, res)
 			}
 		}
@@ -209,7 +209,7 @@ type failure struct{ err error }
 
 var errStuck = errors.New("the case doesn't end: a call of the driver waits that must not")
 
-// watch runs a case, but no longer than makes sense. What it leaves then can't be taken back.
+// watch runs a case with a time limit. A case that runs into it can't be cleaned up.
 func (s *suite) watch(tc testCase) error {
 	ended := make(chan error, 1)
 	go func() { ended <- s.run(tc) }()
@@ -365,8 +365,8 @@ func (c *test) event(dev int, timing bool) device.EventHandle {
 
 func (c *test) sync(s device.StreamHandle) { c.must(c.drv.StreamSynchronize(c.ctx, s)) }
 
-// hold makes a stream stop at this point of its order until release is called, which the end of the case does if nobody
-// did.
+// hold makes a stream stop at this point of its order until release is called; the end of the case does it if the case
+// didn't.
 func (c *test) hold(s device.StreamHandle) (release func()) {
 	gate := make(chan struct{})
 	release = sync.OnceFunc(func() { close(gate) })

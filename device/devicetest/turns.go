@@ -10,7 +10,7 @@ import (
 
 var turnCases = []testCase{
 	{"Order", 1, func(c *test) {
-		// What was enqueued before has run, and what is enqueued meanwhile runs after.
+		// Work that was enqueued before has run, and work that is enqueued meanwhile runs after.
 		t, k := c.drv.(device.Turns), c.drv.(device.HostKernels)
 		const n = 5000
 		a, b := pattern(n, 1), pattern(n, 2)
@@ -87,7 +87,7 @@ var turnCases = []testCase{
 		c.must(t.Leave(s))
 	}},
 	{"HandOver", 1, func(c *test) {
-		// The rest of a turn runs before what was enqueued in it; nobody else has the stream in between.
+		// The rest of a turn runs before work that was enqueued in it; no other caller gets the stream in between.
 		t, s, over := c.drv.(device.Turns), c.stream(0), make(chan struct{})
 		var order []string
 		note := func(what string) func() error {

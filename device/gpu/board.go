@@ -115,7 +115,7 @@ func (b *board) query(f func() abi.Result) abi.Result {
 	return b.relaxed(f)
 }
 
-// captured reports whether somebody captures a stream that was adopted.
+// captured reports whether an adopted stream is being captured.
 func (b *board) captured() bool {
 	b.adopting.Lock()
 	defer b.adopting.Unlock()
@@ -216,7 +216,7 @@ func (b *board) await(ctx context.Context, op string, done func() (bool, error),
 	}
 }
 
-// ticket is a point in the order of a stream, until which somebody waits.
+// ticket is a point in the order of a stream that something waits for.
 type ticket struct {
 	b    *board
 	e    abi.Event

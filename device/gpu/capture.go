@@ -33,7 +33,7 @@ type captured struct {
 	f      *function
 }
 
-// uses notes memory, but for the host's own, which nobody knows.
+// uses notes memory, except ordinary memory of the host, which the driver doesn't track.
 func (c *capture) uses(list ...use) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -44,11 +44,11 @@ func (c *capture) uses(list ...use) {
 	}
 }
 
-// recording reports whether somebody, the driver or not, captures the stream. It's locked.
+// recording reports whether the stream is being captured, by the driver or by other code. It's locked.
 func (s *stream) recording() bool { return s.capture != nil || s.foreign() }
 
-// foreign reports whether somebody else captures the stream: one that was adopted, or one that waits for an event which
-// was recorded in such a capture. The library knows when that is over. The stream is locked.
+// foreign reports whether other code captures the stream: one that was adopted, or one that waits for an event which
+// was recorded in such a capture. The library knows when that capture is over. The stream is locked.
 func (s *stream) foreign() bool {
 	if s.capture != nil || s.adopted == 0 && !s.joined {
 		return false

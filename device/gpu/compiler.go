@@ -26,7 +26,7 @@ type compiler struct {
 	err   error  // why there is none
 }
 
-// suppliedCompiler is one of a table that somebody has filled.
+// suppliedCompiler is a compiler of a table that the caller has filled.
 func suppliedCompiler(f *abi.Family, place string, table abi.Compiler) (*compiler, error) {
 	c := &compiler{family: f, table: &table}
 	var err error
@@ -81,9 +81,9 @@ func (e *CompileError) Error() string {
 	return s
 }
 
-// target is what to compile for on a device of CUDA with a compute capability, 90 for 9.0: the device itself, whose
-// program no release of the driver has to translate; or, where the compiler doesn't know it, the last before it that it
-// does, which the driver translates.
+// target is the architecture to compile for on a CUDA device of a compute capability, 90 for 9.0. It's the device's
+// own, whose code the driver needn't translate. Where the compiler doesn't know that, it's the latest earlier one that
+// it knows, whose code the driver translates.
 func (c *compiler) target(capability int) (string, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

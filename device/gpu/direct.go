@@ -46,7 +46,7 @@ func init() {
 	})
 }
 
-// What pointers point to is on the heap, since these are called through variables.
+// Pointers must point to the heap here, since these functions are called through variables.
 
 func of[T ~uintptr | ~int32](f dl.Func) abi.Of[T] {
 	return func(x T) abi.Result { return abi.Result(f.Call(uintptr(x))) }

@@ -5,15 +5,15 @@
 //
 //	d, err := device.Get("cuda:0") // an error says which files were looked for, and what each said
 //
-// One driver is written against one table of functions ([abi.Table]), which both libraries fill, and so does a stand-in
-// in Go, with which it's tested: docs/gpu.md says what has run where. [Supply] makes a driver of such a table.
+// One driver is written against one table of functions ([abi.Table]). Both libraries fill it, and so does a stand-in in
+// Go, which tests use: docs/gpu.md says which tests have run where. [Supply] makes a driver of such a table.
 //
 // # How it works
 //
 //   - Streams are the library's: a [device.StreamHandle] is a CUstream or hipStream_t, which NCCL takes and which
-//     somebody else may have made (see [Driver.StreamAdopt]). The library orders the work; nothing is queued here.
+//     other code may have made (see [Driver.StreamAdopt]). The library orders the work; nothing is queued here.
 //   - Every call of the library happens on a thread for which the device is the current one meanwhile; what was current
-//     before is so again, for others who use the library in this process.
+//     before is so again, for other users of the library in this process.
 //   - A function of the host is started by the library's call back, which only wakes a goroutine; the stream is held
 //     back by a wait for a word in pinned memory, which that writes in the end. So functions may block. Where the
 //     library can't wait so, its call back lasts as long as the function, and holds up other functions.

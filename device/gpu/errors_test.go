@@ -41,7 +41,7 @@ func (f *failing) ask(call string) abi.Result {
 	return f.with
 }
 
-// What the library refuses has its code, name and text, and the kind that callers match.
+// An error of the library has its code, name and text, and the kind that callers match.
 func TestResults(t *testing.T) {
 	f := &failing{}
 	d, _ := open(t, gpusim.Options{Name: "cuda", Fail: f.ask})
@@ -134,7 +134,7 @@ func TestSticky(t *testing.T) {
 	}
 }
 
-// What the library lacks is an error that names it, at once or when it's needed.
+// A function that the library lacks is an error that names it, at once or when it's needed.
 func TestOldLibrary(t *testing.T) {
 	sim, err := gpusim.New(gpusim.Options{Name: "cuda", Without: []string{"cuMemAlloc_v2", "cuCtxPopCurrent_v2"}})
 	if err != nil {

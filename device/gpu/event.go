@@ -22,7 +22,7 @@ type event struct {
 	recorded bool
 	fate     *fate
 	capture  *capture // of the last record, which then means nothing outside
-	foreign  bool     // the last record was in somebody else's capture, likewise
+	foreign  bool     // the last record was in another owner's capture, likewise
 }
 
 // event finds an event, and returns it locked.

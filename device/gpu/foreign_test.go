@@ -119,7 +119,7 @@ func TestStandInEndsCaptures(t *testing.T) {
 	}
 }
 
-// A stream that waits for an event of somebody else's capture is in it, until that is over.
+// A stream that waits for an event of another owner's capture is in it, until that is over.
 func TestJoinsForeignCapture(t *testing.T) {
 	d, sim := open(t, gpusim.Options{Name: "cuda"})
 	h := capturedStream(t, d, sim)

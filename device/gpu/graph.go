@@ -153,7 +153,7 @@ func (d *Driver) Instantiate(h device.GraphHandle) (device.ExecHandle, error) {
 }
 
 // GraphLaunch is [device.Graphs].GraphLaunch. Memory that copies and fills use must still be there, else the run fails
-// before it begins; what kernels of others use nobody knows.
+// before it begins; memory that foreign kernels use isn't known.
 func (d *Driver) GraphLaunch(xh device.ExecHandle, h device.StreamHandle) error {
 	const op = "launch graph"
 	s, err := d.stream(op, h)

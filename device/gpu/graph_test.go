@@ -101,7 +101,7 @@ func TestWaitsOutsideOfGraphs(t *testing.T) {
 	}
 }
 
-// A graph with functions of the host can't be launched in somebody else's capture, as no such function can be captured.
+// A graph with functions of the host can't be launched in another owner's capture, as no such function can be captured.
 func TestFunctionsInForeignCapture(t *testing.T) {
 	d, sim := open(t, gpusim.Options{Name: "cuda"})
 	x := must(d.Instantiate(captured(t, d, func() error { return nil })))

@@ -26,7 +26,7 @@ type function struct {
 	uses     atomic.Int32 // graphs and instantiated ones that have it
 	mu       sync.Mutex
 	runs     []run // of a captured one: those that are enqueued, in their order
-	last     *last // of a captured one: the launch that has enqueued the last of them; for who has Driver.launching
+	last     *last // of a captured one: the launch that has enqueued the last of them; guarded by Driver.launching
 }
 
 // run is the run of a graph in which a function runs.
@@ -60,7 +60,7 @@ func forgetFunction(number uintptr) {
 	delete(functions.all, number)
 }
 
-// called is what the library calls, on a thread of its own, on which nothing may be asked of it.
+// called is what the library calls, on a thread of its own, on which its functions may not be called.
 func called(number uintptr) {
 	functions.Lock()
 	f := functions.all[number]
@@ -90,7 +90,7 @@ func (f *function) run() {
 			mine, s = f.runs[0].fate, f.runs[0].s
 			f.runs = f.runs[1:]
 		} else {
-			mine = &fate{left: 1} // a run that somebody else has launched
+			mine = &fate{left: 1} // a run that other code has launched
 		}
 		f.mu.Unlock()
 	}
@@ -217,7 +217,7 @@ func (d *Driver) wordFor(s *stream, own bool) (word, uint32, error) {
 // wordBytes is the distance of words, so that none shares a line with another.
 const wordBytes, wordsAtOnce = 64, 64
 
-// takeWord returns a word that nobody uses.
+// takeWord returns an unused word.
 func (b *board) takeWord() (word, error) {
 	b.pool.Lock()
 	defer b.pool.Unlock()

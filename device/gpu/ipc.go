@@ -195,7 +195,7 @@ func (d *Driver) IPCEventHandle(eh device.EventHandle) ([]byte, error) {
 	return h.encode(), err
 }
 
-// IPCEventOpen is [device.IPCEvents].IPCEventOpen. What functions of the other process fail with stays there.
+// IPCEventOpen is [device.IPCEvents].IPCEventOpen. Errors of functions of the other process stay there.
 func (d *Driver) IPCEventOpen(dev int, data []byte) (device.EventHandle, error) {
 	const op = "open event"
 	b, err := d.board(op, dev)

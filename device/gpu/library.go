@@ -63,7 +63,7 @@ func Load(name string) (*Library, error) {
 	return l, l.ready()
 }
 
-// Supply makes a library of a table that somebody has filled: a stand-in. place is what errors call it.
+// Supply makes a library of a table that the caller has filled: a stand-in. place is its name in errors.
 func Supply(name, place string, table abi.Table) (*Library, error) {
 	f := abi.FamilyNamed(name)
 	if f == nil {
@@ -80,7 +80,7 @@ func Supply(name, place string, table abi.Table) (*Library, error) {
 	return l, l.ready()
 }
 
-// SupplyCompiler gives the library a compiler of sources that somebody has filled: a stand-in.
+// SupplyCompiler gives the library a compiler of sources whose table the caller has filled: a stand-in.
 func (l *Library) SupplyCompiler(place string, table abi.Compiler) (err error) {
 	l.compiler, err = suppliedCompiler(l.family, place, table)
 	return err

@@ -2,8 +2,8 @@ package gpu
 
 import "sync"
 
-// limbo is what is given back when the work that may use it is done: the library, asked before, would wait for the
-// whole GPU.
+// deferredFrees holds resources that are given back when the work that may use them is done. A call of the library
+// before that would wait for the whole GPU.
 type limbo struct {
 	mu   sync.Mutex
 	list []*leaving
@@ -16,8 +16,7 @@ type leaving struct {
 	release func()
 }
 
-// leave calls release when all that streams of some boards have to do at the moment is done, at once if that is
-// nothing.
+// leave calls release when all work that streams of some GPUs have at the moment is done; at once if there's none.
 func (m *limbo) leave(boards []*board, bytes int, release func()) {
 	l := &leaving{bytes: bytes, release: release}
 	for _, b := range boards {
@@ -33,7 +32,7 @@ func (m *limbo) leave(boards []*board, bytes int, release func()) {
 	m.list = append(m.list, l)
 }
 
-// reap releases what can be by now, and returns how many bytes of a board's memory remain.
+// reap releases the resources whose work is done, and returns how many bytes of a GPU's memory remain.
 func (m *limbo) reap(b *board) (bytes int) {
 	m.mu.Lock()
 	var now []*leaving

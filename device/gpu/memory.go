@@ -193,7 +193,7 @@ func (d *Driver) FreeHost(p device.Ptr) error {
 	return nil
 }
 
-// MemInfo is [device.Memory].MemInfo. What was freed and work still uses counts as free.
+// MemInfo is [device.Memory].MemInfo. Freed memory that work still uses counts as free.
 func (d *Driver) MemInfo(dev int) (free, total int64, err error) {
 	const op = "memory info"
 	b, err := d.board(op, dev)

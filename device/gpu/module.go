@@ -178,7 +178,7 @@ func holdModules(list []*module) []*module {
 	return list
 }
 
-// dropModules counts one less, and unloads what nobody uses when no run of it is under way.
+// dropModules counts one use less, and unloads unused modules when no run of them is under way.
 func (d *Driver) dropModules(list ...*module) {
 	for _, m := range list {
 		if m.uses.Add(-1) == 0 {
@@ -327,7 +327,8 @@ func (d *Driver) FunctionOccupancy(h device.FunctionHandle, threads, shared int)
 	return int(*n), err
 }
 
-// allow lets the function have so much dynamic shared memory. CUDA wants to be told of more than its devices all have.
+// allow lets the function have so much dynamic shared memory. CUDA requires this call for sizes that not all of its
+// devices have.
 func (k *kernel) allow(op string, shared int) error {
 	b := k.m.b
 	if b.FunctionSet == nil || int64(shared) <= k.dynamic.Load() {

@@ -21,7 +21,7 @@ import (
 // images are what a stand-in loads for the suite's module: its own, and a source, which is compiled first.
 var images = map[string][]byte{"an image": gpusim.Image(testmodule.Image), "a source": testmodule.Image}
 
-// What the library, or its compiler, makes nothing of is an error that says why.
+// An image that the library or its compiler refuses is an error that says why.
 func TestBadImages(t *testing.T) {
 	elf := make([]byte, 64)
 	copy(elf, "\x7fELF")

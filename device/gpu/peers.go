@@ -7,7 +7,7 @@ import (
 	"github.com/chorus-comms/chorus/device/gpu/abi"
 )
 
-// peers are who may touch whose memory, as the driver has set it: at [dev * devices + peer].
+// peers has, at [dev * devices + peer], whether the driver lets dev touch the memory of peer.
 type peers struct {
 	mu     sync.Mutex
 	access []bool

@@ -15,8 +15,8 @@ import (
 type stream struct {
 	b       *board
 	h       abi.Stream
-	adopted int  // times that somebody else's was adopted; 0: it's the driver's
-	joined  bool // it has waited for an event of somebody else's capture, which may be under way
+	adopted int  // times that a foreign stream was adopted; 0: it's the driver's
+	joined  bool // it has waited for an event of another owner's capture, which may be under way
 
 	mu      sync.Mutex
 	gone    bool
@@ -123,7 +123,7 @@ func (d *Driver) StreamDestroy(h device.StreamHandle) error {
 	return s.b.call(op, "StreamDestroy", func() abi.Result { return s.b.StreamDestroy(s.h) })
 }
 
-// StreamAdopt makes a stream that somebody else has created, PyTorch for example, one of the driver's, until
+// StreamAdopt makes a stream that other code has created, PyTorch for example, one of the driver's, until
 // [Driver.StreamAbandon], which is needed as often. It may be captured by the other one; then functions can't be
 // enqueued. Handles 0 to 2 stand for the library's default streams, which aren't taken.
 func (d *Driver) StreamAdopt(dev int, h device.StreamHandle) error {
@@ -179,7 +179,7 @@ func (b *board) owns(op string, h abi.Stream) error {
 	return device.Errorf(device.ErrWrongDevice, b.name, op, "stream %#x is of device %d", uintptr(h), *of)
 }
 
-// StreamAbandon takes back what StreamAdopt did. What was enqueued runs.
+// StreamAbandon undoes StreamAdopt. Enqueued work runs.
 func (d *Driver) StreamAbandon(h device.StreamHandle) error {
 	const op = "abandon stream"
 	s, err := d.stream(op, h)

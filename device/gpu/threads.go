@@ -73,7 +73,7 @@ func (x *binding) end() {
 	t.spare = append(t.spare, x)
 }
 
-// on is what the calling thread has of a board; nil for nothing. It's that thread's alone.
+// on is the calling thread's binding to a GPU; nil for none. It's that thread's alone.
 func (t *threads) on(b *board) *binding {
 	if t.any.Load() == 0 {
 		return nil

@@ -89,7 +89,7 @@ func (c *Capture) Replay() error {
 	return err
 }
 
-// Advance is Replay for a graph that is enqueued: it takes the numbers of one run from the generator now, and the run's
+// Advance is Replay for a graph that is enqueued. It takes the numbers of one run from the generator now. The run's
 // kernels get them when begin is called, which must be when the run before is over and this one begins.
 func (c *Capture) Advance() (begin func(), err error) {
 	g := c.generator

@@ -20,8 +20,8 @@ var (
 	H200 = GPU{132, 2048}
 )
 
-// CUDA is a generator by the rules of PyTorch's CUDA kernels: a seed, which is Philox's key, and an offset, which all
-// threads of a launch start from and which is always a multiple of 4.
+// CUDA is a generator by the rules of PyTorch's CUDA kernels. Its seed is Philox's key. All threads of a launch start
+// from its offset, which is always a multiple of 4.
 type CUDA struct {
 	gpu GPU
 
@@ -179,8 +179,8 @@ func fits31(n, size int) bool { return n <= math.MaxInt32 && (n-1)*size+1 <= mat
 
 var errCaptured = invalid("numbers drawn at once while the generator is captured; use Reserve")
 
-// draw calls f with the blocks that fill n elements of the given size: a block is for element first and, until n is
-// reached, for those that follow at distance step, 4 in all or 2 if wide.
+// draw calls f with the blocks that fill n elements of the given size. A block has the numbers of 4 elements, or 2 if
+// wide: element first, and those that follow at distance step, below n.
 func (g *CUDA) draw(n, size int, wide bool, f func(block [4]uint32, first, step, n int)) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()

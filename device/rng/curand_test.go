@@ -105,8 +105,8 @@ func TestCuRAND(t *testing.T) {
 	}
 }
 
-// curandIndex says where cuRAND has the number that a GPU puts into element i, when a block gives unroll numbers.
-// cuRAND takes four numbers from a subsequence before it goes to the next: one block, or two of float64.
+// curandIndex returns where cuRAND has the number that a GPU puts into element i, when a block gives unroll numbers.
+// That library takes four numbers from a subsequence before it goes to the next: one block, or two blocks of float64.
 func curandIndex(i, unroll int) int {
 	const threads = curandSubsequences
 	k, rest := i/(threads*unroll), i%(threads*unroll)

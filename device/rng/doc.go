@@ -13,7 +13,7 @@
 // [Permutation]. A slice stands for a contiguous tensor. PyTorch fills a tensor that isn't contiguous in the order of
 // its memory, one element at a time.
 //
-// What is exact, compared with PyTorch 2.13:
+// Exactness, compared with PyTorch 2.13:
 //
 //   - CPU: everything that is made of integers and of single roundings (uniform, integers, permutations, Bernoulli), in
 //     every type. Normal in float32, float16 and bfloat16, too: its short and its vectorized path are both here, the

@@ -23,7 +23,7 @@ type kind[T any] struct {
 	fromInt func(int64) T   // truncates, or rounds
 	to64    func(T) float64 // nil but for floating point
 
-	// The integers that can all be told apart, and whether Random takes 64 bits for one of them.
+	// The range of integers that are all exact, and whether Random takes 64 bits for one of them.
 	least, largest int64
 	wide           bool
 }

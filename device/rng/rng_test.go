@@ -34,7 +34,7 @@ func close4(got []float32, want ...float64) bool {
 	return slices.EqualFunc(got, want, func(g float32, w float64) bool { return math.Abs(float64(g)-w) <= 0.5001e-4 })
 }
 
-// TestGoldenCPU has the numbers that everybody who seeds PyTorch with 0 or 42 has seen.
+// TestGoldenCPU has PyTorch's well-known first numbers of the seeds 0 and 42.
 func TestGoldenCPU(t *testing.T) {
 	fill := func(seed uint64, n int, f func(g Generator, d []float32) error) []float32 {
 		t.Helper()

@@ -3,14 +3,14 @@
 //	s, err := cache.ReadSnapshot(file)
 //	err = memviz.Draw(w, s, memviz.Options{Device: 0})
 //
-// From left to right run the events of the trace. Above, two lines say how many bytes were reserved and how many
-// allocated. Below, every allocation is a rectangle, as high as it is large, at its address, from its beginning to its
-// end; it is pale from when it was freed until other streams were done with it. Gray behind is memory that was
-// reserved; so gray between the rectangles is what fragmentation looks like. Colors are streams. Red lines are where
-// memory ran out.
+// The events of the trace run from left to right. At the top, two lines show how many bytes were reserved and how many
+// allocated. Below, every allocation is a rectangle at its address, as high as it is large, from its beginning to its
+// end. It is pale from when it was freed until other streams were done with it. Reserved memory is gray behind the
+// rectangles, so that fragmentation shows as gray between them. Colors are streams. Red lines mark where memory ran
+// out.
 //
-// What was allocated before the trace begins is drawn from the left edge on, as far as the trace or the snapshot's
-// blocks tell of it.
+// Allocations from before the begin of the trace are drawn from the left edge on, if the trace or the snapshot's blocks
+// show them.
 package memviz
 
 import (

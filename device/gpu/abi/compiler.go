@@ -12,7 +12,7 @@ import (
 // Outcome is nvrtcResult and hiprtcResult, which agree.
 type Outcome int32
 
-// The outcomes that somebody looks at.
+// The outcomes that are used.
 const (
 	Compiled         Outcome = 0
 	CompilationError Outcome = 6
@@ -21,7 +21,7 @@ const (
 
 func (o Outcome) String() string { return fmt.Sprintf("outcome %d", int32(o)) }
 
-// What several functions of a compiler take.
+// Signatures that several functions of a compiler share.
 type (
 	Creating = func(p *Program, source, name *byte, n int32, headers, names **byte) Outcome
 	Giving   = func(p Program, data *byte) Outcome

@@ -7,7 +7,8 @@ import (
 	"unsafe"
 )
 
-// What several functions take. Addresses, of the device's memory and of the host's, and sizes in bytes are words.
+// Signatures that several functions share. Addresses, of the device's memory and of the host's, and sizes in bytes are
+// words.
 type (
 	Of[T any]       = func(x T) Result                      // something is done to x
 	Ask[T any]      = func(x *T) Result                     // a value is written
@@ -52,9 +53,9 @@ type (
 		args, extra *unsafe.Pointer) Result
 )
 
-// Table is a library's functions. The tags are those of package internal/dl: CUDA's name, and HIP's. What only one of
-// them has are the capabilities "contexts" and "parameters of functions" of CUDA, and "current devices" and "signal
-// memory" of HIP. Where a function of HIP takes an argument more, it's the last, which CUDA's leaves alone.
+// Table is a library's functions. The tags are those of package internal/dl: CUDA's name, and HIP's. Capabilities of
+// one library alone are "contexts" and "parameters of functions" of CUDA, and "current devices" and "signal memory" of
+// HIP. Where a function of HIP takes an argument more, it's the last, which CUDA's function ignores.
 type Table struct {
 	Init       Of[uint32] `dl:"cuInit|hipInit"`
 	GetVersion Ask[int32] `dl:"cuDriverGetVersion|hipRuntimeGetVersion"`

@@ -5,7 +5,7 @@ import "fmt"
 // Result is CUresult and hipError_t, which agree in all values that are named here.
 type Result int32
 
-// The results that somebody looks at.
+// The results that are used.
 const (
 	Success                 Result = 0
 	InvalidValue            Result = 1

@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A unit that becomes free goes to the highest level first, and within a level to who came first.
+// A unit that becomes free goes to the highest level first, and within a level to the first request.
 func TestUnitsByPriority(t *testing.T) {
 	u := &units{free: 1, waiting: make([][]chan struct{}, 2)}
 	u.acquire(0)
@@ -131,7 +131,7 @@ func TestTimeoutNamesTheWork(t *testing.T) {
 	e.StreamDestroy(s)
 }
 
-// What a stream keeps for reuse doesn't grow with what it has run.
+// The tasks that a stream keeps for reuse don't grow with the work that it has run.
 func TestTasksAreReused(t *testing.T) {
 	e := New("test", &Space{}, Device{Units: 1, Levels: 1})
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)

@@ -22,7 +22,7 @@ type point struct {
 
 	over    atomic.Bool // it was reached: err and at are final
 	mu      sync.Mutex
-	waiters chan struct{} // closed when it's reached; made for the first who waits, as most points have none
+	waiters chan struct{} // closed when it's reached; made for the first waiter, as most points have none
 }
 
 // always is a channel that is closed.

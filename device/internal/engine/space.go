@@ -17,7 +17,7 @@ type Alloc struct {
 	Type    device.MemoryType
 	Device  int
 	Remote  bool
-	Release func() // called once it has been removed and nobody holds it any more
+	Release func() // called once it has been removed and no task holds it any more
 
 	// Mapped tells of an allocation with holes which range is present; nil if it has none.
 	Mapped func(offset, bytes int) (base, size int, ok bool)
@@ -215,6 +215,6 @@ func (sp *Space) View(p device.Ptr, n int) (unsafe.Pointer, error) {
 	return v.p, nil
 }
 
-// pointer turns an address of memory that is not Go's, or that somebody keeps alive, into a pointer. The detour keeps
-// vet and checkptr from taking it for arithmetic on a Go pointer.
+// pointer turns an address of memory that is not Go's, or that is kept alive elsewhere, into a pointer. The detour
+// keeps vet and checkptr from taking it for arithmetic on a Go pointer.
 func pointer(p uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&p)) }

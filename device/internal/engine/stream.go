@@ -70,7 +70,7 @@ func (e *Engine) StreamDestroy(h device.StreamHandle) error {
 		return device.Errorf(device.ErrCapture, s.dev.name, "destroy stream", "stream %#x is being captured", uintptr(h))
 	}
 	if e.streams.remove(uintptr(h)) == nil {
-		return e.badHandle("destroy stream", "stream", uintptr(h)) // somebody else was faster
+		return e.badHandle("destroy stream", "stream", uintptr(h)) // another goroutine was faster
 	}
 	s.mu.Lock()
 	s.destroyed = true
@@ -194,8 +194,7 @@ func (s *stream) serve(begun *task) {
 	}
 }
 
-// mark lets a point be reached. The task is over before, so that who waited for it finds the stream idle if nothing
-// follows.
+// mark lets a point be reached. The task is over before, so that its waiters find the stream idle if nothing follows.
 func (s *stream) mark(t *task) {
 	p, f := t.point, s.carries()
 	if t.kind == taskRecover {

@@ -135,7 +135,7 @@ func (s *stream) markLocked(p *point) {
 	s.pushLocked(t)
 }
 
-// push enqueues a task, and sees to it that somebody runs it.
+// push enqueues a task, and starts a goroutine to run it if there's none.
 func (s *stream) push(t *task) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

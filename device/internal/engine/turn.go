@@ -81,7 +81,7 @@ func (e *Engine) HandOver(h device.StreamHandle, rest func() error) error {
 	return nil
 }
 
-// begunLocked returns when a turn began; of one that nobody traced then, that's now, and stays so.
+// begunLocked returns when a turn began. A turn that wasn't traced at its begin counts from the first call.
 func (s *stream) begunLocked() time.Time {
 	if s.since.IsZero() {
 		s.since = time.Now()

@@ -2,8 +2,8 @@ package engine
 
 import "sync"
 
-// units are what a device runs copies and kernels on. A unit that becomes free goes to the first who waits at the
-// highest level.
+// units are what a device runs copies and kernels on. A unit that becomes free goes to the first waiter at the highest
+// level.
 type units struct {
 	mu      sync.Mutex
 	free    int
