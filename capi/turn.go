@@ -113,7 +113,7 @@ func enter(h C.chorus_stream, name *C.char) C.chorus_status {
 	if err != nil {
 		return fail(err)
 	}
-	entered, err := s.Enter(borrowed(name))
+	entered, err := s.TryAcquire(borrowed(name))
 	if err == nil && !entered {
 		return C.CHORUS_PENDING
 	}
@@ -134,7 +134,7 @@ func goStreamLeave(h C.chorus_stream) (status C.chorus_status) {
 	defer contain(&status)
 	s, err := findStream(h)
 	if err == nil {
-		err = s.Leave()
+		err = s.Release()
 	}
 	return fail(err)
 }

@@ -24,7 +24,7 @@ func (c *Comm) atOnce(o *call) bool {
 		return false
 	}
 	s, err := c.current(o)
-	if err != nil || !s.Turns() {
+	if err != nil || !s.CallerRuns() {
 		return false
 	}
 	d.mu.Lock()
@@ -55,9 +55,9 @@ func (c *Comm) atOnce(o *call) bool {
 		d.mu.Unlock()
 		return true
 	case err != nil:
-		_ = s.HandOver(func() error { return err })
+		_ = s.Continue(func() error { return err })
 	default:
-		_ = s.Leave()
+		_ = s.Release()
 	}
 	if o.value != nil {
 		o.value.Over = true
@@ -84,7 +84,7 @@ func (d *streams) see(o *call) bool {
 
 // entered enters a stream for a call, if it has no work, nor an error to tell.
 func entered(s *device.Stream, o *call) bool {
-	yes, err := s.Enter(o.Kind.String())
+	yes, err := s.TryAcquire(o.Kind.String())
 	return yes && err == nil
 }
 
@@ -105,7 +105,7 @@ func (c *Comm) goOn(o *call, s *device.Stream, err error, in, out *tensor.Tensor
 		c.vacate(err)
 		return single(errors.Join(err, used))
 	}
-	if s.HandOver(rest) != nil { // the stream was destroyed meanwhile
+	if s.Continue(rest) != nil { // the stream was destroyed meanwhile
 		go rest()
 	}
 	_ = c.dev().order.after(s)

@@ -3,8 +3,8 @@
 //
 // The vendor writes a [Driver] (memory, copies, streams, events), with those of the small optional interfaces that the
 // hardware can do, and registers it under a name. They are [Graphs], [IPC], [IPCEvents], [Peers], [HostKernels],
-// [Turns], [Modules], [Elements], [Reserver], [Tracer], [Threads] and [Foreign]. Package devicetest tests it. The rest
-// is here and shared by all drivers: devices, streams from pools, events, the caching allocator, generators, the
+// [CallerRuns], [Modules], [Elements], [Reserver], [Tracer], [Threads] and [Foreign]. Package devicetest tests it. The
+// rest is here and shared by all drivers: devices, streams from pools, events, the caching allocator, generators, the
 // current device and stream, pinned memory, profiles.
 //
 //	import _ "github.com/chorus-comms/chorus/device/accinte" // registers itself; loaded when first named

@@ -27,18 +27,18 @@ type HostKernels interface {
 
 // CallerRuns is implemented by drivers whose devices are the host's processors, so that a thread of the host can do a
 // stream's next work itself, without handing it to another thread.
-type Turns interface {
-	// TryAcquire makes the caller's code until Release the stream's next work, if the stream has none: no work of the
-	// stream runs meanwhile, and work that is enqueued comes after it. It never waits; false means that the stream is
-	// busy or is being captured. name, which must not change until Release, is for traces. The error is one that the
-	// stream carries.
-	Enter(s StreamHandle, name string) (entered bool, err error)
+type CallerRuns interface {
+	// StreamTryAcquire makes the caller's code until StreamRelease the stream's next work, if the stream has
+	// none. No work of the stream runs meanwhile, and work that is enqueued comes after it. It never waits; false means
+	// that the stream is busy or is being captured. name, which must not change until StreamRelease, is for traces. The
+	// error is one that the stream carries.
+	StreamTryAcquire(s StreamHandle, name string) (entered bool, err error)
 
-	// Release ends it. It need not be called on the thread that acquired the stream.
-	Leave(s StreamHandle) error
-	// Continue is Release for a caller whose work an engine is to finish: rest is run as a host function, before work
-	// that was enqueued meanwhile. An error of rest is the stream's error.
-	HandOver(s StreamHandle, rest func() error) error
+	// StreamRelease ends it. It need not be called on the thread that acquired the stream.
+	StreamRelease(s StreamHandle) error
+	// StreamContinue is StreamRelease for a caller whose work an engine is to finish: rest is run as a host function,
+	// before work that was enqueued meanwhile. An error of rest is the stream's error.
+	StreamContinue(s StreamHandle, rest func() error) error
 }
 
 // Threads is implemented by drivers over a library that keeps a current device for each thread of the process, which

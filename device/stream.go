@@ -20,7 +20,7 @@ type Stream struct {
 	id    int64
 	level int
 	owned bool                          // of NewStream
-	turn  atomic.Pointer[chan struct{}] // closed by Leave, where the driver is no Turns
+	turn  atomic.Pointer[chan struct{}] // closed by Release, where the driver is no CallerRuns
 }
 
 // Device is the device that the stream's work runs on.
@@ -149,11 +149,11 @@ func (s *Stream) Launch(name string, operands []Span, f func(views []unsafe.Poin
 	return nil
 }
 
-// Enter lets the caller do the stream's next work itself until Leave; see [Turns].Enter. A driver that has none of this
-// runs a host function meanwhile, and Enter waits until that has begun.
-func (s *Stream) Enter(name string) (entered bool, err error) {
-	if t, ok := s.drv().(Turns); ok {
-		return t.Enter(s.h, name)
+// TryAcquire lets the caller do the stream's next work itself until Release; see [CallerRuns].StreamTryAcquire. If the
+// driver isn't a CallerRuns, it runs a host function meanwhile, and TryAcquire waits until that has begun.
+func (s *Stream) TryAcquire(name string) (entered bool, err error) {
+	if t, ok := s.drv().(CallerRuns); ok {
+		return t.StreamTryAcquire(s.h, name)
 	}
 	if s.Capturing() {
 		return false, nil
@@ -181,10 +181,10 @@ func (s *Stream) Enter(name string) (entered bool, err error) {
 	}
 }
 
-// Leave ends what Enter began.
-func (s *Stream) Leave() error {
-	if t, ok := s.drv().(Turns); ok {
-		return t.Leave(s.h)
+// Release ends what TryAcquire began.
+func (s *Stream) Release() error {
+	if t, ok := s.drv().(CallerRuns); ok {
+		return t.StreamRelease(s.h)
 	}
 	over := s.turn.Swap(nil)
 	if over == nil {
@@ -194,21 +194,21 @@ func (s *Stream) Leave() error {
 	return nil
 }
 
-// Turns reports whether the caller can do work itself between Enter and Leave, and hand over the rest of it: elsewhere
-// Enter has to wake another thread.
-func (s *Stream) Turns() bool {
-	_, ok := s.drv().(Turns)
+// CallerRuns reports whether the driver is a [CallerRuns]: elsewhere TryAcquire has to wake another thread, and
+// Continue fails.
+func (s *Stream) CallerRuns() bool {
+	_, ok := s.drv().(CallerRuns)
 	return ok
 }
 
-// HandOver ends what Enter began, and has an engine go on with the rest of it; see [Turns].HandOver. It's for drivers
-// with Turns.
-func (s *Stream) HandOver(rest func() error) error {
-	t, err := optional[Turns](s.dev.rt, "hand over a turn")
+// Continue ends what TryAcquire began, and has an engine go on with the rest of it; see [CallerRuns].StreamContinue. It
+// fails if the driver isn't a CallerRuns.
+func (s *Stream) Continue(rest func() error) error {
+	t, err := optional[CallerRuns](s.dev.rt, "hand over a turn")
 	if err != nil {
 		return err
 	}
-	return t.HandOver(s.h, rest)
+	return t.StreamContinue(s.h, rest)
 }
 
 // Record lets e stand for all work enqueued so far.

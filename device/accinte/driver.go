@@ -55,7 +55,7 @@ type Driver struct {
 var (
 	_ device.Driver      = (*Driver)(nil)
 	_ device.HostKernels = (*Driver)(nil)
-	_ device.Turns       = (*Driver)(nil)
+	_ device.CallerRuns  = (*Driver)(nil)
 	_ device.Graphs      = (*Driver)(nil)
 	_ device.IPC         = (*Driver)(nil)
 	_ device.IPCEvents   = (*Driver)(nil)

@@ -23,7 +23,7 @@ type Driver struct {
 var (
 	_ device.Driver      = (*Driver)(nil)
 	_ device.HostKernels = (*Driver)(nil)
-	_ device.Turns       = (*Driver)(nil)
+	_ device.CallerRuns  = (*Driver)(nil)
 	_ device.Modules     = (*Driver)(nil)
 	_ device.Graphs      = (*Driver)(nil)
 	_ device.Tracer      = (*Driver)(nil)

@@ -75,7 +75,7 @@ func groups() []group {
 		{"Events", "", nil, eventCases},
 		{"Misuse", "", nil, misuseCases},
 		{"Kernels", "device.HostKernels", has[device.HostKernels], kernelCases},
-		{"Turns", "device.Turns", has[device.Turns], turnCases},
+		{"CallerRuns", "device.CallerRuns", has[device.CallerRuns], callerRunsCases},
 		{"Modules", "device.Modules", has[device.Modules], moduleCases},
 		{"Graphs", "device.Graphs", has[device.Graphs], graphCases},
 		{"Peers", "device.Peers", has[device.Peers], peerCases},

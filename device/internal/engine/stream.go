@@ -164,7 +164,7 @@ func (s *stream) serve(begun *task) {
 	for {
 		s.mu.Lock()
 		t := s.first
-		if s.current != nil { // a thread of the host has entered: what comes next is Leave's to see to
+		if s.current != nil { // a thread of the host has acquired it: StreamRelease starts the next work
 			s.mu.Unlock()
 			done = true
 			return

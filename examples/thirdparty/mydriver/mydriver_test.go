@@ -96,30 +96,30 @@ func TestTurns(t *testing.T) {
 		if err := s.Synchronize(ctx); err != nil {
 			t.Fatal(err)
 		}
-		if entered, err := s.Enter("turn"); !entered || err != nil {
-			t.Fatalf("Enter = %v, %v on an idle stream", entered, err)
+		if entered, err := s.TryAcquire("turn"); !entered || err != nil {
+			t.Fatalf("TryAcquire = %v, %v on an idle stream", entered, err)
 		}
 		s.HostFunc("after", note("after"))
-		if entered, err := s.Enter("again"); entered || err != nil {
-			t.Fatalf("Enter = %v, %v on an entered stream", entered, err)
+		if entered, err := s.TryAcquire("again"); entered || err != nil {
+			t.Fatalf("TryAcquire = %v, %v on an entered stream", entered, err)
 		}
 		note("turn")()
-		if err := s.Leave(); err != nil {
+		if err := s.Release(); err != nil {
 			t.Fatal(err)
 		}
 		if err := s.Synchronize(ctx); err != nil || strings.Join(order, " ") != "before turn after" {
 			t.Fatal(order, err)
 		}
 	}
-	if err := s.Leave(); !errors.Is(err, device.ErrInvalidArgument) {
-		t.Errorf("Leave without Enter: %v", err)
+	if err := s.Release(); !errors.Is(err, device.ErrInvalidArgument) {
+		t.Errorf("Release without TryAcquire: %v", err)
 	}
 	s.HostFunc("bad", func() error { return errors.New("for a reason") })
 	var failed *device.WorkError
 	if err := s.Synchronize(ctx); !errors.As(err, &failed) {
 		t.Error(err)
 	}
-	if entered, err := s.Enter("turn"); entered || !errors.As(err, &failed) {
-		t.Errorf("Enter = %v, %v on a failed stream", entered, err)
+	if entered, err := s.TryAcquire("turn"); entered || !errors.As(err, &failed) {
+		t.Errorf("TryAcquire = %v, %v on a failed stream", entered, err)
 	}
 }

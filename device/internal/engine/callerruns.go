@@ -7,8 +7,8 @@ import (
 	"github.com/chorus-comms/chorus/device"
 )
 
-// Enter is [device.Turns].Enter.
-func (e *Engine) Enter(h device.StreamHandle, name string) (entered bool, err error) {
+// StreamTryAcquire is [device.CallerRuns].StreamTryAcquire.
+func (e *Engine) StreamTryAcquire(h device.StreamHandle, name string) (entered bool, err error) {
 	s, err := e.stream("enter", h)
 	if err != nil {
 		return false, err
@@ -27,12 +27,12 @@ func (e *Engine) Enter(h device.StreamHandle, name string) (entered bool, err er
 	if e.trace.Load() != nil { // to ask for the time takes as long as all the rest
 		s.since = time.Now()
 	}
-	s.working = true // so that what is enqueued waits for Leave
+	s.working = true // so that what is enqueued waits for StreamRelease
 	return true, nil
 }
 
-// Leave is [device.Turns].Leave.
-func (e *Engine) Leave(h device.StreamHandle) error {
+// StreamRelease is [device.CallerRuns].StreamRelease.
+func (e *Engine) StreamRelease(h device.StreamHandle) error {
 	s, t, err := e.turn("leave", h)
 	if err != nil {
 		return err
@@ -61,8 +61,8 @@ func (e *Engine) Leave(h device.StreamHandle) error {
 	return nil
 }
 
-// HandOver is [device.Turns].HandOver.
-func (e *Engine) HandOver(h device.StreamHandle, rest func() error) error {
+// StreamContinue is [device.CallerRuns].StreamContinue.
+func (e *Engine) StreamContinue(h device.StreamHandle, rest func() error) error {
 	s, t, err := e.turn("hand over", h)
 	if err != nil {
 		return err
