@@ -76,7 +76,7 @@ func (s *stream) status() int32 {
 	return v
 }
 
-func (b *board) status(h abi.Stream) int32 {
+func (b *gpu) status(h abi.Stream) int32 {
 	v := new(int32)
 	if b.IsCapturing == nil || b.do(func() abi.Result { return b.IsCapturing(h, v) }) != abi.Success {
 		return abi.CaptureNone
@@ -248,11 +248,11 @@ func (d *Driver) CaptureStatus(h device.StreamHandle) (device.CaptureStatus, err
 }
 
 // dropFunctions forgets functions of a graph when no run of it is under way.
-func (d *Driver) dropFunctions(b *board, list []captured) {
+func (d *Driver) dropFunctions(b *gpu, list []captured) {
 	if len(list) == 0 {
 		return
 	}
-	d.limbo.leave(d.boards, 0, func() {
+	d.deferred.add(d.gpus, 0, func() {
 		d.launching.Lock()
 		defer d.launching.Unlock()
 		for _, c := range list {

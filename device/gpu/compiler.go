@@ -167,8 +167,8 @@ func read(p abi.Program, size func(abi.Program, *uint64) abi.Outcome,
 	return b, o
 }
 
-// program compiles a source for the board.
-func (b *board) program(op string, source []byte) ([]byte, error) {
+// program compiles a source for the GPU.
+func (b *gpu) program(op string, source []byte) ([]byte, error) {
 	refuse := func(err error) ([]byte, error) {
 		kind := device.ErrUnsupported // there is no compiler, or none for the device
 		if e := (*CompileError)(nil); errors.As(err, &e) {
@@ -211,7 +211,7 @@ func (b *board) program(op string, source []byte) ([]byte, error) {
 }
 
 // attribute asks for one of the device's.
-func (b *board) attribute(op string, which int32) (int, error) {
+func (b *gpu) attribute(op string, which int32) (int, error) {
 	v := new(int32)
 	err := b.result(op, "DeviceGetAttribute", b.DeviceAttribute(v, which, b.id))
 	return int(*v), err

@@ -15,11 +15,11 @@ import (
 // Driver is the GPUs of a library.
 type Driver struct {
 	*Library
-	name   string
-	boards []*board
-	memory allocations
-	limbo  limbo
-	peers  peers
+	name     string
+	gpus     []*gpu
+	memory   allocations
+	deferred deferredFrees
+	peers    peers
 
 	launching sync.Mutex // of graphs with functions of the host
 
@@ -60,19 +60,19 @@ func New(l *Library) (*Driver, error) {
 		return nil, device.Errorf(device.ErrNoDevice, d.name, "", "%v has no GPU", l)
 	}
 	for i := range int(*n) {
-		b := &board{Library: l, name: fmt.Sprintf("%s:%d", d.name, i), index: i, streams: map[*stream]bool{},
+		b := &gpu{Library: l, name: fmt.Sprintf("%s:%d", d.name, i), index: i, streams: map[*stream]bool{},
 			adopted: map[abi.Stream]bool{}}
 		if err := b.identify(); err != nil {
 			return nil, err
 		}
-		d.boards = append(d.boards, b)
+		d.gpus = append(d.gpus, b)
 	}
-	d.peers.access = make([]bool, len(d.boards)*len(d.boards))
+	d.peers.access = make([]bool, len(d.gpus)*len(d.gpus))
 	return d, nil
 }
 
 // identify finds out what a GPU is, without a context on it: a process that looks at all GPUs uses one of them.
-func (b *board) identify() error {
+func (b *gpu) identify() error {
 	const op = "identify"
 	name, id := make([]byte, 256), new([16]byte)
 	total, units, priorities := new(uint64), new(int32), new(int32)
@@ -107,7 +107,7 @@ func (b *board) identify() error {
 
 // open makes the GPU usable, at its first use. The process gets a context on it then, which takes some hundred MiB of
 // its memory. A GPU that another process has for itself refuses.
-func (b *board) open() error {
+func (b *gpu) open() error {
 	if b.opened.Load() {
 		return nil
 	}
@@ -135,18 +135,18 @@ func (b *board) open() error {
 }
 
 func (d *Driver) knows(op string, dev int) error {
-	if dev < 0 || dev >= len(d.boards) {
-		return device.Errorf(device.ErrWrongDevice, d.name, op, "there is no device %d of %d", dev, len(d.boards))
+	if dev < 0 || dev >= len(d.gpus) {
+		return device.Errorf(device.ErrWrongDevice, d.name, op, "there is no device %d of %d", dev, len(d.gpus))
 	}
 	return nil
 }
 
-// board is a GPU that is going to be used.
-func (d *Driver) board(op string, dev int) (*board, error) {
+// gpu is a GPU that is going to be used.
+func (d *Driver) gpu(op string, dev int) (*gpu, error) {
 	if err := d.knows(op, dev); err != nil {
 		return nil, err
 	}
-	b := d.boards[dev]
+	b := d.gpus[dev]
 	if err := b.open(); err != nil {
 		return nil, err
 	}
@@ -154,25 +154,25 @@ func (d *Driver) board(op string, dev int) (*board, error) {
 }
 
 // opened is a GPU that is in use; nil if there is none.
-func (d *Driver) opened() *board {
-	if at := slices.IndexFunc(d.boards, func(b *board) bool { return b.opened.Load() }); at >= 0 {
-		return d.boards[at]
+func (d *Driver) opened() *gpu {
+	if at := slices.IndexFunc(d.gpus, func(b *gpu) bool { return b.opened.Load() }); at >= 0 {
+		return d.gpus[at]
 	}
 	return nil
 }
 
-// anyBoard is a GPU for what is good for all of them, pinned memory for example: one in use, or else the first.
-func (d *Driver) anyBoard(op string) (*board, error) {
+// anyGPU is a GPU for what is good for all of them, pinned memory for example: one in use, or else the first.
+func (d *Driver) anyGPU(op string) (*gpu, error) {
 	if b := d.opened(); b != nil {
 		return b, nil
 	}
-	return d.board(op, 0)
+	return d.gpu(op, 0)
 }
 
 // Bind is [device.Threads].Bind.
 func (d *Driver) Bind(dev int) (unbind func(), err error) {
 	const op = "bind"
-	b, err := d.board(op, dev)
+	b, err := d.gpu(op, dev)
 	if err != nil {
 		return nil, err
 	}
@@ -205,23 +205,23 @@ func (d *Driver) Bind(dev int) (unbind func(), err error) {
 }
 
 // DeviceCount is [device.Driver].DeviceCount.
-func (d *Driver) DeviceCount() (int, error) { return len(d.boards), nil }
+func (d *Driver) DeviceCount() (int, error) { return len(d.gpus), nil }
 
 // Properties is [device.Driver].Properties.
 func (d *Driver) Properties(dev int) (device.Properties, error) {
 	if err := d.knows("properties", dev); err != nil {
 		return device.Properties{}, err
 	}
-	return d.boards[dev].props, nil
+	return d.gpus[dev].props, nil
 }
 
 // Close gives the contexts back. Nothing may be used any more, and no work may be under way.
 func (d *Driver) Close() error {
-	for _, b := range d.boards {
+	for _, b := range d.gpus {
 		if len(b.pending()) > 0 {
 			return device.Errorf(device.ErrNotReady, b.name, "close", "it has work")
 		}
-		d.limbo.reap(b)
+		d.deferred.reap(b)
 	}
 	d.mu.Lock()
 	modules := slices.Collect(maps.Keys(d.modules))
@@ -230,7 +230,7 @@ func (d *Driver) Close() error {
 		_ = d.ModuleUnload(m)
 	}
 	var first error
-	for _, b := range d.boards {
+	for _, b := range d.gpus {
 		if !b.opened.Load() {
 			continue
 		}
@@ -258,6 +258,6 @@ func (d *Driver) Close() error {
 
 // Waits reports whether functions of the host hold up no other functions on a device: the library can wait for words.
 func (d *Driver) Waits(dev int) bool {
-	b, err := d.board("waits", dev)
+	b, err := d.gpu("waits", dev)
 	return err == nil && b.waits
 }

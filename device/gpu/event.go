@@ -11,7 +11,7 @@ import (
 
 // event is one of the library's, and what it stands for.
 type event struct {
-	b      *board
+	b      *gpu
 	h      abi.Event
 	timing bool
 	shared bool // other processes can open it, or have made it
@@ -20,7 +20,7 @@ type event struct {
 	mu       sync.Mutex
 	gone     bool
 	recorded bool
-	fate     *fate
+	outcome  *workResult
 	capture  *capture // of the last record, which then means nothing outside
 	foreign  bool     // the last record was in another owner's capture, likewise
 }
@@ -52,7 +52,7 @@ func (d *Driver) addEvent(e *event) device.EventHandle {
 // EventCreate is [device.Events].EventCreate.
 func (d *Driver) EventCreate(dev int, timing bool) (device.EventHandle, error) {
 	const op = "create event"
-	b, err := d.board(op, dev)
+	b, err := d.gpu(op, dev)
 	if err != nil {
 		return 0, err
 	}
@@ -119,10 +119,10 @@ func (d *Driver) EventRecord(h device.EventHandle, sh device.StreamHandle) error
 	if err != nil {
 		return err
 	}
-	e.recorded, e.fate, e.capture, e.foreign = true, nil, s.capture, foreign
+	e.recorded, e.outcome, e.capture, e.foreign = true, nil, s.capture, foreign
 	if s.capture == nil && !foreign {
-		_ = s.broken() // forgets a fate that's over
-		e.fate = s.fate
+		_ = s.broken() // forgets a result that is over
+		e.outcome = s.outcome
 	}
 	return nil
 }
@@ -160,7 +160,7 @@ func (e *event) query(op string) (bool, error) {
 	if err != nil || !done {
 		return false, err
 	}
-	if failed, _ := e.fate.failed(); failed != nil {
+	if failed, _ := e.outcome.failed(); failed != nil {
 		return true, failed
 	}
 	return true, nil
@@ -174,7 +174,7 @@ func (d *Driver) EventSynchronize(ctx context.Context, h device.EventHandle) err
 		return err
 	}
 	err = e.outside(op)
-	f := e.fate
+	f := e.outcome
 	e.mu.Unlock()
 	if err != nil {
 		return err
@@ -182,7 +182,7 @@ func (d *Driver) EventSynchronize(ctx context.Context, h device.EventHandle) err
 	done := func() (bool, error) {
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		if e.gone || e.fate != f || e.capture != nil || e.foreign {
+		if e.gone || e.outcome != f || e.capture != nil || e.foreign {
 			return true, nil
 		}
 		ok, err := e.query(op)
@@ -204,7 +204,7 @@ func (d *Driver) EventSynchronize(ctx context.Context, h device.EventHandle) err
 func (d *Driver) EventElapsed(start, end device.EventHandle) (time.Duration, error) {
 	const op = "elapsed time"
 	var hs [2]abi.Event
-	var b *board
+	var b *gpu
 	for i, h := range []device.EventHandle{start, end} {
 		e, err := d.event(op, h)
 		if err != nil {

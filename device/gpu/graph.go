@@ -9,7 +9,7 @@ import (
 
 // graph is one that was captured.
 type graph struct {
-	b         *board
+	b         *gpu
 	h         abi.Graph
 	memory    []use
 	functions []captured
@@ -18,7 +18,7 @@ type graph struct {
 
 // exec is an instantiated graph.
 type exec struct {
-	b *board
+	b *gpu
 	h abi.Exec
 
 	mu        sync.Mutex
@@ -179,14 +179,14 @@ func (d *Driver) GraphLaunch(xh device.ExecHandle, h device.StreamHandle) error 
 				err = device.Errorf(device.ErrInvalidPointer, s.b.name, op, "%v, which a node uses, is %v memory now", u.p, at.Type)
 			}
 			if err != nil {
-				s.fate = s.fate.after(1)
-				s.fate.ran(s.failure("graph", err))
+				s.outcome = s.outcome.after(1)
+				s.outcome.ran(s.failure("graph", err))
 				return nil
 			}
 		}
 	}
 	// Functions of a graph that is captured have their runs from the outer one.
-	mine := s.fate
+	mine := s.outcome
 	if n := len(x.functions); n > 0 && s.capture == nil {
 		if s.foreign() {
 			return device.Errorf(device.ErrUnsupported, s.b.name, op, "the graph has functions of the host, and stream %#x is "+
@@ -197,7 +197,7 @@ func (d *Driver) GraphLaunch(xh device.ExecHandle, h device.StreamHandle) error 
 		if err := s.comeAfter(op, x.functions); err != nil {
 			return err
 		}
-		mine = s.fate.after(n)
+		mine = s.outcome.after(n)
 		for _, c := range x.functions {
 			c.f.mu.Lock()
 			c.f.runs = append(c.f.runs, run{mine, s})
@@ -222,7 +222,7 @@ func (d *Driver) GraphLaunch(xh device.ExecHandle, h device.StreamHandle) error 
 		c.mu.Unlock()
 		return nil
 	}
-	s.fate = mine
+	s.outcome = mine
 	s.queued.Add(int32(len(x.functions)))
 	if len(x.functions) == 0 {
 		return nil
@@ -271,7 +271,7 @@ func (d *Driver) ExecDestroy(h device.ExecHandle) error {
 	delete(d.execs, h)
 	d.mu.Unlock()
 	d.dropFunctions(x.b, x.functions)
-	d.limbo.leave(d.boards, 0, func() { _ = x.b.relaxed(func() abi.Result { return x.b.Library.ExecDestroy(x.h) }) })
+	d.deferred.add(d.gpus, 0, func() { _ = x.b.relaxed(func() abi.Result { return x.b.Library.ExecDestroy(x.h) }) })
 	d.dropModules(x.modules...)
 	return nil
 }
@@ -326,7 +326,7 @@ func (d *Driver) GraphNodes(h device.GraphHandle) ([]device.Node, error) {
 
 // listing puts nodes behind what they come after.
 type listing struct {
-	b      *board
+	b      *gpu
 	op     string
 	before map[abi.Node][]abi.Node
 	at     map[abi.Node][]int // where a node is, or what stands for one that is left out

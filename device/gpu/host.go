@@ -21,7 +21,7 @@ type function struct {
 	word word
 	done uint32 // what the word is when the function has run
 
-	fate     *fate // of the only run
+	outcome  *workResult // of the only run
 	captured bool
 	uses     atomic.Int32 // graphs and instantiated ones that have it
 	mu       sync.Mutex
@@ -31,8 +31,8 @@ type function struct {
 
 // run is the run of a graph in which a function runs.
 type run struct {
-	fate *fate
-	s    *stream
+	outcome *workResult
+	s       *stream
 }
 
 // functions are those that the library may call, by what it's given.
@@ -83,14 +83,14 @@ func called(number uintptr) {
 
 // run runs the function, unless something that it comes after has failed, and lets the stream go on.
 func (f *function) run() {
-	mine, s := f.fate, f.s
+	mine, s := f.outcome, f.s
 	if f.captured {
 		f.mu.Lock()
 		if len(f.runs) > 0 {
-			mine, s = f.runs[0].fate, f.runs[0].s
+			mine, s = f.runs[0].outcome, f.runs[0].s
 			f.runs = f.runs[1:]
 		} else {
-			mine = &fate{left: 1} // a run that other code has launched
+			mine = &workResult{left: 1} // a run that other code has launched
 		}
 		f.mu.Unlock()
 	}
@@ -154,7 +154,7 @@ func (d *Driver) HostFunc(h device.StreamHandle, name string, f func() error) er
 		}
 	}
 	if !x.captured {
-		x.fate = s.fate.after(1)
+		x.outcome = s.outcome.after(1)
 	}
 	entry, number := x.add()
 	err = s.result(op, "LaunchHostFunc", func() abi.Result {
@@ -173,7 +173,7 @@ func (d *Driver) HostFunc(h device.StreamHandle, name string, f func() error) er
 		s.capture.functions = append(s.capture.functions, captured{number, x})
 		s.capture.mu.Unlock()
 	} else {
-		s.fate = x.fate
+		s.outcome = x.outcome
 		s.queued.Add(1)
 	}
 	if x.hold {
@@ -218,7 +218,7 @@ func (d *Driver) wordFor(s *stream, own bool) (word, uint32, error) {
 const wordBytes, wordsAtOnce = 64, 64
 
 // takeWord returns an unused word.
-func (b *board) takeWord() (word, error) {
+func (b *gpu) takeWord() (word, error) {
 	b.pool.Lock()
 	defer b.pool.Unlock()
 	if len(b.words) == 0 {
@@ -244,7 +244,7 @@ func (b *board) takeWord() (word, error) {
 	return w, nil
 }
 
-func (b *board) keepWord(w word) {
+func (b *gpu) keepWord(w word) {
 	if w.at != 0 {
 		b.pool.Lock()
 		defer b.pool.Unlock()
@@ -253,14 +253,14 @@ func (b *board) keepWord(w word) {
 }
 
 // dropWord keeps a word when no stream waits for it any more.
-func (d *Driver) dropWord(b *board, w word) {
+func (d *Driver) dropWord(b *gpu, w word) {
 	if w.at != 0 {
-		d.limbo.leave([]*board{b}, 0, func() { b.keepWord(w) })
+		d.deferred.add([]*gpu{b}, 0, func() { b.keepWord(w) })
 	}
 }
 
 // probe finds out whether streams can wait for words.
-func (b *board) probe() bool {
+func (b *gpu) probe() bool {
 	if !b.caps.Has("waits for values") || b.family.Name == "hip" && !b.caps.Has("signal memory") {
 		return false
 	}
@@ -290,7 +290,7 @@ func (b *board) probe() bool {
 
 // capturesWait finds out whether a wait for a word, which has its value already, becomes a node of a graph. In releases
 // of HIP that don't capture it the stream itself waits, and the graph doesn't.
-func (b *board) capturesWait(s abi.Stream, w word) bool {
+func (b *gpu) capturesWait(s abi.Stream, w word) bool {
 	if !b.caps.Has("graphs") || b.do(func() abi.Result { return b.BeginCapture(s, abi.CaptureModeRelaxed) }) != abi.Success {
 		return false
 	}

@@ -36,7 +36,7 @@ func (h *handle) encode() []byte {
 }
 
 // decode reads a handle from an untrusted peer.
-func (d *Driver) decode(b *board, op string, of byte, data []byte) (h handle, err error) {
+func (d *Driver) decode(b *gpu, op string, of byte, data []byte) (h handle, err error) {
 	if len(data) != int(unsafe.Sizeof(h)) {
 		err = fmt.Errorf("%d bytes are no IPC handle", len(data))
 	} else if _, err = binary.Decode(data, binary.LittleEndian, &h); err == nil {
@@ -54,7 +54,7 @@ func (d *Driver) decode(b *board, op string, of byte, data []byte) (h handle, er
 }
 
 // ipc demands that the library can do it.
-func (b *board) ipc(op string) error {
+func (b *gpu) ipc(op string) error {
 	if err := b.caps.Need("IPC"); err != nil {
 		return device.Errorf(device.ErrUnsupported, b.name, op, "%w", err)
 	}
@@ -78,7 +78,7 @@ func (d *Driver) IPCHandle(p device.Ptr) ([]byte, error) {
 		return nil, device.Errorf(device.ErrInvalidPointer, d.name, op, "%v is not where its allocation begins: %v", p,
 			at.Base)
 	}
-	b := d.boards[at.Device]
+	b := d.gpus[at.Device]
 	if err := b.ipc(op); err != nil {
 		return nil, err
 	}
@@ -92,7 +92,7 @@ func (d *Driver) IPCHandle(p device.Ptr) ([]byte, error) {
 // IPCOpen is [device.IPC].IPCOpen. The library sees to it that the device can touch the memory.
 func (d *Driver) IPCOpen(dev int, data []byte) (device.Ptr, error) {
 	const op = "open IPC handle"
-	b, err := d.board(op, dev)
+	b, err := d.gpu(op, dev)
 	if err != nil {
 		return 0, err
 	}
@@ -154,14 +154,14 @@ func (d *Driver) IPCClose(p device.Ptr) error {
 		}
 		_ = a.b.call(op, "IpcCloseMemHandle", func() abi.Result { return a.b.IPCCloseMem(uintptr(p)) })
 	}
-	d.limbo.leave(d.boards, 0, closing)
+	d.deferred.add(d.gpus, 0, closing)
 	return nil
 }
 
 // IPCEventCreate is [device.IPCEvents].IPCEventCreate.
 func (d *Driver) IPCEventCreate(dev int) (device.EventHandle, error) {
 	const op = "create event"
-	b, err := d.board(op, dev)
+	b, err := d.gpu(op, dev)
 	if err != nil {
 		return 0, err
 	}
@@ -198,7 +198,7 @@ func (d *Driver) IPCEventHandle(eh device.EventHandle) ([]byte, error) {
 // IPCEventOpen is [device.IPCEvents].IPCEventOpen. Errors of functions of the other process stay there.
 func (d *Driver) IPCEventOpen(dev int, data []byte) (device.EventHandle, error) {
 	const op = "open event"
-	b, err := d.board(op, dev)
+	b, err := d.gpu(op, dev)
 	if err != nil {
 		return 0, err
 	}

@@ -15,7 +15,7 @@ type allocation struct {
 	base   device.Ptr
 	bytes  int
 	typ    device.MemoryType
-	b      *board // nil: the host's
+	b      *gpu // nil: the host's
 	remote bool
 	freed  bool // and not yet given back, as work may use it
 	opens  int  // of memory of another process
@@ -86,7 +86,7 @@ const patience = 100 * time.Millisecond
 // Malloc is [device.Memory].Malloc.
 func (d *Driver) Malloc(dev int, bytes int) (device.Ptr, error) {
 	const op = "allocate"
-	b, err := d.board(op, dev)
+	b, err := d.gpu(op, dev)
 	if err != nil {
 		return 0, err
 	}
@@ -95,7 +95,7 @@ func (d *Driver) Malloc(dev int, bytes int) (device.Ptr, error) {
 	}
 	p := new(uintptr)
 	r := b.relaxed(func() abi.Result { return b.MemAlloc(p, uint64(bytes)) })
-	for begin := time.Now(); r == abi.OutOfMemory && d.limbo.reap(b) > 0 && time.Since(begin) < patience; {
+	for begin := time.Now(); r == abi.OutOfMemory && d.deferred.reap(b) > 0 && time.Since(begin) < patience; {
 		time.Sleep(time.Millisecond)
 	}
 	if r == abi.OutOfMemory {
@@ -111,7 +111,7 @@ func (d *Driver) Malloc(dev int, bytes int) (device.Ptr, error) {
 // Free is [device.Memory].Free. The library gets the memory back when the streams have done what they have to do.
 func (d *Driver) Free(dev int, p device.Ptr) error {
 	const op = "free"
-	b, err := d.board(op, dev)
+	b, err := d.gpu(op, dev)
 	if err != nil || p == 0 {
 		return err
 	}
@@ -133,11 +133,11 @@ func (d *Driver) Free(dev int, p device.Ptr) error {
 	if err != nil {
 		return err
 	}
-	d.limbo.leave([]*board{b}, a.bytes, func() {
+	d.deferred.add([]*gpu{b}, a.bytes, func() {
 		d.memory.remove(a) // first: the library may give the address out again at once
 		_ = b.call(op, "MemFree", func() abi.Result { return b.MemFree(uintptr(p)) })
 	})
-	d.limbo.reap(b)
+	d.deferred.reap(b)
 	return nil
 }
 
@@ -147,7 +147,7 @@ func (d *Driver) MallocHost(bytes int) (device.Ptr, error) {
 	if bytes <= 0 {
 		return 0, device.Errorf(device.ErrInvalidArgument, d.name, op, "%d bytes", bytes)
 	}
-	b, err := d.anyBoard(op)
+	b, err := d.anyGPU(op)
 	if err != nil {
 		return 0, err
 	}
@@ -182,11 +182,11 @@ func (d *Driver) FreeHost(p device.Ptr) error {
 	if err != nil {
 		return err
 	}
-	b, err := d.anyBoard(op)
+	b, err := d.anyGPU(op)
 	if err != nil {
 		return err
 	}
-	d.limbo.leave(d.boards, 0, func() {
+	d.deferred.add(d.gpus, 0, func() {
 		d.memory.remove(a)
 		_ = b.call(op, "MemFreeHost", func() abi.Result { return b.MemHostFree(uintptr(p)) })
 	})
@@ -196,11 +196,11 @@ func (d *Driver) FreeHost(p device.Ptr) error {
 // MemInfo is [device.Memory].MemInfo. Freed memory that work still uses counts as free.
 func (d *Driver) MemInfo(dev int) (free, total int64, err error) {
 	const op = "memory info"
-	b, err := d.board(op, dev)
+	b, err := d.gpu(op, dev)
 	if err != nil {
 		return 0, 0, err
 	}
-	waiting := d.limbo.reap(b)
+	waiting := d.deferred.reap(b)
 	f, t := new(uint64), new(uint64)
 	if err := b.call(op, "MemGetInfo", func() abi.Result { return b.Library.MemInfo(f, t) }); err != nil {
 		return 0, 0, err
@@ -290,14 +290,14 @@ func (d *Driver) foreign(p device.Ptr) (at device.Attributes, ok bool) {
 		return at, true
 	case abi.MemoryDevice, abi.MemoryManaged:
 		at.Type = device.DeviceMemory
-		at.Device = slices.IndexFunc(d.boards, func(b *board) bool { return b.id == abi.Device(int32(x.ordinal)) })
+		at.Device = slices.IndexFunc(d.gpus, func(b *gpu) bool { return b.id == abi.Device(int32(x.ordinal)) })
 		return at, at.Device >= 0
 	}
 	return at, false
 }
 
 // side is one of a copy's, checked.
-func (d *Driver) side(b *board, op, what string, p device.Ptr, bytes int) (device.Attributes, error) {
+func (d *Driver) side(b *gpu, op, what string, p device.Ptr, bytes int) (device.Attributes, error) {
 	if p == 0 {
 		return device.Attributes{}, device.Errorf(device.ErrInvalidPointer, b.name, op, "%s: null", what)
 	}

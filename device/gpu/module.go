@@ -15,7 +15,7 @@ import (
 
 // module is a loaded image.
 type module struct {
-	b       *board
+	b       *gpu
 	h       abi.Module
 	handles []device.FunctionHandle // guarded by the driver's mu
 	uses    atomic.Int32            // the handle, calls under way, and graphs that run its functions
@@ -83,9 +83,9 @@ func whole(image []byte) bool {
 	return true
 }
 
-// modular is the board if the library has modules.
-func (d *Driver) modular(op string, dev int) (*board, error) {
-	b, err := d.board(op, dev)
+// modular is the GPU if the library has modules.
+func (d *Driver) modular(op string, dev int) (*gpu, error) {
+	b, err := d.gpu(op, dev)
 	if err != nil {
 		return nil, err
 	}
@@ -126,7 +126,7 @@ func (d *Driver) ModuleLoad(dev int, image []byte) (device.ModuleHandle, error) 
 }
 
 // load has the library load an image. CUDA's translator of PTX says what is wrong with one.
-func (b *board) load(op string, image []byte) (abi.Module, error) {
+func (b *gpu) load(op string, image []byte) (abi.Module, error) {
 	m := new(abi.Module)
 	if b.ModuleLoadEx == nil {
 		err := b.call(op, "ModuleLoadData", func() abi.Result { return b.Library.ModuleLoad(m, &image[0]) })
@@ -182,7 +182,7 @@ func holdModules(list []*module) []*module {
 func (d *Driver) dropModules(list ...*module) {
 	for _, m := range list {
 		if m.uses.Add(-1) == 0 {
-			d.limbo.leave([]*board{m.b}, 0, func() {
+			d.deferred.add([]*gpu{m.b}, 0, func() {
 				_ = m.b.call("unload a module", "ModuleUnload", func() abi.Result { return m.b.Library.ModuleUnload(m.h) })
 			})
 		}

@@ -13,9 +13,9 @@ type peers struct {
 	access []bool
 }
 
-func (d *Driver) both(op string, dev, peer int) (b, p *board, err error) {
-	if b, err = d.board(op, dev); err == nil {
-		p, err = d.board(op, peer)
+func (d *Driver) both(op string, dev, peer int) (b, p *gpu, err error) {
+	if b, err = d.gpu(op, dev); err == nil {
+		p, err = d.gpu(op, peer)
 	}
 	return b, p, err
 }
@@ -31,8 +31,8 @@ func (d *Driver) PeerCapable(dev, peer int) (bool, error) {
 	if dev == peer {
 		return false, nil
 	}
-	b, can := d.boards[dev], new(int32) // no context is needed for it
-	err := b.result(op, "DeviceCanAccessPeer", b.CanAccessPeer(can, b.id, d.boards[peer].id))
+	b, can := d.gpus[dev], new(int32) // no context is needed for it
+	err := b.result(op, "DeviceCanAccessPeer", b.CanAccessPeer(can, b.id, d.gpus[peer].id))
 	return *can != 0, err
 }
 
@@ -49,7 +49,7 @@ func (d *Driver) PeerAccess(dev, peer int) (bool, error) {
 func (d *Driver) reaches(dev, peer int) bool {
 	d.peers.mu.Lock()
 	defer d.peers.mu.Unlock()
-	return dev == peer || d.peers.access[dev*len(d.boards)+peer]
+	return dev == peer || d.peers.access[dev*len(d.gpus)+peer]
 }
 
 // SetPeerAccess is [device.Peers].SetPeerAccess. Others in the process may have set it as well, which is no error.
@@ -80,6 +80,6 @@ func (d *Driver) SetPeerAccess(dev, peer int, enabled bool) error {
 			return err
 		}
 	}
-	d.peers.access[dev*len(d.boards)+peer] = enabled
+	d.peers.access[dev*len(d.gpus)+peer] = enabled
 	return nil
 }

@@ -13,14 +13,14 @@ import (
 
 // stream is one of the library's.
 type stream struct {
-	b       *board
+	b       *gpu
 	h       abi.Stream
 	adopted int  // times that a foreign stream was adopted; 0: it's the driver's
 	joined  bool // it has waited for an event of another owner's capture, which may be under way
 
 	mu      sync.Mutex
 	gone    bool
-	fate    *fate
+	outcome *workResult
 	capture *capture
 	word    word   // what functions set when they have run; none before the first
 	count   uint32 // functions enqueued, and so what the word is in the end
@@ -76,7 +76,7 @@ func (d *Driver) forget(s *stream) {
 // StreamCreate is [device.Streams].StreamCreate. No stream waits for the library's default one.
 func (d *Driver) StreamCreate(dev int, priority int) (device.StreamHandle, error) {
 	const op = "create stream"
-	b, err := d.board(op, dev)
+	b, err := d.gpu(op, dev)
 	if err != nil {
 		return 0, err
 	}
@@ -128,7 +128,7 @@ func (d *Driver) StreamDestroy(h device.StreamHandle) error {
 // enqueued. Handles 0 to 2 stand for the library's default streams, which aren't taken.
 func (d *Driver) StreamAdopt(dev int, h device.StreamHandle) error {
 	const op = "adopt stream"
-	b, err := d.board(op, dev)
+	b, err := d.gpu(op, dev)
 	if err != nil {
 		return err
 	}
@@ -157,8 +157,8 @@ func (d *Driver) StreamAdopt(dev int, h device.StreamHandle) error {
 	return nil
 }
 
-// owns demands that a stream is of the board.
-func (b *board) owns(op string, h abi.Stream) error {
+// owns demands that a stream is of the GPU.
+func (b *gpu) owns(op string, h abi.Stream) error {
 	if b.StreamContext != nil {
 		c := new(abi.Context)
 		if err := b.call(op, "StreamGetCtx", func() abi.Result { return b.StreamContext(h, c) }); err != nil {
@@ -205,12 +205,12 @@ func (s *stream) broken() error {
 	if err := s.b.broken(); err != nil {
 		return err
 	}
-	err, settled := s.fate.failed()
+	err, settled := s.outcome.failed()
 	if err != nil {
 		return err
 	}
 	if settled {
-		s.fate = nil
+		s.outcome = nil
 	}
 	return nil
 }
@@ -251,8 +251,8 @@ func (d *Driver) StreamSynchronize(ctx context.Context, h device.StreamHandle) e
 	return err
 }
 
-// finish waits for a stream. The error may be what it carries, which is the fate that is returned then.
-func (d *Driver) finish(ctx context.Context, op string, h device.StreamHandle) (*fate, error) {
+// finish waits for a stream. The error may be what it carries, which is the result that is returned then.
+func (d *Driver) finish(ctx context.Context, op string, h device.StreamHandle) (*workResult, error) {
 	s, err := d.stream(op, h)
 	if err != nil {
 		return nil, err
@@ -261,7 +261,7 @@ func (d *Driver) finish(ctx context.Context, op string, h device.StreamHandle) (
 		s.mu.Unlock()
 		return nil, err
 	}
-	f := s.fate
+	f := s.outcome
 	t, err := s.b.ticket(op, s.h)
 	s.mu.Unlock()
 	if err != nil {
@@ -270,7 +270,7 @@ func (d *Driver) finish(ctx context.Context, op string, h device.StreamHandle) (
 	if err := s.b.await(ctx, op, t.passed, s.doing); err != nil {
 		return nil, err
 	}
-	d.limbo.reap(s.b)
+	d.deferred.reap(s.b)
 	if err := s.b.broken(); err != nil {
 		return nil, err
 	}
@@ -314,8 +314,8 @@ func (d *Driver) StreamRecover(ctx context.Context, h device.StreamHandle) error
 		return e
 	}
 	defer s.mu.Unlock()
-	if s.fate == f || err != nil {
-		s.fate = nil
+	if s.outcome == f || err != nil {
+		s.outcome = nil
 	}
 	return err
 }
@@ -324,7 +324,7 @@ func (d *Driver) StreamRecover(ctx context.Context, h device.StreamHandle) error
 // doesn't know.
 func (d *Driver) Synchronize(ctx context.Context, dev int) error {
 	const op = "synchronize"
-	b, err := d.board(op, dev)
+	b, err := d.gpu(op, dev)
 	if err != nil {
 		return err
 	}
@@ -338,7 +338,7 @@ func (d *Driver) Synchronize(ctx context.Context, dev int) error {
 	type wait struct {
 		t *ticket
 		s *stream
-		f *fate
+		f *workResult
 	}
 	var waits []wait
 	for _, s := range streams {
@@ -347,7 +347,7 @@ func (d *Driver) Synchronize(ctx context.Context, dev int) error {
 		if err == nil && !s.gone {
 			var t *ticket
 			if t, err = b.ticket(op, s.h); err == nil {
-				waits = append(waits, wait{t, s, s.fate})
+				waits = append(waits, wait{t, s, s.outcome})
 			}
 		}
 		s.mu.Unlock()
@@ -366,7 +366,7 @@ func (d *Driver) Synchronize(ctx context.Context, dev int) error {
 			return err
 		}
 	}
-	d.limbo.reap(b)
+	d.deferred.reap(b)
 	for _, w := range waits {
 		if err, _ := w.f.failed(); err != nil {
 			return err
@@ -398,7 +398,7 @@ func (d *Driver) StreamWaitEvent(h device.StreamHandle, eh device.EventHandle) e
 		return err
 	}
 	if s.capture == nil && !e.foreign {
-		s.fate = merge(s.fate, e.fate)
+		s.outcome = merge(s.outcome, e.outcome)
 	}
 	return nil
 }

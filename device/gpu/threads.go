@@ -20,7 +20,7 @@ type threads struct {
 // binding is what a thread has. It lasts as long as a call of an operation, in which no user of a stream begins or ends
 // a capture, so that the library is asked about a stream's capture once.
 type binding struct {
-	*board
+	*gpu
 	captures []captureOf
 
 	of      *threads
@@ -36,7 +36,7 @@ type captureOf struct {
 }
 
 // add notes the calling thread, to which the goroutine is locked, until release is called there.
-func (t *threads) add(b *board) (release func()) {
+func (t *threads) add(b *gpu) (release func()) {
 	id, ok := threadID()
 	if !ok {
 		return func() {}
@@ -53,7 +53,7 @@ func (t *threads) add(b *board) (release func()) {
 		x = &binding{of: t}
 		x.release = x.end
 	}
-	x.board, x.captures, x.id, x.before = b, x.captures[:0], id, t.of[id]
+	x.gpu, x.captures, x.id, x.before = b, x.captures[:0], id, t.of[id]
 	t.of[id] = x
 	t.any.Add(1)
 	return x.release
@@ -69,19 +69,19 @@ func (x *binding) end() {
 	} else {
 		t.of[x.id] = x.before
 	}
-	x.board, x.before = nil, nil
+	x.gpu, x.before = nil, nil
 	t.spare = append(t.spare, x)
 }
 
 // on is the calling thread's binding to a GPU; nil for none. It's that thread's alone.
-func (t *threads) on(b *board) *binding {
+func (t *threads) on(b *gpu) *binding {
 	if t.any.Load() == 0 {
 		return nil
 	}
 	id, _ := threadID()
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	if x := t.of[id]; x != nil && x.board == b {
+	if x := t.of[id]; x != nil && x.gpu == b {
 		return x
 	}
 	return nil

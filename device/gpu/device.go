@@ -13,8 +13,8 @@ import (
 	"github.com/chorus-comms/chorus/internal/futex"
 )
 
-// board is one GPU.
-type board struct {
+// gpu is one GPU.
+type gpu struct {
 	*Library
 	name  string // "cuda:0"
 	index int
@@ -43,16 +43,16 @@ type board struct {
 	words  []word      // likewise
 }
 
-// place names the board to functions about peers.
-func (b *board) place() abi.Place {
+// place names the GPU to functions about peers.
+func (b *gpu) place() abi.Place {
 	if b.context != 0 {
 		return abi.Place(b.context)
 	}
 	return abi.Place(b.id)
 }
 
-// do calls the library on a thread for which the board is the current device meanwhile.
-func (b *board) do(f func() abi.Result) abi.Result {
+// do calls the library on a thread for which the GPU is the current device meanwhile.
+func (b *gpu) do(f func() abi.Result) abi.Result {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if b.bound.on(b) != nil {
@@ -84,7 +84,7 @@ func (b *board) do(f func() abi.Result) abi.Result {
 // relaxed is do for calls that end the captures of others if they come from a thread in another mode: queries of events
 // and streams, and whatever allocates or frees. PyTorch, for example, captures in the mode that forbids them to every
 // thread of the process.
-func (b *board) relaxed(f func() abi.Result) abi.Result {
+func (b *gpu) relaxed(f func() abi.Result) abi.Result {
 	if b.CaptureMode == nil {
 		return b.do(f)
 	}
@@ -102,13 +102,13 @@ func (b *board) relaxed(f func() abi.Result) abi.Result {
 }
 
 // call is relaxed, with an error of the operation op if the library's function, which call names, fails.
-func (b *board) call(op, call string, f func() abi.Result) error {
+func (b *gpu) call(op, call string, f func() abi.Result) error {
 	return b.result(op, call, b.relaxed(f))
 }
 
 // query is relaxed for a query of an event or a stream. HIP's end captures even of threads in mode relaxed, so that
 // there is no answer but "not ready" while a stream of others is known to be captured.
-func (b *board) query(f func() abi.Result) abi.Result {
+func (b *gpu) query(f func() abi.Result) abi.Result {
 	if b.family.Name == "hip" && b.captured() {
 		return abi.NotReady
 	}
@@ -116,7 +116,7 @@ func (b *board) query(f func() abi.Result) abi.Result {
 }
 
 // captured reports whether an adopted stream is being captured.
-func (b *board) captured() bool {
+func (b *gpu) captured() bool {
 	b.adopting.Lock()
 	defer b.adopting.Unlock()
 	for h := range b.adopted {
@@ -128,7 +128,7 @@ func (b *board) captured() bool {
 }
 
 // result is the error that a result is. An error of the GPU itself is remembered: nothing works any more.
-func (b *board) result(op, call string, r abi.Result) error {
+func (b *gpu) result(op, call string, r abi.Result) error {
 	if r == abi.Success {
 		return nil
 	}
@@ -142,7 +142,7 @@ func (b *board) result(op, call string, r abi.Result) error {
 }
 
 // broken is the error of a GPU that has failed.
-func (b *board) broken() error {
+func (b *gpu) broken() error {
 	if w := b.lost.Load(); w != nil {
 		return w
 	}
@@ -150,7 +150,7 @@ func (b *board) broken() error {
 }
 
 // event takes one without timing, and retire gives it back.
-func (b *board) event(op string) (abi.Event, error) {
+func (b *gpu) event(op string) (abi.Event, error) {
 	b.pool.Lock()
 	if n := len(b.events); n > 0 {
 		e := b.events[n-1]
@@ -181,14 +181,14 @@ func (b *board) event(op string) (abi.Event, error) {
 // eventsAtOnce is how many the library is asked for at a time, so that few operations ask.
 const eventsAtOnce = 16
 
-func (b *board) retire(e abi.Event) {
+func (b *gpu) retire(e abi.Event) {
 	b.pool.Lock()
 	defer b.pool.Unlock()
 	b.events = append(b.events, e)
 }
 
 // happened asks whether an event's work is done.
-func (b *board) happened(op string, e abi.Event) (bool, error) {
+func (b *gpu) happened(op string, e abi.Event) (bool, error) {
 	switch r := b.query(func() abi.Result { return b.EventQuery(e) }); r {
 	case abi.Success:
 		return true, nil
@@ -200,7 +200,7 @@ func (b *board) happened(op string, e abi.Event) (bool, error) {
 }
 
 // await waits until done says so, or ctx ends. at says what is waited for.
-func (b *board) await(ctx context.Context, op string, done func() (bool, error), at func() string) error {
+func (b *gpu) await(ctx context.Context, op string, done func() (bool, error), at func() string) error {
 	begin := time.Now()
 	for pace := (futex.Backoff{}); ; pace.Pause() {
 		if ok, err := done(); ok || err != nil {
@@ -218,14 +218,14 @@ func (b *board) await(ctx context.Context, op string, done func() (bool, error),
 
 // ticket is a point in the order of a stream that something waits for.
 type ticket struct {
-	b    *board
+	b    *gpu
 	e    abi.Event
 	mu   sync.Mutex
 	done bool
 }
 
 // ticket records one on a stream of the library.
-func (b *board) ticket(op string, s abi.Stream) (*ticket, error) {
+func (b *gpu) ticket(op string, s abi.Stream) (*ticket, error) {
 	e, err := b.event(op)
 	if err != nil {
 		return nil, err
@@ -252,8 +252,8 @@ func (t *ticket) over() bool {
 	return true
 }
 
-// pending returns tickets for all that the board's streams have to do at the moment.
-func (b *board) pending() (all []*ticket) {
+// pending returns tickets for all that the GPU's streams have to do at the moment.
+func (b *gpu) pending() (all []*ticket) {
 	b.mu.Lock()
 	streams := make([]*stream, 0, len(b.streams))
 	for s := range b.streams {

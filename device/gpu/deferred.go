@@ -4,23 +4,23 @@ import "sync"
 
 // deferredFrees holds resources that are given back when the work that may use them is done. A call of the library
 // before that would wait for the whole GPU.
-type limbo struct {
+type deferredFrees struct {
 	mu   sync.Mutex
-	list []*leaving
+	list []*deferredFree
 }
 
-type leaving struct {
+type deferredFree struct {
 	until   []*ticket
-	board   *board
-	bytes   int // of the board's memory
+	gpu     *gpu
+	bytes   int // of the GPU's memory
 	release func()
 }
 
-// leave calls release when all work that streams of some GPUs have at the moment is done; at once if there's none.
-func (m *limbo) leave(boards []*board, bytes int, release func()) {
-	l := &leaving{bytes: bytes, release: release}
-	for _, b := range boards {
-		l.board = b
+// add calls release when all work that streams of some GPUs have at the moment is done; at once if there's none.
+func (m *deferredFrees) add(gpus []*gpu, bytes int, release func()) {
+	l := &deferredFree{bytes: bytes, release: release}
+	for _, b := range gpus {
+		l.gpu = b
 		l.until = append(l.until, b.pending()...)
 	}
 	if len(l.until) == 0 {
@@ -33,16 +33,16 @@ func (m *limbo) leave(boards []*board, bytes int, release func()) {
 }
 
 // reap releases the resources whose work is done, and returns how many bytes of a GPU's memory remain.
-func (m *limbo) reap(b *board) (bytes int) {
+func (m *deferredFrees) reap(b *gpu) (bytes int) {
 	m.mu.Lock()
-	var now []*leaving
-	m.list = keep(m.list, func(l *leaving) bool {
+	var now []*deferredFree
+	m.list = keep(m.list, func(l *deferredFree) bool {
 		l.until = keep(l.until, func(t *ticket) bool { return !t.over() })
 		if len(l.until) == 0 {
 			now = append(now, l)
 			return false
 		}
-		if l.board == b {
+		if l.gpu == b {
 			bytes += l.bytes
 		}
 		return true
