@@ -82,7 +82,7 @@ func (h *Hosted) Drain(ctx context.Context) error { return h.server.Drain(ctx) }
 func (h *Hosted) Close() error { return h.server.Close() }
 
 // ErrGone is the error, wrapped, of a store that isn't served any more: its process has closed it, or died.
-var ErrGone = errors.New("nobody serves the store")
+var ErrGone = errors.New("no process serves the store")
 
 // Reach connects to a store that another process hosts. It tries until ctx ends, except
 // that a refused connection is [ErrGone] at once: the store was there when its address was made. A connection

@@ -254,7 +254,7 @@ func TestReceiveFromAnyWhenAllHaveLeft(t *testing.T) {
 				}
 				err := c.Recv(ctx, tensor.Of([]int32{0}), comm.AnySource)
 				var lost *comm.PeerLostError
-				if !errors.As(err, &lost) || lost.Peer != 3 || lost.Cause != "it has closed its end, and nobody else is left" {
+				if !errors.As(err, &lost) || lost.Peer != 3 || lost.Cause != "it has closed its end, and no other rank is left" {
 					t.Errorf("received from nobody: %v", err)
 				}
 				c.Finalize(ctx)

@@ -47,7 +47,7 @@ func (s *Stream) drv() Driver { return s.dev.rt.drv }
 // Close destroys a stream of [Device.NewStream]; its work still runs. Other streams are not the caller's to close.
 func (s *Stream) Close() error {
 	if !s.owned {
-		return Errorf(ErrInvalidHandle, s.dev.Name(), "close", "%v belongs to its device, or to somebody else", s)
+		return Errorf(ErrInvalidHandle, s.dev.Name(), "close", "%v belongs to its device, or to another library", s)
 	}
 	for _, d := range s.dev.rt.devices {
 		// Allocators may hold memory for the stream, which goes back to the driver; work that uses it keeps it. And memory

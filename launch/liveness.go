@@ -134,7 +134,7 @@ func (v *liveness) noAnswer(err error) {
 	v.mu.Unlock()
 	reason := fmt.Sprintf("its launcher, at %s, has not answered %s: %v", v.rv.endpoint, since(heard), err)
 	if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ECONNRESET) && v.refused() {
-		reason = fmt.Sprintf("its launcher has ended: nobody listens at %s any more, %s", v.rv.endpoint, since(heard))
+		reason = fmt.Sprintf("its launcher has ended: no process listens at %s any more, %s", v.rv.endpoint, since(heard))
 	}
 	v.lose(v.rv.serverPos, reason)
 	v.end(v.loss(0))

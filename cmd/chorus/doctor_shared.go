@@ -44,7 +44,7 @@ func (d *diagnosis) sharedMemory(ctx context.Context) {
 			"0": " (processes of one user may copy)",
 			"1": " (only parents may copy from their children)",
 			"2": " (only administrators may copy)",
-			"3": " (nobody may copy)",
+			"3": " (no process may copy)",
 		}[scope]
 	}
 }

@@ -255,7 +255,7 @@ func (m *mesh) accept() {
 func (m *mesh) refused(rank int, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.refusal = fmt.Errorf("rank %d has called in vain: %w", rank, err)
+	m.refusal = fmt.Errorf("the connection of rank %d failed: %w", rank, err)
 }
 
 // helloTime is how long who connects may take to say who it is, which PyTorch does at once.

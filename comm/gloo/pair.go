@@ -250,7 +250,7 @@ func (p *pair) payload(conn net.Conn, in *bufio.Reader, f preamble) error {
 	p.m.mu.Unlock()
 	switch {
 	case !asked:
-		return errors.New("a payload that nobody has asked for")
+		return errors.New("a payload that no operation has asked for")
 	case m == nil:
 		return p.early(in, f)
 	case n > m.Len:

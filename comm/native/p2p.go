@@ -16,7 +16,7 @@ func (g *group) lostIn(op *backend.Op, lost *fabric.PeerError) error {
 			peer = who
 		}
 		if len(g.members) > 2 {
-			lost = &fabric.PeerError{Peer: lost.Peer, Err: fmt.Errorf("%w, and nobody else is left", lost.Err)}
+			lost = &fabric.PeerError{Peer: lost.Peer, Err: fmt.Errorf("%w, and no other rank is left", lost.Err)}
 		}
 	}
 	if peer < 0 { // then any member is

@@ -118,7 +118,7 @@ func (s *stream) meets(op string, e *event) error {
 		return nil
 	case foreign:
 		return device.Errorf(device.ErrCapture, s.b.name, op,
-			"stream %#x, which somebody else captures, waits for what was recorded outside of the capture", uintptr(s.h))
+			"stream %#x, which another library captures, waits for what was recorded outside of the capture", uintptr(s.h))
 	}
 	refuse := func(why string) error {
 		for _, c := range []*capture{s.capture, e.capture} {

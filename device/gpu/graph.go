@@ -190,7 +190,7 @@ func (d *Driver) GraphLaunch(xh device.ExecHandle, h device.StreamHandle) error 
 	if n := len(x.functions); n > 0 && s.capture == nil {
 		if s.foreign() {
 			return device.Errorf(device.ErrUnsupported, s.b.name, op, "the graph has functions of the host, and stream %#x is "+
-				"captured by somebody else, who would not say when they aren't needed any more", uintptr(h))
+				"captured by another library, which would not say when they aren't needed any more", uintptr(h))
 		}
 		d.launching.Lock()
 		defer d.launching.Unlock()

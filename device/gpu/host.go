@@ -138,7 +138,7 @@ func (d *Driver) HostFunc(h device.StreamHandle, name string, f func() error) er
 	}
 	if s.capture == nil && s.recording() {
 		return device.Errorf(device.ErrUnsupported, s.b.name, op,
-			"%s: stream %#x is captured by somebody else, who would not say when the function isn't needed any more", name,
+			"%s: stream %#x is captured by another library, which would not say when the function isn't needed any more", name,
 			uintptr(h))
 	}
 	if s.capture == nil && s.broken() != nil {

@@ -107,7 +107,7 @@ func (d *Driver) StreamDestroy(h device.StreamHandle) error {
 	case s.capture != nil:
 		return device.Errorf(device.ErrCapture, s.b.name, op, "stream %#x is captured", uintptr(h))
 	case s.adopted > 0:
-		return device.Errorf(device.ErrInvalidHandle, s.b.name, op, "stream %#x is somebody else's", uintptr(h))
+		return device.Errorf(device.ErrInvalidHandle, s.b.name, op, "stream %#x is another library's", uintptr(h))
 	}
 	t, err := s.b.ticket(op, s.h)
 	if err != nil && s.b.lost.Load() == nil {

@@ -94,7 +94,7 @@ func addresses(list string) ([]netip.Addr, error) {
 	for _, w := range all {
 		a, aerr := netip.ParseAddr(w)
 		if aerr == nil && (a.IsUnspecified() || a.IsMulticast()) {
-			aerr = fmt.Errorf("%s: nobody can connect to it", w)
+			aerr = fmt.Errorf("%s: no rank can connect to it", w)
 		}
 		if aerr != nil {
 			return nil, aerr

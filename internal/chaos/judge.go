@@ -227,7 +227,7 @@ func (o *Outcome) heldUp(r int, x Failure, seen []bool) bool {
 // have left, and says that no other rank is left.
 func (o *Outcome) peersLeft(r int, x Failure) bool {
 	if o.Program.Fault.Kind != Drop || r != o.Program.Fault.Peer || x.Kind != "lost" || !x.ofAny(o.Program) ||
-		!strings.Contains(x.Text, "nobody else is left") {
+		!strings.Contains(x.Text, "no other rank is left") {
 		return false
 	}
 	return !slices.ContainsFunc(o.Reports, func(other *Report) bool {
