@@ -773,6 +773,13 @@ CHORUS_API chorus_status chorus_comm_release(chorus_comm comm);
 CHORUS_API chorus_status chorus_register(chorus_comm comm, void *memory, int64_t bytes);
 CHORUS_API chorus_status chorus_deregister(chorus_comm comm, void *memory, int64_t bytes);
 
+/* chorus_register_symmetric tells the backend's library that n blocks of its memory lie alike on all ranks, and
+ * chorus_deregister_symmetric ends that [blocks]. Both are collective: all ranks give as many blocks of the same sizes, in any order.
+ * A block is a whole allocation of the library's, as chorus_nccl_alloc gives it; a tensor in it has the same place on all ranks. A library
+ * without that is CHORUS_UNSUPPORTED. */
+CHORUS_API chorus_status chorus_register_symmetric(chorus_comm comm, void *const *blocks, const int64_t *bytes, int32_t n);
+CHORUS_API chorus_status chorus_deregister_symmetric(chorus_comm comm, void *const *blocks, const int64_t *bytes, int32_t n);
+
 /* ---- operations ---- */
 
 typedef uint64_t chorus_work;

@@ -14,9 +14,13 @@ import (
 	"github.com/chorus-comms/chorus/tensor"
 )
 
-// tensorAt is n elements at p, on a device or on the host.
-func tensorAt(dt dtype.DType, p unsafe.Pointer, n int) (*tensor.Tensor, error) {
-	return anywhere().tensor(new(tensor.Header), dt, p, n)
+// tensorAt is n elements at p: on the communicator's device, if they can be, or else where the drivers say.
+func (m *communicator) tensorAt(dt dtype.DType, p unsafe.Pointer, n int) (*tensor.Tensor, error) {
+	at := anywhere()
+	if s := m.Stream(); s != nil {
+		at = location{s.Device(), true}
+	}
+	return at.tensor(new(tensor.Header), dt, p, n)
 }
 
 // location is where tensors are: on the host, or on a device; or where the drivers say, if they aren't there.

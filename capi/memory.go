@@ -6,11 +6,13 @@ package capi
 import "C"
 
 import (
+	"context"
 	"sync"
 	"unsafe"
 
 	"github.com/chorus-comms/chorus/dtype"
 	"github.com/chorus-comms/chorus/hostmem"
+	"github.com/chorus-comms/chorus/tensor"
 )
 
 // blocks are what chorus_alloc has given out, by address.
@@ -76,7 +78,7 @@ func goRegister(h C.chorus_comm, p unsafe.Pointer, bytes C.int64_t, on C.int32_t
 	if err != nil {
 		return fail(err)
 	}
-	t, err := tensorAt(dtype.Uint8, p, int(bytes))
+	t, err := m.tensorAt(dtype.Uint8, p, int(bytes))
 	switch {
 	case err != nil:
 		err = refused("%v", err)
@@ -86,4 +88,29 @@ func goRegister(h C.chorus_comm, p unsafe.Pointer, bytes C.int64_t, on C.int32_t
 		err = m.Deregister(t)
 	}
 	return fail(err)
+}
+
+//export goRegisterSymmetric
+func goRegisterSymmetric(h C.chorus_comm, p *unsafe.Pointer, bytes *C.int64_t, n, on, checked C.int32_t) (
+	status C.chorus_status) {
+	defer contain(&status)
+	m, err := find(h)
+	if err == nil && (n < 0 || n > 0 && (p == nil || bytes == nil)) {
+		err = refused("%d symmetric blocks at %p, of sizes at %p", n, p, bytes)
+	}
+	if err != nil {
+		return fail(err)
+	}
+	tensors := make([]*tensor.Tensor, n)
+	sizes := unsafe.Slice(bytes, n)
+	for i, at := range unsafe.Slice(p, n) {
+		if tensors[i], err = m.tensorAt(dtype.Uint8, at, int(sizes[i])); err != nil {
+			return fail(refused("symmetric block %d: %v", i, err))
+		}
+	}
+	f := m.RegisterSymmetric
+	if on == 0 {
+		f = m.DeregisterSymmetric
+	}
+	return fail(running(checked, func(ctx context.Context) error { return f(ctx, tensors...) }, nil))
 }

@@ -461,6 +461,12 @@ EXPORT chorus_status chorus_comm_leave(chorus_comm comm, const char *why, int64_
 EXPORT chorus_status chorus_comm_release(chorus_comm comm) { CALLS(goCommRelease(comm)); }
 EXPORT chorus_status chorus_register(chorus_comm comm, void *memory, int64_t bytes) { CALLS(goRegister(comm, memory, bytes, 1)); }
 EXPORT chorus_status chorus_deregister(chorus_comm comm, void *memory, int64_t bytes) { CALLS(goRegister(comm, memory, bytes, 0)); }
+EXPORT chorus_status chorus_register_symmetric(chorus_comm comm, void *const *blocks, const int64_t *bytes, int32_t n) {
+	BLOCKS(goRegisterSymmetric(comm, (void **)blocks, (int64_t *)bytes, n, 1, checked));
+}
+EXPORT chorus_status chorus_deregister_symmetric(chorus_comm comm, void *const *blocks, const int64_t *bytes, int32_t n) {
+	BLOCKS(goRegisterSymmetric(comm, (void **)blocks, (int64_t *)bytes, n, 0, checked));
+}
 
 // ---- operations ----
 

@@ -56,7 +56,7 @@ func createWindow(h C.chorus_comm, data unsafe.Pointer, count C.int64_t, dt C.in
 	if dt <= 0 || dt >= dtype.Count {
 		return refused("there is no dtype %d", dt)
 	}
-	t, err := tensorAt(dtype.DType(dt), data, int(count))
+	t, err := m.tensorAt(dtype.DType(dt), data, int(count))
 	if err != nil {
 		return refused("%v", err)
 	}
@@ -117,7 +117,7 @@ func (w *window) prepare(o *C.chorus_window_op, opts ...comm.Option) (run func(c
 		if !x.used {
 			continue
 		}
-		t, err := tensorAt(w.dt, x.p, int(x.n))
+		t, err := w.m.tensorAt(w.dt, x.p, int(x.n))
 		if err != nil {
 			return nil, false, refused("%s: %s: %v", use.name, x.name, err)
 		}

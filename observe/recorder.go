@@ -52,9 +52,12 @@ const (
 	CloseWindow
 	Suspend
 	Resume
+	RegisterSymmetric // the elements in are the blocks
+	DeregisterSymmetric
 )
 
-var specialNames = [...]string{"", "split", "new_window", "close_window", "suspend", "resume"}
+var specialNames = [...]string{"", "split", "new_window", "close_window", "suspend", "resume", "register_symmetric",
+	"deregister_symmetric"}
 
 func (s Special) String() string { return specialNames[s] }
 

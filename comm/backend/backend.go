@@ -135,6 +135,15 @@ type Registrar interface {
 	Deregister(t *tensor.Tensor) error
 }
 
+// Symmetric is implemented by backends whose library is faster with memory that lies alike on all ranks.
+type Symmetric interface {
+	// RegisterSymmetric prepares blocks of the library's own memory ([Pooled]), each of them a whole allocation. Every
+	// rank gives as many blocks of the same sizes, in any order. DeregisterSymmetric ends that for blocks of which
+	// nothing is under way. Both are collective.
+	RegisterSymmetric(ctx context.Context, blocks []*tensor.Tensor, timeout time.Duration) error
+	DeregisterSymmetric(ctx context.Context, blocks []*tensor.Tensor, timeout time.Duration) error
+}
+
 // Pooled is implemented by backends whose library gives device memory of its own, with which it's fastest.
 type Pooled interface {
 	// Pool is where the device's allocator has that memory; an *UnsupportedError if this library has none.

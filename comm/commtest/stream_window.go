@@ -28,7 +28,10 @@ func streamWindow(ctx context.Context, c *comm.Comm) error {
 	n, me := c.Size(), c.Rank()
 	const size = 10_000
 	m := &maker{ctx: ctx, c: c}
-	mem := m.of(dtype.Int64, size, func(int) float64 { return 0 })
+	mem, err := c.Zeros(dtype.Int64, size) // libraries take no other memory
+	if err != nil {
+		return err
+	}
 	w, err := c.NewWindow(ctx, mem)
 	if err != nil {
 		return err

@@ -68,6 +68,8 @@ type rank struct {
 	opened     time.Time
 	registered map[extent]uintptr
 	known      known
+	symmetric  []symmetric
+	symmetrics int // calls that registered or deregistered some
 }
 
 // extent is memory.
@@ -85,6 +87,7 @@ var (
 	_ backend.Messenger = (*rank)(nil)
 	_ backend.Suspender = (*rank)(nil)
 	_ backend.Pooled    = (*rank)(nil)
+	_ backend.Symmetric = (*rank)(nil)
 	_ backend.Parter    = (*rank)(nil)
 )
 

@@ -75,13 +75,16 @@ func (r *rank) Finalize(ctx context.Context) error {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.leavePool()
+		for _, s := range r.leaveSymmetric() {
+			r.known.pool.cover(s.addr)
+		}
 		c := r.revoked
 		r.revoked = 0
 		return r.abort(c)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	c, handles := r.c, r.leavePool()
+	c, handles, windows := r.c, r.leavePool(), r.leaveSymmetric()
 	r.c = 0
 	for _, handle := range r.registered {
 		handles = append(handles, handle)
@@ -96,6 +99,12 @@ func (r *rank) Finalize(ctx context.Context) error {
 	err := r.apart(waiting, nil, func() error {
 		for _, handle := range handles {
 			r.lib.CommDeregister(c, handle)
+		}
+		for _, s := range windows {
+			if r.lib.WindowDeregister(c, s.window) == abi.InProgress {
+				_ = r.progress(ctx, "ncclCommWindowDeregister", c, nil)
+			}
+			r.known.pool.cover(s.addr)
 		}
 		if finalizes {
 			err := r.lib.failed("ncclCommFinalize", r.lib.CommFinalize(c), c)

@@ -21,9 +21,22 @@ type pool struct {
 	id  cache.PoolID
 
 	mu       sync.Mutex
-	segments map[uintptr]int64 // bytes, by address
-	version  uint64            // counts their changes
+	segments map[uintptr]segment // by address
+	version  uint64              // counts their changes
 	ranks    map[*rank]bool
+	exposed  map[uintptr]*exposure // what communicators have windows of
+}
+
+// segment is a piece of the library's memory.
+type segment struct {
+	bytes int64
+	since uint64 // the pool's version with which it came: the order of allocations, which is alike on all ranks
+}
+
+// exposure is of a segment of which communicators have windows: it stays until all are deregistered.
+type exposure struct {
+	windows int
+	freed   bool // by its user
 }
 
 // poolOf returns the library's memory of a device.
@@ -40,7 +53,8 @@ func (l *Library) poolOf(dev *device.Device) (*pool, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &pool{lib: l, dev: dev, segments: map[uintptr]int64{}, ranks: map[*rank]bool{}}
+	p := &pool{lib: l, dev: dev, segments: map[uintptr]segment{}, ranks: map[*rank]bool{},
+		exposed: map[uintptr]*exposure{}}
 	p.id = c.NewPool(p)
 	if l.pools == nil {
 		l.pools = map[*device.Device]*pool{}
@@ -114,8 +128,8 @@ func (p *pool) Alloc(size int64) (uintptr, error) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.segments[*at] = size
 	p.version++
+	p.segments[*at] = segment{size, p.version}
 	return *at, nil
 }
 
@@ -134,12 +148,49 @@ func (p *pool) Free(addr uintptr) error {
 		for _, r := range ranks {
 			r.forget(addr)
 		}
-		if unbind, err := p.dev.Bind(); err == nil {
-			p.lib.MemFree(addr)
-			unbind()
+		p.mu.Lock()
+		e := p.exposed[addr]
+		if e != nil {
+			e.freed = true
+		}
+		p.mu.Unlock()
+		if e == nil {
+			p.giveBack(addr)
 		}
 	}()
 	return nil
+}
+
+func (p *pool) giveBack(addr uintptr) {
+	if unbind, err := p.dev.Bind(); err == nil {
+		p.lib.MemFree(addr)
+		unbind()
+	}
+}
+
+// expose notes that a communicator has a window of a segment.
+func (p *pool) expose(addr uintptr) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.exposed[addr] == nil {
+		p.exposed[addr] = &exposure{}
+	}
+	p.exposed[addr].windows++
+}
+
+// cover ends what expose began; the last one gives memory back whose user has freed it.
+func (p *pool) cover(addr uintptr) {
+	p.mu.Lock()
+	e := p.exposed[addr]
+	e.windows--
+	last := e.windows == 0
+	if last {
+		delete(p.exposed, addr)
+	}
+	p.mu.Unlock()
+	if last && e.freed {
+		p.giveBack(addr)
+	}
 }
 
 // known are the segments that a communicator has registered.
@@ -162,10 +213,10 @@ func (r *rank) learn() {
 		return
 	}
 	k.version = k.pool.version
-	for addr, size := range k.pool.segments {
+	for addr, s := range k.pool.segments {
 		handle := new(uintptr)
 		if _, has := k.handles[addr]; !has &&
-			r.lib.CommRegister(r.c, addr, uint64(size), handle) == abi.Success {
+			r.lib.CommRegister(r.c, addr, uint64(s.bytes), handle) == abi.Success {
 			k.handles[addr] = *handle
 		}
 	}

@@ -19,6 +19,9 @@ import (
 	"github.com/chorus-comms/chorus/tensor"
 )
 
+// segment is the number of 32-bit elements that fill a segment of the allocator.
+const segment = 4 << 20
+
 // Empty and Zeros give memory that the library has allocated on the communicator's device. It's registered before
 // the first operation. It goes back once no tensor uses it and all communicators have deregistered it.
 func TestMemory(t *testing.T) {
@@ -35,7 +38,6 @@ func TestMemory(t *testing.T) {
 		defer mu.Unlock()
 		return calls[call]
 	}
-	const many = 4 << 20 // a segment of its own
 	each(t, open(t, "nccl", library, 2), func(ctx context.Context, c *comm.Comm, s *device.Stream,
 		ones *tensor.Tensor) error {
 		a, err := c.Allocator()
@@ -43,11 +45,11 @@ func TestMemory(t *testing.T) {
 			return err
 		}
 		for round := range 2 {
-			x, err := c.Zeros(dtype.Float32, many)
+			x, err := c.Zeros(dtype.Float32, segment)
 			if err != nil {
 				return err
 			}
-			y, err := a.Empty(dtype.Float32, many)
+			y, err := a.Empty(dtype.Float32, segment)
 			if err != nil {
 				return err
 			}
@@ -58,8 +60,8 @@ func TestMemory(t *testing.T) {
 				return err
 			}
 			host, err := x.To(ctx, nil)
-			if err != nil || host.At(many-1) != 6 {
-				return fmt.Errorf("round %d: %v, %w", round, host.At(many-1), err)
+			if err != nil || host.At(segment-1) != 6 {
+				return fmt.Errorf("round %d: %v, %w", round, host.At(segment-1), err)
 			}
 			if err := s.Synchronize(ctx); err != nil {
 				return err

@@ -2,6 +2,7 @@ package nccl
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -136,15 +137,17 @@ func (w *window) register(ctx context.Context, at backend.Where, t *tensor.Tenso
 	start := w.starts[r.rank]
 	bytes := (start + uint64(t.NBytes()) + windowAlignment - 1) / windowAlignment * windowAlignment
 	handle := new(abi.Window)
-	err = r.lib.failed("ncclCommWindowRegister", r.lib.WindowRegister(r.c, address(t)-uintptr(start), bytes, handle,
-		abi.WindowSymmetric), r.c)
-	if err == nil {
-		err = r.await(ctx, "ncclCommWindowRegister", r.c)
-	}
+	err = r.call(ctx, "ncclCommWindowRegister", func() abi.Result {
+		return r.lib.WindowRegister(r.c, address(t)-uintptr(start), bytes, handle, abi.WindowSymmetric)
+	})
 	if err == nil && *handle == 0 {
 		return &backend.UnsupportedError{Where: at, Detail: fmt.Sprintf("%v has no window for this memory", r.lib)}
 	}
 	w.handle = *handle
+	if refused, ok := errors.AsType[*Error](err); ok && refused.Result == abi.UnhandledCudaError {
+		err = fmt.Errorf("%w; windows take memory that %s has given out (ncclMemAlloc), as Comm.Empty and "+
+			"get_mem_allocator do", err, r.lib.name)
+	}
 	return r.outcome(ctx, at, timeout, err)
 }
 
@@ -304,10 +307,7 @@ func (w *window) Close(ctx context.Context, timeout time.Duration) error {
 	if r.c == 0 {
 		return r.Err(at)
 	}
-	err = r.lib.failed("ncclCommWindowDeregister", r.lib.WindowDeregister(r.c, w.handle), r.c)
-	if err == nil {
-		err = r.await(ctx, "ncclCommWindowDeregister", r.c)
-	}
+	err = r.call(ctx, "ncclCommWindowDeregister", func() abi.Result { return r.lib.WindowDeregister(r.c, w.handle) })
 	r.windows.taken[w.place] = w.captured
 	return r.outcome(ctx, at, timeout, err)
 }

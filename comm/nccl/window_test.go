@@ -23,7 +23,7 @@ import (
 func TestWindows(t *testing.T) {
 	each(t, world(t, 2), func(ctx context.Context, c *comm.Comm, s *device.Stream, x *tensor.Tensor) error {
 		other := 1 - c.Rank()
-		mem := tensor.Must(tensor.ZerosOn(ctx, s.Device(), dtype.Int32, 300))
+		mem := tensor.Must(c.Zeros(dtype.Int32, 300))
 		first, err := c.NewWindow(ctx, tensor.Must(mem.Narrow(0, 10, 100)))
 		if err != nil {
 			return err
@@ -91,7 +91,7 @@ func TestWindowFailures(t *testing.T) {
 		if _, err := c.NewWindow(ctx, tensor.Must(x.Narrow(0, 0, 10+c.Rank()))); !errors.Is(err, comm.ErrMismatch) {
 			return fmt.Errorf("sizes that differ give %v", err)
 		}
-		w, err := c.NewWindow(ctx, x)
+		w, err := c.NewWindow(ctx, tensor.Must(c.Zeros(dtype.Int32, 100)))
 		if err != nil {
 			return err
 		}
@@ -108,6 +108,27 @@ func TestWindowFailures(t *testing.T) {
 		if !errors.As(c.Err(), &late) || !slices.Equal(late.Missing, []int{1}) ||
 			c.Rank() == 0 && !strings.Contains(c.Err().Error(), "wait_signal") {
 			return fmt.Errorf("broken by %v", c.Err())
+		}
+		return s.Synchronize(ctx)
+	})
+}
+
+// Memory that the library hasn't allocated breaks the communicator, because the other ranks wait in the library. The
+// error says which memory it takes.
+func TestWindowOfOtherMemory(t *testing.T) {
+	each(t, world(t, 2), func(ctx context.Context, c *comm.Comm, s *device.Stream, x *tensor.Tensor) error {
+		mem := tensor.Must(c.Zeros(dtype.Int32, 100))
+		if c.Rank() == 0 {
+			mem = x
+		}
+		_, err := c.NewWindow(ctx, mem)
+		if err == nil {
+			<-c.Broken()
+			err = c.Err()
+		}
+		const text = "windows take memory that NCCL has given out (ncclMemAlloc), as Comm.Empty and get_mem_allocator do"
+		if !strings.Contains(err.Error(), text) {
+			return fmt.Errorf("plain memory gives %w", err)
 		}
 		return s.Synchronize(ctx)
 	})

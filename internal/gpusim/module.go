@@ -162,7 +162,7 @@ func (l *Library) Compiler() abi.Compiler {
 		},
 		Destroy: func(p *abi.Program) abi.Outcome { delete(sources, *p); return abi.Compiled },
 		Compile: func(p abi.Program, n int32, _ **byte) abi.Outcome {
-			_, current := l.current()
+			_, current := l.Current()
 			m, err := l.driver.ModuleLoad(0, []byte(sources[p]))
 			if err != nil || !current || (n == 1) != (l.opts.Name == "cuda") {
 				return abi.CompilationError

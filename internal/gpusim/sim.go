@@ -116,8 +116,8 @@ func (l *Library) Driver() *accinte.Driver { return l.driver }
 // contexts is the context of device 0; the others follow.
 const contexts abi.Context = 0xc0de0
 
-// current is the device whose context is the thread's.
-func (l *Library) current() (int, bool) {
+// Current is the device whose context is the calling thread's.
+func (l *Library) Current() (dev int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	stack := l.threads[unix.Gettid()]
@@ -165,7 +165,7 @@ func done(ok bool, err error) abi.Result {
 
 // on is a call that needs a current device.
 func (l *Library) on(f func(dev int) abi.Result) abi.Result {
-	dev, ok := l.current()
+	dev, ok := l.Current()
 	if !ok {
 		return abi.InvalidContext
 	}
@@ -291,7 +291,7 @@ func (l *Library) Table() abi.Table {
 		},
 		GetContext: func(c *abi.Context) abi.Result {
 			if *c = 0; l.opts.Name == "cuda" {
-				if dev, ok := l.current(); ok {
+				if dev, ok := l.Current(); ok {
 					*c = contexts + abi.Context(dev)
 				}
 			}
@@ -330,7 +330,7 @@ func (l *Library) Table() abi.Table {
 		},
 
 		GetDevice: func(dev *abi.Device) abi.Result {
-			i, _ := l.current()
+			i, _ := l.Current()
 			*dev = abi.Device(i)
 			return abi.Success
 		},

@@ -30,6 +30,8 @@ type Options struct {
 	Version string // the functions and configurations that it has
 	// Driver is whose streams and memory it works on. It must be device.HostKernels.
 	Driver device.Driver
+	// Current, if not nil, is asked for the calling thread's device; where it knows none, and if it's nil, the driver is.
+	Current func() (dev int, ok bool)
 	// Fail, if not nil, is asked at each call of a function, "ncclAllReduce" for example, of a rank (-1: of none yet):
 	// a result other than success is the call's, which does nothing else then. It's called from any goroutine.
 	Fail func(call string, rank int) abi.Result
@@ -46,7 +48,8 @@ type Library struct {
 	groups map[int]*group // by the thread that has begun them
 	redOps map[abi.RedOp]factor
 	regs   map[uintptr]uintptr
-	next   uintptr // the last handle
+	given  map[uintptr]uint64 // bytes of ncclMemAlloc, by address
+	next   uintptr            // the last handle
 	last   atomic.Pointer[string]
 }
 
@@ -61,7 +64,7 @@ func New(opts Options) (*Library, error) {
 		return nil, errors.New("ncclsim: the driver's memory can't be touched by engines of the process")
 	}
 	return &Library{opts: opts, version: v, kernels: k, comms: map[abi.Comm]*communicator{}, groups: map[int]*group{},
-		redOps: map[abi.RedOp]factor{}, regs: map[uintptr]uintptr{}}, nil
+		redOps: map[abi.RedOp]factor{}, regs: map[uintptr]uintptr{}, given: map[uintptr]uint64{}}, nil
 }
 
 // Table returns the functions that the version has.
@@ -420,6 +423,9 @@ func (l *Library) destroy(h abi.Comm) abi.Result {
 	c := l.comm(h)
 	if c == nil {
 		return abi.Success
+	}
+	if n := c.windows.left(); n > 0 {
+		return l.wrong(abi.InvalidUsage, "ncclCommDestroy: %d windows are registered", n)
 	}
 	c.awaitGraphs()
 	l.end(h)

@@ -31,7 +31,27 @@ type windows struct {
 // opened is a window as its communicator's engines see it.
 type opened struct {
 	backend.Window
+	at    uintptr
 	bytes uint64
+}
+
+// cover tells whether some window has memory from one address to another.
+func (ws *windows) cover(from, to uintptr) bool {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	for _, w := range ws.open {
+		if w.at < to && from < w.at+uintptr(w.bytes) {
+			return true
+		}
+	}
+	return false
+}
+
+// left is how many windows are registered.
+func (ws *windows) left() int {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	return len(ws.open)
 }
 
 // pageSize is what windows' memory begins at multiples of.
@@ -45,7 +65,9 @@ func (ws *windows) configure(set map[string]string) {
 	ws.open = map[abi.Window]opened{}
 }
 
-// windowRegister is collective. A window that isn't symmetric is an error here; the library has other uses for it.
+// windowRegister is collective: each rank calls it in the same order, with as many bytes. A window that isn't symmetric
+// is an error here; the library has other uses for it. Memory that isn't of ncclMemAlloc is an error of CUDA
+// (cuMemRetainAllocationHandle).
 func (l *Library) windowRegister(h abi.Comm, p uintptr, bytes uint64, w *abi.Window, flags int32) abi.Result {
 	return l.with("ncclCommWindowRegister", h, func(c *communicator) abi.Result {
 		if p%pageSize != 0 || bytes == 0 || flags != abi.WindowSymmetric {
@@ -55,16 +77,19 @@ func (l *Library) windowRegister(h abi.Comm, p uintptr, bytes uint64, w *abi.Win
 		if err != nil {
 			return l.wrong(abi.InvalidArgument, "ncclCommWindowRegister: %v", err)
 		}
+		if !l.gave(p, bytes) {
+			return l.wrong(abi.UnhandledCudaError, "ncclCommWindowRegister: %#x is no memory of ncclMemAlloc", p)
+		}
 		l.mu.Lock()
 		l.next++
 		handle := abi.Window(l.next)
 		l.mu.Unlock()
 		*w = handle
-		return l.run(c, func() error { return c.register(handle, mem) })
+		return l.run(c, func() error { return c.register(handle, p, mem) })
 	})
 }
 
-func (c *communicator) register(handle abi.Window, mem *tensor.Tensor) error {
+func (c *communicator) register(handle abi.Window, p uintptr, mem *tensor.Tensor) error {
 	if !c.enter() {
 		return backend.ErrAborted
 	}
@@ -87,12 +112,20 @@ func (c *communicator) register(handle abi.Window, mem *tensor.Tensor) error {
 		ws.mu.Unlock()
 	}
 	w, err := b.NewWindow(c.ctx, mem, ever)
+	if errors.Is(err, backend.ErrMismatch) { // others do something else, or nothing
+		<-c.aborted
+	}
 	if err != nil {
 		return err
 	}
+	for q := range c.n {
+		if w.Size(q) != mem.NumEl() {
+			return fmt.Errorf("rank %d registers %d bytes, and this one %d", q, w.Size(q), mem.NumEl())
+		}
+	}
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	ws.open[handle] = opened{w, uint64(mem.NumEl())}
+	ws.open[handle] = opened{w, p, uint64(mem.NumEl())}
 	return nil
 }
 

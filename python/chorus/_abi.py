@@ -693,6 +693,8 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "comm_release": (c_int32, [c_uint64]),
     "register": (c_int32, [c_uint64, c_void_p, c_int64]),
     "deregister": (c_int32, [c_uint64, c_void_p, c_int64]),
+    "register_symmetric": (c_int32, [c_uint64, POINTER(c_void_p), POINTER(c_int64), c_int32]),
+    "deregister_symmetric": (c_int32, [c_uint64, POINTER(c_void_p), POINTER(c_int64), c_int32]),
     "site": (c_uint32, [c_char_p, c_int32, c_char_p]),
     "raised": (c_int32, [c_char_p, c_char_p, c_int32, c_char_p]),
     "submit": (c_int32, [c_uint64, c_void_p, POINTER(c_uint64)]),

@@ -139,6 +139,12 @@ def mem_pool(family: str, device: torch.device) -> Any:
     return make(allocator(family, device))
 
 
+def _symmetric(call: Any, comm: Communicator, segments: dict[int, int]) -> None:
+    """Register or deregister segments, with their sizes by address, as symmetric memory."""
+    n = len(segments)
+    check(call(comm.handle, (ctypes.c_void_p * n)(*segments), (ctypes.c_int64 * n)(*segments.values()), n))
+
+
 class _NoAllocatorError(UnsupportedError, AttributeError):
     """A group has no memory of a library."""
 
@@ -174,29 +180,39 @@ class Extras:
 
     def register_mem_pool(self, pool: Any, symm: bool = False) -> None:
         """Register the memory that a ``torch.cuda.MemPool`` has by now. A later call registers what is new since.
-        Memory of :attr:`mem_allocator` needs no call."""
+        Memory of :attr:`mem_allocator` needs no call.
+
+        With ``symm`` it becomes NCCL's symmetric memory (``ncclCommWindowRegister``). That is collective: all ranks
+        have allocated as many segments of the same sizes, and use the same place of a segment in each operation. The
+        pool's memory is that of :attr:`mem_allocator`. It stays until :meth:`deregister_mem_pool`, which is collective
+        then, or the group's end."""
         comm, device = self._library("register_mem_pool")
+        known = self._pools.setdefault((tuple(pool.id), symm), {})
+        new = {
+            segment["address"]: segment["total_size"]
+            for segment in pool.snapshot()
+            if segment["device"] == device.index and known.get(segment["address"]) != segment["total_size"]
+        }
         if symm:
-            raise UnsupportedError(
-                "chorus: register_mem_pool: symm=True is not there; chorus.torchcomms has windows: new_window",
-                op="register_mem_pool",
-            )
-        known = self._pools.setdefault(tuple(pool.id), {})
-        for segment in pool.snapshot():
-            at, size = segment["address"], segment["total_size"]
-            if segment["device"] == device.index and known.get(at) != size:
-                check(_lib.library.chorus_register(comm.handle, at, size))
-                known[at] = size
+            _symmetric(_lib.library.chorus_register_symmetric, comm, new)
+            known.update(new)
+            return
+        for at, size in new.items():
+            check(_lib.library.chorus_register(comm.handle, at, size))
+            known[at] = size
 
     def deregister_mem_pool(self, pool: Any) -> None:
         """Deregister what :meth:`register_mem_pool` has registered of a pool."""
         comm, _ = self._library("deregister_mem_pool")
-        for at, size in self._pools.pop(tuple(pool.id), {}).items():
+        name = tuple(pool.id)
+        if (name, True) in self._pools:
+            _symmetric(_lib.library.chorus_deregister_symmetric, comm, self._pools.pop((name, True)))
+        for at, size in self._pools.pop((name, False), {}).items():
             check(_lib.library.chorus_deregister(comm.handle, at, size))
 
     @functools.cached_property
-    def _pools(self) -> dict[tuple[int, int], dict[int, int]]:
-        """The segments that are registered, by pool: sizes by address."""
+    def _pools(self) -> dict[tuple[tuple[int, int], bool], dict[int, int]]:
+        """The segments that are registered, by pool and whether as symmetric memory: sizes by address."""
         return {}
 
     def get_error(self) -> ErrorType:

@@ -152,6 +152,10 @@ void errors(void) {
 	c = join("abort", 30 * SECOND);
 	GETS(CHORUS_UNSUPPORTED, chorus_comm_suspend(c));
 	GETS(CHORUS_UNSUPPORTED, chorus_comm_resume(c));
+	void *block = &c;
+	const int64_t bytes[] = {sizeof c};
+	GETS(CHORUS_UNSUPPORTED, chorus_register_symmetric(c, &block, bytes, 1));
+	INVALID("-1 symmetric blocks", chorus_deregister_symmetric(c, &block, bytes, -1));
 	if (rank == 0)
 		OK(chorus_comm_abort(c, "loss is NaN"));
 	op.timeout_ns = 0;

@@ -11,6 +11,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"sync/atomic"
 
 	_ "github.com/chorus-comms/chorus/capi"
 	"github.com/chorus-comms/chorus/comm/nccl"
@@ -30,19 +31,27 @@ func init() {
 	if err != nil {
 		panic(err)
 	}
+	var cuda atomic.Pointer[gpusim.Library]
 	device.RegisterLoader("cuda", func() (device.Driver, error) {
 		sim, err := gpusim.New(gpusim.Options{Name: "cuda", Driver: rt.Driver().(*accinte.Driver)})
 		if err != nil {
 			return nil, err
 		}
+		cuda.Store(sim)
 		lib, err := gpu.Supply("cuda", "a stand-in", sim.Table())
 		if err != nil {
 			return nil, err
 		}
 		return gpu.New(lib)
 	})
+	current := func() (int, bool) {
+		if sim := cuda.Load(); sim != nil {
+			return sim.Current()
+		}
+		return 0, false
+	}
 	for _, level := range ncclsim.Levels {
-		sim, err := ncclsim.New(ncclsim.Options{Version: level, Driver: rt.Driver(), Fail: note})
+		sim, err := ncclsim.New(ncclsim.Options{Version: level, Driver: rt.Driver(), Fail: note, Current: current})
 		if err == nil {
 			_, err = nccl.Supply("NCCL", "ncclsim-"+level, sim.Table(), "accinte", "cuda")
 		}

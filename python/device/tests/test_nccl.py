@@ -618,6 +618,36 @@ free(at, 1 << 20, device.index, None)
 dist.all_reduce(x)
 free(at, 1 << 20, device.index, None)
 assert "is no memory that" in _lib.library.chorus_last_error().contents.message.decode()
+
+class Pool:
+    id = (7, 7)
+    def __init__(self, *sizes):
+        self.segments = {alloc(size << 20, device.index, None): size << 20 for size in sizes}
+    def snapshot(self):  # by address, as PyTorch's
+        return [{"device": device.index, "address": at, "total_size": size}
+                for at, size in sorted(self.segments.items())]
+
+symmetric = Pool(4, 2, 6)
+group.register_mem_pool(symmetric, symm=True)
+group.register_mem_pool(symmetric, symm=True)  # nothing is new
+dist.all_reduce(x)
+symmetric.segments[at := alloc(2 << 20, device.index, None)] = 2 << 20
+group.register_mem_pool(symmetric, True)
+group.deregister_mem_pool(symmetric)
+if rank == 1:
+    symmetric.segments.popitem()
+with pytest.raises(chorus.MismatchError, match="of .4194304 2097152 6291456 2097152. bytes"):
+    group.register_mem_pool(symmetric, symm=True)
+symmetric.segments = {x.untyped_storage().data_ptr(): 16}
+with pytest.raises(chorus.InvalidArgumentError, match="are no allocation of NCCL's own memory"):
+    group.register_mem_pool(symmetric, symm=True)
+group.register_mem_pool(symmetric)
+group.deregister_mem_pool(symmetric)
+dist.all_reduce(x)
+group.register_mem_pool(Pool(2), symm=True)  # until the group's end
+old = dist.new_group(pg_options={"backend": "nccl", "library": "ncclsim-2.19"})
+with pytest.raises(chorus.UnsupportedError, match="NCCL 2.19.0 .*lacks ncclCommWindowRegister, .* with NCCL 2.27"):
+    old.register_mem_pool(Pool(2), symm=True)
 backend.serve("cuda", "cuda", lambda device: 0)
 torch.cuda.MemPool = lambda allocator: ("pool", allocator)  # which needs a GPU
 place = torch.device("cuda", device.index)
@@ -629,7 +659,7 @@ print("done")
 
 
 def test_memory_for_pools_of_pytorch(standin, tmp_path):
-    """ncclMemAlloc in the form of torch.cuda.memory.CUDAPluggableAllocator."""
+    """ncclMemAlloc in the form of torch.cuda.memory.CUDAPluggableAllocator, and symmetric memory of such pools."""
     assert run(standin, tmp_path, 2, POOLS).count("done") == 2
 
 

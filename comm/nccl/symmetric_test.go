@@ -1,0 +1,164 @@
+//go:build linux
+
+package nccl_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chorus-comms/chorus/comm"
+	"github.com/chorus-comms/chorus/comm/nccl/abi"
+	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/internal/ncclsim"
+	"github.com/chorus-comms/chorus/tensor"
+)
+
+// blocks are allocations of the library's of several sizes.
+func blocks(c *comm.Comm, sizes ...int) (all []*tensor.Tensor) {
+	for _, n := range sizes {
+		all = append(all, tensor.Must(c.Zeros(dtype.Int32, n*segment)))
+	}
+	return all
+}
+
+// Blocks are windows of the library's, in the order of their allocations on all ranks, whatever order callers give them
+// in. What is freed while it's registered goes back when it's deregistered, and what is left at the end is deregistered
+// before the communicator ends.
+func TestSymmetricMemory(t *testing.T) {
+	for _, blocking := range []string{"0", "1"} {
+		var mu sync.Mutex
+		calls := map[string]int{}
+		library := simulate(t, ncclsim.Options{Version: "2.27", Fail: func(call string, _ int) abi.Result {
+			mu.Lock()
+			defer mu.Unlock()
+			calls[call]++
+			return abi.Success
+		}})
+		count := func(call string) int {
+			mu.Lock()
+			defer mu.Unlock()
+			return calls[call]
+		}
+		hints := comm.WithHints(map[string]string{"library": library, "blocking": blocking})
+		each(t, open(t, "nccl", "", 2, hints), func(ctx context.Context, c *comm.Comm, s *device.Stream,
+			_ *tensor.Tensor) error {
+			all := blocks(c, 2, 1, 3)
+			given := slices.Clone(all)
+			if c.Rank() == 1 {
+				slices.Reverse(given)
+			}
+			if err := c.RegisterSymmetric(ctx, given...); err != nil {
+				return err
+			}
+			for _, x := range all {
+				if err := errors.Join(tensor.Fill(ctx, x, 1), c.AllReduce(ctx, x, comm.Sum)); err != nil {
+					return err
+				}
+			}
+			if got := tensor.Must(all[1].To(ctx, nil)); got.At(segment-1) != 2 {
+				return fmt.Errorf("the sum is %v", got.At(segment-1))
+			}
+			first := all[1]
+			if err := errors.Join(c.DeregisterSymmetric(ctx, first), c.RegisterSymmetric(ctx, first)); err != nil {
+				return err
+			}
+			if err := s.Synchronize(ctx); err != nil {
+				return err
+			}
+			n := first.NumEl()
+			first.Free()
+			if err := errors.Join(s.Device().EmptyCache(), c.Barrier(ctx), s.Synchronize(ctx)); err != nil {
+				return err
+			}
+			if again := blocks(c, n/segment)[0]; again.Pointer() == first.Pointer() {
+				return errors.New("memory that is registered was given back")
+			}
+			return nil
+		})
+		if n := count("ncclCommWindowRegister"); n != 8 || count("ncclCommWindowDeregister") != n {
+			t.Errorf("%d windows, %d ended", n, count("ncclCommWindowDeregister"))
+		}
+		for end := time.Now().Add(10 * time.Second); count("ncclMemFree") < 2; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("what was freed isn't given back: %v", calls)
+			}
+		}
+	}
+}
+
+// What one rank can't register, or has of another size, no rank registers, and the communicator goes on.
+func TestSymmetricMemoryRefused(t *testing.T) {
+	each(t, world(t, 2), func(ctx context.Context, c *comm.Comm, s *device.Stream, x *tensor.Tensor) error {
+		me, all := c.Rank(), blocks(c, 1, 2)
+		zero := func(a, b []*tensor.Tensor) []*tensor.Tensor {
+			if me == 0 {
+				return a
+			}
+			return b
+		}
+		for _, refused := range []struct {
+			what string
+			give []*tensor.Tensor
+			is   error
+			text string
+		}{
+			{"sizes", zero(all[:1], all[1:]), comm.ErrMismatch, "blocks of [16777216] bytes"},
+			{"counts", zero(all, all[1:]), comm.ErrMismatch, "blocks of [16777216 33554432] bytes"},
+			{"other memory", zero([]*tensor.Tensor{x}, all[:1]), comm.ErrInvalidArgument,
+				"are no allocation of NCCL's own memory (ncclMemAlloc)"},
+			{"a part", []*tensor.Tensor{tensor.Must(all[0].Narrow(0, 0, 10))}, comm.ErrInvalidArgument, "are no allocation"},
+			{"twice", zero([]*tensor.Tensor{all[0], all[0]}, all), comm.ErrInvalidArgument, "are given twice"},
+		} {
+			err := c.RegisterSymmetric(ctx, refused.give...)
+			if !errors.Is(err, refused.is) || !strings.Contains(err.Error(), refused.text) {
+				return fmt.Errorf("%s: %w", refused.what, err)
+			}
+		}
+		if err := c.DeregisterSymmetric(ctx, all...); !errors.Is(err, comm.ErrInvalidArgument) ||
+			!strings.Contains(err.Error(), "not registered as symmetric memory") {
+			return fmt.Errorf("what isn't registered: %w", err)
+		}
+		if err := c.RegisterSymmetric(ctx, all...); err != nil {
+			return err
+		}
+		if err := c.RegisterSymmetric(ctx, all[0]); !errors.Is(err, comm.ErrInvalidArgument) {
+			return fmt.Errorf("a second time: %w", err)
+		}
+		return errors.Join(c.DeregisterSymmetric(ctx, all...), c.AllReduce(ctx, all[0], comm.Sum), s.Synchronize(ctx))
+	})
+}
+
+// A rank that doesn't come is named, and a library without windows says which has them.
+func TestSymmetricMemoryMissing(t *testing.T) {
+	each(t, world(t, 2), func(ctx context.Context, c *comm.Comm, s *device.Stream, _ *tensor.Tensor) error {
+		x := blocks(c, 1)
+		if c.Rank() == 0 {
+			c.SetTimeout(100 * time.Millisecond)
+			err := c.RegisterSymmetric(ctx, x...)
+			var late *comm.TimeoutError
+			if !errors.As(err, &late) || !slices.Equal(late.Missing, []int{1}) {
+				return fmt.Errorf("alone: %w", err)
+			}
+		}
+		<-c.Broken()
+		return nil
+	})
+	library := simulate(t, ncclsim.Options{Version: "2.19"})
+	const text = "NCCL 2.19.0 (a stand-in for TestSymmetricMemoryMissing) has no windows: it lacks " +
+		"ncclCommWindowRegister, ncclCommWindowDeregister, which came with NCCL 2.27"
+	each(t, open(t, "nccl", library, 1), func(ctx context.Context, c *comm.Comm, _ *device.Stream,
+		_ *tensor.Tensor) error {
+		if err := c.RegisterSymmetric(ctx, blocks(c, 1)...); !errors.Is(err, comm.ErrUnsupported) ||
+			!strings.Contains(err.Error(), text) {
+			return fmt.Errorf("without windows: %w", err)
+		}
+		return nil
+	})
+}
