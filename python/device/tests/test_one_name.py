@@ -379,3 +379,62 @@ def test_a_program_for_torchcomms(standin, tmp_path, backend):
     place = FOREIGN.replace("torch.accinte.set_device(device)", "")  # such programs don't set the current device
     out = run(standin, tmp_path, 2, place + program.replace("ncclx", backend).replace("cuda", "accinte"))
     assert "done 0" in out and "done 1" in out
+
+
+WINDOWS = HEADER + """
+import torchcomms
+# The program's pool of the library's memory, as torch.cuda.MemPool(allocator) is.
+name = (ctypes.c_uint64 * 2)()
+check(_lib.library.chorus_pool_of(b"nccl", opened(device), name))
+pool = torch.accinte.MemPool()
+pool.id = tuple(name)
+
+comm = torchcomms.new_comm("nccl", device, name="windows")
+me, n = comm.get_rank(), comm.get_size()
+right, left = (me + 1) % n, (me - 1) % n
+with torch.accinte.use_mem_pool(pool):
+    mine = torch.zeros(64, device=device)
+window = comm.new_window(mine)
+assert window.get_size() == 256 and window.device == device and window.get_tensor() is mine
+separate = torchcomms.TorchCommWinAccessType.WIN_ACCESS_TYPE_SEPARATE
+assert window.get_attr(right).access_type is separate
+side = torch.accinte.Stream(device)
+for step in range(6):
+    asynchronous = step % 2 == 1
+    with torch.accinte.stream(side if step > 3 else torch.accinte.default_stream(device)):
+        works = [window.put(on(10 * me + step, 8), right, 8 * step, asynchronous),
+                 window.signal(right, asynchronous), window.wait_signal(left, asynchronous)]
+        for work in works:
+            work.wait()
+        got = mine[8 * step : 8 * step + 8] * 2  # behind them on the stream
+        assert (got == 2 * (10 * left + step)).all(), (step, got)
+        window.signal(left, slot=1)  # so that nobody writes before it was read
+        window.wait_signal(right, slot=1)
+assert (mine[48:] == 0).all()
+for wrong, words in {
+    "bounds": lambda: window.put(on(1, 8), right, 60), "memory": lambda: window.put(torch.ones(8), right, 0),
+}.items():
+    with pytest.raises(chorus.InvalidArgumentError, match={"bounds": "exceeds", "memory": "on cpu"}[wrong]):
+        words()
+for lacking in (lambda: window.get(on(0), right, 0), lambda: window.accumulate(on(0), right, 0, torchcomms.ReduceOp.SUM)):
+    with pytest.raises(chorus.UnsupportedError, match="NCCL's windows have put, signal and wait_signal alone"):
+        lacking()
+with pytest.raises(chorus.UnsupportedError):
+    window.map_remote_tensor(right)
+torch.accinte.synchronize(device)
+window.tensor_deregister()
+comm.all_reduce(x := on(me + 1), torchcomms.ReduceOp.SUM)
+assert (x == total()).all()
+with pytest.raises(chorus.Error) as caught:  # PyTorch's other memory; it breaks the communicator
+    while True:
+        comm.new_window(plain := on(0, 64))
+        comm.barrier()
+assert "windows take memory that NCCL has given out (ncclMemAlloc)" in str(caught.value), caught.value
+comm.finalize()
+print("fine")
+"""
+
+
+def test_windows(standin, tmp_path):
+    """One-sided windows of torchcomms on the GPU's tensors, in memory of the library's."""
+    assert run(standin, tmp_path, 2, WINDOWS).count("fine") == 2
