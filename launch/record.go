@@ -246,9 +246,9 @@ func (r *runner) report(attempt int, f *Failure, dir string, begun time.Time) {
 	case !ok && dir != "":
 		r.console.printf("the records of this node's ranks are in %s; with those of the other nodes beside them, chorus explain says more", dir)
 	case told != "" && r.job.Nodes == 1:
-		r.console.printf("what the ranks' records in %s tell:\n%s", dir, told)
+		r.console.printf("from the ranks' records in %s:\n%s", dir, told)
 	case told != "":
-		r.console.printf("what the records of all nodes' ranks tell:\n%s", told)
+		r.console.printf("from the records of all nodes' ranks:\n%s", told)
 	}
 }
 

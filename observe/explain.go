@@ -326,7 +326,7 @@ func (x *explainer) disagree(g *group, s *stall, pos uint64) bool {
 		}
 	}
 	if tie {
-		f.Detail = "as many ranks call the one as the other: the culprit may be on either side"
+		f.Detail = "equally many ranks make each call: the culprit may be on either side"
 	}
 	f.Culprits, f.Waiting = gather(culprits), gather(waiting)
 	x.findings = append(x.findings, f)

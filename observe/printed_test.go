@@ -109,7 +109,7 @@ var varying = []struct {
 	{regexp.MustCompile(`\b\d+(\.\d+)? ?(ms|µs|s)\b`), "T"},
 	{regexp.MustCompile(`pid \d+ on \S+\)`), "pid N on HOST)"},
 	{regexp.MustCompile(`\S+\.go:\d+ \(\S+\)`), "PLACE"},
-	{regexp.MustCompile(`records in \S+ tell`), "records in DIR tell"},
+	{regexp.MustCompile(`records in \S+:\n`), "records in DIR:\n"},
 }
 
 // TestPrinted demands that each line which the page shows of such a job is printed by one.
@@ -177,7 +177,7 @@ func TestExplainAcrossNodes(t *testing.T) {
 	wg.Wait()
 	for n := range outs {
 		for _, want := range []string{
-			"chorus: what the records of all nodes' ranks tell:\n",
+			"chorus: from the records of all nodes' ranks:\n",
 			"chorus: 1. missing: rank 1 is missing from all_reduce(float32[8], sum) #12 of \"world\"\n",
 			"chorus:    rank 1: busy elsewhere [sleep] after all_reduce(float32[8], sum) #11 of ",
 			"chorus:    waiting: rank 0: all_reduce(float32[8], sum) #12, at ",
