@@ -62,6 +62,15 @@ func TestVirtual(t *testing.T) {
 	}
 }
 
+// Rounds in which the checker once found a wrong name where there was none.
+func TestJudgedBefore(t *testing.T) {
+	for what, seed := range map[string]uint64{
+		"a rank that comes late to a communicator that broke without it": 5700531842,
+	} {
+		t.Run(what, func(t *testing.T) { report(t, campaign(t, Campaign{Mode: Virtual, Rounds: 1, Seed: seed})) })
+	}
+}
+
 func TestReal(t *testing.T) {
 	rounds := 20
 	if commtest.Long() {

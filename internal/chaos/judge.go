@@ -183,6 +183,8 @@ func (o *Outcome) right(r int, x Failure) bool {
 // its parent broke, or got an earlier error that is right or for which heldUp holds in turn. A rank that waits for a
 // message of any rank names none: then this must hold of one of the others. seen are the ranks whose errors are being
 // looked at.
+//
+// A rank that is named itself has come late to a communicator that broke without it: then the others' step is a later one.
 func (o *Outcome) heldUp(r int, x Failure, seen []bool) bool {
 	if x.Kind != "timeout" {
 		return false
@@ -194,7 +196,10 @@ func (o *Outcome) heldUp(r int, x Failure, seen []bool) bool {
 			return who != r && o.heldUp(r, one, seen)
 		})
 	}
-	cause := false
+	cause, step := false, x.Step
+	if slices.Contains(x.Named, r) {
+		step = len(o.Program.Steps)
+	}
 	for _, who := range x.Named {
 		if o.lacks(who, x.Comm) || who == o.Program.Fault.Rank && len(x.Named) > 1 {
 			cause = true
@@ -205,11 +210,11 @@ func (o *Outcome) heldUp(r int, x Failure, seen []bool) bool {
 		}
 		came := true
 		for _, y := range o.Reports[who].Failures {
-			if y.Step > x.Step {
+			if y.Step > step {
 				continue
 			}
 			came = false
-			if !cause && !seen[who] && (y.Comm != x.Comm || y.Step < x.Step) {
+			if !cause && !seen[who] && (y.Comm != x.Comm || y.Step < step) {
 				seen[who] = true
 				cause = o.right(who, y) || o.passedOn(y) || o.heldUp(who, y, seen)
 				seen[who] = false
