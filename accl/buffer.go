@@ -153,9 +153,9 @@ func (b *Buffer) apart() bool {
 }
 
 // Tensor returns a buffer that is the memory of a tensor, on the host or on a device whose memory this process can
-// reach: the engine maps it, peer to peer, so that nothing is copied by way of the host, unless the driver stages. A
-// call on it comes after what a stream does to the tensor if the caller sees to that. The tensor is contiguous, and its
-// memory stays until Free.
+// reach. The engine maps it, peer to peer, so that nothing is copied through the host, unless the driver stages. The
+// caller orders calls on it after a stream's work on the tensor. The tensor is contiguous, and its memory stays until
+// Free.
 func (d *Driver) Tensor(t *tensor.Tensor) (*Buffer, error) {
 	typ := abi.DataTypeOf(t.DType())
 	if typ == abi.None || !t.IsContiguous() {

@@ -13,7 +13,7 @@ import (
 	"github.com/chorus-comms/chorus/accl/abi"
 )
 
-// Config says how a driver sets an engine up. What is 0 is as ACCL's driver has it.
+// Config says how a driver sets an engine up. A field of 0 gets the default of ACCL's driver.
 type Config struct {
 	Ranks []abi.Rank // of all engines: IP, port, session and the most bytes of a message
 	Local int

@@ -265,7 +265,7 @@ func TestCommunicators(t *testing.T) {
 	})
 }
 
-// TestDeadline ends calls that wait in vain, after which their buffers are the caller's and others go on.
+// TestDeadline has calls time out, after which their buffers are the caller's and other calls go on.
 func TestDeadline(t *testing.T) {
 	ds := world(t, 2, abi.RDMA)
 	d := ds[0]

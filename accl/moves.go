@@ -158,7 +158,7 @@ func (m *Moves) columns() (columns []int, n int) {
 		rest[x.Rank] = append(rest[x.Rank], i)
 	}
 	next := make([]int, m.Ranks)
-	sent := map[[2]int][]int{} // columns of messages that nobody has taken yet, by sender and receiver
+	sent := map[[2]int][]int{} // columns of messages that weren't received yet, by sender and receiver
 	place := func(r int, wait bool) bool {
 		if len(rest[r]) == 0 {
 			return false

@@ -9,8 +9,8 @@ import (
 	"github.com/chorus-comms/chorus/accl/abi"
 )
 
-// TestWaits has callers wait in the engine's place: a call whose wait is given up is dropped, one that a reset drops
-// ends, calls behind others take their turn, and those of all ranks together are done.
+// TestWaits has callers run the engine themselves. A call whose wait ends is dropped, one that a reset drops ends, and
+// calls behind others take their turn. The calls of all ranks together are done.
 func TestWaits(t *testing.T) {
 	for _, count := range []int{10, 10_000} { // eager, by rendezvous
 		ds := world(t, 2, abi.RDMA)

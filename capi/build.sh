@@ -1,7 +1,8 @@
 #!/bin/sh
-# Builds the shared library: [RELEASE=1.2.3] [PACKAGE=./mine] sh capi/build.sh OUTPUT [FLAGS OF go build]
-# PACKAGE is a main package, of any module, that imports package capi and what the library is to have beside: a vendor's driver.
-# Only what chorus.map lists is visible in it; its threads are created by monitor.c, which asks libdl for the system's way.
+# Builds the shared library:
+#     [RELEASE=1.2.3] [PACKAGE=./mine] sh capi/build.sh OUTPUT [FLAGS OF go build]
+# PACKAGE is a main package, of any module, that imports package capi and further packages for the library, such as a vendor's driver.
+# Only the names in chorus.map are visible in it. monitor.c creates its threads, and asks libdl for the system's pthread_create.
 set -eu
 out=$1
 shift

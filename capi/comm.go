@@ -30,7 +30,7 @@ type communicator struct {
 	caps    C.uint32_t
 	reds    C.uint32_t
 	aborts  C.int32_t
-	strings [4]*C.char // name, backend, device, and the handle for reconfigure once somebody has asked for it
+	strings [4]*C.char // name, backend, device, and the handle for reconfigure once it was asked for
 	before  *C.char    // the device before chorus_comm_bind
 	asked   sync.Mutex // for the handle and the device
 	// idle is a call that synchronous operations use in turn, so that they allocate nothing.
@@ -159,7 +159,7 @@ func create(o *C.chorus_comm_options, out *C.chorus_comm, checked C.int32_t) err
 	return give(c, out)
 }
 
-// discard ends a communicator that nobody waited for.
+// discard ends a communicator whose caller has stopped waiting for it.
 func discard(c *comm.Comm) {
 	if c == nil {
 		return

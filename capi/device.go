@@ -87,7 +87,7 @@ func goDeviceCount(name *C.char, n *C.int32_t) (status C.chorus_status) {
 		return fail(refused("chorus_device_count got NULL"))
 	}
 	*n = 0
-	rt, err := device.Load(C.GoString(name)) // who asks for it by name wants it, whatever is loaded by itself
+	rt, err := device.Load(C.GoString(name)) // a type that is named is loaded, whether autoload is on or not
 	if err == nil {
 		err = rt.Err()
 	}

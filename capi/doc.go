@@ -15,10 +15,9 @@
 //
 //	PACKAGE=./library sh capi/build.sh libvendor.so
 //
-// A call goes through two layers. shim.c exports it, refuses it in a forked child
-// and after a panic, gives the host's lock back if the call may wait, and calls the
-// Go function of the same name, such as goSubmit. That one turns numbers into
-// values, calls package comm, and turns the error into a status and a C struct.
+// A call goes through two layers. The first, shim.c, exports it, refuses it in a forked child and after a panic,
+// releases the host's lock if the call may wait, and calls the Go function of the same name, such as goSubmit. The Go
+// function turns numbers into values, calls package comm, and turns the error into a status and a C struct.
 //
 // Invariants:
 //

@@ -11,8 +11,8 @@ import (
 	"unsafe"
 )
 
-// Go takes the process's environment for what it was when the process began. What its program has changed until it
-// loaded the library counts as well.
+// Go keeps the process's environment of its start. Changes that the program made before it loaded the library count as
+// well.
 func init() {
 	now := map[string]string{}
 	for p := C.environ; p != nil && *p != nil; p = (**C.char)(unsafe.Add(unsafe.Pointer(p), unsafe.Sizeof(*p))) {

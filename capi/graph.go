@@ -34,7 +34,7 @@ type capture struct {
 	err  error
 }
 
-// errDiscarded ends a capture that nobody wants.
+// errDiscarded ends a capture whose result isn't wanted.
 var errDiscarded = errors.New("discarded")
 
 //export goGraphBegin

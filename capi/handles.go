@@ -7,8 +7,8 @@ import (
 	"sync/atomic"
 )
 
-// A handle is a number that C holds for a Go value: 4 bits of kind, 20 bits of
-// index and 40 bits of how often the index was used, so that no handle comes twice.
+// A handle is a number that C holds for a Go value: 4 bits of kind, 20 bits of index, and 40 bits that count the uses
+// of the index. So no handle occurs twice.
 const (
 	indexBits = 20
 	genBits   = 40

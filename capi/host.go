@@ -115,8 +115,8 @@ func attend(done <-chan struct{}, expired <-chan time.Time, checked C.int32_t) (
 // longer than it takes, so that it's normally over, callbacks included, when the call returns.
 const patience = 5 * time.Second
 
-// running calls f, on another goroutine if the host wants to be asked meanwhile. If the host gives up,
-// f's context ends. What f has made then is passed to abandoned, if that isn't nil.
+// running calls f, on another goroutine if the host wants to be asked meanwhile. If the host gives up, f's context
+// ends. If f succeeds all the same, abandoned is called, unless it's nil.
 func running(checked C.int32_t, f func(ctx context.Context) error, abandoned func()) error {
 	if checked == 0 {
 		return f(context.Background())

@@ -2,22 +2,24 @@
 
 #ifdef MONITOR_IS_SECOND
 
-// A thread of C that calls Go takes a processor of Go's runtime along when it returns, and the runtime's monitor, a thread of
-// its own, takes that away again. (runtime/proc.go of Go 1.26: retake spares a thread for 10 ms only if goroutines run on its
-// processor, which under calls from C none do.) Then all processors are idle, the monitor goes to sleep, and the next call has
-// to wake it up: 25 to 50 us in a virtual machine, several times what a small operation takes. The monitor looks every 20 us
-// when it was woken, so that a program that computes for 0.1 ms between its calls pays for each of them.
+// A thread of C that calls Go takes a processor of Go's runtime along when it returns, and the runtime's monitor, a
+// thread of its own, takes that away again. (runtime/proc.go of Go 1.26: retake spares a thread for 10 ms only if
+// goroutines run on its processor, which under calls from C none do.) Then all processors are idle, the monitor goes to
+// sleep, and the next call has to wake it up. That takes 25 to 50 us in a virtual machine, several times as long as a
+// small operation. A woken monitor looks every 20 us, so that a program that computes for 0.1 ms between its calls pays
+// for each of them.
 //
-// So the monitor's timers get slack: the kernel may let it sleep for 10 ms longer, the longest that it sleeps when nothing
-// happens. On a busy core it's up with the next tick of the kernel's clock; several calls find their processor as they left it,
-// and what computes is interrupted less often. prctl sets the slack of the calling thread alone, and threads inherit it from
-// the one that creates them, hence here: this library's threads are created by a pthread_create of its own, which calls that of
-// the system. chorus.map keeps it inside, so that the program's threads are none of its business. (With the race detector the
-// library is linked into the program.)
+// So the monitor's timers get slack: the kernel may let it sleep for 10 ms longer, the longest that it sleeps when
+// nothing happens. On a busy core it wakes with the next tick of the kernel's clock. Several calls then find their
+// processor as they left it, and computations are interrupted less often. prctl sets the slack of the calling thread
+// alone, and threads inherit it from their creator. So it's set here: a pthread_create of this library's own creates
+// its threads, by calling the system's. chorus.map keeps it local, so that it doesn't affect the program's threads.
+// (With the race detector the library is linked into the program.)
 //
-// The monitor is the second thread that the runtime creates: its main goroutine does so before anything else. The runtime is a part
-// of the library, so that this holds for all libraries of a version of Go or for none. build.sh lists the versions for which TestMonitor
-// has shown it; with others, or with CHORUS_MONITOR_SLACK=0, nothing of this is done.
+// The monitor is the second thread that the runtime creates: its main goroutine creates it before anything else. The
+// runtime is a part of the library, so that this holds for all libraries of a version of Go or for none. build.sh lists
+// the versions for which TestMonitor has shown it. With other versions, or with CHORUS_MONITOR_SLACK=0, the slack isn't
+// changed.
 
 #define _GNU_SOURCE // RTLD_NEXT
 #include <dlfcn.h>

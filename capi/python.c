@@ -1,5 +1,5 @@
-// Collectives of PyTorch's tensors with one call from Python: what Python does itself for chorus_submit, asking a tensor for
-// its address, size and type and packing a chorus_op, takes three times as long as a small operation.
+// Collectives of PyTorch's tensors with one call from Python. For chorus_submit, Python asks a tensor for its address,
+// size and type and packs a chorus_op, which takes three times as long as a small operation.
 //
 // Nothing here is compiled against Python or PyTorch. Python's functions come by chorus_set_python, and what a tensor
 // is by DLPack's exchange API (https://dmlc.github.io/dlpack, version 1.3), which PyTorch has from 2.10 on.
@@ -74,8 +74,8 @@ static int whole(void *tensor, int32_t dtype) {
 	return its == (dtype == CHORUS_INT8 ? python.int8 : python.uint8);
 }
 
-// look finds a tensor's elements, and on which kind of device they are; 0 if there's no memory of theirs, or they don't lie
-// there one after the other, or aren't of a type of ours.
+// look finds a tensor's elements, and their kind of device. It returns 0 if they have no memory, aren't contiguous, or
+// aren't of a type of Chorus's.
 static int look(void *tensor, void **data, int64_t *count, int32_t *dtype) {
 	struct view v;
 	if (!python.view)
@@ -102,7 +102,7 @@ EXPORT chorus_status chorus_set_python(const chorus_python *p) {
 	if (!p || p->size < sizeof *p || !p->as_integer || !p->integer || !p->failed || !p->forget)
 		return shim_incomplete();
 	if (shim_forked())
-		return shim_forked_error(); // who has held the locks may not be here
+		return shim_forked_error(); // the threads that held the locks may not be here
 	struct sigaction now;
 	pthread_mutex_lock(&looking);
 	python = *p;
@@ -117,8 +117,9 @@ EXPORT chorus_status chorus_set_python(const chorus_python *p) {
 
 const char *shim_inner(void) { return python.inner; }
 
-// A look at the threads' frames is safe while Python's lock is held. So a thread asks for it, and if it doesn't get it soon, whoever
-// has it is in a function of C for long and changes no frame: then the look is taken without. Both may hold on to the state.
+// A look at the threads' frames is safe while Python's lock is held. So a thread asks for the lock. If it doesn't get
+// it soon, the thread that has it is in a long C function and changes no frame, and the look is taken without the lock.
+// Either thread may free the state last.
 static struct look {
 	pthread_mutex_t m;
 	pthread_cond_t changed;
@@ -158,7 +159,7 @@ enum { LOCK_WAIT_MS = 250 };
 
 // got_lock reports whether a look was taken with Python's lock.
 static int got_lock(void) {
-	if (__atomic_load_n(&asking, __ATOMIC_ACQUIRE)) // who holds it has held it since then
+	if (__atomic_load_n(&asking, __ATOMIC_ACQUIRE)) // the same thread has held it since then
 		return 0;
 	struct look *l = calloc(1, sizeof *l);
 	if (!l)
@@ -216,8 +217,8 @@ int64_t shim_stacks(char *text, int64_t room) {
 
 // ---- call sites ----
 
-// Where operations are called is looked up by code object and instruction: what Python makes of these, a file and a line, is asked for
-// once. Python's lock, or this one's where there's none, is held by who adds one; whoever looks needs none.
+// Call sites of operations are looked up by code object and instruction, so that Python is asked once for the file and
+// line of each. To add one, a thread holds Python's lock, or this file's where there's none; a lookup needs no lock.
 static struct place {
 	_Atomic(void *) code; // stored last; keeps its reference, lest another one get its address
 	int instruction;

@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// doneQueue holds works that are done until somebody takes them.
+// doneQueue holds works that are done until they're taken.
 type doneQueue struct {
 	mu      sync.Mutex
 	works   []C.chorus_work
 	changed chan struct{} // closed and replaced when there's something to see
 	waiting int           // callers of next
-	wakes   int           // how often those who waited were woken
-	owed    bool          // a wake that came while nobody waited
+	wakes   int           // how often the waiters were woken
+	owed    bool          // a wake that came without waiters
 }
 
 var finished = doneQueue{changed: make(chan struct{})}
@@ -29,7 +29,7 @@ func (q *doneQueue) put(h C.chorus_work) {
 	q.tell()
 }
 
-// wake makes all who wait go, or the next who comes.
+// wake releases all waiters, or the next one if there are none.
 func (q *doneQueue) wake() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -1,4 +1,4 @@
-// What the Go side of the library needs from C, and no caller sees.
+// Declarations of C that the Go side of the library needs, and that no caller sees.
 #ifndef CHORUS_SHIM_H
 #define CHORUS_SHIM_H
 

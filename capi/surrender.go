@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// surrender is the context of an asynchronous operation, which its host may give up. A channel is made only for who
-// waits for it.
+// cancelContext is the context of an asynchronous operation, which its host may cancel. A channel is made only when
+// Done is called.
 type surrender struct {
 	mu   sync.Mutex
 	done chan struct{}

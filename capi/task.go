@@ -70,8 +70,8 @@ func goStreamTask(h C.chorus_stream, name *C.char, operands *C.chorus_span, n C.
 		spans = append(spans, device.Span{Ptr: ptr(o.data), Bytes: int(o.bytes)})
 	}
 	t := &task{f: f, over: over, user: user}
-	// What holds the function, a graph or a stream that leaves it out, may drop it without calling it.
-	// Then it's over as well.
+	// The holder of the function, a graph or a stream that leaves it out, may drop it without a call. Then it's over as
+	// well.
 	held := new([16]byte) // larger than what the allocator packs together
 	runtime.AddCleanup(held, (*task).end, t)
 	captured := s.Capturing()

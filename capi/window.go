@@ -68,7 +68,7 @@ func createWindow(h C.chorus_comm, data unsafe.Pointer, count C.int64_t, dt C.in
 	err = running(checked, func(ctx context.Context) (err error) {
 		made, err = m.NewWindow(scope(ctx), t)
 		return err
-	}, nil) // a window that nobody took ends with its communicator
+	}, nil) // a window that wasn't taken ends with its communicator
 	if err != nil {
 		return err
 	}
@@ -92,7 +92,8 @@ var windowOps = [...]struct {
 	C.CHORUS_FENCE: {"fence", false, false, false},
 }
 
-// prepare turns an operation into a function that runs it, with more options, and tells whether it holds nobody up.
+// prepare turns an operation into a function that runs it, with more options, and tells whether it holds no other
+// operation up.
 func (w *window) prepare(o *C.chorus_window_op, opts ...comm.Option) (run func(ctx context.Context) error, beside bool,
 	err error) {
 	if o == nil {

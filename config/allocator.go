@@ -25,8 +25,8 @@ type Allocator struct {
 	// back; 0: never.
 	GarbageThreshold float64 // garbage_collection_threshold
 
-	// RoundupDivisions has, for sizes from 1 MiB, 2 MiB, ... to 32 GiB and more, into how many steps the way to the next
-	// power of two is divided when a size is rounded; 0 and 1: rounded to 512 bytes only.
+	// RoundupDivisions has, for sizes from 1 MiB, 2 MiB, ... to 32 GiB and more, the number of steps between powers of
+	// two to which sizes are rounded. With 0 and 1 they're rounded to 512 bytes only.
 	RoundupDivisions [16]int // roundup_power2_divisions
 
 	// Expandable makes segments grow in a reserved range of addresses, on drivers that can reserve addresses.
@@ -156,8 +156,8 @@ func setPythonBool(field *bool, value string) error {
 	return nil
 }
 
-// setDivisions reads one number for all sizes, or [64:8,256:4,>:1], in which 64:8 is for sizes from 64 MiB on up to 128
-// MiB, or to the next that is named, and > is for all above the largest that is named. Sizes below the first have its
+// setDivisions reads one number for all sizes, or [64:8,256:4,>:1], in which 64:8 is for sizes from 64 MiB up to 128
+// MiB, or to the next named size. The entry > is for all above the largest named size. Sizes below the first have its
 // number.
 func (a *Allocator) setDivisions(value string) error {
 	number := func(s string) (int, error) {

@@ -121,8 +121,8 @@ type Config struct {
 	// Insecure permits to listen where other hosts can connect without a secret or certificates.
 	Insecure bool // CHORUS_INSECURE
 
-	// StorePlain says who may use a store that a process of Chorus serves without proving to know the secret, as PyTorch's
-	// clients do.
+	// StorePlain says which clients may use a store that a process of Chorus serves without proof of the secret, as
+	// PyTorch's clients do.
 	StorePlain Plain // CHORUS_STORE_PLAIN
 
 	vars []Var
@@ -148,8 +148,8 @@ func (h Hidden) MarshalText() ([]byte, error) { return []byte(h.String()), nil }
 type Plain string
 
 const (
-	PlainNone Plain = "none" // nobody's, if there is a secret
-	PlainUser Plain = "user" // those of processes of the same user on the same host, who could read the secret anyway
+	PlainNone Plain = "none" // no client, if there is a secret
+	PlainUser Plain = "user" // processes of the same user on the same host, which could read the secret anyway
 	PlainAny  Plain = "any"  // everybody's
 )
 

@@ -6,7 +6,8 @@ import (
 	"github.com/chorus-comms/chorus/config"
 )
 
-// What the environment says, and which variable a bad value is of. A program passes nil, for its own environment.
+// ExampleLoad reads an environment, and shows the error of a bad value, which names its variable. A program passes nil,
+// for its own environment.
 func ExampleLoad() {
 	env := map[string]string{"CHORUS_FABRIC": "tcp", "TORCHCOMM_TIMEOUT_SECONDS": "30"}
 	lookup := func(name string) (string, bool) { v, ok := env[name]; return v, ok }

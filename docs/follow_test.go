@@ -27,7 +27,7 @@ type host struct {
 	env          []string
 }
 
-// explained is `chorus explain` in a block, which goes on though that ends with 1, as it does where there is somebody to
+// explained is `chorus explain` in a block, which goes on though that ends with 1, as it does where there is a rank to
 // blame.
 const explained = `explained() {
 	local out status=0
@@ -86,7 +86,7 @@ func follow(t *testing.T, page, by string, hosts ...*host) {
 		if all[i].text = without(page, all[i].text); len(commands(all[i].text)) == 0 {
 			continue
 		}
-		// What stands for the second node right after what stands for the first runs at the same time.
+		// A block for the second node that follows right after one for the first runs at the same time.
 		together := all[i : i+1]
 		switch {
 		case all[i].on == "both":
@@ -159,12 +159,12 @@ func dist(t *testing.T) string {
 	return dist
 }
 
-// reader returns a host for one who has nothing yet: of the environment what the machine needs, no Go module and no
-// Python package of ours, and the tools in bin before all others.
+// reader returns a host for a reader with nothing installed: the parts of the environment that the machine needs, no Go
+// module and no Python package of ours. The tools in bin come before all others.
 func reader(t *testing.T, bin string, env ...string) *host {
 	t.Helper()
 	home := t.TempDir()
-	// Nobody else's jobs are in the directory for temporary files, whose name is short, for sockets.
+	// The directory for temporary files has no other jobs. Its name is short, for sockets.
 	temporary, err := os.MkdirTemp("", "")
 	if err != nil {
 		t.Fatal(err)

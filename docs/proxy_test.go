@@ -13,8 +13,8 @@ import (
 )
 
 // throughProxy makes a Go module proxy of files that has the module as it is in this checkout, as a release, and
-// returns the environment of one who uses it for the first time. What the module needs comes from this machine's module
-// cache, which has checked it, or from where that came: a network namespace reaches no database of checksums.
+// returns the environment of a first-time user. Its dependencies come from this machine's module cache, which has
+// checked them, or from that cache's own proxy: a network namespace reaches no database of checksums.
 func throughProxy(t *testing.T) []string {
 	t.Helper()
 	const module, version = "github.com/chorus-comms/chorus", "v0.1.0"

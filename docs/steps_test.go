@@ -13,10 +13,11 @@ import (
 	"testing"
 )
 
-// A step is an instruction of a page: to run the commands of a block of sh, or to save a block as a file, as the comment
-// "file: name" above it says. Comments say where commands run: "on: a" and "on: b" are two nodes. Blocks for both that
-// follow each other run at the same time, and so does a block "on: both". "by: clone" and "by: release" are two ways to
-// install, and a reader goes one of them. A block of text after the commands shows their output.
+// A step is an instruction of a page: to run the commands of a block of sh, or to save a block as a file, by the
+// comment "file: name" above it. Comments say where commands run; "on: a" and "on: b" are two nodes. Blocks for both
+// that follow each other run at the same time, and so does a block "on: both". The comments "by: clone" and "by:
+// release" mark two ways to install, of which a reader takes one. A block of text after the commands shows their
+// output.
 type step struct {
 	from, file, on, by, text, says string
 }
@@ -52,8 +53,8 @@ func steps(page string) []step {
 	return all
 }
 
-// TestSteps demands of pages that are to be done from top to bottom that their files are whole files of the repository,
-// where tests run them, that the shell can read their commands, and that only a page about two nodes tells them apart.
+// TestSteps checks pages that are to be done from top to bottom. Their files are whole files of the repository, where
+// tests run them. The shell can parse their commands. Only a page about two nodes names the nodes.
 func TestSteps(t *testing.T) {
 	for page, want := range map[string]struct {
 		files []string

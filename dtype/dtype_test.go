@@ -6,7 +6,7 @@ import (
 	"unsafe"
 )
 
-// The numbers are wire format: this test fails when somebody renumbers.
+// The numbers are wire format: this test fails when they change.
 func TestNumbers(t *testing.T) {
 	want := "1 bool 1,2 uint8 1,3 uint16 2,4 uint32 4,5 uint64 8,6 int8 1,7 int16 2,8 int32 4,9 int64 8," +
 		"10 float16 2,11 bfloat16 2,12 float8_e4m3fn 1,13 float8_e5m2 1,14 float32 4,15 float64 8,16 complex64 8,17 complex128 16"

@@ -8,7 +8,7 @@ type F16 uint16
 // BF16 holds the bits of a bfloat16: 1 sign, 8 exponent and 7 fraction bits, the upper half of a float32.
 type BF16 uint16
 
-// F8E4M3FN holds the bits of an 8-bit float with 4 exponent and 3 fraction bits that has no infinities: the exponent of
+// F8E4M3FN holds the bits of an 8-bit float with 4 exponent and 3 fraction bits, without infinities. The exponent of
 // all ones holds ordinary numbers up to 448 and, with a fraction of all ones, NaN. ("FN": finite, NaN.) The format is
 // that of "FP8 Formats for Deep Learning", Micikevicius et al., 2022.
 type F8E4M3FN uint8
@@ -78,7 +78,7 @@ func (h F8E4M3FN) Float64() float64 { return float64(e4m3Values[h]) }
 // IsNaN reports whether h is not a number.
 func (h F8E4M3FN) IsNaN() bool { return h&0x7f == 0x7f }
 
-// F8E4M3FNFromFloat32 rounds f to the nearest F8E4M3FN, ties to even. What is beyond 448, infinities included, becomes
+// F8E4M3FNFromFloat32 rounds f to the nearest F8E4M3FN, ties to even. Numbers beyond 448, infinities included, become
 // 448.
 func F8E4M3FNFromFloat32(f float32) F8E4M3FN {
 	b := math.Float32bits(f)
@@ -92,7 +92,7 @@ func F8E4M3FNFromFloat32(f float32) F8E4M3FN {
 	return sign | F8E4M3FN(narrow(abs, 3, 7))
 }
 
-// F8E4M3FNFromFloat64 rounds f to the nearest F8E4M3FN, ties to even. What is beyond 448, infinities included, becomes
+// F8E4M3FNFromFloat64 rounds f to the nearest F8E4M3FN, ties to even. Numbers beyond 448, infinities included, become
 // 448.
 func F8E4M3FNFromFloat64(f float64) F8E4M3FN { return F8E4M3FNFromFloat32(roundToOdd(f)) }
 
@@ -159,9 +159,9 @@ func widen(sign, abs, man, bias, inf uint32) float32 {
 	return math.Float32frombits(sign | (abs<<drop + (f32Bias-bias)<<23))
 }
 
-// roundToOdd rounds f to a float32 so that rounding that once more, to nearest and to at least two digits fewer, gives
-// what rounding f directly would: an inexact result takes the neighbour whose last bit is 1. (Boldo and Melquiond,
-// "Emulation of FMA and correctly rounded sums", 2008.)
+// roundToOdd rounds f to a float32. An inexact result takes the neighbour whose last bit is 1. Rounding the result to
+// nearest, to at least two digits fewer, then gives the same as rounding f directly. (Boldo and Melquiond, "Emulation
+// of FMA and correctly rounded sums", 2008.)
 func roundToOdd(f float64) float32 {
 	r := float32(f)
 	back := float64(r)

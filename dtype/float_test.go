@@ -42,8 +42,8 @@ var formats = []format{
 		func(f float32) int { return int(F8E5M2FromFloat32(f)) }, func(f float64) int { return int(F8E5M2FromFloat64(f)) }},
 }
 
-// exact computes the value of a code that is not negative from the definition; the code of infinity gives the value
-// that its bits would have if the format went on, which is where rounding starts to overflow.
+// exact computes the value of a non-negative code from the definition. The code of infinity gives the value of its bits
+// in a format without infinity, which is where rounding starts to overflow.
 func (f *format) exact(code int) float64 {
 	exp, frac := code>>f.man, code&(1<<f.man-1)
 	if exp == 0 {

@@ -9,8 +9,8 @@ import (
 // Block is a part of a segment, handed out by [Alloc] or [AllocZero].
 //
 // Keep the Block reachable for as long as its memory is in use, and Free it when done. The memory of a Block that
-// became unreachable without Free returns to the pool, but only if Bytes was never called: the garbage collector cannot
-// see slices of memory that is not its own, so nobody could tell whether one is still in use.
+// became unreachable without Free returns to the pool, but only if Bytes was never called. The garbage collector can't
+// see slices of memory that isn't its own, so that such a slice may still be in use.
 type Block struct {
 	*hold
 	base    unsafe.Pointer

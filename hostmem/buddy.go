@@ -11,8 +11,8 @@ const (
 // buddy divides a slab into blocks of powers of two, each aligned to its size within the slab. Its state lives on the
 // Go heap and not in the slab, where a faulty peer could overwrite it.
 //
-// The blocks form a binary tree in heap order: node 1 is the slab, nodes 2i and 2i+1 are the halves of node i.
-// longest[i] is one more than the order of the largest free block below node i, or 0 if there is none.
+// The blocks form a binary tree in heap order: node 1 is the slab, nodes 2i and 2i+1 are the halves of node i. The
+// value longest[i] is one more than the order of the largest free block below node i, or 0 if there is none.
 type buddy struct {
 	longest [2 << (maxOrder - minOrder)]uint8
 }

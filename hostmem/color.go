@@ -9,8 +9,8 @@ const (
 	// colorSpan is the distance at which addresses begin to alias: bits 12 to 27 repeat.
 	colorSpan = 256 << 20
 
-	// rankPages separates ranks, bandStep the segments of one rank. Three pages between ranks were measured to be enough;
-	// the step is the one with which, among 16 ranks with 8 segments each, no two buffers streamed together share the
+	// rankPages separates ranks, bandStep the segments of one rank. Three pages between ranks were measured to be
+	// enough. With this step, among 16 ranks with 8 segments each, no two buffers streamed together share the
 	// predictor's hash on more than 0.6 % of their pages. Since a step is longer than all ranks' pages together, a
 	// rank's output never has the colour of another rank's input.
 	rankPages = 3

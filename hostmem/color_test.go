@@ -2,8 +2,8 @@ package hostmem
 
 import "testing"
 
-// predictorTag is the hash of address bits 12 to 27 that Zen's L1 way predictor uses, as published for Zen 2: eight
-// bits, each the sum of one of the lower and one of the upper address bits.
+// predictorTag is the hash of address bits 12 to 27 that Zen's L1 way predictor uses, as published for Zen 2. It has
+// eight bits, each the sum of one of the lower and one of the upper address bits.
 func predictorTag(page int) (tag int) {
 	for i, pair := range [8][2]int{{12, 27}, {13, 26}, {14, 25}, {15, 20}, {16, 21}, {17, 22}, {18, 23}, {19, 24}} {
 		tag |= (page>>(pair[0]-12) ^ page>>(pair[1]-12)) & 1 << i

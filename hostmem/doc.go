@@ -34,7 +34,7 @@
 //
 // Zen cores predict the L1 way of a load from a hash of address bits 12 to 27 (Lipp et al., "Take A Way", 2020). Two
 // buffers that agree in these bits evict each other's prediction at every step when they are streamed together, which
-// costs a factor of eight on Zen 4, and large mappings laid out one after the other agree exactly. So every segment is
+// costs a factor of eight on Zen 4. Large mappings laid out one after the other agree exactly. So every segment is
 // mapped at an address whose remainder modulo 256 MiB, its colour, is chosen: ranks lie a few pages apart, and the
 // segments of one rank lie 2 MiB apart (see [SetColor]). A peer maps the segment at the owner's colour, so the rule
 // holds across processes as well.

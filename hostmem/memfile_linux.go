@@ -69,7 +69,7 @@ func populate(fd int, base unsafe.Pointer, offset, size int) error {
 	return nil
 }
 
-// punch takes the memory behind a range of a memory file away, for all who have mapped it.
+// punch takes the memory behind a range of a memory file away, for all processes that have mapped it.
 func punch(fd, offset, size int) error {
 	err := retry(func() error {
 		return unix.Fallocate(fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, int64(offset), int64(size))

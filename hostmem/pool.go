@@ -169,8 +169,8 @@ func closeAll(list []*Segment) {
 	}
 }
 
-// SetCacheLimit bounds the bytes of freed large blocks kept for reuse; 0 keeps none. What exceeds it is released at
-// once.
+// SetCacheLimit bounds the bytes of freed large blocks kept for reuse; 0 keeps none. Blocks above the limit are
+// released at once.
 func SetCacheLimit(bytes int64) {
 	blocks.mu.Lock()
 	blocks.limit = max(bytes, 0)
@@ -192,7 +192,7 @@ type Stats struct {
 	InUse     int64 // in blocks handed out, after rounding to size classes
 	Peak      int64 // largest InUse so far
 	Cached    int64 // held for reuse
-	Forgotten int64 // part of InUse: in blocks that nobody can free any more (see [Block.Bytes])
+	Forgotten int64 // part of InUse: in blocks that can't be freed any more (see [Block.Bytes])
 	Segments  int   // segments open, each with one descriptor; those of NewSegment included
 	Mappings  int   // peers' segments mapped
 }

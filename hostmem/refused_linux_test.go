@@ -54,8 +54,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestFileLimit has a limit on the size of files: blocks are in private memory, which is said once, and segments to be
-// shared are refused with the limit. Nobody gets SIGXFSZ.
+// TestFileLimit has a limit on the size of files: blocks are in private memory, which is reported once, and shared
+// segments fail with an error that names the limit. No thread gets SIGXFSZ.
 func TestFileLimit(t *testing.T) {
 	if os.Getenv("CHORUS_HOSTMEM_REFUSED") != "" {
 		if _, err := NewSegment(1 << 20); !errors.Is(err, errors.ErrUnsupported) {

@@ -27,9 +27,9 @@ type Segment struct {
 var lastID atomic.Uint64
 
 // NewSegment makes a zeroed segment of at least size bytes (rounded up to whole pages) with all pages present. The
-// caller owns it and must Close it. Where the system refuses memory files, as some sandboxes do, where this process's
-// limit on the size of files (RLIMIT_FSIZE) is smaller, or where there are none, as on all systems but Linux, that is
-// the error, which matches errors.ErrUnsupported.
+// caller owns it and must Close it. It fails with an error that matches errors.ErrUnsupported in three cases. There are
+// no memory files, as on all systems but Linux; the system refuses them, as some sandboxes do; or this process's limit
+// on the size of files (RLIMIT_FSIZE) is smaller.
 func NewSegment(size int) (*Segment, error) {
 	return newSegment(size, memoryFile, populate)
 }

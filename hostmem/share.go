@@ -35,8 +35,8 @@ var closers = struct {
 	funcs map[int]func(id uint64)
 }{funcs: map[int]func(uint64){}}
 
-// OnClose calls f with the ID of every segment that is closed from now on, so that peers can be told to unmap it, until
-// stop is called. f must not block, and must not allocate from, free to or share segments of this package.
+// OnClose calls f with the ID of every segment that is closed from now on, until stop is called, so that peers can
+// unmap it. The function must not block, and must not allocate from, free to or share segments of this package.
 func OnClose(f func(id uint64)) (stop func()) {
 	closers.Lock()
 	defer closers.Unlock()

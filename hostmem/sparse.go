@@ -13,7 +13,7 @@ const LeastShared = 64 << 20
 // NewSparse makes a segment of at least size bytes of addresses without memory behind them, for an allocator that puts
 // memory there piece by piece ([Segment.Commit]) and takes it away again ([Segment.Decommit]). Peers map it once,
 // whole, and see the pieces come and go. Memory that was not committed must not be touched, though it reads as zero:
-// touching it takes memory that nobody counts.
+// touching it takes memory that isn't counted.
 func NewSparse(size int) (*Segment, error) {
 	return newSegment(size, memoryFile, leaveOut)
 }
@@ -36,7 +36,8 @@ func (s *Segment) Commit(offset, bytes int) error {
 	return nil
 }
 
-// Decommit gives the memory of a range of whole pages back to the host, here and for all who have mapped the segment.
+// Decommit gives the memory of a range of whole pages back to the host, here and for all processes that have mapped the
+// segment.
 func (s *Segment) Decommit(offset, bytes int) error {
 	if err := s.checkPages(offset, bytes); err != nil {
 		return err

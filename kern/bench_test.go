@@ -64,8 +64,8 @@ func BenchmarkReduce(b *testing.B) {
 	}
 }
 
-// BenchmarkSum is the sums of the types that gradients have, as an all-reduce in place of two or three ranks needs
-// them, at sizes (the bytes of all memories together) from the nearest cache to memory.
+// BenchmarkSum measures sums of the types of gradients, as an in-place all-reduce of two or three ranks needs them.
+// Sizes, which are the bytes of all memories together, go from the nearest cache to memory.
 func BenchmarkSum(b *testing.B) {
 	for _, ranks := range []int{2, 3} {
 		for _, bytes := range []int{16 << 10, 256 << 10, 1 << 20, 16 << 20} {

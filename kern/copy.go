@@ -37,8 +37,8 @@ func Copy(dst, src unsafe.Pointer, bytes int) {
 
 // CopyNT copies as [Copy] does, with stores that bypass the caches where the processor has them. That is faster for
 // memory that another core is to read and that this one won't touch again, and much slower for memory that is needed
-// here soon. When it returns, the bytes are visible to whoever sees a later store of this thread, as with ordinary
-// stores.
+// here soon. When it returns, the bytes are visible to every thread that sees a later store of this thread, as with
+// ordinary stores.
 func CopyNT(dst, src unsafe.Pointer, bytes int) {
 	k := &active.copyNT
 	if k.run == nil || dst == src || bytes < k.chunk {

@@ -1,7 +1,7 @@
 // Package kern holds the loops over raw memory: reduce, scale, average, convert, copy and fill.
 //
-// Everything above describes memory by a pointer, an element type and a count, because a buffer may be a Go slice, a
-// mapping shared with another process or memory of a library; kern is where these become typed loops. The main one is
+// The packages above describe memory by a pointer, an element type and a count, because a buffer may be a Go slice, a
+// mapping shared with another process or memory of a library. In kern these become typed loops. The main one is
 // [Reduce], which combines any number of sources into any number of destinations in one pass:
 //
 //	// The middle of an all-reduce in place between two ranks that map each other's memory.

@@ -88,7 +88,7 @@ func SetLevel(name string) (restore func()) {
 	panic(fmt.Sprintf("kern: level %q is not among %q", name, Levels()))
 }
 
-// hide returns p such that escape analysis loses its trace. Calls through function values make the compiler believe
+// hide returns p in a way that escape analysis can't follow. Calls through function values make the compiler believe
 // that arguments are kept; no kernel keeps one, and without this every scratch block would be allocated.
 func hide(p unsafe.Pointer) unsafe.Pointer {
 	u := uintptr(p)

@@ -22,7 +22,7 @@ func eachLevel(t *testing.T, test func(t *testing.T)) {
 
 const guard = 0xa5
 
-// memory is n elements between two zones that nobody may write.
+// memory is n elements between two zones that no function may write.
 type memory struct {
 	dt  dtype.DType
 	n   int

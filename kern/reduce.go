@@ -8,9 +8,9 @@ import (
 )
 
 // Reduce computes r[i] = srcs[0][i] op srcs[1][i] op ..., from left to right, for i < n, and writes r to every
-// destination, in one pass: each source element is read once and each destination element written once. A single source
-// is copied. Destinations may be given among the sources. There must be at least one source and one destination, and
-// [Supports] must hold, else Reduce panics.
+// destination. It does so in one pass: each source element is read once and each destination element written once. A
+// single source is copied. Destinations may be given among the sources. There must be at least one source and one
+// destination, and [Supports] must hold, else Reduce panics.
 func Reduce(op Op, dt dtype.DType, dsts, srcs []unsafe.Pointer, n int) {
 	if uint(op) >= uint(opCount) || uint(dt) >= uint(dtype.Count) || active.ways[op][dt].slow == nil {
 		panic(fmt.Sprintf("kern: %v is not defined for %v", op, dt))

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Installs PyTorch 1.13, which is Debian 12's package, for the tests of comm/gloo and of store against it: 150 MB to
-# fetch, 650 MB on disk and some minutes, as root. What can't be had is left out with a word.
+# fetch, 650 MB on disk and some minutes, as root. A part that can't be installed is left out, with a message.
 set -u
 if /usr/bin/python3 -I -c 'import torch' 2>/dev/null; then
 	/usr/bin/python3 -I -c 'import torch; print("there is PyTorch", torch.__version__)'

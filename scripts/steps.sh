@@ -1,4 +1,5 @@
-# What scripts/test.sh and scripts/test-long.sh have in common: steps with their times, and what was left out, which is said at the end.
+# The common part of scripts/test.sh and scripts/test-long.sh: steps with their times, and a list of skipped steps at
+# the end.
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 GO=${GO:-go}
 skipped=()

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Passes the tests that scripts/test.sh has no time for: `make test-long` runs this, on two cores in half an hour. What a machine lacks is left
-# out, and said at the end. Some suites have forms that take hours: CHORUS_TEST_LONG=1 go test ./comm.
+# Passes the tests that scripts/test.sh has no time for: `make test-long` runs this, on two cores in half an hour. Steps
+# that need something that the machine lacks are skipped, and listed at the end. Some suites have forms that take hours:
+# CHORUS_TEST_LONG=1 go test ./comm.
 set -euo pipefail
 . "$(dirname "$0")/steps.sh"
 
@@ -16,7 +17,7 @@ if package; then
 	python_tests -m long python/tests
 	python_tests python/conformance
 	if command -v "${CXX:-c++}" >/dev/null; then
-		# With CHORUS_TEST_LONG=1 all of them, on idle streams and on such that are always busy; it takes some ten minutes more.
+		# With CHORUS_TEST_LONG=1 all of them, on idle streams and on streams that are always busy; it takes some ten minutes more.
 		if [ -n "${CHORUS_TEST_LONG:-}" ]; then
 			python_tests python/device/tests
 			CHORUS_DEVICE_INLINE=false python_tests python/device/tests
@@ -34,8 +35,8 @@ step "vet and lint"
 $GO vet ./...
 make lint
 
-# With -trimpath, as what users get below is built, so that the standard library is compiled once for each system. vet compiles what is
-# imported; the command for macOS on amd64 is among what users get.
+# With -trimpath, like the archives for users below, so that the standard library is compiled once for each system. vet
+# compiles the imported packages; the command for macOS on amd64 is in those archives.
 step "build without cgo, for arm64 and macOS, and what is portable for Windows"
 export GOFLAGS="${GOFLAGS:-} -trimpath"
 CGO_ENABLED=0 $GO build ./...

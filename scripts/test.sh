@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Passes the tests that a change needs most, in ten minutes on two cores: `make test` runs this. The rest is scripts/test-long.sh. What a machine
-# lacks is left out, and said at the end. CHORUS_TEST_PYTORCH=0 leaves out PyTorch.
+# Passes the tests that a change needs most, in ten minutes on two cores: `make test` runs this. The rest is
+# scripts/test-long.sh. Steps that need something that the machine lacks are skipped, and listed at the end.
+# CHORUS_TEST_PYTORCH=0 leaves out PyTorch.
 set -euo pipefail
 . "$(dirname "$0")/steps.sh"
 export CHORUS_TEST_SHORT=1

@@ -1,7 +1,7 @@
 """How pages of the repository become pages of the site. MkDocs calls these functions while it builds.
 
-Pages are plain Markdown that GitHub shows as well. Here those outside of docs/ join, links that leave the site become links to
-the repository, and the pages of the references come from what `goref` wrote and from the names that the package chorus exports.
+Pages are plain Markdown that GitHub shows as well. The hooks add pages from outside of docs/, and turn links that leave the site
+into links to the repository. The pages of the references come from `goref`'s output and from the names that the package chorus exports.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SOURCES = {name: path for path, name in OUTSIDE.items()}
 # The pages of the Python reference that are one module each.
 MODULES = {"torchcomms": "chorus.torchcomms"}
 
-# What the modules behind the package chorus are about, in the order of its page.
+# Titles of the modules behind the package chorus, in the order of its page.
 TITLES = {
     "backend": "Groups",
     "process_group": "What groups are made of",
@@ -121,7 +121,7 @@ class Links(Extension):
         md.treeprocessors.register(_Rewriter(self), "repository", 1)  # before MkDocs looks at them, at 0
 
     def rewritten(self, link: str, image: bool) -> str:
-        """What a link of the text leads to here."""
+        """The target on the site of a link of the text."""
         home, url = source(self.page), urllib.parse.urlsplit(link)
         if home is None or url.scheme or url.netloc or not url.path:
             return link

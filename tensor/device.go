@@ -18,7 +18,7 @@ type place struct {
 	rt      *device.Runtime
 	dev     *device.Device // nil: pinned host memory
 	stream  *device.Stream // that the allocator gave the memory for; nil if it isn't the allocator's
-	free    func() error   // nil if the memory is somebody else's
+	free    func() error   // nil if the memory isn't the tensor's
 	freed   atomic.Bool
 	cleanup runtime.Cleanup
 	view    atomic.Pointer[storage] // the same memory as engines of this process see it; made when first needed
@@ -84,7 +84,7 @@ func EmptyPinned(rt *device.Runtime, dt dtype.DType, shape ...int) (*Tensor, err
 	return wrap(pl.storage(b.Ptr(), bytes, b.Free), dt, shape), nil
 }
 
-// FromDevice wraps device memory that somebody else allocated, and frees, as a contiguous tensor.
+// FromDevice wraps device memory that the caller has allocated, and frees, as a contiguous tensor.
 func FromDevice(dt dtype.DType, d *device.Device, p device.Ptr, shape ...int) (*Tensor, error) {
 	n, err := sizeOf(dt, shape)
 	if err != nil {
@@ -148,7 +148,7 @@ func pointer(p device.Ptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Poi
 // host is what tensors are on that are on no other device.
 var host = cpu.Device()
 
-// On is the device whose memory this is. What the host may touch, pinned memory too, is on the device "cpu".
+// On is the device whose memory this is. Memory that the host may touch, pinned memory too, is on the device "cpu".
 func (t *Tensor) On() *device.Device {
 	if t.OnHost() {
 		return host
@@ -182,7 +182,7 @@ func (t *Tensor) UsedBy(s *device.Stream) error {
 	switch {
 	case t.OnHost():
 		return nil
-	case pl.stream == nil: // of whoever has it from the allocator
+	case pl.stream == nil: // of the allocator's caller
 		return pl.dev.Used(device.Ptr(uintptr(t.store.base)), s)
 	case pl.stream.Equal(s):
 		return nil

@@ -12,7 +12,7 @@
 //     strides are not negative. No dimensions means one element; a dimension of 0 means none.
 //   - All elements lie within the storage and are aligned for their type. Bools are bytes 0 or 1.
 //   - A tensor never changes its shape, strides, type or place; views are new tensors. What it describes may be written
-//     by anybody who has the memory. So tensors may be used by any number of goroutines, and access to the elements
+//     by any code that has the memory. So tensors may be used by any number of goroutines, and access to the elements
 //     follows the rules of Go's slices.
 //   - A tensor keeps its storage alive. Slices of it do so if it is Go memory; see [Tensor.Free] for shared memory.
 //   - Arguments that do not fit are errors that say what does not fit; only indexing single elements panics, as Go's

@@ -55,7 +55,7 @@ func ExampleTensor_Contiguous() {
 	// [1 2 0 4 5 0]
 }
 
-// Memory that peers on the host can map is used as a slice, too. It's freed when nobody uses the slice any more.
+// Memory that peers on the host can map is used as a slice, too. It's freed when the slice isn't used any more.
 func ExampleSlice() {
 	t, err := tensor.ZerosShared(dtype.Int32, 2, 2)
 	if err != nil {

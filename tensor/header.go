@@ -55,7 +55,7 @@ func (h *Header) set(dt dtype.DType, p unsafe.Pointer, n int) (*Tensor, error) {
 	return &h.t, nil
 }
 
-// SetOn is Set for device memory that somebody else allocated, and frees, as [FromDevice] has it.
+// SetOn is Set for device memory that the caller has allocated, and frees, as [FromDevice] has it.
 func (h *Header) SetOn(d *device.Device, dt dtype.DType, p device.Ptr, n int) (*Tensor, error) {
 	t, err := h.set(dt, pointer(p), n)
 	if err == nil {

@@ -16,7 +16,8 @@ import (
 	"github.com/chorus-comms/chorus/tensor"
 )
 
-// What was saved on devices comes back there, or where a placement says, with the metadata of its storage.
+// Tensors that were saved on devices are loaded there, or to the device of a placement, with the metadata of their
+// storage.
 func TestArchivesOfDevices(t *testing.T) {
 	ctx, first := accinte(t, 0)
 	_, second := accinte(t, 1)

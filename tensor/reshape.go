@@ -67,8 +67,8 @@ func (t *Tensor) inferShape(shape []int) ([]int, error) {
 }
 
 // reshapeStrides finds strides that give the elements of an old shape a new one. It goes through both from the back in
-// groups: a run of old dimensions that lie together like one (each stride is the next's stride times its size) must be
-// the product of a run of new dimensions.
+// groups. A group is a run of old dimensions that lie together like one: each stride is the next's stride times its
+// size. The product of a group must be that of a run of new dimensions.
 func reshapeStrides(old, oldStrides, shape []int, numel int) ([]int, bool) {
 	if numel == 0 {
 		return rowMajor(shape), true

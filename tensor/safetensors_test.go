@@ -157,7 +157,7 @@ func TestSafetensorsRefuses(t *testing.T) {
 	}
 }
 
-// What readers have to bear: names in any order, unknown fields, padding, no tensors.
+// Readers must accept names in any order, unknown fields, padding, and files without tensors.
 func TestSafetensorsAccepts(t *testing.T) {
 	for head, want := range map[string]int{
 		`{}`:                  0,

@@ -177,12 +177,12 @@ func (t *Tensor) Strides() []int { return t.strides }
 // Offset is the distance in elements from the start of the storage to the first element.
 func (t *Tensor) Offset() int { return t.offset }
 
-// Free returns memory from [EmptyShared], [EmptyOn], [EmptyPinned] and their kin to the pool, for this tensor and all
-// its views; none of them may be used afterwards. For other memory it does nothing.
+// Free returns memory from [EmptyShared], [EmptyOn], [EmptyPinned] and similar functions to the pool, for this tensor
+// and all its views; none of them may be used afterwards. For other memory it does nothing.
 //
 // Without Free the memory returns when the last tensor over it has become unreachable, provided that no slice of it was
-// taken ([Slice], [Tensor.Bytes]): the garbage collector can't see whether such a slice is still in use, so then the
-// memory stays.
+// taken ([Slice], [Tensor.Bytes]). Otherwise it stays, since the garbage collector can't see whether such a slice is
+// still in use.
 func (t *Tensor) Free() {
 	if b := t.store.block; b != nil {
 		b.Free()

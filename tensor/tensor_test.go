@@ -273,7 +273,7 @@ func TestSharedLifetime(t *testing.T) {
 		}
 	}
 
-	// A slice keeps the memory from others, though nobody can return it any more.
+	// A slice keeps the memory from others, though it can't be returned any more.
 	forgotten := hostmem.ReadStats().Forgotten
 	s, err := Slice[float32](Must(ZerosShared(dtype.Float32, 1<<20)))
 	if err != nil {

@@ -12,11 +12,11 @@ import (
 
 // Copy writes the elements of src into dst as [Tensor.CopyFrom] does, wherever both are.
 //
-// What a device does comes in the order of its current stream; between two devices, in the order of both. If one side
-// is ordinary host memory Copy returns when that may be touched again. Otherwise, and with pinned memory
-// ([EmptyPinned]), it returns at once: the host may touch pinned memory after it has synchronized the stream, and both
-// tensors may be freed. Between a host and a device elements are converted on the host. Strides and conversions on a
-// device need a driver that is [device.HostKernels], or has a kernel for them, [device.Elements].
+// A device's part runs in the order of its current stream; between two devices, in the order of both. If one side is
+// ordinary host memory, Copy returns when that may be touched again. Otherwise, and with pinned memory ([EmptyPinned]),
+// it returns at once: the host may touch pinned memory after it has synchronized the stream, and both tensors may be
+// freed. Between a host and a device elements are converted on the host. Strides and conversions on a device need a
+// driver that is [device.HostKernels], or has a kernel for them, [device.Elements].
 func Copy(ctx context.Context, dst, src *Tensor) error {
 	if err := dst.checkCopy(src); err != nil || dst.numel == 0 {
 		return err

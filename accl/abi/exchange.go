@@ -140,8 +140,8 @@ func ParseCommunicator(w []uint32) (c Communicator, err error) {
 	return c, nil
 }
 
-// ID is a number for the communicator that all its members come to: a hash of who they are, without what changes.
-// It's never 0.
+// ID is a number for the communicator on which all its members agree: a hash of its members, without the fields that
+// change. It's never 0.
 func (c Communicator) ID() uint32 {
 	h := uint32(2166136261)
 	for _, r := range c.Ranks {

@@ -27,7 +27,7 @@ type Header struct {
 	MsgType MsgType
 	Host    bool // Addr is in the host's memory
 	Addr    uint64
-	// What engines of Chorus tell each other besides; 0 in messages of others, which match any.
+	// Fields of Chorus's engines alone; 0 in messages of other engines, which match any.
 	CommID   uint32
 	Scenario Scenario
 }

@@ -48,7 +48,7 @@ type functions struct {
 	Sync          func(bo uintptr, direction int32, n uintptr, offset uintptr) int32 `dl:"xrtBOSync"`
 }
 
-// What XRT calls memory that isn't in a bank, and the directions of a copy.
+// XRT's constants for memory outside of banks, and for the directions of a copy.
 const (
 	hostOnly   = 1 << 29
 	peerToPeer = 1 << 30

@@ -21,7 +21,7 @@ func (c *Call) ringGather(block func(distance int) operand, count func(distance 
 		}
 		return
 	}
-	for i := 1; i < c.size(); i++ { // who is before may write all of them, as they come
+	for i := 1; i < c.size(); i++ { // the ranks before may write all of them, as they come
 		c.offer(c.after(-1), block(i), count(i))
 	}
 	for i := 1; i < c.size(); i++ {

@@ -61,7 +61,7 @@ func (c *Call) serve(of func(rank int) operand) {
 	}
 }
 
-// bcastTree has those who have the elements pass them on: each step doubles them.
+// bcastTree has the ranks with the elements pass them on: each step doubles their number.
 func (c *Call) bcastTree(o operand) {
 	n := c.size()
 	me := c.after(-c.root()) // the root is 0

@@ -21,7 +21,7 @@ type Call struct {
 	streamed   bool // an operand is a stream
 	cycles     uint64
 	waiter     waiter
-	wait       func(<-chan struct{}) error // how its caller waits, who carries it out; nil if a goroutine does
+	wait       func(<-chan struct{}) error // how the caller that runs it waits; nil if a goroutine runs it
 
 	done     chan struct{}
 	dropped  chan struct{} // closed when the call is to end
@@ -59,7 +59,7 @@ func (c *Call) Drop() {
 	})
 }
 
-// fail notes an error. What the call would still move, it moves no more.
+// fail notes an error. The call moves no more data.
 func (c *Call) fail(s abi.Status) { c.status |= s }
 
 func (c *Call) ok() bool { return c.status == 0 }

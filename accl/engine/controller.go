@@ -8,7 +8,7 @@ import (
 	"github.com/chorus-comms/chorus/accl/abi"
 )
 
-// Controller is one who calls an engine. Its calls begin in the order of Start, each when the one before is done, or
+// Controller is a caller of an engine. Its calls begin in the order of Start, each when the one before is done, or
 // waits for another rank's part of a rendezvous between two ranks. Calls of different controllers overlap.
 type Controller struct {
 	engine *Engine
@@ -25,7 +25,7 @@ func (e *Engine) Controller() *Controller { return &Controller{engine: e} }
 // maxParked is how many calls wait in the retry queue.
 const maxParked = 512
 
-// Start queues a call. A reset is done when it returns, and may be a small call that waits for nobody.
+// Start queues a call. When it returns, a reset is done, and so may be a small call that waits for no other rank.
 func (x *Controller) Start(words abi.Call) *Call {
 	e := x.engine
 	c := &Call{Call: words, words: words, engine: e, controller: x,
@@ -59,8 +59,8 @@ func (x *Controller) Start(words abi.Call) *Call {
 	return c
 }
 
-// Run is Start by a caller who waits: its goroutine carries the call out, if nothing is before it. wait is how it waits
-// for what a channel's closing tells; the call is dropped when that returns an error. The call is done when Run returns.
+// Run is Start by a caller that waits: its goroutine carries the call out, if no other call is before it. It waits for
+// the closing of a channel by wait; when that returns an error, the call is dropped. The call is done when Run returns.
 func (x *Controller) Run(words abi.Call, wait func(<-chan struct{}) error) *Call {
 	x.mu.Lock()
 	if x.running || words.Scenario == abi.Config {
@@ -101,11 +101,11 @@ func (x *Controller) resume() {
 	}
 }
 
-// atOnceCount is how many elements a call may have that is carried out by its caller: waking another goroutine would
-// take longer.
+// inlineCount is how many elements a call may have that its caller carries out: waking another goroutine would take
+// longer.
 const atOnceCount = 4096
 
-// atOnce reports whether a call is small and waits for nobody.
+// runsInline reports whether a call is small and waits for no other rank.
 func (c *Call) atOnce() bool {
 	if c.Count > atOnceCount || c.Stream&abi.Op0Stream != 0 {
 		return false

@@ -7,10 +7,10 @@
 //	e.Write(abi.RXBufferSize, 1024)                                   // exchange memory
 //	status := e.Controller().Start(abi.Call{Scenario: abi.Nop}).Wait() // a call
 //
-// What is where:
+// Its files:
 //
 //   - exchange.go: the words that engine and driver share; config.go: the calls that set it up.
-//   - controller.go, call.go: who calls, and one call.
+//   - controller.go, call.go: a caller's queue, and one call.
 //   - memory.go, stream.go: where data lies, and the streams of a kernel beside the engine.
 //   - move.go: the data mover, which takes up to two operands through arithmetic and compression to a result;
 //     datapath.go is those two.
@@ -18,11 +18,11 @@
 //   - The rest is the firmware: a file for each collective, eager and rendezvous.
 //   - network.go: how engines reach each other, and the network of engines in one process.
 //
-// What differs from the hardware's engine, on purpose: nothing that the ABI shows, but that calls of different
-// controllers overlap where one of them waits; all collectives exist with every protocol; every size works, whatever
-// there is of RX and spare buffers; reductions have one order; a message whose tag isn't that of its receive is an
-// error in place of a hang.
+// It differs from the hardware's engine on purpose, in nothing that the ABI shows. Calls of different controllers
+// overlap where one of them waits. All collectives exist with every protocol. Every size works, whatever the number of
+// RX and spare buffers. Reductions have one order. A message whose tag isn't that of its receive is an error instead of
+// a hang.
 //
-// Invariants: a call's memory isn't touched any more when it's done, whoever wrote there; an address is never used
-// twice; an eager send waits for nobody; any words give a status, not a panic.
+// Invariants: when a call is done, no rank touches its memory any more; an address is never used twice; an eager send
+// waits for no rank; any words give a status, not a panic.
 package engine

@@ -47,7 +47,7 @@ func TestCollectives(t *testing.T) {
 	}
 }
 
-// TestTinyAllreduce has fewer elements than ranks: chunks are empty then, for which nobody may wait.
+// TestTinyAllreduce has fewer elements than ranks: chunks are empty then, and no rank may wait for them.
 func TestTinyAllreduce(t *testing.T) {
 	for n := 2; n <= 5; n++ {
 		for count := 1; count <= 2*n; count++ {
@@ -300,7 +300,7 @@ func TestControllersOverlap(t *testing.T) {
 	}
 }
 
-// TestBarrier demands that nobody passes before all have come.
+// TestBarrier demands that no rank passes before all have come.
 func TestBarrier(t *testing.T) {
 	for _, s := range variants() {
 		w := newWorld(t, 4, s)

@@ -195,8 +195,9 @@ func (x *inbox) release(a *arrival) {
 	}
 }
 
-// turns are how often a call that waits lets others run before it sleeps: some 30 us if there are none. Who wakes a
-// goroutine that sleeps has it on a processor of its own, from where another one takes it only after microseconds.
+// turns are how often a call that waits yields before it sleeps: some 30 us if no other goroutine runs. A goroutine
+// that is woken lands in the run queue of the waker's processor, from which another processor takes it only after
+// microseconds.
 const turns = 200
 
 // await waits for a message, which it takes out. It's nil if the call was dropped. before, if it isn't nil, is called

@@ -41,8 +41,8 @@ func (c *Call) reduceTo(root int, src, dst operand) {
 	}
 }
 
-// reduceFlat has all others write to a spare buffer of the root, which combines them in the order of the ranks, in
-// pieces that fit the buffer: while it does so, the next come to the other half.
+// reduceFlat has all others write to a spare buffer of the root, in pieces that fit half of it. The root combines the
+// pieces in the order of the ranks, while the next ones arrive in the other half.
 func (c *Call) reduceFlat(root int, src, dst operand) {
 	if c.me() != root {
 		for at := 0; at < c.count() && c.ok(); {

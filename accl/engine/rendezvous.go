@@ -47,7 +47,7 @@ func (c *Call) write(m move, offer *arrival) {
 // wrote tells a rank that so many elements are where it has offered it; none, if this call has failed.
 func (c *Call) wrote(rank int, offer *arrival, count int) {
 	bad := c.status
-	c.status = 0 // who waits for the data must hear that it doesn't come
+	c.status = 0 // the rank that waits for the data must learn that it doesn't come
 	bytes := uint32(count * c.path.size(false))
 	if bad&^abi.DMANotExpectedBTT != 0 {
 		bytes = 0

@@ -2,8 +2,8 @@ package engine
 
 import "github.com/chorus-comms/chorus/accl/abi"
 
-// stage gives the stream operands of a collective whose blocks come in another order than a stream's, or more than
-// once, memory of the engine's own in their place. What it returns empties the result into its stream.
+// stage replaces stream operands by memory of the engine, for a collective that uses blocks in another order than a
+// stream's, or more than once. Call end to copy the result into its stream.
 func (c *Call) stage() (end func()) {
 	ins, outs := 1, 1
 	switch c.Scenario {

@@ -6,9 +6,9 @@
 //	net.Serve(e, lost)
 //	defer net.Close(ctx)
 //
-// What one engine sends is received at once, by a goroutine for each peer; data that goes straight into another
-// engine's memory is received there, without a copy in between. network.go is that. host.go, for those who Share, is
-// memory of engines of the same host that each maps where it lies: what windows are copied to.
+// A goroutine for each peer receives an engine's packets at once. Data that goes straight into another engine's memory
+// is received there, without a copy in between. network.go does that. With Share, engines of one host map each other's
+// memory, for copies to windows: host.go does that.
 //
 // Invariants: a send is done when its data has left the engine's memory; no send waits for a call; nothing that a peer
 // sends makes this rank write where its engine has no memory.

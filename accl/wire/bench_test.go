@@ -17,8 +17,8 @@ const pause = 10 * time.Millisecond
 //
 //	go test ./accl/wire -run '^$' -bench Emulators -benchtime 200x
 //
-// It reports the packets that an engine publishes in a second, and how many times the pauses alone of ACCL's emulator
-// the time of a call is: an engine of ACCL's, which publishes as many, can't be done before them.
+// It reports the packets that an engine publishes in a second, and the ratio of a call's time to the pauses of ACCL's
+// emulator. An engine of ACCL's publishes as many packets, so that its call takes at least those pauses.
 func BenchmarkEmulators(b *testing.B) {
 	const segment = 4096 // bytes: an RX buffer
 	big := make([]byte, segment)

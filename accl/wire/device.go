@@ -117,7 +117,7 @@ func (d *Device) do(c command) (r reply, err error) {
 	return r, d.gone(err)
 }
 
-// ErrGone says that nobody answers behind the sockets any more.
+// ErrGone says that the engine behind the sockets doesn't answer any more.
 var ErrGone = errors.New("the engine is gone")
 
 // gone notes that the engine is. The lock is held.
@@ -269,7 +269,7 @@ func (d *Device) fromEngine() {
 		}
 		id, data, err := parseStream(frames)
 		if err != nil {
-			continue // it's nobody's
+			continue // not a packet of a stream
 		}
 		d.streams.Lock()
 		kernel := d.attach

@@ -9,8 +9,7 @@ import (
 	"github.com/chorus-comms/chorus/secure"
 )
 
-// What may come in one message. ACCL's driver writes a byte of memory as up to eight characters, and a buffer in one
-// command.
+// Limits of one message. ACCL's driver writes a byte of memory as up to eight characters, and a buffer in one command.
 const (
 	maxCommand      = 1 << 30
 	maxAnswer       = 1 << 28
@@ -42,7 +41,7 @@ func connecting(limit int) zmtp.Options {
 	return o
 }
 
-// stranger keeps an error that says whose process it is: some systems don't tell.
+// otherUser keeps an error that says that the process is another user's, and drops others: some systems can't tell.
 func stranger(err error) error {
 	if errors.Is(err, secure.ErrStranger) {
 		return err

@@ -98,7 +98,7 @@ func (n *network) receive(e *engine.Engine) {
 	}
 }
 
-// deliver takes a packet's frames: for whom, from whom, and what.
+// deliver takes a packet's frames: receiver, sender, and contents.
 func deliver(e *engine.Engine, from []assembler, frames [][]byte) error {
 	if len(frames) != 3 {
 		return fmt.Errorf("%d frames", len(frames))

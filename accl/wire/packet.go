@@ -7,7 +7,7 @@ import (
 	"github.com/chorus-comms/chorus/accl/abi"
 )
 
-// What a packet of each protocol looks like:
+// The layouts of packets, by protocol:
 //
 //   - UDP, TCP: a header and as much of the payload as fits; packets that go on have no header. UDP pads the last one
 //     to whole words.

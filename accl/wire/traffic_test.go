@@ -17,8 +17,9 @@ import (
 	"github.com/chorus-comms/chorus/accl/abi"
 )
 
-// TestTraffic holds what two emulators send each other to testdata/traffic.txt, whose lines were written by hand, from
-// what is known of ACCL's emulator: eager messages, one by rendezvous and a barrier, in the protocols that have them.
+// TestTraffic compares the packets between two emulators with testdata/traffic.txt. Its lines were written by hand,
+// from the sources of ACCL's emulator: eager messages, one by rendezvous and a barrier, in the protocols that have
+// them.
 func TestTraffic(t *testing.T) {
 	var b strings.Builder
 	for _, p := range []abi.Protocol{abi.UDP, abi.TCP, abi.RDMA} {

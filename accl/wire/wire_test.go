@@ -157,7 +157,7 @@ func TestWorld(t *testing.T) {
 // TestKernel puts data into a rank's kernel, and takes some from it, over the sockets of the kernel.
 func TestKernel(t *testing.T) {
 	ds := world(t, 2, abi.TCP, false, accl.Config{})
-	time.Sleep(100 * time.Millisecond) // whose subscriptions nobody confirms
+	time.Sleep(100 * time.Millisecond) // subscriptions aren't confirmed
 	each(t, ds, func(ctx context.Context, d *accl.Driver) error {
 		a, b := numbersFrom(d, 1500, d.Rank()), numbersFrom(d, 1500, 0)
 		dev, stream := d.Device(), accl.KernelStream(abi.Float32)
@@ -168,7 +168,7 @@ func TestKernel(t *testing.T) {
 	})
 }
 
-// TestDrop gives a call up that waits in vain: the engine is reset, and says so.
+// TestDrop drops a call that times out: the engine is reset, and says so.
 func TestDrop(t *testing.T) {
 	ds := world(t, 2, abi.RDMA, true, accl.Config{})
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)

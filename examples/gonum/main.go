@@ -1,4 +1,4 @@
-// Command gonum fits a line through points that are spread over the ranks, with gonum's matrices: each rank sums up its
+// Command gonum fits a line through points that are spread over the ranks, with gonum's matrices. Each rank sums up its
 // own points, the sums are all-reduced where they lie, and every rank solves the same small system.
 //
 //	cd examples/gonum && go build && chorus run -n 4 ./gonum

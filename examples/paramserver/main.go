@@ -135,7 +135,7 @@ func (m *model) update(message []float64) {
 	}
 }
 
-// serve serves each worker on a goroutine of its own until there were enough gradients, or nobody is left.
+// serve serves each worker on a goroutine of its own until there were enough gradients, or no worker is left.
 func serve(ctx context.Context, pairs []*comm.Comm, updates int, rate float64) error {
 	m := &model{updates: updates, rate: rate}
 	var all sync.WaitGroup

@@ -1,4 +1,4 @@
-// Command recover goes on when a rank dies: with those who are left, or, if the launcher starts all of them again, from
+// Command recover goes on when a rank dies: with the ranks that are left, or, if the launcher starts all of them again, from
 // the last state that was saved.
 //
 //	chorus run -n 4 --may-lose 3 recover --die 2             # rank 2 dies; the others go on
@@ -25,7 +25,7 @@ type state struct {
 	Sum  float64 // of all items so far, the same on every rank
 }
 
-// items are what each step adds up, whoever does it: the ranks that there are share them.
+// items are the numbers that each step adds up, divided among the ranks that there are.
 const items = 64
 
 func main() {
@@ -120,7 +120,7 @@ func load(file string) (s state, err error) {
 	return s, err
 }
 
-// save replaces the file as a whole, so that whoever dies leaves a state, and not half of one.
+// save replaces the file as a whole, so that a rank that dies leaves a whole state, not half of one.
 func save(file string, s state) error {
 	data, err := json.Marshal(s)
 	if err != nil {

@@ -62,7 +62,7 @@ func run(ctx context.Context) error {
 		}
 	}
 
-	// All at once to the right: a batch posts before it waits, so nobody waits for ever.
+	// All at once to the right: a batch posts before it waits, so no rank waits for ever.
 	mine, got := []int64{int64(me)}, []int64{-1}
 	b := c.Batch()
 	b.Send(tensor.Of(mine), right)

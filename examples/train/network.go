@@ -92,7 +92,7 @@ func (n *network) buckets(bytes int) ([]bucket, error) {
 	return all, nil
 }
 
-// initialize draws the weights such that each layer keeps the variance of its input.
+// initialize draws the weights so that each layer keeps the variance of its input.
 func (n *network) initialize(r *rand.Rand) {
 	for _, l := range n.layers {
 		for i := range l.weight {

@@ -1,5 +1,5 @@
-// Command goref writes the reference of the module's packages as pages of Markdown, one for each package that programs
-// can import, and an index: the part of the documentation's site that `go doc` has in the terminal.
+// Command goref writes the reference of the module's packages as pages of Markdown: one for each package that programs
+// can import, and an index. It's the site's counterpart of `go doc`.
 //
 //	go run ./site/goref out/site-pages
 //

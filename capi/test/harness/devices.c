@@ -110,7 +110,7 @@ static void order(chorus_stream s, void *p) {
 	double ms = -1;
 	OK(chorus_event_elapsed(a, b, &ms));
 	EXPECT(ms >= 10);
-	// The same stream, as somebody else would have it.
+	// The same stream, as other code would have it.
 	uint64_t native = 0;
 	chorus_stream again = 0;
 	OK(chorus_stream_native(other, &native));
@@ -123,7 +123,7 @@ static void order(chorus_stream s, void *p) {
 	GETS(CHORUS_INVALID_ARGUMENT, chorus_stream_native(again, &native));
 	GETS(CHORUS_INVALID_ARGUMENT, chorus_stream_native(other, NULL));
 	GETS(CHORUS_INVALID_ARGUMENT, chorus_stream_adopt(device, native, NULL));
-	// What fails stays until it's taken away.
+	// A failure stays until it's taken from the stream.
 	OK(chorus_stream_task(other, "fails", NULL, 0, fails, NULL, NULL));
 	GETS(CHORUS_WORK_FAILED, chorus_stream_await(other, 0));
 	GETS(CHORUS_WORK_FAILED, chorus_stream_recover(other, 0));

@@ -1,4 +1,4 @@
-// What is refused, and what failures tell.
+// Refused calls, and the contents of failures.
 #include "harness.h"
 
 #define INVALID(text, call)                                                                    \
@@ -49,7 +49,7 @@ static void refused(chorus_comm c) {
 	WITH("n_lists", op.kind = CHORUS_ALL_TO_ALL; op.n_lists = -1);
 	WITH("ins is NULL", op.kind = CHORUS_ALL_TO_ALL; op.n_lists = size);
 	WITH("splits", op.kind = CHORUS_ALL_TO_ALL_V_SINGLE; op.n_lists = 0; op.out = NULL; op.out_count = 0);
-	// What is counted wrong is not read: there is one entry of each.
+	// Entries are not read if their counts are wrong: there is one entry of each.
 	chorus_buffer one = {x, 4};
 	int64_t split = 4;
 	int counts[] = {size + 1, size + 100000, 1000000000, INT32_MAX, INT32_MIN};

@@ -1,4 +1,4 @@
-// What the scenarios of the harness share.
+// Declarations that the scenarios of the harness share.
 #ifndef HARNESS_H
 #define HARNESS_H
 

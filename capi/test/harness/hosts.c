@@ -31,7 +31,7 @@ static void install(void) {
 	EXPECT(pthread_mutex_lock(&lock) == 0);
 }
 
-// The ranks are threads that share the lock: nobody could wait for anybody who holds it.
+// The ranks are threads that share the lock: no rank could wait for another one that holds it.
 static chorus_store store;
 
 static void *ordinary(void *arg) {
@@ -278,7 +278,7 @@ void queued(void) {
 		OK(chorus_work_release(w));
 	}
 	EXPECT(seen == 7);
-	OK(chorus_wake_done()); // nobody waits: the next one goes
+	OK(chorus_wake_done()); // no waiters: the next one goes
 	GETS(CHORUS_PENDING, chorus_next_done(-1, &w));
 	GETS(CHORUS_PENDING, chorus_next_done(SECOND / 100, &w));
 	pthread_t t;

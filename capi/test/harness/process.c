@@ -1,4 +1,4 @@
-// What happens to the process: forks, panics, and what is left after many uses.
+// The process: forks, panics, and leftovers after many uses.
 #include <dirent.h>
 #include <sys/wait.h>
 
@@ -19,7 +19,7 @@ void forked(void) {
 		chorus_python python = {.size = sizeof python};
 		GETS(CHORUS_INVALID_ARGUMENT, chorus_set_python(&python));
 		EXPECT(strstr(chorus_last_error()->message, "chorus_set_python"));
-		memset(&python, 1, sizeof python); // functions that nobody calls
+		memset(&python, 1, sizeof python); // functions that are never called
 		python.size = sizeof python;
 		GETS(CHORUS_FORKED, chorus_set_python(&python));
 		EXPECT(strstr(chorus_last_error()->message, "fork"));
@@ -51,7 +51,7 @@ chorus_status chorus_debug_panic(int32_t elsewhere); // of test builds only
 void panicked(void) {
 	chorus_comm c = join("panicked", 30 * SECOND);
 	chorus_op barrier = reduce_op(CHORUS_BARRIER, NULL, 0, NULL, 0);
-	OK(chorus_submit(c, &barrier, NULL)); // nobody is still creating it
+	OK(chorus_submit(c, &barrier, NULL)); // no thread is still creating it
 	GETS(CHORUS_PANICKED, chorus_debug_panic(rank % 2)); // of ranks, one here and one on a goroutine
 	EXPECT(strstr(chorus_last_error()->message, "asked to") && !strcmp(chorus_last_error()->detail, "asked to"));
 	int32_t x[2] = {0};

@@ -51,6 +51,6 @@ void regroup(void) {
 	OK(chorus_comm_get(c, &info));
 	EXPECT(info.rank == -1 && info.world_size == 0);
 	o.n_without = 0;
-	GETS(CHORUS_TIMEOUT, chorus_comm_regroup(c, &o, &next)); // nobody takes it in
+	GETS(CHORUS_TIMEOUT, chorus_comm_regroup(c, &o, &next)); // no world takes it in
 	leave(c);
 }

@@ -41,7 +41,7 @@ void windows(void) {
 	if (rank == 0)
 		EXPECT(mine[0] == 10 * size * (size + 1) / 2 && mine[1] == 10 * size);
 
-	// Asynchronous ones run in order, and a wait for a signal holds nobody up.
+	// Asynchronous ones run in order, and a wait for a signal holds no other operation up.
 	int64_t first[4] = {1, 2, 3, 4}, second[4] = {5, 6, 7, 8};
 	chorus_work works[4];
 	OK(chorus_window_submit(w, OP(.kind = CHORUS_WAIT_SIGNAL, .rank = left, .slot = 0), &works[0]));

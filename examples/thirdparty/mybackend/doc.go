@@ -6,6 +6,6 @@
 //	c, err := comm.New(ctx, comm.WithBackend("mylib"))
 //
 // backend.go opens the library and says what it can do; link.go is its messages as the seven methods of a fabric. The
-// rest is base.Runner: collectives as plans, mismatches, time-outs that say who is missing, splits, and the news of
+// rest is base.Runner: collectives as plans, mismatches, time-outs that name missing ranks, splits, and the news of
 // failures. Sums over numbers that the library knows are its own all-reduce's.
 package mybackend

@@ -77,7 +77,7 @@ func TestAlgorithms(t *testing.T) {
 	wg.Wait()
 }
 
-// TestMissingRank demands that those who came learn who didn't.
+// TestMissingRank demands that the ranks that came get the name of the missing one.
 func TestMissingRank(t *testing.T) {
 	_, errs := openWorld(Name, 3, 2, 300*time.Millisecond)
 	for r, err := range errs[:2] {

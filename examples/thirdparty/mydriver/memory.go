@@ -9,8 +9,8 @@ import (
 	"github.com/chorus-comms/chorus/device"
 )
 
-// alloc is memory that the driver has given. A device's has an address that nobody can touch, as a real device's: work
-// finds the bytes by it.
+// alloc is memory that the driver has given. Memory of a device has an address that can't be touched, as a real
+// device's: work finds the bytes by it.
 type alloc struct {
 	base    device.Ptr
 	bytes   []byte

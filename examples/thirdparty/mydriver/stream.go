@@ -131,7 +131,7 @@ func (s *stream) run() {
 	}
 }
 
-// call runs work. What it panics with is its error, and so is a device's memory touched by its own address.
+// call runs work. A panic is its error, and so is an access to a device's memory by its own address.
 func (d *Driver) call(f func() error) (err error) {
 	old := debug.SetPanicOnFault(true)
 	defer func() {

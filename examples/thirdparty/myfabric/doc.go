@@ -16,7 +16,6 @@
 //
 // open.go connects the ranks, link.go moves frames, unix.go is the fabric.Fabric.
 //
-// Invariants: a reader never waits for its own rank, so that no two ranks can
-// block each other by sending at once; a frame's header is checked before it's
-// used; only processes of the same user are let in.
+// Invariants: a reader never waits for its own rank, so that no two ranks can block each other by sending at once. A
+// frame's header is checked before it's used. Only processes of the same user are admitted.
 package myfabric

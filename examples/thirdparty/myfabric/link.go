@@ -26,8 +26,8 @@ const (
 	frameGoodbye
 )
 
-// buffered is up to which size a send is done once it's written. A larger one is
-// done when it was received, so that a sender who waits doesn't run ahead.
+// buffered is up to which size a send is done once it's written. A larger one is done when it was received, so that a
+// sender that waits doesn't run ahead.
 const buffered = 64 << 10
 
 // maxMessage bounds what a peer can make this rank allocate at once.

@@ -103,7 +103,7 @@ func accept(ctx context.Context, ln net.Listener, cards [][]byte, conns []net.Co
 	return nil
 }
 
-// acceptOne takes one connection, which may be a stranger's.
+// acceptOne takes one connection, which may be of an unknown process.
 func acceptOne(ctx context.Context, ln net.Listener, missing func(int) bool, conns []net.Conn, rank int) error {
 	c, err := ln.Accept()
 	if err != nil {
@@ -125,7 +125,7 @@ func acceptOne(ctx context.Context, ln net.Listener, missing func(int) bool, con
 	return nil
 }
 
-// sameUser asks the kernel who is at the other end.
+// sameUser asks the kernel for the user at the other end.
 func sameUser(c net.Conn) bool {
 	raw, err := c.(*net.UnixConn).SyscallConn()
 	if err != nil {

@@ -87,7 +87,7 @@ func (f *Fabric) Cancel(m *fabric.Msg) {
 	}
 }
 
-// Close implements fabric.Fabric. What is being written is finished, unless ctx ends before.
+// Close implements fabric.Fabric. A write under way is finished, unless ctx ends before.
 func (f *Fabric) Close(ctx context.Context) error {
 	f.end(ctx, true)
 	return nil

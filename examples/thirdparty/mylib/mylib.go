@@ -20,7 +20,7 @@ import (
 // Tag is what a receive and a message must have in common.
 type Tag [16]byte
 
-// Any is the source of a receive that takes a message from whoever sends one.
+// Any is the source of a receive that takes a message from any rank.
 const Any = -1
 
 // Errors of calls.
@@ -78,7 +78,7 @@ type Request struct {
 	// Head and Body are one message. A receive's head is filled; its body may be shorter than Body, or longer, and is
 	// left out then.
 	Head, Body []byte
-	// Done gets the number of bytes that the message's body has, and who has sent it.
+	// Done gets the number of bytes that the message's body has, and its sender.
 	Done func(n, from int, err error)
 }
 
@@ -366,7 +366,7 @@ func (x *peer) finish() {
 	x.work.Signal()
 }
 
-// lose fails the receives that nobody can serve any more.
+// lose fails the receives for which no sender is left.
 func (c *Comm) lose(e *GoneError) {
 	c.mu.Lock()
 	c.gone[e.Peer] = e
