@@ -3,11 +3,15 @@
 import ast
 import json
 import pathlib
+import re
 
 import pytest
+import torch
 import torch.distributed as dist
 from pages import assert_table
-from standins import FOREIGN, run
+from standins import FOREIGN, ROOT, run
+
+import chorus
 
 # Missing names, and why.
 ABSENT = {
@@ -24,6 +28,36 @@ ABSENT = {
     "NCCLConfig.unsafe_get_ptr": "the fields are read, not their memory",
     "Options.split_from, Options.split_color": "PyTorch sets them for its own class",
     "Options.use_pg_for_symm_mem_rendezvous": "as `setUsePgForSymmMemRendezvous`",
+}
+
+# Variables that have no effect, and what does the same here.
+WITHOUT_EFFECT = {
+    "TORCH_NCCL_ENABLE_MONITORING, TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": "there is no monitor: calls of NCCL that wait "
+    "have the operation's deadline. A call of the driver that never returns isn't noticed",
+    "TORCH_NCCL_DUMP_ON_TIMEOUT": "with `CHORUS_DUMP_DIR` each rank writes its flight record when the group breaks",
+    "TORCH_FR_DUMP_TEMP_FILE, TORCH_FR_DUMP_DYNAMIC_FILE_NAME, TORCH_NCCL_DEBUG_INFO_TEMP_FILE": "`CHORUS_DUMP_DIR`, "
+    "which `chorus explain` reads; `FlightRecorderHook` of torchcomms writes the files of PyTorch's analyzer",
+    "TORCH_FR_BUFFER_SIZE, TORCH_NCCL_TRACE_BUFFER_SIZE": "`CHORUS_RECORD`; without it 1024 operations are recorded",
+    "TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC, TORCH_NCCL_COORD_CHECK_MILSEC": "the record is written before the error is "
+    "raised, and the other ranks are notified at once",
+    "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": "`kill -USR1` makes a process write its record",
+    "TORCH_NCCL_EXTRA_DUMP_ON_EXEC": "a record also has the operations that are over",
+    "TORCH_FR_CPP_STACK, TORCH_NCCL_TRACE_CPP_STACK, TORCH_NCCL_LOG_CPP_STACK_ON_UNCLEAN_SHUTDOWN": "records have the "
+    "Python line of each call, and no stacks of C++",
+    "TORCH_NCCL_DESYNC_DEBUG": "always on: the error of an overdue operation names the ranks that are missing, and "
+    "what they do instead",
+    "TORCH_NCCL_PROPAGATE_ERROR": "always on: a failure reaches all ranks",
+    "TORCH_NCCL_RETHROW_CUDA_ERRORS": "always on: an error of CUDA is the operation's",
+    "TORCH_NCCL_ENABLE_TIMING": "the flight record has the times; `Work` has none",
+    "TORCH_NCCL_AVOID_RECORD_STREAMS": "always on: tensors are kept until the stream of the caller waits for the "
+    "operation",
+    "TORCH_NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK": "memory of `mem_allocator` is registered; for other memory there "
+    "is `register_mem_pool`",
+    "TORCH_NCCL_NAN_CHECK": "elements aren't looked at; `NanCheckHook` of torchcomms does",
+    "TORCH_NCCL_CUDA_EVENT_CACHE": "is for PyTorch's events",
+    "TORCH_NCCL_BCAST_UNIQUEID": "ranks exchange NCCL's id by the group's store",
+    "TORCH_NCCL_RANKS_PER_ROOT": "`ncclCommInitRankScalable` isn't called",
+    "TORCH_NCCL_SHOW_EAGER_INIT_P2P_SERIALIZATION_WARNING": "there is no such warning",
 }
 
 # A program of two ranks that calls the existing names of a group over the stand-in. It prints the names.
@@ -242,6 +276,25 @@ def test_names(called):
     for names, why in sorted(ABSENT.items()):
         table += f"| {quoted(names)} | no: {why} |\n"
     assert_table("nccl.md", "ProcessGroupNCCL", table, "test_nccl_names.py")
+
+
+def test_variables():
+    """Every variable of PyTorch's class is read by this package, and has a row in docs/nccl.md, or is in its table of
+    those without effect. CHORUS_TEST_WRITE=1 writes that."""
+    name = re.compile(r"\bTORCH_(?:NCCL|FR)_[A-Z0-9_]+\b")
+    headers = pathlib.Path(torch.__file__).parent / "include" / "torch" / "csrc" / "distributed" / "c10d"
+    theirs = {n for n in name.findall("".join(h.read_text() for h in headers.rglob("*.hpp"))) if not n.endswith("_")}
+    assert "TORCH_NCCL_ENABLE_MONITORING" in theirs
+    page = (ROOT / "docs" / "nccl.md").read_text()
+    package = pathlib.Path(chorus.__file__).parent
+    effective = {n for n in name.findall("".join(p.read_text() for p in package.rglob("*.py"))) if f"| `{n}` |" in page}
+    assert set(name.findall((package / "_nccl.py").read_text())) <= effective, "variables that docs/nccl.md lacks"
+    assert theirs - effective - split(WITHOUT_EFFECT) == set(), "variables of PyTorch's that docs/nccl.md lacks"
+    assert not split(WITHOUT_EFFECT) & effective
+    table = "| variable | in its place |\n|---|---|\n"
+    for names, why in WITHOUT_EFFECT.items():
+        table += f"| {quoted(names)} | {why} |\n"
+    assert_table("nccl.md", "variables without effect", table, "test_nccl_names.py -k variables")
 
 
 def quoted(names):
