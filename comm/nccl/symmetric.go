@@ -30,6 +30,9 @@ func (r *rank) RegisterSymmetric(ctx context.Context, blocks []*tensor.Tensor, t
 			return err
 		}
 	}
+	if r.known.pool == nil {
+		return &backend.UnsupportedError{Where: at, Detail: fmt.Sprintf("%s has no allocator", r.dev.Name())}
+	}
 	return r.symmetrically(ctx, op, timeout, blocks, r.allocated, func(ctx context.Context, b *tensor.Tensor) error {
 		w := new(abi.Window)
 		err := r.call(ctx, "ncclCommWindowRegister", func() abi.Result {

@@ -416,7 +416,9 @@ for wrong, words in {
 }.items():
     with pytest.raises(chorus.InvalidArgumentError, match={"bounds": "exceeds", "memory": "on cpu"}[wrong]):
         words()
-for lacking in (lambda: window.get(on(0), right, 0), lambda: window.accumulate(on(0), right, 0, torchcomms.ReduceOp.SUM)):
+for lacking in (
+    lambda: window.get(on(0), right, 0), lambda: window.accumulate(on(0), right, 0, torchcomms.ReduceOp.SUM),
+):
     with pytest.raises(chorus.UnsupportedError, match="NCCL's windows have put, signal and wait_signal alone"):
         lacking()
 with pytest.raises(chorus.UnsupportedError):
