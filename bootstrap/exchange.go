@@ -36,7 +36,7 @@ func (e *MissingRanksError) Unwrap() error { return e.Err }
 
 // Exchange gives every rank the payloads of all ranks, in order of rank. All
 // ranks of a world call it with a store, or a prefix of one, that was not used
-// for an exchange before. Payloads are small: each rank reads all of them. A Meeting is for ranks that may have to try
+// for an exchange before. Payloads are small: each rank reads all of them. A Rendezvous is for ranks that may have to try
 // again.
 //
 // It takes five round trips whatever the size. A rank claims its number, sets its payload, and counts itself. The last
@@ -51,7 +51,7 @@ func Exchange(ctx context.Context, st store.Store, rank, size int, payload []byt
 		return [][]byte{append([]byte{}, payload...)}, nil
 	}
 	begin := time.Now()
-	s := &sitting{st: st, rank: rank, size: size, payload: payload}
+	s := &attempt{st: st, rank: rank, size: size, payload: payload}
 	payloads, err := s.exchange(ctx)
 	if err == nil {
 		return payloads, nil
@@ -60,37 +60,37 @@ func Exchange(ctx context.Context, st store.Store, rank, size int, payload []byt
 		return nil, twice
 	}
 	if errors.As(err, new(*store.TimeoutError)) {
-		if missing := s.absent(); len(missing) > 0 {
+		if missing := s.missingRanks(); len(missing) > 0 {
 			return nil, &MissingRanksError{Missing: missing, Rank: rank, Size: size, Waited: time.Since(begin), Err: err}
 		}
 	}
-	if e := foreign(ctx, st, size, err); e != nil {
+	if e := sealError(ctx, st, size, err); e != nil {
 		err = e
 	}
 	return nil, fmt.Errorf("bootstrap: exchange: rank %d of %d: %w", rank, size, err)
 }
 
-// exchange is a sitting that is held once.
-func (s *sitting) exchange(ctx context.Context) ([][]byte, error) {
-	e, seated, _, err := s.attend(ctx)
+// exchange is an attempt that isn't repeated.
+func (s *attempt) exchange(ctx context.Context) ([][]byte, error) {
+	e, seated, _, err := s.join(ctx)
 	switch {
 	case err != nil:
 		return nil, err
 	case e.failure() != nil:
 		return nil, e.failure()
 	case e.Came && seated:
-		return s.gather(ctx)
+		return s.payloads(ctx)
 	case e.Came: // the others have met, and don't need this one
-		if err := s.accuse(ctx).failure(); err != nil {
+		if err := s.checkClaim(ctx).failure(); err != nil {
 			return nil, err
 		}
 	}
 	return nil, errors.New("another process has come as this rank before, and has ended")
 }
 
-// foreign is the error of a rank that can't read what others have set, and says whose payloads don't have this
+// sealError is the error of a rank that can't read what others have set, and says whose payloads don't have this
 // process's seal; nil for another error.
-func foreign(ctx context.Context, st store.Store, size int, err error) error {
+func sealError(ctx context.Context, st store.Store, size int, err error) error {
 	sealed := func(err error) bool { return errors.Is(err, secure.ErrSeal) || errors.Is(err, secure.ErrSealed) }
 	if !sealed(err) {
 		return nil

@@ -45,13 +45,13 @@ func Host(master string, opts Options) (*Hosted, error) {
 	if err != nil {
 		return nil, err
 	}
-	unix, err := listenSeat()
+	unix, err := listenLocal()
 	if err != nil {
 		return nil, fmt.Errorf("bootstrap: serving a store: %w", err)
 	}
 	h := &Hosted{address: Address{Unix: unix.Addr().String(), Net: space}}
-	l := joined{listeners: []net.Listener{sameUserListener{unix, new(secure.Gate)}}}
-	if ip := routable(master); ip != nil && opts.Security.Check(ip.String()) == nil {
+	l := multiListener{listeners: []net.Listener{sameUserListener{unix, new(secure.AcceptLimiter)}}}
+	if ip := routableAddr(master); ip != nil && opts.Security.Check(ip.String()) == nil {
 		tcp, err := net.Listen("tcp", net.JoinHostPort(ip.String(), "0"))
 		if err != nil {
 			unix.Close()
@@ -78,7 +78,7 @@ func (h *Hosted) Address() Address { return h.address }
 // Drain waits until no client is connected, or ctx ends.
 func (h *Hosted) Drain(ctx context.Context) error { return h.server.Drain(ctx) }
 
-// Close ends it at once; who still uses it gets an error.
+// Close ends it at once; clients that still use it get an error.
 func (h *Hosted) Close() error { return h.server.Close() }
 
 // ErrGone is the error, wrapped, of a store that isn't served any more: its process has closed it, or died.
@@ -128,8 +128,8 @@ func (a Address) Valid() error {
 	if a.Unix == "" && a.TCP == "" {
 		return errors.New("bootstrap: an address without a place")
 	}
-	if a.Unix != "" && (len(a.Unix) > 100 || !isSeat(a.Unix)) {
-		return fmt.Errorf("bootstrap: %q is no socket in %s", a.Unix, seats)
+	if a.Unix != "" && (len(a.Unix) > 100 || !isLocalName(a.Unix)) {
+		return fmt.Errorf("bootstrap: %q is no socket in %s", a.Unix, localListenerPlace)
 	}
 	if a.TCP == "" {
 		return nil
@@ -162,9 +162,9 @@ func networkSpace() (string, error) {
 	return hex.EncodeToString(sum[:8]), nil
 }
 
-// routable returns the address of this host from which master is reached, so that other hosts can
+// routableAddr returns the address of this host from which master is reached, so that other hosts can
 // reach it, too. It's nil if master is empty or on the loopback.
-func routable(master string) net.IP {
+func routableAddr(master string) net.IP {
 	if master == "" {
 		return nil
 	}
@@ -175,25 +175,25 @@ func routable(master string) net.IP {
 	return ip
 }
 
-// joined accepts the connections of several listeners.
-type joined struct {
+// multiListener accepts the connections of several listeners.
+type multiListener struct {
 	listeners []net.Listener
-	calls     chan call
+	accepted  chan acceptResult
 	closed    chan struct{}
 	once      *sync.Once
 }
 
-// A call is what a listener has accepted, or why it couldn't.
-type call struct {
+// An acceptResult is the connection that a listener has accepted, or its error.
+type acceptResult struct {
 	conn net.Conn
 	err  error
 }
 
-func (j joined) start() net.Listener {
+func (j multiListener) start() net.Listener {
 	if len(j.listeners) == 1 {
 		return j.listeners[0]
 	}
-	j.calls, j.closed, j.once = make(chan call), make(chan struct{}), new(sync.Once)
+	j.accepted, j.closed, j.once = make(chan acceptResult), make(chan struct{}), new(sync.Once)
 	for _, l := range j.listeners {
 		go func() {
 			for {
@@ -202,7 +202,7 @@ func (j joined) start() net.Listener {
 					return
 				}
 				select {
-				case j.calls <- call{c, err}:
+				case j.accepted <- acceptResult{c, err}:
 				case <-j.closed:
 					if c != nil {
 						c.Close()
@@ -218,16 +218,16 @@ func (j joined) start() net.Listener {
 	return j
 }
 
-func (j joined) Accept() (net.Conn, error) {
+func (j multiListener) Accept() (net.Conn, error) {
 	select {
-	case c := <-j.calls:
+	case c := <-j.accepted:
 		return c.conn, c.err
 	case <-j.closed:
 		return nil, net.ErrClosed
 	}
 }
 
-func (j joined) Close() error {
+func (j multiListener) Close() error {
 	if j.once != nil {
 		j.once.Do(func() { close(j.closed) })
 	}
@@ -238,4 +238,4 @@ func (j joined) Close() error {
 	return errors.Join(errs...)
 }
 
-func (j joined) Addr() net.Addr { return j.listeners[0].Addr() }
+func (j multiListener) Addr() net.Addr { return j.listeners[0].Addr() }

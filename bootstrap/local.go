@@ -30,13 +30,13 @@ func openLocal(ctx context.Context, info Info, opts Options) (store.Store, error
 	}
 	if info.Rank != 0 {
 		st, err := store.DialTCP(ctx, name, store.TCPOptions{Timeout: opts.Timeout, Security: *opts.Security,
-			Name: info.called(), Dial: dialLocal})
+			Name: info.clientName(), Dial: dialLocal})
 		if err != nil {
 			return nil, fmt.Errorf("bootstrap: rank %d can't reach rank 0: %w", info.Rank, err)
 		}
 		return st, nil
 	}
-	if err := onlyOne(ctx, info, name, ""); err != nil {
+	if err := checkNoOtherRankZero(ctx, info, name, ""); err != nil {
 		return nil, err
 	}
 	mine := name + "-" + rand.Text()
@@ -44,15 +44,15 @@ func openLocal(ctx context.Context, info Info, opts Options) (store.Store, error
 	if err != nil {
 		return nil, fmt.Errorf("bootstrap: rank 0 can't serve: %w", err)
 	}
-	if err := onlyOne(ctx, info, name, mine); err != nil { // two that come at the same time find each other now
+	if err := checkNoOtherRankZero(ctx, info, name, mine); err != nil { // two that come at the same time find each other now
 		l.Close()
 		return nil, err
 	}
-	return serve(sameUserListener{l, new(secure.Gate)}, opts)
+	return serve(sameUserListener{l, new(secure.AcceptLimiter)}, opts)
 }
 
-// onlyOne returns an error if a process of this user serves the job at another socket than mine.
-func onlyOne(ctx context.Context, info Info, name, mine string) error {
+// checkNoOtherRankZero returns an error if a process of this user serves the job at another socket than mine.
+func checkNoOtherRankZero(ctx context.Context, info Info, name, mine string) error {
 	names, err := listeners(name + "-")
 	if err != nil {
 		return fmt.Errorf("bootstrap: rank 0 can't serve: %w", err)
@@ -85,7 +85,7 @@ func dialLocal(ctx context.Context, _, name string) (net.Conn, error) {
 		if failed == nil {
 			return c, nil
 		}
-		// Not an ErrStranger: rank 0 may still come.
+		// Not an ErrOtherUser: rank 0 may still come.
 		err = fmt.Errorf("no process of this user serves the job; at %s: %v", n, failed)
 	}
 	return nil, err
@@ -178,19 +178,19 @@ func procStat(pid int) (processStat, error) {
 // space have no permissions.
 type sameUserListener struct {
 	net.Listener
-	gate *secure.Gate
+	limiter *secure.AcceptLimiter
 }
 
 func (l sameUserListener) Accept() (net.Conn, error) {
 	for {
-		l.gate.Wait(context.Background())
+		l.limiter.Wait(context.Background())
 		c, err := l.Listener.Accept()
 		if err != nil {
 			return nil, err
 		}
-		guest := l.gate.Enter(c)
+		pending := l.limiter.Add(c)
 		err = secure.SameUser(c)
-		guest.Leave(err == nil)
+		pending.Done(err == nil)
 		if err == nil {
 			return c, nil
 		}

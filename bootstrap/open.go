@@ -93,7 +93,7 @@ func openAgent(ctx context.Context, info Info, opts Options) (store.Store, error
 	if info.MasterAddr == "" {
 		return nil, errors.New("bootstrap: TORCHELASTIC_USE_AGENT_STORE=True, but MASTER_ADDR is not set")
 	}
-	o := store.TCPOptions{Timeout: opts.Timeout, Security: *opts.Security, Name: info.called()}
+	o := store.TCPOptions{Timeout: opts.Timeout, Security: *opts.Security, Name: info.clientName()}
 	if info.Launcher != ChorusRun && !info.direct {
 		// A torchrun of any version, which knows nothing of secrets.
 		o.Dialect, o.Security = store.DialectProbe, secure.Policy{}
@@ -103,23 +103,23 @@ func openAgent(ctx context.Context, info Info, opts Options) (store.Store, error
 		return nil, fmt.Errorf("bootstrap: rank %d can't reach the launcher's store: %w", info.Rank, err)
 	}
 	if info.RestartCount > 0 {
-		return attempt{store.NewPrefix("attempt_"+strconv.Itoa(info.RestartCount), st), st}, nil
+		return attemptStore{store.NewPrefix("attempt_"+strconv.Itoa(info.RestartCount), st), st}, nil
 	}
 	return st, nil
 }
 
-// attempt is a prefix that owns its store.
-type attempt struct {
+// attemptStore is a prefix that owns its store.
+type attemptStore struct {
 	*store.PrefixStore
 	base store.Store
 }
 
-func (a attempt) Close() error { return a.base.Close() }
+func (a attemptStore) Close() error { return a.base.Close() }
 
 // Launchers returns the store that the launcher serves, with the keys of programs that aren't Chorus, of one that Open
 // has opened; of any other it returns that one.
 func Launchers(st store.Store) store.Store {
-	if a, ok := st.(attempt); ok {
+	if a, ok := st.(attemptStore); ok {
 		return a.base
 	}
 	return st
@@ -127,7 +127,7 @@ func Launchers(st store.Store) store.Store {
 
 // openMaster meets at MasterAddr. Where nothing says who may connect, only what is on this host can.
 func openMaster(ctx context.Context, info Info, opts Options) (store.Store, error) {
-	if err := opts.Security.Check(info.MasterAddr); err != nil && !onlyHere(info.MasterAddr) {
+	if err := opts.Security.Check(info.MasterAddr); err != nil && !loopbackOnly(info.MasterAddr) {
 		if !info.OneHost() {
 			return nil, fmt.Errorf("bootstrap: the ranks meet at MASTER_ADDR: %w", err)
 		}
@@ -136,7 +136,7 @@ func openMaster(ctx context.Context, info Info, opts Options) (store.Store, erro
 	if info.Rank != 0 {
 		// If rank 0 goes, its store doesn't come back. One of PyTorch counts those who come, and waits for them.
 		st, err := store.DialTCP(ctx, info.master(), store.TCPOptions{Timeout: opts.Timeout, Security: *opts.Security,
-			WorldSize: info.Size, Reconnect: time.Nanosecond, Name: info.called()})
+			WorldSize: info.Size, Reconnect: time.Nanosecond, Name: info.clientName()})
 		if err != nil {
 			return nil, fmt.Errorf("bootstrap: rank %d can't reach rank 0: %w", info.Rank, err)
 		}
@@ -150,7 +150,7 @@ func openMaster(ctx context.Context, info Info, opts Options) (store.Store, erro
 	l, err := net.Listen("tcp", at)
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return nil, fmt.Errorf("bootstrap: rank 0 can't serve at %s: another program%s listens there; choose another MASTER_PORT: %w", at, whose(at), err)
+		return nil, fmt.Errorf("bootstrap: rank 0 can't serve at %s: another program%s listens there; choose another MASTER_PORT: %w", at, portOwner(at), err)
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
 		return nil, fmt.Errorf("bootstrap: rank 0 can't serve at %s: this host does not have that address: %w", at, err)
 	case err != nil:
@@ -159,9 +159,9 @@ func openMaster(ctx context.Context, info Info, opts Options) (store.Store, erro
 	return serve(l, opts)
 }
 
-// whose says which user's process listens at an address of this host. A process of this user may be an earlier run of
+// portOwner says which user's process listens at an address of this host. A process of this user may be an earlier run of
 // the job.
-func whose(at string) string {
+func portOwner(at string) string {
 	a, err := net.ResolveTCPAddr("tcp", at)
 	if err != nil {
 		return ""
@@ -180,9 +180,9 @@ func whose(at string) string {
 	return " of this user, perhaps an earlier run of this job, or one that comes as rank 0, too,"
 }
 
-// onlyHere reports whether a name stands for loopback addresses alone, as the name of the host itself does on many
+// loopbackOnly reports whether a name stands for loopback addresses alone, as the name of the host itself does on many
 // systems.
-func onlyHere(host string) bool {
+func loopbackOnly(host string) bool {
 	ips, err := net.LookupIP(host)
 	for _, ip := range ips {
 		if !ip.IsLoopback() {
@@ -195,7 +195,7 @@ func onlyHere(host string) bool {
 // serve makes this process the one that serves.
 func serve(l net.Listener, opts Options) (store.Store, error) {
 	s, err := store.Serve(l, store.ServerOptions{Timeout: opts.Timeout, Security: *opts.Security, Logger: opts.Logger,
-		OnRefused: opts.mention})
+		OnRefused: opts.logRefused})
 	if err != nil {
 		l.Close()
 		return nil, err
@@ -207,8 +207,8 @@ func serve(l net.Listener, opts Options) (store.Store, error) {
 	return &served{HashStore: s.Local(), server: s, linger: linger}, nil
 }
 
-// mention logs that a client was refused, so that the ranks that wait for it know why before their deadline.
-func (o *Options) mention(err error) {
+// logRefused logs that a client was refused, so that the ranks that wait for it know why before their deadline.
+func (o *Options) logRefused(err error) {
 	log := o.Logger
 	if log == nil {
 		log = slog.Default()
@@ -216,8 +216,8 @@ func (o *Options) mention(err error) {
 	log.Warn(fmt.Sprintf("chorus: at the store of rank 0: %v", err))
 }
 
-// called is what a rank calls itself.
-func (i Info) called() string {
+// clientName is what a rank calls itself.
+func (i Info) clientName() string {
 	host, _ := os.Hostname()
 	return fmt.Sprintf("rank %d of %d on %s, pid %d", i.Rank, i.Size, host, os.Getpid())
 }

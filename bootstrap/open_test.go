@@ -30,8 +30,8 @@ import (
 const rankMain = "CHORUS_TEST_RANK_MAIN"
 
 func TestMain(m *testing.M) {
-	if addr := os.Getenv(strangerAddr); addr != "" {
-		stranger(addr)
+	if addr := os.Getenv(otherUserEnv); addr != "" {
+		otherUserMain(addr)
 		os.Exit(0)
 	}
 	if os.Getenv(rankMain) != "" {

@@ -147,7 +147,7 @@ func New(ctx context.Context, opts ...NewOption) (*Comm, error) {
 		st = store.NewPrefix(fmt.Sprintf("chorus/%s/%d", o.name, o.size), o.store)
 	}
 	o.world = o.name
-	meeting := o.meeting(st)
+	meeting := o.rendezvous(st)
 	b, dev, err := o.open(ctx, st, meeting)
 	if meeting != nil {
 		st = meeting.Store()
@@ -183,18 +183,18 @@ func (e *placedError) Error() string {
 }
 func (e *placedError) Unwrap() error { return e.error }
 
-// meeting is where the ranks find each other in st; nil if there is none, for a world of one.
-func (o *newOptions) meeting(st store.Store) *bootstrap.Meeting {
+// rendezvous is where the ranks find each other in st; nil if there is none, for a world of one.
+func (o *newOptions) rendezvous(st store.Store) *bootstrap.Rendezvous {
 	if st == nil {
 		return nil
 	}
-	m := bootstrap.NewMeeting(st, o.rank, o.size)
+	m := bootstrap.NewRendezvous(st, o.rank, o.size)
 	m.Members, m.Again = o.jobRanks, o.again
 	return m
 }
 
 // open begins this rank's part in the backend, and on the device, of a world whose ranks meet at st.
-func (o *newOptions) open(ctx context.Context, st store.Store, meeting *bootstrap.Meeting) (backend.Backend, *streams,
+func (o *newOptions) open(ctx context.Context, st store.Store, meeting *bootstrap.Rendezvous) (backend.Backend, *streams,
 	error) {
 	if p, given, err := takePriority(o.hints); err != nil {
 		return nil, nil, err
@@ -217,7 +217,7 @@ func (o *newOptions) open(ctx context.Context, st store.Store, meeting *bootstra
 		o.device = d.Name()
 	}
 	b, err := backend.Open(ctx, o.backend, backend.Config{Name: o.name, Rank: o.rank, Size: o.size,
-		Meeting: meeting, Store: st, Job: bootstrap.Launchers(o.store), Device: o.device, Timeout: o.timeout, Hints: own,
+		Rendezvous: meeting, Store: st, Job: bootstrap.Launchers(o.store), Device: o.device, Timeout: o.timeout, Hints: own,
 		MasterAddr: o.masterAddr, Log: o.log, Old: o.old})
 	if err != nil {
 		return nil, nil, fmt.Errorf("rank %d of %d: %w", o.rank, o.size, err)

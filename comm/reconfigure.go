@@ -216,7 +216,7 @@ func (c *Comm) reconfigure(ctx context.Context, uuid string, members []regroup.M
 	var b backend.Backend
 	var dev *streams
 	err = seat.Agree(ctx, uuid, members, func(ctx context.Context, st store.Store) (err error) {
-		b, dev, err = next.open(ctx, st, next.meeting(st))
+		b, dev, err = next.open(ctx, st, next.rendezvous(st))
 		return err
 	})
 	if err != nil {

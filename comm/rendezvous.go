@@ -40,7 +40,7 @@ func openShared(ctx context.Context, info bootstrap.Info, timeout time.Duration)
 const linger = 5 * time.Second
 
 // arrived tells that this rank has a communicator, and needs its store no more.
-func arrived(ctx context.Context, m *bootstrap.Meeting) error {
+func arrived(ctx context.Context, m *bootstrap.Rendezvous) error {
 	st := m.Store()
 	n, err := st.Add(ctx, "ready", 1)
 	if err != nil || n != int64(m.Size) {
@@ -49,7 +49,7 @@ func arrived(ctx context.Context, m *bootstrap.Meeting) error {
 	if err := st.Set(ctx, "all_ready", nil); err != nil || m.Again {
 		return err
 	}
-	return m.Made(ctx)
+	return m.Complete(ctx)
 }
 
 // leave is called when a communicator that met at a launcher's store ends. The

@@ -22,5 +22,6 @@
 //
 //   - The secret is in no message, error or log; String doesn't show it.
 //   - Initiate and Respond read a fixed number of bytes, whoever sends them, and compare in constant time.
-//   - What hasn't proved itself costs a listener a bounded number of connections and a bounded rate of work ([Gate]).
+//   - Unauthenticated connections cost a listener a bounded number of connections and a bounded rate of work
+//     ([AcceptLimiter]).
 package secure

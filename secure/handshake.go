@@ -43,7 +43,7 @@ var (
 // Foreign reports whether an error says that the other end doesn't belong to the job, or is set up otherwise than this
 // one: trying again doesn't help.
 func Foreign(err error) bool {
-	for _, e := range []error{ErrRefused, ErrNoSecret, ErrWantsSecret, ErrNoTLS, ErrWantsTLS, ErrStranger,
+	for _, e := range []error{ErrRefused, ErrNoSecret, ErrWantsSecret, ErrNoTLS, ErrWantsTLS, ErrOtherUser,
 		ErrCertificate} {
 		if errors.Is(err, e) {
 			return true

@@ -36,8 +36,8 @@ func Environment() (Policy, error) {
 func Load(c *config.Config) (Policy, error) {
 	p := Policy{Insecure: c.Insecure, Plain: c.StorePlain}
 	if c.Run == "" { // else the launcher has done so
-		mentionExposed(c.SecretFile)
-		mentionExposed(c.TLSKey)
+		warnExposed(c.SecretFile)
+		warnExposed(c.TLSKey)
 	}
 	var err error
 	switch {

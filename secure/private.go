@@ -7,20 +7,20 @@ import (
 	"sync"
 )
 
-// othersMay are the permissions that only the owner of a file with a secret should have, as for ssh.
-const othersMay = 0o077
+// groupAndOtherBits are the permissions that only the owner of a file with a secret should have, as for ssh.
+const groupAndOtherBits = 0o077
 
-// mentioned has the paths of the files that this process has warned of.
-var mentioned sync.Map
+// warned has the paths of the files that this process has warned of.
+var warned sync.Map
 
-// mentionExposed warns, once for each file, if a file with a secret is open to others than its owner. The secret is
+// warnExposed warns, once for each file, if a file with a secret is open to others than its owner. The secret is
 // used all the same: other users may be meant to read it. Pipes and devices are not checked.
-func mentionExposed(path string) {
+func warnExposed(path string) {
 	i, err := os.Stat(path)
-	if err != nil || !i.Mode().IsRegular() || i.Mode().Perm()&othersMay == 0 {
+	if err != nil || !i.Mode().IsRegular() || i.Mode().Perm()&groupAndOtherBits == 0 {
 		return
 	}
-	if _, already := mentioned.LoadOrStore(path, true); already {
+	if _, already := warned.LoadOrStore(path, true); already {
 		return
 	}
 	slog.Default().Warn(fmt.Sprintf("chorus: %s holds a secret and has mode %04o, so that others than its owner may get at it; mend it with: chmod 600 %s",

@@ -293,38 +293,38 @@ func TestSeal(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// TestGate fills a gate and fails many times.
-func TestGate(t *testing.T) {
-	var g Gate
+// TestAcceptLimiter fills a limiter and fails many times.
+func TestAcceptLimiter(t *testing.T) {
+	var g AcceptLimiter
 	g.Wait(t.Context()) // not before anything has failed
-	var guests []*Guest
-	conns := make([]*counted, maxGuests+3)
+	var pending []*PendingConn
+	conns := make([]*counted, maxPending+3)
 	for i := range conns {
 		conns[i] = &counted{}
-		guests = append(guests, g.Enter(conns[i]))
+		pending = append(pending, g.Add(conns[i]))
 	}
 	for i, c := range conns {
 		if want := i < 3; (c.closed > 0) != want {
-			t.Errorf("guest %d closed: %v", i, !want)
+			t.Errorf("connection %d closed: %v", i, !want)
 		}
 	}
-	if guests[0].Leave(true) {
-		t.Error("a guest that was closed left in time")
+	if pending[0].Done(true) {
+		t.Error("a connection that was closed left in time")
 	}
-	for _, v := range guests[3:] {
-		if !v.Leave(true) || v.Leave(false) {
-			t.Error("a guest can leave once")
+	for _, v := range pending[3:] {
+		if !v.Done(true) || v.Done(false) {
+			t.Error("a connection can leave once")
 		}
 	}
-	if g.guests != 0 || g.first != nil || g.last != nil {
-		t.Errorf("%d guests are left", g.guests)
+	if g.pending != 0 || g.oldest != nil || g.newest != nil {
+		t.Errorf("%d pending are left", g.pending)
 	}
-	g = Gate{}
+	g = AcceptLimiter{}
 	start := time.Now()
 	for range 100 {
-		g.Enter(&counted{}).Leave(false)
+		g.Add(&counted{}).Done(false)
 	}
-	if debt := g.until.Sub(start); debt < 100*price {
+	if debt := g.busyUntil.Sub(start); debt < 100*connCost {
 		t.Errorf("100 failures cost %v", debt)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -332,36 +332,36 @@ func TestGate(t *testing.T) {
 	g.Wait(ctx) // doesn't
 }
 
-// TestGateOfMany has more connections come at once than may be unauthenticated. All authenticate, so none is
+// TestAcceptLimiterOfMany has more connections come at once than may be unauthenticated. All authenticate, so none is
 // delayed.
-func TestGateOfMany(t *testing.T) {
+func TestAcceptLimiterOfMany(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var g Gate
+		var g AcceptLimiter
 		begun := time.Now()
-		coming := make(chan *Guest)
+		coming := make(chan *PendingConn)
 		go func() {
 			for v := range coming {
-				v.Leave(true)
+				v.Done(true)
 			}
 		}()
 		for range 10_000 {
 			g.Wait(t.Context())
-			coming <- g.Enter(&counted{})
+			coming <- g.Add(&counted{})
 		}
 		close(coming)
 		if d := time.Since(begun); d > 0 {
 			t.Errorf("it takes %v", d)
 		}
-		var strangers []*Guest
+		var unproved []*PendingConn
 		for time.Since(begun) < time.Second {
 			g.Wait(t.Context())
-			strangers = append(strangers, g.Enter(&counted{}))
+			unproved = append(unproved, g.Add(&counted{}))
 		}
-		if n := len(strangers); n < int(time.Second/price) || n > int((time.Second+2*credit)/price) {
-			t.Errorf("%d strangers in a second", n)
+		if n := len(unproved); n < int(time.Second/connCost) || n > int((time.Second+2*burst)/connCost) {
+			t.Errorf("%d unproved in a second", n)
 		}
-		for _, v := range strangers {
-			v.Leave(false)
+		for _, v := range unproved {
+			v.Done(false)
 		}
 	})
 }
@@ -370,10 +370,10 @@ func TestGateOfMany(t *testing.T) {
 // the last.
 func TestStrangers(t *testing.T) {
 	inner := &endless{}
-	l := Strangers(inner).(*strangers)
-	conns := make([]net.Conn, maxGuests+1)
+	l := LimitListener(inner).(*limitListener)
+	conns := make([]net.Conn, maxPending+1)
 	for i := range conns {
-		l.gate.until = time.Time{} // or it would take seconds
+		l.limiter.busyUntil = time.Time{} // or it would take seconds
 		c, err := l.Accept()
 		if err != nil {
 			t.Fatal(err)
@@ -384,10 +384,10 @@ func TestStrangers(t *testing.T) {
 		t.Errorf("the first was closed %d times", c.closed)
 	}
 	conns[1].Close()
-	if c := inner.conns[1]; c.closed != 1 || l.gate.guests != maxGuests-1 {
-		t.Errorf("closed %d times; %d guests", c.closed, l.gate.guests)
+	if c := inner.conns[1]; c.closed != 1 || l.limiter.pending != maxPending-1 {
+		t.Errorf("closed %d times; %d pending", c.closed, l.limiter.pending)
 	}
-	l.gate.until = time.Now().Add(time.Hour)
+	l.limiter.busyUntil = time.Now().Add(time.Hour)
 	waits := make(chan error)
 	go func() { _, err := l.Accept(); waits <- err }()
 	l.Close()

@@ -58,7 +58,7 @@ func selfSigned() (tls.Certificate, error) {
 func FromFiles(cert, key, ca string) (*TLS, error) {
 	t, err := fromFiles(cert, key, ca)
 	if err == nil && time.Now().After(t.leaf.NotAfter) {
-		return nil, fmt.Errorf("certificate %s expired on %s", cert, date(t.leaf.NotAfter))
+		return nil, fmt.Errorf("certificate %s expired on %s", cert, formatTime(t.leaf.NotAfter))
 	}
 	return t, err
 }
@@ -111,20 +111,20 @@ func verify(s tls.ConnectionState, roots *x509.CertPool) error {
 		return nil
 	}
 	if now := time.Now(); now.After(leaf.NotAfter) {
-		return fmt.Errorf("%w: that of the other end (%s) expired on %s", ErrCertificate, named(leaf), date(leaf.NotAfter))
+		return fmt.Errorf("%w: that of the other end (%s) expired on %s", ErrCertificate, describe(leaf), formatTime(leaf.NotAfter))
 	} else if now.Before(leaf.NotBefore) {
-		return fmt.Errorf("%w: that of the other end (%s) is valid only from %s on", ErrCertificate, named(leaf),
-			date(leaf.NotBefore))
+		return fmt.Errorf("%w: that of the other end (%s) is valid only from %s on", ErrCertificate, describe(leaf),
+			formatTime(leaf.NotBefore))
 	}
-	return fmt.Errorf("%w: that of the other end (%s): %w", ErrCertificate, named(leaf), err)
+	return fmt.Errorf("%w: that of the other end (%s): %w", ErrCertificate, describe(leaf), err)
 }
 
-// named is who a certificate says it's for, which is text for a console, whatever it holds.
-func named(c *x509.Certificate) string {
+// describe is who a certificate says it's for, which is text for a console, whatever it holds.
+func describe(c *x509.Certificate) string {
 	return fmt.Sprintf("subject %.80q, serial number %.40x", c.Subject.String(), c.SerialNumber)
 }
 
-func date(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }
+func formatTime(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }
 
 // Explain adds what it means if the other end has refused this end's certificate. It takes the error of a connection's
 // first reads: in TLS 1.3 a client hears of a refusal after its own handshake.
@@ -134,11 +134,11 @@ func (t *TLS) Explain(err error) error {
 		!strings.Contains(remote.Err.Error(), "certificate") || errors.Is(err, ErrCertificate) {
 		return err
 	}
-	state := "is valid until " + date(t.leaf.NotAfter)
+	state := "is valid until " + formatTime(t.leaf.NotAfter)
 	if now := time.Now(); now.After(t.leaf.NotAfter) {
-		state = "expired on " + date(t.leaf.NotAfter)
+		state = "expired on " + formatTime(t.leaf.NotAfter)
 	} else if now.Before(t.leaf.NotBefore) {
-		state = "is valid only from " + date(t.leaf.NotBefore) + " on"
+		state = "is valid only from " + formatTime(t.leaf.NotBefore) + " on"
 	}
 	return fmt.Errorf("%w: the other end doesn't take this one's, %s, which %s: %w", ErrCertificate, t.file, state, err)
 }
@@ -148,7 +148,7 @@ func (t *TLS) Client(ctx context.Context, c net.Conn) (net.Conn, error) {
 	if t == nil {
 		return c, nil
 	}
-	return t.shake(ctx, tls.Client(c, t.config))
+	return t.handshake(ctx, tls.Client(c, t.config))
 }
 
 // Server encrypts a connection that this end has accepted. If it fails, or ctx ends, c is closed.
@@ -156,10 +156,10 @@ func (t *TLS) Server(ctx context.Context, c net.Conn) (net.Conn, error) {
 	if t == nil {
 		return c, nil
 	}
-	return t.shake(ctx, tls.Server(c, t.config))
+	return t.handshake(ctx, tls.Server(c, t.config))
 }
 
-func (t *TLS) shake(ctx context.Context, c *tls.Conn) (net.Conn, error) {
+func (t *TLS) handshake(ctx context.Context, c *tls.Conn) (net.Conn, error) {
 	if err := c.HandshakeContext(ctx); err != nil {
 		c.NetConn().Close()
 		if plain, ok := errors.AsType[tls.RecordHeaderError](err); ok && strings.HasPrefix(Unwelcome,

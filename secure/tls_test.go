@@ -115,7 +115,7 @@ func TestFromFiles(t *testing.T) {
 	later, ago := time.Now().Add(time.Hour), time.Now().Add(-time.Hour)
 	if cert, key := ours.Issue(t, ago); true {
 		if _, err := FromFiles(cert, key, ours.File); err == nil || !strings.Contains(err.Error(), cert+" expired on "+
-			date(ago)) {
+			formatTime(ago)) {
 			t.Errorf("an expired certificate is loaded: %v", err)
 		}
 	}
@@ -133,8 +133,8 @@ func TestFromFiles(t *testing.T) {
 		"server of another authority": {good, load(theirs, ours, later), false, ""},
 		"self-made client":            {selfMade(t), good, false, ""},
 		"self-made server":            {good, selfMade(t), false, ""},
-		"expired client":              {load(ours, ours, ago), good, false, "expired on " + date(ago)},
-		"expired server":              {good, load(ours, ours, ago), false, "expired on " + date(ago)},
+		"expired client":              {load(ours, ours, ago), good, false, "expired on " + formatTime(ago)},
+		"expired server":              {good, load(ours, ours, ago), false, "expired on " + formatTime(ago)},
 	} {
 		client, server, ec, es := encrypt(t, c.client, c.server)
 		if ec == nil && es == nil && c.good {

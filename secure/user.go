@@ -9,16 +9,16 @@ import (
 	"syscall"
 )
 
-// ErrStranger says that the other end of a connection is another user's, or on another host.
-var ErrStranger = errors.New("the other end is not a process of the same user on this host")
+// ErrOtherUser says that the other end of a connection is another user's, or on another host.
+var ErrOtherUser = errors.New("the other end is not a process of the same user on this host")
 
-// A StrangerError says whose the other end of a connection within this host is. It matches ErrStranger.
-type StrangerError struct {
+// A OtherUserError says whose the other end of a connection within this host is. It matches ErrOtherUser.
+type OtherUserError struct {
 	UID int
 	PID int // 0 if the kernel doesn't tell
 }
 
-func (e *StrangerError) Error() string {
+func (e *OtherUserError) Error() string {
 	pid := ""
 	if e.PID > 0 {
 		pid = fmt.Sprintf(", pid %d", e.PID)
@@ -27,22 +27,22 @@ func (e *StrangerError) Error() string {
 		os.Geteuid())
 }
 
-// Is reports that it's an ErrStranger.
-func (e *StrangerError) Is(target error) bool { return target == ErrStranger }
+// Is reports that it's an ErrOtherUser.
+func (e *OtherUserError) Is(target error) bool { return target == ErrOtherUser }
 
 func sameUser(uid, pid int) error {
 	if uid != os.Geteuid() {
-		return &StrangerError{UID: uid, PID: pid}
+		return &OtherUserError{UID: uid, PID: pid}
 	}
 	return nil
 }
 
-// SameUser returns nil if the other end of a connection is a process of this user on this host, an ErrStranger if it
+// SameUser returns nil if the other end of a connection is a process of this user on this host, an ErrOtherUser if it
 // isn't, and another error if the kernel doesn't tell. It takes Unix connections, at either end, and TCP connections
 // that this end has accepted, of which only Linux tells.
 func SameUser(c net.Conn) error {
 	if !SameHost(c) {
-		return ErrStranger
+		return ErrOtherUser
 	}
 	if u, ok := c.(*net.UnixConn); ok {
 		uid, pid, err := Peer(u)
@@ -51,7 +51,7 @@ func SameUser(c net.Conn) error {
 		}
 		return sameUser(uid, pid)
 	}
-	here, there, err := ends(c)
+	here, there, err := endpoints(c)
 	if err != nil {
 		return err
 	}
@@ -66,9 +66,9 @@ func SameUser(c net.Conn) error {
 // yet, so it checks the owner of the listener.
 func ServedBySameUser(c net.Conn) error {
 	if !SameHost(c) {
-		return ErrStranger
+		return ErrOtherUser
 	}
-	here, there, err := ends(c)
+	here, there, err := endpoints(c)
 	if err != nil {
 		return err
 	}
@@ -82,8 +82,8 @@ func ServedBySameUser(c net.Conn) error {
 	return sameUser(uid, 0)
 }
 
-// ends returns the addresses of a TCP connection.
-func ends(c net.Conn) (here, there netip.AddrPort, err error) {
+// endpoints returns the addresses of a TCP connection.
+func endpoints(c net.Conn) (here, there netip.AddrPort, err error) {
 	here, err1 := netip.ParseAddrPort(c.LocalAddr().String())
 	there, err2 := netip.ParseAddrPort(c.RemoteAddr().String())
 	return here, there, errors.Join(err1, err2)
@@ -104,11 +104,11 @@ func Peer(c *net.UnixConn) (uid, pid int, err error) {
 
 // PortOwner returns the user whose process listens at a TCP address of this host. Only Linux tells.
 func PortOwner(at netip.AddrPort) (uid int, err error) {
-	return tcpOwner(at, nowhere(at))
+	return tcpOwner(at, unspecified(at))
 }
 
-// nowhere is what a listener at an address is connected to.
-func nowhere(at netip.AddrPort) netip.AddrPort {
+// unspecified is what a listener at an address is connected to.
+func unspecified(at netip.AddrPort) netip.AddrPort {
 	if at.Addr().Unmap().Is6() {
 		return netip.AddrPortFrom(netip.IPv6Unspecified(), 0)
 	}

@@ -12,11 +12,11 @@ import (
 	"time"
 )
 
-// strangerAddr, in the environment, makes this test binary connect to an address and wait for its end.
-const strangerAddr = "CHORUS_TEST_STRANGER"
+// otherUserEnv, in the environment, makes this test binary connect to an address and wait for its end.
+const otherUserEnv = "CHORUS_TEST_STRANGER"
 
 func init() {
-	addr := os.Getenv(strangerAddr)
+	addr := os.Getenv(otherUserEnv)
 	if addr == "" {
 		return
 	}
@@ -53,7 +53,7 @@ func TestSameUser(t *testing.T) {
 		addr := l.Addr().String()
 		for _, uid := range []int{os.Geteuid(), 65534} {
 			cmd := exec.Command(self(t, dir))
-			cmd.Env = []string{strangerAddr + "=" + addr}
+			cmd.Env = []string{otherUserEnv + "=" + addr}
 			if uid != os.Geteuid() {
 				if os.Geteuid() != 0 {
 					continue // only root can start processes of others
@@ -70,7 +70,7 @@ func TestSameUser(t *testing.T) {
 			}
 			var want error
 			if uid != os.Geteuid() {
-				want = ErrStranger
+				want = ErrOtherUser
 			}
 			if err := SameUser(c); !errors.Is(err, want) {
 				t.Errorf("%s, user %s: %v, want %v", addr, strconv.Itoa(uid), err, want)

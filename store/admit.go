@@ -221,7 +221,7 @@ func (s *TCPServer) admitPlain(nc net.Conn, encrypted bool) error {
 		return nil
 	case policy.Plain == config.PlainUser && !policy.Insecure:
 		err := secure.SameUser(nc)
-		if err == nil || !errors.Is(err, secure.ErrStranger) && !policy.Authenticates() {
+		if err == nil || !errors.Is(err, secure.ErrOtherUser) && !policy.Authenticates() {
 			return nil
 		}
 		return &PlainError{Peer: peerOf(nc), Err: err}

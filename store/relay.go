@@ -21,7 +21,7 @@ type Relay struct {
 	listener net.Listener
 	opts     RelayOptions
 	serving  sync.WaitGroup
-	gate     secure.Gate
+	limiter  secure.AcceptLimiter
 	refusals refusals
 	ctx      context.Context // ends with Close
 	stop     context.CancelFunc
@@ -66,7 +66,7 @@ func (r *Relay) Close() error {
 
 func (r *Relay) accept() {
 	for {
-		r.gate.Wait(r.ctx)
+		r.limiter.Wait(r.ctx)
 		c, err := r.listener.Accept()
 		switch {
 		case errors.Is(err, net.ErrClosed):
@@ -76,12 +76,12 @@ func (r *Relay) accept() {
 			time.Sleep(50 * time.Millisecond)
 			continue
 		}
-		guest := r.gate.Enter(c)
+		pending := r.limiter.Add(c)
 		r.serving.Go(func() {
 			defer c.Close()
 			defer context.AfterFunc(r.ctx, func() { c.Close() })()
 			err := secure.SameUser(c)
-			if guest.Leave(err == nil); err != nil {
+			if pending.Done(err == nil); err != nil {
 				refused := &PlainError{Peer: peerOf(c), Err: err}
 				r.log("connection refused", refused)
 				r.refusals.tell(c, "", refused)

@@ -124,7 +124,7 @@ func TestRelayForAnotherUser(t *testing.T) {
 	if len(mentioned) != 1 {
 		t.Fatalf("mentioned %d times", len(mentioned))
 	}
-	if e := <-mentioned; !errors.Is(e, secure.ErrStranger) || !strings.Contains(e.Error(), "uid 65534") {
+	if e := <-mentioned; !errors.Is(e, secure.ErrOtherUser) || !strings.Contains(e.Error(), "uid 65534") {
 		t.Error(e)
 	}
 }

@@ -343,7 +343,7 @@ func servedBySameUser(nc net.Conn) error {
 	if _, ok := nc.(*net.TCPConn); !ok {
 		return nil // whoever has dialled has seen to it
 	}
-	if err := secure.ServedBySameUser(nc); errors.Is(err, secure.ErrStranger) {
+	if err := secure.ServedBySameUser(nc); errors.Is(err, secure.ErrOtherUser) {
 		return err
 	}
 	return nil // or the kernel doesn't tell

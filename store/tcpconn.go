@@ -85,16 +85,16 @@ func (c *serverConn) greet() error {
 	return nil
 }
 
-// serve answers requests until the connection ends, and says why it did, which is never nil. It's the gate's guest
+// serve answers requests until the connection ends, and says why it did, which is never nil. It's the limiter's pending
 // until its first request.
-func (c *serverConn) serve(guest *secure.Guest) error {
+func (c *serverConn) serve(pending *secure.PendingConn) error {
 	err := c.enter()
 	for first := true; ; first = false {
 		var r request
 		if err == nil {
 			r, err = c.in.request(c.dialect)
 		}
-		if first && !guest.Leave(err == nil) && err == nil {
+		if first && !pending.Done(err == nil) && err == nil {
 			err = errors.New("closed to make room for others")
 		}
 		if err != nil {

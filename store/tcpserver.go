@@ -49,7 +49,7 @@ type TCPServer struct {
 	listener net.Listener
 	local    *HashStore
 	serving  sync.WaitGroup
-	gate     secure.Gate
+	limiter  secure.AcceptLimiter
 	spare    spare.Descriptor
 	refusals refusals
 	ctx      context.Context // ends with Close
@@ -125,7 +125,7 @@ func (s *TCPServer) Waiting(key string) int { return s.table.waiting(wireKey(key
 
 func (s *TCPServer) accept() {
 	for {
-		s.gate.Wait(s.ctx)
+		s.limiter.Wait(s.ctx)
 		c, err := s.listener.Accept()
 		if err != nil {
 			if errors.Is(err, net.ErrClosed) {
@@ -170,9 +170,9 @@ func (s *TCPServer) start(nc net.Conn) {
 		s.empty = make(chan struct{})
 	}
 	s.conns[c] = struct{}{}
-	guest := s.gate.Enter(nc)
+	pending := s.limiter.Add(nc)
 	s.serving.Go(func() {
-		err := c.serve(guest)
+		err := c.serve(pending)
 		c.end()
 		s.mu.Lock()
 		delete(s.conns, c)

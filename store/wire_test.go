@@ -307,7 +307,7 @@ func FuzzServer(f *testing.F) {
 		served := make(chan struct{})
 		go func() {
 			defer close(served)
-			c.serve(s.gate.Enter(theirs))
+			c.serve(s.limiter.Add(theirs))
 			c.end()
 		}()
 		read := make(chan struct{})

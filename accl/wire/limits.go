@@ -43,7 +43,7 @@ func connecting(limit int) zmtp.Options {
 
 // otherUser keeps an error that says that the process is another user's, and drops others: some systems can't tell.
 func stranger(err error) error {
-	if errors.Is(err, secure.ErrStranger) {
+	if errors.Is(err, secure.ErrOtherUser) {
 		return err
 	}
 	return nil

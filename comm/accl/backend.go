@@ -51,7 +51,7 @@ func begin(ctx context.Context, c backend.Config) (*base.Runner, *link, error) {
 	}
 	if c.Size > 1 { // an engine that is being set up forgets what has come
 		if o.emulator > 0 {
-			_, err = c.Meet(ctx, nil)
+			_, err = c.Exchange(ctx, nil)
 		} else {
 			_, err = bootstrap.Exchange(ctx, store.NewPrefix("ready", c.Store), c.Rank, c.Size, nil)
 		}

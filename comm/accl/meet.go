@@ -53,7 +53,7 @@ func meet(ctx context.Context, c *backend.Config, o options) (meeting, error) {
 	if err != nil {
 		return meeting{}, err
 	}
-	all, err := c.Meet(ctx, []byte(process+" "+rand.Text()))
+	all, err := c.Exchange(ctx, []byte(process+" "+rand.Text()))
 	if err != nil {
 		return meeting{}, err
 	}

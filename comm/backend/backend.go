@@ -209,8 +209,8 @@ func (c *Capabilities) Serves(device string) bool {
 type Config struct {
 	Name       string
 	Rank, Size int
-	Meeting    *bootstrap.Meeting // of the communicator's ranks, for Meet; nil: one in Store
-	Store      store.Store        // keys are this communicator's own; nil if Size is 1
+	Rendezvous *bootstrap.Rendezvous // of the communicator's ranks, for Meet; nil: one in Store
+	Store      store.Store           // keys are this communicator's own; nil if Size is 1
 	// The same store, with all keys of the job: where programs meet that aren't Chorus; stays open.
 	Job        store.Store
 	Device     string        // with its index, as device.Get takes it; "cpu" is the host
@@ -224,10 +224,10 @@ type Config struct {
 	Old Backend
 }
 
-// Meet gives every rank what each has brought, in order of rank. An Opener calls it before it uses the Store, which is
+// Exchange gives every rank what each has brought, in order of rank. An Opener calls it before it uses the Store, which is
 // that of this attempt from then on: what a failed attempt to make the same communicator has left is out of sight. A
 // backend that doesn't call it meets whatever is there.
-func (c *Config) Meet(ctx context.Context, payload []byte) ([][]byte, error) {
+func (c *Config) Exchange(ctx context.Context, payload []byte) ([][]byte, error) {
 	if c.Size == 1 {
 		return [][]byte{payload}, nil
 	}
@@ -235,11 +235,11 @@ func (c *Config) Meet(ctx context.Context, payload []byte) ([][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.Meeting == nil {
-		c.Meeting = bootstrap.NewMeeting(c.Store, c.Rank, c.Size)
+	if c.Rendezvous == nil {
+		c.Rendezvous = bootstrap.NewRendezvous(c.Store, c.Rank, c.Size)
 	}
 	at := Where{Comm: c.Name, Rank: c.Rank, Op: "new"}
-	all, err := c.Meeting.Meet(ctx, policy.Secret, payload)
+	all, err := c.Rendezvous.Exchange(ctx, policy.Secret, payload)
 	if twice, ok := errors.AsType[*bootstrap.DuplicateRankError](err); ok {
 		return nil, &InvalidArgumentError{Where: at, Detail: twice.Error(), Err: twice}
 	}
@@ -247,10 +247,10 @@ func (c *Config) Meet(ctx context.Context, payload []byte) ([][]byte, error) {
 		return nil, &MismatchError{Where: at, RankA: x.RankA, RankB: x.RankB, OpA: "new(ranks " + x.A + " of the job)",
 			OpB: "new(ranks " + x.B + " of the job)"}
 	}
-	if errors.Is(err, bootstrap.ErrMade) {
+	if errors.Is(err, bootstrap.ErrCompleted) {
 		return nil, c.Used()
 	}
-	c.Store = c.Meeting.Store()
+	c.Store = c.Rendezvous.Store()
 	return all, err
 }
 

@@ -219,21 +219,21 @@ func (m *mesh) accept() {
 	defer m.running.Done()
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
-	var gate secure.Gate
+	var limiter secure.AcceptLimiter
 	for {
-		gate.Wait(ctx)
+		limiter.Wait(ctx)
 		conn, err := m.listener.Accept()
 		if err != nil {
 			return
 		}
-		guest := gate.Enter(conn)
+		pending := limiter.Add(conn)
 		go func() {
 			var who [8]byte
 			conn.SetReadDeadline(time.Now().Add(helloTime))
 			_, err := io.ReadFull(conn, who[:])
 			r := binary.LittleEndian.Uint64(who[:])
 			known := err == nil && r < uint64(len(m.pairs)) && int(r) != m.rank
-			if !guest.Leave(known) || !known {
+			if !pending.Done(known) || !known {
 				conn.Close()
 				return
 			}

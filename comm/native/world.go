@@ -60,7 +60,7 @@ func Open(ctx context.Context, c backend.Config) (backend.Backend, error) {
 	mine := terms{Fabric: s.fabric, Cores: runtime.NumCPU(), Host: host, CPUs: cpus.String(), StageBytes: s.stageBytes,
 		TLS:     policy.TLS != nil,
 		Machine: s.calibrated(c)}
-	agreed, err := mine.agree(ctx, at, c.Meet)
+	agreed, err := mine.agree(ctx, at, c.Exchange)
 	if err != nil {
 		return nil, err
 	}

@@ -174,7 +174,7 @@ func tellUnable(ctx context.Context, c *backend.Config, why error) {
 	defer cancel()
 	text := strings.TrimPrefix(backend.BeginsOnce(why.Error()), backend.Beginning)
 	if payload, err := json.Marshal(greeting{Unable: text[:min(len(text), maxUnable)]}); err == nil {
-		_, _ = c.Meet(ctx, payload)
+		_, _ = c.Exchange(ctx, payload)
 	}
 }
 
@@ -188,7 +188,7 @@ func newRank(lib *Library, family, name string, me, size int, dev *device.Device
 // open meets the others in a store that need not last, and begins.
 func (r *rank) open(ctx context.Context, at backend.Where, c *backend.Config, mine *greeting, old *rank,
 	config *config) error {
-	all, err := tellBy(r, *mine, func(payload []byte) ([][]byte, error) { return c.Meet(ctx, payload) })
+	all, err := tellBy(r, *mine, func(payload []byte) ([][]byte, error) { return c.Exchange(ctx, payload) })
 	if err != nil {
 		return err
 	}

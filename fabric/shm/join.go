@@ -190,9 +190,9 @@ func (f *Fabric) connect(ctx context.Context, e *endpoint, known []card) error {
 			add(p)
 		})
 	}
-	var gate secure.Gate
+	var limiter secure.AcceptLimiter
 	for len(f.locals) > 1 { // until all are there, the deadline comes or a dial fails
-		gate.Wait(ctx)
+		limiter.Wait(ctx)
 		conn, err := e.listener.AcceptUnix()
 		if err != nil {
 			if fabric.Exhausted(err) {
@@ -200,13 +200,13 @@ func (f *Fabric) connect(ctx context.Context, e *endpoint, known []card) error {
 			}
 			break
 		}
-		guest := gate.Enter(conn)
+		pending := limiter.Add(conn)
 		tasks.Go(func() {
 			p, err := f.welcome(ctx, e, conn)
 			if fabric.Exhausted(err) {
 				cancel(fmt.Errorf("shm: taking a call: %w", err))
 			}
-			if !guest.Leave(err == nil) || err != nil || !add(p) {
+			if !pending.Done(err == nil) || err != nil || !add(p) {
 				conn.Close() // a stranger; who belongs here is missed below
 			}
 		})

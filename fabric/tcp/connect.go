@@ -200,7 +200,7 @@ func (p *peer) greet(nc net.Conn, index uint32) (net.Conn, error) {
 // accept takes connections from a listener.
 func (f *Fabric) accept(l net.Listener) {
 	for {
-		f.gate.Wait(f.ctx)
+		f.limiter.Wait(f.ctx)
 		nc, err := l.Accept()
 		if err != nil {
 			if f.Closed() {
@@ -216,8 +216,8 @@ func (f *Fabric) accept(l net.Listener) {
 			}
 			continue
 		}
-		guest := f.gate.Enter(nc)
-		f.others.Go(func() { f.admit(nc.(*net.TCPConn), guest) })
+		pending := f.limiter.Add(nc)
+		f.others.Go(func() { f.admit(nc.(*net.TCPConn), pending) })
 	}
 }
 
@@ -233,10 +233,10 @@ func (f *Fabric) turnAway(l net.Listener, why error) {
 			return
 		}
 		defer nc.Close()
-		guest := f.gate.Enter(nc)
+		pending := f.limiter.Add(nc)
 		nc.SetDeadline(time.Now().Add(min(wantLimit, f.timeout)))
 		conn, h, err := f.meet(nc)
-		if guest.Leave(err == nil) && err == nil {
+		if pending.Done(err == nil) && err == nil {
 			f.peers[h.from].wants(conn, h, why)
 		}
 	})
@@ -266,11 +266,11 @@ func (p *peer) wants(conn net.Conn, h hello, why error) {
 }
 
 // admit reads a hello. A connection that doesn't belong here is closed without a word.
-func (f *Fabric) admit(nc *net.TCPConn, guest *secure.Guest) {
+func (f *Fabric) admit(nc *net.TCPConn, pending *secure.PendingConn) {
 	nc.SetDeadline(time.Now().Add(min(helloLimit, f.timeout)))
 	defer context.AfterFunc(f.ctx, func() { nc.SetDeadline(time.Unix(1, 0)) })()
 	conn, h, err := f.meet(nc)
-	if !guest.Leave(err == nil) || err != nil {
+	if !pending.Done(err == nil) || err != nil {
 		nc.Close()
 		if errors.Is(err, secure.ErrCertificate) { // the other end gets an error; who it is, nobody knows here
 			f.refused.Do(func() {

@@ -28,7 +28,7 @@ type Fabric struct {
 	peers      []*peer       // nil for this rank itself, and for those that are reached otherwise
 	buffers    transport.Buffers
 	listeners  []net.Listener
-	gate       secure.Gate // of connections that haven't proved that they belong here
+	limiter    secure.AcceptLimiter // of connections that haven't proved that they belong here
 	spare      spare.Descriptor
 
 	keepers []*keeper

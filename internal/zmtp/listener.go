@@ -15,14 +15,14 @@ import (
 // listener is a socket that others connect to: a goroutine accepts connections, and each has one of its own from its
 // greeting on.
 type listener struct {
-	l     net.Listener
-	kind  string
-	o     Options
-	serve func(*conn) error
-	gate  secure.Gate
-	ctx   context.Context // ends with Close
-	stop  context.CancelFunc
-	tasks sync.WaitGroup
+	l       net.Listener
+	kind    string
+	o       Options
+	serve   func(*conn) error
+	limiter secure.AcceptLimiter
+	ctx     context.Context // ends with Close
+	stop    context.CancelFunc
+	tasks   sync.WaitGroup
 
 	mu     sync.Mutex
 	conns  map[net.Conn]struct{}
@@ -44,7 +44,7 @@ func (s *listener) Addr() net.Addr { return s.l.Addr() }
 
 func (s *listener) accept() {
 	for {
-		s.gate.Wait(s.ctx)
+		s.limiter.Wait(s.ctx)
 		nc, err := s.l.Accept()
 		if err != nil {
 			if errors.Is(err, net.ErrClosed) {
@@ -61,11 +61,11 @@ func (s *listener) accept() {
 			nc.Close()
 			continue
 		}
-		guest := s.gate.Enter(nc)
+		pending := s.limiter.Add(nc)
 		s.tasks.Go(func() {
 			defer s.forget(nc)
 			c, err := greet(nc, s.kind, s.o)
-			if !guest.Leave(err == nil) && err == nil {
+			if !pending.Done(err == nil) && err == nil {
 				err = errors.New("zmtp: closed to make room for others")
 			}
 			if err == nil {

@@ -19,12 +19,12 @@ import (
 const askLimit = 2 * time.Second
 
 // Serve serves [Handler] at a listener, which it closes, until ctx ends. Its clients are unauthenticated, and limited
-// as [secure.Strangers] has it. A request must name the address that it came to, localhost, this host, or one of names.
+// as [secure.LimitListener] has it. A request must name the address that it came to, localhost, this host, or one of names.
 // Otherwise a web page whose own host name resolves to this address could read everything.
 func Serve(ctx context.Context, l net.Listener, dir func() string, names ...string) error {
 	s := &http.Server{Handler: named(Handler(dir), names), ReadHeaderTimeout: 10 * time.Second}
 	defer context.AfterFunc(ctx, func() { s.Close() })()
-	if err := s.Serve(secure.Strangers(l)); !errors.Is(err, http.ErrServerClosed) {
+	if err := s.Serve(secure.LimitListener(l)); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil

@@ -41,7 +41,7 @@ func connect(ctx context.Context, c backend.Config) (l link, err error) {
 	}
 	addrs := make([]string, c.Size)
 	if c.Size > 1 { // a world of one may have no store
-		all, err := c.Meet(ctx, []byte(port.Addr()))
+		all, err := c.Exchange(ctx, []byte(port.Addr()))
 		if err != nil {
 			port.Close()
 			return l, err

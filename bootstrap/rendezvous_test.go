@@ -44,12 +44,12 @@ func places(t *testing.T) map[string]store.Store {
 }
 
 // meet has a rank of a world meet the others, and checks what they have brought.
-func meet(ctx context.Context, st store.Store, rank, size int, change ...func(*Meeting)) (*Meeting, error) {
-	m := NewMeeting(st, rank, size)
+func meet(ctx context.Context, st store.Store, rank, size int, change ...func(*Rendezvous)) (*Rendezvous, error) {
+	m := NewRendezvous(st, rank, size)
 	for _, f := range change {
 		f(m)
 	}
-	all, err := m.Meet(ctx, secure.Secret{}, []byte{byte(rank)})
+	all, err := m.Exchange(ctx, secure.Secret{}, []byte{byte(rank)})
 	for r, b := range all {
 		if len(b) != 1 || b[0] != byte(r) {
 			return m, fmt.Errorf("rank %d has brought %v", r, b)
@@ -58,10 +58,10 @@ func meet(ctx context.Context, st store.Store, rank, size int, change ...func(*M
 	return m, err
 }
 
-func again(m *Meeting) { m.Again = true }
+func again(m *Rendezvous) { m.Again = true }
 
 // A rank that has been missed is met by another try of the others, whatever became of the first.
-func TestMeetingTriedAgain(t *testing.T) {
+func TestRendezvousTriedAgain(t *testing.T) {
 	for name, st := range places(t) {
 		t.Run(name, func(t *testing.T) {
 			missed := make(chan bool)
@@ -82,7 +82,7 @@ func TestMeetingTriedAgain(t *testing.T) {
 						m, err := meet(ctx, st, r, 3)
 						cancel()
 						if err == nil {
-							rooms.Store(r, m.room)
+							rooms.Store(r, m.prefix)
 							return
 						}
 						if e, ok := errors.AsType[*MissingRanksError](err); !ok || !slices.Equal(e.Missing, []int{2}) {
@@ -105,7 +105,7 @@ func TestMeetingTriedAgain(t *testing.T) {
 }
 
 // One that gives up and comes again is met by the same call of those who have waited on, and by one who comes later.
-func TestMeetingWaitsOn(t *testing.T) {
+func TestRendezvousWaitsOn(t *testing.T) {
 	for name, st := range places(t) {
 		t.Run(name, func(t *testing.T) {
 			var all sync.WaitGroup
@@ -143,7 +143,7 @@ func TestMeetingWaitsOn(t *testing.T) {
 }
 
 // A rank that gives up later doesn't say that an earlier one is missing.
-func TestMeetingNamesWhoNeverCame(t *testing.T) {
+func TestRendezvousNamesWhoNeverCame(t *testing.T) {
 	st := store.NewHash(0)
 	defer st.Close()
 	var all sync.WaitGroup
@@ -162,7 +162,7 @@ func TestMeetingNamesWhoNeverCame(t *testing.T) {
 
 // A process replaces one that has died on its host at its first try. On another host it and all that wait get an error
 // with both, and the next try succeeds.
-func TestMeetingReplacesTheDead(t *testing.T) {
+func TestRendezvousReplacesTheDead(t *testing.T) {
 	child := exec.Command("sleep", "60")
 	if err := child.Start(); err != nil {
 		t.Fatal(err)
@@ -177,8 +177,8 @@ func TestMeetingReplacesTheDead(t *testing.T) {
 	for where, known := range map[string]bool{host: true, "elsewhere": false} {
 		st := store.NewHash(0)
 		defer st.Close()
-		dead := &sitting{st: store.NewPrefix("0", st), rank: 1, size: 2}
-		word := signature{Who: "the dead", Process: fmt.Sprint(where, " ", child.Process.Pid, " ", stat.start)}
+		dead := &attempt{st: store.NewPrefix("0", st), rank: 1, size: 2}
+		word := processInfo{Who: "the dead", Process: fmt.Sprint(where, " ", child.Process.Pid, " ", stat.start)}
 		for _, f := range []func() error{
 			func() error { _, err := dead.st.Add(t.Context(), "claim/1", 1); return err },
 			func() error { return dead.st.Set(t.Context(), "1", word.append([]byte{1})) },
@@ -219,33 +219,33 @@ func TestMeetingReplacesTheDead(t *testing.T) {
 
 // Meetings follow each other at one place, of the same members or others; when what they were for has come about, only
 // who says so may come again.
-func TestMeetingAgain(t *testing.T) {
+func TestRendezvousAgain(t *testing.T) {
 	st := store.NewHash(0)
 	defer st.Close()
 	rooms := map[string]bool{}
 	for life := range 5 {
 		members := []int{2 * life, 2*life + 1}
 		var all sync.WaitGroup
-		var met [2]*Meeting
+		var met [2]*Rendezvous
 		for r := range 2 {
 			all.Go(func() {
 				var err error
-				met[r], err = meet(t.Context(), st, r, 2, again, func(m *Meeting) { m.Members = members })
+				met[r], err = meet(t.Context(), st, r, 2, again, func(m *Rendezvous) { m.Members = members })
 				if err != nil {
 					t.Errorf("life %d, rank %d: %v", life, r, err)
 				}
 			})
 		}
 		all.Wait()
-		if met[0].room != met[1].room || rooms[met[0].room] {
-			t.Errorf("life %d is in %q and %q", life, met[0].room, met[1].room)
+		if met[0].prefix != met[1].prefix || rooms[met[0].prefix] {
+			t.Errorf("life %d is in %q and %q", life, met[0].prefix, met[1].prefix)
 		}
-		rooms[met[0].room] = true
+		rooms[met[0].prefix] = true
 	}
-	if err := NewMeeting(st, 1, 2).Made(t.Context()); err != nil {
+	if err := NewRendezvous(st, 1, 2).Complete(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := meet(t.Context(), st, 0, 2); !errors.Is(err, ErrMade) {
+	if _, err := meet(t.Context(), st, 0, 2); !errors.Is(err, ErrCompleted) {
 		t.Errorf("one more: %v", err)
 	}
 }
@@ -269,7 +269,7 @@ func crossing(t *testing.T, order []int, groups map[int][]int, limit time.Durati
 		all.Go(func() {
 			defer close(left)
 			_, err := meet(ctx, counted, slices.Index(members, rank), len(members), again,
-				func(m *Meeting) { m.Members = members })
+				func(m *Rendezvous) { m.Members = members })
 			mu.Lock()
 			got[rank] = err
 			mu.Unlock()
@@ -310,7 +310,7 @@ func (s *counting) MultiGet(ctx context.Context, keys ...string) ([][]byte, erro
 }
 
 // Ranks of groups that cross meet the right ones, or get an error, and none of them waits.
-func TestMeetingCrossed(t *testing.T) {
+func TestRendezvousCrossed(t *testing.T) {
 	two := map[int][]int{0: {0, 3}, 1: {1, 2}, 2: {1, 2}, 3: {0, 3}}
 	three := map[int][]int{0: {0, 1, 2}, 1: {0, 1, 2}, 2: {0, 1, 2}, 3: {3, 4, 5}, 4: {3, 4, 5}, 5: {3, 4, 5}}
 	chain := map[int][]int{0: {0, 3}, 2: {2, 3}, 3: {2, 3}}
@@ -334,9 +334,9 @@ func TestMeetingCrossed(t *testing.T) {
 					case err == nil:
 					case errors.As(err, &e):
 						crossed++
-						lists := []string{party(groups[ranks[0]])}
+						lists := []string{formatMembers(groups[ranks[0]])}
 						for _, r := range ranks {
-							if p := party(groups[r]); p != lists[0] {
+							if p := formatMembers(groups[r]); p != lists[0] {
 								lists = append(lists, p)
 								break
 							}
@@ -360,7 +360,7 @@ func TestMeetingCrossed(t *testing.T) {
 }
 
 // Two at a time, in parallel: the right partner or an error, never another one.
-func TestMeetingCrossedAtOnce(t *testing.T) {
+func TestRendezvousCrossedAtOnce(t *testing.T) {
 	for range 50 {
 		st := store.NewHash(0)
 		var all sync.WaitGroup
@@ -369,8 +369,8 @@ func TestMeetingCrossedAtOnce(t *testing.T) {
 			all.Go(func() {
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 				defer cancel()
-				m, err := meet(ctx, st, slices.Index(members, rank), 2, again, func(m *Meeting) { m.Members = members })
-				if rooms[rank] = m.room; err != nil && !errors.As(err, new(*CrossedError)) {
+				m, err := meet(ctx, st, slices.Index(members, rank), 2, again, func(m *Rendezvous) { m.Members = members })
+				if rooms[rank] = m.prefix; err != nil && !errors.As(err, new(*CrossedError)) {
 					t.Errorf("rank %d: %v", rank, err)
 				}
 			})
@@ -384,7 +384,7 @@ func TestMeetingCrossedAtOnce(t *testing.T) {
 }
 
 // Six round trips, and two more of the last rank.
-func TestMeetingRoundTrips(t *testing.T) {
+func TestRendezvousRoundTrips(t *testing.T) {
 	st := store.NewHash(0)
 	defer st.Close()
 	const size = 5
@@ -415,11 +415,11 @@ func TestParty(t *testing.T) {
 	other := slices.Clone(long)
 	other[999]++
 	for want, members := range map[string][]int{"": nil, "0-3, 7": {0, 1, 2, 3, 7}, "7, 0": {7, 0}} {
-		if got := party(members); got != want {
+		if got := formatMembers(members); got != want {
 			t.Errorf("%v is %q", members, got)
 		}
 	}
-	if a, b := party(long), party(other); a == b || len(a) > 250 || !strings.HasPrefix(a, "0, 3, 6") ||
+	if a, b := formatMembers(long), formatMembers(other); a == b || len(a) > 250 || !strings.HasPrefix(a, "0, 3, 6") ||
 		!strings.Contains(a, "("+strconv.Itoa(len(long))+" ranks") {
 		t.Errorf("%q and %q", a, b)
 	}

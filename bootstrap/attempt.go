@@ -14,34 +14,35 @@ import (
 	"github.com/chorus-comms/chorus/store"
 )
 
-// A sitting is one attempt of all ranks to find each other, in a part of a store that no other attempt uses. It ends
-// once and for all ranks: all have come, one has given up, or two exclude each other. The counter decides which, since
-// a store orders all additions: the sitting is ended by the rank whose addition makes the counter size, or by the first
-// that subtracts givenUp before.
-type sitting struct {
+// An attempt is one try of all ranks to find each other, in a part of a store that no other try uses. It ends once and
+// for all ranks: all have come, one has given up, or two exclude each other. The counter decides which, since a store
+// orders all additions: the attempt is ended by the rank whose addition makes the counter size, or by the first that
+// subtracts gaveUpMark before.
+type attempt struct {
 	st         store.Store
 	rank, size int
-	party      string // which ranks of a job meet; empty if they are all
+	members    string // which ranks of a job meet; empty if they are all
 	payload    []byte
 }
 
 const (
 	countKey    = "count"
 	endKey      = "all"
-	givenUp     = int64(1) << 40
+	gaveUpMark  = int64(1) << 40
 	answerLimit = time.Second // for what another rank sets after what this one has seen of it
 )
 
-// An ending says how a sitting has ended. If all fields are zero, a rank has given up or died.
-type ending struct {
+// An outcome says how a attempt has ended. If all fields are zero, a rank has given up or died.
+type outcome struct {
 	Came    bool                `json:",omitempty"` // all ranks have
 	Twice   *DuplicateRankError `json:",omitempty"`
 	Crossed *CrossedError       `json:",omitempty"`
 	Foreign bool                `json:",omitempty"` // it was another secret's
 }
 
-// failure is what an ending is to a rank that was in the sitting; nil if it may try again at once.
-func (e *ending) failure() error {
+// failure is the error of a rank that was in an attempt with this outcome; nil if it may try again
+// at once.
+func (e *outcome) failure() error {
 	switch {
 	case e.Twice != nil:
 		return e.Twice
@@ -72,16 +73,16 @@ func (e *CrossedError) Error() string {
 		e.RankA, e.A, e.RankB, e.B)
 }
 
-// attend claims the rank's number and waits until the sitting has ended. seated is false if the number was claimed
-// before, by this process or another. decided reports whether this rank has ended the sitting.
-func (s *sitting) attend(ctx context.Context) (e *ending, seated, decided bool, err error) {
+// join claims the rank's number and waits until the attempt has ended. seated is false if the number was claimed
+// before, by this process or another. decided reports whether this rank has ended the attempt.
+func (s *attempt) join(ctx context.Context) (e *outcome, seated, decided bool, err error) {
 	if n, err := s.st.Add(ctx, "claim/"+strconv.Itoa(s.rank), 1); err != nil {
 		return nil, false, false, err
 	} else if n > 1 {
-		e, decided, err = s.contest(ctx)
+		e, decided, err = s.resolveClaim(ctx)
 		return e, false, decided, err
 	}
-	if err := s.st.Set(ctx, strconv.Itoa(s.rank), s.signature().append(s.payload)); err != nil {
+	if err := s.st.Set(ctx, strconv.Itoa(s.rank), s.info().append(s.payload)); err != nil {
 		return nil, true, false, err
 	}
 	// The key that ends it spares the server size * size registered waits.
@@ -90,68 +91,69 @@ func (s *sitting) attend(ctx context.Context) (e *ending, seated, decided bool, 
 		return nil, true, false, err
 	}
 	if n == int64(s.size) {
-		e := &ending{Came: true}
-		return e, true, true, s.tell(ctx, e)
+		e := &outcome{Came: true}
+		return e, true, true, s.publish(ctx, e)
 	}
-	e, err = s.read(ctx)
+	e, err = s.awaitOutcome(ctx)
 	return e, true, false, err
 }
 
-// contest finds out why the rank's number is claimed already.
-func (s *sitting) contest(ctx context.Context) (e *ending, decided bool, err error) {
+// resolveClaim finds out why the rank's number is claimed already.
+func (s *attempt) resolveClaim(ctx context.Context) (e *outcome, decided bool, err error) {
 	if there, err := s.st.Check(ctx, endKey); err == nil && there {
-		e, err = s.read(ctx)
+		e, err = s.awaitOutcome(ctx)
 		if errors.Is(err, secure.ErrSeal) || errors.Is(err, secure.ErrSealed) {
-			return &ending{Foreign: true}, false, nil
+			return &outcome{Foreign: true}, false, nil
 		}
 		return e, false, err
 	}
-	e = s.accuse(ctx)
-	if decided, err = s.end(ctx, e); decided || err != nil {
+	e = s.checkClaim(ctx)
+	if decided, err = s.decide(ctx, e); decided || err != nil {
 		return e, decided, err
 	}
 	limited, cancel := context.WithTimeout(ctx, answerLimit) // another rank has ended it, and says how next
 	defer cancel()
-	if other, err := s.read(limited); err == nil {
+	if other, err := s.awaitOutcome(limited); err == nil {
 		return other, false, nil
 	}
 	return e, false, ctx.Err()
 }
 
-// accuse says what is wrong when two processes have claimed this rank's number. It's no error if the first
+// checkClaim says what is wrong when two processes have claimed this rank's number. It's no error if the first
 // has died.
-func (s *sitting) accuse(ctx context.Context) *ending {
-	mine := s.signature()
+func (s *attempt) checkClaim(ctx context.Context) *outcome {
+	mine := s.info()
 	twice := &DuplicateRankError{Rank: s.rank, Size: s.size, First: "one", Second: mine.Who}
 	limited, cancel := context.WithTimeout(ctx, answerLimit) // it has claimed the number, and says who it is next
 	defer cancel()
 	value, err := s.st.Get(limited, strconv.Itoa(s.rank))
 	if err != nil {
-		return &ending{Twice: twice}
+		return &outcome{Twice: twice}
 	}
-	first, _, err := signed(value)
+	first, _, err := parseSigned(value)
 	switch {
 	case err != nil:
-	case first.Party != s.party:
-		return &ending{Crossed: &CrossedError{RankA: s.rank, RankB: s.rank, A: first.Party, B: s.party}}
+	case first.Party != s.members:
+		return &outcome{Crossed: &CrossedError{RankA: s.rank, RankB: s.rank, A: first.Party, B: s.members}}
 	case first.dead():
-		return new(ending)
+		return new(outcome)
 	default:
 		twice.First = first.Who
 	}
-	return &ending{Twice: twice}
+	return &outcome{Twice: twice}
 }
 
-// end ends the sitting unless that has happened, which it reports.
-func (s *sitting) end(ctx context.Context, e *ending) (bool, error) {
-	n, err := s.st.Add(ctx, countKey, -givenUp)
-	if err != nil || n+givenUp < 0 || n+givenUp >= int64(s.size) {
+// decide ends the attempt with outcome e, unless it has ended already. It reports whether this rank
+// ended it.
+func (s *attempt) decide(ctx context.Context, e *outcome) (bool, error) {
+	n, err := s.st.Add(ctx, countKey, -gaveUpMark)
+	if err != nil || n+gaveUpMark < 0 || n+gaveUpMark >= int64(s.size) {
 		return false, err
 	}
-	return true, s.tell(ctx, e)
+	return true, s.publish(ctx, e)
 }
 
-func (s *sitting) tell(ctx context.Context, e *ending) error {
+func (s *attempt) publish(ctx context.Context, e *outcome) error {
 	text, err := json.Marshal(e)
 	if err != nil {
 		return err
@@ -159,22 +161,22 @@ func (s *sitting) tell(ctx context.Context, e *ending) error {
 	return s.st.Set(ctx, endKey, text)
 }
 
-// read waits for the sitting's end.
-func (s *sitting) read(ctx context.Context) (*ending, error) {
+// awaitOutcome waits for the attempt's outcome.
+func (s *attempt) awaitOutcome(ctx context.Context) (*outcome, error) {
 	text, err := s.st.Get(ctx, endKey)
 	if err != nil {
 		return nil, err
 	}
-	e := new(ending)
+	e := new(outcome)
 	if err := json.Unmarshal(text, e); err != nil {
 		return nil, fmt.Errorf("the end of a meeting reads %q", text)
 	}
 	return e, nil
 }
 
-// gather returns what the ranks have brought, once all have come. The error is a *CrossedError if they aren't all of
+// payloads returns the payloads of all ranks, once all have come. The error is a *CrossedError if they aren't all of
 // one group.
-func (s *sitting) gather(ctx context.Context) ([][]byte, error) {
+func (s *attempt) payloads(ctx context.Context) ([][]byte, error) {
 	values, err := store.MultiGet(ctx, s.st, payloadKeys(s.size)...)
 	if err != nil {
 		return nil, err
@@ -182,7 +184,7 @@ func (s *sitting) gather(ctx context.Context) ([][]byte, error) {
 	var crossed *CrossedError
 	party := ""
 	for r, value := range values {
-		who, payload, err := signed(value)
+		who, payload, err := parseSigned(value)
 		if err != nil {
 			return nil, err
 		}
@@ -198,24 +200,24 @@ func (s *sitting) gather(ctx context.Context) ([][]byte, error) {
 	return values, nil
 }
 
-// A signature says which process has set a value.
-type signature struct {
+// processInfo says which process has set a value.
+type processInfo struct {
 	Who     string // the process, for messages
 	Process string `json:",omitempty"` // the same, so that others on its host can find out if it has died
 	Party   string `json:",omitempty"`
 }
 
-func (s *sitting) signature() signature {
-	return signature{Who: self(), Process: process(), Party: s.party}
+func (s *attempt) info() processInfo {
+	return processInfo{Who: processName(), Process: processID(), Party: s.members}
 }
 
-func (w signature) append(payload []byte) []byte {
+func (w processInfo) append(payload []byte) []byte {
 	head, _ := json.Marshal(w) // strings
 	return append(append(head, '\n'), payload...)
 }
 
 // dead reports whether it's known that the process has ended.
-func (w signature) dead() bool {
+func (w processInfo) dead() bool {
 	var host, start string
 	var pid int
 	if _, err := fmt.Sscan(w.Process, &host, &pid, &start); err != nil {
@@ -231,8 +233,8 @@ func (w signature) dead() bool {
 	return now.start != start || now.state == "Z" || now.state == "X"
 }
 
-// process identifies this process among those of the host; empty if the system doesn't say enough.
-func process() string {
+// processID identifies this process among those of the host; empty if the system doesn't say enough.
+func processID() string {
 	host, err := kernelID()
 	stat, bad := procStat(os.Getpid())
 	if err != nil || bad != nil {
@@ -241,8 +243,8 @@ func process() string {
 	return fmt.Sprint(host, " ", os.Getpid(), " ", stat.start)
 }
 
-// self says which process this is.
-func self() string {
+// processName says which process this is.
+func processName() string {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "an unknown host"
@@ -250,8 +252,8 @@ func self() string {
 	return fmt.Sprintf("pid %d on %s", os.Getpid(), host)
 }
 
-// signed takes apart what a rank has set: who it is, and its payload.
-func signed(value []byte) (who signature, payload []byte, err error) {
+// parseSigned takes apart what a rank has set: who it is, and its payload.
+func parseSigned(value []byte) (who processInfo, payload []byte, err error) {
 	head, payload, ok := bytes.Cut(value, []byte("\n"))
 	if !ok || json.Unmarshal(head, &who) != nil {
 		return who, nil, errors.New("what a rank has set isn't signed")
@@ -267,8 +269,8 @@ func payloadKeys(size int) []string {
 	return keys
 }
 
-// absent finds out whose payloads are not there.
-func (s *sitting) absent() (ranks []int) {
+// missingRanks finds out whose payloads are not there.
+func (s *attempt) missingRanks() (ranks []int) {
 	// A wait that has no time left tells which keys are missing.
 	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 	defer cancel()

@@ -12,18 +12,18 @@ import (
 // abstractSockets says that sockets have files.
 const abstractSockets = false
 
-// seats is where listenSeat listens.
-const seats = "the file system"
+// localListenerPlace is where listenLocal listens.
+const localListenerPlace = "the file system"
 
-// A seat is a listener at a socket in a directory of its own, which Close removes. It stays in TMPDIR
+// A localListener is a listener at a socket in a directory of its own, which Close removes. It stays in TMPDIR
 // if the process is killed.
-type seat struct {
+type localListener struct {
 	net.Listener
 	dir string
 }
 
-// listenSeat listens at a socket of this host that only this user can reach.
-func listenSeat() (net.Listener, error) {
+// listenLocal listens at a socket of this host that only this user can reach.
+func listenLocal() (net.Listener, error) {
 	dir, err := os.MkdirTemp("", "chorus-seat-")
 	if err != nil {
 		return nil, err
@@ -36,10 +36,10 @@ func listenSeat() (net.Listener, error) {
 		os.Remove(dir)
 		return nil, err
 	}
-	return seat{l, dir}, nil
+	return localListener{l, dir}, nil
 }
 
 // Close ends the socket and removes its directory.
-func (s seat) Close() error { return errors.Join(s.Listener.Close(), os.RemoveAll(s.dir)) }
+func (s localListener) Close() error { return errors.Join(s.Listener.Close(), os.RemoveAll(s.dir)) }
 
-func isSeat(name string) bool { return filepath.IsAbs(name) }
+func isLocalName(name string) bool { return filepath.IsAbs(name) }

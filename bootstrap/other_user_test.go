@@ -22,12 +22,12 @@ import (
 	"github.com/chorus-comms/chorus/secure"
 )
 
-// strangerAddr, in the environment, makes this test binary a process that says something at a socket and tells what it
+// otherUserEnv, in the environment, makes this test binary a process that says something at a socket and tells what it
 // hears.
-const strangerAddr = "CHORUS_TEST_STRANGER"
+const otherUserEnv = "CHORUS_TEST_STRANGER"
 
 // A name after "listen ", in place of an address, is one that the process takes, and keeps until it's killed.
-func stranger(addr string) {
+func otherUserMain(addr string) {
 	if names, ok := strings.CutPrefix(addr, "listen "); ok {
 		for name := range strings.FieldsSeq(names) {
 			network := "unix"
@@ -63,8 +63,8 @@ func stranger(addr string) {
 	fmt.Printf("heard %d bytes, closed: %v", len(heard), !errors.Is(err, os.ErrDeadlineExceeded))
 }
 
-// strange returns a process of another user that runs stranger. The caller starts it.
-func strange(t *testing.T, what string) *exec.Cmd {
+// otherUserCommand returns a process of another user that runs otherUserMain. The caller starts it.
+func otherUserCommand(t *testing.T, what string) *exec.Cmd {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("left out: only root can start processes of another user")
@@ -90,15 +90,15 @@ func strange(t *testing.T, what string) *exec.Cmd {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(self)
-	cmd.Env = []string{strangerAddr + "=" + what}
+	cmd.Env = []string{otherUserEnv + "=" + what}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	return cmd
 }
 
-// squatter has a process of another user take names.
-func squatter(t *testing.T, names ...string) (pid int) {
+// holdNames has a process of another user take names.
+func holdNames(t *testing.T, names ...string) (pid int) {
 	t.Helper()
-	cmd := strange(t, "listen "+strings.Join(names, " "))
+	cmd := otherUserCommand(t, "listen "+strings.Join(names, " "))
 	in, out := piped.Start(t, cmd)
 	t.Cleanup(func() { in.Close(); cmd.Wait() })
 	if line, _ := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
@@ -109,12 +109,12 @@ func squatter(t *testing.T, names ...string) (pid int) {
 
 // TestNameTakenByAnotherUser has another user take every socket name that can be known before the job's ranks start.
 func TestNameTakenByAnotherUser(t *testing.T) {
-	info := Info{Size: 2, LocalSize: 2, Launcher: OpenMPI, RunID: "squatted " + strconv.Itoa(os.Getpid())}
+	info := Info{Size: 2, LocalSize: 2, Launcher: OpenMPI, RunID: "name taken " + strconv.Itoa(os.Getpid())}
 	name, err := socketName(info)
 	if err != nil {
 		t.Fatal(err)
 	}
-	pid := squatter(t, name, name+"-", name+"-0", name+"-AAAAAAAAAAAAAAAAAAAAAAAAAA")
+	pid := holdNames(t, name, name+"-", name+"-0", name+"-AAAAAAAAAAAAAAAAAAAAAAAAAA")
 	opts := Options{Timeout: 300 * time.Millisecond, Security: &secure.Policy{}}
 
 	// No process of this user serves: the error names the one that has the socket's name.
@@ -140,7 +140,7 @@ func TestNameTakenByAnotherUser(t *testing.T) {
 // once.
 func TestPortTakenByAnotherUser(t *testing.T) {
 	info := Info{Size: 2, LocalSize: 2, MasterAddr: "127.0.0.1", MasterPort: freePort(t)}
-	squatter(t, info.master())
+	holdNames(t, info.master())
 	for info.Rank = range 2 {
 		_, err := Open(t.Context(), info, Options{Timeout: 20 * time.Second,
 			Security: &secure.Policy{Plain: config.PlainUser}})
@@ -169,26 +169,26 @@ func TestTwoRanksZero(t *testing.T) {
 	}
 }
 
-// TestSeatOfAnotherUser has a process of another user connect to a host's socket, which has no permissions. The
+// TestHostOfAnotherUser has a process of another user connect to a host's socket, which has no permissions. The
 // connection is closed without a byte, and this user's processes don't notice.
-func TestSeatOfAnotherUser(t *testing.T) {
-	seat, err := Host("", Options{Security: &secure.Policy{}})
+func TestHostOfAnotherUser(t *testing.T) {
+	hosted, err := Host("", Options{Security: &secure.Policy{}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer seat.Close()
-	keys, err := seat.Local().NumKeys(t.Context())
+	defer hosted.Close()
+	keys, err := hosted.Local().NumKeys(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := strange(t, seat.Address().Unix)
+	cmd := otherUserCommand(t, hosted.Address().Unix)
 	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "heard 0 bytes, closed: true") {
 		t.Errorf("another user's process: %v: %s", err, out)
 	}
-	if got, err := seat.Local().NumKeys(t.Context()); err != nil || got != keys {
+	if got, err := hosted.Local().NumKeys(t.Context()); err != nil || got != keys {
 		t.Errorf("%d keys, %v; there were %d", got, err, keys)
 	}
-	st, err := Reach(t.Context(), seat.Address(), Options{Security: &secure.Policy{}})
+	st, err := Reach(t.Context(), hosted.Address(), Options{Security: &secure.Policy{}})
 	if err != nil {
 		t.Fatal(err)
 	}
