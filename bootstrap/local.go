@@ -44,7 +44,7 @@ func openLocal(ctx context.Context, info Info, opts Options) (store.Store, error
 	if err != nil {
 		return nil, fmt.Errorf("bootstrap: rank 0 can't serve: %w", err)
 	}
-	if err := checkNoOtherRankZero(ctx, info, name, mine); err != nil { // two that come at the same time find each other now
+	if err := checkNoOtherRankZero(ctx, info, name, mine); err != nil { // two at the same time find each other now
 		l.Close()
 		return nil, err
 	}
@@ -63,7 +63,7 @@ func checkNoOtherRankZero(ctx context.Context, info Info, name, mine string) err
 		}
 		c, err := dialSameUser(ctx, "unix", other)
 		if err != nil {
-			continue // a stranger's, or gone
+			continue // another user's, or gone
 		}
 		_, pid, _ := secure.Peer(c.(*net.UnixConn))
 		c.Close()
@@ -91,7 +91,8 @@ func dialLocal(ctx context.Context, _, name string) (net.Conn, error) {
 	return nil, err
 }
 
-// listeners returns the sockets of the abstract name space whose names begin with prefix and at which somebody listens.
+// listeners returns the sockets of the abstract name space whose names begin with prefix and at which a process
+// listens.
 func listeners(prefix string) ([]string, error) {
 	f, err := os.Open("/proc/self/net/unix")
 	if err != nil {

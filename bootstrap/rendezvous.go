@@ -65,8 +65,8 @@ func (m *Rendezvous) Complete(ctx context.Context) error {
 // leaveTime bounds how long a rank takes to say that it gives up.
 const leaveTime = 500 * time.Millisecond
 
-// Exchange waits until all ranks have come, and returns what each has brought, in order of rank. Payloads are small: each
-// rank reads all of them. They're sealed with the secret, unless it's zero.
+// Exchange waits until all ranks have come, and returns what each has brought, in order of rank. Payloads are small:
+// each rank reads all of them. They're sealed with the secret, unless it's zero.
 //
 // It takes six round trips whatever the size. When another rank gives up, this one waits on for all, until ctx ends;
 // then it gives up itself, and the error is a *MissingRanksError. Two processes that come as the same rank get a
@@ -78,7 +78,8 @@ func (m *Rendezvous) Exchange(ctx context.Context, secret secure.Secret, payload
 	if m.Size == 1 {
 		return [][]byte{append([]byte{}, payload...)}, nil
 	}
-	v := rendezvousCall{m: m, st: store.NewSealed(secret, m.base), begin: time.Now(), members: formatMembers(m.Members), payload: payload}
+	v := rendezvousCall{m: m, st: store.NewSealed(secret, m.base), begin: time.Now(),
+		members: formatMembers(m.Members), payload: payload}
 	payloads, err := v.run(ctx)
 	if err != nil {
 		return nil, v.explain(ctx, err)
@@ -94,7 +95,7 @@ type rendezvousCall struct {
 	members      string
 	payload      []byte
 	attempt      *attempt
-	uncounted    int64 // attempts right before s that attemptsKey doesn't count yet, and that only the rank which ends s may
+	uncounted    int64 // attempts right before this one that attemptsKey lacks, and only the rank that ends it may count
 	failedBefore bool  // there was an attempt, before this rank came, that came to nothing
 	missing      []int // the ranks that weren't there whenever another one gave up
 	missingKnown bool  // missing is known
@@ -113,7 +114,8 @@ func (v *rendezvousCall) run(ctx context.Context) ([][]byte, error) {
 	}
 	for at := held % completedOnce; ; at++ {
 		room := strconv.FormatInt(at, 10)
-		v.attempt = &attempt{st: store.NewPrefix(room, v.st), rank: v.m.Rank, size: v.m.Size, members: v.members, payload: v.payload}
+		v.attempt = &attempt{st: store.NewPrefix(room, v.st), rank: v.m.Rank, size: v.m.Size, members: v.members,
+			payload: v.payload}
 		e, seated, decided, err := v.attempt.join(ctx)
 		if err != nil {
 			return nil, err
@@ -202,12 +204,12 @@ func (v *rendezvousCall) explain(ctx context.Context, err error) error {
 		return crossed
 	}
 	if v.attempt != nil {
-		v.giveUp(ctx, err) // first, lest somebody comes meanwhile and goes on without this rank
+		v.giveUp(ctx, err) // first, lest a rank comes meanwhile and goes on without this one
 		if errors.As(err, new(*store.TimeoutError)) {
 			v.noteMissing(v.attempt.missingRanks())
 			if v.missingKnown {
-				err = &MissingRanksError{Missing: v.missing, Rank: v.m.Rank, Size: v.m.Size, Waited: time.Since(v.begin),
-					Again: v.failedBefore, Err: err}
+				err = &MissingRanksError{Missing: v.missing, Rank: v.m.Rank, Size: v.m.Size,
+					Waited: time.Since(v.begin), Again: v.failedBefore, Err: err}
 			}
 		} else if e := sealError(ctx, v.attempt.st, v.m.Size, err); e != nil {
 			err = e

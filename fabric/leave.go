@@ -28,7 +28,7 @@ func (e *LeftError) Error() string {
 }
 
 // A member's word "gone" is the last operation that it has entered<<2 | failed<<1 | 1.
-func (s *Space) departure(member int, gone uint64) error {
+func (s *Space) leftError(member int, gone uint64) error {
 	e := &LeftError{Peer: s.members[member], After: gone >> 2, Failed: gone&2 != 0}
 	why := s.blocks[member].why // a copy, which its owner can't change
 	text, _, _ := bytes.Cut(why[:], []byte{0})
@@ -56,8 +56,8 @@ func (s *Space) Leave(failed bool, why string) {
 		// this member has left.
 		me.slots[s.seq%slots].flag.Store(0)
 	}
-	if s.lot != nil && me.sleepers.Load() != 0 {
-		s.lot.wake() // a sleeper on a futex looks by itself
+	if s.waiters != nil && me.sleepers.Load() != 0 {
+		s.waiters.wake() // a sleeper on a futex looks by itself
 	}
 }
 
@@ -79,7 +79,7 @@ func (s *Space) Settle(limit time.Duration, lost func(rank int) bool) (unsettled
 	if !s.underWay() {
 		return nil
 	}
-	if s.lot == nil {
+	if s.waiters == nil {
 		time.Sleep(settlePause) // a store is on its way for less than a microsecond: see raise
 	}
 	var deadline time.Time

@@ -25,7 +25,7 @@ import (
 //	sp.Notify(phase)                  // raise my flag; what I wrote before is visible
 //	sp.AwaitAll(w, phase)             // the others' flags; the first look also compares descriptions
 //	...                               // loads and stores of sp.Stage(member), sp.Resolve(...)
-//	sp.End()                          // I no longer look at anybody's slot or stage
+//	sp.End()                          // I no longer look at any member's slot or stage
 //
 // Slots and stages are used in turn (four slots, two halves of the stage), so
 // that End needs no second synchronization: Begin waits until every member has
@@ -46,7 +46,7 @@ type Space struct {
 	policy  Policy
 	release func() error
 	commit  func(offset, n int) error
-	lot     *Lot
+	waiters *GoroutineWaiters
 	patient bool // who waits looks for long before it sleeps
 	backed  int  // bytes of each half of this member's stage that have memory
 
@@ -128,15 +128,15 @@ type SpaceConfig struct {
 	Release    func() error // called by Close
 	// Commit puts memory behind n bytes at an offset of this member's stage; nil if all of it has some.
 	Commit func(offset, n int) error
-	// Lot is where waits sleep if all members are goroutines of this process, who share it; nil: on a futex.
-	Lot *Lot
+	// Waiters is where waits sleep if all members are goroutines of this process, which share it; nil: on a futex.
+	Waiters *GoroutineWaiters
 }
 
 // NewSpace puts a Space together from memory that a fabric has mapped.
 func NewSpace(c SpaceConfig) *Space {
 	s := &Space{
 		self: c.Self, members: c.Members, stages: c.Stages, half: c.StageBytes / 2 &^ 63,
-		resolve: c.Resolve, release: c.Release, commit: c.Commit, lot: c.Lot,
+		resolve: c.Resolve, release: c.Release, commit: c.Commit, waiters: c.Waiters,
 		blocks:  make([]*controlBlock, len(c.Members)),
 		checked: make([][slots]uint64, len(c.Members)), ended: make([]uint64, len(c.Members)),
 	}
@@ -162,8 +162,8 @@ func (s *Space) Self() int { return s.self }
 // StageBytes returns how much stage one operation may use.
 func (s *Space) StageBytes() int { return s.half }
 
-// leastBacked is the least memory that is put behind half a stage, in bytes; more comes by doubling.
-const leastBacked = 64 << 10
+// minBacked is the least memory that is put behind half a stage, in bytes; more comes by doubling.
+const minBacked = 64 << 10
 
 // Reserve makes sure that there is memory behind n bytes of this member's stage, for this
 // operation and those that follow. A member calls it before Begin of an operation that uses its stage,
@@ -172,7 +172,7 @@ func (s *Space) Reserve(n int) error {
 	if n = s.window(n); n <= s.backed {
 		return nil
 	}
-	n = min(s.half, max(leastBacked, 1<<bits.Len(uint(n-1))))
+	n = min(s.half, max(minBacked, 1<<bits.Len(uint(n-1))))
 	for _, half := range [2]int{0, s.half} {
 		if err := s.commit(half+s.backed, n-s.backed); err != nil {
 			return err
@@ -188,7 +188,7 @@ func (s *Space) Policy() Policy { return s.policy }
 // SetPolicy changes it, for the calls that follow.
 func (s *Space) SetPolicy(p Policy) {
 	s.policy = p
-	s.patient = s.lot == nil && p.Spins >= SpinPolicy.Spins && p.Yields >= SpinPolicy.Yields
+	s.patient = s.waiters == nil && p.Spins >= SpinPolicy.Spins && p.Yields >= SpinPolicy.Yields
 }
 
 // words returns a description as words, which compare faster than bytes.
@@ -206,7 +206,7 @@ func print64(d *Desc) uint64 {
 // Begin enters operation seq, which must be one more than the last one's. It
 // fills this member's slot but raises no flag: Arrive or Notify does.
 func (s *Space) Begin(w *Waiter, seq uint64, desc *Desc, in, out Place) error {
-	if err := s.follow(w, seq); err != nil {
+	if err := s.advance(w, seq); err != nil {
 		return err
 	}
 	if same := words(desc) == words(&s.desc); !same || in != s.in || out != s.out || seq == 1 {
@@ -216,22 +216,22 @@ func (s *Space) Begin(w *Waiter, seq uint64, desc *Desc, in, out Place) error {
 		s.in, s.out = in, out
 		s.said++
 	}
-	s.say()
+	s.fillSlot()
 	return nil
 }
 
 // BeginAgain is Begin of an operation of which this member has the same to say as of the one before.
 func (s *Space) BeginAgain(w *Waiter, seq uint64) error {
-	if err := s.follow(w, seq); err != nil {
+	if err := s.advance(w, seq); err != nil {
 		return err
 	}
-	s.say()
+	s.fillSlot()
 	return nil
 }
 
-// follow makes operation seq the one under way, as soon as no member is in an earlier one that uses
+// advance makes operation seq the one under way, as soon as no member is in an earlier one that uses
 // the same slots.
-func (s *Space) follow(w *Waiter, seq uint64) error {
+func (s *Space) advance(w *Waiter, seq uint64) error {
 	if seq > 2 {
 		for m := range s.blocks {
 			if m == s.self {
@@ -255,8 +255,8 @@ func (s *Space) follow(w *Waiter, seq uint64) error {
 	return nil
 }
 
-// say fills the slot of the operation under way.
-func (s *Space) say() {
+// fillSlot fills the slot of the operation under way.
+func (s *Space) fillSlot() {
 	s.print, s.raised = s.print&^1|s.vote, false
 	// Values that are there already aren't stored again. So peers that have read the line, or whose processor has
 	// fetched it along with the flag, keep it, and the flag's store doesn't wait for it.
@@ -314,7 +314,7 @@ func (s *Space) raise(v uint64) {
 	if first {
 		sl.print, s.raised = s.print, true
 	}
-	if s.lot != nil { // its sleepers don't look by themselves
+	if s.waiters != nil { // its sleepers don't look by themselves
 		sl.flag.Store(v)
 	} else {
 		publish.Word((*uint64)(unsafe.Pointer(&sl.flag)), v)
@@ -358,8 +358,8 @@ func (s *Space) End() {
 
 // wake wakes who sleeps on a word of this member.
 func (s *Space) wake(word *atomic.Uint64) {
-	if s.lot != nil {
-		s.lot.wake()
+	if s.waiters != nil {
+		s.waiters.wake()
 		return
 	}
 	futex.Wake(low32(word))
@@ -367,7 +367,7 @@ func (s *Space) wake(word *atomic.Uint64) {
 
 // wakeForFlag wakes who may have gone to sleep while the flag was on its way.
 func (s *Space) wakeForFlag() {
-	if me := s.blocks[s.self]; s.lot == nil && me.sleepers.Load() != 0 {
+	if me := s.blocks[s.self]; s.waiters == nil && me.sleepers.Load() != 0 {
 		s.wake(&me.slots[s.seq%slots].flag)
 	}
 }
@@ -418,7 +418,7 @@ func (s *Space) Assembled() bool {
 		case m == len(s.blocks):
 			return true
 		case i >= s.policy.Spins:
-			if i > 0 && s.lot == nil {
+			if i > 0 && s.waiters == nil {
 				futex.MigrateOffSharedCore(&s.blocks[s.self].coreHint, &s.blocks[m].coreHint)
 			}
 			return false
@@ -471,9 +471,9 @@ func (s *Space) awaitEnded(w *Waiter, member int, seq uint64) error {
 	return nil
 }
 
-// sleep bounds one sleep, so that an abort or a dead peer is noticed even if no peer wakes the
+// maxSleep bounds one sleep, so that an abort or a dead peer is noticed even if no peer wakes the
 // sleeper.
-const sleep = 5 * time.Millisecond
+const maxSleep = 5 * time.Millisecond
 
 // wait blocks until *word >= want. The word belongs to the member's block.
 func (s *Space) wait(w *Waiter, member int, word *atomic.Uint64, want uint64) error {
@@ -483,7 +483,7 @@ func (s *Space) wait(w *Waiter, member int, word *atomic.Uint64, want uint64) er
 		if v >= want {
 			return nil
 		}
-		if i == p.Spins && s.lot == nil {
+		if i == p.Spins && s.waiters == nil {
 			futex.MigrateOffSharedCore(&s.blocks[s.self].coreHint, &s.blocks[member].coreHint)
 		}
 		switch {
@@ -500,20 +500,20 @@ func (s *Space) wait(w *Waiter, member int, word *atomic.Uint64, want uint64) er
 			b := s.blocks[member]
 			b.sleepers.Add(1)
 			s.wakeForFlag()
-			if s.lot != nil {
-				s.lot.sleep(w, func() bool {
+			if s.waiters != nil {
+				s.waiters.sleep(w, func() bool {
 					v = word.Load()
-					return v < want && b.gone.Load() == 0 && !s.disputed(member, v)
+					return v < want && b.gone.Load() == 0 && !s.uncompared(member, v)
 				})
 				v = word.Load()
 			} else if v = word.Load(); v < want {
-				futex.Wait(low32(word), uint32(v), sleep)
+				futex.Wait(low32(word), uint32(v), maxSleep)
 			}
 			b.sleepers.Add(^uint32(0))
 		}
 		// The order matters: what the member did before it left, it did for good.
 		if gone := s.blocks[member].gone.Load(); gone != 0 && word.Load() < want {
-			return s.departure(member, gone)
+			return s.leftError(member, gone)
 		}
 		if err := w.Check(); err != nil {
 			if word.Load() >= want {
@@ -521,7 +521,7 @@ func (s *Space) wait(w *Waiter, member int, word *atomic.Uint64, want uint64) er
 			}
 			return err
 		}
-		if s.disputed(member, v) {
+		if s.uncompared(member, v) {
 			if err := s.compare(member, s.seq); err != nil {
 				return err
 			}
@@ -537,9 +537,9 @@ func (s *Space) wait(w *Waiter, member int, word *atomic.Uint64, want uint64) er
 	}
 }
 
-// disputed reports whether the flag v says that a member has arrived whose description was not compared yet: if it's
+// uncompared reports whether the flag v says that a member has arrived whose description was not compared yet: if it's
 // in another operation, it will never get where it's waited for.
-func (s *Space) disputed(member int, v uint64) bool {
+func (s *Space) uncompared(member int, v uint64) bool {
 	return v>>24 == s.seq && s.checked[member][s.seq%slots] != s.seq
 }
 
@@ -562,21 +562,21 @@ func (s *Space) Stage(member, n int) unsafe.Pointer {
 	return unsafe.Add(s.stages[member], offset)
 }
 
-// turning is how much of each half of a stage operations take turns in. Lines that a member has just read
+// turnBytes is how much of each half of a stage operations take turns in. Lines that a member has just read
 // lie in its nearest caches, and must be taken from there before they can be written again. By the time
 // that operations have gone round, the lines have moved to the cache that the cores share.
-const turning = 1 << 20
+const turnBytes = 1 << 20
 
 // window returns how many bytes from the start of each half operations that need n bytes use.
 func (s *Space) window(n int) int {
-	if n < leastTurning {
+	if n < minTurnBytes {
 		return n
 	}
-	return min(s.half, max(n, turning))
+	return min(s.half, max(n, turnBytes))
 }
 
-// leastTurning is the least need, in bytes, from which on operations take turns.
-const leastTurning = 2 << 10
+// minTurnBytes is the least need, in bytes, from which on operations take turns.
+const minTurnBytes = 2 << 10
 
 // stride is the distance between two turns: whole pages, which keeps the segment's color.
 func stride(n int) int { return max(1, (n+4095)&^4095) }

@@ -30,13 +30,13 @@ func TestReserve(t *testing.T) {
 		want []piece
 	}{
 		{0, nil, nil},
-		{1, nil, []piece{{0, leastBacked}, {half, leastBacked}}},
-		{leastTurning - 1, nil, nil},
-		{leastTurning, full, []piece{{leastBacked, turning - leastBacked}}},
-		{leastTurning, nil, []piece{{leastBacked, turning - leastBacked}, {half + leastBacked, turning - leastBacked}}},
-		{turning, nil, nil},
-		{turning + 1, nil, []piece{{turning, turning}, {half + turning, turning}}},
-		{half, nil, []piece{{2 * turning, half - 2*turning}, {half + 2*turning, half - 2*turning}}},
+		{1, nil, []piece{{0, minBacked}, {half, minBacked}}},
+		{minTurnBytes - 1, nil, nil},
+		{minTurnBytes, full, []piece{{minBacked, turnBytes - minBacked}}},
+		{minTurnBytes, nil, []piece{{minBacked, turnBytes - minBacked}, {half + minBacked, turnBytes - minBacked}}},
+		{turnBytes, nil, nil},
+		{turnBytes + 1, nil, []piece{{turnBytes, turnBytes}, {half + turnBytes, turnBytes}}},
+		{half, nil, []piece{{2 * turnBytes, half - 2*turnBytes}, {half + 2*turnBytes, half - 2*turnBytes}}},
 		{3, nil, nil},
 	} {
 		got, fail = nil, step.fail
@@ -55,10 +55,10 @@ func TestStageTurns(t *testing.T) {
 	start := unsafe.Pointer(&mem[0])
 	s := NewSpace(SpaceConfig{Members: []int{0}, Control: []unsafe.Pointer{unsafe.Pointer(&block[0])},
 		Stages: []unsafe.Pointer{start}, StageBytes: 2 * half})
-	for _, n := range []int{1, 64, leastTurning - 1, leastTurning, 5000, 64 << 10, turning / 2, turning/2 + 1, turning,
-		turning + 1, half} {
+	for _, n := range []int{1, 64, minTurnBytes - 1, minTurnBytes, 5000, 64 << 10, turnBytes / 2, turnBytes/2 + 1, turnBytes,
+		turnBytes + 1, half} {
 		turns := max(1, s.window(n)/stride(n))
-		if n < leastTurning {
+		if n < minTurnBytes {
 			turns = 1
 		}
 		seen := map[int]bool{}
@@ -79,7 +79,8 @@ func TestStageTurns(t *testing.T) {
 	}
 }
 
-// TestWaitSaysWhere: a wait that spins in vain says on which core, and a fabric's goroutines in one process don't.
+// TestWaitSaysWhere demands that a wait that spins without success says on which core; a fabric's goroutines in
+// one process don't.
 func TestWaitSaysWhere(t *testing.T) {
 	for _, shared := range []bool{true, false} {
 		blocks := make([]byte, 2*ControlBytes+128)
@@ -88,7 +89,7 @@ func TestWaitSaysWhere(t *testing.T) {
 			Stages: make([]unsafe.Pointer, 2),
 			Policy: Policy{Spins: 10, Yields: 10}}
 		if !shared {
-			c.Lot = new(Lot)
+			c.Waiters = new(GoroutineWaiters)
 		}
 		s := NewSpace(c)
 		w := NewWaiter(NewAbort())

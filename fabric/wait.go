@@ -67,8 +67,8 @@ type Waiter struct {
 	Ctx     context.Context // nil means no cancellation
 	Timeout time.Duration   // counted from the first slow check after Begin; 0 means none
 	Policy  Policy
-	// Slow is called by Check when the operation has been waited for SlowAfter, and again each time that has doubled. It
-	// runs on the waiting goroutine, which may hold a fabric's locks, and must not wait for anything. nil: it isn't
+	// Slow is called by Check when the operation has been waited for SlowAfter, and again each time that has doubled.
+	// It runs on the waiting goroutine, which may hold a fabric's locks, and must not wait for anything. nil: it isn't
 	// called.
 	Slow func()
 
@@ -234,7 +234,7 @@ func (w *Waiter) Block(done func() bool) error {
 		if err := w.Check(); err != nil {
 			return err
 		}
-		w.doze(nil)
+		w.sleep(nil)
 	}
 }
 
@@ -249,17 +249,17 @@ func (w *Waiter) Await(done <-chan struct{}) error {
 		if err := w.Check(); err != nil {
 			return err
 		}
-		w.doze(done)
+		w.sleep(done)
 	}
 }
 
-// doze blocks until Wake is called, done is closed, or there may be a reason to give up. A goroutine that waits for
+// sleep blocks until Wake is called, done is closed, or there may be a reason to give up. A goroutine that waits for
 // Wake has set parked, and checked its condition once more.
-func (w *Waiter) doze(done <-chan struct{}) {
+func (w *Waiter) sleep(done <-chan struct{}) {
 	var expired <-chan time.Time
 	// Before the first check nothing is known of the context.
 	if w.Timeout > 0 || w.poller() != nil || w.Slow != nil || w.start.IsZero() {
-		w.timer.Reset(w.patience())
+		w.timer.Reset(w.nextCheck())
 		expired = w.timer.C
 	}
 	select {
@@ -272,8 +272,9 @@ func (w *Waiter) doze(done <-chan struct{}) {
 	w.timer.Stop()
 }
 
-// patience is how long a blocked wait may go without a check: not at all before the first one, which sets the deadline.
-func (w *Waiter) patience() time.Duration {
+// nextCheck is how long a blocked wait may sleep before the next check. Before the first check, which sets the
+// deadline, it may not sleep at all.
+func (w *Waiter) nextCheck() time.Duration {
 	d := time.Duration(math.MaxInt64)
 	if w.start.IsZero() {
 		return time.Microsecond

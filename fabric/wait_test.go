@@ -98,9 +98,9 @@ func TestDeadlineOfTheWaitBefore(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.Begin(nil, limit)
-		var lot Lot
+		var waiters GoroutineWaiters
 		for {
-			lot.sleep(w, func() bool { return true })
+			waiters.sleep(w, func() bool { return true })
 			if errors.Is(w.Check(), ErrTimeout) {
 				break
 			}

@@ -150,7 +150,7 @@ func (b *Builder) directAllGather() {
 func (b *Builder) directAllToAll() {
 	n := b.Count
 	into := b.Out
-	if b.InPlace { // nobody's blocks may be overwritten before all have read theirs
+	if b.InPlace { // no rank's blocks may be overwritten before all have read theirs
 		into = b.Tmp
 	}
 	opened := b.Notify()

@@ -51,7 +51,7 @@ func ProveRequests(a Algorithm, qs []Request) error {
 //     marked Final once, by the last step that reduces it;
 //   - In is not written, except where it is Out;
 //   - phases grow; only ranks of one host refer to each other's memory;
-//   - nobody leaves a barrier before everybody has entered.
+//   - no rank leaves a barrier before all have entered.
 //
 // The error names rank, step and what the step says.
 func ProvePlans(plans []*Plan) error {

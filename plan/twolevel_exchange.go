@@ -51,7 +51,7 @@ func (b *Builder) packedAllToAll(v levels) {
 	mine := slices.Index(v.host, b.Rank)
 	if !alone {
 		b.needStage(b.World * n)
-		var others []int // ranks with whom another one of this host speaks
+		var others []int // ranks with which another one of this host exchanges
 		for _, ranks := range v.hosts {
 			for j, t := range ranks {
 				if v.carrier(here.me, j) != b.Rank {

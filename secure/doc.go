@@ -21,7 +21,7 @@
 // Invariants:
 //
 //   - The secret is in no message, error or log; String doesn't show it.
-//   - Initiate and Respond read a fixed number of bytes, whoever sends them, and compare in constant time.
+//   - Initiate and Respond read a fixed number of bytes from any peer, and compare in constant time.
 //   - Unauthenticated connections cost a listener a bounded number of connections and a bounded rate of work
 //     ([AcceptLimiter]).
 package secure

@@ -43,7 +43,7 @@ func ExampleSecret_Initiate() {
 	// true true
 }
 
-// A record that goes through somebody else's store is sealed, for its name.
+// A record in a store that isn't the job's own is sealed, for its name.
 func ExampleSecret_Seal() {
 	secret, err := secure.Parse(secure.Generate())
 	if err != nil {

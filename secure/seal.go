@@ -14,14 +14,14 @@ const sealMark = "\x00chorus seal 1\x00"
 const SealBytes = len(sealMark) + proofBytes
 
 var (
-	// ErrSeal says that a record was written by somebody without the secret, or for another name.
+	// ErrSeal says that a record was written without the secret, or for another name.
 	ErrSeal = errors.New("the record isn't sealed with the secret of this job")
 	// ErrSealed says that a record is sealed, but this process has no secret.
 	ErrSealed = errors.New("the record is sealed with a secret, and this process has none")
 )
 
 // Seal returns value with a seal that only those who have the secret can make, and that holds under this name only. The
-// value can be read by everybody.
+// value can be read by all.
 func (s Secret) Seal(name string, value []byte) []byte {
 	out := make([]byte, 0, SealBytes+len(value))
 	out = append(out, sealMark...)

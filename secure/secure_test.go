@@ -309,11 +309,11 @@ func TestAcceptLimiter(t *testing.T) {
 		}
 	}
 	if pending[0].Done(true) {
-		t.Error("a connection that was closed left in time")
+		t.Error("Done of a closed connection reports true")
 	}
 	for _, v := range pending[3:] {
 		if !v.Done(true) || v.Done(false) {
-			t.Error("a connection can leave once")
+			t.Error("Done must report true once")
 		}
 	}
 	if g.pending != 0 || g.oldest != nil || g.newest != nil {
@@ -358,7 +358,7 @@ func TestAcceptLimiterOfMany(t *testing.T) {
 			unproved = append(unproved, g.Add(&counted{}))
 		}
 		if n := len(unproved); n < int(time.Second/connCost) || n > int((time.Second+2*burst)/connCost) {
-			t.Errorf("%d unproved in a second", n)
+			t.Errorf("%d unauthenticated connections in a second", n)
 		}
 		for _, v := range unproved {
 			v.Done(false)
@@ -396,7 +396,7 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
-// endless is a listener to which somebody always connects.
+// endless is a listener that always has another connection.
 type endless struct {
 	net.Listener
 	closed atomic.Bool

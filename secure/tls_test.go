@@ -68,7 +68,8 @@ func TestSelfMade(t *testing.T) {
 	}
 }
 
-// TestBetween puts somebody between the two ends who has TLS with both of them and passes everything on.
+// TestBetween puts a man in the middle of the two ends, who has TLS with both of them and passes
+// everything on.
 func TestBetween(t *testing.T) {
 	client, near, ec, es := encrypt(t, selfMade(t), selfMade(t))
 	if ec != nil || es != nil {

@@ -48,13 +48,13 @@ const tlsHandshake = 0x16
 // greetLimit is how long a client may take to say who it is.
 const greetLimit = 30 * time.Second
 
-// unread is a connection of which the first byte has been read.
-type unread struct {
+// replayConn is a connection of which the first byte has been read.
+type replayConn struct {
 	net.Conn
 	first []byte
 }
 
-func (r *unread) Read(b []byte) (int, error) {
+func (r *replayConn) Read(b []byte) (int, error) {
 	if len(r.first) > 0 && len(b) > 0 {
 		n := copy(b, r.first)
 		r.first = r.first[n:]
@@ -77,7 +77,7 @@ func (s *TCPServer) admit(nc net.Conn) (net.Conn, error) {
 		ctx, cancel := context.WithTimeout(s.ctx, greetLimit)
 		defer cancel()
 		var err error
-		conn, err = policy.TLS.Server(ctx, &unread{nc, first[:]})
+		conn, err = policy.TLS.Server(ctx, &replayConn{nc, first[:]})
 		if err == nil {
 			_, err = io.ReadFull(conn, first[:])
 			err = policy.TLS.Explain(err)
@@ -90,18 +90,18 @@ func (s *TCPServer) admit(nc net.Conn) (net.Conn, error) {
 		}
 	}
 	if first[0] == tlsHandshake && policy.TLS == nil {
-		turnAway(conn)
+		sendUnwelcome(conn)
 		return nil, s.refuse(nc, "", errors.New("it uses TLS, but this process doesn't (CHORUS_TLS)"))
 	}
 	if first[0] != authHello[0] {
 		if err := s.admitPlain(nc, encrypted); err != nil {
 			if first[0] == byte(opValidate) { // a client of a store, and no mere noise
-				turnAway(conn)
+				sendUnwelcome(conn)
 			}
-			s.refusals.tell(nc, "", err)
+			s.refusals.report(nc, "", err)
 			return nil, err
 		}
-		return &unread{conn, bytes.Clone(first[:])}, nil
+		return &replayConn{conn, bytes.Clone(first[:])}, nil
 	}
 	hello := make([]byte, helloBytes)
 	hello[0] = first[0]
@@ -111,7 +111,7 @@ func (s *TCPServer) admit(nc net.Conn) (net.Conn, error) {
 	name := nameIn(hello)
 	decline := func(says error, why string) (net.Conn, error) {
 		if secure.Decline(conn, says) == nil {
-			drain(conn)
+			closeGracefully(conn)
 		}
 		return nil, s.refuse(nc, name, errors.New(why))
 	}
@@ -130,16 +130,16 @@ func (s *TCPServer) admit(nc net.Conn) (net.Conn, error) {
 	return conn, err
 }
 
-// turnAway tells a client that it's unwelcome.
-func turnAway(conn net.Conn) {
+// sendUnwelcome tells a client that it's refused.
+func sendUnwelcome(conn net.Conn) {
 	if _, err := io.WriteString(conn, secure.Unwelcome); err == nil {
-		drain(conn)
+		closeGracefully(conn)
 	}
 }
 
-// drain ends what is sent to a client, and reads for a moment what it sends, so that closing doesn't take back the last
-// word.
-func drain(conn net.Conn) {
+// closeGracefully ends what is sent to a client, and reads for a moment what it sends, so that closing doesn't discard
+// the last answer.
+func closeGracefully(conn net.Conn) {
 	conn.SetDeadline(time.Now().Add(time.Second))
 	if half, ok := conn.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
 		io.CopyN(io.Discard, conn, chunk)
@@ -149,7 +149,7 @@ func drain(conn net.Conn) {
 // refuse makes the error for a client that is set up otherwise, and tells of it.
 func (s *TCPServer) refuse(nc net.Conn, name string, why error) error {
 	err := &RefusedError{Peer: peerOf(nc), Name: name, Err: why}
-	s.refusals.tell(nc, name+why.Error(), err)
+	s.refusals.report(nc, name+why.Error(), err)
 	return err
 }
 
@@ -164,16 +164,16 @@ func peerOf(nc net.Conn) string {
 }
 
 // refusals tells of the clients that are refused: of the first of each host, name and reason, and of a few in all,
-// since anybody can be refused.
+// since any process can be refused.
 type refusals struct {
-	mu   sync.Mutex
-	told map[string]bool
-	on   func(error)
+	mu       sync.Mutex
+	reported map[string]bool
+	on       func(error)
 }
 
 const maxRefusals = 16
 
-func (r *refusals) tell(nc net.Conn, what string, err error) {
+func (r *refusals) report(nc net.Conn, what string, err error) {
 	if r.on == nil {
 		return
 	}
@@ -183,11 +183,11 @@ func (r *refusals) tell(nc net.Conn, what string, err error) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if key := host + " " + what; !r.told[key] && len(r.told) < maxRefusals {
-		if r.told == nil {
-			r.told = map[string]bool{}
+	if key := host + " " + what; !r.reported[key] && len(r.reported) < maxRefusals {
+		if r.reported == nil {
+			r.reported = map[string]bool{}
 		}
-		r.told[key] = true
+		r.reported[key] = true
 		r.on(err)
 	}
 }
@@ -196,7 +196,7 @@ func (r *refusals) tell(nc net.Conn, what string, err error) {
 // otherwise.
 type RefusedError struct {
 	Peer string // its address
-	Name string // what it calls itself, which nobody has proved; may be empty
+	Name string // what it calls itself, without proof; may be empty
 	Err  error  // what differs
 }
 

@@ -101,7 +101,7 @@ func (s *FileStore) access(ctx context.Context, op string, write bool, work func
 		}
 		return fmt.Errorf("store: %s: %w", op, err)
 	}
-	if f == nil { // nobody has written yet
+	if f == nil { // no process has written yet
 		clear(s.values)
 		s.pos = 0
 	} else {
@@ -393,7 +393,7 @@ func (s *FileStore) Close() error {
 	return s.err
 }
 
-// leave does the bookkeeping of Close. A file that somebody removed stays so.
+// leave does the bookkeeping of Close. A file that was removed stays so.
 func (s *FileStore) leave(ctx context.Context) error {
 	if _, err := os.Stat(s.path); errors.Is(err, fs.ErrNotExist) {
 		<-s.lock

@@ -71,7 +71,7 @@ func TestFileCleanup(t *testing.T) {
 	if !exists(path) {
 		t.Error("the file was removed")
 	}
-	// A file that somebody removed is not made again.
+	// A file that was removed is not made again.
 	b = file(t, path, store.FileOptions{WorldSize: 1})
 	os.Remove(path)
 	if err := b.Close(); err != nil || exists(path) {

@@ -129,7 +129,7 @@ func FuzzAnswers(f *testing.F) {
 	})
 }
 
-// script is a connection on which somebody says what is written, whatever he hears.
+// script is a connection whose other end sends what is written, whatever it receives.
 type script struct {
 	*bytes.Reader
 	net.Conn

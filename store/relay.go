@@ -31,8 +31,8 @@ type Relay struct {
 type RelayOptions struct {
 	// Security is what the store demands.
 	Security secure.Policy
-	// OnRefused, if not nil, is told of the first client that was refused because it isn't a process of the same user, a
-	// *PlainError.
+	// OnRefused, if not nil, is told of the first client that was refused because it isn't a process of the same user,
+	// a *PlainError.
 	OnRefused func(error)
 	// Logger is told why a connection was ended; nil is silence.
 	Logger *slog.Logger
@@ -84,7 +84,7 @@ func (r *Relay) accept() {
 			if pending.Done(err == nil); err != nil {
 				refused := &PlainError{Peer: peerOf(c), Err: err}
 				r.log("connection refused", refused)
-				r.refusals.tell(c, "", refused)
+				r.refusals.report(c, "", refused)
 				return
 			}
 			if err := r.pass(c); err != nil && !errors.Is(err, net.ErrClosed) {

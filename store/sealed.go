@@ -8,9 +8,9 @@ import (
 )
 
 // A SealedStore is a view of a store that others can write, such as PyTorch's, in which no value is believed that
-// wasn't written by somebody with the secret, under this very key. It protects what is stored from being forged, not
-// from being read or deleted. Counters are the server's to add up and can't be sealed: Add is the base's, and Get of
-// what Add has made is an error.
+// wasn't written with the secret, under this very key. It protects what is stored from being forged, not from being
+// read or deleted. Counters are the server's to add up and can't be sealed: Add is the base's, and Get of what Add
+// has made is an error.
 type SealedStore struct {
 	base   Store
 	secret secure.Secret

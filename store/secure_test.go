@@ -208,7 +208,7 @@ func overheard(t testing.TB, addr string, s secure.Secret) []byte {
 	return slices.Clone(sent)
 }
 
-// tapped is a connection that somebody listens to.
+// tapped is a connection whose bytes are recorded.
 type tapped struct {
 	net.Conn
 	mu   *sync.Mutex

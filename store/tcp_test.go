@@ -92,7 +92,7 @@ func TestDialBeforeListen(t *testing.T) {
 	}
 }
 
-// A server that accepts and says nothing does not hold anybody for ever.
+// A server that accepts and says nothing does not block a client for ever.
 func TestSilentServer(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -32,8 +32,8 @@ type TCPOptions struct {
 	Reconnect time.Duration
 	// Limits bounds what is sent and what is accepted.
 	Limits Limits
-	// Security has the secret that the server is given proof of, and has to prove in turn, and TLS. With the zero Policy
-	// the client connects as PyTorch's do.
+	// Security has the secret that the server is given proof of, and has to prove in turn, and TLS. With the zero
+	// Policy the client connects as PyTorch's do.
 	Security secure.Policy
 	// Name is what the client calls itself to a server that demands proof, so that the server can name a client
 	// that it refuses. It's cut at 88 bytes.
@@ -148,7 +148,7 @@ func DialTCP(ctx context.Context, addr string, opts TCPOptions) (*TCPStore, erro
 func (s *TCPStore) open(ctx context.Context) error {
 	secret := !s.opts.Security.Secret.IsZero()
 	s.old = s.dialect == DialectDefault && !secret && s.opts.Security.TLS == nil
-	if s.dialect == DialectDefault || secret { // whoever knows the secret speaks S1
+	if s.dialect == DialectDefault || secret { // a server that knows the secret speaks S1
 		s.dialect = DialectS1
 	}
 	c, err := s.connect(ctx, "dial", 0)
@@ -341,7 +341,7 @@ func (s *TCPStore) dial(ctx context.Context) (net.Conn, error) {
 // take a port first.
 func servedBySameUser(nc net.Conn) error {
 	if _, ok := nc.(*net.TCPConn); !ok {
-		return nil // whoever has dialled has seen to it
+		return nil // the dialer has checked it
 	}
 	if err := secure.ServedBySameUser(nc); errors.Is(err, secure.ErrOtherUser) {
 		return err

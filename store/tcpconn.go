@@ -33,7 +33,7 @@ type serverConn struct {
 	mu      sync.Mutex
 	drained sync.Cond // signalled when writing turns false
 	pending []byte    // what is to be written, in order
-	writing bool      // somebody is writing
+	writing bool      // a goroutine is writing
 	err     error     // writing failed
 }
 

@@ -83,8 +83,8 @@ func testSpace(t *testing.T, s *suite) {
 const (
 	exchangeInline = iota // all read what all wrote beside their flags
 	exchangeStage         // all read all stages
-	fromRoot              // all read the root's stage; the root waits for nobody
-	toRoot                // the root reads all stages; the others wait for nobody
+	fromRoot              // all read the root's stage; the root doesn't wait
+	toRoot                // the root reads all stages; the others don't wait
 	pipeline              // the root's stage in pieces, each with a phase of its own
 	barrier
 	kinds

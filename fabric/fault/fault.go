@@ -48,14 +48,14 @@ type Faults struct {
 	seen    []int // messages that each rule applied to
 	broken  map[Action]int
 	rng     *rand.Rand
-	lines   map[int]*line // to peers with delayed messages
+	lines   map[int]*heldMessages // to peers with delayed messages
 	posted  map[*fabric.Msg]*receive
 	copies  []altered // which their senders take for sent
 	handler fabric.Handler
 	closed  bool
 	timers  sync.WaitGroup
 	onBreak func(Action)
-	frost   frost
+	freezer freezer
 
 	cut sync.Map // *fabric.PeerError by peer; apart from the lock, because handlers look at it
 }
@@ -74,8 +74,8 @@ func (x *Faults) OnBreak(f func(Action)) {
 	x.onBreak = f
 }
 
-// line holds back what goes to one peer.
-type line struct {
+// heldMessages are the messages to one peer that are held back.
+type heldMessages struct {
 	held    []*fabric.Msg
 	stalled bool
 	timer   *time.Timer
@@ -86,7 +86,7 @@ func Wrap(f fabric.Fabric, rules ...Rule) (fabric.Messenger, *Faults) {
 	inner := transport.Extend(f)
 	x := &Faults{inner: inner, bare: f, rules: rules, seen: make([]int, len(rules)), broken: map[Action]int{},
 		rng:   rand.New(rand.NewPCG(0, 0)),
-		lines: map[int]*line{}, posted: map[*fabric.Msg]*receive{}}
+		lines: map[int]*heldMessages{}, posted: map[*fabric.Msg]*receive{}}
 	w := &wrapped{inner, x}
 	s, sharer := f.(fabric.Sharer)
 	p, placer := f.(fabric.Placer)
@@ -203,7 +203,7 @@ func (x *Faults) Release(peer int) {
 
 // drain sends a line's messages, and ends it when there are no more: until then new
 // ones queue up behind.
-func (x *Faults) drain(peer int, l *line) {
+func (x *Faults) drain(peer int, l *heldMessages) {
 	for {
 		x.mu.Lock()
 		if x.lines[peer] != l || l.stalled {
@@ -247,7 +247,7 @@ type filter struct {
 
 // PeerLost implements fabric.Handler.
 func (f filter) PeerLost(peer int, err error) {
-	f.x.frost.event(func() {
+	f.x.freezer.event(func() {
 		if f.x.cutOff(peer) == nil {
 			f.Handler.PeerLost(peer, err)
 		}
@@ -256,12 +256,12 @@ func (f filter) PeerLost(peer int, err error) {
 
 // Mismatch implements fabric.Handler.
 func (f filter) Mismatch(peer int, key fabric.Key, local, remote fabric.Desc) {
-	f.x.frost.event(func() { f.Handler.Mismatch(peer, key, local, remote) })
+	f.x.freezer.event(func() { f.Handler.Mismatch(peer, key, local, remote) })
 }
 
 // Control implements fabric.Handler: nothing comes from a peer that was cut.
 func (f filter) Control(peer int, payload []byte) {
-	f.x.frost.event(func() {
+	f.x.freezer.event(func() {
 		if f.x.cutOff(peer) == nil {
 			f.Handler.Control(peer, payload)
 		}
@@ -344,7 +344,7 @@ func (x *Faults) hold(peer int, r *Rule) {
 	}
 	l := x.lines[peer]
 	if l == nil {
-		l = &line{}
+		l = &heldMessages{}
 		x.lines[peer] = l
 	}
 	if r.Do == Stall {

@@ -63,7 +63,7 @@ var opening struct {
 type joining struct {
 	world   *world
 	missing int
-	full    chan struct{} // closed when nobody is missing
+	full    chan struct{} // closed when no rank is missing
 }
 
 // Join implements transport.Endpoint: it finds the ranks that are opened elsewhere in this process.

@@ -54,7 +54,7 @@ func (f *Rank) Cancel(m *fabric.Msg) {
 	} else {
 		f.Match.Withdraw(m, fabric.ErrCanceled)
 	}
-	transport.AwaitDone(m, 0) // it may be being copied, by a goroutine that waits for nobody
+	transport.AwaitDone(m, 0) // it may be being copied, by a goroutine that doesn't wait
 }
 
 // Control implements fabric.Messenger.

@@ -25,7 +25,7 @@ type spaceMemory struct {
 	stages     []unsafe.Pointer
 	joined     []bool
 	missing    int
-	lot        fabric.Lot
+	waiters    fabric.GoroutineWaiters
 }
 
 const page = 4096
@@ -93,7 +93,7 @@ func (f *Rank) Space(_ context.Context, comm uint32, members []int, stageBytes i
 	}
 	return fabric.NewSpace(fabric.SpaceConfig{
 		Members: s.members, Self: self, Control: s.control, Stages: s.stages, StageBytes: stageBytes,
-		Resolve: resolve, Policy: policy, Lot: &s.lot,
+		Resolve: resolve, Policy: policy, Waiters: &s.waiters,
 	}), nil
 }
 

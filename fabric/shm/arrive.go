@@ -18,7 +18,7 @@ func (f *Fabric) receive(p *peer, stamp uint64) {
 	for range receiveBatch {
 		if err := f.take(p, stamp); err != nil {
 			p.broken = true
-			p.distrust(err)
+			p.failLink(err)
 			return
 		}
 		p.in.next++
@@ -27,7 +27,7 @@ func (f *Fabric) receive(p *peer, stamp uint64) {
 		if stamp, ok, err = p.in.peek(); !ok {
 			if err != nil {
 				p.broken = true
-				p.distrust(err)
+				p.failLink(err)
 			}
 			break
 		}
@@ -51,7 +51,7 @@ func (f *Fabric) take(p *peer, stamp uint64) error {
 	case kindPiece:
 		return f.piece(p, v)
 	case kindGone:
-		f.gone(p, v.pull)
+		f.withdrawn(p, v.pull)
 	case kindDrop:
 		p.dropped(v.id)
 	}

@@ -9,8 +9,8 @@ import (
 )
 
 // cancelTime bounds how long a peer may take to finish reading a message that is
-// withdrawn. It copies without waiting for anybody, so it's stopped if that takes longer: slowest
-// is a tenth of what a core copies that it has for itself.
+// withdrawn. It copies without waiting for a peer, so it's stopped if that takes longer: slowest is
+// a tenth of what a core copies that it has for itself.
 func cancelTime(bytes int) time.Duration {
 	const slowest = 256 << 20 // bytes a second
 	return 2*time.Second + time.Duration(float64(bytes)/slowest*float64(time.Second))
@@ -38,7 +38,7 @@ func (f *Fabric) Cancel(m *fabric.Msg) {
 			start = time.Now()
 		} else if time.Since(start) > cancelTime(m.Len) {
 			if p, err := f.peer(m.Peer); err == nil {
-				p.distrust(errStuck)
+				p.failLink(errStuck)
 			}
 		}
 	}
@@ -85,7 +85,7 @@ func (p *peer) withdraw(m *fabric.Msg, err error) bool {
 // revoke completes an announced message with the error, unless the peer is reading it.
 func (p *peer) revoke(id uint64, o *outgoing, err error) bool {
 	if o.pulled {
-		p.unpush(id)
+		p.forgetPushed(id)
 		p.tellLocked(kindGone, id, o.pull)
 	} else if o.claimable {
 		w := &p.claims[uint32(id)].word

@@ -49,7 +49,7 @@ func (f *Fabric) close(ctx context.Context) error {
 	f.workers.Wait()
 
 	f.bellMu.Lock()
-	f.mute = true
+	f.inboxGone = true
 	f.bellMu.Unlock()
 	f.offers.close()
 	var errs []error
@@ -81,7 +81,7 @@ func (f *Fabric) endPulls(err error) {
 	}
 	s.active = nil
 	for _, p := range f.near {
-		f.forsake(p, err)
+		f.failPulls(p, err)
 	}
 }
 

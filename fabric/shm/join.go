@@ -149,7 +149,7 @@ func (e *endpoint) Join(ctx context.Context, cards [][]byte, m *transport.Matche
 	}
 	if len(f.near) > 0 {
 		f.workers.Add(1)
-		go f.steward()
+		go f.idleProgress()
 	}
 	return f, nil
 }
@@ -202,12 +202,12 @@ func (f *Fabric) connect(ctx context.Context, e *endpoint, known []card) error {
 		}
 		pending := limiter.Add(conn)
 		tasks.Go(func() {
-			p, err := f.welcome(ctx, e, conn)
+			p, err := f.answerPeer(ctx, e, conn)
 			if fabric.Exhausted(err) {
 				cancel(fmt.Errorf("shm: taking a call: %w", err))
 			}
 			if !pending.Done(err == nil) || err != nil || !add(p) {
-				conn.Close() // a stranger; who belongs here is missed below
+				conn.Close() // unauthenticated; a rank that doesn't come is found missing below
 			}
 		})
 	}
@@ -240,7 +240,7 @@ func (f *Fabric) dial(ctx context.Context, e *endpoint, rank int, k card) (*peer
 	}
 	conn := c.(*net.UnixConn)
 	p, err := func() (*peer, error) {
-		defer bound(ctx, conn, f.timeout)()
+		defer limitDial(ctx, conn, f.timeout)()
 		pid, err := sameUser(conn)
 		if err != nil {
 			return nil, err
@@ -263,9 +263,9 @@ func (f *Fabric) dial(ctx context.Context, e *endpoint, rank int, k card) (*peer
 	return p, nil
 }
 
-// welcome answers a call from a rank above this one.
-func (f *Fabric) welcome(ctx context.Context, e *endpoint, conn *net.UnixConn) (*peer, error) {
-	defer bound(ctx, conn, greetTime)()
+// answerPeer answers a connection from a rank above this one.
+func (f *Fabric) answerPeer(ctx context.Context, e *endpoint, conn *net.UnixConn) (*peer, error) {
+	defer limitDial(ctx, conn, greetTime)()
 	pid, err := sameUser(conn)
 	if err != nil {
 		return nil, err
@@ -286,8 +286,8 @@ func (f *Fabric) welcome(ctx context.Context, e *endpoint, conn *net.UnixConn) (
 	return p, nil
 }
 
-// bound ends reads and writes of conn with ctx or after d, until the returned function is called.
-func bound(ctx context.Context, conn *net.UnixConn, d time.Duration) (release func()) {
+// limitDial ends reads and writes of conn with ctx or after d, until the returned function is called.
+func limitDial(ctx context.Context, conn *net.UnixConn, d time.Duration) (release func()) {
 	conn.SetDeadline(time.Now().Add(d))
 	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
 	return func() {

@@ -27,7 +27,7 @@ const (
 
 // inboxPage is the first page of an inbox.
 type inboxPage struct {
-	bell     atomic.Uint32  // changes when somebody rings
+	bell     atomic.Uint32  // changes with each ring
 	sleepers atomic.Uint32  // goroutines of the owner asleep on bell
 	coreHint futex.CoreHint // where the owner runs
 	_        [112]byte

@@ -185,7 +185,7 @@ func readPacket(conn *net.UnixConn, buf, oob []byte) (f frame, fd int, err error
 		for _, fd := range fds {
 			unix.Close(fd)
 		}
-		return frame{}, -1, &nonsenseError{err}
+		return frame{}, -1, &protocolError{err}
 	}
 	if len(fds) == 1 {
 		return f, fds[0], nil
@@ -196,11 +196,11 @@ func readPacket(conn *net.UnixConn, buf, oob []byte) (f frame, fd int, err error
 // errStarved says that a peer's descriptor did not get through, for want of a free one here.
 var errStarved = fmt.Errorf("this process can't take a descriptor: %w", unix.EMFILE)
 
-// nonsenseError is what a peer is guilty of that speaks another language.
-type nonsenseError struct{ err error }
+// protocolError reports a peer that violates the protocol.
+type protocolError struct{ err error }
 
-func (e *nonsenseError) Error() string { return "it sent " + e.err.Error() }
-func (e *nonsenseError) Unwrap() error { return e.err }
+func (e *protocolError) Error() string { return "it sent " + e.err.Error() }
+func (e *protocolError) Unwrap() error { return e.err }
 
 // descriptors returns those that came along, all of them, even if there's an error.
 // ReadMsgUnix has made them close-on-exec.
@@ -235,10 +235,10 @@ func (f *Fabric) read(p *peer) {
 			continue
 		}
 		if err == errStarved {
-			err = nil // whoever needs the descriptor finds that it isn't there
+			err = nil // the user of the descriptor finds that it isn't there
 		}
 		if err == nil && fr.Kind == frameGoodbye {
-			f.left(p)
+			f.peerLeft(p)
 			return
 		}
 		if err != nil {
@@ -249,10 +249,10 @@ func (f *Fabric) read(p *peer) {
 				err = why
 			} else if errors.Is(err, net.ErrClosed) {
 				err = fabric.ErrClosed
-			} else if nonsense := (*nonsenseError)(nil); !errors.As(err, &nonsense) {
+			} else if nonsense := (*protocolError)(nil); !errors.As(err, &nonsense) {
 				err = fmt.Errorf("its process has died (%w)", err)
 			}
-			f.lose(p, err)
+			f.peerDied(p, err)
 			return
 		}
 		if !f.serve(p, &fr, fd) {
@@ -288,33 +288,33 @@ func (f *Fabric) serve(p *peer, fr *frame, fd int) (kept bool) {
 		f.offers.put(p.rank, fr, fd)
 		return true
 	default:
-		p.distrust(fmt.Errorf("it sent a packet of kind %d out of order", fr.Kind))
+		p.failLink(fmt.Errorf("it sent a packet of kind %d out of order", fr.Kind))
 	}
 	return false
 }
 
-// lose handles the death of a peer, or the end of all trust in it.
-func (f *Fabric) lose(p *peer, err error) {
+// peerDied handles the death of a peer, or a violation of the protocol by it.
+func (f *Fabric) peerDied(p *peer, err error) {
 	perr := &fabric.PeerError{Peer: p.rank, Err: err}
-	f.cutOff(p, perr)
+	f.endPeer(p, perr)
 	f.Match.Lost(p.rank, err)
 }
 
-// left handles a peer's goodbye. Messages that it has sent before still count.
-func (f *Fabric) left(p *peer) {
-	f.cutOff(p, &fabric.PeerError{Peer: p.rank, Err: fabric.ErrLeft})
+// peerLeft handles a peer's goodbye. Messages that it has sent before still count.
+func (f *Fabric) peerLeft(p *peer) {
+	f.endPeer(p, &fabric.PeerError{Peer: p.rank, Err: fabric.ErrLeft})
 	f.Match.Left(p.rank)
 }
 
-// cutOff takes what the peer has sent and ends all that it would have to answer.
-func (f *Fabric) cutOff(p *peer, err error) {
+// endPeer receives what the peer has sent, and fails everything that waits for it.
+func (f *Fabric) endPeer(p *peer, err error) {
 	p.link.abandon(err)
 	f.acquire()
 	if !f.down {
 		f.drain(p)
-		p.collect(p.acks.Load()) // what it has read before was sent, though nobody has looked since
+		p.collect(p.acks.Load()) // what it has read before was sent, though this rank has not looked since
 		p.fail(err)
-		f.forsake(p, err)
+		f.failPulls(p, err)
 		f.pull()
 	}
 	f.unlock()

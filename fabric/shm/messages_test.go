@@ -28,7 +28,7 @@ func pattern(id, n int) []byte {
 	return b
 }
 
-// buffers hands out memory, every other time such that peers can map it.
+// buffers hands out memory. Every other time peers can map it.
 type buffers struct {
 	mu     sync.Mutex
 	blocks []*hostmem.Block
@@ -190,7 +190,7 @@ func TestRingOverflow(t *testing.T) {
 		ranks := openWorld(t, 2, nil)
 		each(t, ranks, func(f *Fabric, w *fabric.Waiter) error {
 			out, in := make([]*fabric.Msg, count), make([]*fabric.Msg, count)
-			for i := range count { // both send before anybody receives
+			for i := range count { // both send before either receives
 				out[i] = post(f, true, message(1-f.rank, 0, pattern(i, n)))
 			}
 			for i := range count {
@@ -281,7 +281,7 @@ func TestReceivedBeforeGoodbye(t *testing.T) {
 			}
 			return f.Close(context.Background())
 		}
-		f.acquire() // nobody sees what the peer has read
+		f.acquire() // no goroutine sees what the peer has read
 		var ms []*fabric.Msg
 		for tag := range 5 {
 			ms = append(ms, post(f, true, message(1, tag, b.get(n, true))))
@@ -341,7 +341,7 @@ func TestWithdrawnAtTheLastMoment(t *testing.T) {
 // the message is staged.
 func TestReadingRefused(t *testing.T) {
 	ranks := openWorld(t, 2, map[string]string{"map": "off"})
-	ranks[1].peers[0].pid = 1 << 30 // nobody's
+	ranks[1].peers[0].pid = 1 << 30 // of no process
 	each(t, ranks, func(f *Fabric, w *fabric.Waiter) error {
 		for i := range 3 {
 			buf := pattern(i, 300_000)

@@ -98,7 +98,7 @@ func (p *peer) emit(m *fabric.Msg) bool {
 		if ok {
 			m.Complete(m.Len, p.f.rank, nil)
 		} else if err != nil {
-			p.distrust(err)
+			p.failLink(err)
 		}
 		return ok
 	}
@@ -111,7 +111,7 @@ func (p *peer) emit(m *fabric.Msg) bool {
 	if !ok {
 		p.outs.drop(id)
 		if err != nil {
-			p.distrust(err)
+			p.failLink(err)
 		}
 		return false
 	}
@@ -153,7 +153,7 @@ func (p *peer) tellLocked(kind uint8, id, pull uint64) {
 			return
 		}
 		if err != nil {
-			p.distrust(err)
+			p.failLink(err)
 			return
 		}
 	}
@@ -182,7 +182,7 @@ func (p *peer) flushLocked() (progress bool) {
 		ok, err := p.out.note(n.kind, n.id, n.pull)
 		if !ok {
 			if err != nil {
-				p.distrust(err)
+				p.failLink(err)
 			}
 			break
 		}
@@ -214,7 +214,7 @@ func (p *peer) push() (progress bool) {
 	for i := 0; i < len(p.pushing); {
 		if crowded, err := p.out.crowded(); crowded || err != nil {
 			if err != nil {
-				p.distrust(err)
+				p.failLink(err)
 			}
 			return progress
 		}
@@ -224,7 +224,7 @@ func (p *peer) push() (progress bool) {
 		ok, err := p.out.piece(o.pull, unsafe.Add(o.m.Buf, o.sent), n)
 		if !ok {
 			if err != nil {
-				p.distrust(err)
+				p.failLink(err)
 			}
 			return progress
 		}
@@ -278,14 +278,14 @@ func (p *peer) collect(acks uint64) {
 		if p.claims[i].word.Load() == claimWord(id, claimDone) {
 			m := it.value.m
 			p.outs.drop(id)
-			p.unpush(id)
+			p.forgetPushed(id)
 			m.Complete(m.Len, p.f.rank, nil)
 		}
 	}
 	p.mu.Unlock()
 }
 
-func (p *peer) unpush(id uint64) {
+func (p *peer) forgetPushed(id uint64) {
 	for i, x := range p.pushing {
 		if x == id {
 			p.pushing = append(p.pushing[:i], p.pushing[i+1:]...)
@@ -294,8 +294,8 @@ func (p *peer) unpush(id uint64) {
 	}
 }
 
-// distrust breaks the link with a peer that wrote nonsense; its reader reports the loss.
-func (p *peer) distrust(err error) { p.link.abandon(err) }
+// failLink breaks the link with a peer that has violated the protocol; its reader reports the loss.
+func (p *peer) failLink(err error) { p.link.abandon(err) }
 
 // refuse tells the peer that its message won't be read.
 func (p *peer) refuse(id uint64) {

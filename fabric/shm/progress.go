@@ -13,17 +13,17 @@ import (
 
 // progress is the state of a rank's progress with messages. One poll looks at the rings of all peers, hands
 // arrivals to the Matcher, completes messages that were acknowledged, and copies for receives that read their
-// sender's memory. There's no thread for it: a goroutine that waits takes the lock and polls. If none waits, the
-// steward does (see steward).
+// sender's memory. There's no thread for it: a goroutine that waits takes the lock and polls. If none waits,
+// idleProgress does.
 type progress struct {
-	lock   atomic.Uint32 // 1 while somebody makes progress
+	lock   atomic.Uint32 // 1 while a goroutine makes progress
 	wanted atomic.Int32  // goroutines that need the lock now: runners make way
 	runs   atomic.Uint64 // waits that have made progress
 	down   bool          // no more; progress lock
 	asleep atomic.Int32  // sleepers on this rank's own bell
 
-	bellMu sync.Mutex
-	mute   bool // the inbox is gone
+	bellMu    sync.Mutex
+	inboxGone bool // the inbox is gone
 
 	parkedMu sync.Mutex
 	parked   []*fabric.Waiter // waits that leave progress to another one
@@ -35,10 +35,10 @@ type progress struct {
 const (
 	// sleepTime bounds a sleep of a wait, so that aborts and deadlines are noticed.
 	sleepTime = 5 * time.Millisecond
-	// foreignSleep is the same for a wait that somebody else's goroutines may end.
-	foreignSleep = 100 * time.Microsecond
-	// quietTime is how long the steward leaves progress to those who wait now and
-	// then, before it runs it itself.
+	// sharedSleep is the same for a wait that goroutines of another fabric may end.
+	sharedSleep = 100 * time.Microsecond
+	// quietTime is how long idleProgress leaves progress to goroutines that wait now and then,
+	// before it polls itself.
 	quietTime = 2 * time.Millisecond
 )
 
@@ -72,7 +72,7 @@ func (f *Fabric) kick() {
 		return
 	}
 	f.bellMu.Lock()
-	if !f.mute {
+	if !f.inboxGone {
 		f.page.ring()
 	}
 	f.bellMu.Unlock()
@@ -88,7 +88,7 @@ func (f *Fabric) poll() (progress bool) {
 				progress = true
 			} else if err != nil {
 				p.broken = true
-				p.distrust(err)
+				p.failLink(err)
 			}
 		}
 		if a := p.acks.Load(); a != p.acked {
@@ -143,8 +143,8 @@ func (f *Fabric) Wait(m *fabric.Msg, w *fabric.Waiter) error {
 	return m.Err
 }
 
-// run polls until the message is done, the wait has reason to end, or somebody
-// needs the progress lock, which is held.
+// run polls until the message is done, the wait has reason to end, or another goroutine needs the
+// progress lock, which is held.
 func (f *Fabric) run(m *fabric.Msg, w *fabric.Waiter) error {
 	f.runs.Store(f.runs.Load() + 1)
 	for i, n := 1, 1; ; i, n = i+1, n+1 {
@@ -176,24 +176,24 @@ func (f *Fabric) run(m *fabric.Msg, w *fabric.Waiter) error {
 func (f *Fabric) sleep(m *fabric.Msg) {
 	d := sleepTime
 	if m.Peer == fabric.AnySource && len(f.locals) < f.size {
-		d = foreignSleep
+		d = sharedSleep
 	}
-	bell := f.lieDown()
+	bell := f.armBell()
 	if !f.poll() && !m.Done() && f.wanted.Load() == 0 {
 		futex.Wait(word(&f.page.bell), bell, d)
 	}
-	f.getUp()
+	f.disarmBell()
 }
 
-// lieDown has peers and this rank's own goroutines ring the bell from now on. The poll that follows
+// armBell has peers and this rank's own goroutines ring the bell from now on. The poll that follows
 // sees all that they did before.
-func (f *Fabric) lieDown() (bell uint32) {
+func (f *Fabric) armBell() (bell uint32) {
 	f.asleep.Add(1)
 	f.page.sleepers.Add(1)
 	return f.page.bell.Load()
 }
 
-func (f *Fabric) getUp() {
+func (f *Fabric) disarmBell() {
 	f.page.sleepers.Add(^uint32(0))
 	f.asleep.Add(-1)
 }
@@ -225,11 +225,11 @@ func (f *Fabric) wakeParked() {
 	f.parkedMu.Unlock()
 }
 
-// steward makes progress when no goroutine waits, so that messages move on while their poster
+// idleProgress makes progress when no goroutine waits, so that messages move on while their poster
 // computes, and peers don't wait for this rank. While other goroutines make progress now and then,
 // it only looks from time to time. Once they have stopped, it sleeps on the bell. It holds the lock
 // only while it polls.
-func (f *Fabric) steward() {
+func (f *Fabric) idleProgress() {
 	defer f.workers.Done()
 	timer := time.NewTimer(quietTime)
 	defer timer.Stop()
@@ -244,7 +244,7 @@ func (f *Fabric) steward() {
 			}
 			continue
 		}
-		bell := f.lieDown()
+		bell := f.armBell()
 		idle := f.wanted.Load() == 0 && !f.Closed() && f.tryLock()
 		if idle {
 			idle = !f.down && !f.poll()
@@ -253,6 +253,6 @@ func (f *Fabric) steward() {
 		if idle && f.wanted.Load() == 0 {
 			futex.Wait(word(&f.page.bell), bell, time.Second)
 		}
-		f.getUp()
+		f.disarmBell()
 	}
 }

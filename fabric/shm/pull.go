@@ -23,7 +23,7 @@ const (
 // payload into the ring in pieces.
 type pull struct {
 	p     *peer
-	m     *fabric.Msg // nil if nobody wants the message, and the rest is to be thrown away
+	m     *fabric.Msg // nil if no receive wants the message, whose rest is dropped then
 	id    uint64      // the sender's
 	addr  uint64
 	place fabric.Place
@@ -158,7 +158,7 @@ func (f *Fabric) begin(x *pull) (moved, over bool) {
 		case segmentMapped:
 			if x.place.Offset > size || uint64(x.total) > size-x.place.Offset {
 				err := corrupt("a message of %d bytes at %d of a segment of %d", x.total, x.place.Offset, size)
-				p.distrust(err)
+				p.failLink(err)
 				f.finish(x, &fabric.PeerError{Peer: p.rank, Err: err})
 				return true, true
 			}
@@ -240,8 +240,8 @@ func (f *Fabric) piece(p *peer, v *envelope) error {
 	return nil
 }
 
-// gone handles the sender's word that a message which this rank pulls was withdrawn.
-func (f *Fabric) gone(p *peer, id uint64) {
+// withdrawn handles the sender's note that a message which this rank pulls was withdrawn.
+func (f *Fabric) withdrawn(p *peer, id uint64) {
 	at := p.staged.get(id)
 	if at == nil {
 		return
@@ -256,8 +256,8 @@ func (f *Fabric) gone(p *peer, id uint64) {
 	f.pulls.recycle(x)
 }
 
-// forsake fails all pulls from a peer that is no more. The progress lock is held.
-func (f *Fabric) forsake(p *peer, err error) {
+// failPulls fails all pulls from a peer that is lost. The progress lock is held.
+func (f *Fabric) failPulls(p *peer, err error) {
 	p.staged.all(func(id uint64, at **pull) {
 		x := *at
 		p.staged.drop(id)

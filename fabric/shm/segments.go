@@ -18,11 +18,11 @@ import (
 type segments struct {
 	list atomic.Pointer[[]segment] // ascending by ID; replaced as a whole
 
-	mu     sync.Mutex
-	asked  map[uint64]*question
-	absent map[uint64]bool // the peer couldn't give them away
-	ghosts []*hostmem.Mapping
-	closed error
+	mu      sync.Mutex
+	asked   map[uint64]*segmentRequest
+	absent  map[uint64]bool // the peer couldn't give them away
+	retired []*hostmem.Mapping
+	closed  error
 }
 
 type segment struct {
@@ -32,8 +32,8 @@ type segment struct {
 	m    *hostmem.Mapping
 }
 
-// question is a request for a segment; done is closed when err is valid.
-type question struct {
+// segmentRequest is a request for a segment; done is closed when err is valid.
+type segmentRequest struct {
 	done chan struct{}
 	err  error
 }
@@ -87,13 +87,13 @@ func (s *segments) find(id uint64) (unsafe.Pointer, uint64, segmentState) {
 }
 
 // ask requests a segment from its owner, once.
-func (s *segments) ask(p *peer, id uint64) *question {
+func (s *segments) ask(p *peer, id uint64) *segmentRequest {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if q := s.asked[id]; q != nil {
 		return q
 	}
-	q := &question{done: make(chan struct{})}
+	q := &segmentRequest{done: make(chan struct{})}
 	if s.lookup(id) != nil {
 		close(q.done)
 		return q
@@ -107,7 +107,7 @@ func (s *segments) ask(p *peer, id uint64) *question {
 		return q
 	}
 	if s.asked == nil {
-		s.asked, s.absent = map[uint64]*question{}, map[uint64]bool{}
+		s.asked, s.absent = map[uint64]*segmentRequest{}, map[uint64]bool{}
 	}
 	s.asked[id] = q
 	return q
@@ -155,8 +155,8 @@ func (s *segments) replace(edit func([]segment) []segment) {
 	s.list.Store(&list)
 }
 
-// maxGhosts is how many segments that are no more keep their addresses.
-const maxGhosts = 256
+// maxRetired is how many closed segments keep their addresses.
+const maxRetired = 256
 
 // retire gives back the memory of a segment that its owner has closed. A straggler,
 // such as the rank that is last to learn of an abort, may still be reading it, so
@@ -174,13 +174,13 @@ func (s *segments) retire(id uint64) {
 		return slices.DeleteFunc(list, func(g segment) bool { return g.id == id })
 	})
 	size := (uintptr(m.Size()) + pageBytes - 1) &^ (pageBytes - 1)
-	// If it fails, the memory merely stays until the ghost goes.
+	// If it fails, the memory merely stays until the retired mapping goes.
 	unix.MmapPtr(-1, 0, m.Base(), size, unix.PROT_READ|unix.PROT_WRITE,
 		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_FIXED|unix.MAP_NORESERVE)
-	s.ghosts = append(s.ghosts, m)
-	if len(s.ghosts) > maxGhosts {
-		s.ghosts[0].Unmap()
-		s.ghosts = slices.Delete(s.ghosts, 0, 1)
+	s.retired = append(s.retired, m)
+	if len(s.retired) > maxRetired {
+		s.retired[0].Unmap()
+		s.retired = slices.Delete(s.retired, 0, 1)
 	}
 }
 
@@ -209,11 +209,11 @@ func (s *segments) unmap() error {
 			errs = append(errs, g.m.Unmap())
 		}
 	}
-	for _, m := range s.ghosts {
+	for _, m := range s.retired {
 		errs = append(errs, m.Unmap())
 	}
 	s.list.Store(nil)
-	s.ghosts = nil
+	s.retired = nil
 	return errors.Join(errs...)
 }
 

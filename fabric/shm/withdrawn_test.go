@@ -207,7 +207,7 @@ func TestWithdrawnThenDead(t *testing.T) {
 	ranks[0].Kill()
 	for _, f := range ranks { // the first one's end is news for the second
 		for deadline := time.Now().Add(patience); f.wanted.Load() == 0 && time.Now().Before(deadline); {
-			runtime.Gosched() // until the news wants to be heard: nobody else makes progress
+			runtime.Gosched() // until the note is queued: no other goroutine makes progress
 		}
 		f.unlock()
 	}

@@ -54,7 +54,7 @@ func (pp *pipe) connect() {
 // abandon gives up a pipe that could not be connected.
 func (pp *pipe) abandon(err error) {
 	pp.p.fail(err)
-	pp.over()
+	pp.finish()
 }
 
 // dial connects the pipe, or waits until the peer has.
@@ -64,7 +64,7 @@ func (pp *pipe) dial() error {
 	defer cancel()
 	pause := dialPause
 	for attempt := 1; ; attempt++ {
-		err := pp.call(ctx)
+		err := pp.attempt(ctx)
 		if err == nil {
 			return nil
 		}
@@ -77,7 +77,7 @@ func (pp *pipe) dial() error {
 		switch {
 		case done:
 			return nil
-		case attempt == dialAttempts || attempt >= refusals && nobodyListens(err) || ctx.Err() != nil || errors.As(err,
+		case attempt == dialAttempts || attempt >= refusals && allRefused(err) || ctx.Err() != nil || errors.As(err,
 			new(*fabric.UnableError)):
 			if errors.Is(err, unix.ECONNREFUSED) {
 				err = &closingError{err}
@@ -85,7 +85,7 @@ func (pp *pipe) dial() error {
 			return err
 		case fabric.Exhausted(err):
 			err = fmt.Errorf("connecting: %w", err)
-			p.failTelling(err, func() { p.confess(ctx, err) })
+			p.failAfter(err, func() { p.reportUnable(ctx, err) })
 			return err
 		}
 		select {
@@ -102,15 +102,14 @@ type closingError struct{ error }
 
 func (e *closingError) Unwrap() []error { return []error{fabric.ErrClosing, e.error} }
 
-// nobodyListens reports whether every address that dial has tried refused the connection.
-func nobodyListens(err error) bool {
+// allRefused reports whether every address that dial has tried refused the connection.
+func allRefused(err error) bool {
 	all, ok := err.(interface{ Unwrap() []error })
 	return ok && !slices.ContainsFunc(all.Unwrap(), func(err error) bool { return !errors.Is(err, unix.ECONNREFUSED) })
 }
 
-// call makes one attempt to connect the pipe. All descriptors that the connection takes are there before the peer
-// counts on it.
-func (pp *pipe) call(ctx context.Context) error {
+// attempt tries once to connect the pipe. It gets all descriptors for the connection before the peer relies on it.
+func (pp *pipe) attempt(ctx context.Context) error {
 	f := pp.p.f
 	nc, err := f.dial(ctx, pp.p)
 	if err != nil {
@@ -131,10 +130,10 @@ func (pp *pipe) call(ctx context.Context) error {
 	return nil
 }
 
-// confess tells the peer that this rank can't connect to it and why, so that the peer's error names the right rank.
-// Other goroutines may hold the spare descriptor first, and give it back soon.
-func (p *peer) confess(ctx context.Context, why error) {
-	ctx, cancel := context.WithTimeout(ctx, wantLimit)
+// reportUnable tells the peer that this rank can't connect to it and why, so that the peer's error names the right
+// rank. Other goroutines may hold the spare descriptor first, and give it back soon.
+func (p *peer) reportUnable(ctx context.Context, why error) {
+	ctx, cancel := context.WithTimeout(ctx, spareLimit)
 	defer cancel()
 	for {
 		var err error
@@ -156,8 +155,8 @@ func (p *peer) confess(ctx context.Context, why error) {
 	}
 }
 
-// wantLimit bounds what a rank that has no descriptors left does on its spare one, which others may need, too.
-const wantLimit = time.Second
+// spareLimit bounds what a rank that has no descriptors left does on its spare one, which others may need, too.
+const spareLimit = time.Second
 
 // greet says hello on a connection that this rank has made, and returns the connection within it, which is encrypted if
 // there is TLS.
@@ -207,7 +206,7 @@ func (f *Fabric) accept(l net.Listener) {
 				return
 			}
 			if fabric.Exhausted(err) && spare.Calling(l) {
-				f.turnAway(l, err)
+				f.acceptOnSpare(l, err)
 			}
 			select {
 			case <-f.ctx.Done():
@@ -221,8 +220,9 @@ func (f *Fabric) accept(l net.Listener) {
 	}
 }
 
-// turnAway takes one connection, for which there's no descriptor but the spare one, and says so.
-func (f *Fabric) turnAway(l net.Listener, why error) {
+// acceptOnSpare accepts one connection, for which there's no descriptor but the spare one, and tells
+// the peer so.
+func (f *Fabric) acceptOnSpare(l net.Listener, why error) {
 	f.spare.Lend(func() {
 		if d, ok := l.(interface{ SetDeadline(time.Time) error }); ok {
 			d.SetDeadline(time.Now().Add(10 * time.Millisecond)) // it's there, unless its caller has gone
@@ -234,17 +234,17 @@ func (f *Fabric) turnAway(l net.Listener, why error) {
 		}
 		defer nc.Close()
 		pending := f.limiter.Add(nc)
-		nc.SetDeadline(time.Now().Add(min(wantLimit, f.timeout)))
-		conn, h, err := f.meet(nc)
+		nc.SetDeadline(time.Now().Add(min(spareLimit, f.timeout)))
+		conn, h, err := f.authenticate(nc)
 		if pending.Done(err == nil) && err == nil {
-			f.peers[h.from].wants(conn, h, why)
+			f.peers[h.from].refuseUnable(conn, h, why)
 		}
 	})
 }
 
-// wants ends the link because this rank can't take a connection, when the peer, which has made it, knows why. One that
-// isn't needed is turned away as it would be otherwise.
-func (p *peer) wants(conn net.Conn, h hello, why error) {
+// refuseUnable ends the link because this rank can't take a connection, once the peer that made it knows why. A
+// connection that isn't needed is refused as usual.
+func (p *peer) refuseUnable(conn net.Conn, h hello, why error) {
 	_, neither := h.unable() // can the peer
 	if !neither {
 		p.mu.Lock()
@@ -255,24 +255,24 @@ func (p *peer) wants(conn net.Conn, h hello, why error) {
 			return
 		}
 	}
-	p.failTelling(fmt.Errorf("taking a connection: %w", why), func() {
+	p.failAfter(fmt.Errorf("taking a connection: %w", why), func() {
 		if neither {
 			return
 		}
-		conn.SetDeadline(time.Now().Add(min(wantLimit, p.f.timeout)))
+		conn.SetDeadline(time.Now().Add(min(spareLimit, p.f.timeout)))
 		conn.Write([]byte{byte(wanting), byte(unable(why))})
 		conn.Read(make([]byte, 1)) // it hangs up
 	})
 }
 
-// admit reads a hello. A connection that doesn't belong here is closed without a word.
+// admit reads a hello. An unauthenticated connection is closed without an answer.
 func (f *Fabric) admit(nc *net.TCPConn, pending *secure.PendingConn) {
 	nc.SetDeadline(time.Now().Add(min(helloLimit, f.timeout)))
 	defer context.AfterFunc(f.ctx, func() { nc.SetDeadline(time.Unix(1, 0)) })()
-	conn, h, err := f.meet(nc)
+	conn, h, err := f.authenticate(nc)
 	if !pending.Done(err == nil) || err != nil {
 		nc.Close()
-		if errors.Is(err, secure.ErrCertificate) { // the other end gets an error; who it is, nobody knows here
+		if errors.Is(err, secure.ErrCertificate) { // the other end gets an error; its rank isn't known here
 			f.refused.Do(func() {
 				slog.Default().Warn(fmt.Sprintf("chorus: rank %d: a connection of %v was refused: %v", f.rank, nc.RemoteAddr(), err))
 			})
@@ -288,7 +288,7 @@ func (f *Fabric) admit(nc *net.TCPConn, pending *secure.PendingConn) {
 	}
 	end, err := f.claim(nc)
 	if err != nil {
-		p.wants(conn, h, err)
+		p.refuseUnable(conn, h, err)
 		nc.Close()
 		return
 	}
@@ -313,7 +313,7 @@ func (f *Fabric) admit(nc *net.TCPConn, pending *secure.PendingConn) {
 	}
 }
 
-// answer is what a peer is told that has connected this pipe. The caller holds the lock.
+// answer is the reply to a peer that has connected this pipe. The caller holds the lock.
 func (pp *pipe) answer() answer {
 	switch {
 	case pp.p.err != nil || pp.state == up || pp.state == accepting || pp.state == closed:
@@ -324,8 +324,8 @@ func (pp *pipe) answer() answer {
 	return welcome
 }
 
-// meet authenticates a new connection, and reads its hello.
-func (f *Fabric) meet(nc net.Conn) (conn net.Conn, h hello, err error) {
+// authenticate authenticates a new connection, and reads its hello.
+func (f *Fabric) authenticate(nc net.Conn) (conn net.Conn, h hello, err error) {
 	if conn, err = f.security.TLS.Server(context.Background(), nc); err != nil {
 		return nil, hello{}, err
 	}
@@ -356,7 +356,7 @@ func (f *Fabric) identify(b []byte) (h hello, err error) {
 
 // install brings the pipe up on a connection that both sides have agreed on, what is within it, and what was claimed
 // for it.
-func (pp *pipe) install(nc *net.TCPConn, conn net.Conn, end lineEnd) {
+func (pp *pipe) install(nc *net.TCPConn, conn net.Conn, end pipeEnd) {
 	p := pp.p
 	nc.SetDeadline(time.Time{})
 	nc.SetNoDelay(true)
@@ -369,7 +369,7 @@ func (pp *pipe) install(nc *net.TCPConn, conn net.Conn, end lineEnd) {
 	}
 	if end.inner == nil {
 		nc.Close() // the pipe has it under another descriptor
-	} else if err := p.f.tunnels.dig(conn, end.inner); err != nil {
+	} else if err := p.f.tunnels.connect(conn, end.inner); err != nil {
 		unix.Close(end.fd)
 		pp.abandon(lost(pp.index, err))
 		return
@@ -382,7 +382,7 @@ func (pp *pipe) install(nc *net.TCPConn, conn net.Conn, end lineEnd) {
 		return
 	}
 	pp.fd, pp.state = fd, up
-	pp.keeper = p.f.keepers[pp.index%len(p.f.keepers)]
+	pp.poller = p.f.pollers[pp.index%len(p.f.pollers)]
 	p.heard.Store(p.f.ticks.Load())
 	p.f.links.Add(1)
 	pp.watch()
@@ -390,32 +390,32 @@ func (pp *pipe) install(nc *net.TCPConn, conn net.Conn, end lineEnd) {
 	pp.write(portion)
 }
 
-// A lineEnd is the descriptor of a pipe. Either it is the connection's own, taken from the runtime, which would wake
+// A pipeEnd is the descriptor of a pipe. Either it is the connection's own, taken from the runtime, which would wake
 // a thread for all that comes over it. Or it's one end of a tunnel's socket pair, whose other end is inner.
-type lineEnd struct {
+type pipeEnd struct {
 	fd    int
 	inner *net.UnixConn
 }
 
 // claim takes the descriptor that a pipe over nc needs.
-func (f *Fabric) claim(nc *net.TCPConn) (end lineEnd, err error) {
+func (f *Fabric) claim(nc *net.TCPConn) (end pipeEnd, err error) {
 	if f.security.TLS != nil {
 		end.inner, end.fd, err = pair()
 		return end, err
 	}
 	raw, err := nc.SyscallConn()
 	if err != nil {
-		return lineEnd{}, err
+		return pipeEnd{}, err
 	}
 	ctlErr := raw.Control(func(own uintptr) { end.fd, err = unix.FcntlInt(own, unix.F_DUPFD_CLOEXEC, 0) })
 	if ctlErr != nil {
-		return lineEnd{}, ctlErr
+		return pipeEnd{}, ctlErr
 	}
 	return end, os.NewSyscallError("fcntl", err)
 }
 
 // drop gives back what was claimed for a pipe that doesn't come up.
-func (e lineEnd) drop() {
+func (e pipeEnd) drop() {
 	unix.Close(e.fd)
 	if e.inner != nil {
 		e.inner.Close()

@@ -22,7 +22,7 @@ func TestNobodyListens(t *testing.T) {
 		{"none answers", errors.Join(late, late), false},
 		{"somebody listens, and doesn't want this rank", errRefused, false},
 	} {
-		if got := nobodyListens(c.err); got != c.want {
+		if got := allRefused(c.err); got != c.want {
 			t.Errorf("%s: %t", c.name, got)
 		}
 	}

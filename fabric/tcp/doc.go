@@ -19,7 +19,7 @@
 //
 // There are three ways in which bytes move. A goroutine that waits for a message reads and writes
 // the sockets itself, as long as data comes or is likely to. A goroutine that posts a message
-// writes what the socket takes. A keeper moves the rest when no goroutine waits. None of them ever
+// writes what the socket takes. A poller moves the rest when no goroutine waits. None of them ever
 // blocks on a socket, so two ranks that both send can't block each other. The sockets aren't in the
 // runtime's poller: it would wake a thread for every segment that arrives, even while a goroutine
 // reads the socket anyway.

@@ -21,8 +21,8 @@ import (
 	"github.com/chorus-comms/chorus/secure"
 )
 
-// A stranger plays rank 1 of a world of two, message by message, against a real rank 0.
-type stranger struct {
+// A fakePeer plays rank 1 of a world of two, message by message, against a real rank 0.
+type fakePeer struct {
 	t     testing.TB
 	f     *Fabric // rank 0
 	own   net.Listener
@@ -30,17 +30,17 @@ type stranger struct {
 	conns []net.Conn
 }
 
-func (s *stranger) PeerLost(_ int, err error)                          { s.lost <- err }
-func (s *stranger) Mismatch(int, fabric.Key, fabric.Desc, fabric.Desc) {}
-func (s *stranger) Control(int, []byte)                                {}
+func (s *fakePeer) PeerLost(_ int, err error)                          { s.lost <- err }
+func (s *fakePeer) Mismatch(int, fabric.Key, fabric.Desc, fabric.Desc) {}
+func (s *fakePeer) Control(int, []byte)                                {}
 
-func newStranger(t testing.TB, options map[string]string) *stranger {
+func newFakePeer(t testing.TB, options map[string]string) *fakePeer {
 	t.Helper()
 	own, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &stranger{t: t, own: own, lost: make(chan error, 4)}
+	s := &fakePeer{t: t, own: own, lost: make(chan error, 4)}
 	end, err := listenAt(t.Context(), fabric.Config{Rank: 0, Size: 2, HostID: "h", Options: options,
 		Timeout: 10 * time.Second})
 	if err != nil {
@@ -71,7 +71,7 @@ func newStranger(t testing.TB, options map[string]string) *stranger {
 }
 
 // dial connects and sends bytes.
-func (s *stranger) dial(b []byte) net.Conn {
+func (s *fakePeer) dial(b []byte) net.Conn {
 	c, err := net.Dial("tcp", s.f.listeners[0].Addr().String())
 	if err != nil {
 		s.t.Fatal(err)
@@ -82,10 +82,10 @@ func (s *stranger) dial(b []byte) net.Conn {
 	return c
 }
 
-func (s *stranger) hello() hello { return hello{from: 1, to: 0, size: 2} }
+func (s *fakePeer) hello() hello { return hello{from: 1, to: 0, size: 2} }
 
 // greet connects, proves that it knows the key, and returns the answer.
-func (s *stranger) greet(h hello, key secure.Secret) (net.Conn, answer, error) {
+func (s *fakePeer) greet(h hello, key secure.Secret) (net.Conn, answer, error) {
 	c := s.dial(nil)
 	if err := key.Initiate(c, h.encode()); err != nil {
 		return c, 0, err
@@ -96,7 +96,7 @@ func (s *stranger) greet(h hello, key secure.Secret) (net.Conn, answer, error) {
 }
 
 // join says hello for a connection and awaits the welcome.
-func (s *stranger) join(index uint32) net.Conn {
+func (s *fakePeer) join(index uint32) net.Conn {
 	h := s.hello()
 	h.index = index
 	c, a, err := s.greet(h, s.f.key)
@@ -107,7 +107,7 @@ func (s *stranger) join(index uint32) net.Conn {
 }
 
 // expectLost waits for the loss of rank 1 and checks its cause.
-func (s *stranger) expectLost(cause string) {
+func (s *fakePeer) expectLost(cause string) {
 	s.t.Helper()
 	select {
 	case err := <-s.lost:
@@ -122,7 +122,7 @@ func (s *stranger) expectLost(cause string) {
 
 // TestForeignConnections has no effect: they're closed, and the job goes on.
 func TestForeignConnections(t *testing.T) {
-	s := newStranger(t, nil)
+	s := newFakePeer(t, nil)
 	bad := func(change func(*hello)) []byte {
 		h := s.hello()
 		change(&h)
@@ -132,7 +132,7 @@ func TestForeignConnections(t *testing.T) {
 	for name, b := range map[string][]byte{
 		"http":           []byte("GET / HTTP/1.1\r\nHost: example.com\r\nAccept: everything\r\n\r\n"),
 		"no proof":       append(good.encode(), make([]byte, secure.HandshakeBytes)...),
-		"replayed":       overheard(t, s),
+		"replayed":       captureHandshake(t, s),
 		"half a hello":   good.encode()[:10],
 		"half a proof":   append(good.encode(), make([]byte, secure.HandshakeBytes-1)...),
 		"another rank":   bad(func(h *hello) { h.to = 1 }),
@@ -196,8 +196,9 @@ func TestForeignConnections(t *testing.T) {
 	}
 }
 
-// overheard is what a peer that knows the key has sent to connect: for a pipe that is up by then.
-func overheard(t *testing.T, s *stranger) []byte {
+// captureHandshake returns the bytes that a peer with the key has sent to connect, for a pipe that is up
+// by then.
+func captureHandshake(t *testing.T, s *fakePeer) []byte {
 	t.Helper()
 	var sent bytes.Buffer
 	h := s.hello()
@@ -218,7 +219,7 @@ func TestFlood(t *testing.T) {
 	if os.Getenv("CHORUS_TEST_LONG") == "1" {
 		n = 10_000
 	}
-	s := newStranger(t, nil)
+	s := newFakePeer(t, nil)
 	conn := s.join(0)
 	good := s.hello()
 	for range 20 {
@@ -279,7 +280,7 @@ func TestHostileFrames(t *testing.T) {
 		{"no goodbye", 0, nil, "goodbye"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := newStranger(t, options)
+			s := newFakePeer(t, options)
 			first := s.join(0)
 			conn := first
 			if c.index > 0 {
@@ -297,7 +298,7 @@ func TestHostileFrames(t *testing.T) {
 
 // TestSilentPeer is connected but says nothing, as after a cut of the cable.
 func TestSilentPeer(t *testing.T) {
-	s := newStranger(t, map[string]string{"heartbeat": "5ms"})
+	s := newFakePeer(t, map[string]string{"heartbeat": "5ms"})
 	s.join(0)
 	s.expectLost("nothing heard")
 }
@@ -305,7 +306,7 @@ func TestSilentPeer(t *testing.T) {
 // TestGoodbyeOvertakes lets the goodbye on the first connection be read while the connection with the
 // message's bytes has been agreed on, but isn't up yet at this end.
 func TestGoodbyeOvertakes(t *testing.T) {
-	s := newStranger(t, nil)
+	s := newFakePeer(t, nil)
 	first := s.join(0)
 	p := s.f.peers[1]
 	p.mu.Lock()
@@ -354,7 +355,7 @@ func TestGoodbyeOvertakes(t *testing.T) {
 // TestGoodbyeAfterAnnouncement closes the fabric when the bytes of a message have gone over their connection, but its
 // announcement is still queued on the first one, which another goroutine is writing.
 func TestGoodbyeAfterAnnouncement(t *testing.T) {
-	s := newStranger(t, map[string]string{"eager": "0"})
+	s := newFakePeer(t, map[string]string{"eager": "0"})
 	first, data := s.join(0), s.join(1)
 	p := s.f.peers[1]
 	until := func(holds func() bool) {
@@ -410,7 +411,7 @@ func TestGoodbyeAfterAnnouncement(t *testing.T) {
 // TestCancelStuckSend withdraws a message to a peer that has stopped reading: it
 // costs the link, but the caller gets its buffer back.
 func TestCancelStuckSend(t *testing.T) {
-	s := newStranger(t, map[string]string{"window": "134217728", "connections": "1"})
+	s := newFakePeer(t, map[string]string{"window": "134217728", "connections": "1"})
 	s.join(0)
 	s.join(1)
 	buf := make([]byte, 64<<20)
@@ -432,7 +433,7 @@ func FuzzFrames(f *testing.F) {
 	f.Add(headerOf(header{kind: kindChunk, payload: 5, length: 10}), uint8(1))
 	f.Add(append(headerOf(header{kind: kindGrant}), headerOf(header{kind: kindDrop})...), uint8(0))
 	f.Fuzz(func(t *testing.T, data []byte, index uint8) {
-		s := newStranger(t, map[string]string{"connections": "1", "eager": "1000", "window": "5000"})
+		s := newFakePeer(t, map[string]string{"connections": "1", "eager": "1000", "window": "5000"})
 		first := s.join(0)
 		conn := first
 		if index%2 == 1 {

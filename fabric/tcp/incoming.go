@@ -60,8 +60,8 @@ func (in *incoming) whole() bool {
 	return in.kind != kindAsk && in.got == in.Len && in.busy == 0
 }
 
-// hopeless reports whether the rest can't come, and no goroutine is reading it.
-func (in *incoming) hopeless() bool {
+// cannotComplete reports whether the rest can't come, and no goroutine is reading it.
+func (in *incoming) cannotComplete() bool {
 	return in.busy == 0 && (in.broken || in.kind == kindAsk && in.p.err != nil)
 }
 
@@ -69,7 +69,7 @@ func (in *incoming) hopeless() bool {
 func (p *peer) release(in *incoming) {
 	delete(p.in, in.id)
 	if in.kind != kindAsk {
-		p.repay(in.Len + overhead)
+		p.returnCredit(in.Len + overhead)
 	}
 	buf := in.buf
 	*in = incoming{p: p}
@@ -93,11 +93,11 @@ func (in *incoming) Fetch(_ *transport.Arrival, m *fabric.Msg) {
 		if m != nil && n > 0 {
 			buf := in.buf
 			p.mu.Unlock()
-			copy(m.Bytes(), buf) // nobody else has it any more
+			copy(m.Bytes(), buf) // no other goroutine has it any more
 			p.mu.Lock()
 		}
 		p.release(in)
-	case in.hopeless():
+	case in.cannotComplete():
 		if m != nil {
 			err = p.why(in)
 		}
@@ -189,7 +189,7 @@ func (p *peer) received(pp *pipe, in *incoming, n int, err error) {
 	case !complete:
 		merr = p.why(in)
 	case in.buf != nil:
-		delete(p.in, in.id) // nobody else has it any more
+		delete(p.in, in.id) // no other goroutine has it any more
 		buf := in.buf
 		p.mu.Unlock()
 		copy(m.Bytes(), buf)
@@ -216,7 +216,7 @@ func (p *peer) retracted(id uint64) {
 	}
 	in.broken, in.retract = true, true
 	if in.busy > 0 {
-		p.mu.Unlock() // whoever reads it completes it
+		p.mu.Unlock() // the goroutine that reads it completes it
 		return
 	}
 	m, from := in.m, in.From
@@ -231,7 +231,7 @@ func (p *peer) retracted(id uint64) {
 		return
 	}
 	p.mu.Unlock()
-	// The Matcher has it, unless somebody is just about to Fetch it.
+	// The Matcher has it, unless a goroutine is just about to Fetch it.
 	found := p.f.Match.Retract(func(a *transport.Arrival) bool { return a == &in.Arrival })
 	if len(found) > 0 {
 		p.mu.Lock()

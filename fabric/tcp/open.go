@@ -46,7 +46,7 @@ func listenAt(_ context.Context, c fabric.Config) (transport.Endpoint, error) {
 		f.listeners, err = listen(f.o, c.Rendezvous)
 	}
 	if err == nil {
-		err = f.equip() // before the others are told that this rank is there
+		err = f.openDescriptors() // before the others are told that this rank is there
 	}
 	e.mine.Connections, e.mine.Window = f.o.connections, f.o.window
 	e.mine.Addrs = published(f.listeners, f.o.advertise)
@@ -73,7 +73,7 @@ func (e *endpoint) Card() []byte {
 func (e *endpoint) Close() error {
 	if !e.joined {
 		e.f.closeListeners()
-		e.f.closeKeepers()
+		e.f.closePollers()
 		e.f.spare.Close()
 	}
 	return nil
@@ -123,7 +123,7 @@ func (f *Fabric) join(cards []*card) {
 			sameHost = false
 		}
 	}
-	f.staff(onHost)
+	f.choosePolling(onHost)
 	for r, k := range cards {
 		if r == f.rank || k == nil {
 			continue
@@ -149,18 +149,19 @@ func (f *Fabric) join(cards []*card) {
 	}
 }
 
-// equip takes the descriptors that this rank needs for itself: of as many keepers as there may be, and a spare one.
-func (f *Fabric) equip() error {
+// openDescriptors opens the descriptors that this rank needs for itself: those of as many pollers as there may be, and
+// a spare one.
+func (f *Fabric) openDescriptors() error {
 	n := 1
 	if runtime.NumCPU() > 1 {
 		n = f.o.connections
 	}
 	for range n {
-		k, err := newKeeper(f)
+		k, err := newPoller(f)
 		if err != nil {
 			return fmt.Errorf("tcp: watching connections: %w", err)
 		}
-		f.keepers = append(f.keepers, k)
+		f.pollers = append(f.pollers, k)
 	}
 	if f.size == 1 {
 		return nil
@@ -171,18 +172,18 @@ func (f *Fabric) equip() error {
 	return nil
 }
 
-// staff decides how connections are looked after, and so how many keepers stay: one, or with cores to spare one for
-// each data connection.
-func (f *Fabric) staff(onHost int) {
-	f.patient = onHost <= f.cores
-	f.spares = 2*onHost <= runtime.NumCPU()
+// choosePolling decides how connections are polled, and so how many pollers stay: one, or with spare cores one for each
+// data connection.
+func (f *Fabric) choosePolling(onHost int) {
+	f.spinFirst = onHost <= f.cores
+	f.spareCores = 2*onHost <= runtime.NumCPU()
 	f.procs = int32(runtime.GOMAXPROCS(0))
-	if f.spares {
+	if f.spareCores {
 		return
 	}
-	for len(f.keepers) > 1 {
-		last := len(f.keepers) - 1
-		f.keepers[last].close()
-		f.keepers = f.keepers[:last]
+	for len(f.pollers) > 1 {
+		last := len(f.pollers) - 1
+		f.pollers[last].close()
+		f.pollers = f.pollers[:last]
 	}
 }

@@ -48,7 +48,7 @@ func (p *peer) after(o *outgoing, index int, err error) (m *fabric.Msg, merr err
 	m = o.m
 	switch {
 	case o.busy > 0:
-		return m, nil, false // whoever is last decides
+		return m, nil, false // the last goroutine decides
 	case o.left == 0:
 	case o.canceled:
 		p.retract(o.id)

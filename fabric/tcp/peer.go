@@ -23,9 +23,9 @@ type peer struct {
 
 	mu  sync.Mutex
 	err error // why nothing can be posted any more
-	// telling: the peer hears that this rank is unable to keep the link up.
-	telling bool
-	pipes   []*pipe // 0: announcements and small messages; others: chunks
+	// reporting: the peer hears that this rank is unable to keep the link up.
+	reporting bool
+	pipes     []*pipe // 0: announcements and small messages; others: chunks
 
 	// Sending.
 	nextOut uint64
@@ -88,21 +88,21 @@ func (p *peer) send(m *fabric.Msg) {
 	p.mu.Unlock()
 	p.pipes[0].write(portion)
 	switch {
-	case h.kind == kindPush && m.Len <= atOnce:
+	case h.kind == kindPush && m.Len <= maxImmediate:
 		p.writeBulk()
 	case h.kind == kindPush:
 		p.leaveBulk()
 	}
 }
 
-// atOnce is the largest pushed message, in bytes, that is written when it's posted. A larger one is
-// left to the wait for it, which reads as it writes, or to the keeper.
-const atOnce = 1 << 20
+// maxImmediate is the largest pushed message, in bytes, that is written when it's posted. A larger one is
+// left to the wait for it, which reads as it writes, or to the poller.
+const maxImmediate = 1 << 20
 
 // control sends a control payload ahead of what waits.
 func (p *peer) control(payload []byte) error {
 	p.mu.Lock()
-	if err := p.err; err != nil && (!p.telling || p.pipes[0].state != up) {
+	if err := p.err; err != nil && (!p.reporting || p.pipes[0].state != up) {
 		p.mu.Unlock()
 		return err
 	}
@@ -155,19 +155,19 @@ func (p *peer) writeBulk() (moved bool) {
 	return moved
 }
 
-// leaveBulk leaves chunks to the goroutines that wait, and to the keeper if none does.
+// leaveBulk leaves chunks to the goroutines that wait, and to the poller if none does.
 func (p *peer) leaveBulk() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, pp := range p.pipes[1:] {
 		if pp.state == up && pp.pending() {
-			pp.keeper.mind(pp)
+			pp.poller.requeue(pp)
 		}
 	}
 }
 
-// look moves what can be moved to and from the peer, in portions.
-func (p *peer) look() (moved bool) {
+// poll moves what can be moved to and from the peer, in portions.
+func (p *peer) poll() (moved bool) {
 	p.mu.Lock()
 	if p.pipes[0].fd < 0 {
 		p.mu.Unlock()
@@ -181,14 +181,14 @@ func (p *peer) look() (moved bool) {
 	moved = p.pipes[0].read(portion)
 	moved = p.pipes[0].write(portion) || moved
 	if chunks {
-		moved = p.lookForChunks() || moved
+		moved = p.pollChunks() || moved
 	}
 	return moved
 }
 
-// lookForChunks asks the kernel first which data connections are ready: that takes no lock, while reading an
+// pollChunks asks the kernel first which data connections are ready: that takes no lock, while reading an
 // empty socket takes the one that the peer's bytes need to get in.
-func (p *peer) lookForChunks() (moved bool) {
+func (p *peer) pollChunks() (moved bool) {
 	var room [maxConnections]unix.PollFd
 	fds := room[:len(p.pipes)-1]
 	p.mu.Lock()
@@ -218,8 +218,8 @@ func (p *peer) lookForChunks() (moved bool) {
 	return moved
 }
 
-// stuck reports whether a pipe waits for another one. The caller holds the lock.
-func (p *peer) stuck() bool {
+// anyBlocked reports whether a pipe waits for another one. The caller holds the lock.
+func (p *peer) anyBlocked() bool {
 	for _, pp := range p.pipes {
 		if pp.blocked {
 			return true
@@ -253,9 +253,9 @@ func (p *peer) reuse(fr *frame) {
 	p.frames.Put(fr)
 }
 
-// repay counts bytes that came unasked and have been dealt with, and pays them
-// back in good portions. The caller holds the lock and writes on pipe 0 afterwards.
-func (p *peer) repay(cost int) {
+// returnCredit counts bytes that were pushed and have been consumed, and returns the credit for
+// them in large portions. The caller holds the lock and writes on pipe 0 afterwards.
+func (p *peer) returnCredit(cost int) {
 	p.unasked -= cost
 	p.consumed += cost
 	if p.consumed >= p.f.o.window/8 {
@@ -264,8 +264,8 @@ func (p *peer) repay(cost int) {
 	}
 }
 
-// moves reports whether m is under way with this peer.
-func (p *peer) moves(m *fabric.Msg) bool {
+// carries reports whether m is under way with this peer.
+func (p *peer) carries(m *fabric.Msg) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, o := range p.out {
@@ -288,20 +288,20 @@ func (p *peer) moves(m *fabric.Msg) bool {
 
 // fail ends the link because it broke. All hear of it first, the peer too if it still can, which would else take this
 // rank for the one that is lost.
-func (p *peer) fail(cause error) { p.failTelling(cause, func() {}) }
+func (p *peer) fail(cause error) { p.failAfter(cause, func() {}) }
 
-// hear reads what the peer has still said on a link that has broken, most likely why, unless somebody else is reading
-// it.
-func (p *peer) hear() { p.pipes[0].read(portion) }
+// readPending reads what the peer has sent before its link broke, most likely the reason, unless another goroutine is
+// reading it.
+func (p *peer) readPending() { p.pipes[0].read(portion) }
 
-// failTelling is fail, but the connections only break when tell has run: else the peer might see that before it knows
-// why.
-func (p *peer) failTelling(cause error, tell func()) {
+// failAfter is fail, but the connections only break after tell has run: else the peer might see the break before
+// the reason.
+func (p *peer) failAfter(cause error, tell func()) {
 	p.mu.Lock()
 	first := p.err == nil
 	if first {
 		p.err = &fabric.PeerError{Peer: p.rank, Err: cause}
-		p.telling = true
+		p.reporting = true
 	}
 	p.mu.Unlock()
 	if first {
@@ -310,7 +310,7 @@ func (p *peer) failTelling(cause error, tell func()) {
 	tell()
 	if first {
 		p.mu.Lock()
-		p.telling = false
+		p.reporting = false
 		p.mu.Unlock()
 		p.end(cause)
 	}
@@ -328,8 +328,8 @@ func (p *peer) end(cause error) {
 		}
 	}
 	err := p.err
-	failed := p.strip()
-	failed = p.stripIn(failed)
+	failed := p.takeSends()
+	failed = p.takeReceives(failed)
 	for _, pp := range p.pipes {
 		pp.close()
 	}
@@ -347,8 +347,8 @@ func (p *peer) drain() {
 	}
 }
 
-// strip takes all sends that no goroutine is writing out of the link.
-func (p *peer) strip() (failed []*fabric.Msg) {
+// takeSends removes all sends from the link that no goroutine is writing, and returns them.
+func (p *peer) takeSends() (failed []*fabric.Msg) {
 	for _, pp := range p.pipes {
 		for _, q := range []*transport.Queue[*frame]{&pp.urgent, &pp.queue} {
 			for !q.Empty() {
@@ -369,8 +369,9 @@ func (p *peer) strip() (failed []*fabric.Msg) {
 	return failed
 }
 
-// stripIn takes all receives that no goroutine is reading out of the link.
-func (p *peer) stripIn(failed []*fabric.Msg) []*fabric.Msg {
+// takeReceives removes all receives from the link that no goroutine is reading, and appends them to
+// failed.
+func (p *peer) takeReceives(failed []*fabric.Msg) []*fabric.Msg {
 	for id, in := range p.in {
 		if in.busy == 0 && in.m != nil {
 			failed = append(failed, in.m)
@@ -391,7 +392,7 @@ func (p *peer) left() {
 		p.err = &fabric.PeerError{Peer: p.rank, Err: fabric.ErrLeft}
 	}
 	err := p.err
-	failed := p.strip()
+	failed := p.takeSends()
 	p.mu.Unlock()
 	if first {
 		p.f.Match.Left(p.rank)
@@ -402,12 +403,13 @@ func (p *peer) left() {
 	p.unblock()
 }
 
-// hasWord reports whether a control payload waits for the link to come up, or the peer is being told why it doesn't.
-func (p *peer) hasWord() bool {
+// controlPending reports whether a control payload waits for the link to come up, or the peer is being told why it
+// doesn't.
+func (p *peer) controlPending() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	first := p.pipes[0]
-	return p.telling || (first.state == dialing || first.state == accepting) && !first.urgent.Empty()
+	return p.reporting || (first.state == dialing || first.state == accepting) && !first.urgent.Empty()
 }
 
 // goodbye fails what is posted, and ends every connection with a last frame, which comes after control payloads, and
@@ -418,9 +420,9 @@ func (p *peer) goodbye() {
 	first := p.pipes[0]
 	if p.err == nil {
 		p.err = fabric.ErrClosed
-		words, announcements = of(&first.urgent, kindControl), of(&first.queue, kindPush)
+		words, announcements = takeKind(&first.urgent, kindControl), takeKind(&first.queue, kindPush)
 	}
-	failed := p.stripIn(p.strip())
+	failed := p.takeReceives(p.takeSends())
 	for _, fr := range words {
 		first.urgent.Push(fr)
 	}
@@ -450,8 +452,8 @@ func (p *peer) goodbye() {
 	p.unblock()
 }
 
-// of takes the frames of a kind out of a queue.
-func of(q *transport.Queue[*frame], k kind) []*frame {
+// takeKind takes the frames of a kind out of a queue.
+func takeKind(q *transport.Queue[*frame], k kind) []*frame {
 	return q.Take(func(fr *frame) bool { return fr.head[2] == byte(k) })
 }
 

@@ -31,12 +31,12 @@ const (
 
 // A pipe is one connection to a peer, and the frames and chunks to be written to it. The goroutine
 // that sets reading (or writing) is the only one to read (write) until there's nothing left to do,
-// or the socket would block. Goroutines that wait for a message, and the keeper, take turns at it.
+// or the socket would block. Goroutines that wait for a message, and the poller, take turns at it.
 type pipe struct {
 	p      *peer
 	index  int
-	keeper *keeper // once it's up
-	loose  bool    // the keeper has it on its list; guarded by the keeper's lock
+	poller *poller // once it's up
+	listed bool    // the poller has it on its list; guarded by the poller's lock
 
 	// Guarded by the peer's lock.
 	state   state
@@ -45,7 +45,7 @@ type pipe struct {
 	writing bool
 	ended   bool // nothing is read any more
 	blocked bool // what was read waits for another pipe
-	known   bool // to the keeper's set
+	known   bool // to the poller's set
 	urgent  transport.Queue[*frame]
 	queue   transport.Queue[*frame]
 	cur     *frame    // being written: a frame,
@@ -54,7 +54,7 @@ type pipe struct {
 
 	quit chan struct{} // closed with the pipe
 
-	in *reader // for whoever owns the right to read
+	in *reader // for the goroutine that has set reading
 
 	// For the goroutine that has set writing.
 	out       transfer
@@ -97,14 +97,14 @@ func (t *transfer) advance(n int) {
 // How many bytes are read, or written, before something else has its turn.
 const (
 	portion = 4 << 20  // by a goroutine that waits, or posts
-	backlog = 1 << 20  // by a keeper
+	backlog = 1 << 20  // by a poller
 	small   = 64 << 10 // of chunks, by a goroutine that waits and had nothing to read just now
 )
 
-// mine reports whether this rank writes chunks to the pipe. Within a host, where a sender delivers its
+// sendsChunks reports whether this rank writes chunks to the pipe. Within a host, where a sender delivers its
 // bytes into the receiver's socket itself, the two directions don't share a socket: the lock of each would be
 // held by the other rank whenever it's needed.
-func (pp *pipe) mine() bool {
+func (pp *pipe) sendsChunks() bool {
 	p := pp.p
 	if pp.index == 0 {
 		return false
@@ -117,11 +117,11 @@ func (pp *pipe) mine() bool {
 
 // pending reports whether there's something to write. The caller holds the lock.
 func (pp *pipe) pending() bool {
-	return pp.cur != nil || pp.chunk != nil || !pp.urgent.Empty() || !pp.queue.Empty() || pp.mine() && !pp.p.bulk.Empty()
+	return pp.cur != nil || pp.chunk != nil || !pp.urgent.Empty() || !pp.queue.Empty() || pp.sendsChunks() && !pp.p.bulk.Empty()
 }
 
-// write writes what waits on the pipe, unless somebody else does, as far as the socket takes it and about
-// budget bytes at most. It never blocks, and reports whether anything was written.
+// write writes what waits on the pipe, unless another goroutine does, as far as the socket takes it and
+// about budget bytes at most. It never blocks, and reports whether anything was written.
 func (pp *pipe) write(budget int) (moved bool) {
 	p := pp.p
 	p.mu.Lock()
@@ -144,7 +144,7 @@ func (pp *pipe) write(budget int) (moved bool) {
 		moved = moved || n > 0
 		if err != errWouldBlock {
 			if err != nil && !gone {
-				p.hear()
+				p.readPending()
 			}
 			pp.written(err)
 		}
@@ -154,9 +154,9 @@ func (pp *pipe) write(budget int) (moved bool) {
 		}
 	}
 	pp.writing = false
-	broke := err != nil && err != errWouldBlock && pp.state == up // else whoever closed it knows why
+	broke := err != nil && err != errWouldBlock && pp.state == up // else the goroutine that closed it knows why
 	if err == errWouldBlock {
-		pp.keeper.mind(pp)
+		pp.poller.requeue(pp)
 	}
 	pp.free()
 	p.mu.Unlock()
@@ -166,8 +166,8 @@ func (pp *pipe) write(budget int) (moved bool) {
 	return moved
 }
 
-// read reads what has come, unless somebody else does, about budget bytes at most. It
-// never blocks, and reports whether anything came.
+// read reads what has come, unless another goroutine does, about budget bytes at most. It never
+// blocks, and reports whether anything came.
 func (pp *pipe) read(budget int) (moved bool) {
 	p := pp.p
 	p.mu.Lock()
@@ -198,9 +198,9 @@ func (pp *pipe) read(budget int) (moved bool) {
 	}
 	pp.reading, pp.ended = false, err != nil
 	if stuck && !pp.blocked {
-		pp.keeper.mind(pp) // it wasn't armed
+		pp.poller.requeue(pp) // it wasn't armed
 	}
-	others := moved && pp.index == 0 && p.stuck()
+	others := moved && pp.index == 0 && p.anyBlocked()
 	pp.free()
 	p.mu.Unlock()
 	if err != nil {
@@ -222,13 +222,13 @@ func (pp *pipe) stop(err error) {
 		p.left()
 	}
 	if !expected {
-		p.hear()
+		p.readPending()
 		if err == io.EOF {
 			err = errors.New("closed without a goodbye; its process may have died")
 		}
 		p.fail(lost(pp.index, err))
 	}
-	pp.over()
+	pp.finish()
 }
 
 // take chooses what is written next. Pipe 0 serves frames; the others chunks, and
@@ -240,7 +240,7 @@ func (pp *pipe) take() bool {
 	switch {
 	case !pp.urgent.Empty():
 		pp.cur = pp.urgent.Pop()
-	case pp.mine() && !pp.p.bulk.Empty():
+	case pp.sendsChunks() && !pp.p.bulk.Empty():
 		pp.takeChunk()
 		return true
 	case !pp.queue.Empty():
@@ -339,18 +339,17 @@ func (pp *pipe) drain() {
 // lock.
 func (pp *pipe) free() {
 	if pp.state == closed && pp.fd >= 0 && !pp.reading && !pp.writing && pp.ended && pp.cur == nil && pp.chunk == nil {
-		pp.keeper.set.forget(pp.fd)
+		pp.poller.set.forget(pp.fd)
 		unix.Close(pp.fd)
 		pp.fd = -1
 		pp.p.f.links.Done()
 	}
 }
 
-// over closes the pipe. If the link has ended and no other pipe can bring
-// anything, what was on its way doesn't come any more. A pipe that is only about to
-// come up can: a peer may send its last bytes and say goodbye before this end has
-// noticed that the two agree on the connection.
-func (pp *pipe) over() {
+// finish closes the pipe. If the link has ended and no other pipe can bring anything, it fails the
+// messages that were on their way. A pipe that is only about to come up can: a peer may send its
+// last bytes and say goodbye before this end has noticed that the two agree on the connection.
+func (pp *pipe) finish() {
 	p := pp.p
 	p.mu.Lock()
 	pp.close()

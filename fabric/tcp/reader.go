@@ -116,7 +116,7 @@ func (r *reader) filled() error {
 		return r.frame()
 	case onMessage:
 		if r.waste > 0 {
-			r.throwAway()
+			r.discard()
 			return nil
 		}
 		r.nextFrame()
@@ -136,8 +136,8 @@ func (r *reader) filled() error {
 
 func (r *reader) nextFrame() { r.want, r.doing = r.head[:], onHeader }
 
-// throwAway has the next part of a payload read that no receive wants.
-func (r *reader) throwAway() {
+// discard has the next part of a payload read that no receive wants.
+func (r *reader) discard() {
 	if r.skip == nil {
 		r.skip = make([]byte, 64<<10)
 	}

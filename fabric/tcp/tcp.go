@@ -31,32 +31,32 @@ type Fabric struct {
 	limiter    secure.AcceptLimiter // of connections that haven't proved that they belong here
 	spare      spare.Descriptor
 
-	keepers []*keeper
-	cores   int           // that the ranks of this host have together
-	patient bool          // a wait looks again and again before it sleeps: every rank has a core
-	spares  bool          // there are cores besides, so keepers help those that wait
-	drivers atomic.Int32  // goroutines in Wait that look
-	drives  atomic.Uint64 // how often one has begun to
-	procs   int32         // that this process has
+	pollers    []*poller
+	cores      int           // that the ranks of this host have together
+	spinFirst  bool          // a wait looks again and again before it sleeps: every rank has a core
+	spareCores bool          // there are more cores, so pollers help the goroutines that wait
+	spinning   atomic.Int32  // goroutines in Wait that look
+	spins      atomic.Uint64 // how often one has begun to
+	procs      int32         // that this process has
 
 	ticks   atomic.Int64    // of the heartbeat
 	ctx     context.Context // ends with Close
 	stop    context.CancelFunc
 	links   sync.WaitGroup // connections
 	others  sync.WaitGroup // goroutines that connect, accept and beat
-	keeping sync.WaitGroup // the keepers' goroutines
+	polling sync.WaitGroup // the pollers' goroutines
 	tunnels tunnels
 	refused sync.Once // a certificate, which is mentioned
 	once    sync.Once // Close
 }
 
 const (
-	selfBuffer  = 1024             // messages to oneself up to this size don't wait
-	dialTimeout = 10 * time.Second // for one address
-	helloLimit  = 10 * time.Second // for a hello, or the answer to it
-	closeGrace  = 5 * time.Second  // for peers to take what is under way when this rank closes
-	wordGrace   = 2 * time.Second  // of it, for links that come up only to carry a control payload
-	cancelGrace = 2 * time.Second  // for the rest of a message that is withdrawn while it's moving
+	selfBuffer   = 1024             // messages to oneself up to this size don't wait
+	dialTimeout  = 10 * time.Second // for one address
+	helloLimit   = 10 * time.Second // for a hello, or the answer to it
+	closeGrace   = 5 * time.Second  // for peers to take what is under way when this rank closes
+	controlGrace = 2 * time.Second  // of it, for links that come up only to carry a control payload
+	cancelGrace  = 2 * time.Second  // for the rest of a message that is withdrawn while it's moving
 )
 
 func newFabric(c fabric.Config) *Fabric {
@@ -70,60 +70,60 @@ func (f *Fabric) start() {
 	for _, l := range f.listeners {
 		f.others.Go(func() { f.accept(l) })
 	}
-	for _, k := range f.keepers {
-		f.keeping.Go(k.run)
+	for _, k := range f.pollers {
+		f.polling.Go(k.run)
 	}
 	if f.o.heartbeat > 0 && f.size > 1 {
 		f.others.Go(f.beat)
 	}
 }
 
-// patience is how long a waiting goroutine polls before it sleeps. It's longer than the slice (3 ms) that Linux
+// spinTime is how long a waiting goroutine polls before it sleeps. It's longer than the slice (3 ms) that Linux
 // gives another process which takes the peer's core meanwhile. A rank that sleeps before the peer is back leaves
 // that process its own core, too, and both ranks end up waking each other.
-const patience = 4 * time.Millisecond
+const spinTime = 4 * time.Millisecond
 
-// driven reports whether connections are best left to the goroutines that wait: one waits, or has waited since the
+// waitersPoll reports whether connections are best left to the goroutines that wait: one waits, or has waited since the
 // last call with the same seen. A rank that runs one operation after the other is at times between two of them.
-func (f *Fabric) driven(seen *uint64) bool {
+func (f *Fabric) waitersPoll(seen *uint64) bool {
 	last := *seen
-	*seen = f.drives.Load()
-	return !f.spares && (f.drivers.Load() > 0 || *seen != last)
+	*seen = f.spins.Load()
+	return !f.spareCores && (f.spinning.Load() > 0 || *seen != last)
 }
 
-// look moves what can be moved: for one peer, or for all.
-func (f *Fabric) look(peer int, all bool) (moved bool) {
+// pollPeers moves what can be moved: for one peer, or for all.
+func (f *Fabric) pollPeers(peer int, all bool) (moved bool) {
 	if !all && peer >= 0 {
 		if p := f.peers[peer]; p != nil {
-			moved = p.look()
+			moved = p.poll()
 		}
-		for _, k := range f.keepers {
-			moved = k.help() || moved
+		for _, k := range f.pollers {
+			moved = k.writeReady() || moved
 		}
 		return moved
 	}
 	for _, p := range f.peers {
 		if p != nil {
-			moved = p.look() || moved
+			moved = p.poll() || moved
 		}
 	}
 	return moved
 }
 
-// driving counts the goroutines of this process that look, for all its ranks.
-var driving atomic.Int32
+// spinningInProcess counts the spinning goroutines of this process, for all its ranks.
+var spinningInProcess atomic.Int32
 
-// drive is the first part of a wait: as long as bytes come, or may be about to, this goroutine
+// spin is the first part of a wait: as long as bytes come, or may be about to, this goroutine
 // moves them itself.
-func (f *Fabric) drive(m *fabric.Msg, w *fabric.Waiter) error {
-	f.drivers.Add(1)
-	f.drives.Add(1)
-	driving.Add(1)
-	defer driving.Add(-1)
-	defer f.drivers.Add(-1)
-	var since time.Time // when it last looked in vain for the first time; zero: something came just now
+func (f *Fabric) spin(m *fabric.Msg, w *fabric.Waiter) error {
+	f.spinning.Add(1)
+	f.spins.Add(1)
+	spinningInProcess.Add(1)
+	defer spinningInProcess.Add(-1)
+	defer f.spinning.Add(-1)
+	var since time.Time // when the looks without success began; zero: something came just now
 	for i := 0; ; i++ {
-		if f.look(m.Peer, i%8 == 7) {
+		if f.pollPeers(m.Peer, i%8 == 7) {
 			since = time.Time{}
 		}
 		if m.Done() {
@@ -135,14 +135,14 @@ func (f *Fabric) drive(m *fabric.Msg, w *fabric.Waiter) error {
 			}
 		}
 		// Else there's a processor for others, and yielding would wake a thread to look for them.
-		if i%8 == 7 && driving.Load() >= f.procs {
+		if i%8 == 7 && spinningInProcess.Load() >= f.procs {
 			runtime.Gosched()
 		}
 		switch {
 		case i%16 < 15:
 		case since.IsZero():
 			since = time.Now()
-		case time.Since(since) > patience/time.Duration(f.drivers.Load()): // which all that wait share
+		case time.Since(since) > spinTime/time.Duration(f.spinning.Load()): // which all that wait share
 			return nil
 		}
 	}
@@ -171,8 +171,8 @@ func (f *Fabric) Wait(m *fabric.Msg, w *fabric.Waiter) error {
 	if m.Done() {
 		return m.Err
 	}
-	if f.patient {
-		if err := f.drive(m, w); err != nil {
+	if f.spinFirst {
+		if err := f.spin(m, w); err != nil {
 			return err
 		}
 		if m.Done() {
@@ -180,7 +180,7 @@ func (f *Fabric) Wait(m *fabric.Msg, w *fabric.Waiter) error {
 		}
 	}
 	f.reach(m.Peer)
-	f.rouse()
+	f.wakePollers()
 	if err := w.Block(m.Done); err != nil {
 		return err
 	}
@@ -200,10 +200,10 @@ func (f *Fabric) reach(peer int) {
 	}
 }
 
-// rouse makes the keepers look after their connections now.
-func (f *Fabric) rouse() {
-	for _, k := range f.keepers {
-		k.rouse()
+// wakePollers has the pollers serve their connections now.
+func (f *Fabric) wakePollers() {
+	for _, k := range f.pollers {
+		k.wake()
 	}
 }
 
@@ -221,10 +221,10 @@ func (f *Fabric) Cancel(m *fabric.Msg) {
 	default:
 		f.peers[m.Peer].cancel(m)
 	}
-	f.rouse()
+	f.wakePollers()
 	if !transport.AwaitDone(m, cancelGrace) {
 		for _, p := range f.peers {
-			if p != nil && p.moves(m) {
+			if p != nil && p.carries(m) {
 				p.fail(fmt.Errorf("a message of %d bytes was withdrawn on its way, and the link stood still for %v", m.Len,
 					cancelGrace))
 			}
@@ -259,7 +259,7 @@ func (f *Fabric) leave(ctx context.Context) {
 	f.Shut()
 	ctx, cancel := context.WithTimeout(ctx, closeGrace)
 	defer cancel()
-	f.awaitWords(ctx)
+	f.awaitControls(ctx)
 	f.closeListeners()
 	f.Drop()
 	for _, p := range f.peers {
@@ -268,7 +268,7 @@ func (f *Fabric) leave(ctx context.Context) {
 		}
 	}
 	f.stop() // now that no peer seems to fail by it
-	f.rouse()
+	f.wakePollers()
 	ended := make(chan struct{})
 	go func() {
 		f.others.Wait() // those that connect; they may bring a last pipe up
@@ -291,26 +291,27 @@ func (f *Fabric) leave(ctx context.Context) {
 // free gives back what no connection uses any more.
 func (f *Fabric) free() {
 	f.tunnels.close()
-	f.closeKeepers()
+	f.closePollers()
 	f.spare.Close()
 }
 
-// awaitWords waits for connections that control payloads of this rank are to go over: what a rank says last is often
-// why it leaves, and its first word to that peer. The listeners must be open meanwhile, for a peer that connects, too.
-func (f *Fabric) awaitWords(ctx context.Context) {
-	for start := time.Now(); time.Since(start) < wordGrace && ctx.Err() == nil; time.Sleep(200 * time.Microsecond) {
-		waits := func(p *peer) bool { return p != nil && p.hasWord() }
+// awaitControls waits for connections over which control payloads of this rank are to go. The last one is often the
+// reason why this rank leaves, and the first message to that peer. The listeners must be open meanwhile, for a peer
+// that connects, too.
+func (f *Fabric) awaitControls(ctx context.Context) {
+	for start := time.Now(); time.Since(start) < controlGrace && ctx.Err() == nil; time.Sleep(200 * time.Microsecond) {
+		waits := func(p *peer) bool { return p != nil && p.controlPending() }
 		if !slices.ContainsFunc(f.peers, waits) {
 			return
 		}
 	}
 }
 
-func (f *Fabric) closeKeepers() {
-	for _, k := range f.keepers {
+func (f *Fabric) closePollers() {
+	for _, k := range f.pollers {
 		k.close()
 	}
-	f.keeping.Wait()
+	f.polling.Wait()
 }
 
 func (f *Fabric) closeListeners() {

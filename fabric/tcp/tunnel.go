@@ -16,14 +16,14 @@ import (
 // connection doesn't have. So it gets one end of a socket pair, and two goroutines carry bytes between the other end
 // and the connection. That costs two more copies, besides the encryption.
 type tunnels struct {
-	mu    sync.Mutex
-	conns map[*tls.Conn]struct{}
-	moles sync.WaitGroup
+	mu      sync.Mutex
+	conns   map[*tls.Conn]struct{}
+	copiers sync.WaitGroup
 }
 
-// dig connects inner's socket pair to an encrypted connection. Closing the pair's other end closes the
+// connect connects inner's socket pair to an encrypted connection. Closing the pair's other end closes the
 // connection with a goodbye.
-func (ts *tunnels) dig(c net.Conn, inner *net.UnixConn) error {
+func (ts *tunnels) connect(c net.Conn, inner *net.UnixConn) error {
 	outer, ok := c.(*tls.Conn)
 	if !ok {
 		inner.Close()
@@ -35,7 +35,7 @@ func (ts *tunnels) dig(c net.Conn, inner *net.UnixConn) error {
 	}
 	ts.conns[outer] = struct{}{}
 	ts.mu.Unlock()
-	ts.moles.Go(func() {
+	ts.copiers.Go(func() {
 		var inward sync.WaitGroup
 		inward.Go(func() {
 			if _, err := io.Copy(inner, outer); err == nil {
@@ -65,7 +65,7 @@ func (ts *tunnels) close() {
 		c.SetWriteDeadline(time.Now().Add(closeGrace))
 	}
 	ts.mu.Unlock()
-	ts.moles.Wait()
+	ts.copiers.Wait()
 }
 
 // pair makes two sockets that are joined: one for the runtime, and the descriptor of the other.

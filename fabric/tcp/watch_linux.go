@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// watchSet tells of which connections a keeper has something to do: an epoll set, which the runtime watches.
+// A watchSet tells which connections a poller has to serve: an epoll set, which the runtime watches.
 type watchSet struct {
 	fd     int
 	file   *os.File // of fd

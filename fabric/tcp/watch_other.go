@@ -10,20 +10,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A watchSet tells which connections a keeper has to serve, by poll(2), which every Unix has. Arming a pipe while the
-// keeper waits makes the wait begin anew, by a byte in a pipe of its own.
+// A watchSet tells which connections a poller has to serve, by poll(2), which every Unix has. Arming a pipe while the
+// poller waits restarts the wait, by a byte in a pipe of its own.
 type watchSet struct {
 	fired int // of found, those that the last wait or look has found
 	found []watched
 
-	mu      sync.Mutex
-	armed   map[int]watched // by descriptor
-	waiting bool            // in poll(2), for what was armed when it began
-	roused  bool            // a byte is under way
-	closed  bool
-	rouse   [2]int // the pipe; its ends for reading and writing
+	mu          sync.Mutex
+	armed       map[int]watched // by descriptor
+	waiting     bool            // in poll(2), for what was armed when it began
+	restarting  bool            // a byte is under way
+	closed      bool
+	restartPipe [2]int // the pipe; its ends for reading and writing
 
-	fds []unix.PollFd // the last ones asked for: of rouse, and of armed
+	fds []unix.PollFd // the last ones asked for: of restartPipe, and of armed
 }
 
 // watched is a pipe, and what it waits for.
@@ -33,7 +33,7 @@ type watched struct {
 }
 
 func (s *watchSet) open() error {
-	if err := nonblockingPipe(&s.rouse); err != nil {
+	if err := nonblockingPipe(&s.restartPipe); err != nil {
 		return err
 	}
 	s.armed = map[int]watched{}
@@ -49,7 +49,7 @@ func (s *watchSet) close() {
 	}
 	s.closed = true
 	if s.waiting {
-		s.anew()
+		s.restart()
 	} else {
 		s.drop()
 	}
@@ -57,15 +57,15 @@ func (s *watchSet) close() {
 
 // drop gives the pipe back. The caller holds the lock.
 func (s *watchSet) drop() {
-	unix.Close(s.rouse[0])
-	unix.Close(s.rouse[1])
+	unix.Close(s.restartPipe[0])
+	unix.Close(s.restartPipe[1])
 }
 
-// anew has the wait under way begin anew. The caller holds the lock.
-func (s *watchSet) anew() {
-	if s.waiting && !s.roused {
-		s.roused = true
-		unix.Write(s.rouse[1], []byte{0})
+// restart has the wait under way begin anew. The caller holds the lock.
+func (s *watchSet) restart() {
+	if s.waiting && !s.restarting {
+		s.restarting = true
+		unix.Write(s.restartPipe[1], []byte{0})
 	}
 }
 
@@ -81,8 +81,8 @@ func (s *watchSet) wait() error {
 // look finds those that have fired by now.
 func (s *watchSet) look() { _ = s.poll(0) } // who waits next gets the error, too
 
-// poll finds those that have fired before a time in milliseconds is over, or somebody has it begin anew; without end if
-// that is negative.
+// poll finds those that have fired within limit milliseconds, or until restart is called; without end if limit is
+// negative.
 func (s *watchSet) poll(limit int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -90,7 +90,7 @@ func (s *watchSet) poll(limit int) error {
 	if s.closed {
 		return net.ErrClosed
 	}
-	s.fds = append(s.fds[:0], unix.PollFd{Fd: int32(s.rouse[0]), Events: unix.POLLIN})
+	s.fds = append(s.fds[:0], unix.PollFd{Fd: int32(s.restartPipe[0]), Events: unix.POLLIN})
 	for fd, w := range s.armed {
 		s.fds = append(s.fds, unix.PollFd{Fd: int32(fd), Events: w.events})
 	}
@@ -99,10 +99,10 @@ func (s *watchSet) poll(limit int) error {
 	n, err := unix.Poll(s.fds, limit)
 	s.mu.Lock()
 	s.waiting = false
-	if s.roused {
+	if s.restarting {
 		var b [1]byte
-		unix.Read(s.rouse[0], b[:])
-		s.roused = false
+		unix.Read(s.restartPipe[0], b[:])
+		s.restarting = false
 	}
 	switch {
 	case s.closed:
@@ -119,7 +119,7 @@ func (s *watchSet) poll(limit int) error {
 		if p.Revents == 0 {
 			continue
 		}
-		// A descriptor that was closed meanwhile may be another pipe's, which is looked after for nothing then.
+		// A descriptor that was closed meanwhile may be another pipe's, which is then polled once without need.
 		if w, ok := s.armed[int(p.Fd)]; ok {
 			delete(s.armed, int(p.Fd))
 			s.found = append(s.found, w)
@@ -145,7 +145,7 @@ func (s *watchSet) arm(pp *pipe, in, out bool) error {
 	defer s.mu.Unlock()
 	if s.armed[pp.fd] != w {
 		s.armed[pp.fd] = w
-		s.anew()
+		s.restart()
 	}
 	return nil
 }
@@ -156,6 +156,6 @@ func (s *watchSet) forget(fd int) {
 	defer s.mu.Unlock()
 	if _, ok := s.armed[fd]; ok {
 		delete(s.armed, fd)
-		s.anew()
+		s.restart()
 	}
 }

@@ -20,7 +20,7 @@ type Base struct {
 
 	rank, size int
 	closed     atomic.Bool
-	mail       mailbox
+	controls   controlQueue
 }
 
 // NewBase returns the base of a rank whose messages to itself are buffered up to so many bytes.
@@ -108,29 +108,29 @@ func (b *Base) Addressed(peer int, payload []byte) error {
 // Hand gives this rank's Handler a control payload of a rank of this process, itself perhaps, in order: on a goroutine
 // that lives while there are any, for a handler may itself send some.
 func (b *Base) Hand(from int, payload []byte) {
-	x := &b.mail
+	x := &b.controls
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.letters = append(x.letters, control{from, slices.Clone(payload)})
+	x.list = append(x.list, control{from, slices.Clone(payload)})
 	if !x.busy {
 		x.busy = true
-		go b.deliver()
+		go b.deliverControls()
 	}
 }
 
-type mailbox struct {
-	mu      sync.Mutex
-	letters []control
-	busy    bool
+type controlQueue struct {
+	mu   sync.Mutex
+	list []control
+	busy bool
 }
 
-func (b *Base) deliver() {
-	x := &b.mail
+func (b *Base) deliverControls() {
+	x := &b.controls
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	for len(x.letters) > 0 {
-		letters := x.letters
-		x.letters = nil
+	for len(x.list) > 0 {
+		letters := x.list
+		x.list = nil
 		x.mu.Unlock()
 		for _, l := range letters {
 			if !b.Closed() {

@@ -3,7 +3,7 @@
 //   - [Matcher] pairs posted receives with the messages that have come, each in order, and knows which peers are gone.
 //   - [Base], embedded in a fabric, has the methods that only ask the Matcher, and what a rank sends to itself.
 //   - [Register] makes a fabric of two steps: an [Endpoint] says what the others must know of this rank, and is joined
-//     with theirs. Ranks tell each other what has failed by then, so that nobody waits for one that can't come.
+//     with theirs. Ranks tell each other what has failed by then, so that no rank waits for one that can't come.
 //   - [Extend] gives a fabric the abilities that it lacks.
 //
 // A fabric that uses all of it only moves bytes:

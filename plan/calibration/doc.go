@@ -13,7 +13,7 @@
 //   - A file is of one host: its name, processor, number of cores and kernels are in it, and a file of another host,
 //     or of another version of the format, is an error that says how to measure anew.
 //   - Nothing of a file is used before all of it has been checked.
-//   - A file is replaced as a whole, so that whoever reads it meanwhile sees the old or the new one.
+//   - A file is replaced as a whole, so that a reader meanwhile sees the old or the new one.
 //   - Which entry holds depends on nothing but the file and the number of ranks. What the ranks of a communicator must
 //     have in common they exchange: package native uses the values of rank 0 on all of them.
 package calibration

@@ -2,45 +2,45 @@ package fault
 
 import "sync"
 
-// frost is what stops a rank as a whole.
-type frost struct {
-	mu     sync.Mutex
-	ice    chan struct{} // closed by Thaw; nil: not frozen
-	late   bool          // events wait for earlier ones
-	events []func()      // what happened to the rank meanwhile
-	calls  int           // until the armed function runs
-	armed  func()
+// A freezer stops a rank as a whole.
+type freezer struct {
+	mu      sync.Mutex
+	thawed  chan struct{} // closed by Thaw; nil: not frozen
+	backlog bool          // events wait for earlier ones
+	events  []func()      // what happened to the rank meanwhile
+	calls   int           // until the armed function runs
+	armed   func()
 }
 
 // Freeze stops the rank as a signal would stop its process: its calls of the fabric don't
-// return, and it hears of nothing, until Thaw. Messages that it had sent before still arrive.
+// return, and it gets no events, until Thaw. Messages that it had sent before still arrive.
 func (x *Faults) Freeze() {
-	f := &x.frost
+	f := &x.freezer
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.ice == nil {
-		f.ice, f.late = make(chan struct{}), true
+	if f.thawed == nil {
+		f.thawed, f.backlog = make(chan struct{}), true
 	}
 }
 
-// Thaw lets a frozen rank go on, and hear of what has happened in the order in which it did.
+// Thaw lets a frozen rank go on, and get the events meanwhile in their order.
 func (x *Faults) Thaw() {
-	f := &x.frost
+	f := &x.freezer
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.ice == nil {
+	if f.thawed == nil {
 		return
 	}
-	close(f.ice)
-	f.ice = nil
-	for len(f.events) > 0 && f.ice == nil {
+	close(f.thawed)
+	f.thawed = nil
+	for len(f.events) > 0 && f.thawed == nil {
 		tell := f.events[0]
 		f.events = f.events[1:]
 		f.mu.Unlock()
 		tell() // it may call the fabric
 		f.mu.Lock()
 	}
-	f.late = f.ice != nil
+	f.backlog = f.thawed != nil
 }
 
 // Kill ends the rank for its peers as a crash does, and freezes it. It reports whether the wrapped fabric can do that,
@@ -57,15 +57,15 @@ func (x *Faults) Kill(cause error) bool {
 // Arm has f run in the middle of the rank's work, on the goroutine that calls the fabric, or Touch,
 // as the calls-th one from now. It replaces what was armed before; nil disarms.
 func (x *Faults) Arm(calls int, f func()) {
-	x.frost.mu.Lock()
-	defer x.frost.mu.Unlock()
-	x.frost.calls, x.frost.armed = calls, f
+	x.freezer.mu.Lock()
+	defer x.freezer.mu.Unlock()
+	x.freezer.calls, x.freezer.armed = calls, f
 }
 
 // Touch is what every call of the fabric does first: it counts, and doesn't return while the rank is
 // frozen. A wait on shared memory, which no fabric sees, can do it, too.
 func (x *Faults) Touch() {
-	f := &x.frost
+	f := &x.freezer
 	f.mu.Lock()
 	do := f.armed
 	if do != nil {
@@ -75,23 +75,23 @@ func (x *Faults) Touch() {
 			f.armed = nil
 		}
 	}
-	ice := f.ice
+	thawed := f.thawed
 	f.mu.Unlock()
 	if do != nil {
 		do()
 		f.mu.Lock()
-		ice = f.ice
+		thawed = f.thawed
 		f.mu.Unlock()
 	}
-	if ice != nil {
-		<-ice
+	if thawed != nil {
+		<-thawed
 	}
 }
 
 // event lets the rank hear of something, now or when it thaws.
-func (f *frost) event(tell func()) {
+func (f *freezer) event(tell func()) {
 	f.mu.Lock()
-	if f.late {
+	if f.backlog {
 		f.events = append(f.events, tell)
 		f.mu.Unlock()
 		return
