@@ -95,7 +95,7 @@ type rendezvousCall struct {
 	members      string
 	payload      []byte
 	attempt      *attempt
-	uncounted    int64 // attempts right before this one that attemptsKey lacks, and only the rank that ends it may count
+	uncounted    int64 // attempts right before that attemptsKey lacks, and only the rank that ends this one may count
 	failedBefore bool  // there was an attempt, before this rank came, that came to nothing
 	missing      []int // the ranks that weren't there whenever another one gave up
 	missingKnown bool  // missing is known

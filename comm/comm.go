@@ -324,7 +324,7 @@ func newComm(b backend.Backend, o *newOptions, abort bool) *Comm {
 	c.transfers.New = func() any { return new(call) }
 	c.cleanup = runtime.AddCleanup(c, forgotten, c.ended)
 	if m, ok := b.(backend.Messenger); ok && c.rec != nil {
-		m.Tell(c.rec.Doing)
+		m.SetDoing(c.rec.Doing)
 	}
 	if e, ok := b.(backend.Engines); ok && c.rec != nil {
 		c.rec.Engine(e.EngineCalls)

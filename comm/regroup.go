@@ -122,7 +122,7 @@ func (c *Comm) Regroup(ctx context.Context, opts ...RegroupOption) (*Comm, error
 		r.leaveOut(rank)
 	}
 	for len(o.without) > 0 { // in parts that fit a word
-		part := o.without[:min(len(o.without), backend.MaxWord/8)]
+		part := o.without[:min(len(o.without), backend.MaxControl/8)]
 		o.without = o.without[len(part):]
 		r.tell(proposal{Without: part})
 	}
@@ -214,7 +214,7 @@ func (r *regrouping) unable(err error) error {
 
 // limited shortens a reason to what fits a word.
 func limited(reason string) string {
-	const most = backend.MaxWord / 2 // quoted
+	const most = backend.MaxControl / 2 // quoted
 	return strings.ToValidUTF8(reason[:min(len(reason), most)], "")
 }
 
@@ -294,7 +294,7 @@ func (r *regrouping) leader() int {
 
 // listen takes in what has been said. The channel is closed when there is more.
 func (r *regrouping) listen() <-chan struct{} {
-	words, news := r.messenger.Words()
+	words, news := r.messenger.Controls()
 	for _, w := range words {
 		var p proposal
 		if json.Unmarshal(w.Payload, &p) != nil {
@@ -355,7 +355,7 @@ func (r *regrouping) tell(p proposal) {
 		if _, gone := r.lost[rank]; rank == r.c.rank || gone && (p.Unable == "" || !r.away[rank]) || err != nil {
 			continue
 		}
-		if r.messenger.Word(rank, word) != nil { // if it's lost there will be news of that
+		if r.messenger.SendControl(rank, word) != nil { // if it's lost there will be news of that
 			r.silent(rank)
 		}
 	}

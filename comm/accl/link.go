@@ -276,11 +276,11 @@ func (l *link) Control(to int, payload []byte) error {
 // wait: it may be handling the arrival of a message whose own sender waits for that to end.
 type controls struct {
 	mu      sync.Mutex
-	letters []letter
+	letters []queuedControl
 	busy    chan struct{} // closed when the goroutine ends; nil without one
 }
 
-type letter struct {
+type queuedControl struct {
 	to   int
 	body []byte
 }
@@ -288,7 +288,7 @@ type letter struct {
 func (x *controls) put(l *link, to int, body []byte) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.letters = append(x.letters, letter{to, body})
+	x.letters = append(x.letters, queuedControl{to, body})
 	if x.busy == nil {
 		x.busy = make(chan struct{})
 		go x.send(l)

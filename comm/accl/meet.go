@@ -21,8 +21,8 @@ import (
 	"github.com/chorus-comms/chorus/store"
 )
 
-// meeting is where this rank's engine meets the others.
-type meeting struct {
+// joinedNetwork is where this rank's engine meets the others.
+type joinedNetwork struct {
 	network engine.Network
 	attach  func(e *engine.Engine, lost func(peer uint32, cause error))
 	leave   func(cause error)
@@ -44,18 +44,18 @@ type shared struct {
 var process = rand.Text()
 
 // meet finds the network of all ranks: that of this process, if all are in it, else links of a fabric.
-func meet(ctx context.Context, c *backend.Config, o options) (meeting, error) {
+func meet(ctx context.Context, c *backend.Config, o options) (joinedNetwork, error) {
 	cfg, err := config.Load(nil)
 	if err != nil {
-		return meeting{}, err
+		return joinedNetwork{}, err
 	}
 	policy, err := secure.Load(cfg)
 	if err != nil {
-		return meeting{}, err
+		return joinedNetwork{}, err
 	}
 	all, err := c.Exchange(ctx, []byte(process+" "+rand.Text()))
 	if err != nil {
-		return meeting{}, err
+		return joinedNetwork{}, err
 	}
 	together := o.network == "" || o.network == packets
 	for _, other := range all {
@@ -70,12 +70,12 @@ func meet(ctx context.Context, c *backend.Config, o options) (meeting, error) {
 		return m, nil
 	}
 	if o.network == packets {
-		return meeting{}, fmt.Errorf("accl.network=%s is for ranks of one process", packets)
+		return joinedNetwork{}, fmt.Errorf("accl.network=%s is for ranks of one process", packets)
 	}
 	host := cfg.HostID
 	if host == "" {
 		if host, err = bootstrap.HostID(); err != nil {
-			return meeting{}, err
+			return joinedNetwork{}, err
 		}
 	}
 	sealed, round := store.NewSealed(policy.Secret, c.Store), 0
@@ -90,17 +90,17 @@ func meet(ctx context.Context, c *backend.Config, o options) (meeting, error) {
 		Exchange: exchange, HostID: host, Rendezvous: c.MasterAddr, Security: policy, Timeout: c.Timeout,
 		Defaults: cfg.FabricOptions()})
 	if err != nil {
-		return meeting{}, err
+		return joinedNetwork{}, err
 	}
 	net := links.New(fab)
 	if err := net.Share(ctx); err != nil {
-		return meeting{}, errors.Join(err, net.Close(ctx))
+		return joinedNetwork{}, errors.Join(err, net.Close(ctx))
 	}
-	return meeting{net, net.Serve, func(error) { net.Close(context.Background()) }}, nil
+	return joinedNetwork{net, net.Serve, func(error) { net.Close(context.Background()) }}, nil
 }
 
 // local returns the network of a world whose ranks are all in this process.
-func local(session uint32, name string) meeting {
+func local(session uint32, name string) joinedNetwork {
 	networks.mu.Lock()
 	defer networks.mu.Unlock()
 	n := networks.named[name]
@@ -112,7 +112,7 @@ func local(session uint32, name string) meeting {
 		networks.named[name] = n
 	}
 	n.ranks++
-	return meeting{n.Port(session), func(e *engine.Engine, _ func(uint32, error)) { n.Attach(session, e) },
+	return joinedNetwork{n.Port(session), func(e *engine.Engine, _ func(uint32, error)) { n.Attach(session, e) },
 		func(cause error) {
 			n.Detach(session, cause)
 			networks.mu.Lock()

@@ -104,30 +104,30 @@ type Leaver interface {
 // Messenger is implemented by backends whose ranks can send each other word beside their operations, also when the
 // communicator is broken, which is how its survivors find each other. Its methods may be called from any goroutine.
 type Messenger interface {
-	// Word sends a payload of at most MaxWord bytes to a rank. It doesn't wait for it.
-	Word(rank int, payload []byte) error
-	// Words returns what has come since the last call. news is closed when there is more, or a rank is gone that
+	// SendControl sends a payload of at most MaxControl bytes to a rank. It doesn't wait for it.
+	SendControl(rank int, payload []byte) error
+	// Controls returns what has come since the last call. news is closed when there is more, or a rank is gone that
 	// wasn't.
-	Words() (words []Word, news <-chan struct{})
+	Controls() (words []Control, news <-chan struct{})
 	// Gone says which ranks are lost, and why.
 	Gone() map[int]string
 	// Refused reports that a collective, such as "all_reduce" or "split", ended with an error before it reached the
 	// backend: ranks that wait for it are told why it doesn't come. Like Submit it's called for one of them at a time,
 	// in issue order.
 	Refused(op string, why error)
-	// Tell gives the backend a function that says what this rank does, as in Attendance.Doing, for ranks that wait for
+	// SetDoing gives the backend a function that says what this rank does, as in Attendance.Doing, for ranks that wait for
 	// it in vain. The backend may call it from any goroutine at any time; it takes no lock that an operation holds.
-	Tell(doing func() string)
+	SetDoing(doing func() string)
 }
 
-// Word is what a rank has sent.
-type Word struct {
+// Control is what a rank has sent.
+type Control struct {
 	From    int
 	Payload []byte
 }
 
-// MaxWord is the most bytes of a Word.
-const MaxWord = 2048
+// MaxControl is the most bytes of a Word.
+const MaxControl = 2048
 
 // Registrar is implemented by backends that prepare memory before its first use.
 type Registrar interface {

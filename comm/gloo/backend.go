@@ -144,7 +144,7 @@ func open(ctx context.Context, c backend.Config) (backend.Backend, error) {
 	g, err := j.group(ctx, c.Name, j.root, c.Rank, c.Size)
 	if err != nil {
 		giveBack()
-		return nil, j.elsewhere(err)
+		return nil, j.wrongVersionHint(err)
 	}
 	if j.old && c.Size > 1 {
 		if err := j.meet(ctx, g); err != nil {
@@ -258,8 +258,8 @@ func permitted(at backend.Where, host string) error {
 func (g *group) Capabilities() backend.Capabilities {
 	c := backend.Capabilities{Name: Name, Devices: []string{"cpu"}, Abort: true, AnySource: true, Tags: true,
 		InProcess: true, Foreign: true}
-	if g.strangers() {
-		c.Reduces = g.job.reduces
+	if g.hasPyTorch() {
+		c.Reduces = g.job.pytorchReduces
 	}
 	return c
 }
@@ -278,7 +278,7 @@ func (g *group) Submit(op *backend.Op) error {
 	if g.Raised() {
 		return g.Err(g.Of(op))
 	}
-	if err := g.foreign(op); err != nil {
+	if err := g.refuseUnsupported(op); err != nil {
 		return err
 	}
 	g.request = plan.Request{World: g.size, Rank: g.rank}

@@ -71,7 +71,7 @@ func (g *group) withdraw() {
 func (g *group) next(kind backend.Kind) {
 	g.slot = slotOf(slots[kind.Operation().Family], g.tag)
 	g.tag++
-	g.mesh = g.meshes.of(g.slot)
+	g.mesh = g.meshes.meshOf(g.slot)
 	g.mesh.begin(g.slot)
 }
 
@@ -232,8 +232,8 @@ func (g *group) failed(op *backend.Op, err error) error {
 			a.Elapsed = g.waiter.Elapsed()
 			return &backend.TimeoutError{Where: at, Attendance: a}
 		})
-		if stray, ok := errors.AsType[*strayError](err); ok {
-			cause = g.strayed(at, stray)
+		if stray, ok := errors.AsType[*otherCollectiveError](err); ok {
+			cause = g.mismatch(at, stray)
 		}
 		if lost, ok := cause.(*backend.PeerLostError); ok {
 			cause = g.loss(at, lost.Peer)
@@ -254,8 +254,8 @@ func (g *group) loss(at backend.Where, peer int) error {
 // grace is more than all connections of a process that dies take to end.
 const grace = 100 * time.Millisecond
 
-// strayed is the error of two ranks that are in different collectives.
-func (g *group) strayed(at backend.Where, stray *strayError) error {
+// mismatch is the error of two ranks that are in different collectives.
+func (g *group) mismatch(at backend.Where, stray *otherCollectiveError) error {
 	e := &backend.MismatchError{Where: at, RankA: at.Rank, RankB: stray.peer, OpA: at.Op, OpB: slotName(stray.there)}
 	if e.RankB < e.RankA {
 		e.RankA, e.RankB, e.OpA, e.OpB = e.RankB, e.RankA, e.OpB, e.OpA

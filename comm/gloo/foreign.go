@@ -7,11 +7,11 @@ import (
 	"github.com/chorus-comms/chorus/dtype"
 )
 
-// strangers reports whether some ranks are PyTorch's and not Chorus'.
-func (g *group) strangers() bool { return g.size > 1 && !g.mesh.kin }
+// hasPyTorch reports whether some ranks are PyTorch's and not Chorus'.
+func (g *group) hasPyTorch() bool { return g.size > 1 && !g.mesh.allChorus }
 
-// theirs reports whether ranks of PyTorch have a type's collectives.
-func (j *job) theirs(dt dtype.DType) bool {
+// pytorchHas reports whether ranks of PyTorch have a type's collectives.
+func (j *job) pytorchHas(dt dtype.DType) bool {
 	switch dt {
 	case dtype.Float16, dtype.Float32, dtype.Float64, dtype.Int8, dtype.Uint8, dtype.Int32, dtype.Int64:
 		return true
@@ -21,16 +21,16 @@ func (j *job) theirs(dt dtype.DType) bool {
 	return false
 }
 
-// reduces reports whether ranks of PyTorch have a reduction on a type.
-func (j *job) reduces(k backend.ReduceKind, dt dtype.DType) bool {
+// pytorchReduces reports whether ranks of PyTorch have a reduction on a type.
+func (j *job) pytorchReduces(k backend.ReduceKind, dt dtype.DType) bool {
 	average := !j.old && (dt.IsFloating() || dt.IsComplex())
-	return j.theirs(dt) && k != backend.PremulSumKind && (k != backend.AvgKind || average)
+	return j.pytorchHas(dt) && k != backend.PremulSumKind && (k != backend.AvgKind || average)
 }
 
-// foreign refuses a collective that PyTorch's ranks can't take part in, before anything is sent. Where their own call
+// refuseUnsupported refuses a collective that PyTorch's ranks can't take part in, before anything is sent. Where their own call
 // fails, too, they count it, and so does this rank: the next one has the same number everywhere.
-func (g *group) foreign(op *backend.Op) error {
-	if !g.strangers() {
+func (g *group) refuseUnsupported(op *backend.Op) error {
+	if !g.hasPyTorch() {
 		return nil
 	}
 	row := op.Kind.Operation()
@@ -58,7 +58,7 @@ func (g *group) foreign(op *backend.Op) error {
 	}
 	dt := op.First().DType()
 	switch {
-	case !g.job.theirs(dt):
+	case !g.job.pytorchHas(dt):
 		g.tag += counts
 		return lacks("collectives of %s", dt)
 	case dt.IsComplex() && row.Family == backend.Gather:

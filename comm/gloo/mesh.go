@@ -25,39 +25,39 @@ import (
 
 // mesh is one rank's pairs with all other ranks of a group. A message's tag is its slot.
 type mesh struct {
-	rank     int
-	pairs    []*pair // by rank; its own once it sends itself something
-	listener net.Listener
-	running  sync.WaitGroup
-	joined   chan *pair  // that have a connection
-	kin      bool        // all ranks are of Chorus
-	start    time.Time   // when this rank began to connect
-	tls      *tls.Config // nil: connections aren't encrypted
+	rank      int
+	pairs     []*pair // by rank; its own once it sends itself something
+	listener  net.Listener
+	running   sync.WaitGroup
+	joined    chan *pair  // that have a connection
+	allChorus bool        // all ranks are of Chorus
+	start     time.Time   // when this rank began to connect
+	tls       *tls.Config // nil: connections aren't encrypted
 
-	mu      sync.Mutex
-	closed  bool
-	refusal error                    // of a rank that has called
-	order   uint64                   // of sends that were told of
-	any     map[uint64][]*fabric.Msg // receives from anyone that wait, by slot
-	now     uint64                   // the slot of the collective under way
-	stray   *strayError              // who is in another one instead
+	mu         sync.Mutex
+	closed     bool
+	refusedErr error                    // of a rank that has called
+	order      uint64                   // of sends that were told of
+	anySource  map[uint64][]*fabric.Msg // receives from anyone that wait, by slot
+	now        uint64                   // the slot of the collective under way
+	other      *otherCollectiveError    // who is in another one instead
 }
 
-// strayError reports a rank that is in another collective under the number of this rank's.
-type strayError struct {
+// otherCollectiveError reports a rank that is in another collective under the number of this rank's.
+type otherCollectiveError struct {
 	peer  int
 	there uint64 // its slot
 }
 
-func (e *strayError) Error() string {
+func (e *otherCollectiveError) Error() string {
 	return fmt.Sprintf("rank %d is in %s", e.peer, slotName(e.there))
 }
 
 func newMesh(rank, size int) *mesh {
-	m := &mesh{rank: rank, pairs: make([]*pair, size), any: map[uint64][]*fabric.Msg{}, joined: make(chan *pair, size),
+	m := &mesh{rank: rank, pairs: make([]*pair, size), anySource: map[uint64][]*fabric.Msg{}, joined: make(chan *pair, size),
 		start: time.Now()}
 	for r := range m.pairs {
-		m.pairs[r] = &pair{m: m, peer: r, lines: map[uint64]*line{}, wake: make(chan struct{}, 1)}
+		m.pairs[r] = &pair{m: m, peer: r, states: map[uint64]*slotState{}, wake: make(chan struct{}, 1)}
 	}
 	return m
 }
@@ -138,7 +138,7 @@ func (m *mesh) complete(ctx context.Context, await map[*pair]bool, failed <-chan
 // absent is the error of ranks that haven't come.
 func (m *mesh) absent(missing []int, err error) error {
 	m.mu.Lock()
-	err = errors.Join(err, m.refusal)
+	err = errors.Join(err, m.refusedErr)
 	m.mu.Unlock()
 	return &bootstrap.MissingRanksError{Missing: missing, Rank: m.rank, Size: len(m.pairs), Waited: time.Since(m.start),
 		Err: err}
@@ -163,7 +163,7 @@ func (m *mesh) exchange(ctx context.Context, st store.Store, mine []byte) (all [
 		}
 		return nil, err
 	}
-	if m.kin, err = st.Check(ctx, marks...); err != nil {
+	if m.allChorus, err = st.Check(ctx, marks...); err != nil {
 		return nil, err
 	}
 	all = make([][]byte, size)
@@ -255,7 +255,7 @@ func (m *mesh) accept() {
 func (m *mesh) refused(rank int, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.refusal = fmt.Errorf("the connection of rank %d failed: %w", rank, err)
+	m.refusedErr = fmt.Errorf("the connection of rank %d failed: %w", rank, err)
 }
 
 // helloTime is how long who connects may take to say who it is, which PyTorch does at once.
@@ -300,7 +300,7 @@ func (m *mesh) Recv(msg *fabric.Msg) {
 	var from *pair // whose send was told of first, of those that nobody has asked for
 	var first uint64
 	for _, p := range m.pairs {
-		l := p.lines[slot]
+		l := p.states[slot]
 		if l == nil {
 			continue
 		}
@@ -308,13 +308,13 @@ func (m *mesh) Recv(msg *fabric.Msg) {
 			from = p
 			break
 		}
-		if len(l.news) > 0 && (from == nil || l.news[0] < first) {
-			from, first = p, l.news[0]
+		if len(l.unrequested) > 0 && (from == nil || l.unrequested[0] < first) {
+			from, first = p, l.unrequested[0]
 		}
 	}
 	if from == nil {
-		m.any[slot] = append(m.any[slot], msg)
-		m.deserted()
+		m.anySource[slot] = append(m.anySource[slot], msg)
+		m.endAnySource()
 	}
 	m.mu.Unlock()
 	if from != nil {
@@ -331,7 +331,7 @@ func (m *mesh) post(msg *fabric.Msg, peer int, to func(*pair, *fabric.Msg)) {
 	} else {
 		why := &fabric.PeerError{Peer: peer, Err: p.lost}
 		if msg.Complete(0, peer, why); msg.Key.Tag == m.now {
-			m.spoil(peer, why)
+			m.failCollective(peer, why)
 		}
 	}
 	m.mu.Unlock()
@@ -350,11 +350,11 @@ func (m *mesh) Wait(msg *fabric.Msg, w *fabric.Waiter) error {
 func (m *mesh) Cancel(msg *fabric.Msg) {
 	m.mu.Lock()
 	slot := msg.Key.Tag
-	waits := m.any[slot]
+	waits := m.anySource[slot]
 	found := take(&waits, msg)
-	m.setAny(slot, waits)
+	m.setAnySource(slot, waits)
 	for _, p := range m.pairs {
-		if l := p.lines[slot]; l != nil && !found {
+		if l := p.states[slot]; l != nil && !found {
 			found = take(&l.recvs, msg) || take(&l.sends, msg)
 		}
 		if p.reading == msg {
@@ -381,28 +381,28 @@ func (m *mesh) Cancel(msg *fabric.Msg) {
 	transport.AwaitDone(msg, 0)
 }
 
-// setAny sets the receives from anyone that wait under a slot.
-func (m *mesh) setAny(slot uint64, waits []*fabric.Msg) {
+// setAnySource sets the receives from anyone that wait under a slot.
+func (m *mesh) setAnySource(slot uint64, waits []*fabric.Msg) {
 	if len(waits) == 0 {
-		delete(m.any, slot)
+		delete(m.anySource, slot)
 	} else {
-		m.any[slot] = waits
+		m.anySource[slot] = waits
 	}
 }
 
-// anyone takes the first receive from anyone that waits under a slot; nil if there is none.
-func (m *mesh) anyone(slot uint64) *fabric.Msg {
-	waits := m.any[slot]
+// popAnySource takes the first receive from anyone that waits under a slot; nil if there is none.
+func (m *mesh) popAnySource(slot uint64) *fabric.Msg {
+	waits := m.anySource[slot]
 	if len(waits) == 0 {
 		return nil
 	}
 	msg := pop(&waits)
-	m.setAny(slot, waits)
+	m.setAnySource(slot, waits)
 	return msg
 }
 
-// deserted ends the receives from any rank when no rank is left.
-func (m *mesh) deserted() {
+// endAnySource ends the receives from any rank when no rank is left.
+func (m *mesh) endAnySource() {
 	var last *pair
 	for r, p := range m.pairs {
 		switch {
@@ -413,11 +413,11 @@ func (m *mesh) deserted() {
 			last = p
 		}
 	}
-	for slot, waits := range m.any {
+	for slot, waits := range m.anySource {
 		for _, msg := range waits {
 			msg.Complete(0, last.peer, &fabric.PeerError{Peer: last.peer, Err: last.lost})
 		}
-		delete(m.any, slot)
+		delete(m.anySource, slot)
 	}
 }
 
@@ -427,7 +427,7 @@ func (m *mesh) begin(slot uint64) {
 	defer m.mu.Unlock()
 	m.now = slot
 	for _, p := range m.pairs {
-		for there, l := range p.lines {
+		for there, l := range p.states {
 			if l.seen {
 				m.arrived(p, there)
 			}
@@ -440,7 +440,7 @@ func (m *mesh) end() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, p := range m.pairs {
-		delete(p.lines, m.now)
+		delete(p.states, m.now)
 	}
 	m.now = 0
 }
@@ -448,18 +448,18 @@ func (m *mesh) end() {
 // arrived notes that a peer is in an operation. If it has the number of the one under way but is another one, nothing
 // that this rank waits for comes.
 func (m *mesh) arrived(p *pair, slot uint64) {
-	if m.now == 0 || !collective(slot) || tagOf(slot) != tagOf(m.now) || slot == m.now || m.stray != nil {
+	if m.now == 0 || !collective(slot) || tagOf(slot) != tagOf(m.now) || slot == m.now || m.other != nil {
 		return
 	}
-	m.stray = &strayError{p.peer, slot}
-	m.spoil(p.peer, m.stray)
+	m.other = &otherCollectiveError{p.peer, slot}
+	m.failCollective(p.peer, m.other)
 }
 
-// spoil ends all that waits in the collective under way, which can't succeed any more because of a peer. The lock is
+// failCollective ends all that waits in the collective under way, which can't succeed any more because of a peer. The lock is
 // held.
-func (m *mesh) spoil(peer int, why error) {
+func (m *mesh) failCollective(peer int, why error) {
 	for _, q := range m.pairs {
-		l := q.lines[m.now]
+		l := q.states[m.now]
 		if l == nil || m.now == 0 {
 			continue
 		}
@@ -476,7 +476,7 @@ func (m *mesh) attendance() (a backend.Attendance) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for r, p := range m.pairs {
-		l := p.lines[m.now]
+		l := p.states[m.now]
 		switch {
 		case r == m.rank || l != nil && l.seen:
 			a.Arrived = append(a.Arrived, r)

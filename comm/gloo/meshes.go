@@ -34,8 +34,8 @@ func (j *job) connect(ctx context.Context, path string, rank, size int) (ms mesh
 	return ms, nil
 }
 
-// of returns the mesh of what is under a slot.
-func (ms meshes) of(slot uint64) *mesh {
+// meshOf returns the mesh of what is under a slot.
+func (ms meshes) meshOf(slot uint64) *mesh {
 	if collective(slot) {
 		slot = uint64(tagOf(slot))
 	}
@@ -43,16 +43,16 @@ func (ms meshes) of(slot uint64) *mesh {
 }
 
 // Send implements base.Link.
-func (ms meshes) Send(m *fabric.Msg) { ms.of(m.Key.Tag).Send(m) }
+func (ms meshes) Send(m *fabric.Msg) { ms.meshOf(m.Key.Tag).Send(m) }
 
 // Recv implements base.Link.
-func (ms meshes) Recv(m *fabric.Msg) { ms.of(m.Key.Tag).Recv(m) }
+func (ms meshes) Recv(m *fabric.Msg) { ms.meshOf(m.Key.Tag).Recv(m) }
 
 // Wait implements base.Link.
-func (ms meshes) Wait(m *fabric.Msg, w *fabric.Waiter) error { return ms.of(m.Key.Tag).Wait(m, w) }
+func (ms meshes) Wait(m *fabric.Msg, w *fabric.Waiter) error { return ms.meshOf(m.Key.Tag).Wait(m, w) }
 
 // Cancel implements base.Link.
-func (ms meshes) Cancel(m *fabric.Msg) { ms.of(m.Key.Tag).Cancel(m) }
+func (ms meshes) Cancel(m *fabric.Msg) { ms.meshOf(m.Key.Tag).Cancel(m) }
 
 // loss is the end of a pair.
 type loss struct {

@@ -21,8 +21,8 @@ const (
 	// patience.
 	small    = 32 << 10
 	patience = 2 * time.Millisecond
-	// maxLines bounds the slots under which a peer may have something under way.
-	maxLines = 1 << 16
+	// maxStates bounds the slots under which a peer may have something under way.
+	maxStates = 1 << 16
 )
 
 // pair is the connection with another rank. Its fields belong to the lock of its mesh.
@@ -31,7 +31,7 @@ type pair struct {
 	peer   int
 	conn   net.Conn // nil until it's there
 	sealed bool     // by TLS
-	lines  map[uint64]*line
+	states map[uint64]*slotState
 	lost   error     // why it's no more
 	since  time.Time // when it was lost
 
@@ -220,8 +220,8 @@ func (p *pair) frames(conn net.Conn) error {
 			return err
 		}
 		p.m.mu.Lock()
-		if len(p.lines) > maxLines {
-			err = fmt.Errorf("more than %d slots at once", maxLines)
+		if len(p.states) > maxStates {
+			err = fmt.Errorf("more than %d slots at once", maxStates)
 		} else if p.m.arrived(p, f.slot); f.op != data {
 			p.notice(f)
 		}
@@ -288,13 +288,13 @@ func (p *pair) early(in *bufio.Reader, f preamble) error {
 	}
 	p.m.mu.Lock()
 	defer p.m.mu.Unlock()
-	if m := p.m.anyone(f.slot); m != nil {
-		p.hand(m, payload)
+	if m := p.m.popAnySource(f.slot); m != nil {
+		p.deliverEarly(m, payload)
 		return nil
 	}
-	l := p.line(f.slot)
+	l := p.state(f.slot)
 	if l.early = append(l.early, payload); len(l.recvs) > 0 { // posted meanwhile; it has asked for another one
-		p.hand(pop(&l.recvs), pop(&l.early))
+		p.deliverEarly(pop(&l.recvs), pop(&l.early))
 	}
 	return nil
 }
@@ -315,7 +315,7 @@ func (p *pair) fail(err error) {
 		}
 	}
 	needed := false
-	for slot, l := range p.lines {
+	for slot, l := range p.states {
 		needed = needed || slot == p.m.now && len(l.recvs)+len(l.sends) > 0
 		for _, m := range l.recvs {
 			end(m)
@@ -330,8 +330,8 @@ func (p *pair) fail(err error) {
 	}
 	p.out, p.head = nil, nil
 	if needed {
-		p.m.spoil(p.peer, why)
+		p.m.failCollective(p.peer, why)
 	}
-	p.m.deserted()
+	p.m.endAnySource()
 	p.signal()
 }

@@ -40,8 +40,8 @@ func attempt() string {
 	return "/worker/attempt_" + os.Getenv("TORCHELASTIC_RESTART_COUNT") + "/"
 }
 
-// elsewhere adds to the error of ranks that haven't come that one is of another PyTorch than this rank was told.
-func (j *job) elsewhere(err error) error {
+// wrongVersionHint adds to the error of ranks that haven't come that one is of another PyTorch than this rank was told.
+func (j *job) wrongVersionHint(err error) error {
 	absent, ok := errors.AsType[*bootstrap.MissingRanksError](err)
 	if !ok || len(absent.Missing) == 0 {
 		return err

@@ -27,7 +27,7 @@ func (g *group) Split(ctx context.Context, name string, list []int, timeout time
 	var path string
 	meet := false // all ranks of the job wait for each other
 	switch {
-	case g.size == 1 || g.mesh.kin:
+	case g.size == 1 || g.mesh.allChorus:
 		offers, _, err := base.Offers(base.Offer{List: list}, g.size, backend.Op{Ctx: ctx, Timeout: timeout},
 			func(op *backend.Op) error {
 				if err := g.Submit(op); err != nil {

@@ -13,9 +13,9 @@ import (
 
 // A rank that times out asks the others which operation they are in.
 
-// refusal is the last collective that this rank has refused. It breaks nothing: the caller may
+// lastRefusal is the last collective that this rank has refused. It breaks nothing: the caller may
 // correct the call, and then the others, who wait, are served. If it doesn't, their time-outs say why.
-type refusal struct {
+type lastRefusal struct {
 	mu   sync.Mutex
 	seq  uint64 // the number that it would have had
 	text string
@@ -38,25 +38,25 @@ func (g *group) Refused(op string, why error) {
 	r.seq, r.text = g.seq+1, op+": "+text
 }
 
-func (r *refusal) get() (seq uint64, text string) {
+func (r *lastRefusal) get() (seq uint64, text string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.seq, r.text
 }
 
-// Tell implements backend.Messenger. doing is the same for all communicators of a world: what their
+// SetDoing implements backend.Messenger. doing is the same for all communicators of a world: what their
 // rank does.
-func (g *group) Tell(doing func() string) {
+func (g *group) SetDoing(doing func() string) {
 	w := g.world
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.does = doing
+	w.doing = doing
 }
 
-// doing says what this rank does, for the error of a rank that waits for it.
-func (w *world) doing() string {
+// activity says what this rank does, for the error of a rank that waits for it.
+func (w *world) activity() string {
 	w.mu.Lock()
-	f := w.does
+	f := w.doing
 	w.mu.Unlock()
 	if f == nil {
 		return ""
@@ -100,12 +100,12 @@ func (b *statusBoard) event() {
 	}
 }
 
-// How long a rank waits for the others' answers: askTimeout after its own timeout, askQuickly when it explains
+// How long a rank waits for the others' answers: askTimeout after its own timeout, shortAskTimeout when it explains
 // another failure, which must not take long.
 const (
-	askTimeout   = 500 * time.Millisecond
-	askQuickly   = 200 * time.Millisecond
-	fewToBeAsked = 64 // ranks of a communicator in which all may ask all, when all learn of a failure at once
+	askTimeout      = 500 * time.Millisecond
+	shortAskTimeout = 200 * time.Millisecond
+	maxAsked        = 64 // ranks of a communicator in which all may ask all, when all learn of a failure at once
 )
 
 // timedOut makes the error of an operation that timed out: which ranks have entered it, and which have not. It's a
@@ -124,18 +124,18 @@ func (g *group) timedOut(op *backend.Op) error {
 	if len(e.Missing) > 0 {
 		return e
 	}
-	return g.standstill(op, e)
+	return g.diagnoseStall(op, e)
 }
 
-// forsaken is the error of an operation in which a rank that this one waits for has left without a reason. Nothing was
+// peerLeft is the error of an operation in which a rank that this one waits for has left without a reason. Nothing was
 // wrong for that rank: it ran a different operation under this number, or left before it. A rank that is still there
 // may know of the former; the error is nil if none does.
-func (g *group) forsaken(op *backend.Op, by int) error {
-	if len(g.members) > fewToBeAsked {
+func (g *group) peerLeft(op *backend.Op, by int) error {
+	if len(g.members) > maxAsked {
 		return nil
 	}
 	others := slices.DeleteFunc(g.others(), func(r int) bool { return g.members[r] == by })
-	return g.differing(op, g.ask(op.Seq, others, askQuickly, nil))
+	return g.differing(op, g.ask(op.Seq, others, shortAskTimeout, nil))
 }
 
 // differing is the mismatch of ranks that ran a different operation under the number of the one that this rank is in.
@@ -166,17 +166,17 @@ func (g *group) others() (ranks []int) {
 	return ranks
 }
 
-// attended adds to the error of a collective that failed before its timeout which ranks had
+// withAttendance adds to the error of a collective that failed before its timeout which ranks had
 // arrived.
-func (g *group) attended(err error, op *backend.Op) error {
+func (g *group) withAttendance(err error, op *backend.Op) error {
 	var lost *backend.PeerLostError
 	var mm *backend.MismatchError
 	switch {
 	case op.Seq == 0:
 	case errors.As(err, &lost):
-		lost.Attendance, _ = g.attendance(op.Seq, askQuickly, len(g.members) <= fewToBeAsked)
+		lost.Attendance, _ = g.attendance(op.Seq, shortAskTimeout, len(g.members) <= maxAsked)
 	case errors.As(err, &mm): // perhaps of an operation before, in which this rank needed nobody
-		mm.Attendance, _ = g.attendance(mm.Seq, askQuickly, len(g.members) <= fewToBeAsked)
+		mm.Attendance, _ = g.attendance(mm.Seq, shortAskTimeout, len(g.members) <= maxAsked)
 	}
 	return err
 }
@@ -242,10 +242,10 @@ func (g *group) attendance(seq uint64, limit time.Duration, mayAsk bool) (a back
 	return a, answers
 }
 
-// standstill finds out why an operation did not end from which no rank is known to be missing. A rank that was stopped
+// diagnoseStall finds out why an operation did not end from which no rank is known to be missing. A rank that was stopped
 // in its middle doesn't answer. A rank that has entered another operation says so, even if it waited for no other in
 // that and has gone on since.
-func (g *group) standstill(op *backend.Op, e *backend.TimeoutError) error {
+func (g *group) diagnoseStall(op *backend.Op, e *backend.TimeoutError) error {
 	others := slices.DeleteFunc(g.others(), func(r int) bool { return !slices.Contains(e.Arrived, r) })
 	answers := g.ask(op.Seq, others, askTimeout, nil)
 	if err := g.differing(op, answers); err != nil {
@@ -273,7 +273,7 @@ func (g *group) answer(peer int, ask notice) {
 	n := g.newNotice(noticeAnswer)
 	n.Seq, n.About = g.announced.Load(), ask.About
 	n.RefusedSeq, n.Text = g.refusal.get()
-	n.Doing = g.world.doing()
+	n.Doing = g.world.activity()
 	if d, ok := g.world.fab.Announced(g.id, ask.About); ok {
 		n.Desc = d[:]
 	}
@@ -327,7 +327,7 @@ func (g *group) ask(seq uint64, ranks []int, limit time.Duration, enough <-chan 
 			b.answers = nil
 			b.mu.Unlock()
 			if closed {
-				g.AwaitWord()
+				g.AwaitReport()
 			}
 			return answers
 		}

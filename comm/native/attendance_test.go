@@ -15,7 +15,7 @@ import (
 func asking(t *testing.T) (g0, g1 *group, done chan struct{}) {
 	opened := pair(t, t.Context())
 	g0, g1, done = opened[0].(*group), opened[1].(*group), make(chan struct{})
-	g1.Telling.Begin()
+	g1.Reporting.Begin()
 	go func() {
 		defer close(done)
 		g0.ask(0, []int{1}, time.Hour, nil)
@@ -34,7 +34,7 @@ func TestAnswerAfterWord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g0, g1, done := asking(t)
 		g1.Fail(&backend.AbortedError{Where: g1.Where(), By: 1, Reason: "enough"})
-		g1.Telling.End()
+		g1.Reporting.End()
 		if <-done; !g0.Raised() {
 			t.Error("answered, but not told")
 		}
@@ -51,7 +51,7 @@ func TestAskTheLost(t *testing.T) {
 		if waited := time.Since(start); waited != 0 { // in virtual time
 			t.Errorf("it was waited for, %v", waited)
 		}
-		g1.Telling.End()
+		g1.Reporting.End()
 	})
 }
 
@@ -60,7 +60,7 @@ func TestAskTheLost(t *testing.T) {
 func TestInquire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := pair(t, t.Context())[0].(*group)
-		g.inquire() // rank 1 knows of nothing
+		g.awaitReports() // rank 1 knows of nothing
 		if g.Raised() {
 			t.Fatal(g.Cause())
 		}
@@ -69,7 +69,7 @@ func TestInquire(t *testing.T) {
 		if g.Raised() {
 			t.Fatal("broken at once")
 		}
-		if g.inquire(); g.Cause() != why {
+		if g.awaitReports(); g.Cause() != why {
 			t.Errorf("not waited for the cause: %v", g.Cause())
 		}
 	})

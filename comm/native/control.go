@@ -27,12 +27,12 @@ type notice struct {
 
 // The kinds of notice that are no failures.
 const (
-	noticeAsk     = "ask"     // which operation are you in, and what was About?
-	noticeAnswer  = "answer"  // to it: Seq is the last one that the rank has entered
-	noticeCompare = "compare" // is About to you what it is to me?
-	noticeUnsplit = "unsplit" // I have no part in what About splits off, because of Text
-	noticeLeft    = "left"    // I take part in no operation after Seq, because of Text
-	noticeWord    = "word"    // Desc is not for this backend: backend.Messenger
+	noticeAsk         = "ask"     // which operation are you in, and what was About?
+	noticeAnswer      = "answer"  // to it: Seq is the last one that the rank has entered
+	noticeCompare     = "compare" // is About to you what it is to me?
+	noticeSplitFailed = "unsplit" // I have no part in what About splits off, because of Text
+	noticeLeft        = "left"    // I take part in no operation after Seq, because of Text
+	noticeControl     = "word"    // Desc is not for this backend: backend.Messenger
 )
 
 // newNotice returns a notice of this rank's that is no failure.
@@ -40,9 +40,9 @@ func (g *group) newNotice(kind string) notice {
 	return notice{Failure: base.Failure{Kind: kind, Rank: g.rank}, Comm: g.id}
 }
 
-// tell sends all other members the first cause of a failure, and the operation from which on it counts. If that is
+// report sends all other members the first cause of a failure, and the operation from which on it counts. If that is
 // the operation that the cause names itself, which more than one rank has entered, from is 0.
-func (g *group) tell(from uint64, cause error) {
+func (g *group) report(from uint64, cause error) {
 	n := notice{Failure: base.FailureOf(cause, g.rank), Comm: g.id}
 	if n.From == 0 {
 		n.From = from
@@ -88,13 +88,13 @@ func (g *group) lost(from int, n notice, at backend.Where) {
 		return
 	}
 	if n.Rank == g.rank {
-		g.Heard(&n.Failure)
+		g.PeerFailed(&n.Failure)
 		return
 	}
-	g.words.lost(n.Rank, n.Text)
+	g.controls.lost(n.Rank, n.Text)
 	cause := n.Err(at)
-	g.Telling.Begin()
-	defer g.Telling.End()
+	g.Reporting.Begin()
+	defer g.Reporting.End()
 	if n.From > 0 { // it has left, and knows that
 		g.BreakFrom(n.From, cause)
 	} else if g.Break(cause) && from == n.By {
@@ -114,29 +114,29 @@ func (g *group) notice(peer int, n notice) {
 	case base.Lost:
 		g.lost(from, n, at)
 	case base.Mismatch:
-		g.Heard(&n.Failure)
+		g.PeerFailed(&n.Failure)
 		if n.RankA == g.rank || n.RankB == g.rank { // while it ends its part, nothing else keeps it
-			g.departures.atLast(n.Err(at))
+			g.departures.noteLate(n.Err(at))
 		}
 	case base.Abort, base.Timeout:
-		g.Heard(&n.Failure)
+		g.PeerFailed(&n.Failure)
 	case noticeLeft:
-		g.hasLeft(from, n)
-	case noticeWord:
-		g.words.heard(from, n.Desc)
+		g.noteDeparture(from, n)
+	case noticeControl:
+		g.controls.add(from, n.Desc)
 	case noticeAsk:
-		if g.Telling.Idle() {
+		if g.Reporting.Idle() {
 			g.answer(peer, n)
 			return
 		}
 		go func() { // who has the answer has heard of the failure
-			g.Telling.Wait()
+			g.Reporting.Wait()
 			g.answer(peer, n)
 		}()
 	case noticeAnswer:
 		g.status.answer(from, n)
-	case noticeUnsplit:
-		g.unsplit(from, n)
+	case noticeSplitFailed:
+		g.splitFailed(from, n)
 	case noticeCompare:
 		g.compared(peer, n)
 	}

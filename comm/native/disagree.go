@@ -27,9 +27,9 @@ func (g *group) compareWhenSlow() {
 	var mm *fabric.MismatchError
 	if g.space != nil && errors.As(g.space.CheckLast(), &mm) {
 		err := g.mismatch(mm.Peer, mm.Local, mm.Remote, mm.Seq)
-		g.Telling.Begin()
+		g.Reporting.Begin()
 		go func() {
-			defer g.Telling.End()
+			defer g.Reporting.End()
 			g.Fail(err)
 		}()
 		return
@@ -37,9 +37,9 @@ func (g *group) compareWhenSlow() {
 	desc, n := g.job.desc, g.newNotice(noticeCompare)
 	n.About, n.Desc = g.seq, desc[:]
 	payload := n.encode()
-	g.Telling.Begin() // who finalizes the communicator waits for it
+	g.Reporting.Begin() // who finalizes the communicator waits for it
 	go func() {
-		defer g.Telling.End()
+		defer g.Reporting.End()
 		for _, p := range peers {
 			if !g.world.isLost(p) {
 				g.world.fab.Control(p, payload)
@@ -64,6 +64,6 @@ func (g *group) compared(peer int, n notice) {
 func (g *group) disagree(peer int, mine, theirs fabric.Desc, seq uint64) {
 	err := g.mismatch(peer, mine, theirs, seq)
 	if g.Fail(err); seq == g.announced.Load() {
-		g.departures.atLast(err)
+		g.departures.noteLate(err)
 	}
 }

@@ -54,13 +54,13 @@ func (g *group) enter(op *backend.Op) error {
 		// Phase 1 exchanges places; all ranks take the mapped program, or none does.
 		g.mappable = in.Mappable() && out.Mappable()
 		g.space.Notify(1)
-	case g.prog.opening == 0:
+	case g.prog.prologue == 0:
 		g.space.Arrive()
 	default:
 		if err := g.bind(g.prog, j); err != nil {
 			return err
 		}
-		g.done = g.prog.opening
+		g.done = g.prog.prologue
 		return g.execute(g.prog.steps[:g.done], j)
 	}
 	return nil

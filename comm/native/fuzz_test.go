@@ -69,7 +69,7 @@ func FuzzTerms(f *testing.F) {
 	f.Add([]byte(`{"Fabric":"mem","Cores":1,"CPUs":"0-4000000000","StageBytes":1048576}`))
 	f.Add([]byte(`{"Fabric":"mem","Cores":1,"CPUs":"5,7","StageBytes":1048576}`))
 	f.Add([]byte(`{"Cores":1e999}`))
-	mine := terms{Fabric: "mem", Cores: 2, StageBytes: 4 << 20}
+	mine := agreedSettings{Fabric: "mem", Cores: 2, StageBytes: 4 << 20}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		for _, first := range []bool{false, true} {
 			agreed, err := mine.agree(t.Context(), backend.Where{}, func(_ context.Context, mine []byte) ([][]byte, error) {

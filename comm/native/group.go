@@ -64,8 +64,8 @@ type group struct {
 
 	status     statusBoard
 	departures departures
-	words      mailbox
-	refusal    refusal
+	controls   controlQueue
+	refusal    lastRefusal
 	splits     splits
 	registered registry
 	traffic    traffic
@@ -106,7 +106,7 @@ func (g *group) Submit(op *backend.Op) error {
 		return nil // it takes a while, perhaps forever
 	}
 	if err := g.enter(op); err != nil {
-		return g.fallen(op, err)
+		return g.failCollective(op, err)
 	}
 	return nil
 }
@@ -126,7 +126,7 @@ func (g *group) Wait(op *backend.Op) error {
 		err = g.run(op)
 	}
 	if err != nil {
-		return g.fallen(op, err)
+		return g.failCollective(op, err)
 	}
 	g.job.Unpack()
 	g.forget()
@@ -139,8 +139,8 @@ func (g *group) Assembled() bool {
 	return len(g.members) == 1 || g.entered && g.space.Assembled()
 }
 
-// fallen ends a collective that has failed.
-func (g *group) fallen(op *backend.Op, err error) error {
+// failCollective ends a collective that has failed.
+func (g *group) failCollective(op *backend.Op, err error) error {
 	err = g.broken(op, err)
 	g.withdraw() // only now, so that the others hear why
 	return g.settle(op, err)
@@ -273,7 +273,7 @@ func (g *group) broken(op *backend.Op, err error) error {
 	}
 	g.awaitReason(err)
 	if g.Raised() {
-		return g.attended(g.Err(g.whereIs(op)), op)
+		return g.withAttendance(g.Err(g.whereIs(op)), op)
 	}
 	at := g.whereIs(op)
 	var typed error
@@ -281,7 +281,7 @@ func (g *group) broken(op *backend.Op, err error) error {
 	if errors.As(err, &left) {
 		typed = &backend.PeerLostError{Where: at, Peer: g.rankOf(left.Peer), Cause: departed(left)}
 	} else if lost := (*fabric.PeerError)(nil); errors.Is(err, fabric.ErrLeft) && errors.As(err, &lost) {
-		typed = g.forsaken(op, lost.Peer)
+		typed = g.peerLeft(op, lost.Peer)
 	}
 	if typed == nil {
 		typed = g.CauseOf(at, op.Ctx, &g.job.Job, g.rankOf, err, func() error { return g.timedOut(op) })
@@ -290,14 +290,14 @@ func (g *group) broken(op *backend.Op, err error) error {
 		aborted.By = g.withdrawer()
 	}
 	if gone, ok := typed.(*backend.PeerLostError); ok && (left == nil || !left.Failed) {
-		g.words.lost(gone.Peer, gone.Cause) // as for the others, who are told: all must look for the same survivors
+		g.controls.lost(gone.Peer, gone.Cause) // as for the others, who are told: all must look for the same survivors
 	}
 	if left != nil {
 		g.FailFrom(left.After+1, typed)
 	} else {
 		g.Fail(typed)
 	}
-	return g.attended(g.Err(g.whereIs(op)), op)
+	return g.withAttendance(g.Err(g.whereIs(op)), op)
 }
 
 // awaitReason gives the others' report of a failure time to come. A rank that has got the report
@@ -307,25 +307,25 @@ func (g *group) awaitReason(err error) {
 	switch {
 	case errors.As(err, &left):
 		if left.Failed {
-			g.AwaitWord()
+			g.AwaitReport()
 		}
 	case errors.Is(err, fabric.ErrLeft), errors.Is(err, fabric.ErrCanceled):
-		g.AwaitWord()
+		g.AwaitReport()
 	case errors.Is(err, fabric.ErrClosing):
-		g.inquire()
+		g.awaitReports()
 	}
 }
 
-// inquire is AwaitWord for a peer that has most likely died: when all others have answered, what any of them had to say
+// awaitReports is AwaitReport for a peer that has most likely died: when all others have answered, what any of them had to say
 // has come, and what the peer itself had, came before it closed.
-func (g *group) inquire() {
-	if len(g.members) <= fewToBeAsked {
-		g.ask(0, g.others(), base.WordTime, g.Broken())
+func (g *group) awaitReports() {
+	if len(g.members) <= maxAsked {
+		g.ask(0, g.others(), base.ReportTime, g.Broken())
 		if !g.Breaking() {
 			return
 		}
 	}
-	g.AwaitWord()
+	g.AwaitReport()
 }
 
 // mismatch states both sides of a disagreement.
@@ -363,7 +363,7 @@ func (g *group) member(rank int) int {
 func (g *group) lose(at backend.Where, peer int, err error) error {
 	typed := base.LossOf(at, peer, err)
 	if gone, ok := typed.(*backend.PeerLostError); ok {
-		g.words.lost(peer, gone.Cause) // the others are told; all must look for the same survivors
+		g.controls.lost(peer, gone.Cause) // the others are told; all must look for the same survivors
 	}
 	g.Fail(typed)
 	return typed
@@ -377,7 +377,7 @@ func (g *group) Finalize(ctx context.Context) error {
 	}
 	healthy := g.End()
 	if healthy {
-		g.sayGoodbye()
+		g.announceLeave()
 	}
 	g.windows.End()
 	if g.space != nil {
@@ -385,7 +385,7 @@ func (g *group) Finalize(ctx context.Context) error {
 		errs = append(errs, g.space.Close())
 	}
 	errs = append(errs, g.world.leave(ctx, g))
-	if late := g.late(); late != nil && !errors.Is(errors.Join(errs...), backend.ErrMismatch) {
+	if late := g.lateMismatch(); late != nil && !errors.Is(errors.Join(errs...), backend.ErrMismatch) {
 		errs = append(errs, late)
 	}
 	g.scratch.Free()

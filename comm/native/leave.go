@@ -70,7 +70,7 @@ const exited = "its process exited with the communicator open"
 
 // Leaving implements backend.Leaver.
 func (g *group) Leaving(why string) {
-	g.toAll = why != "" && len(g.members) <= fewToBeAsked
+	g.toAll = why != "" && len(g.members) <= maxAsked
 	g.why = printable(cmp.Or(why, exited))
 }
 
@@ -85,9 +85,9 @@ func printable(why string) string {
 	}, why)
 }
 
-// sayGoodbye tells the ranks that this one has exchanged messages with, or all, that it takes part in no further
+// announceLeave tells the ranks that this one has exchanged messages with, or all, that it takes part in no further
 // operation. It owns the collectives' state.
-func (g *group) sayGoodbye() {
+func (g *group) announceLeave() {
 	n := g.newNotice(noticeLeft)
 	n.Seq, n.Text = g.seq, g.why
 	d := &g.departures
@@ -104,8 +104,8 @@ func (g *group) sayGoodbye() {
 	}
 }
 
-// hasLeft notes that a rank has left. A later operation that waits for it fails now.
-func (g *group) hasLeft(rank int, n notice) {
+// noteDeparture notes that a rank has left. A later operation that waits for it fails now.
+func (g *group) noteDeparture(rank int, n notice) {
 	x := departure{after: n.Seq, why: n.Text}
 	copy(x.desc[:], n.Desc)
 	d := &g.departures
@@ -122,7 +122,7 @@ func (g *group) hasLeft(rank int, n notice) {
 	d.mu.Unlock()
 	switch e := err.(type) {
 	case *fabric.LeftError:
-		g.words.lost(rank, departed(e)) // the others are told; all must look for the same survivors
+		g.controls.lost(rank, departed(e)) // the others are told; all must look for the same survivors
 		g.FailFrom(e.After+1, &backend.PeerLostError{Where: at, Peer: rank, Cause: departed(e)})
 	case *fabric.MismatchError:
 		g.Fail(g.mismatch(e.Peer, e.Local, e.Remote, e.Seq))
@@ -140,8 +140,8 @@ func (d *departures) left(rank int) (after uint64, gone bool) {
 	return x.after, gone
 }
 
-// atLast notes a mismatch in this rank's last operation, which may have found it when it was leaving.
-func (d *departures) atLast(err error) {
+// noteLate notes a mismatch in this rank's last operation, which may have found it when it was leaving.
+func (d *departures) noteLate(err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.last == nil {
@@ -149,10 +149,10 @@ func (d *departures) atLast(err error) {
 	}
 }
 
-// late returns a mismatch in an operation of this rank, if it was found after that had returned without an error, and no
+// lateMismatch returns a mismatch in an operation of this rank, if it was found after that had returned without an error, and no
 // later operation has returned it.
-func (g *group) late() error {
-	if g.Told() {
+func (g *group) lateMismatch() error {
+	if g.FailureReturned() {
 		return nil
 	}
 	g.departures.mu.Lock()
@@ -160,5 +160,5 @@ func (g *group) late() error {
 	if g.departures.last != nil {
 		return g.departures.last
 	}
-	return g.Unheard()
+	return g.UnreturnedMismatch()
 }

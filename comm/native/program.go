@@ -22,7 +22,7 @@ type program struct {
 	twoSided   bool
 	short      *shortProgram // what it comes down to; or nil
 	part       *part         // the same
-	opening    int           // steps up to its first flag, if that comes so soon that none is needed for arriving; or 0
+	prologue   int           // steps up to its first flag, if that comes so soon that none is needed for arriving; or 0
 	touches    []bool        // which entries of the base table it refers to that are other ranks' In or Out; nil: none
 	fills      int           // bytes of a stage that large copies fill
 }
@@ -99,7 +99,7 @@ func compile(p *plan.Plan, skip int, phaseBase uint32) *program {
 		}
 		g.steps = append(g.steps, t)
 	}
-	g.opening = opens(g.steps)
+	g.prologue = opens(g.steps)
 	g.short, g.part = asShort(g.steps, p.Request.Rank, world), partly(g.steps, world)
 	g.needsSpace = g.needsSpace || p.Stage > 0
 	return g

@@ -40,7 +40,7 @@ func (g *group) Split(ctx context.Context, name string, ranks []int, timeout tim
 	offers, seq, err := base.Offers(mine, len(g.members), backend.Op{Ctx: ctx, Timeout: timeout},
 		func(op *backend.Op) error { return g.own(base.ForSplit, op) })
 	if err != nil {
-		g.tellUnsplit(ranks, seq, err)
+		g.notifySplitFailed(ranks, seq, err)
 		return nil, err
 	}
 	if err := g.Agreed(offers); err != nil {
@@ -61,7 +61,7 @@ func (g *group) Split(ctx context.Context, name string, ranks []int, timeout tim
 		return nil, &backend.InternalError{Where: at,
 			Err: errors.New("this world has had all the communicators that it can have")}
 	}
-	g.splitOff(offspring{seq: seq, id: id, ranks: ranks})
+	g.addChild(childComm{seq: seq, id: id, ranks: ranks})
 	child, err := g.world.newGroup(ctx, id, name, members, s)
 	if err != nil {
 		return nil, unopened(ctx, start, at, g.rankOf, err)
@@ -82,7 +82,7 @@ func (g *group) refuseSplit(detail string) error {
 func unopened(ctx context.Context, start time.Time, at backend.Where, rankOf func(peer int) int, err error) error {
 	var lost *fabric.PeerError
 	var absent *fabric.AbsentError
-	var other *gaveUpError
+	var other *peerGaveUpError
 	var unable *fabric.UnableError
 	switch {
 	case fabric.Exhausted(err):

@@ -57,7 +57,7 @@ func Open(ctx context.Context, c backend.Config) (backend.Backend, error) {
 	defer cancel()
 	host, _ := s.hostID(cfg)    // if it can't be had, openFabric says so, when the others can hear it
 	cpus, _ := cpuset.Allowed() // where a sandbox refuses to say, their number must do
-	mine := terms{Fabric: s.fabric, Cores: runtime.NumCPU(), Host: host, CPUs: cpus.String(), StageBytes: s.stageBytes,
+	mine := agreedSettings{Fabric: s.fabric, Cores: runtime.NumCPU(), Host: host, CPUs: cpus.String(), StageBytes: s.stageBytes,
 		TLS:     policy.TLS != nil,
 		Machine: s.calibrated(c)}
 	agreed, err := mine.agree(ctx, at, c.Exchange)
@@ -76,7 +76,7 @@ func Open(ctx context.Context, c backend.Config) (backend.Backend, error) {
 		return bootstrap.Exchange(ctx, store.NewPrefix(fmt.Sprintf("%s/open/%d", c.Name, round), sealed), c.Rank, c.Size,
 			payload)
 	}
-	together := opening{start: start, at: at}
+	together := startupFailure{start: start, at: at}
 	if c.Size > 1 { // a world of one may have no store
 		together.store = store.NewPrefix(c.Name+"/open", sealed)
 	}
@@ -111,7 +111,7 @@ func Open(ctx context.Context, c backend.Config) (backend.Backend, error) {
 	}
 	g, err := w.newGroup(watched, rootID, c.Name, members, s)
 	if err != nil {
-		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
+		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTime)
 		defer cancel()
 		unwatch(&err)
 		why := together.failed(ctx, err)
@@ -142,8 +142,8 @@ func (s *settings) openFabric(ctx context.Context, cfg *config.Config, c fabric.
 	return fabric.Open(ctx, s.fabric, c)
 }
 
-// lastWords bounds how long a rank that could not join a world takes to leave it.
-const lastWords = time.Second
+// leaveTime bounds how long a rank that could not join a world takes to leave it.
+const leaveTime = time.Second
 
 // world is what the groups that were split from each other share.
 type world struct {
@@ -161,7 +161,7 @@ type world struct {
 	early  []early
 	// joining has, by its number, who hears of a group that this rank is joining.
 	joining map[uint32]func(notice)
-	does    func() string // what this rank does, if there is somebody who knows
+	doing   func() string // what this rank does, if there is somebody who knows
 	telling base.Pending  // of a peer that is lost, in each of its groups
 }
 
@@ -205,7 +205,7 @@ func (w *world) newGroup(ctx context.Context, id uint32, name string, members []
 			g.rank = r
 		}
 	}
-	g.Begin(name, g.rank, g.tell)
+	g.Begin(name, g.rank, g.report)
 	g.Shared = &w.telling
 	g.transfers = base.Transfers{Life: &g.Life, Link: w.fab, Comm: id, Members: members, RankOf: g.rankOf,
 		Explain: g.awaitReason, Lost: g.lostIn}
@@ -251,7 +251,7 @@ func (g *group) join(ctx context.Context) error {
 	heard := make(chan error, 1)
 	over := func(n notice) {
 		if n.Known() {
-			why := &gaveUpError{n.Translated(g.member)}
+			why := &peerGaveUpError{n.Translated(g.member)}
 			// This rank comes to other failures after it has joined, as the others do.
 			if n.Unopened || n.Kind == base.Lost && n.From == 0 {
 				stop(why)
@@ -280,7 +280,7 @@ func (g *group) join(ctx context.Context) error {
 	if err != nil && !fabric.Exhausted(err) { // which others may have heard of, and passed on, but is this rank's own
 		wait := time.Duration(0)
 		if errors.Is(err, fabric.ErrLeft) || errors.Is(err, fabric.ErrClosing) { // the reason may be on its way
-			wait = base.WordTime
+			wait = base.ReportTime
 		}
 		select {
 		case err = <-heard:
@@ -296,7 +296,7 @@ func (g *group) join(ctx context.Context) error {
 	if err == nil {
 		return nil
 	}
-	if other := (*gaveUpError)(nil); !errors.As(err, &other) {
+	if other := (*peerGaveUpError)(nil); !errors.As(err, &other) {
 		n := notice{Failure: base.FailureOf(unopened(ctx, start, g.Where(), g.rankOf, err), g.rank), Comm: g.id,
 			Unopened: true}
 		g.broadcast(n)
@@ -304,10 +304,10 @@ func (g *group) join(ctx context.Context) error {
 	return err
 }
 
-// gaveUpError is another rank's word that a communicator which this rank joins has ended. Ranks in it are the fabric's.
-type gaveUpError struct{ base.Failure }
+// peerGaveUpError is another rank's word that a communicator which this rank joins has ended. Ranks in it are the fabric's.
+type peerGaveUpError struct{ base.Failure }
 
-func (e *gaveUpError) Error() string { return fmt.Sprintf("rank %d gave up: %s", e.Rank, e.Text) }
+func (e *peerGaveUpError) Error() string { return fmt.Sprintf("rank %d gave up: %s", e.Rank, e.Text) }
 
 // leave takes a group out of the world; the last one closes the fabric.
 func (w *world) leave(ctx context.Context, g *group) error {
@@ -368,7 +368,7 @@ func (w *world) PeerLost(peer int, err error) {
 	w.telling.Begin()
 	defer w.telling.End()
 	for _, g := range hit {
-		g.words.lost(g.fabricToRank[peer], "")
+		g.controls.lost(g.fabricToRank[peer], "")
 		g.status.lost()
 		if errors.Is(err, fabric.ErrClosing) {
 			continue // whoever called it gets the error, and waits for what the peer has had to say

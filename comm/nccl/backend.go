@@ -44,7 +44,7 @@ type rank struct {
 	dev      *device.Device
 	st       store.Store       // of this communicator alone, which its rank 0 serves; nil if size is 1
 	hosted   *bootstrap.Hosted // the store that this rank serves, of rank 0 the communicator's; nil if size is 1
-	mail     mail
+	controls controlLinks
 	master   string   // whose route other hosts are on
 	splits   int      // so far
 	compares bool     // before each collective
@@ -233,7 +233,7 @@ func (r *rank) meet(ctx context.Context, all []greeting) (err error) {
 	for q := range all {
 		addresses[q] = all[q].Store
 	}
-	r.mail.begin(addresses)
+	r.controls.begin(addresses)
 	r.world = all[0].World
 	switch {
 	case r.size == 1:
@@ -248,7 +248,7 @@ func (r *rank) meet(ctx context.Context, all []greeting) (err error) {
 // leave lets go of the stores. While rank 0 serves one of a communicator that is broken, the others may not know yet by
 // what.
 func (r *rank) leave() {
-	r.mail.end()
+	r.controls.end()
 	if r.rank > 0 && r.st != nil {
 		r.st.Close()
 	}

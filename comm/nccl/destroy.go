@@ -125,7 +125,7 @@ func (r *rank) Finalize(ctx context.Context) error {
 
 // Part implements backend.Parter. Rank 0 serves the store by which the others hear of the failure.
 func (r *rank) Part() {
-	r.Telling.Within(answerTime)
+	r.Reporting.Within(answerTime)
 	if r.rank > 0 || r.hosted == nil {
 		return
 	}

@@ -15,24 +15,24 @@ import (
 
 // Life is one rank's part of a communicator, from Begin to its first failure or its end. The zero Life has not begun.
 type Life struct {
-	at    backend.Where
-	abort *fabric.Abort
-	tell  func(from uint64, cause error)
+	at     backend.Where
+	abort  *fabric.Abort
+	report func(from uint64, cause error)
 
-	// Telling counts those who are telling the other ranks of a failure; Shared, if it isn't nil, those who do so for
+	// Reporting counts those who are telling the other ranks of a failure; Shared, if it isn't nil, those who do so for
 	// several communicators.
-	Telling Pending
-	Shared  *Pending
+	Reporting Pending
+	Shared    *Pending
 
 	ended    uint64       // the last operation that this rank is through with: publish.Word
-	told     atomic.Bool  // an operation has returned the failure
+	returned atomic.Bool  // an operation has returned the failure
 	breaking atomic.Int32 // causes that wait for this rank to end earlier operations
 }
 
 // Begin begins the life of a rank's part of the communicator called name. tell sends the other ranks the first cause of
 // a failure that this rank has found. Operations from number from on fail; 0: at once.
 func (l *Life) Begin(name string, rank int, tell func(from uint64, cause error)) {
-	l.at, l.abort, l.tell = backend.Where{Comm: name, Rank: rank}, fabric.NewAbort(), tell
+	l.at, l.abort, l.report = backend.Where{Comm: name, Rank: rank}, fabric.NewAbort(), tell
 }
 
 // Where says of which rank of which communicator an error is.
@@ -77,10 +77,10 @@ func (l *Life) Fail(cause error) { l.FailFrom(0, cause) }
 
 // FailFrom is Fail, from an operation on: who is still in an earlier one may end it.
 func (l *Life) FailFrom(seq uint64, cause error) {
-	l.Telling.Begin()
-	defer l.Telling.End()
+	l.Reporting.Begin()
+	defer l.Reporting.End()
 	if l.Break(cause) {
-		l.tell(seq, cause)
+		l.report(seq, cause)
 	}
 }
 
@@ -128,17 +128,17 @@ const (
 	// It's half of what ranks of one host have to learn of each other's failures; behindPause is how often it looks.
 	behindTime  = 500 * time.Millisecond
 	behindPause = time.Millisecond
-	// tellingTime bounds how long an operation that fails waits for the others to be told.
-	tellingTime = time.Second
+	// reportingTime bounds how long an operation that fails waits for the others to be told.
+	reportingTime = time.Second
 )
 
 // Err returns the cause as an error at a place, when the others have been told it: who gets it may end the process,
 // which would be blamed then. The communicator is broken.
 func (l *Life) Err(at backend.Where) error {
-	l.told.Store(true)
-	l.Telling.Within(tellingTime)
+	l.returned.Store(true)
+	l.Reporting.Within(reportingTime)
 	if l.Shared != nil {
-		l.Shared.Within(tellingTime)
+		l.Shared.Within(reportingTime)
 	}
 	switch e := l.abort.Cause().(type) {
 	case *backend.MismatchError:
@@ -168,14 +168,14 @@ func (l *Life) Err(at backend.Where) error {
 	}
 }
 
-// Told reports whether an operation has returned the failure that broke the communicator.
-func (l *Life) Told() bool { return l.told.Load() }
+// FailureReturned reports whether an operation has returned the failure that broke the communicator.
+func (l *Life) FailureReturned() bool { return l.returned.Load() }
 
-// Unheard returns the mismatch that has broken the communicator if it's of an operation of this rank which had returned
+// UnreturnedMismatch returns the mismatch that has broken the communicator if it's of an operation of this rank which had returned
 // without an error, and no later one has returned it; nil otherwise. It's for Finalize.
-func (l *Life) Unheard() error {
+func (l *Life) UnreturnedMismatch() error {
 	e, ok := l.Cause().(*backend.MismatchError)
-	if !ok || l.Told() || e.RankA != l.at.Rank && e.RankB != l.at.Rank {
+	if !ok || l.FailureReturned() || e.RankA != l.at.Rank && e.RankB != l.at.Rank {
 		return nil
 	}
 	return e
@@ -185,15 +185,15 @@ func (l *Life) Unheard() error {
 // no failure.
 func (l *Life) End() (healthy bool) {
 	healthy = l.Break(&backend.FinalizedError{Where: l.at})
-	l.Telling.Wait()
+	l.Reporting.Wait()
 	if l.Shared != nil {
 		l.Shared.Wait()
 	}
 	return healthy
 }
 
-// InTheMiddle is the error of a collective whose context has ended while it was under way.
-func InTheMiddle(at backend.Where, err error) error {
+// CanceledUnderWay is the error of a collective whose context has ended while it was under way.
+func CanceledUnderWay(at backend.Where, err error) error {
 	reason := fmt.Sprintf("its context ended in the middle of the operation: %v", err)
 	return &backend.AbortedError{Where: at, By: at.Rank, Reason: reason, Err: err}
 }
@@ -215,15 +215,15 @@ func (l *Life) CauseOf(at backend.Where, ctx context.Context, j *Job, rankOf fun
 	case errors.Is(err, fabric.ErrTimeout), ctx.Err() == context.DeadlineExceeded:
 		return timedOut()
 	case ctx.Err() != nil:
-		return InTheMiddle(at, err)
+		return CanceledUnderWay(at, err)
 	case errors.Is(err, fabric.ErrCanceled):
 		return &backend.AbortedError{Where: at, By: -1, Reason: Withdrew}
 	}
 	return &backend.InternalError{Where: at, Err: err}
 }
 
-// Heard breaks the communicator because of a failure that another rank tells of.
-func (l *Life) Heard(f *Failure) {
+// PeerFailed breaks the communicator because of a failure that another rank tells of.
+func (l *Life) PeerFailed(f *Failure) {
 	at := l.at
 	at.Op, at.Seq = f.Op, f.Seq
 	switch {
@@ -236,23 +236,23 @@ func (l *Life) Heard(f *Failure) {
 	}
 }
 
-// WordTime is how long a rank whose peer has left, or withdrawn a message, in the middle of an operation waits for the
+// ReportTime is how long a rank whose peer has left, or withdrawn a message, in the middle of an operation waits for the
 // news that made the peer do so.
-const WordTime = time.Second
+const ReportTime = time.Second
 
-// AwaitWord waits for the news of a failure that may be on its way. It breaks the communicator before this rank's own
+// AwaitReport waits for the news of a failure that may be on its way. It breaks the communicator before this rank's own
 // view does.
-func (l *Life) AwaitWord() {
+func (l *Life) AwaitReport() {
 	select {
 	case <-l.Broken():
-	case <-time.After(WordTime):
+	case <-time.After(ReportTime):
 	}
 }
 
-// GaveUp is the error of a wait that ended early, for a reason that concerns its caller alone: it timed out, its
+// WaitError is the error of a wait that ended early, for a reason that concerns its caller alone: it timed out, its
 // context has ended, or the communicator was finalized. The wait was for rank missing; negative if for none in
 // particular.
-func (l *Life) GaveUp(at backend.Where, w *fabric.Waiter, missing int, err error) error {
+func (l *Life) WaitError(at backend.Where, w *fabric.Waiter, missing int, err error) error {
 	switch {
 	case l.Raised():
 		return l.Err(at)

@@ -35,7 +35,7 @@ func TestFirstCause(t *testing.T) {
 	var aborted *backend.AbortedError
 	err := l.Err(l.Of(&backend.Op{Kind: backend.Barrier, Seq: 5}))
 	if !errors.As(err, &aborted) || aborted.By != 1 || aborted.Op != "barrier" || aborted.Seq != 5 || told != 1 ||
-		!l.Told() {
+		!l.FailureReturned() {
 		t.Errorf("got %v, told %d times", err, told)
 	}
 	select {
@@ -58,11 +58,11 @@ func TestErrWaitsForTelling(t *testing.T) {
 		if l.Err(l.Where()); time.Since(start) < 100*time.Millisecond {
 			t.Error("it didn't wait")
 		}
-		l.Telling.Begin() // somebody who never gets done
+		l.Reporting.Begin() // somebody who never gets done
 		if l.Err(l.Where()); time.Since(start) > 2*time.Second {
 			t.Error("it has waited too long")
 		}
-		l.Telling.End()
+		l.Reporting.End()
 	})
 }
 
@@ -105,25 +105,25 @@ func TestGaveUp(t *testing.T) {
 	w := l.Waiter()
 	w.Begin(context.Background(), time.Second)
 	var timeout *backend.TimeoutError
-	if err := l.GaveUp(l.Where(), w, 0, fabric.ErrTimeout); !errors.As(err, &timeout) || len(timeout.Missing) != 1 {
+	if err := l.WaitError(l.Where(), w, 0, fabric.ErrTimeout); !errors.As(err, &timeout) || len(timeout.Missing) != 1 {
 		t.Errorf("got %v", err)
 	}
-	if err := l.GaveUp(l.Where(), w, backend.AnySource, fabric.ErrTimeout); !errors.As(err, &timeout) ||
+	if err := l.WaitError(l.Where(), w, backend.AnySource, fabric.ErrTimeout); !errors.As(err, &timeout) ||
 		timeout.Missing != nil {
 		t.Errorf("got %v", err)
 	}
-	if err := l.GaveUp(l.Where(), w, 0, fabric.ErrClosed); !errors.Is(err, backend.ErrFinalized) {
+	if err := l.WaitError(l.Where(), w, 0, fabric.ErrClosed); !errors.Is(err, backend.ErrFinalized) {
 		t.Errorf("got %v", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	w.Begin(ctx, time.Second)
-	if err := l.GaveUp(l.Where(), w, 0, ctx.Err()); !errors.Is(err, backend.ErrCanceled) {
+	if err := l.WaitError(l.Where(), w, 0, ctx.Err()); !errors.Is(err, backend.ErrCanceled) {
 		t.Errorf("got %v", err)
 	}
-	l.tell = func(uint64, error) {}
+	l.report = func(uint64, error) {}
 	l.Abort(errors.New("enough"))
-	if err := l.GaveUp(l.Where(), w, 0, ctx.Err()); !errors.Is(err, backend.ErrAborted) {
+	if err := l.WaitError(l.Where(), w, 0, ctx.Err()); !errors.Is(err, backend.ErrAborted) {
 		t.Errorf("got %v", err)
 	}
 }

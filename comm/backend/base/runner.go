@@ -350,7 +350,7 @@ func (x *Runner) attendance() backend.Attendance {
 // leave at once.
 func (x *Runner) explain(err error) {
 	if errors.Is(err, fabric.ErrLeft) || errors.Is(err, fabric.ErrCanceled) || errors.Is(err, fabric.ErrClosing) {
-		x.AwaitWord()
+		x.AwaitReport()
 	}
 }
 
@@ -444,7 +444,7 @@ func (x *Runner) lost(at backend.Where, peer int, err error) error {
 func (x *Runner) Finalize(ctx context.Context) error {
 	x.End()
 	x.windows.End()
-	err := errors.Join(x.world.leave(ctx, x), x.Unheard())
+	err := errors.Join(x.world.unregister(ctx, x), x.UnreturnedMismatch())
 	x.scratch.Free()
 	return err
 }

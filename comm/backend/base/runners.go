@@ -59,7 +59,7 @@ func (w *runners) newID() uint32 {
 func (w *runners) add(id uint32, name string, members []int) *Runner {
 	x := &Runner{world: w, members: members, rank: slices.Index(members, w.fab.Rank()),
 		c: Collective{Comm: id, Members: members}, arrived: make([]bool, len(members))}
-	x.Begin(name, x.rank, x.tell)
+	x.Begin(name, x.rank, x.report)
 	x.waiter = x.Waiter()
 	x.transfers = Transfers{Life: &x.Life, Link: w.fab, Comm: id, Members: members, RankOf: x.rankOf, Explain: x.explain,
 		Lost: func(op *backend.Op, err *fabric.PeerError) error { return x.lost(x.Of(op), x.rankOf(err.Peer), err) }}
@@ -72,7 +72,7 @@ func (w *runners) add(id uint32, name string, members []int) *Runner {
 	w.all[id] = x
 	w.early = slices.DeleteFunc(w.early, func(n notice) bool {
 		if n.Comm == id {
-			x.Heard(&n.Failure)
+			x.PeerFailed(&n.Failure)
 		}
 		return n.Comm == id
 	})
@@ -84,8 +84,8 @@ func (w *runners) add(id uint32, name string, members []int) *Runner {
 	return x
 }
 
-// leave takes a communicator out; the last one closes the links.
-func (w *runners) leave(ctx context.Context, x *Runner) error {
+// unregister takes a communicator out; the last one closes the links.
+func (w *runners) unregister(ctx context.Context, x *Runner) error {
 	w.mu.Lock()
 	delete(w.all, x.c.Comm)
 	last := len(w.all) == 0
@@ -96,8 +96,8 @@ func (w *runners) leave(ctx context.Context, x *Runner) error {
 	return nil
 }
 
-// tell passes the first cause of a failure on to the other members.
-func (x *Runner) tell(from uint64, cause error) {
+// report passes the first cause of a failure on to the other members.
+func (x *Runner) report(from uint64, cause error) {
 	n := notice{FailureOf(cause, x.rank), x.c.Comm}
 	if n.From == 0 {
 		n.From = from
@@ -126,7 +126,7 @@ func (w *runners) Control(peer int, payload []byte) {
 	}
 	w.mu.Unlock()
 	if x != nil && x.rankOf(peer) >= 0 {
-		x.Heard(&n.Failure)
+		x.PeerFailed(&n.Failure)
 	}
 }
 

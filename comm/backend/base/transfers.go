@@ -138,7 +138,7 @@ func (x *Transfers) failure(op *backend.Op, t *transfer, err error) error {
 	case errors.Is(err, fabric.ErrCanceled) && op.Ctx.Err() == nil:
 		return &backend.AbortedError{Where: at, By: x.RankOf(m.From), Reason: Withdrew}
 	}
-	return x.Life.GaveUp(at, t.waiter, op.Peer, err)
+	return x.Life.WaitError(at, t.waiter, op.Peer, err)
 }
 
 // Withdrew is what a rank did whose message ends in its middle.

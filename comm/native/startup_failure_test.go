@@ -18,21 +18,21 @@ import (
 // rank reports the loss.
 func TestReasonOfALoss(t *testing.T) {
 	loss := &fabric.PeerError{Peer: 3, Err: errors.New("its process has died")}
-	hearsay := &gaveUpError{base.Failure{Kind: base.Lost, Rank: 3, By: 1, Text: "its process has died"}}
+	hearsay := &peerGaveUpError{base.Failure{Kind: base.Lost, Rank: 3, By: 1, Text: "its process has died"}}
 	at := backend.Where{Comm: "world", Rank: 2, Op: "new"}
 	for _, err := range []error{loss, fmt.Errorf("sharing memory: %w", hearsay)} {
 		for _, after := range []time.Duration{0, 50 * time.Millisecond} {
 			st := store.NewHash(0)
 			n := notice{Failure: base.FailureOf(errors.New("too many open files"), 3)}
 			time.AfterFunc(after, func() { st.CompareSet(context.Background(), failedKey, nil, n.encode()) })
-			o := opening{store: st, start: time.Now(), at: at}
+			o := startupFailure{store: st, start: time.Now(), at: at}
 			got := o.failed(t.Context(), err)
 			if a, ok := errors.AsType[*backend.AbortedError](got); !ok || a.By != 3 || !strings.Contains(a.Reason,
 				"too many open files") {
 				t.Errorf("%v, %v later: %v", err, after, got)
 			}
 		}
-		o := opening{store: store.NewHash(0), start: time.Now(), at: at}
+		o := startupFailure{store: store.NewHash(0), start: time.Now(), at: at}
 		if lost, ok := errors.AsType[*backend.PeerLostError](o.failed(t.Context(), err)); !ok || lost.Peer != 3 {
 			t.Errorf("%v, and nobody has said why: %v", err, lost)
 		}

@@ -11,10 +11,10 @@ import (
 	"github.com/chorus-comms/chorus/plan/calibration"
 )
 
-// terms are what the ranks of a world must have in common: the same fabric, encrypted or not, and the same numbers to
+// agreedSettings are what the ranks of a world must have in common: the same fabric, encrypted or not, and the same numbers to
 // choose algorithms by. Of cores, which the ranks of a host have together, and stages those are the least that any rank
 // has; the costs are what rank 0 has measured, if it's to use that.
-type terms struct {
+type agreedSettings struct {
 	Fabric     string
 	Cores      int    // that this process may use
 	Host       string `json:",omitempty"`
@@ -28,8 +28,8 @@ type terms struct {
 	hosts []string // of the ranks
 }
 
-func (t terms) agree(ctx context.Context, at backend.Where, exchange func(context.Context, []byte) ([][]byte,
-	error)) (terms, error) {
+func (t agreedSettings) agree(ctx context.Context, at backend.Where, exchange func(context.Context, []byte) ([][]byte,
+	error)) (agreedSettings, error) {
 	payload, err := json.Marshal(t)
 	if err != nil {
 		return t, err
@@ -38,12 +38,12 @@ func (t terms) agree(ctx context.Context, at backend.Where, exchange func(contex
 	if err != nil {
 		return t, err
 	}
-	var first terms
-	offers := make([]terms, len(all))
+	var first agreedSettings
+	offers := make([]agreedSettings, len(all))
 	together := map[string]cpuset.Set{} // ranks that are bound to a core each have as many cores as ranks
 	t.hosts = make([]string, len(all))
 	for r, b := range all {
-		var x terms
+		var x agreedSettings
 		err := json.Unmarshal(b, &x)
 		cpus, bad := cpuset.Parse(x.CPUs)
 		if err != nil || bad != nil || x.Cores < 1 || x.StageBytes < minStage || x.Machine != nil &&
@@ -74,7 +74,7 @@ func (t terms) agree(ctx context.Context, at backend.Where, exchange func(contex
 }
 
 // machine is what all ranks compute costs from.
-func (t terms) machine() plan.Machine {
+func (t agreedSettings) machine() plan.Machine {
 	m := plan.DefaultMachine()
 	if t.Machine != nil {
 		m = *t.Machine

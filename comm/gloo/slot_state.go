@@ -7,25 +7,25 @@ import (
 	"github.com/chorus-comms/chorus/fabric"
 )
 
-// line is what is under way between this rank and another one under a slot. Everything matches in order.
+// slotState is what is under way between this rank and another one under a slot. Everything matches in order.
 //
 // A receive asks (recvReady), a send tells (sendReady), and the payload comes when both have. Neither can be taken
 // back: what a message that was withdrawn has asked or told serves the next one.
-type line struct {
-	recvs []*fabric.Msg // that wait
-	asked int           // recvReady sent that no payload has answered: as many as recvs, and those of receives withdrawn
-	sends []*fabric.Msg // that wait for the other's recvReady
-	told  int           // sendReady sent that no payload has followed: as many as sends, and those of sends withdrawn
-	room  []uint64      // of the other's recvReady that no send has answered
-	news  []uint64      // the other's sendReady that nobody has asked for; their order among all of the mesh
-	owed  int           // recvReady sent for which no sendReady has come
-	early [][]byte      // payloads for receives that were withdrawn
-	seen  bool          // the other has come to the operation
+type slotState struct {
+	recvs       []*fabric.Msg // that wait
+	requested   int           // recvReady sent that no payload has answered: as many as recvs, and those of receives withdrawn
+	sends       []*fabric.Msg // that wait for the other's recvReady
+	offered     int           // sendReady sent that no payload has followed: as many as sends, and those of sends withdrawn
+	room        []uint64      // of the other's recvReady that no send has answered
+	unrequested []uint64      // the other's sendReady that nobody has asked for; their order among all of the mesh
+	unmatched   int           // recvReady sent for which no sendReady has come
+	early       [][]byte      // payloads for receives that were withdrawn
+	seen        bool          // the other has come to the operation
 }
 
 // idle reports whether nothing is under way.
-func (l *line) idle() bool {
-	return l.asked+l.told+l.owed+len(l.recvs)+len(l.sends)+len(l.room)+len(l.news)+len(l.early) == 0
+func (l *slotState) idle() bool {
+	return l.requested+l.offered+l.unmatched+len(l.recvs)+len(l.sends)+len(l.room)+len(l.unrequested)+len(l.early) == 0
 }
 
 // take removes a message from a list of them.
@@ -44,10 +44,10 @@ func pop[T any](list *[]T) T {
 	return head
 }
 
-// capacity is how much room a receive announces. A receive of a point-to-point message announces no limit, since
+// announcedRoom is how much room a receive announces. A receive of a point-to-point message announces no limit, since
 // this rank finds a message that is too long without harm, and the announced room of a withdrawn receive must not
 // bound the next.
-func capacity(m *fabric.Msg) uint64 {
+func announcedRoom(m *fabric.Msg) uint64 {
 	if m.Key.Class == fabric.PointToPoint {
 		return math.MaxInt64
 	}
@@ -56,33 +56,33 @@ func capacity(m *fabric.Msg) uint64 {
 
 // recv posts a receive.
 func (p *pair) recv(m *fabric.Msg) {
-	l := p.line(m.Key.Tag)
+	l := p.state(m.Key.Tag)
 	if len(l.early) > 0 {
-		p.hand(m, pop(&l.early))
-		p.tidy(m.Key.Tag)
+		p.deliverEarly(m, pop(&l.early))
+		p.prune(m.Key.Tag)
 		return
 	}
-	if l.recvs = append(l.recvs, m); len(l.recvs) > l.asked {
+	if l.recvs = append(l.recvs, m); len(l.recvs) > l.requested {
 		p.ask(l, m)
 	}
 }
 
 // ask says that this rank takes a payload.
-func (p *pair) ask(l *line, m *fabric.Msg) {
-	l.asked++
-	if len(l.news) > 0 {
-		pop(&l.news)
+func (p *pair) ask(l *slotState, m *fabric.Msg) {
+	l.requested++
+	if len(l.unrequested) > 0 {
+		pop(&l.unrequested)
 	} else {
-		l.owed++
+		l.unmatched++
 	}
-	p.push(preamble{recvReady, m.Key.Tag, capacity(m)}, nil)
+	p.push(preamble{recvReady, m.Key.Tag, announcedRoom(m)}, nil)
 }
 
 // send posts a send.
 func (p *pair) send(m *fabric.Msg) {
-	l := p.line(m.Key.Tag)
-	if len(l.sends) == l.told {
-		l.told++
+	l := p.state(m.Key.Tag)
+	if len(l.sends) == l.offered {
+		l.offered++
 		p.push(preamble{sendReady, m.Key.Tag, uint64(m.Len)}, nil)
 	}
 	l.sends = append(l.sends, m)
@@ -91,7 +91,7 @@ func (p *pair) send(m *fabric.Msg) {
 
 // match sends the payloads that both sides are ready for. One that is longer than the other's room fails: PyTorch would
 // abort its process.
-func (p *pair) match(slot uint64, l *line) {
+func (p *pair) match(slot uint64, l *slotState) {
 	for len(l.sends) > 0 && len(l.room) > 0 {
 		m := pop(&l.sends)
 		if room := l.room[0]; uint64(m.Len) > room {
@@ -99,10 +99,10 @@ func (p *pair) match(slot uint64, l *line) {
 			continue
 		}
 		pop(&l.room)
-		l.told--
+		l.offered--
 		p.push(preamble{data, slot, uint64(m.Len)}, m)
 	}
-	p.tidy(slot)
+	p.prune(slot)
 }
 
 // deliver ends a receive that has got n bytes, or for which they are too many.
@@ -115,8 +115,8 @@ func (p *pair) deliver(m *fabric.Msg, n int) {
 	m.Complete(n, p.peer, nil)
 }
 
-// hand is deliver for a payload that came early.
-func (p *pair) hand(m *fabric.Msg, payload []byte) {
+// deliverEarly is deliver for a payload that came early.
+func (p *pair) deliverEarly(m *fabric.Msg, payload []byte) {
 	if len(payload) <= m.Len {
 		copy(m.Bytes(), payload)
 	}
@@ -125,18 +125,18 @@ func (p *pair) hand(m *fabric.Msg, payload []byte) {
 
 // notice takes a frame without a payload.
 func (p *pair) notice(f preamble) {
-	l := p.line(f.slot)
+	l := p.state(f.slot)
 	l.seen = true
 	switch {
 	case f.op == recvReady:
 		l.room = append(l.room, f.length)
 		p.match(f.slot, l)
-	case l.owed > 0:
-		l.owed--
+	case l.unmatched > 0:
+		l.unmatched--
 	default:
 		p.m.order++
-		l.news = append(l.news, p.m.order)
-		if m := p.m.anyone(f.slot); m != nil {
+		l.unrequested = append(l.unrequested, p.m.order)
+		if m := p.m.popAnySource(f.slot); m != nil {
 			l.recvs = append(l.recvs, m)
 			p.ask(l, m)
 		}
@@ -145,35 +145,35 @@ func (p *pair) notice(f preamble) {
 
 // answer returns the receive that a payload is for; nil if there is none any more. asked tells that there was one.
 func (p *pair) answer(slot uint64) (m *fabric.Msg, asked bool) {
-	l := p.line(slot)
+	l := p.state(slot)
 	l.seen = true
-	if l.asked == 0 {
+	if l.requested == 0 {
 		return nil, false
 	}
-	l.asked--
+	l.requested--
 	if len(l.recvs) > 0 {
 		m = pop(&l.recvs)
 	} else {
-		m = p.m.anyone(slot)
+		m = p.m.popAnySource(slot)
 	}
-	p.tidy(slot)
+	p.prune(slot)
 	return m, true
 }
 
-// line returns what is under way under a slot.
-func (p *pair) line(slot uint64) *line {
-	l := p.lines[slot]
+// state returns what is under way under a slot.
+func (p *pair) state(slot uint64) *slotState {
+	l := p.states[slot]
 	if l == nil {
-		l = new(line)
-		p.lines[slot] = l
+		l = new(slotState)
+		p.states[slot] = l
 	}
 	return l
 }
 
-// tidy forgets a slot of messages between two ranks under which nothing is under way. Those of collectives say who has
+// prune forgets a slot of messages between two ranks under which nothing is under way. Those of collectives say who has
 // come, and are forgotten at the end of theirs.
-func (p *pair) tidy(slot uint64) {
-	if l := p.lines[slot]; l != nil && !collective(slot) && l.idle() {
-		delete(p.lines, slot)
+func (p *pair) prune(slot uint64) {
+	if l := p.states[slot]; l != nil && !collective(slot) && l.idle() {
+		delete(p.states, slot)
 	}
 }

@@ -14,67 +14,67 @@ import (
 	"github.com/chorus-comms/chorus/store"
 )
 
-// wordsKey is the queue in which a rank finds what others have left for it, in the store that it serves.
-const wordsKey = "words"
+// controlsKey is the queue in which a rank finds what others have left for it, in the store that it serves.
+const controlsKey = "words"
 
 // reachTime bounds how long a rank is called that neither answers nor is known to be gone.
 const reachTime = 30 * time.Second
 
-// word is a backend.Word on its way.
-type word struct {
+// controlMessage is a backend.Word on its way.
+type controlMessage struct {
 	From    int    `json:"f"`
 	Payload []byte `json:"p"`
 }
 
-// mail is what ranks send each other beside the library, by the stores that each serves. It outlives the communicator's
+// controlLinks is what ranks send each other beside the library, by the stores that each serves. It outlives the communicator's
 // breaking. A connection to a rank is made when there is a message for it, or to find out when the rank ends. A rank
 // that waits for messages watches the lowest rank that's there, and those that it has sent messages to.
-type mail struct {
+type controlLinks struct {
 	addresses []bootstrap.Address // of the ranks' stores
-	lines     sync.WaitGroup
+	serving   sync.WaitGroup
 	ctx       context.Context // ends with the communicator
 	stop      context.CancelFunc
 
 	mu     sync.Mutex
 	queues map[int]chan []byte // of those that there is a line to
-	list   []backend.Word
+	list   []backend.Control
 	gone   map[int]string
 	news   chan struct{} // closed at the next event; nil if nobody has asked
 	reads  bool          // somebody has asked for words
 }
 
-// maxWords bounds what is kept for somebody who doesn't read, and what waits for a rank that doesn't answer.
-const maxWords = 1024
+// maxControls bounds what is kept for somebody who doesn't read, and what waits for a rank that doesn't answer.
+const maxControls = 1024
 
-func (m *mail) begin(addresses []bootstrap.Address) {
+func (m *controlLinks) begin(addresses []bootstrap.Address) {
 	m.addresses = addresses
 	m.queues, m.gone = map[int]chan []byte{}, map[int]string{}
 	m.ctx, m.stop = context.WithCancel(context.Background())
 }
 
 // end lets go of all lines.
-func (m *mail) end() {
+func (m *controlLinks) end() {
 	if m.stop != nil {
 		m.stop()
-		m.lines.Wait()
+		m.serving.Wait()
 	}
 }
 
 // event wakes who waits. The caller has the lock.
-func (m *mail) event() {
+func (m *controlLinks) event() {
 	if m.news != nil {
 		close(m.news)
 		m.news = nil
 	}
 }
 
-// line returns the queue of what is to be told to a rank, which begins with the first call. The caller has the lock.
-func (m *mail) line(rank int) chan []byte {
+// link returns the queue of what is to be told to a rank, which begins with the first call. The caller has the lock.
+func (m *controlLinks) link(rank int) chan []byte {
 	q := m.queues[rank]
 	if q == nil && m.ctx.Err() == nil {
-		q = make(chan []byte, maxWords)
+		q = make(chan []byte, maxControls)
 		m.queues[rank] = q
-		m.lines.Go(func() {
+		m.serving.Go(func() {
 			err := m.serve(rank, q)
 			if m.ctx.Err() != nil {
 				return
@@ -89,7 +89,7 @@ func (m *mail) line(rank int) chan []byte {
 }
 
 // serve sends a rank what is to be told to it until that is gone.
-func (m *mail) serve(rank int, q chan []byte) error {
+func (m *controlLinks) serve(rank int, q chan []byte) error {
 	ctx, cancel := context.WithTimeout(m.ctx, reachTime)
 	defer cancel()
 	st, err := bootstrap.Reach(ctx, m.addresses[rank], bootstrap.Options{})
@@ -98,7 +98,7 @@ func (m *mail) serve(rank int, q chan []byte) error {
 	}
 	defer st.Close()
 	ended := make(chan error, 1)
-	m.lines.Go(func() {
+	m.serving.Go(func() {
 		_, err := await(m.ctx, st, "never set") // so that the connection's end is noticed
 		ended <- err
 	})
@@ -110,7 +110,7 @@ func (m *mail) serve(rank int, q chan []byte) error {
 			return err
 		case text := <-q:
 			ctx, cancel := context.WithTimeout(m.ctx, reachTime)
-			err := store.QueuePush(ctx, st, wordsKey, text)
+			err := store.QueuePush(ctx, st, controlsKey, text)
 			cancel()
 			if err != nil {
 				return err
@@ -130,64 +130,64 @@ func await(ctx context.Context, st store.Store, key string) ([]byte, error) {
 }
 
 // read takes in what others leave in a store, of a communicator of n ranks.
-func (m *mail) read(st store.Store, n int) {
+func (m *controlLinks) read(st store.Store, n int) {
 	for {
-		text, err := store.QueuePop(m.ctx, st, wordsKey)
+		text, err := store.QueuePop(m.ctx, st, controlsKey)
 		if _, timedOut := errors.AsType[*store.TimeoutError](err); timedOut && m.ctx.Err() == nil {
 			continue
 		}
 		if err != nil {
 			return
 		}
-		var w word
-		if json.Unmarshal(text, &w) != nil || w.From < 0 || w.From >= n || len(w.Payload) > backend.MaxWord {
+		var w controlMessage
+		if json.Unmarshal(text, &w) != nil || w.From < 0 || w.From >= n || len(w.Payload) > backend.MaxControl {
 			continue
 		}
 		m.mu.Lock()
-		if len(m.list) < maxWords {
-			m.list = append(m.list, backend.Word(w))
+		if len(m.list) < maxControls {
+			m.list = append(m.list, backend.Control(w))
 		}
 		m.event()
 		m.mu.Unlock()
 	}
 }
 
-// Word implements backend.Messenger.
-func (r *rank) Word(to int, payload []byte) error {
-	if to < 0 || to >= r.size || to == r.rank || len(payload) > backend.MaxWord {
+// SendControl implements backend.Messenger.
+func (r *rank) SendControl(to int, payload []byte) error {
+	if to < 0 || to >= r.size || to == r.rank || len(payload) > backend.MaxControl {
 		return fmt.Errorf("a word of %d bytes to rank %d", len(payload), to)
 	}
-	text, err := json.Marshal(word{r.rank, payload})
+	text, err := json.Marshal(controlMessage{r.rank, payload})
 	if err != nil {
 		return err
 	}
-	m := &r.mail
+	m := &r.controls
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if why, gone := m.gone[to]; gone {
 		return fmt.Errorf("rank %d is gone: %s", to, why)
 	}
 	select {
-	case m.line(to) <- text:
+	case m.link(to) <- text:
 		return nil
 	default:
 		return fmt.Errorf("rank %d takes no words", to)
 	}
 }
 
-// Words implements backend.Messenger.
-func (r *rank) Words() ([]backend.Word, <-chan struct{}) {
-	m := &r.mail
+// Controls implements backend.Messenger.
+func (r *rank) Controls() ([]backend.Control, <-chan struct{}) {
+	m := &r.controls
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !m.reads && r.hosted != nil && m.ctx.Err() == nil {
 		m.reads = true
-		m.lines.Go(func() { m.read(r.hosted.Local(), r.size) })
+		m.serving.Go(func() { m.read(r.hosted.Local(), r.size) })
 	}
 	for q := range r.size { // the lowest that's there, if that's another one
 		if _, gone := m.gone[q]; !gone {
 			if q != r.rank {
-				m.line(q)
+				m.link(q)
 			}
 			break
 		}
@@ -202,9 +202,9 @@ func (r *rank) Words() ([]backend.Word, <-chan struct{}) {
 
 // Gone implements backend.Messenger.
 func (r *rank) Gone() map[int]string {
-	r.mail.mu.Lock()
-	defer r.mail.mu.Unlock()
-	gone := maps.Clone(r.mail.gone)
+	r.controls.mu.Lock()
+	defer r.controls.mu.Unlock()
+	gone := maps.Clone(r.controls.gone)
 	if lost, ok := errors.AsType[*backend.PeerLostError](r.Cause()); ok && lost.Peer >= 0 && lost.Peer != r.rank {
 		if gone == nil {
 			gone = map[int]string{}
@@ -226,8 +226,8 @@ func (r *rank) Refused(op string, why error) {
 	rec.refused, rec.why = rec.seq+1, op+": "+text
 }
 
-// Tell implements backend.Messenger.
-func (r *rank) Tell(doing func() string) {
+// SetDoing implements backend.Messenger.
+func (r *rank) SetDoing(doing func() string) {
 	r.record.Lock()
 	defer r.record.Unlock()
 	r.record.doing = doing

@@ -11,31 +11,31 @@ import (
 	"github.com/chorus-comms/chorus/fabric"
 )
 
-// mailbox are what members have sent each other that's not for this backend, and who can't send any more. They
+// controlQueue are what members have sent each other that's not for this backend, and who can't send any more. They
 // outlive the communicator's breaking: through them its survivors find each other.
-type mailbox struct {
+type controlQueue struct {
 	mu   sync.Mutex
-	list []backend.Word
+	list []backend.Control
 	gone map[int]string // ranks that other members have lost
 	news chan struct{}  // closed at the next event; nil if nobody has asked
 }
 
-// maxWords bounds what is kept for somebody who doesn't read: more than one from each of a thousand ranks.
-const maxWords = 4096
+// maxControls bounds what is kept for somebody who doesn't read: more than one from each of a thousand ranks.
+const maxControls = 4096
 
-// Word implements backend.Messenger.
-func (g *group) Word(rank int, payload []byte) error {
-	if rank < 0 || rank >= len(g.members) || len(payload) > backend.MaxWord {
+// SendControl implements backend.Messenger.
+func (g *group) SendControl(rank int, payload []byte) error {
+	if rank < 0 || rank >= len(g.members) || len(payload) > backend.MaxControl {
 		return fmt.Errorf("a word of %d bytes to rank %d", len(payload), rank)
 	}
-	n := g.newNotice(noticeWord)
+	n := g.newNotice(noticeControl)
 	n.Desc = payload
 	return g.world.fab.Control(g.members[rank], n.encode())
 }
 
-// Words implements backend.Messenger.
-func (g *group) Words() ([]backend.Word, <-chan struct{}) {
-	x := &g.words
+// Controls implements backend.Messenger.
+func (g *group) Controls() ([]backend.Control, <-chan struct{}) {
+	x := &g.controls
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	list := x.list
@@ -49,9 +49,9 @@ func (g *group) Words() ([]backend.Word, <-chan struct{}) {
 // Gone implements backend.Messenger.
 func (g *group) Gone() map[int]string {
 	gone := map[int]string{}
-	g.words.mu.Lock()
-	maps.Copy(gone, g.words.gone)
-	g.words.mu.Unlock()
+	g.controls.mu.Lock()
+	maps.Copy(gone, g.controls.gone)
+	g.controls.mu.Unlock()
 	g.world.mu.Lock()
 	defer g.world.mu.Unlock()
 	for p, err := range g.world.lost {
@@ -62,19 +62,19 @@ func (g *group) Gone() map[int]string {
 	return gone
 }
 
-// heard takes a word in.
-func (x *mailbox) heard(from int, payload []byte) {
+// add takes a word in.
+func (x *controlQueue) add(from int, payload []byte) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if len(x.list) == maxWords {
+	if len(x.list) == maxControls {
 		x.list = slices.Delete(x.list, 0, 1)
 	}
-	x.list = append(x.list, backend.Word{From: from, Payload: payload})
+	x.list = append(x.list, backend.Control{From: from, Payload: payload})
 	x.event()
 }
 
 // lost notes that a member has lost a rank. why is empty if this rank's own fabric has told, which knows.
-func (x *mailbox) lost(rank int, why string) {
+func (x *controlQueue) lost(rank int, why string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if why != "" {
@@ -87,7 +87,7 @@ func (x *mailbox) lost(rank int, why string) {
 }
 
 // event wakes who waits. The caller holds the lock.
-func (x *mailbox) event() {
+func (x *controlQueue) event() {
 	if x.news != nil {
 		close(x.news)
 		x.news = nil
@@ -95,4 +95,4 @@ func (x *mailbox) event() {
 }
 
 // A word must fit a control payload, in which it's written in base64, with the notice around it.
-const _ = uint(fabric.MaxControl - backend.MaxWord*4/3 - 512)
+const _ = uint(fabric.MaxControl - backend.MaxControl*4/3 - 512)

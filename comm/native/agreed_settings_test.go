@@ -12,7 +12,7 @@ import (
 )
 
 // offering is the exchange of ranks with these terms.
-func offering(all []terms) func(context.Context, []byte) ([][]byte, error) {
+func offering(all []agreedSettings) func(context.Context, []byte) ([][]byte, error) {
 	return func(context.Context, []byte) (payloads [][]byte, err error) {
 		for _, t := range all {
 			b, err := json.Marshal(t)
@@ -40,14 +40,14 @@ func TestBoundRanksTogether(t *testing.T) {
 		{[]string{"a 0", "b 0", "a 1", "b 1"}, 2, []int{2, 2, 2, 2}},
 		{[]string{"a ", "a "}, 1, []int{1, 1}}, // nobody knows
 	} {
-		var all []terms
+		var all []agreedSettings
 		for _, r := range test.ranks {
 			host, cpus, _ := strings.Cut(r, " ")
 			set, err := cpuset.Parse(cpus)
 			if err != nil {
 				t.Fatal(err)
 			}
-			all = append(all, terms{Fabric: "auto", Cores: max(1, len(set)), Host: host, CPUs: cpus, StageBytes: minStage})
+			all = append(all, agreedSettings{Fabric: "auto", Cores: max(1, len(set)), Host: host, CPUs: cpus, StageBytes: minStage})
 		}
 		for r, mine := range all {
 			agreed, err := mine.agree(t.Context(), backend.Where{Rank: r}, offering(all))
@@ -60,7 +60,7 @@ func TestBoundRanksTogether(t *testing.T) {
 
 // TestTLSOnOneRank is a mismatch that every rank is told of before it opens a fabric.
 func TestTLSOnOneRank(t *testing.T) {
-	all := []terms{{Fabric: "tcp", Cores: 2, StageBytes: minStage}, {Fabric: "tcp", Cores: 2, StageBytes: minStage},
+	all := []agreedSettings{{Fabric: "tcp", Cores: 2, StageBytes: minStage}, {Fabric: "tcp", Cores: 2, StageBytes: minStage},
 		{Fabric: "tcp", Cores: 2, StageBytes: minStage, TLS: true}}
 	for r, mine := range all {
 		_, err := mine.agree(t.Context(), backend.Where{Comm: "world", Rank: r, Op: "new"}, offering(all))

@@ -14,9 +14,9 @@ import (
 	"github.com/chorus-comms/chorus/store"
 )
 
-// An opening carries the reason why a rank of a world gave up, through the store, while the ranks have no links. The
+// An startupFailure carries the reason why a rank of a world gave up, through the store, while the ranks have no links. The
 // first reason counts; the others are its consequences.
-type opening struct {
+type startupFailure struct {
 	store store.Store // nil for a rank that has nobody to tell
 	start time.Time
 	at    backend.Where
@@ -26,9 +26,9 @@ const (
 	failedKey = "failed"
 	// watchDelay keeps ranks that open quickly, as they nearly always do, from asking the store.
 	watchDelay = 100 * time.Millisecond
-	// wordDelay is how long the word of a rank that broke its links may take. It has half of the second in which
+	// reasonDelay is how long the word of a rank that broke its links may take. It has half of the second in which
 	// ranks of a host learn of a death.
-	wordDelay = 500 * time.Millisecond
+	reasonDelay = 500 * time.Millisecond
 	// goneDelay is how long ranks wait for each other when the store is lost: for one that has lost it too soon, in vain.
 	goneDelay = 500 * time.Millisecond
 )
@@ -36,13 +36,13 @@ const (
 // watch returns a context that ends when another rank gives up. unwatch stops watching. If another rank gave up, it
 // replaces this rank's error by that rank's reason: failures since then follow from it, unless this process lacks a
 // resource.
-func (o *opening) watch(ctx context.Context) (watched context.Context, unwatch func(err *error)) {
+func (o *startupFailure) watch(ctx context.Context) (watched context.Context, unwatch func(err *error)) {
 	watched, stop := context.WithCancelCause(ctx)
 	over := make(chan struct{})
 	unwatch = func(err *error) {
 		stop(nil)
 		<-over // it has given its connection to the store back
-		other := (*gaveUpError)(nil)
+		other := (*peerGaveUpError)(nil)
 		if err != nil && errors.As(context.Cause(watched), &other) && !fabric.Exhausted(*err) {
 			*err = other
 		}
@@ -73,7 +73,7 @@ func (o *opening) watch(ctx context.Context) (watched context.Context, unwatch f
 }
 
 // read waits for the word of a rank that gave up, or the end of the store.
-func (o *opening) read(ctx context.Context) error {
+func (o *startupFailure) read(ctx context.Context) error {
 	b, err := o.store.Get(ctx, failedKey)
 	if store.Gone(err) {
 		return fmt.Errorf("the store where the ranks meet is lost: %w", err)
@@ -81,21 +81,21 @@ func (o *opening) read(ctx context.Context) error {
 	if err != nil {
 		return nil
 	}
-	return decodeGaveUp(b)
+	return decodePeerGaveUp(b)
 }
 
-func decodeGaveUp(b []byte) error {
+func decodePeerGaveUp(b []byte) error {
 	var n notice
 	if json.Unmarshal(b, &n) != nil || !n.Known() {
 		return nil
 	}
-	return &gaveUpError{n.Failure}
+	return &peerGaveUpError{n.Failure}
 }
 
 // failed makes the error of a rank whose fabric couldn't be opened. It sends the others the reason, or takes the
 // reason that another one has sent first.
-func (o *opening) failed(ctx context.Context, err error) error {
-	var other *gaveUpError
+func (o *startupFailure) failed(ctx context.Context, err error) error {
+	var other *peerGaveUpError
 	var missing *bootstrap.MissingRanksError
 	if o.store == nil || errors.As(err, &missing) {
 		return err // as all that wait will see
@@ -107,7 +107,7 @@ func (o *opening) failed(ctx context.Context, err error) error {
 		isLost, told = true, false
 	}
 	same := func(peer int) int { return peer }
-	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), wordDelay)
+	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), reasonDelay)
 	defer cancel()
 	if isLost && !told {
 		if why := o.read(late); errors.As(why, &other) {
@@ -115,12 +115,12 @@ func (o *opening) failed(ctx context.Context, err error) error {
 		}
 	}
 	if !told {
-		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), wordDelay)
+		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), reasonDelay)
 		defer cancel()
 		n := notice{Failure: base.FailureOf(unopened(ctx, o.start, o.at, same, err), o.at.Rank)}
 		mine := n.encode()
 		if first, e := o.store.CompareSet(late, failedKey, nil, mine); e == nil && string(first) != string(mine) {
-			if why := decodeGaveUp(first); why != nil && (isLost || isAbsent) {
+			if why := decodePeerGaveUp(first); why != nil && (isLost || isAbsent) {
 				err = why
 			}
 		}

@@ -11,27 +11,27 @@ import (
 // becomes a part of the new communicator, and has no number for it.
 type splits struct {
 	mu     sync.Mutex
-	made   []offspring    // the last few
+	made   []childComm    // the last few
 	failed map[int]notice // by rank, its last word of a split
 }
 
 // A communicator that a split has made. ranks are its members, by ranks of the one that was split.
-type offspring struct {
+type childComm struct {
 	seq   uint64
 	id    uint32
 	ranks []int
 }
 
-// maxOffspring is how many splits a rank may be ahead of one that has failed.
-const maxOffspring = 16
+// maxChildComms is how many splits a rank may be ahead of one that has failed.
+const maxChildComms = 16
 
-// tellUnsplit tells the ranks of the communicator that this one was to make that its split has failed. If they are
+// notifySplitFailed tells the ranks of the communicator that this one was to make that its split has failed. If they are
 // many, the failure of the split itself is sent to all already, and a rank that has gone on finds out by its timeout.
-func (g *group) tellUnsplit(ranks []int, seq uint64, why error) {
-	if seq == 0 || len(ranks) > fewToBeAsked {
+func (g *group) notifySplitFailed(ranks []int, seq uint64, why error) {
+	if seq == 0 || len(ranks) > maxAsked {
 		return
 	}
-	n := g.newNotice(noticeUnsplit)
+	n := g.newNotice(noticeSplitFailed)
 	n.About, n.Text = seq, why.Error()
 	payload := n.encode()
 	for _, r := range ranks {
@@ -41,9 +41,9 @@ func (g *group) tellUnsplit(ranks []int, seq uint64, why error) {
 	}
 }
 
-// unsplit notes that a rank's split has failed. The communicator that this rank made, or is about to
+// splitFailed notes that a rank's split has failed. The communicator that this rank made, or is about to
 // make, fails.
-func (g *group) unsplit(from int, n notice) {
+func (g *group) splitFailed(from int, n notice) {
 	s := &g.splits
 	s.mu.Lock()
 	if s.failed == nil {
@@ -51,20 +51,20 @@ func (g *group) unsplit(from int, n notice) {
 	}
 	n.Rank = from
 	s.failed[from] = n
-	i := slices.IndexFunc(s.made, func(o offspring) bool { return o.seq == n.About })
-	var o offspring
+	i := slices.IndexFunc(s.made, func(o childComm) bool { return o.seq == n.About })
+	var o childComm
 	if i >= 0 {
 		o = s.made[i]
 	}
 	s.mu.Unlock()
-	g.lacks(o, from, n)
+	g.failChild(o, from, n)
 }
 
-// splitOff notes a communicator of which this rank is about to open its part.
-func (g *group) splitOff(o offspring) {
+// addChild notes a communicator of which this rank is about to open its part.
+func (g *group) addChild(o childComm) {
 	s := &g.splits
 	s.mu.Lock()
-	if len(s.made) == maxOffspring {
+	if len(s.made) == maxChildComms {
 		s.made = slices.Delete(s.made, 0, 1)
 	}
 	s.made = append(s.made, o)
@@ -76,13 +76,13 @@ func (g *group) splitOff(o offspring) {
 	}
 	s.mu.Unlock()
 	for _, n := range failed {
-		g.lacks(o, n.Rank, n)
+		g.failChild(o, n.Rank, n)
 	}
 }
 
-// lacks tells a communicator that was split off, or is being joined, that one of its members failed to open its
+// failChild tells a communicator that was split off, or is being joined, that one of its members failed to open its
 // part.
-func (g *group) lacks(o offspring, rank int, n notice) {
+func (g *group) failChild(o childComm, rank int, n notice) {
 	r := slices.Index(o.ranks, rank)
 	if r < 0 {
 		return
