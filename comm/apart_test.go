@@ -144,7 +144,7 @@ func TestMismatchOfARankThatHasGoneOn(t *testing.T) {
 }
 
 // A rank waits for the broadcast of one that took the operation for a reduction, sent its part to the root and left: it
-// isn't lost, says the root, which waits in vain as well.
+// isn't lost, says the root, which times out as well.
 func TestMismatchOfARankThatHasLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		comms := hostEach(t, 3)
@@ -174,8 +174,8 @@ func TestMismatchOfARankThatHasLeft(t *testing.T) {
 	})
 }
 
-// A rank that has left after an operation has been in it, and is not what the others wait for in vain: here a message
-// that's lost.
+// A rank that has left after an operation has been in it, and is not the one for which the others wait: here a
+// message that's lost.
 func TestTimeoutNamesNobodyWhoHasLeftAfterwards(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		comms := open(t, 3, func(r int) []comm.NewOption {

@@ -40,9 +40,9 @@ func (b *Batch) Recv(t *tensor.Tensor, src int, opts ...Option) {
 	b.calls = append(b.calls, o)
 }
 
-// Add adds an operation of any kind that is given as a value, as to [Comm.Submit]. Its context is Issue's, and so is its
-// time if it has none. No collective of a batch may use what another one of it writes: a library with groups carries
-// them out at the same time, and such a batch is refused.
+// Add adds an operation of any kind that is given as a value, as to [Comm.Submit]. Its context is Issue's, and so is
+// its time if it has none. No collective of a batch may use what another one of it writes: a library with groups
+// carries them out at the same time, and such a batch is refused.
 func (b *Batch) Add(op *Op) {
 	o := new(call)
 	b.c.fill(o, context.Background(), op.Kind, nil)
@@ -74,7 +74,7 @@ func (b *Batch) check(ctx context.Context, opts []Option) (all *call, err error)
 		return all, err
 	}
 	if o := b.calls[0]; c.dev() != nil {
-		return all, c.refusedOn(o, err)
+		return all, c.refuseOnStream(o, err)
 	}
 	c.rec.Refused(err)
 	return all, c.refuse(b.calls[0].Kind.String(), false, err)
@@ -83,8 +83,8 @@ func (b *Batch) check(ctx context.Context, opts []Option) (all *call, err error)
 // invalid returns what is wrong with the batch.
 func (b *Batch) invalid(all *call) error {
 	c := b.c
-	if all.noneAt != 0 {
-		return c.noOption("batch", all.noneAt)
+	if all.nilOption != 0 {
+		return c.noOption("batch", all.nilOption)
 	}
 	if all.Tag != 0 || all.from != nil || all.hasInto {
 		return c.invalid("batch", "Issue takes Async and Timeout; Tag and From belong to a transfer")
@@ -112,12 +112,12 @@ func (b *Batch) invalid(all *call) error {
 		case o.First() == nil:
 		case at == nil:
 			at = o
-		case o.on != at.on:
+		case o.onDevice != at.onDevice:
 			return c.invalid("batch", "%s", apartFrom(at.First(), o.First()))
 		}
 	}
 	for _, o := range b.calls {
-		o.on = at == nil && o.on || at != nil && at.on
+		o.onDevice = at == nil && o.onDevice || at != nil && at.onDevice
 	}
 	return nil
 }
@@ -133,8 +133,8 @@ func (b *Batch) Issue(ctx context.Context, opts ...Option) error {
 	switch {
 	case !calls[0].Kind.PointToPoint():
 		b.calls = nil
-		return c.together(all.work, calls)
-	case calls[0].on:
+		return c.runBatch(all.work, calls)
+	case calls[0].onDevice:
 		b.calls = nil
 		return c.transferOn("batch", all.work, all.Ctx, calls...)
 	}
@@ -150,13 +150,13 @@ func (b *Batch) Issue(ctx context.Context, opts ...Option) error {
 	}
 	r, held := &round{c: c, calls: calls, work: all.work}, true
 	b.calls = nil
-	defer c.unwind(r, &held)
+	defer c.recoverAndAbort(r, &held)
 	err = r.post(all.work != nil)
 	if all.work == nil {
 		err = single(errors.Join(err, r.await()))
 		held = false
 		c.gate.exit()
-		return thrown(err)
+		return rethrow(err)
 	}
 	held = false
 	go c.attempt("batch", r, func() error { return single(errors.Join(err, r.await())) }, func(err error) {
@@ -167,11 +167,11 @@ func (b *Batch) Issue(ctx context.Context, opts ...Option) error {
 	return nil
 }
 
-// together runs collectives that are valid, or issues them with w for all. Those that the backend's library enqueues by
-// itself are one call of the backend.
-func (c *Comm) together(w *Work, calls []*call) error {
+// runBatch runs collectives that are valid, or issues them with w for all. If the backend's library enqueues by itself,
+// they are one call of the backend.
+func (c *Comm) runBatch(w *Work, calls []*call) error {
 	d, o := c.dev(), calls[0]
-	if w == nil && !(o.on && d.enq != nil) {
+	if w == nil && !(o.onDevice && d.enq != nil) {
 		for _, o := range calls {
 			o.owner = c.lane.tryAcquire()
 			if err := c.collective(o); err != nil {

@@ -13,20 +13,20 @@ import (
 // call is an operation on its way from a method to the backend.
 type call struct {
 	backend.Op
-	work    *Work
-	into    *tensor.Tensor
-	hasInto bool
-	from    *int
-	value   *Op    // what Submit was given: gets the results
-	owner   bool   // holds the lane
-	id      uint64 // for hooks
-	on      bool   // its tensors are on the communicator's device
-	bare    bool   // fast's, which leaves what its next one sets or needs again
-	record  uint64 // for the recorder
-	noneAt  int    // which of its options is nil, from 1; 0: none
-	next    *call  // the one behind it in a batch that is issued as one, with the same Work; nil: it's the last
-	running running
-	given   *given // on a device, where the operation has views of the memory in place of the tensors
+	work      *Work
+	into      *tensor.Tensor
+	hasInto   bool
+	from      *int
+	value     *Op    // what Submit was given: gets the results
+	owner     bool   // holds the lane
+	id        uint64 // for hooks
+	onDevice  bool   // its tensors are on the communicator's device
+	plain     bool   // made by fast, which keeps the fields that its next call sets or needs again
+	record    uint64 // for the recorder
+	nilOption int    // which of its options is nil, from 1; 0: none
+	next      *call  // the one behind it in a batch that is issued as one, with the same Work; nil: it's the last
+	running   running
+	originals *originals // on a device, where the operation has views of the memory in place of the tensors
 }
 
 // begin makes a call for a collective: the communicator's own, if the lane is
@@ -34,7 +34,7 @@ type call struct {
 func (c *Comm) begin(ctx context.Context, kind Kind, opts []Option) *call {
 	o := &c.own
 	if c.lane.tryAcquire() {
-		if o.bare {
+		if o.plain {
 			*o = call{}
 		}
 		o.owner = true
@@ -56,7 +56,7 @@ func (c *Comm) fill(o *call, ctx context.Context, kind Kind, opts []Option) {
 	}
 	for i, f := range opts {
 		if f == nil {
-			o.noneAt = i + 1
+			o.nilOption = i + 1
 			continue
 		}
 		f(o)
@@ -69,32 +69,32 @@ func (c *Comm) collective(o *call) error {
 		return c.collectiveOn(o)
 	}
 	held := o.owner
-	defer c.unwind(o, &held)
+	defer c.recoverAndAbort(o, &held)
 	if err := c.validate(o); err != nil {
 		c.rec.Refused(err)
 		c.refuse(o.Kind.String(), held, err)
 		if held {
 			held = false
-			c.disown()
+			c.releaseCall()
 		}
 		return err
 	}
 	if o.work == nil && held {
-		return c.now(o, &held)
+		return c.runNow(o, &held)
 	}
 	if held { // asynchronous: the lane's own call must stay free for the next
 		moved := *o
 		moved.owner = false
 		held = false
-		c.disown()
+		c.releaseCall()
 		o = &moved
 	}
 	return c.issue(o)
 }
 
-// now runs a synchronous collective whose call has the lane, and gives that back.
-func (c *Comm) now(o *call, held *bool) error {
-	// It's recorded while this rank's word is on its way to the others, unless a hook is to see it first.
+// runNow runs a synchronous collective whose call has the lane, and releases the lane.
+func (c *Comm) runNow(o *call, held *bool) error {
+	// It's recorded while this rank's announcement is on its way to the others, unless a hook is to see it first.
 	var err error
 	begin := c.hooks.Load() == nil
 	if begin {
@@ -107,13 +107,13 @@ func (c *Comm) now(o *call, held *bool) error {
 		if err == nil {
 			err = c.b.Wait(&o.Op)
 		}
-		err = c.ran(o, err)
+		err = c.finish(o, err)
 	}
 	*held = false
-	c.disown()
+	c.releaseCall()
 	if err != nil {
 		c.fatal(err)
-		thrown(err)
+		rethrow(err)
 	}
 	return err
 }
@@ -132,8 +132,8 @@ func (c *Comm) refuse(op string, owner bool, why error) error {
 	return why
 }
 
-// disown ends the use of the communicator's own call, which keeps no tensor alive, and of the lane.
-func (c *Comm) disown() {
+// releaseCall ends the use of the communicator's own call, which keeps no tensor alive, and of the lane.
+func (c *Comm) releaseCall() {
 	c.own = call{}
 	c.lane.release()
 }
@@ -158,7 +158,7 @@ func (c *Comm) issue(o *call) error {
 		c.queue(x, w)
 	}
 	if wait {
-		return c.attend(o, w)
+		return c.awaitQueued(o, w)
 	}
 	return nil
 }
@@ -181,21 +181,21 @@ func (c *Comm) queue(o *call, w *Work) {
 func (c *Comm) run(o *call) error {
 	h := c.hooks.Load()
 	if h == nil {
-		return c.ran(o, c.carryOut(o))
+		return c.finish(o, c.execute(o))
 	}
-	return c.ran(o, c.hooked(h, o, func() error { return c.carryOut(o) }))
+	return c.finish(o, c.hooked(h, o, func() error { return c.execute(o) }))
 }
 
-// carryOut has the backend do all of a collective.
-func (c *Comm) carryOut(o *call) error {
+// execute has the backend do all of a collective.
+func (c *Comm) execute(o *call) error {
 	if err := c.b.Submit(&o.Op); err != nil {
 		return err
 	}
 	return c.b.Wait(&o.Op)
 }
 
-// ran takes note of how a collective has ended.
-func (c *Comm) ran(o *call, err error) error {
+// finish records how a collective has ended.
+func (c *Comm) finish(o *call, err error) error {
 	c.rec.End(o.record, &o.Op, err)
 	if err != nil {
 		c.failed(err)

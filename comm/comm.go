@@ -52,12 +52,12 @@ type Comm struct {
 	gate      gate                    // of what runs beside the lane: transfers, window operations
 	bound     atomic.Pointer[streams] // what it has for its device; nil for a communicator of the host
 
-	ended   *ending
-	cleanup runtime.Cleanup
+	finalizer *finalizer
+	cleanup   runtime.Cleanup
 }
 
-// ending is what a communicator's end needs even when the Comm itself is gone.
-type ending struct {
+// A finalizer is what a communicator's end needs even when the Comm itself was collected.
+type finalizer struct {
 	mu        sync.Mutex
 	finalized bool
 	done      chan struct{}
@@ -66,11 +66,11 @@ type ending struct {
 	log       *slog.Logger
 	leave     func() error // of the launcher's store; may be nil
 	rec       *observe.Recorder
-	seat      *regroup.Seat // where other members find this rank; nil until somebody asks
+	endpoint  *regroup.Endpoint // where other members find this rank; nil until it's needed
 }
 
 // watch has the rank dumped when the communicator breaks, though this rank may be in no operation of it.
-func (e *ending) watch() {
+func (e *finalizer) watch() {
 	select {
 	case <-e.done:
 	case <-e.b.Broken():
@@ -100,14 +100,14 @@ func New(ctx context.Context, opts ...NewOption) (*Comm, error) {
 		if cause := o.besideCause(); cause != nil {
 			return nil, cause
 		}
-		if e := o.hostLost(st, args); e != nil {
+		if e := o.storeHostLost(st, args); e != nil {
 			return nil, e
 		}
 		err := fmt.Errorf(format, args...)
 		if !strings.Contains(err.Error(), backend.Beginning) {
-			return nil, late(o.name, fmt.Errorf(backend.Beginning+"communicator %q: %w", o.name, err))
+			return nil, joinTimeout(o.name, fmt.Errorf(backend.Beginning+"communicator %q: %w", o.name, err))
 		}
-		return nil, late(o.name, &placedError{err})
+		return nil, joinTimeout(o.name, &locatedError{err})
 	}
 	if none != 0 {
 		return fail("%w: option %d is nil", ErrInvalidArgument, none)
@@ -131,7 +131,7 @@ func New(ctx context.Context, opts ...NewOption) (*Comm, error) {
 	ctx, alone := o.whileBeside(ctx)
 	defer alone()
 	if o.newcomer {
-		return o.idle(abort), nil
+		return o.openWorldless(abort), nil
 	}
 	launched, err := o.place(ctx)
 	if err != nil {
@@ -147,15 +147,15 @@ func New(ctx context.Context, opts ...NewOption) (*Comm, error) {
 		st = store.NewPrefix(fmt.Sprintf("chorus/%s/%d", o.name, o.size), o.store)
 	}
 	o.world = o.name
-	meeting := o.rendezvous(st)
-	b, dev, err := o.open(ctx, st, meeting)
-	if meeting != nil {
-		st = meeting.Store()
+	rendezvous := o.rendezvous(st)
+	b, dev, err := o.open(ctx, st, rendezvous)
+	if rendezvous != nil {
+		st = rendezvous.Store()
 	}
 	foreign := err == nil && b.Capabilities().Foreign // others don't say that they have arrived
 	if err == nil && st != nil && !foreign {
-		if err = arrived(ctx, meeting); store.Gone(err) {
-			err = nil // nobody needs it any more, and the ranks have found each other
+		if err = completeRendezvous(ctx, rendezvous); store.Gone(err) {
+			err = nil // it's not needed any more: the ranks have found each other
 		}
 		if err != nil {
 			b.Finalize(ctx)
@@ -169,19 +169,19 @@ func New(ctx context.Context, opts ...NewOption) (*Comm, error) {
 		go shareFailures(b, o.beside.b)
 	}
 	if launched && st != nil && !foreign {
-		c.ended.leave = func() error { return leave(st, o.rank) }
+		c.finalizer.leave = func() error { return leave(st, o.rank) }
 	}
 	return c, nil
 }
 
-// placedError is an error that says itself where it happened: what was put before that is left out.
-type placedError struct{ error }
+// A locatedError is an error whose text says where it happened: the text before that is left out.
+type locatedError struct{ error }
 
-func (e *placedError) Error() string {
+func (e *locatedError) Error() string {
 	_, text, _ := strings.Cut(e.error.Error(), backend.Beginning)
 	return backend.BeginsOnce(backend.Beginning + text)
 }
-func (e *placedError) Unwrap() error { return e.error }
+func (e *locatedError) Unwrap() error { return e.error }
 
 // rendezvous is where the ranks find each other in st; nil if there is none, for a world of one.
 func (o *newOptions) rendezvous(st store.Store) *bootstrap.Rendezvous {
@@ -194,8 +194,8 @@ func (o *newOptions) rendezvous(st store.Store) *bootstrap.Rendezvous {
 }
 
 // open begins this rank's part in the backend, and on the device, of a world whose ranks meet at st.
-func (o *newOptions) open(ctx context.Context, st store.Store, meeting *bootstrap.Rendezvous) (backend.Backend, *streams,
-	error) {
+func (o *newOptions) open(ctx context.Context, st store.Store, rendezvous *bootstrap.Rendezvous) (backend.Backend,
+	*streams, error) {
 	if p, given, err := takePriority(o.hints); err != nil {
 		return nil, nil, err
 	} else if given {
@@ -217,7 +217,7 @@ func (o *newOptions) open(ctx context.Context, st store.Store, meeting *bootstra
 		o.device = d.Name()
 	}
 	b, err := backend.Open(ctx, o.backend, backend.Config{Name: o.name, Rank: o.rank, Size: o.size,
-		Rendezvous: meeting, Store: st, Job: bootstrap.Launchers(o.store), Device: o.device, Timeout: o.timeout, Hints: own,
+		Rendezvous: rendezvous, Store: st, Job: bootstrap.Launchers(o.store), Device: o.device, Timeout: o.timeout, Hints: own,
 		MasterAddr: o.masterAddr, Log: o.log, Old: o.old})
 	if err != nil {
 		return nil, nil, fmt.Errorf("rank %d of %d: %w", o.rank, o.size, err)
@@ -316,13 +316,13 @@ func newComm(b backend.Backend, o *newOptions, abort bool) *Comm {
 	c := &Comm{b: b, opHints: backend.HintsOf(o.backend), opened: *o, name: o.name, backend: o.backend,
 		device: o.device, rank: o.rank, size: o.size, abortOnError: abort, abortBehind: o.abortBehind,
 		log: o.log, rec: o.recorder,
-		gate:  gate{shut: make(chan struct{})},
-		ended: &ending{b: b, name: o.name, log: o.log, done: make(chan struct{}), rec: o.recorder}}
+		gate:      gate{shut: make(chan struct{})},
+		finalizer: &finalizer{b: b, name: o.name, log: o.log, done: make(chan struct{}), rec: o.recorder}}
 	c.opened.store, c.opened.recorder, c.opened.old = nil, nil, nil // another world has its own
 	c.opened.beside = nil
 	c.timeout.Store(int64(o.timeout))
 	c.transfers.New = func() any { return new(call) }
-	c.cleanup = runtime.AddCleanup(c, forgotten, c.ended)
+	c.cleanup = runtime.AddCleanup(c, warnNotFinalized, c.finalizer)
 	if m, ok := b.(backend.Messenger); ok && c.rec != nil {
 		m.SetDoing(c.rec.Doing)
 	}
@@ -330,13 +330,13 @@ func newComm(b backend.Backend, o *newOptions, abort bool) *Comm {
 		c.rec.Engine(e.EngineCalls)
 	}
 	if c.rec.Watches() {
-		go c.ended.watch()
+		go c.finalizer.watch()
 	}
 	return c
 }
 
-// forgotten runs when a communicator was dropped without Finalize.
-func forgotten(e *ending) {
+// warnNotFinalized runs when a communicator was dropped without Finalize.
+func warnNotFinalized(e *finalizer) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.finalized {
@@ -353,7 +353,7 @@ func forgotten(e *ending) {
 		if e.leave != nil {
 			e.leave()
 		}
-		e.closeSeat()
+		e.closeEndpoint()
 	}()
 }
 
@@ -475,7 +475,7 @@ func (c *Comm) leave(ctx context.Context, last func(context.Context) error, gave
 // finalize ends this rank's part by last, the backend's; gaveUp is what the others hear if ctx ends before.
 func (c *Comm) finalize(ctx context.Context, last func(context.Context) error, gaveUp string) error {
 	_ = c.quiesce(ctx) // if ctx ends, so does the rest
-	e := c.ended
+	e := c.finalizer
 	e.mu.Lock()
 	if e.finalized {
 		e.mu.Unlock()
@@ -508,7 +508,7 @@ func (c *Comm) finalize(ctx context.Context, last func(context.Context) error, g
 	if e.leave != nil {
 		err = errors.Join(err, e.leave())
 	}
-	return errors.Join(err, e.closeSeat())
+	return errors.Join(err, e.closeEndpoint())
 }
 
 // Abort breaks the communicator at once: every operation under way or issued
@@ -545,8 +545,8 @@ func (c *Comm) invalid(op, format string, args ...any) error {
 	return &InvalidArgumentError{Where: c.at(op), Detail: fmt.Sprintf(format, args...)}
 }
 
-// failed has the rank dumped if an error broke the communicator, or a message was waited for in vain: the caller, who
-// gets the error, may end the process.
+// failed has the rank dumped if an error broke the communicator, or the wait for a message timed out: the caller,
+// which gets the error, may end the process.
 func (c *Comm) failed(err error) {
 	if err == nil {
 		return
@@ -558,29 +558,29 @@ func (c *Comm) failed(err error) {
 	}
 }
 
-// fatal aborts the process if the communicator was told to, on errors that break it and when a message is waited for in
-// vain.
+// fatal aborts the process if an option asks for it, on errors that break the communicator and when the wait for a
+// message times out.
 func (c *Comm) fatal(err error) {
 	if !c.abortOnError || errors.Is(err, ErrInvalidArgument) || errors.Is(err, ErrFinalized) ||
 		c.b.Cause() == nil && !errors.Is(err, ErrTimeout) {
 		return
 	}
-	c.die(err, 0, "as TORCHCOMM_ABORT_ON_ERROR or WithAbortOnError asks")
+	c.abortProcess(err, 0, "as TORCHCOMM_ABORT_ON_ERROR or WithAbortOnError asks")
 }
 
 // fatalBehind aborts the process if the communicator was told to by [WithAbortBehind], for an operation on a stream
 // that has failed and was called at a site. It doesn't for an abort of this rank's own, or if a call has the error.
 func (c *Comm) fatalBehind(err error, site uint16) {
 	if e, ok := errors.AsType[*AbortedError](err); ok && e.By == c.rank || !c.abortBehind || c.b.Cause() == nil ||
-		errors.Is(err, ErrFinalized) || c.dev().told.Load() {
+		errors.Is(err, ErrFinalized) || c.dev().errorReturned.Load() {
 		return
 	}
-	c.die(err, site, "since what the stream has behind the operation would go on without its results "+
+	c.abortProcess(err, site, "since what the stream has behind the operation would go on without its results "+
 		"(WithAbortBehind; in Python TORCH_NCCL_ASYNC_ERROR_HANDLING)")
 }
 
-// die ends the process with an error, when the other ranks have it, too.
-func (c *Comm) die(err error, site uint16, why string) {
+// abortProcess ends the process with an error, once the other ranks have it, too.
+func (c *Comm) abortProcess(err error, site uint16, why string) {
 	if p, ok := c.b.(backend.Parter); ok {
 		p.Part()
 	}

@@ -168,7 +168,7 @@ func detectRank(m misdeed) error {
 	if err == nil {
 		err = m.others(ctx, c, part)
 	}
-	for err == nil { // a rank that needs nobody learns at one of the next calls
+	for err == nil { // a rank that waits for no other learns at one of the next calls
 		err = c.Barrier(ctx)
 	}
 	out, err := json.Marshal(blameOf(c, err))

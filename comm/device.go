@@ -25,9 +25,9 @@ type streams struct {
 	enq  backend.Enqueuer
 	host bool // the backend takes tensors of the host as well
 
-	watched watched
-	replays replays
-	told    atomic.Bool // a wait has returned, or is about to, what operations under way fail with
+	watched       watched
+	replays       replays
+	errorReturned atomic.Bool // a wait has returned, or is about to, the error of operations under way
 
 	in, out tensor.Header // what the call sees that has the lane, if it's done by its caller
 
@@ -187,11 +187,11 @@ func (s *streams) close() {
 		putStream(x)
 	}
 	s.transfers = nil
-	_ = errors.Join(s.order.event.Close(), s.posts.event.Close()) // which nobody waits for any more
+	_ = errors.Join(s.order.event.Close(), s.posts.event.Close()) // for which no call waits any more
 }
 
-// quiet reports whether quiesce would wait for nothing.
-func (c *Comm) quiet() bool {
+// quiescent reports whether quiesce would return without a wait.
+func (c *Comm) quiescent() bool {
 	for _, ch := range []*chain{&c.dev().order, &c.dev().posts} {
 		if done, err := ch.event.Query(); !done && err == nil {
 			return false
@@ -253,7 +253,7 @@ func (c *Comm) Traffic() Traffic {
 func (c *Comm) placed(o *call) string {
 	first := o.First()
 	if first == nil {
-		o.on = c.dev() != nil
+		o.onDevice = c.dev() != nil
 		return ""
 	}
 	all := [3][]*tensor.Tensor{{o.In, o.Out}, o.Ins, o.Outs}
@@ -265,7 +265,7 @@ func (c *Comm) placed(o *call) string {
 			}
 		}
 	}
-	o.on = !first.OnHost() || first.NBytes() == 0 && c.dev() != nil && !c.dev().host
+	o.onDevice = !first.OnHost() || first.NBytes() == 0 && c.dev() != nil && !c.dev().host
 	if bad := c.here(first); bad != "" && first.NBytes() > 0 {
 		return bad
 	}
@@ -319,15 +319,15 @@ func (c *Comm) deviceError(op string, err error) error {
 	return &InternalError{Where: at, Err: err}
 }
 
-// given is what the caller of an operation on a device gave.
-type given struct {
+// originals are the tensors that the caller of an operation on a device passed.
+type originals struct {
 	in, out, factor *tensor.Tensor
 	ins, outs       []*tensor.Tensor
 	async           bool
 }
 
-// touched is a tensor as the backend wants it: as it is, or as engines of the process can touch it.
-func (c *Comm) touched(t *tensor.Tensor) (*tensor.Tensor, error) {
+// engineView is a tensor as the backend wants it: as it is, or as engines of the process can touch it.
+func (c *Comm) engineView(t *tensor.Tensor) (*tensor.Tensor, error) {
 	if c.dev() != nil && c.dev().enq != nil {
 		return t, nil
 	}
@@ -337,7 +337,7 @@ func (c *Comm) touched(t *tensor.Tensor) (*tensor.Tensor, error) {
 // engineViews replaces an operation's tensors by what the backend can touch, and notes that s uses them. Hooks get what
 // the caller gave: a view would let them read device memory.
 func engineViews(o *call, s *device.Stream) error {
-	o.given = &given{o.In, o.Out, o.Reduce.FactorTensor, o.Ins, o.Outs, o.work != nil}
+	o.originals = &originals{o.In, o.Out, o.Reduce.FactorTensor, o.Ins, o.Outs, o.work != nil}
 	return o.Replace(func(t *tensor.Tensor) (*tensor.Tensor, error) {
 		if err := t.UsedBy(s); err != nil {
 			return nil, err

@@ -37,8 +37,8 @@ func finalize(t *testing.T, comms []*comm.Comm) {
 
 func zeros(n int) *tensor.Tensor { return tensor.Must(tensor.Zeros(dtype.Float32, n)) }
 
-// TestMismatchedPrograms lets ranks disagree such that they run different kinds of
-// program: none at all, one through flags, one through messages.
+// TestMismatchedPrograms has ranks disagree, so that they run different kinds of program: none at
+// all, one through flags, one through messages.
 func TestMismatchedPrograms(t *testing.T) {
 	type step = func(context.Context, *comm.Comm) error
 	reduce := func(n int) step {

@@ -11,8 +11,8 @@ import (
 	"github.com/chorus-comms/chorus/tensor"
 )
 
-// enqueued are operations that the backend has put on a stream by itself, until their end is noticed. They are within
-// the gate so long.
+// enqueued are operations that the backend has put on a stream by itself, until their end is noticed. Until then they
+// are within the gate.
 type enqueued struct {
 	round
 	s     *device.Stream
@@ -30,16 +30,16 @@ type watched struct {
 	list []*enqueued
 }
 
-// Polls come after pauses that grow while nothing ends: what waits for an operation waits for its event, and only the
-// flight record, hooks and time limits for this.
+// Polls come after pauses that grow while nothing ends: a wait for an operation waits for its event, and only the
+// flight record, hooks and timeouts depend on the polls.
 const (
 	pollPause   = time.Millisecond
 	longestPoll = 10 * time.Millisecond
 )
 
-// handOver has the backend put operations on s, a collective or messages. During a capture they become nodes of the
+// enqueueOps has the backend put operations on s, a collective or messages. During a capture they become nodes of the
 // graph, whose runs this package doesn't see. The caller holds the lock of the streams.
-func (c *Comm) handOver(op string, w *Work, s *device.Stream, calls ...*call) (err error) {
+func (c *Comm) enqueueOps(op string, w *Work, s *device.Stream, calls ...*call) (err error) {
 	if !c.gate.enter() {
 		return &FinalizedError{Where: c.at(op)}
 	}
@@ -56,7 +56,7 @@ func (c *Comm) handOver(op string, w *Work, s *device.Stream, calls ...*call) (e
 		c.dev().enq.Overdue(at, &calls[0].Op, elapsed)
 	}
 	e.on.expire = func(elapsed time.Duration) {
-		c.dev().told.Store(true)
+		c.dev().errorReturned.Store(true)
 		e.late(elapsed)
 	}
 	capturing, accepted := s.Capturing(), 0
@@ -106,7 +106,7 @@ func (c *Comm) handOver(op string, w *Work, s *device.Stream, calls ...*call) (e
 		return s.Record(&e.on.event)
 	}, func(e error) { err = e })
 	if err == nil && !capturing {
-		c.watchFor(e)
+		c.watchEnqueued(e)
 		return nil
 	}
 	if e.calls = calls[:accepted]; err != nil {
@@ -114,29 +114,29 @@ func (c *Comm) handOver(op string, w *Work, s *device.Stream, calls ...*call) (e
 			c.rec.End(o.record, &o.Op, err)
 		}
 	}
-	c.over(e, err)
+	c.finishEnqueued(e, err)
 	return err
 }
 
-// watchFor has e watched until its end.
-func (c *Comm) watchFor(e *enqueued) {
+// watchEnqueued has e watched until its end.
+func (c *Comm) watchEnqueued(e *enqueued) {
 	d := &c.dev().watched
 	d.Lock()
 	defer d.Unlock()
 	if d.list = append(d.list, e); len(d.list) == 1 {
-		go c.watch()
+		go c.pollWatched()
 	}
 }
 
-// watch polls what is under way until there is nothing.
-func (c *Comm) watch() {
+// pollWatched polls the operations under way until there are none.
+func (c *Comm) pollWatched() {
 	d := &c.dev().watched
 	var list []*enqueued
 	for pause, before := pollPause, 0; ; {
 		d.Lock()
 		list = append(list[:0], d.list...)
 		d.Unlock()
-		ended := c.lookAt(list)
+		ended := c.pollEnqueued(list)
 		if pause = min(2*pause, longestPoll); len(ended) > 0 || len(list) != before {
 			pause = pollPause
 		}
@@ -152,9 +152,9 @@ func (c *Comm) watch() {
 	}
 }
 
-// lookAt takes note of those that have ended, and returns them. Of each stream only the first that hasn't is asked for:
-// a stream's work ends in its order.
-func (c *Comm) lookAt(list []*enqueued) map[*enqueued]bool {
+// pollEnqueued records those that have ended, and returns them. It queries only the first of each stream that hasn't
+// ended: a stream's work ends in its order.
+func (c *Comm) pollEnqueued(list []*enqueued) map[*enqueued]bool {
 	if unbind, err := c.dev().bind(); err == nil {
 		defer unbind()
 	}
@@ -165,7 +165,7 @@ func (c *Comm) lookAt(list []*enqueued) map[*enqueued]bool {
 		if broken == nil && slices.ContainsFunc(busy, e.s.Equal) {
 			continue
 		}
-		done, err := c.look(e, broken)
+		done, err := c.pollOp(e, broken)
 		if !done {
 			busy = append(busy, e.s)
 			continue
@@ -174,7 +174,7 @@ func (c *Comm) lookAt(list []*enqueued) map[*enqueued]bool {
 			ended = map[*enqueued]bool{}
 		}
 		ended[e] = true
-		c.over(e, err)
+		c.finishEnqueued(e, err)
 		if err != nil {
 			var site uint16
 			if len(e.calls) > 0 { // an operation on a window has none
@@ -200,12 +200,13 @@ func (c *Comm) idle() bool {
 	})
 }
 
-// look reports whether operations have ended, and with what: they have when the communicator is broken.
-func (c *Comm) look(e *enqueued, broken error) (done bool, err error) {
+// pollOp reports whether operations have ended, and with which error: they have ended when the
+// communicator is broken.
+func (c *Comm) pollOp(e *enqueued, broken error) (done bool, err error) {
 	done, err = e.on.event.Query()
 	switch {
 	case done || err != nil || broken != nil:
-		return true, e.on.ended(err)
+		return true, e.on.endError(err)
 	case e.since.IsZero():
 		if began, _ := e.began.Query(); began {
 			e.since = time.Now()
@@ -222,8 +223,8 @@ func (c *Comm) look(e *enqueued, broken error) (done bool, err error) {
 	return false, nil
 }
 
-// over takes note of how operations have ended.
-func (c *Comm) over(e *enqueued, err error) {
+// finishEnqueued records how operations have ended.
+func (c *Comm) finishEnqueued(e *enqueued, err error) {
 	_ = e.began.Close()
 	for _, o := range e.calls {
 		c.rec.End(o.record, &o.Op, err)

@@ -9,8 +9,8 @@ import (
 )
 
 // fast runs a collective as most are: synchronous, of one tensor of the host or of none, without options, hints or
-// hooks. It looks at each thing once, as a small operation takes hardly longer than being looked at. It reports false
-// if it did nothing, since this is no such operation, or something is wrong with it, which is for collective to say.
+// hooks. It checks each condition once, as the checks take much of the time of a small operation. It reports false if
+// it did nothing: this is no such operation, or there's an error that collective reports.
 func (c *Comm) fast(ctx context.Context, kind Kind, t *tensor.Tensor, root int, r Reduction) (error, bool) {
 	if c.dev() != nil || c.hooks.Load() != nil || c.hints.Load() != nil || c.gate.closed() || ctx == nil ||
 		ctx.Err() != nil {
@@ -36,16 +36,16 @@ func (c *Comm) fast(ctx context.Context, kind Kind, t *tensor.Tensor, root int, 
 		return nil, false
 	}
 	o, held := &c.own, true
-	defer c.unwind(o, &held)
-	if o.Kind != kind || !o.bare {
-		*o = call{owner: true, bare: true}
+	defer c.recoverAndAbort(o, &held)
+	if o.Kind != kind || !o.plain {
+		*o = call{owner: true, plain: true}
 		o.Kind = kind
 	}
 	o.Ctx, o.Timeout, o.In, o.Out, o.Root = ctx, timeout, in, t, root
 	o.Seq, o.Algorithm = 0, "" // not those of the one before, should this one be refused
 	o.Reduce.Kind, o.Reduce.Factor = r.Kind, r.Factor
 	err := c.b.Submit(&o.Op)
-	// It's recorded while this rank's word is on its way to the others.
+	// It's recorded while this rank's announcement is on its way to the others.
 	record := c.rec.Begin(&o.Op, false)
 	if err == nil {
 		err = c.b.Wait(&o.Op)
@@ -55,14 +55,14 @@ func (c *Comm) fast(ctx context.Context, kind Kind, t *tensor.Tensor, root int, 
 	} else {
 		c.rec.End(record, &o.Op, err)
 		c.failed(err)
-		o.bare = false
+		o.plain = false
 	}
 	o.Ctx, o.In, o.Out = nil, nil, nil // it keeps no tensor alive
 	held = false
 	c.lane.release()
 	if err != nil {
 		c.fatal(err)
-		thrown(err)
+		rethrow(err)
 	}
 	return err, true
 }

@@ -166,7 +166,7 @@ func flooded() error {
 	if err != nil {
 		return err
 	}
-	seat, err := bootstrap.Host("", bootstrap.Options{})
+	hosted, err := bootstrap.Host("", bootstrap.Options{})
 	if err != nil {
 		return err
 	}
@@ -189,7 +189,7 @@ func flooded() error {
 			for err == nil {
 				if err = c.AllReduce(ctx, x, comm.Max); rank == 0 && done.Add(1) == 1 {
 					json.NewEncoder(os.Stdout).Encode(map[string]string{"links": "tcp " + links.Addr().String(),
-						"store": "tcp " + server.Addr().String(), "seat": "unix " + seat.Address().Unix, "metrics": "tcp " +
+						"store": "tcp " + server.Addr().String(), "hosted": "unix " + hosted.Address().Unix, "metrics": "tcp " +
 							metrics.Addr().String()})
 				}
 			}

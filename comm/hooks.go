@@ -93,7 +93,7 @@ func (c *Comm) RegisterAbortHook(f AbortHook) *Hook {
 	}
 	at, log := c.at(""), c.log
 	removed := make(chan struct{})
-	broken, ended, b := c.b.Broken(), c.ended.done, c.b
+	broken, ended, b := c.b.Broken(), c.finalizer.done, c.b
 	go func() {
 		select {
 		case <-removed:
@@ -146,7 +146,7 @@ func (c *Comm) changeHooks(change func(*hookSet)) {
 func (c *Comm) info(o *call) OpInfo {
 	info := OpInfo{ID: o.id, Comm: c.name, Kind: o.Kind, Seq: o.Seq, In: o.In, Out: o.Out, Ins: o.Ins, Outs: o.Outs,
 		Root: o.Root, Peer: o.Peer, Tag: o.Tag, Reduce: o.Reduce, Async: o.work != nil, Algorithm: o.Op.Algorithm}
-	if g := o.given; g != nil {
+	if g := o.originals; g != nil {
 		info.In, info.Out, info.Ins, info.Outs, info.Reduce.FactorTensor, info.Async = g.in, g.out, g.ins, g.outs, g.factor,
 			g.async
 	}

@@ -12,10 +12,10 @@ import (
 // lookTime bounds how long a rank looks whether the store is still there.
 const lookTime = 500 * time.Millisecond
 
-// hostLost is the error of New on a rank that has lost the store, if it's known whose process served that. When that
-// host dies other ranks give up, too, so a rank that seems lost is a reason to check the store. The errors of New are
-// in args, and st is nil if New has not used a store yet.
-func (o *newOptions) hostLost(st store.Store, args []any) error {
+// storeHostLost is the error of New on a rank that has lost the store, if it's known whose process served that. When
+// that host dies other ranks give up, too, so a rank that seems lost is a reason to check the store. The errors of New
+// are in args, and st is nil if New has not used a store yet.
+func (o *newOptions) storeHostLost(st store.Store, args []any) error {
 	if !o.hosted || st == nil || o.host == o.rank || len(args) == 0 {
 		return nil
 	}

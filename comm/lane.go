@@ -9,7 +9,7 @@ import (
 // that finds it free runs its own operation, without a lock or an allocation;
 // others queue, and a goroutine that lives as long as the queue does runs them.
 type lane struct {
-	busy   atomic.Uint32 // 1 while somebody owns the lane
+	busy   atomic.Uint32 // 1 while a call owns the lane
 	queued atomic.Int32  // calls in queue
 	mu     sync.Mutex
 	queue  []func()

@@ -58,7 +58,7 @@ var lives = []life{
 			if err := useSome(ctx, c); err != nil {
 				return err
 			}
-			if c.Rank() != 0 { // they wait in vain until rank 0 gives up
+			if c.Rank() != 0 { // they wait until rank 0 gives up
 				return c.Recv(ctx, tensor.Of(make([]float32, 10)), 0, comm.Tag(1))
 			}
 			return giveUp(ctx, c, func(ctx context.Context) error {

@@ -7,15 +7,15 @@ import (
 	"github.com/chorus-comms/chorus/comm/backend"
 )
 
-// lateError is the error of New on a rank that waited in vain for others. It is a *TimeoutError, too, which says
-// who came and who didn't; its words are New's.
-type lateError struct {
+// joinTimeoutError is the error of New on a rank whose wait for others timed out. It is a *TimeoutError, too, which
+// says which ranks came and which didn't; its text is New's.
+type joinTimeoutError struct {
 	error
 	timeout TimeoutError
 }
 
-// late makes a *lateError of an error of New, if that's what it is.
-func late(name string, err error) error {
+// joinTimeout makes a *joinTimeoutError of an error of New whose wait timed out.
+func joinTimeout(name string, err error) error {
 	e, ok := errors.AsType[*bootstrap.MissingRanksError](err)
 	if !ok {
 		return err
@@ -28,18 +28,18 @@ func late(name string, err error) error {
 			a.Arrived = append(a.Arrived, r)
 		}
 	}
-	return &lateError{err, TimeoutError{Where: Where{Comm: name, Op: "new", Rank: e.Rank}, Attendance: a}}
+	return &joinTimeoutError{err, TimeoutError{Where: Where{Comm: name, Op: "new", Rank: e.Rank}, Attendance: a}}
 }
 
-func (e *lateError) Unwrap() error        { return e.error }
-func (e *lateError) Is(target error) bool { return target == ErrTimeout }
+func (e *joinTimeoutError) Unwrap() error        { return e.error }
+func (e *joinTimeoutError) Is(target error) bool { return target == ErrTimeout }
 
-// At and Attended are for those who ask any error for its place and for who was there.
-func (e *lateError) At() backend.Where             { return e.timeout.At() }
-func (e *lateError) Attended() *backend.Attendance { return e.timeout.Attended() }
+// At and Attended are for callers that ask any error for its place and for the ranks that came.
+func (e *joinTimeoutError) At() backend.Where             { return e.timeout.At() }
+func (e *joinTimeoutError) Attended() *backend.Attendance { return e.timeout.Attended() }
 
 // As gives errors.As the *TimeoutError.
-func (e *lateError) As(target any) bool {
+func (e *joinTimeoutError) As(target any) bool {
 	t, ok := target.(**TimeoutError)
 	if ok {
 		*t = &e.timeout

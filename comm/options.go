@@ -33,7 +33,7 @@ type newOptions struct {
 	log          *slog.Logger
 	masterAddr   string
 	priority     device.Priority // of the streams of asynchronous operations
-	replays      time.Duration   // between looks at the runs of graphs; 0: nobody looks
+	replays      time.Duration   // between looks at the runs of graphs; 0: there are none
 	engines      bool            // do all that is on a device
 	job          string          // the launcher's name for it
 	jobRanks     []int           // by rank of the communicator, if they are others

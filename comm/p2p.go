@@ -40,14 +40,14 @@ func (c *Comm) pointToPoint(o *call) error {
 	if err := c.validate(o); err != nil {
 		return err
 	}
-	if o.on {
+	if o.onDevice {
 		return c.transferOn(o.Kind.String(), o.work, o.Ctx, o)
 	}
 	if !c.gate.enter() {
 		return &FinalizedError{Where: c.at(o.Kind.String())}
 	}
 	inside := true
-	defer c.unwind(o, &inside)
+	defer c.recoverAndAbort(o, &inside)
 	o.record = c.rec.Issue(&o.Op, o.work != nil, false)
 	if o.work == nil {
 		err := c.post(o)
@@ -58,7 +58,7 @@ func (c *Comm) pointToPoint(o *call) error {
 		c.gate.exit()
 		*o = call{}
 		c.transfers.Put(o)
-		return thrown(err)
+		return rethrow(err)
 	}
 	w := o.work
 	if err := w.issue(); err != nil {

@@ -48,7 +48,7 @@ func (o *call) current() *call { return o }
 
 func (o *call) release(c *Comm, why *PanicError) {
 	if !o.Kind.PointToPoint() {
-		c.disown()
+		c.releaseCall()
 		return
 	}
 	c.gate.exit()
@@ -100,9 +100,9 @@ func (c *Comm) attempt(op string, under calls, f func() error, then func(error))
 	returned = true
 }
 
-// unwind is deferred by the goroutine of a call while it holds the lane, or is in the gate. If the call panics or ends
-// the goroutine, unwind gives the lane or the gate back, and breaks the communicator.
-func (c *Comm) unwind(under calls, held *bool) {
+// recoverAndAbort is deferred by the goroutine of a call while it holds the lane, or is in the gate. If the call panics
+// or ends the goroutine, unwind gives the lane or the gate back, and breaks the communicator.
+func (c *Comm) recoverAndAbort(under calls, held *bool) {
 	if !*held {
 		return
 	}
@@ -113,17 +113,17 @@ func (c *Comm) unwind(under calls, held *bool) {
 	}
 }
 
-// thrown panics again with the value of a PanicError, once nothing is held for the caller any more. It's for operations
-// that ran on their caller's goroutine and whose context has panicked. It returns any other error.
-func thrown(err error) error {
+// rethrow panics again with the value of a PanicError, once nothing is held for the caller any more. It's for
+// operations that ran on their caller's goroutine and whose context has panicked. It returns any other error.
+func rethrow(err error) error {
 	switch e := err.(type) {
 	case *PanicError:
 		panic(e.Value)
 	case *UnsettledError:
-		thrown(e.Err)
+		rethrow(e.Err)
 	case interface{ Unwrap() []error }:
 		for _, err := range e.Unwrap() {
-			thrown(err)
+			rethrow(err)
 		}
 	}
 	return err

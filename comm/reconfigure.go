@@ -35,74 +35,74 @@ func ReconfigureHints(h map[string]string) ReconfigureOption {
 // listen at a socket of this host. If the job has a MASTER_ADDR on another host, it also listens at an address that
 // other hosts can reach.
 func (c *Comm) Handle() (string, error) {
-	seat, err := c.openSeat()
+	endpoint, err := c.openEndpoint()
 	if err != nil {
 		return "", err
 	}
-	return c.memberOf(seat).String(), nil
+	return c.memberOf(endpoint).String(), nil
 }
 
-// openSeat returns the endpoint, which is opened at the first call.
-func (c *Comm) openSeat() (*regroup.Seat, error) {
+// openEndpoint returns the endpoint, which is opened at the first call.
+func (c *Comm) openEndpoint() (*regroup.Endpoint, error) {
 	if err := c.place().Check(); err != nil {
 		return nil, c.invalid(reconfigureOp, "%v", err)
 	}
-	return c.ended.openSeat(c.opened.masterAddr)
+	return c.finalizer.openEndpoint(c.opened.masterAddr)
 }
 
-func (c *Comm) place() regroup.Place {
-	return regroup.Place{Name: c.name, World: c.opened.world, Rank: c.rank, Size: c.size}
+func (c *Comm) place() regroup.OldPlace {
+	return regroup.OldPlace{Name: c.name, World: c.opened.world, Rank: c.rank, Size: c.size}
 }
 
 // memberOf returns this rank as a member of a new world.
-func (c *Comm) memberOf(seat *regroup.Seat) regroup.Member {
-	return seat.Member(c.place())
+func (c *Comm) memberOf(endpoint *regroup.Endpoint) regroup.Member {
+	return endpoint.Member(c.place())
 }
 
 // atRegroup is called at each step of an attempt; for tests.
 var atRegroup func(step string)
 
-func (e *ending) openSeat(master string) (*regroup.Seat, error) {
+func (e *finalizer) openEndpoint(master string) (*regroup.Endpoint, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.finalized {
 		return nil, &FinalizedError{Where: Where{Comm: e.name, Op: "reconfigure"}}
 	}
-	if e.seat == nil {
+	if e.endpoint == nil {
 		var err error
-		if e.seat, err = regroup.Open(regroup.Options{Master: master, At: atRegroup}); err != nil {
+		if e.endpoint, err = regroup.Open(regroup.Options{Master: master, At: atRegroup}); err != nil {
 			return nil, &InternalError{Where: Where{Comm: e.name, Op: "reconfigure"}, Err: err}
 		}
 	}
-	return e.seat, nil
+	return e.endpoint, nil
 }
 
-// giveSeat hands the endpoint on to the communicator of the new world.
-func (e *ending) giveSeat(to *ending) {
+// handOverEndpoint hands the endpoint on to the communicator of the new world.
+func (e *finalizer) handOverEndpoint(to *finalizer) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	to.seat, e.seat = e.seat, nil
+	to.endpoint, e.endpoint = e.endpoint, nil
 }
 
-// leaveSeat closes the endpoint when this process has no descriptors for it: members that connect are refused at once
-// instead of waiting. The next call opens another one.
-func (e *ending) leaveSeat() {
+// dropEndpoint closes the endpoint when this process has no descriptors for it: members that connect are refused at
+// once instead of waiting. The next call opens another one.
+func (e *finalizer) dropEndpoint() {
 	e.mu.Lock()
-	seat := e.seat
-	e.seat = nil
+	endpoint := e.endpoint
+	e.endpoint = nil
 	e.mu.Unlock()
-	if seat != nil {
-		seat.Leave()
+	if endpoint != nil {
+		endpoint.Leave()
 	}
 }
 
-func (e *ending) closeSeat() error {
+func (e *finalizer) closeEndpoint() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.seat == nil {
+	if e.endpoint == nil {
 		return nil
 	}
-	return e.seat.Close()
+	return e.endpoint.Close()
 }
 
 // A ReconfigureError says why an attempt to make a new world has failed, the same on every member that could learn it.
@@ -164,11 +164,11 @@ func (c *Comm) Reconfigure(ctx context.Context, uuid string, handles []string, o
 		ctx, cancel = context.WithTimeout(ctx, time.Duration(c.timeout.Load()))
 		defer cancel()
 	}
-	seat, err := c.openSeat()
+	endpoint, err := c.openEndpoint()
 	if err != nil {
 		return nil, err
 	}
-	seat.Refresh()
+	endpoint.Refresh()
 	return c.reconfigure(ctx, uuid, members, o.hints)
 }
 
@@ -179,13 +179,13 @@ const endTime = 10 * time.Second
 
 func (c *Comm) reconfigure(ctx context.Context, uuid string, members []regroup.Member,
 	hints map[string]string) (n *Comm, err error) {
-	seat, err := c.openSeat()
+	endpoint, err := c.openEndpoint()
 	if err != nil {
 		return nil, err
 	}
 	defer func() {
 		if fabric.Exhausted(err) {
-			c.ended.leaveSeat()
+			c.finalizer.dropEndpoint()
 		}
 	}()
 	next := c.opened
@@ -199,7 +199,7 @@ func (c *Comm) reconfigure(ctx context.Context, uuid string, members []regroup.M
 		next.old = c.b
 	}
 	for i, m := range members {
-		if m.ID == seat.ID() {
+		if m.ID == endpoint.ID() {
 			next.rank = i
 		}
 	}
@@ -215,7 +215,7 @@ func (c *Comm) reconfigure(ctx context.Context, uuid string, members []regroup.M
 	}
 	var b backend.Backend
 	var dev *streams
-	err = seat.Agree(ctx, uuid, members, func(ctx context.Context, st store.Store) (err error) {
+	err = endpoint.Agree(ctx, uuid, members, func(ctx context.Context, st store.Store) (err error) {
 		b, dev, err = next.open(ctx, st, next.rendezvous(st))
 		return err
 	})
@@ -226,7 +226,7 @@ func (c *Comm) reconfigure(ctx context.Context, uuid string, members []regroup.M
 		return nil, c.reconfigureError(members, err)
 	}
 	n = next.join(cfg, c.abortOnError, b, dev)
-	c.ended.giveSeat(n.ended)
+	c.finalizer.handOverEndpoint(n.finalizer)
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTime)
 	defer cancel()
 	if err := c.Finalize(end); err != nil && !errors.Is(err, ErrFinalized) {

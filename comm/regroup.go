@@ -103,28 +103,28 @@ func (c *Comm) Regroup(ctx context.Context, opts ...RegroupOption) (*Comm, error
 		o.patience = max(time.Until(end)/2, 0)
 	}
 	if c.size == 0 {
-		return c.takenIn(ctx)
+		return c.joinInvited(ctx)
 	}
 	messenger, ok := c.b.(backend.Messenger)
 	if !ok {
 		return nil, &UnsupportedError{Where: c.at(op),
 			Detail: fmt.Sprintf("the ranks of backend %q can't speak to each other once an operation has failed; Reconfigure takes handles that they have exchanged before", c.backend)}
 	}
-	r := &regrouping{c: c, o: o, messenger: messenger, start: time.Now(), lost: map[int]string{}, out: map[int]bool{},
-		away: map[int]bool{}, tried: map[string]bool{}, refused: map[string]bool{}}
+	r := &regrouping{c: c, o: o, messenger: messenger, start: time.Now(), lost: map[int]string{}, leftOut: map[int]bool{},
+		maybeAlive: map[int]bool{}, tried: map[string]bool{}, refused: map[string]bool{}}
 	var err error
-	if r.seat, err = c.openSeat(); err != nil {
+	if r.endpoint, err = c.openEndpoint(); err != nil {
 		return nil, r.unable(err)
 	}
-	r.seat.Refresh()
-	r.me = c.memberOf(r.seat)
+	r.endpoint.Refresh()
+	r.me = c.memberOf(r.endpoint)
 	for _, rank := range o.without {
-		r.leaveOut(rank)
+		r.markLeftOut(rank)
 	}
 	for len(o.without) > 0 { // in parts that fit a word
 		part := o.without[:min(len(o.without), backend.MaxControl/8)]
 		o.without = o.without[len(part):]
-		r.tell(proposal{Without: part})
+		r.sendProposal(proposal{Without: part})
 	}
 	return r.run(ctx)
 }
@@ -135,16 +135,16 @@ type regrouping struct {
 	c         *Comm
 	o         regroupOptions
 	messenger backend.Messenger
-	seat      *regroup.Seat
+	endpoint  *regroup.Endpoint
 	me        regroup.Member
 
-	start     time.Time
-	lost      map[int]string // old ranks that nobody waits for, and why
-	out       map[int]bool   // those of them that somebody doesn't want
-	away      map[int]bool   // those of them that may live: they're silent, or have left
-	tried     map[string]bool
-	refused   map[string]bool // newcomers that have failed, by ID
-	proposals []proposal
+	start      time.Time
+	lost       map[int]string // old ranks for which none waits, and why
+	leftOut    map[int]bool   // those of them that a rank leaves out
+	maybeAlive map[int]bool   // those of them that may live: they're silent, or have left
+	tried      map[string]bool
+	refused    map[string]bool // newcomers that have failed, by ID
+	proposals  []proposal
 }
 
 // A proposal is a leader's call to its attempt, or the ranks that its sender leaves out, or why the
@@ -204,8 +204,8 @@ func (r *regrouping) unable(err error) error {
 	if !fabric.Exhausted(err) {
 		return err
 	}
-	r.tell(proposal{Unable: limited(err.Error())})
-	r.c.ended.leaveSeat()
+	r.sendProposal(proposal{Unable: limited(err.Error())})
+	r.c.finalizer.dropEndpoint()
 	if errors.Is(err, ErrInternal) {
 		return err
 	}
@@ -272,7 +272,7 @@ func (r *regrouping) round(ctx context.Context) (*Comm, error) {
 		select {
 		case <-news:
 		case <-patience.C:
-			r.silent(leader)
+			r.markSilent(leader)
 			waited = time.Now()
 		case <-ctx.Done():
 			patience.Stop()
@@ -302,12 +302,12 @@ func (r *regrouping) listen() <-chan struct{} {
 		}
 		for _, rank := range p.Without {
 			if rank >= 0 && rank < r.c.size && rank != r.c.rank {
-				r.leaveOut(rank)
+				r.markLeftOut(rank)
 			}
 		}
 		if p.Unable != "" {
 			r.lost[w.From] = p.Unable
-			delete(r.away, w.From)
+			delete(r.maybeAlive, w.From)
 			continue
 		}
 		m, err := regroup.Parse(p.Handle)
@@ -321,7 +321,7 @@ func (r *regrouping) listen() <-chan struct{} {
 	delete(gone, r.c.rank)
 	for rank, why := range gone {
 		r.lost[rank] = why
-		delete(r.away, rank)
+		delete(r.maybeAlive, rank)
 	}
 	return news
 }
@@ -330,7 +330,7 @@ func (r *regrouping) listen() <-chan struct{} {
 // was only slow is back with it. Those of higher ranks stay: they are what's left if the lower one has died since, and
 // tell who comes that they are over otherwise.
 func (r *regrouping) proposed() (p proposal, ok bool) {
-	r.proposals = slices.DeleteFunc(r.proposals, func(p proposal) bool { return r.tried[p.UUID] || r.out[p.from] })
+	r.proposals = slices.DeleteFunc(r.proposals, func(p proposal) bool { return r.tried[p.UUID] || r.leftOut[p.from] })
 	for _, q := range r.proposals {
 		if q.from < r.c.rank && (!ok || q.from <= p.from) { // of one rank's, the last
 			p, ok = q, true
@@ -343,38 +343,38 @@ func (r *regrouping) proposed() (p proposal, ok bool) {
 			}
 		}
 		delete(r.lost, p.from)
-		delete(r.away, p.from)
+		delete(r.maybeAlive, p.from)
 	}
 	return p, ok
 }
 
-// tell sends a word to every rank that isn't lost.
-func (r *regrouping) tell(p proposal) {
+// sendProposal sends a proposal to every rank that isn't lost.
+func (r *regrouping) sendProposal(p proposal) {
 	word, err := json.Marshal(p)
 	for rank := range r.c.size {
-		if _, gone := r.lost[rank]; rank == r.c.rank || gone && (p.Unable == "" || !r.away[rank]) || err != nil {
+		if _, gone := r.lost[rank]; rank == r.c.rank || gone && (p.Unable == "" || !r.maybeAlive[rank]) || err != nil {
 			continue
 		}
 		if r.messenger.SendControl(rank, word) != nil { // if it's lost there will be news of that
-			r.silent(rank)
+			r.markSilent(rank)
 		}
 	}
 }
 
-// leaveOut notes a rank that somebody doesn't want.
-func (r *regrouping) leaveOut(rank int) {
-	r.lost[rank], r.out[rank] = "left out", true
-	delete(r.away, rank)
+// markLeftOut notes a rank that another one leaves out.
+func (r *regrouping) markLeftOut(rank int) {
+	r.lost[rank], r.leftOut[rank] = "left out", true
+	delete(r.maybeAlive, rank)
 }
 
-// silent notes a rank that doesn't answer, and for which this one no longer waits.
-func (r *regrouping) silent(rank int) {
-	r.lost[rank], r.away[rank] = "silent", true
+// markSilent notes a rank that doesn't answer, and for which this one no longer waits.
+func (r *regrouping) markSilent(rank int) {
+	r.lost[rank], r.maybeAlive[rank] = "silent", true
 }
 
-// enough refuses a world that has too few of the old one's ranks.
-func (r *regrouping) enough(here map[int]arrival, size int) error {
-	if len(here) > len(r.away) && size >= r.o.atLeast {
+// checkSurvivors refuses a world that has too few of the old one's ranks.
+func (r *regrouping) checkSurvivors(here map[int]arrival, size int) error {
+	if len(here) > len(r.maybeAlive) && size >= r.o.atLeast {
 		return nil
 	}
 	return &TimeoutError{Where: r.c.at("regroup"), Attendance: backend.Attendance{Elapsed: time.Since(r.start),
@@ -413,7 +413,7 @@ func (r *regrouping) follow(ctx context.Context, p proposal) (*Comm, error) {
 
 // report tells the leader that this rank is there, and returns the list that it answers.
 func (r *regrouping) report(ctx context.Context, p proposal) ([]byte, error) {
-	st, release, err := r.seat.Reach(ctx, p.member)
+	st, release, err := r.endpoint.Reach(ctx, p.member)
 	if err != nil {
 		return nil, err
 	}
@@ -442,7 +442,7 @@ func (r *regrouping) attempt(ctx context.Context, uuid string, handles []string)
 // lead calls the others, waits for those that aren't lost, and leads an attempt with those who have come.
 func (r *regrouping) lead(ctx context.Context) (*Comm, error) {
 	uuid := rand.Text()
-	r.tell(proposal{UUID: uuid, Handle: r.me.String()})
+	r.sendProposal(proposal{UUID: uuid, Handle: r.me.String()})
 	handles, newcomers, release, why := r.gatherAll(ctx, uuid)
 	defer release()
 	// Without handles, those who have come are to begin again.
@@ -450,7 +450,8 @@ func (r *regrouping) lead(ctx context.Context) (*Comm, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := store.NewPrefix(regroupKeys+uuid, r.seat.Local()).Set(context.WithoutCancel(ctx), "list", list); err != nil {
+	local := store.NewPrefix(regroupKeys+uuid, r.endpoint.Local())
+	if err := local.Set(context.WithoutCancel(ctx), "list", list); err != nil {
 		return nil, err
 	}
 	if why != nil {
@@ -473,9 +474,9 @@ func (r *regrouping) gatherAll(ctx context.Context, uuid string) (handles []stri
 	if err != nil {
 		return nil, nil, func() {}, err
 	}
-	handles, newcomers, release, err = r.layOut(ctx, here)
+	handles, newcomers, release, err = r.publishRoster(ctx, here)
 	if err == nil {
-		err = r.enough(here, len(handles))
+		err = r.checkSurvivors(here, len(handles))
 	}
 	if err != nil {
 		handles = nil
@@ -485,7 +486,7 @@ func (r *regrouping) gatherAll(ctx context.Context, uuid string) (handles []stri
 
 // gather waits until every rank has come or is lost, and returns what those who came have left, by rank.
 func (r *regrouping) gather(ctx context.Context, uuid string) (map[int]arrival, error) {
-	st := store.NewPrefix(regroupKeys+uuid, r.seat.Local())
+	st := store.NewPrefix(regroupKeys+uuid, r.endpoint.Local())
 	type came struct {
 		rank  int
 		value []byte
@@ -525,7 +526,7 @@ func (r *regrouping) gather(ctx context.Context, uuid string) (map[int]arrival, 
 		}
 		select {
 		case <-news:
-		case err := <-r.seat.Starved():
+		case err := <-r.endpoint.Starved():
 			return nil, err
 		case x := <-arrivals:
 			var a arrival
@@ -538,16 +539,17 @@ func (r *regrouping) gather(ctx context.Context, uuid string) (map[int]arrival, 
 				return nil, ctx.Err()
 			}
 			for rank := range missing {
-				r.silent(rank)
+				r.markSilent(rank)
 			}
 		}
 	}
 	return here, nil
 }
 
-// layOut makes the list of the new world's handles, and connects to its newcomers; release ends that.
-func (r *regrouping) layOut(ctx context.Context, here map[int]arrival) (handles []string, newcomers []store.Store,
-	release func(), err error) {
+// publishRoster makes the list of the new world's handles, and connects to its newcomers; release closes
+// these connections.
+func (r *regrouping) publishRoster(ctx context.Context, here map[int]arrival) (handles []string,
+	newcomers []store.Store, release func(), err error) {
 	var open []func()
 	release = func() {
 		for _, f := range open {
@@ -571,7 +573,7 @@ func (r *regrouping) layOut(ctx context.Context, here map[int]arrival) (handles 
 				continue
 			}
 			seen[m.ID] = true
-			st, done, err := r.seat.Reach(ctx, m)
+			st, done, err := r.endpoint.Reach(ctx, m)
 			if ctx.Err() != nil {
 				return nil, nil, release, ctx.Err()
 			}
@@ -599,17 +601,17 @@ func (r *regrouping) layOut(ctx context.Context, here map[int]arrival) (handles 
 const invitations = "invitations"
 
 // invited returns the next list that a world has sent, or why this process couldn't take its call.
-func invited(ctx context.Context, seat *regroup.Seat) ([]byte, error) {
+func invited(ctx context.Context, endpoint *regroup.Endpoint) ([]byte, error) {
 	waiting, stop := context.WithCancelCause(ctx)
 	var watch sync.WaitGroup
 	watch.Go(func() {
 		select {
-		case err := <-seat.Starved():
+		case err := <-endpoint.Starved():
 			stop(err)
 		case <-waiting.Done():
 		}
 	})
-	list, err := store.QueuePop(waiting, seat.Local(), invitations)
+	list, err := store.QueuePop(waiting, endpoint.Local(), invitations)
 	starved := context.Cause(waiting)
 	stop(nil)
 	watch.Wait()
@@ -619,19 +621,19 @@ func invited(ctx context.Context, seat *regroup.Seat) ([]byte, error) {
 	return list, err
 }
 
-// takenIn waits until a world takes this newcomer in.
-func (c *Comm) takenIn(ctx context.Context) (*Comm, error) {
-	seat, err := c.openSeat()
+// joinInvited waits until a world admits this newcomer.
+func (c *Comm) joinInvited(ctx context.Context) (*Comm, error) {
+	endpoint, err := c.openEndpoint()
 	if err != nil {
 		return nil, err
 	}
-	seat.Refresh()
+	endpoint.Refresh()
 	var last error
 	for {
-		list, err := invited(ctx, seat)
+		list, err := invited(ctx, endpoint)
 		if err != nil {
 			if fabric.Exhausted(err) {
-				c.ended.leaveSeat()
+				c.finalizer.dropEndpoint()
 				return nil, &InternalError{Where: c.at("regroup"), Err: err}
 			}
 			if last != nil {

@@ -39,8 +39,8 @@ func openShared(ctx context.Context, info bootstrap.Info, timeout time.Duration)
 // for others that are still on their way in.
 const linger = 5 * time.Second
 
-// arrived tells that this rank has a communicator, and needs its store no more.
-func arrived(ctx context.Context, m *bootstrap.Rendezvous) error {
+// completeRendezvous says that this rank has a communicator, and needs its store no more.
+func completeRendezvous(ctx context.Context, m *bootstrap.Rendezvous) error {
 	st := m.Store()
 	n, err := st.Add(ctx, "ready", 1)
 	if err != nil || n != int64(m.Size) {

@@ -35,7 +35,7 @@ func takeReplays(hints map[string]string) (pause time.Duration, given bool, err 
 // word of pinned memory, which the graph sets before the operation and clears after it. A goroutine polls the words as
 // long as the communicator lives.
 type replays struct {
-	pause time.Duration // between looks; 0: nobody looks
+	pause time.Duration // between looks; 0: there are none
 	marks *marks
 
 	mu   sync.Mutex
@@ -136,10 +136,11 @@ func (r *replays) begin(c *Comm, s *device.Stream, calls []*call) (end func() er
 			return err
 		}
 		one := *calls[0] // without the tensors, which needn't live as long as this
-		one.In, one.Out, one.Ins, one.Outs, one.Reduce.FactorTensor, one.given, one.work = nil, nil, nil, nil, nil, nil, nil
+		one.In, one.Out, one.Ins, one.Outs, one.Reduce.FactorTensor = nil, nil, nil, nil, nil
+		one.originals, one.work = nil, nil
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		if r.list = append(r.list, &replay{call: &one, own: c.inherits(&one), word: word}); len(r.list) == 1 {
+		if r.list = append(r.list, &replay{call: &one, own: c.inheritedBy(&one), word: word}); len(r.list) == 1 {
 			go r.watch(c)
 		}
 		return nil
@@ -169,7 +170,7 @@ func (r *replays) watch(c *Comm) {
 }
 
 func (r *replays) look(c *Comm, x *replay, now time.Time) {
-	c.renew(x.call, x.own)
+	c.refreshSettings(x.call, x.own)
 	switch {
 	case x.word.Load() == 0:
 		x.since = time.Time{}

@@ -72,7 +72,8 @@ func TestProtectedHosts(t *testing.T) {
 	}
 }
 
-// TestForgedAddress has somebody who can write the store, but lacks the secret, say where rank 1 is.
+// TestForgedAddress has a process that can write the store, but lacks the secret, set rank 1's
+// address.
 func TestForgedAddress(t *testing.T) {
 	t.Setenv("CHORUS_SECRET", secure.Generate())
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -59,7 +59,7 @@ func (ch *chain) inCapture(s *device.Stream) (*device.Stream, error) {
 // replay, so that a graph needs no new capture when they change.
 type inherited struct{ timeout, hints bool }
 
-func (c *Comm) inherits(o *call) inherited {
+func (c *Comm) inheritedBy(o *call) inherited {
 	i := inherited{timeout: o.Timeout == time.Duration(c.timeout.Load())}
 	if h := c.hints.Load(); h == nil {
 		i.hints = o.Hints == nil
@@ -72,8 +72,8 @@ func (c *Comm) inherits(o *call) inherited {
 	return i
 }
 
-// renew gives a captured operation the communicator's settings as they are now.
-func (c *Comm) renew(o *call, i inherited) {
+// refreshSettings gives a captured operation the communicator's current settings.
+func (c *Comm) refreshSettings(o *call, i inherited) {
 	if i.timeout {
 		o.Timeout = time.Duration(c.timeout.Load())
 	}
@@ -89,34 +89,34 @@ func (c *Comm) renew(o *call, i inherited) {
 // device. Operations on the host come after what was enqueued before, as everywhere.
 func (c *Comm) collectiveOn(o *call) error {
 	held := o.owner
-	defer c.unwind(o, &held)
+	defer c.recoverAndAbort(o, &held)
 	err := c.validate(o)
 	switch {
 	case err != nil || !held:
-	case o.on && c.atOnce(o):
+	case o.onDevice && c.runInline(o):
 		held = false
 		return nil
-	case !o.on && o.work == nil && c.quiet():
-		return c.now(o, &held)
+	case !o.onDevice && o.work == nil && c.quiescent():
+		return c.runNow(o, &held)
 	}
 	if held { // what is enqueued needs the call, and not the lane
 		moved := *o
 		moved.owner = false
 		held = false
-		c.disown()
+		c.releaseCall()
 		o = &moved
 	}
 	if err != nil {
-		return c.refusedOn(o, err)
+		return c.refuseOnStream(o, err)
 	}
 	return c.issueOn(o)
 }
 
 // issueOn enqueues a call, with those behind it in its batch, or issues them if their tensors are on the host.
 func (c *Comm) issueOn(o *call) error {
-	if o.on {
+	if o.onDevice {
 		if err := c.enqueue(o); err != nil {
-			return c.refusedOn(o, err)
+			return c.refuseOnStream(o, err)
 		}
 		return nil
 	}
@@ -188,7 +188,7 @@ func (c *Comm) push(o *call, cur *device.Stream) (err error) {
 		if err := d.order.before(s); err != nil {
 			return err
 		}
-		if err := c.handOver(o.Kind.String(), o.work, s, o.batch()...); err != nil {
+		if err := c.enqueueOps(o.Kind.String(), o.work, s, o.batch()...); err != nil {
 			return err
 		}
 		return d.order.after(s)
@@ -202,7 +202,7 @@ func (c *Comm) push(o *call, cur *device.Stream) (err error) {
 	if capturing {
 		defer func() {
 			if err == nil && work != nil {
-				work.complete(nil) // there is a node now; what it does at replays is the streams' to tell
+				work.complete(nil) // there is a node now; the streams report how its replays end
 			}
 		}()
 	}
@@ -210,7 +210,7 @@ func (c *Comm) push(o *call, cur *device.Stream) (err error) {
 		return err
 	}
 	for x := o; x != nil; x = x.next {
-		if err := s.HostFunc(x.Kind.String(), c.performed(x, capturing)); err != nil {
+		if err := s.HostFunc(x.Kind.String(), c.performFunc(x, capturing)); err != nil {
 			return err
 		}
 	}
@@ -230,17 +230,17 @@ func (o *call) batch() (all []*call) {
 	return all
 }
 
-// performed is perform as a function of a stream, or of a graph's runs.
-func (c *Comm) performed(o *call, captured bool) func() error {
+// performFunc is perform as a function of a stream, or of a graph's runs.
+func (c *Comm) performFunc(o *call, captured bool) func() error {
 	o.Ctx = context.Background() // the caller's is for the call; what is enqueued has its timeout
 	if !captured {
 		return func() error { return c.perform(o) }
 	}
-	own := c.inherits(o)
+	own := c.inheritedBy(o)
 	return func() error {
 		x := *o
 		x.work = nil
-		c.renew(&x, own)
+		c.refreshSettings(&x, own)
 		return c.perform(&x)
 	}
 }
@@ -286,14 +286,15 @@ func (c *Comm) perform(o *call) error {
 	return err
 }
 
-// refusedOn is refuse for what would have been enqueued. No rank waits for an operation that isn't captured.
-func (c *Comm) refusedOn(o *call, why error) error {
+// refuseOnStream is refuse for a call that would have been enqueued. No rank waits for an operation that isn't
+// captured.
+func (c *Comm) refuseOnStream(o *call, why error) error {
 	c.rec.Refused(why)
-	c.tellRefused(o, why)
+	c.announceRefused(o, why)
 	return why
 }
 
-func (c *Comm) tellRefused(o *call, why error) {
+func (c *Comm) announceRefused(o *call, why error) {
 	if errors.Is(why, ErrFinalized) || c.b.Cause() != nil {
 		return
 	}

@@ -55,7 +55,7 @@ func (c *Comm) pushTransfers(op string, w *Work, cur *device.Stream, calls []*ca
 		}
 	}
 	if d.enq != nil {
-		return c.handOver(op, w, s, calls...)
+		return c.enqueueOps(op, w, s, calls...)
 	}
 	own := make([]inherited, len(calls))
 	for i, o := range calls {
@@ -64,7 +64,7 @@ func (c *Comm) pushTransfers(op string, w *Work, cur *device.Stream, calls []*ca
 		}
 		o.Ctx = context.Background()
 		o.work = nil
-		own[i] = c.inherits(o)
+		own[i] = c.inheritedBy(o)
 	}
 	complete := func(err error) {
 		if w != nil && !capturing {
@@ -82,7 +82,7 @@ func (c *Comm) pushTransfers(op string, w *Work, cur *device.Stream, calls []*ca
 			for i, o := range calls {
 				x := *o
 				r.calls[i] = &x
-				c.renew(&x, own[i])
+				c.refreshSettings(&x, own[i])
 			}
 		}
 		if !c.gate.enter() {

@@ -64,7 +64,7 @@ func (w *Window) enqueue(o *call, op string, peer int, chained bool, f windowOp,
 	}
 	work := o.work
 	if w.c.dev().enq != nil {
-		return w.c.deviceError(op, w.handOver(o, s, op, peer, chained, f, ts))
+		return w.c.deviceError(op, w.enqueueOnBackend(o, s, op, peer, chained, f, ts))
 	}
 	if work == nil {
 		return w.c.deviceError(op, w.enqueueOn(s, op, chained, f, ts))
@@ -73,22 +73,23 @@ func (w *Window) enqueue(o *call, op string, peer int, chained bool, f windowOp,
 		return err
 	}
 	capturing := s.Capturing()
-	err = w.c.deviceError(op, w.beside(s, work, op, chained, func(ctx context.Context, ts []*tensor.Tensor) error {
+	complete := func(ctx context.Context, ts []*tensor.Tensor) error {
 		err := f(ctx, ts)
 		if !capturing {
 			work.complete(err)
 		}
 		return err
-	}, ts))
+	}
+	err = w.c.deviceError(op, w.enqueueOnOwnStream(s, work, op, chained, complete, ts))
 	if err != nil || capturing {
 		work.complete(err)
 	}
 	return err
 }
 
-// handOver has a backend that enqueues by itself put a window operation on s, or on a stream behind it, where its end
-// and its time are watched for as those of other operations are.
-func (w *Window) handOver(o *call, s *device.Stream, op string, peer int, chained bool, f windowOp,
+// enqueueOnBackend has a backend that enqueues by itself put a window operation on s, or on a stream behind it. Its end
+// and its timeout are watched as those of other operations.
+func (w *Window) enqueueOnBackend(o *call, s *device.Stream, op string, peer int, chained bool, f windowOp,
 	ts []*tensor.Tensor) error {
 	c, d, work := w.c, w.c.dev(), o.work
 	d.mu.Lock()
@@ -141,18 +142,19 @@ func (w *Window) handOver(o *call, s *device.Stream, op string, peer int, chaine
 		return err
 	}()
 	if err == nil && !capturing {
-		c.watchFor(e)
+		c.watchEnqueued(e)
 		return nil
 	}
-	c.over(e, err)
+	c.finishEnqueued(e, err)
 	return err
 }
 
-// beside enqueues an asynchronous operation on a stream of its own, behind what s has.
-func (w *Window) beside(s *device.Stream, work *Work, op string, chained bool, f windowOp,
+// enqueueOnOwnStream enqueues an asynchronous operation on a stream of its own, behind the work of
+// s.
+func (w *Window) enqueueOnOwnStream(s *device.Stream, work *Work, op string, chained bool, f windowOp,
 	ts []*tensor.Tensor) error {
 	d := w.c.dev()
-	d.mu.Lock() // nobody else takes the stream before there is something on it
+	d.mu.Lock() // no other call takes the stream before there is something on it
 	defer d.mu.Unlock()
 	own, err := d.transfer()
 	if err == nil {
@@ -234,7 +236,7 @@ func (c *Comm) exposed(ctx context.Context, op string, t *tensor.Tensor) (*tenso
 		err = s.Synchronize(ctx)
 	}
 	if err == nil {
-		t, err = c.touched(t)
+		t, err = c.engineView(t)
 	}
 	return t, c.deviceError(op, err)
 }

@@ -11,19 +11,19 @@ import (
 	"github.com/chorus-comms/chorus/device"
 )
 
-// deviceWork is what the Work of an operation on a device has besides.
+// deviceWork is the additional state of a Work whose operation is on a device.
 type deviceWork struct {
 	dev   *device.Device
 	event device.Event // behind the operation
 	watch sync.Once    // for Done
-	// broken says why the communicator is, which for what the backend has enqueued is how the operation has ended, too;
-	// nil if engines of the process carry it out, which know.
+	// broken returns the cause if the communicator is broken: for an operation that the backend has enqueued, this is
+	// its error, too. It's nil if engines of the process carry the operation out, which have the error themselves.
 	broken func() error
 	expire func(elapsed time.Duration) // declares the operation overdue; nil as broken is
 }
 
-// ended is what an operation has ended with whose event gives err.
-func (on *deviceWork) ended(err error) error {
+// endError is the error of an operation that has ended, whose event gives err.
+func (on *deviceWork) endError(err error) error {
 	if err == nil && on.broken != nil {
 		return on.broken()
 	}
@@ -49,7 +49,7 @@ func (s *streams) work(b backend.Backend) *deviceWork {
 	return on
 }
 
-// onDevice returns what an operation on a device has, nil for the host's.
+// onDevice returns the device part of the Work; nil for an operation on the host.
 func (w *Work) onDevice() *deviceWork {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -86,12 +86,12 @@ func (w *Work) poll() {
 	}
 	recorded := on.broken != nil && on.event.Handle() != 0
 	if done, err := on.event.Query(); done && (errors.Is(err, device.ErrFailed) || recorded) {
-		w.completeOn(on, on.ended(err))
+		w.completeOn(on, on.endError(err))
 	}
 }
 
-// failed is what the operation is known to have failed with. An operation that the backend has enqueued fails with its
-// communicator alone, so that the device isn't asked.
+// failed is the known error of the operation. An operation that the backend has enqueued fails only with its
+// communicator, so the device isn't asked.
 func (w *Work) failed(on *deviceWork) error {
 	if on.broken == nil {
 		return w.Err()
@@ -143,7 +143,7 @@ func (w *Work) Synchronize(ctx context.Context) error {
 	err := on.event.Synchronize(ctx)
 	switch {
 	case err == nil || errors.Is(err, device.ErrFailed):
-		w.completeOn(on, on.ended(err))
+		w.completeOn(on, on.endError(err))
 		return w.Err()
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
@@ -151,9 +151,9 @@ func (w *Work) Synchronize(ctx context.Context) error {
 	return err
 }
 
-// Expire declares an operation overdue for which somebody has waited so long in vain, though its own time isn't over.
-// The communicator breaks with a *TimeoutError, of which Expire's caller is told, so that [WithAbortBehind] isn't
-// about it. It returns what the operation has ended with. It's for operations that a backend's library has on a
+// Expire declares an operation overdue for which a caller has waited that long, even though its own timeout isn't
+// over. The communicator breaks with a *TimeoutError, of which Expire's caller is told, so that [WithAbortBehind]
+// isn't about it. It returns what the operation has ended with. It's for operations that a backend's library has on a
 // stream; for others it does nothing and returns [ErrUnsupported].
 func (w *Work) Expire(elapsed time.Duration) error {
 	on := w.onDevice()

@@ -83,9 +83,9 @@ func (o *call) report() {
 	}
 }
 
-// attend waits for a synchronous collective that had to queue. Its turn comes when
+// awaitQueued waits for a synchronous collective that had to queue. Its turn comes when
 // those before it are done, so that giving it up means giving up the communicator.
-func (c *Comm) attend(o *call, w *Work) error {
+func (c *Comm) awaitQueued(o *call, w *Work) error {
 	p := fabric.PollerOf(o.Ctx)
 	if p == nil {
 		<-w.done

@@ -15,8 +15,8 @@ func (c *Comm) validate(o *call) error {
 	if err := c.usable(o.Ctx, o.Kind.String()); err != nil {
 		return err
 	}
-	if o.noneAt != 0 {
-		return c.noOption(o.Kind.String(), o.noneAt)
+	if o.nilOption != 0 {
+		return c.noOption(o.Kind.String(), o.nilOption)
 	}
 	if o.Timeout <= 0 {
 		return c.invalid(o.Kind.String(), "timeout %v", o.Timeout)

@@ -132,8 +132,8 @@ func (w *Window) fill(ctx context.Context, op string, opts []Option) (call, erro
 	if err := w.c.usable(o.Ctx, op); err != nil {
 		return o, err
 	}
-	if o.noneAt != 0 {
-		return o, w.c.noOption(op, o.noneAt)
+	if o.nilOption != 0 {
+		return o, w.c.noOption(op, o.nilOption)
 	}
 	if o.hasInto || o.from != nil || o.Timeout <= 0 {
 		return o, w.c.invalid(op, "window operations take Timeout, which must be positive, and Async on a device, as their only options")
@@ -172,7 +172,7 @@ func (w *Window) Put(ctx context.Context, src *tensor.Tensor, to Target, opts ..
 			return w.w.Put(ctx, ts[0], to, timeout)
 		}, src)
 	}
-	return thrown(w.w.Put(o.Ctx, src, to, o.Timeout))
+	return rethrow(w.w.Put(o.Ctx, src, to, o.Timeout))
 }
 
 // Get reads the target into dst.
@@ -194,7 +194,7 @@ func (w *Window) Get(ctx context.Context, dst *tensor.Tensor, from Target, opts 
 			return w.w.Get(ctx, ts[0], from, timeout)
 		}, dst)
 	}
-	return thrown(w.w.Get(o.Ctx, dst, from, o.Timeout))
+	return rethrow(w.w.Get(o.Ctx, dst, from, o.Timeout))
 }
 
 // updates checks that a reduction suits one-sided updates.
@@ -231,7 +231,7 @@ func (w *Window) Accumulate(ctx context.Context, src *tensor.Tensor, r Reduction
 			return w.w.Accumulate(ctx, ts[0], r.Kind, to, timeout)
 		}, src)
 	}
-	return thrown(w.w.Accumulate(o.Ctx, src, r.Kind, to, o.Timeout))
+	return rethrow(w.w.Accumulate(o.Ctx, src, r.Kind, to, o.Timeout))
 }
 
 // FetchOp combines the one-element src into the target atomically and puts the value before into old.
@@ -256,7 +256,7 @@ func (w *Window) FetchOp(ctx context.Context, old, src *tensor.Tensor, r Reducti
 			return w.w.FetchOp(ctx, ts[0], ts[1], r.Kind, to, timeout)
 		}, old, src)
 	}
-	return thrown(w.w.FetchOp(o.Ctx, old, src, r.Kind, to, o.Timeout))
+	return rethrow(w.w.FetchOp(o.Ctx, old, src, r.Kind, to, o.Timeout))
 }
 
 // CompareAndSwap stores desired at the target if it holds expected, bit by bit, atomically, and puts the
@@ -280,7 +280,7 @@ func (w *Window) CompareAndSwap(ctx context.Context, old, expected, desired *ten
 			return w.w.CompareAndSwap(ctx, ts[0], ts[1], ts[2], to, timeout)
 		}, old, expected, desired)
 	}
-	return thrown(w.w.CompareAndSwap(o.Ctx, old, expected, desired, to, o.Timeout))
+	return rethrow(w.w.CompareAndSwap(o.Ctx, old, expected, desired, to, o.Timeout))
 }
 
 func (w *Window) scalars(op string, to Target, ts ...*tensor.Tensor) error {
@@ -314,7 +314,7 @@ func (w *Window) Signal(ctx context.Context, peer, slot int, opts ...Option) err
 			return w.w.Signal(ctx, peer, slot, timeout)
 		})
 	}
-	return thrown(w.w.Signal(o.Ctx, peer, slot, o.Timeout))
+	return rethrow(w.w.Signal(o.Ctx, peer, slot, o.Timeout))
 }
 
 // WaitSignal waits for one signal from the peer in the slot and consumes it. Close does
@@ -351,7 +351,7 @@ func (w *Window) signals(op string, peer, slot int) error {
 	return nil
 }
 
-// Fence returns when this rank's earlier operations on the peer's memory, or everybody's with
+// Fence returns when this rank's earlier operations on the peer's memory, or all ranks' with
 // peer -1, are complete there.
 func (w *Window) Fence(ctx context.Context, peer int, opts ...Option) error {
 	const op = "fence"
@@ -371,7 +371,7 @@ func (w *Window) Fence(ctx context.Context, peer int, opts ...Option) error {
 			return w.w.Fence(ctx, peer, timeout)
 		})
 	}
-	return thrown(w.w.Fence(o.Ctx, peer, o.Timeout))
+	return rethrow(w.w.Fence(o.Ctx, peer, o.Timeout))
 }
 
 // Map returns the peer's memory as a one-dimensional tensor of this process, if Access(peer) is Unified.

@@ -12,8 +12,8 @@ import (
 	"github.com/chorus-comms/chorus/device"
 )
 
-// idle makes a communicator without a world.
-func (o *newOptions) idle(abort bool) *Comm {
+// openWorldless makes a communicator without a world.
+func (o *newOptions) openWorldless(abort bool) *Comm {
 	o.rank, o.size = -1, 0
 	o.masterAddr = bootstrap.MasterHost(os.Getenv)
 	return newComm(&worldless{name: o.backend, comm: o.name, broken: make(chan struct{})}, o, abort)

@@ -59,7 +59,7 @@ func TestEmulators(t *testing.T) {
 		e.Serve(t.Context())
 		return
 	}
-	t.Setenv("CHORUS_DUMP_DIR", t.TempDir()) // whoever fails is dumped
+	t.Setenv("CHORUS_DUMP_DIR", t.TempDir()) // a rank that fails is dumped
 	for _, protocol := range []abi.Protocol{abi.RDMA, abi.UDP, abi.TCP} {
 		t.Run(protocol.String(), func(t *testing.T) { onEmulators(t, protocol) })
 	}

@@ -21,7 +21,7 @@ import (
 	"github.com/chorus-comms/chorus/store"
 )
 
-// joinedNetwork is where this rank's engine meets the others.
+// A joinedNetwork is the network on which this rank's engine reaches the others.
 type joinedNetwork struct {
 	network engine.Network
 	attach  func(e *engine.Engine, lost func(peer uint32, cause error))

@@ -29,8 +29,8 @@ type Backend interface {
 	// has the operation. The communicator calls it for one collective at a time, in issue order, and for a Send or
 	// Recv in issue order among those of its goroutine.
 	Submit(op *Op) error
-	// Wait completes an operation that Submit has begun. It's called once, on any goroutine; for a collective before the
-	// next one begins.
+	// Wait completes an operation that Submit has begun. It's called once, on any goroutine; for a collective before
+	// the next one begins.
 	Wait(op *Op) error
 
 	// Split makes communicators of parts of this one. It is collective over all
@@ -56,9 +56,9 @@ type Enqueuer interface {
 	// Enqueue puts operations on their Stream, the same one for all, sets their Seq, Algorithm and From, and returns
 	// when they are there; it waits no longer than their Timeout. They are collectives, one or several, or sends and
 	// receives that are done together, whichever of them come first. Several are one group of the library: none is
-	// there if it fails. It is called in issue order, for one communicator of a rank at a time, and never during a Split.
-	// Tensors are the device's; a factor may be on the host. A later failure breaks the communicator, and ends the
-	// operations' part in their stream.
+	// there if it fails. It is called in issue order, for one communicator of a rank at a time, and never during a
+	// Split. Tensors are the device's; a factor may be on the host. A later failure breaks the communicator, and ends
+	// the operations' part in their stream.
 	Enqueue(ops ...*Op) error
 	// Overdue reports that an operation isn't done although its stream reached it elapsed ago, which is more than its
 	// Timeout. The backend breaks the communicator with a *TimeoutError, in which it says what it knows of the others.
@@ -76,15 +76,16 @@ type Parter interface {
 
 // Assembler is implemented by backends that know when a collective waits for no program any more.
 type Assembler interface {
-	// Assembled reports whether all ranks have come to the collective that Submit has begun: what Wait takes then is the
-	// time that its data takes. It looks for some microseconds at most, as long as it takes to wake a thread.
+	// Assembled reports whether all ranks have come to the collective that Submit has begun: what Wait takes then is
+	// the time that its data takes. It looks for some microseconds at most, as long as it takes to wake a thread.
 	Assembled() bool
 }
 
 // Windower is implemented by backends with one-sided windows.
 type Windower interface {
 	// NewWindow is collective. t is this rank's exposed memory, at least shaped alike
-	// in dtype on every rank; sizes may differ. A backend whose Capabilities have no Windows returns an *UnsupportedError.
+	// in dtype on every rank; sizes may differ. A backend whose Capabilities have no Windows returns an
+	// *UnsupportedError.
 	NewWindow(ctx context.Context, t *tensor.Tensor, timeout time.Duration) (Window, error)
 }
 
@@ -101,32 +102,34 @@ type Leaver interface {
 	Leaving(why string)
 }
 
-// Messenger is implemented by backends whose ranks can send each other word beside their operations, also when the
-// communicator is broken, which is how its survivors find each other. Its methods may be called from any goroutine.
+// Messenger is implemented by backends whose ranks can send each other control payloads beside their operations.
+// They can do so when the communicator is broken, too: this is how its survivors find each other. Its methods may
+// be called from any goroutine.
 type Messenger interface {
 	// SendControl sends a payload of at most MaxControl bytes to a rank. It doesn't wait for it.
 	SendControl(rank int, payload []byte) error
-	// Controls returns what has come since the last call. news is closed when there is more, or a rank is gone that
-	// wasn't.
+	// Controls returns the payloads that have come since the last call. news is closed when there are more, or
+	// another rank is lost.
 	Controls() (words []Control, news <-chan struct{})
 	// Gone says which ranks are lost, and why.
 	Gone() map[int]string
 	// Refused reports that a collective, such as "all_reduce" or "split", ended with an error before it reached the
-	// backend: ranks that wait for it are told why it doesn't come. Like Submit it's called for one of them at a time,
-	// in issue order.
+	// backend. The errors of ranks that wait for it then say why it doesn't come. Like Submit it's called for one of
+	// them at a time, in issue order.
 	Refused(op string, why error)
-	// SetDoing gives the backend a function that says what this rank does, as in Attendance.Doing, for ranks that wait for
-	// it in vain. The backend may call it from any goroutine at any time; it takes no lock that an operation holds.
+	// SetDoing gives the backend a function that says what this rank does, as in Attendance.Doing, for ranks
+	// whose waits for it time out. The backend may call it from any goroutine at any time; it takes no lock that an
+	// operation holds.
 	SetDoing(doing func() string)
 }
 
-// Control is what a rank has sent.
+// Control is a payload that a rank has sent.
 type Control struct {
 	From    int
 	Payload []byte
 }
 
-// MaxControl is the most bytes of a Word.
+// MaxControl is the most bytes of a Control's payload.
 const MaxControl = 2048
 
 // Registrar is implemented by backends that prepare memory before its first use.
@@ -224,8 +227,8 @@ type Config struct {
 	Old Backend
 }
 
-// Exchange gives every rank what each has brought, in order of rank. An Opener calls it before it uses the Store, which is
-// that of this attempt from then on: what a failed attempt to make the same communicator has left is out of sight. A
+// Exchange gives every rank what each has brought, in order of rank. An Opener calls it before it uses the Store, which
+// is that of this attempt from then on: what a failed attempt to make the same communicator has left is out of sight. A
 // backend that doesn't call it meets whatever is there.
 func (c *Config) Exchange(ctx context.Context, payload []byte) ([][]byte, error) {
 	if c.Size == 1 {

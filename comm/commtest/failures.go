@@ -104,7 +104,7 @@ func Mismatches(t *testing.T, cfg Config) {
 		return func(opts ...comm.Option) error { return c.Barrier(ctx, opts...) }
 	}
 	// Of the last rank's elements there are more, as the root's list says, and it itself: its description differs from
-	// those of the others, and the root's from everybody's. Any two of these may be the first to be compared.
+	// those of the others, and the root's from all others'. Any two of these may be the first to be compared.
 	uneven := func(ctx context.Context, c *comm.Comm) (list []*tensor.Tensor, own *tensor.Tensor) {
 		last := c.Size() - 1
 		for r := range c.Size() {
@@ -158,7 +158,7 @@ func Mismatches(t *testing.T, cfg Config) {
 					if cfg.Uneven && strings.HasPrefix(x.name, "uneven") {
 						return errors.Join(err, synchronous(ctx, c, barrier(ctx, c)))
 					}
-					for err == nil { // a rank that needs nobody learns at one of the next calls
+					for err == nil { // a rank that waits for no other learns at one of the next calls
 						err = synchronous(ctx, c, barrier(ctx, c))
 					}
 					var mm *comm.MismatchError

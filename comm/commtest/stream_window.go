@@ -45,7 +45,7 @@ func streamWindow(ctx context.Context, c *comm.Comm) error {
 		var shift error
 		if to := (comm.Target{Rank: right, Offset: size / 4}); round%2 == 0 {
 			shift = errors.Join(w.Put(ctx, src, to), w.Signal(ctx, right, 3), w.WaitSignal(ctx, left, 3))
-		} else { // the wait is first, and holds nobody up
+		} else { // the wait is first, and blocks no other rank
 			shift = errors.Join(w.WaitSignal(ctx, left, 3, comm.Async(&waited)), w.Put(ctx, src, to, comm.Async(&wrote)),
 				w.Signal(ctx, right, 3, comm.Async(&told)), waited.Wait(ctx), wrote.Wait(ctx), told.Wait(ctx))
 		}

@@ -57,7 +57,7 @@ func Split(t *testing.T, cfg Config) {
 						return fmt.Errorf("split%v: %w", ranks, err)
 					}
 				}
-				if g.Size() > 1 { // nested: everybody but the last
+				if g.Size() > 1 { // nested: all ranks but the last
 					var inner []int
 					if g.Rank() < g.Size()-1 {
 						for r := range g.Size() - 1 {

@@ -25,7 +25,7 @@ func InPlace(t *testing.T, cfg Config) {
 			m := &maker{ctx: ctx, c: c, shared: cfg.Shared}
 			me := c.Rank()
 			for _, count := range []int{1, 5, 1027, 70_001} {
-				for mode := range 3 { // nobody, everybody, odd ranks in place
+				for mode := range 3 { // no rank, all ranks, odd ranks in place
 					in := mode == 1 || mode == 2 && me%2 == 1
 					dt := dtype.Float32
 					v := func(r, i int) float64 { return value(comm.Sum, dt, r, i) }
@@ -151,7 +151,7 @@ func PointToPoint(t *testing.T, cfg Config) {
 						return err
 					}
 				}
-				// Everybody to everybody in one batch, the tags in reverse.
+				// All ranks to all ranks in one batch, the tags in reverse.
 				if caps.Tags {
 					b := c.Batch()
 					got := make([]*tensor.Tensor, n*2)

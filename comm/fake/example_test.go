@@ -14,7 +14,7 @@ import (
 // What does my program do as rank 700 of 1024? Its operations succeed without the others.
 func Example() {
 	ctx := context.Background()
-	st := store.NewHash(time.Minute) // where nobody else comes
+	st := store.NewHash(time.Minute) // which no other rank uses
 	defer st.Close()
 	c, err := comm.New(ctx, comm.WithBackend("fake"), comm.WithRank(700, 1024), comm.WithStore(st))
 	if err != nil {

@@ -3,7 +3,7 @@
 //
 //	import _ "github.com/chorus-comms/chorus/comm/fake"
 //
-//	st := store.NewHash(time.Minute) // where nobody else comes
+//	st := store.NewHash(time.Minute) // which no other rank uses
 //	c, err := comm.New(ctx, comm.WithBackend("fake"), comm.WithRank(3, 1024), comm.WithStore(st))
 //
 // In a world of one the results are those of a real backend. In larger worlds

@@ -124,7 +124,7 @@ func open(ctx context.Context, c backend.Config) (backend.Backend, error) {
 			return nil, err
 		}
 		for _, host := range j.hosts {
-			if j.tls != nil { // whoever connects proves who it is
+			if j.tls != nil { // TLS proves the identity of a peer
 				break
 			}
 			if err := permitted(at, host); err != nil {
@@ -156,8 +156,8 @@ func open(ctx context.Context, c backend.Config) (backend.Backend, error) {
 	return g, nil
 }
 
-// claim makes sure that the name of a communicator has not been used on its store. The keys of PyTorch's ranks belong to
-// no attempt: those of a communicator that has ended look like new ones. A rank that fails gives its claim back.
+// claim makes sure that the name of a communicator has not been used on its store. The keys of PyTorch's ranks belong
+// to no attempt: those of a communicator that has ended look like new ones. A rank that fails gives its claim back.
 func claim(ctx context.Context, c *backend.Config) (giveBack func(), err error) {
 	const key = "joined"
 	if c.Size == 1 {

@@ -155,7 +155,7 @@ func (g *group) scan(buf unsafe.Pointer, bytes int) error {
 	return g.all()
 }
 
-// barrier waits for everybody.
+// barrier waits for all ranks.
 func (g *group) barrier() error {
 	for d := 1; d < g.size; d *= 2 {
 		g.post((g.rank+g.size-d)%g.size, nil, 0, false)

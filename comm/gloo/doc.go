@@ -6,7 +6,7 @@
 //	c, err := comm.New(ctx, comm.WithBackend("gloo"))
 //
 // The wire formats are in address.go, record.go and preamble.go. A connection is in pair.go, and its messages
-// under way in line.go. The ranks are connected by mesh.go, those of PyTorch 1.13 by pytorch1.go, with TLS by
+// under way in slot_state.go. The ranks are connected by mesh.go, those of PyTorch 1.13 by pytorch1.go, with TLS by
 // tls.go. The schedules are in ring.go and direct.go; fold.go reduces. Operations that PyTorch's ranks lack are
 // refused by foreign.go. The backend is in backend.go.
 //

@@ -7,10 +7,10 @@ import (
 	"github.com/chorus-comms/chorus/dtype"
 )
 
-// hasPyTorch reports whether some ranks are PyTorch's and not Chorus'.
+// hasPyTorch reports whether some ranks are PyTorch's.
 func (g *group) hasPyTorch() bool { return g.size > 1 && !g.mesh.allChorus }
 
-// pytorchHas reports whether ranks of PyTorch have a type's collectives.
+// pytorchHas reports whether PyTorch's ranks have collectives on a type.
 func (j *job) pytorchHas(dt dtype.DType) bool {
 	switch dt {
 	case dtype.Float16, dtype.Float32, dtype.Float64, dtype.Int8, dtype.Uint8, dtype.Int32, dtype.Int64:
@@ -21,14 +21,14 @@ func (j *job) pytorchHas(dt dtype.DType) bool {
 	return false
 }
 
-// pytorchReduces reports whether ranks of PyTorch have a reduction on a type.
+// pytorchReduces reports whether PyTorch's ranks have a reduction on a type.
 func (j *job) pytorchReduces(k backend.ReduceKind, dt dtype.DType) bool {
 	average := !j.old && (dt.IsFloating() || dt.IsComplex())
 	return j.pytorchHas(dt) && k != backend.PremulSumKind && (k != backend.AvgKind || average)
 }
 
-// refuseUnsupported refuses a collective that PyTorch's ranks can't take part in, before anything is sent. Where their own call
-// fails, too, they count it, and so does this rank: the next one has the same number everywhere.
+// refuseUnsupported refuses a collective that PyTorch's ranks can't take part in, before anything is sent. Where their
+// own call fails, too, they count it, and so does this rank: the next one has the same number everywhere.
 func (g *group) refuseUnsupported(op *backend.Op) error {
 	if !g.hasPyTorch() {
 		return nil

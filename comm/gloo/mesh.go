@@ -36,14 +36,15 @@ type mesh struct {
 
 	mu         sync.Mutex
 	closed     bool
-	refusedErr error                    // of a rank that has called
-	order      uint64                   // of sends that were told of
-	anySource  map[uint64][]*fabric.Msg // receives from anyone that wait, by slot
+	refusedErr error                    // of a rank that has connected
+	order      uint64                   // of the sendReady that came
+	anySource  map[uint64][]*fabric.Msg // receives from any source that wait, by slot
 	now        uint64                   // the slot of the collective under way
-	other      *otherCollectiveError    // who is in another one instead
+	other      *otherCollectiveError    // a rank that is in another one instead
 }
 
-// otherCollectiveError reports a rank that is in another collective under the number of this rank's.
+// An otherCollectiveError reports a rank that is in a different collective under the number of this
+// rank's.
 type otherCollectiveError struct {
 	peer  int
 	there uint64 // its slot
@@ -54,8 +55,8 @@ func (e *otherCollectiveError) Error() string {
 }
 
 func newMesh(rank, size int) *mesh {
-	m := &mesh{rank: rank, pairs: make([]*pair, size), anySource: map[uint64][]*fabric.Msg{}, joined: make(chan *pair, size),
-		start: time.Now()}
+	m := &mesh{rank: rank, pairs: make([]*pair, size), anySource: map[uint64][]*fabric.Msg{},
+		joined: make(chan *pair, size), start: time.Now()}
 	for r := range m.pairs {
 		m.pairs[r] = &pair{m: m, peer: r, states: map[uint64]*slotState{}, wake: make(chan struct{}, 1)}
 	}
@@ -297,7 +298,7 @@ func (m *mesh) Recv(msg *fabric.Msg) {
 	}
 	m.mu.Lock()
 	slot := msg.Key.Tag
-	var from *pair // whose send was told of first, of those that nobody has asked for
+	var from *pair // whose sendReady came first, of those without a recvReady
 	var first uint64
 	for _, p := range m.pairs {
 		l := p.states[slot]
@@ -381,7 +382,7 @@ func (m *mesh) Cancel(msg *fabric.Msg) {
 	transport.AwaitDone(msg, 0)
 }
 
-// setAnySource sets the receives from anyone that wait under a slot.
+// setAnySource sets the receives from any source that wait under a slot.
 func (m *mesh) setAnySource(slot uint64, waits []*fabric.Msg) {
 	if len(waits) == 0 {
 		delete(m.anySource, slot)
@@ -390,7 +391,8 @@ func (m *mesh) setAnySource(slot uint64, waits []*fabric.Msg) {
 	}
 }
 
-// popAnySource takes the first receive from anyone that waits under a slot; nil if there is none.
+// popAnySource takes the first receive from any source that waits under a slot; nil if there is
+// none.
 func (m *mesh) popAnySource(slot uint64) *fabric.Msg {
 	waits := m.anySource[slot]
 	if len(waits) == 0 {
@@ -401,7 +403,7 @@ func (m *mesh) popAnySource(slot uint64) *fabric.Msg {
 	return msg
 }
 
-// endAnySource ends the receives from any rank when no rank is left.
+// endAnySource ends the receives from any source when no other rank is left.
 func (m *mesh) endAnySource() {
 	var last *pair
 	for r, p := range m.pairs {
@@ -455,8 +457,8 @@ func (m *mesh) arrived(p *pair, slot uint64) {
 	m.failCollective(p.peer, m.other)
 }
 
-// failCollective ends all that waits in the collective under way, which can't succeed any more because of a peer. The lock is
-// held.
+// failCollective fails all messages of the collective under way, which can't succeed any more because of a peer. The
+// lock is held.
 func (m *mesh) failCollective(peer int, why error) {
 	for _, q := range m.pairs {
 		l := q.states[m.now]
@@ -470,8 +472,8 @@ func (m *mesh) failCollective(peer int, why error) {
 	}
 }
 
-// attendance says which ranks have come to the collective under way, which this rank waits for in vain, and of which it
-// doesn't know.
+// attendance says which ranks have come to the collective under way, for which ones this rank still waits, and of which
+// it doesn't know.
 func (m *mesh) attendance() (a backend.Attendance) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -34,7 +34,7 @@ func (j *job) connect(ctx context.Context, path string, rank, size int) (ms mesh
 	return ms, nil
 }
 
-// meshOf returns the mesh of what is under a slot.
+// meshOf returns the mesh of a slot.
 func (ms meshes) meshOf(slot uint64) *mesh {
 	if collective(slot) {
 		slot = uint64(tagOf(slot))
@@ -74,17 +74,17 @@ func (ms meshes) culprit(peer int) (int, error) {
 	return all[first].peer, all[first].why
 }
 
-// cascade is how soon after a rank's loss the others who need it have given up.
+// cascade is how soon after a rank's loss the others that wait for it have given up.
 const cascade = time.Second
 
-// kill closes all pairs: it's all that tells PyTorch's ranks of a failure.
+// kill closes all pairs: there's no other way to report a failure to PyTorch's ranks.
 func (ms meshes) kill(why error) {
 	for _, m := range ms {
 		m.kill(why)
 	}
 }
 
-// close ends the meshes, when what was to be written is.
+// close ends the meshes, after everything queued was written.
 func (ms meshes) close(ctx context.Context) {
 	for _, m := range ms {
 		m.close(ctx)

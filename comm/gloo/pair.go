@@ -89,7 +89,7 @@ func (p *pair) signal() {
 	}
 }
 
-// flush writes what was pushed, unless it's much, or somebody else does.
+// flush writes the frames that were pushed, unless they're many, or another goroutine does.
 func (p *pair) flush() {
 	p.m.mu.Lock()
 	n := len(p.head)

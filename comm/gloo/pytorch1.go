@@ -40,7 +40,8 @@ func attempt() string {
 	return "/worker/attempt_" + os.Getenv("TORCHELASTIC_RESTART_COUNT") + "/"
 }
 
-// wrongVersionHint adds to the error of ranks that haven't come that one is of another PyTorch than this rank was told.
+// wrongVersionHint adds to the error about missing ranks that one of them is of another version of PyTorch than the
+// hint says.
 func (j *job) wrongVersionHint(err error) error {
 	absent, ok := errors.AsType[*bootstrap.MissingRanksError](err)
 	if !ok || len(absent.Missing) == 0 {

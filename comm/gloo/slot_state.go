@@ -7,18 +7,19 @@ import (
 	"github.com/chorus-comms/chorus/fabric"
 )
 
-// slotState is what is under way between this rank and another one under a slot. Everything matches in order.
+// A slotState is what is under way between this rank and another one under a slot. Everything matches in
+// order.
 //
-// A receive asks (recvReady), a send tells (sendReady), and the payload comes when both have. Neither can be taken
-// back: what a message that was withdrawn has asked or told serves the next one.
+// A receive sends recvReady, a send sends sendReady, and the payload comes when both have. Neither can be taken
+// back: that of a withdrawn message serves the next one.
 type slotState struct {
 	recvs       []*fabric.Msg // that wait
-	requested   int           // recvReady sent that no payload has answered: as many as recvs, and those of receives withdrawn
+	requested   int           // recvReady sent without a payload yet: as many as recvs, and those of receives withdrawn
 	sends       []*fabric.Msg // that wait for the other's recvReady
-	offered     int           // sendReady sent that no payload has followed: as many as sends, and those of sends withdrawn
-	room        []uint64      // of the other's recvReady that no send has answered
-	unrequested []uint64      // the other's sendReady that nobody has asked for; their order among all of the mesh
-	unmatched   int           // recvReady sent for which no sendReady has come
+	offered     int           // sendReady sent without a payload yet: as many as sends, and those of sends withdrawn
+	room        []uint64      // of the other's recvReady without a send yet
+	unrequested []uint64      // the other's sendReady without a recvReady yet; their order among all of the mesh
+	unmatched   int           // recvReady sent without a sendReady yet
 	early       [][]byte      // payloads for receives that were withdrawn
 	seen        bool          // the other has come to the operation
 }
@@ -105,7 +106,7 @@ func (p *pair) match(slot uint64, l *slotState) {
 	p.prune(slot)
 }
 
-// deliver ends a receive that has got n bytes, or for which they are too many.
+// deliver completes a receive that has got n bytes, or fails it if they are too many.
 func (p *pair) deliver(m *fabric.Msg, n int) {
 	m.Sent = m.Desc
 	if n > m.Len {
@@ -143,7 +144,7 @@ func (p *pair) notice(f preamble) {
 	}
 }
 
-// answer returns the receive that a payload is for; nil if there is none any more. asked tells that there was one.
+// answer returns the receive that a payload is for; nil if it was withdrawn. asked reports whether there was one.
 func (p *pair) answer(slot uint64) (m *fabric.Msg, asked bool) {
 	l := p.state(slot)
 	l.seen = true
@@ -170,8 +171,8 @@ func (p *pair) state(slot uint64) *slotState {
 	return l
 }
 
-// prune forgets a slot of messages between two ranks under which nothing is under way. Those of collectives say who has
-// come, and are forgotten at the end of theirs.
+// prune forgets a slot of point-to-point messages under which nothing is under way. Slots of collectives say which
+// ranks have come, and are forgotten at the end of the collective.
 func (p *pair) prune(slot uint64) {
 	if l := p.states[slot]; l != nil && !collective(slot) && l.idle() {
 		delete(p.states, slot)

@@ -11,9 +11,9 @@ import (
 	"github.com/chorus-comms/chorus/plan/calibration"
 )
 
-// agreedSettings are what the ranks of a world must have in common: the same fabric, encrypted or not, and the same numbers to
-// choose algorithms by. Of cores, which the ranks of a host have together, and stages those are the least that any rank
-// has; the costs are what rank 0 has measured, if it's to use that.
+// agreedSettings are the settings that the ranks of a world must have in common: the same fabric, encrypted or not, and
+// the same numbers by which algorithms are chosen. The cores, which the ranks of a host share, and the stages are the
+// least that any rank has. The costs are those that rank 0 has measured, if it's to use them.
 type agreedSettings struct {
 	Fabric     string
 	Cores      int    // that this process may use

@@ -66,7 +66,7 @@ func (w *world) activity() string {
 
 // A statusBoard collects the other ranks' answers about the operations that they are in.
 type statusBoard struct {
-	turn    chan struct{} // holds one element while somebody asks
+	turn    chan struct{} // holds one element while a goroutine asks
 	mu      sync.Mutex
 	about   uint64 // the operation
 	answers map[int]notice
@@ -77,7 +77,7 @@ func (b *statusBoard) answer(rank int, n notice) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.answers == nil || n.About != b.about {
-		return // nobody asked, or about another one
+		return // no goroutine asks, or it asks about another one
 	}
 	b.answers[rank] = n
 	b.event()
@@ -175,7 +175,7 @@ func (g *group) withAttendance(err error, op *backend.Op) error {
 	case op.Seq == 0:
 	case errors.As(err, &lost):
 		lost.Attendance, _ = g.attendance(op.Seq, shortAskTimeout, len(g.members) <= maxAsked)
-	case errors.As(err, &mm): // perhaps of an operation before, in which this rank needed nobody
+	case errors.As(err, &mm): // perhaps of an operation before, in which this rank waited for no other
 		mm.Attendance, _ = g.attendance(mm.Seq, shortAskTimeout, len(g.members) <= maxAsked)
 	}
 	return err
@@ -242,9 +242,9 @@ func (g *group) attendance(seq uint64, limit time.Duration, mayAsk bool) (a back
 	return a, answers
 }
 
-// diagnoseStall finds out why an operation did not end from which no rank is known to be missing. A rank that was stopped
-// in its middle doesn't answer. A rank that has entered another operation says so, even if it waited for no other in
-// that and has gone on since.
+// diagnoseStall finds out why an operation did not end from which no rank is known to be missing. A rank that was
+// stopped in its middle doesn't answer. A rank that has entered another operation says so, even if it waited for no
+// other in that and has gone on since.
 func (g *group) diagnoseStall(op *backend.Op, e *backend.TimeoutError) error {
 	others := slices.DeleteFunc(g.others(), func(r int) bool { return !slices.Contains(e.Arrived, r) })
 	answers := g.ask(op.Seq, others, askTimeout, nil)

@@ -8,18 +8,18 @@ import (
 	"github.com/chorus-comms/chorus/fabric"
 )
 
-// notice is what the ranks of a communicator tell each other outside of its
-// operations. It travels as JSON, at most fabric.MaxControl bytes long. Ranks in
-// it are the communicator's.
+// A notice is a control message between the ranks of a communicator outside of its operations. It
+// travels as JSON, at most fabric.MaxControl bytes long. Ranks in it are the communicator's.
 type notice struct {
 	base.Failure        // its Kind is one of the constants below, or a failure's
 	Comm         uint32 `json:"c"`
-	// lost, timeout, abort: the rank couldn't make its part of the communicator
+	// lost, timeout, abort: the rank couldn't open its part of the communicator
 	Unopened bool `json:"un,omitempty"`
 	// answer: under which number this rank has refused what Text says, and what it does
 	RefusedSeq uint64 `json:"fs,omitempty"`
 	Doing      string `json:"do,omitempty"`
-	// ask, answer: the operation that the question is about; compare: the operation that it waits in; unsplit: the split
+	// ask, answer: the operation that the question is about; compare: the operation that it waits in; unsplit: the
+	// split
 	About uint64 `json:"ab,omitempty"`
 	// left: what the rank described its last operation as; answer, compare: what it did About as; word: what it says
 	Desc []byte `json:"x,omitempty"`
@@ -55,8 +55,8 @@ func (n notice) encode() []byte {
 	return base.Encode(&n, fabric.MaxControl, func() { n.Shorten(&n.Doing) })
 }
 
-// broadcast sends a notice to every other member; one that can't be reached has other
-// means to learn.
+// broadcast sends a notice to every other member. A member that can't be reached finds out in
+// another way.
 func (g *group) broadcast(n notice) {
 	payload := n.encode()
 	if payload == nil {
@@ -102,7 +102,7 @@ func (g *group) lost(from int, n notice, at backend.Where) {
 	}
 }
 
-// notice acts on what a member tells.
+// notice acts on a member's notice.
 func (g *group) notice(peer int, n notice) {
 	from := g.rankOf(peer)
 	if from < 0 {
@@ -115,7 +115,7 @@ func (g *group) notice(peer int, n notice) {
 		g.lost(from, n, at)
 	case base.Mismatch:
 		g.PeerFailed(&n.Failure)
-		if n.RankA == g.rank || n.RankB == g.rank { // while it ends its part, nothing else keeps it
+		if n.RankA == g.rank || n.RankB == g.rank { // kept for a rank that is ending its part
 			g.departures.noteLate(n.Err(at))
 		}
 	case base.Abort, base.Timeout:
@@ -129,7 +129,7 @@ func (g *group) notice(peer int, n notice) {
 			g.answer(peer, n)
 			return
 		}
-		go func() { // who has the answer has heard of the failure
+		go func() { // the report of the failure precedes the answer
 			g.Reporting.Wait()
 			g.answer(peer, n)
 		}()

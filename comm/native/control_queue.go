@@ -11,16 +11,16 @@ import (
 	"github.com/chorus-comms/chorus/fabric"
 )
 
-// controlQueue are what members have sent each other that's not for this backend, and who can't send any more. They
-// outlive the communicator's breaking: through them its survivors find each other.
+// A controlQueue holds the payloads that members have sent to each other, which aren't for this backend, and the
+// members that are lost. It outlives the communicator's breaking: by these payloads its survivors find each other.
 type controlQueue struct {
 	mu   sync.Mutex
 	list []backend.Control
 	gone map[int]string // ranks that other members have lost
-	news chan struct{}  // closed at the next event; nil if nobody has asked
+	news chan struct{}  // closed at the next event; nil if no call has asked for it
 }
 
-// maxControls bounds what is kept for somebody who doesn't read: more than one from each of a thousand ranks.
+// maxControls bounds what is kept until it's read: more than one payload from each of a thousand ranks.
 const maxControls = 4096
 
 // SendControl implements backend.Messenger.
@@ -62,7 +62,7 @@ func (g *group) Gone() map[int]string {
 	return gone
 }
 
-// add takes a word in.
+// add appends a payload.
 func (x *controlQueue) add(from int, payload []byte) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -73,7 +73,8 @@ func (x *controlQueue) add(from int, payload []byte) {
 	x.event()
 }
 
-// lost notes that a member has lost a rank. why is empty if this rank's own fabric has told, which knows.
+// lost notes that a member has lost a rank. why is empty if this rank's own fabric has reported it, which
+// knows the reason.
 func (x *controlQueue) lost(rank int, why string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -86,7 +87,7 @@ func (x *controlQueue) lost(rank int, why string) {
 	x.event()
 }
 
-// event wakes who waits. The caller holds the lock.
+// event wakes the readers. The caller holds the lock.
 func (x *controlQueue) event() {
 	if x.news != nil {
 		close(x.news)
@@ -94,5 +95,6 @@ func (x *controlQueue) event() {
 	}
 }
 
-// A word must fit a control payload, in which it's written in base64, with the notice around it.
+// A payload must fit a control message of the fabric, in which it's written in base64, with the
+// notice around it.
 const _ = uint(fabric.MaxControl - backend.MaxControl*4/3 - 512)

@@ -12,8 +12,8 @@ import (
 // operation's description to the ranks with which it exchanges messages. It also compares with the ranks that share
 // memory with it, whose operations may need no messages.
 
-// compareWhenSlow does so. It's the waiter's Slow: it runs on the goroutine of the operation under way, and must not
-// wait.
+// compareWhenSlow does that. It's the waiter's Slow: it runs on the goroutine of the operation under way, and must
+// not wait.
 func (g *group) compareWhenSlow() {
 	var peers []int
 	for k := range g.posted {
@@ -37,7 +37,7 @@ func (g *group) compareWhenSlow() {
 	desc, n := g.job.desc, g.newNotice(noticeCompare)
 	n.About, n.Desc = g.seq, desc[:]
 	payload := n.encode()
-	g.Reporting.Begin() // who finalizes the communicator waits for it
+	g.Reporting.Begin() // Finalize waits for it
 	go func() {
 		defer g.Reporting.End()
 		for _, p := range peers {

@@ -139,10 +139,10 @@ func (g *group) Assembled() bool {
 	return len(g.members) == 1 || g.entered && g.space.Assembled()
 }
 
-// failCollective ends a collective that has failed.
+// failCollective ends a collective that has failed with err.
 func (g *group) failCollective(op *backend.Op, err error) error {
 	err = g.broken(op, err)
-	g.withdraw() // only now, so that the others hear why
+	g.withdraw() // only now, so that the others get the reason first
 	return g.settle(op, err)
 }
 
@@ -290,7 +290,7 @@ func (g *group) broken(op *backend.Op, err error) error {
 		aborted.By = g.withdrawer()
 	}
 	if gone, ok := typed.(*backend.PeerLostError); ok && (left == nil || !left.Failed) {
-		g.controls.lost(gone.Peer, gone.Cause) // as for the others, who are told: all must look for the same survivors
+		g.controls.lost(gone.Peer, gone.Cause) // as on the others, which get the report: all must look for the same survivors
 	}
 	if left != nil {
 		g.FailFrom(left.After+1, typed)
@@ -316,8 +316,8 @@ func (g *group) awaitReason(err error) {
 	}
 }
 
-// awaitReports is AwaitReport for a peer that has most likely died: when all others have answered, what any of them had to say
-// has come, and what the peer itself had, came before it closed.
+// awaitReports is AwaitReport for a peer that has most likely died. When all others have answered, any report of theirs
+// has come. One of the peer itself came before it closed.
 func (g *group) awaitReports() {
 	if len(g.members) <= maxAsked {
 		g.ask(0, g.others(), base.ReportTime, g.Broken())

@@ -16,7 +16,7 @@ import (
 // live on, or say goodbye later: ranks that wait for its messages would otherwise wait until their timeout. Ranks that
 // share memory see it there, too.
 type departures struct {
-	some atomic.Bool // somebody has left
+	some atomic.Bool // a rank has left
 
 	mu   sync.Mutex
 	seq  uint64 // the last operation that this rank has announced
@@ -85,8 +85,8 @@ func printable(why string) string {
 	}, why)
 }
 
-// announceLeave tells the ranks that this one has exchanged messages with, or all, that it takes part in no further
-// operation. It owns the collectives' state.
+// announceLeave tells the ranks with which this one has exchanged messages, or all, that it takes part in no
+// further operation. It owns the collectives' state.
 func (g *group) announceLeave() {
 	n := g.newNotice(noticeLeft)
 	n.Seq, n.Text = g.seq, g.why
@@ -122,7 +122,7 @@ func (g *group) noteDeparture(rank int, n notice) {
 	d.mu.Unlock()
 	switch e := err.(type) {
 	case *fabric.LeftError:
-		g.controls.lost(rank, departed(e)) // the others are told; all must look for the same survivors
+		g.controls.lost(rank, departed(e)) // the others get the report; all must look for the same survivors
 		g.FailFrom(e.After+1, &backend.PeerLostError{Where: at, Peer: rank, Cause: departed(e)})
 	case *fabric.MismatchError:
 		g.Fail(g.mismatch(e.Peer, e.Local, e.Remote, e.Seq))
@@ -140,7 +140,7 @@ func (d *departures) left(rank int) (after uint64, gone bool) {
 	return x.after, gone
 }
 
-// noteLate notes a mismatch in this rank's last operation, which may have found it when it was leaving.
+// noteLate notes a mismatch in this rank's last operation, which may be found while the rank leaves.
 func (d *departures) noteLate(err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -149,8 +149,8 @@ func (d *departures) noteLate(err error) {
 	}
 }
 
-// lateMismatch returns a mismatch in an operation of this rank, if it was found after that had returned without an error, and no
-// later operation has returned it.
+// lateMismatch returns a mismatch in an operation of this rank, if it was found after the operation had returned
+// without an error, and no later one has returned it.
 func (g *group) lateMismatch() error {
 	if g.FailureReturned() {
 		return nil

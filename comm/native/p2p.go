@@ -10,7 +10,7 @@ import (
 // lostIn breaks the communicator because a peer is lost that a send or receive needs.
 func (g *group) lostIn(op *backend.Op, lost *fabric.PeerError) error {
 	peer := g.rankOf(lost.Peer)
-	// Everyone is gone; the fabric knows who closed first, which may be one that somebody else had left.
+	// Everyone is gone; the fabric knows who closed first, which may be one that had left another rank.
 	if op.Peer == backend.AnySource {
 		if who := g.world.culprit(g); who >= 0 {
 			peer = who

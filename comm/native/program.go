@@ -118,7 +118,7 @@ const (
 )
 
 // outgrows reports whether an operation's results should bypass the caches, which they don't fit: an ordinary store
-// fetches every line first, and writes it back to memory before anybody can read it here. All-gathers from 16 MiB on
+// fetches every line first, and writes it back to memory before any rank can read it here. All-gathers from 16 MiB on
 // took 1.5 to 2.5 times as long with ordinary stores. That holds where every rank both fills its stage and writes much.
 // Where one rank fills and others take, or the other way round, the fill is what takes the time, and bypassing made it
 // 10 to 17 % slower.
@@ -187,7 +187,7 @@ type compiled struct {
 	req    plan.Request
 	plain  *program      // runs on any memory
 	apart  *program      // runs instead if the cores are far apart; nil if plain serves then, too
-	mapped *program      // runs if everybody's memory can be mapped; nil if there's none
+	mapped *program      // runs if all ranks' memory can be mapped; nil if there's none
 	sizes  []sizes       // of every rank's buffers that the mapped program refers to; nil if there are none
 	stage  int           // most bytes of the stage that either needs
 	short  *shortProgram // of the plain one, if there's no other; or nil

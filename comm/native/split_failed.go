@@ -15,18 +15,20 @@ type splits struct {
 	failed map[int]notice // by rank, its last word of a split
 }
 
-// A communicator that a split has made. ranks are its members, by ranks of the one that was split.
+// A childComm is a communicator that a split has made. ranks are its members, by ranks of the one
+// that was split.
 type childComm struct {
 	seq   uint64
 	id    uint32
 	ranks []int
 }
 
-// maxChildComms is how many splits a rank may be ahead of one that has failed.
+// maxChildComms is by how many splits a rank may be ahead of a rank whose split has failed.
 const maxChildComms = 16
 
-// notifySplitFailed tells the ranks of the communicator that this one was to make that its split has failed. If they are
-// many, the failure of the split itself is sent to all already, and a rank that has gone on finds out by its timeout.
+// notifySplitFailed tells the ranks of the communicator that this one was to make that its split has failed. If they
+// are many, the failure of the split itself is sent to all already, and a rank that has gone on finds out by its
+// timeout.
 func (g *group) notifySplitFailed(ranks []int, seq uint64, why error) {
 	if seq == 0 || len(ranks) > maxAsked {
 		return

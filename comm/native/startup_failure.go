@@ -14,10 +14,10 @@ import (
 	"github.com/chorus-comms/chorus/store"
 )
 
-// An startupFailure carries the reason why a rank of a world gave up, through the store, while the ranks have no links. The
-// first reason counts; the others are its consequences.
+// A startupFailure carries the reason why a rank of a world gave up, through the store, while the ranks have no links.
+// The first reason counts; the others are its consequences.
 type startupFailure struct {
-	store store.Store // nil for a rank that has nobody to tell
+	store store.Store // nil for a rank without others
 	start time.Time
 	at    backend.Where
 }
@@ -26,10 +26,11 @@ const (
 	failedKey = "failed"
 	// watchDelay keeps ranks that open quickly, as they nearly always do, from asking the store.
 	watchDelay = 100 * time.Millisecond
-	// reasonDelay is how long the word of a rank that broke its links may take. It has half of the second in which
+	// reasonDelay is how long the reason of a rank that broke its links may take. It's half of the second in which
 	// ranks of a host learn of a death.
 	reasonDelay = 500 * time.Millisecond
-	// goneDelay is how long ranks wait for each other when the store is lost: for one that has lost it too soon, in vain.
+	// goneDelay is how long ranks wait for each other when the store is lost. A rank that has lost it too soon then
+	// fails.
 	goneDelay = 500 * time.Millisecond
 )
 
@@ -72,7 +73,7 @@ func (o *startupFailure) watch(ctx context.Context) (watched context.Context, un
 	return watched, unwatch
 }
 
-// read waits for the word of a rank that gave up, or the end of the store.
+// read waits for the reason of a rank that gave up, or the end of the store.
 func (o *startupFailure) read(ctx context.Context) error {
 	b, err := o.store.Get(ctx, failedKey)
 	if store.Gone(err) {

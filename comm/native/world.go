@@ -57,15 +57,15 @@ func Open(ctx context.Context, c backend.Config) (backend.Backend, error) {
 	defer cancel()
 	host, _ := s.hostID(cfg)    // if it can't be had, openFabric says so, when the others can hear it
 	cpus, _ := cpuset.Allowed() // where a sandbox refuses to say, their number must do
-	mine := agreedSettings{Fabric: s.fabric, Cores: runtime.NumCPU(), Host: host, CPUs: cpus.String(), StageBytes: s.stageBytes,
-		TLS:     policy.TLS != nil,
+	mine := agreedSettings{Fabric: s.fabric, Cores: runtime.NumCPU(), Host: host, CPUs: cpus.String(),
+		StageBytes: s.stageBytes, TLS: policy.TLS != nil,
 		Machine: s.calibrated(c)}
 	agreed, err := mine.agree(ctx, at, c.Exchange)
 	if err != nil {
 		return nil, err
 	}
 	s.stageBytes = agreed.StageBytes
-	// The store may be anybody's, so that nothing is believed that isn't sealed with the secret.
+	// The store may not be the job's own, so only records that are sealed with the secret are trusted.
 	sealed := store.NewSealed(policy.Secret, c.Store)
 	round := 0
 	exchange := func(ctx context.Context, payload []byte) ([][]byte, error) {
@@ -161,7 +161,7 @@ type world struct {
 	early  []early
 	// joining has, by its number, who hears of a group that this rank is joining.
 	joining map[uint32]func(notice)
-	doing   func() string // what this rank does, if there is somebody who knows
+	doing   func() string // says what this rank does; may be nil
 	telling base.Pending  // of a peer that is lost, in each of its groups
 }
 
@@ -252,12 +252,12 @@ func (g *group) join(ctx context.Context) error {
 	over := func(n notice) {
 		if n.Known() {
 			why := &peerGaveUpError{n.Translated(g.member)}
-			// This rank comes to other failures after it has joined, as the others do.
+			// Other failures reach this rank after it has joined, as they do the others.
 			if n.Unopened || n.Kind == base.Lost && n.From == 0 {
 				stop(why)
 			}
 			if n.Kind == base.Timeout && len(n.Missing) == 1 && n.Missing[0] == g.rank {
-				return // it has waited for this rank, which knows better whom it waits for
+				return // it has waited for this rank, which knows better for which rank it waits
 			}
 			select {
 			case heard <- why:
@@ -304,7 +304,8 @@ func (g *group) join(ctx context.Context) error {
 	return err
 }
 
-// peerGaveUpError is another rank's word that a communicator which this rank joins has ended. Ranks in it are the fabric's.
+// A peerGaveUpError is another rank's report that a communicator which this rank joins has ended. Ranks in it are the
+// fabric's.
 type peerGaveUpError struct{ base.Failure }
 
 func (e *peerGaveUpError) Error() string { return fmt.Sprintf("rank %d gave up: %s", e.Rank, e.Text) }
@@ -318,8 +319,8 @@ func (w *world) leave(ctx context.Context, g *group) error {
 		w.fab.Forget(g.id)
 		return nil
 	}
-	// The fabric reads what the others have sent until they say goodbye, too, and may find that it's of another operation
-	// than this rank's last.
+	// The fabric reads what the others have sent until they say goodbye, too, and may find that it's of another
+	// operation than this rank's last.
 	w.mu.Unlock()
 	err := w.fab.Close(ctx)
 	w.mu.Lock()
@@ -371,7 +372,7 @@ func (w *world) PeerLost(peer int, err error) {
 		g.controls.lost(g.fabricToRank[peer], "")
 		g.status.lost()
 		if errors.Is(err, fabric.ErrClosing) {
-			continue // whoever called it gets the error, and waits for what the peer has had to say
+			continue // its caller gets the error, and waits for the peer's report
 		}
 		g.Fail(base.LossOf(g.Where(), g.fabricToRank[peer], err))
 	}

@@ -315,8 +315,8 @@ func (r *rank) start(ctx context.Context, at backend.Where, id abi.UniqueID, con
 	return r.started(ctx, at, call, *c)
 }
 
-// make has the library make a communicator, which may take as long as the other ranks do. When ctx ends, or r is broken,
-// what there is of it is aborted, and the error is errHeld.
+// make has the library make a communicator, which may take as long as the other ranks do. When ctx ends, or r is
+// broken, what there is of it is aborted, and the error is errHeld.
 func (r *rank) make(ctx context.Context, config *config, c *abi.Comm, f func() error) error {
 	err := r.apart(ctx, r.Broken(), config.used(f))
 	if errors.Is(err, errHeld) {
@@ -526,7 +526,7 @@ func (r *rank) split(ctx context.Context, at backend.Where, child *rank, mine *g
 	return child, err
 }
 
-// absent is the error of a rank that has waited in vain for what the others tell.
+// absent is the error of a rank whose wait for the others' data in the store has ended early.
 func (r *rank) absent(at backend.Where, waited time.Duration, err error) error {
 	e := &backend.TimeoutError{Where: at, Attendance: backend.Attendance{Elapsed: waited}}
 	if m, ok := errors.AsType[*bootstrap.MissingRanksError](err); ok {

@@ -74,8 +74,8 @@ func used() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// caller opens a communicator of one rank over such libraries, and returns an all-reduce of a tensor of somebody else's,
-// on somebody else's stream.
+// caller opens a communicator of one rank over such libraries, and returns an all-reduce of a tensor that is not
+// Chorus', on a stream that is not Chorus'.
 func caller(t testing.TB) (reduce func(async bool) error) {
 	t.Helper()
 	name, place := atOnce(t)
@@ -114,8 +114,9 @@ func caller(t testing.TB) (reduce func(async bool) error) {
 	}
 }
 
-// BenchmarkCaller is what one all-reduce of a tensor of somebody else's costs on the thread of its caller: all that is
-// the program's own, since calls of the libraries return at once. Beside other load the time of the processor counts.
+// BenchmarkCaller is what one all-reduce of a tensor that is not Chorus' costs on the thread of its caller: all that
+// is the program's own, since calls of the libraries return at once. Beside other load the time of the processor
+// counts.
 func BenchmarkCaller(b *testing.B) {
 	reduce := caller(b)
 	for _, async := range []bool{false, true} {

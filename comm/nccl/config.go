@@ -20,7 +20,7 @@ type config struct {
 	// Calls of the communicator block until they're done, a collective's until it's enqueued.
 	blocking bool
 	calls    atomic.Int32 // that have not returned, and so use packed
-	freed    atomic.Bool  // nobody else needs it
+	freed    atomic.Bool  // no other thread needs it
 }
 
 // free frees the configuration, when the library's last call with it has returned.

@@ -105,7 +105,7 @@ type record struct {
 	sync.Mutex
 	seq     uint64
 	recent  [recentOps]description
-	runs    map[uint64]captured // of those that graphs have captured, if somebody looks at their runs
+	runs    map[uint64]captured // of those that graphs have captured, if their runs are watched
 	refused uint64              // the number that the last collective would have had that was refused, and
 	why     string
 	doing   func() string
@@ -168,7 +168,7 @@ func (r *rank) compare(ctx context.Context, op *backend.Op, mine string) error {
 		var there bool
 		var theirs []byte
 		if late {
-			there, _ = r.st.Check(ctx, keys[q]) // of a store that is gone nobody is known to have come
+			there, _ = r.st.Check(ctx, keys[q]) // without the store no rank is known to have come
 		} else if err == nil {
 			theirs, err = r.st.Get(ctx, keys[q])
 		}

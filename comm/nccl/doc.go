@@ -7,8 +7,8 @@
 //
 // Libraries are opened in library.go. Each operation is mapped to the library's calls in enqueue.go, and windows in
 // window.go. Ranks exchange control data beside the library in control.go, and when the communicator is broken in
-// word.go. New communicators are made of old ones in regroup.go; backend.go is the rest. Package abi is the library's
-// interface, and [Supply] replaces it by another one.
+// messenger.go. New communicators are made of old ones in regroup.go; backend.go is the rest. Package abi is the
+// library's interface, and [Supply] replaces it by another one.
 //
 // Invariants: A library's symbols decide what it can do. Ranks meet in the store before the library's own start,
 // which has no deadline and names no missing rank; later they exchange data through a store that rank 0 serves. A

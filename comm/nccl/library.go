@@ -22,7 +22,7 @@ type Library struct {
 	devices []string
 
 	mu    sync.Mutex
-	pools map[*device.Device]*pool // of those that somebody has memory of
+	pools map[*device.Device]*pool // of those with memory in use
 }
 
 // Supply makes a library of a table that the caller has filled: a stand-in, or a library that the program is linked

@@ -14,21 +14,23 @@ import (
 	"github.com/chorus-comms/chorus/store"
 )
 
-// controlsKey is the queue in which a rank finds what others have left for it, in the store that it serves.
+// controlsKey is the queue in which others leave payloads for a rank, in the store that it serves.
 const controlsKey = "words"
 
-// reachTime bounds how long a rank is called that neither answers nor is known to be gone.
+// reachTime bounds how long a connection is tried to a rank that neither answers nor is known to be
+// gone.
 const reachTime = 30 * time.Second
 
-// controlMessage is a backend.Word on its way.
+// A controlMessage is a backend.Control on its way.
 type controlMessage struct {
 	From    int    `json:"f"`
 	Payload []byte `json:"p"`
 }
 
-// controlLinks is what ranks send each other beside the library, by the stores that each serves. It outlives the communicator's
-// breaking. A connection to a rank is made when there is a message for it, or to find out when the rank ends. A rank
-// that waits for messages watches the lowest rank that's there, and those that it has sent messages to.
+// controlLinks carry control payloads between ranks beside the library, by the stores that each serves. They outlive
+// the communicator's breaking. A connection to a rank is made when there is a message for it, or to find out when the
+// rank ends. A rank that waits for messages watches the lowest rank that's there, and those that it has sent messages
+// to.
 type controlLinks struct {
 	addresses []bootstrap.Address // of the ranks' stores
 	serving   sync.WaitGroup
@@ -39,11 +41,11 @@ type controlLinks struct {
 	queues map[int]chan []byte // of those that there is a line to
 	list   []backend.Control
 	gone   map[int]string
-	news   chan struct{} // closed at the next event; nil if nobody has asked
-	reads  bool          // somebody has asked for words
+	news   chan struct{} // closed at the next event; nil if no call has asked for it
+	reads  bool          // Controls has been called
 }
 
-// maxControls bounds what is kept for somebody who doesn't read, and what waits for a rank that doesn't answer.
+// maxControls bounds what is kept until it's read, and what waits for a rank that doesn't answer.
 const maxControls = 1024
 
 func (m *controlLinks) begin(addresses []bootstrap.Address) {
@@ -60,7 +62,7 @@ func (m *controlLinks) end() {
 	}
 }
 
-// event wakes who waits. The caller has the lock.
+// event wakes the readers. The caller holds the lock.
 func (m *controlLinks) event() {
 	if m.news != nil {
 		close(m.news)
@@ -68,7 +70,7 @@ func (m *controlLinks) event() {
 	}
 }
 
-// link returns the queue of what is to be told to a rank, which begins with the first call. The caller has the lock.
+// link returns the queue of payloads for a rank; the first call makes it. The caller holds the lock.
 func (m *controlLinks) link(rank int) chan []byte {
 	q := m.queues[rank]
 	if q == nil && m.ctx.Err() == nil {
@@ -88,7 +90,7 @@ func (m *controlLinks) link(rank int) chan []byte {
 	return q
 }
 
-// serve sends a rank what is to be told to it until that is gone.
+// serve sends a rank the payloads of its queue until the rank is gone.
 func (m *controlLinks) serve(rank int, q chan []byte) error {
 	ctx, cancel := context.WithTimeout(m.ctx, reachTime)
 	defer cancel()
@@ -129,7 +131,7 @@ func await(ctx context.Context, st store.Store, key string) ([]byte, error) {
 	}
 }
 
-// read takes in what others leave in a store, of a communicator of n ranks.
+// read takes the payloads that others leave in a store, of a communicator of n ranks.
 func (m *controlLinks) read(st store.Store, n int) {
 	for {
 		text, err := store.QueuePop(m.ctx, st, controlsKey)

@@ -46,7 +46,7 @@ type window struct {
 	mu       sync.Mutex
 	sent     [][backend.SignalSlots]int // signals, by peer
 	waited   [][backend.SignalSlots]int
-	captured bool // in a graph, whose runs nobody counts
+	captured bool // in a graph, whose runs are not counted
 }
 
 // exposed is what ranks tell each other of a window's memory.

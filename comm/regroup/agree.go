@@ -31,18 +31,19 @@ const (
 const (
 	// resolveTime bounds how long an attempt goes on beyond its deadline, for each member that has to be asked.
 	resolveTime = 5 * time.Second
-	// reasonTime is what a member whose prepare failed leaves the leader to say why: it may be because another one died.
+	// reasonTime is what a member whose prepare failed leaves the leader to say why: it may be because another one
+	// died.
 	reasonTime = time.Second
 )
 
 // attempt is one member's part in one attempt.
 type attempt struct {
-	seat    *Seat
-	uuid    string
-	members []Member
-	me      int
-	local   store.Store
-	digest  []byte
+	endpoint *Endpoint
+	uuid     string
+	members  []Member
+	me       int
+	local    store.Store
+	digest   []byte
 
 	mu  sync.Mutex
 	own error // what this member could not do, if the attempt has failed for that
@@ -55,9 +56,9 @@ type attempt struct {
 //
 // The caller may use what was prepared only if Agree returns nil. Even then a member may have died
 // since it prepared: the world has been made, and finds that out like any other world.
-func (s *Seat) Agree(ctx context.Context, uuid string, members []Member,
+func (s *Endpoint) Agree(ctx context.Context, uuid string, members []Member,
 	prepare func(context.Context, store.Store) error) error {
-	a := &attempt{seat: s, uuid: uuid, members: members, me: -1}
+	a := &attempt{endpoint: s, uuid: uuid, members: members, me: -1}
 	h := sha256.New()
 	for i, m := range members {
 		if m.ID == s.id {
@@ -77,14 +78,14 @@ func (s *Seat) Agree(ctx context.Context, uuid string, members []Member,
 	s.busy = true
 	s.mu.Unlock()
 	if busy {
-		return errors.New("another attempt of this process is under way, or its seat is closed")
+		return errors.New("another attempt of this process is under way, or its endpoint is closed")
 	}
 	defer func() {
 		s.mu.Lock()
 		s.busy = false
 		s.mu.Unlock()
 	}()
-	a.local = a.part(s.Local())
+	a.local = a.prefixed(s.Local())
 	if n, err := a.local.Add(ctx, "used", 1); err != nil || n > 1 {
 		return errors.Join(err, fmt.Errorf("uuid %q has been used before; each attempt takes a fresh one", uuid))
 	}
@@ -108,16 +109,16 @@ func (s *Seat) Agree(ctx context.Context, uuid string, members []Member,
 	return a.keepCause(a.decode(outcome, 0))
 }
 
-// part is an attempt's part of a store.
-func (a *attempt) part(st store.Store) store.Store { return store.NewPrefix("attempt/"+a.uuid, st) }
+// prefixed returns an attempt's part of a store.
+func (a *attempt) prefixed(st store.Store) store.Store { return store.NewPrefix("attempt/"+a.uuid, st) }
 
 // reach connects to a member's store.
 func (a *attempt) reach(ctx context.Context, i int) (store.Store, func(), error) {
-	st, release, err := a.seat.Reach(ctx, a.members[i])
+	st, release, err := a.endpoint.Reach(ctx, a.members[i])
 	if err != nil {
 		return nil, nil, err
 	}
-	return a.part(st), release, nil
+	return a.prefixed(st), release, nil
 }
 
 func numbered(key string, i int) string { return key + strconv.Itoa(i) }
@@ -144,13 +145,13 @@ func (a *attempt) lead(ctx context.Context, prepare func(context.Context, store.
 	}
 	undecided, decided := context.WithCancel(watching)
 	defer decided()
-	watchers.Go(func() { a.hunger(undecided, fail) })
-	a.seat.at("prepare")
+	watchers.Go(func() { a.watchStarved(undecided, fail) })
+	a.endpoint.at("prepare")
 	err := a.local.Set(ctx, numbered(keyHere, 0), nil)
 	if err == nil {
 		err = prepare(ctx, store.NewPrefix(keyOpen, a.local))
 	}
-	a.seat.at("prepared")
+	a.endpoint.at("prepared")
 	if err == nil {
 		votes := make([]string, 0, len(a.members))
 		for i := 1; i < len(a.members); i++ {
@@ -160,13 +161,13 @@ func (a *attempt) lead(ctx context.Context, prepare func(context.Context, store.
 			err = a.local.Wait(ctx, votes...)
 		}
 	} else {
-		grace(ctx, err)
+		awaitReason(ctx, err)
 	}
 	mine := []byte(committed)
 	if err != nil || ctx.Err() != nil {
 		mine = a.blame(ctx, deadline, err, a.local).encode()
 	}
-	a.seat.at("decide")
+	a.endpoint.at("decide")
 	outcome, derr := a.local.CompareSet(watching, keyOutcome, nil, mine)
 	decided()
 	if derr != nil {
@@ -174,7 +175,7 @@ func (a *attempt) lead(ctx context.Context, prepare func(context.Context, store.
 		watchers.Wait()
 		return a.failure(Canceled, derr.Error(), nil, a.me)
 	}
-	a.seat.at("decided")
+	a.endpoint.at("decided")
 	verdict := a.decode(outcome, a.me)
 	if verdict == nil {
 		limit := time.AfterFunc(resolveTime, stop)
@@ -183,7 +184,7 @@ func (a *attempt) lead(ctx context.Context, prepare func(context.Context, store.
 		stop()
 	}
 	watchers.Wait()
-	a.seat.at("end")
+	a.endpoint.at("end")
 	return a.keepCause(verdict)
 }
 
@@ -219,18 +220,18 @@ func (a *attempt) lost(err error, i int) *Error {
 	return a.failure(Lost, err.Error(), nil, i)
 }
 
-// hunger calls the attempt off if this member can't take another one's call.
-func (a *attempt) hunger(ctx context.Context, fail func(*Error)) {
+// watchStarved fails the attempt if this member lacks descriptors for another one's connection.
+func (a *attempt) watchStarved(ctx context.Context, fail func(*Error)) {
 	select {
-	case err := <-a.seat.starved:
+	case err := <-a.endpoint.starved:
 		fail(a.failed(err))
 	case <-ctx.Done():
 	}
 }
 
-// grace waits a short time for another member to say why preparing failed. A process that lacks descriptors knows
+// awaitReason waits a short time for another member to say why preparing failed. A process that lacks descriptors knows
 // why, and doesn't wait.
-func grace(ctx context.Context, err error) {
+func awaitReason(ctx context.Context, err error) {
 	if spare.Wanting(err) {
 		return
 	}
@@ -311,13 +312,13 @@ func (a *attempt) missing(leaders store.Store) (absent []int) {
 
 // follow is the part of every other member. It returns the outcome as it stands in stores.
 func (a *attempt) follow(ctx context.Context, prepare func(context.Context, store.Store) error) []byte {
-	a.seat.at("reach")
+	a.endpoint.at("reach")
 	hub, release, err := a.reach(ctx, 0)
 	if err == nil {
 		defer release()
 		var list []byte
 		if list, err = hub.Get(ctx, keyList); err == nil && !bytes.Equal(list, a.digest) {
-			return a.callOff(hub, a.failure(Mismatch, "it was given other members than the leader, or in another order", nil,
+			return a.abandon(hub, a.failure(Mismatch, "it was given other members than the leader, or in another order", nil,
 				a.me))
 		}
 	}
@@ -348,14 +349,14 @@ func (a *attempt) follow(ctx context.Context, prepare func(context.Context, stor
 		}
 	}()
 	var hungry sync.WaitGroup
-	hungry.Go(func() { a.hunger(waiting, func(e *Error) { cancel(e) }) })
+	hungry.Go(func() { a.watchStarved(waiting, func(e *Error) { cancel(e) }) })
 	defer func() { stop(); <-decided; hungry.Wait() }()
 
-	a.seat.at("prepare")
+	a.endpoint.at("prepare")
 	err = prepare(ctx, store.NewPrefix(keyOpen, hub))
-	a.seat.at("prepared")
+	a.endpoint.at("prepared")
 	if err != nil || ctx.Err() != nil {
-		grace(ctx, err)
+		awaitReason(ctx, err)
 		why := a.blame(ctx, deadline, err, hub)
 		if why.Kind == Lost && why.Members[0] == 0 {
 			return why.encode() // it can't decide without this member's vote
@@ -364,14 +365,14 @@ func (a *attempt) follow(ctx context.Context, prepare func(context.Context, stor
 			stop()
 			<-decided
 		}
-		return a.callOff(hub, why)
+		return a.abandon(hub, why)
 	}
 	if err := a.local.Set(waiting, keyVoted, nil); err != nil {
-		return a.callOff(hub, a.failed(err))
+		return a.abandon(hub, a.failed(err))
 	}
-	a.seat.at("vote")
+	a.endpoint.at("vote")
 	if err = hub.Set(waiting, numbered(keyVote, a.me), nil); err == nil {
-		a.seat.at("voted")
+		a.endpoint.at("voted")
 		select {
 		case <-decided:
 			if outcome != nil {
@@ -399,9 +400,9 @@ func (a *attempt) follow(ctx context.Context, prepare func(context.Context, stor
 	return a.resolve()
 }
 
-// callOff decides against the attempt at the leader's store, unless it's decided there already, and returns the
+// abandon decides against the attempt at the leader's store, unless it's decided there already, and returns the
 // outcome. The member has not voted, so the leader's end is no harm.
-func (a *attempt) callOff(hub store.Store, why *Error) []byte {
+func (a *attempt) abandon(hub store.Store, why *Error) []byte {
 	ctx, cancel := context.WithTimeout(context.Background(), resolveTime)
 	defer cancel()
 	mine := why.encode()

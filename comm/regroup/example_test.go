@@ -12,20 +12,20 @@ import (
 
 // Three processes, goroutines here, agree on a world of themselves. Each has a handle that the others got by some
 // means.
-func ExampleSeat_Agree() {
+func ExampleEndpoint_Agree() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	var seats []*regroup.Seat
+	var endpoints []*regroup.Endpoint
 	var handles []string
 	for rank := range 3 {
-		seat, err := regroup.Open(regroup.Options{})
+		endpoint, err := regroup.Open(regroup.Options{})
 		if err != nil {
 			fmt.Println(err)
 			return
 		}
-		defer seat.Close()
-		seats = append(seats, seat)
-		handles = append(handles, seat.Member(regroup.Place{World: "train", Rank: rank, Size: 3}).String())
+		defer endpoint.Close()
+		endpoints = append(endpoints, endpoint)
+		handles = append(handles, endpoint.Member(regroup.OldPlace{World: "train", Rank: rank, Size: 3}).String())
 	}
 	members, err := regroup.ParseAll(handles)
 	if err != nil {
@@ -33,9 +33,9 @@ func ExampleSeat_Agree() {
 		return
 	}
 	var all sync.WaitGroup
-	for rank, seat := range seats {
+	for rank, endpoint := range endpoints {
 		all.Go(func() {
-			err := seat.Agree(ctx, "attempt-1", members, func(ctx context.Context, st store.Store) error {
+			err := endpoint.Agree(ctx, "attempt-1", members, func(ctx context.Context, st store.Store) error {
 				_, err := st.Add(ctx, "ready", 1) // what the world needs, through a store that all share
 				return err
 			})

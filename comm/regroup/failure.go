@@ -11,7 +11,7 @@ type Kind string
 
 // The kinds.
 const (
-	Lost     Kind = "lost"     // members died, or closed their seats
+	Lost     Kind = "lost"     // members died, or closed their endpoints
 	Missing  Kind = "missing"  // members did not come, or did not get ready, in time
 	Mismatch Kind = "mismatch" // a member has another list
 	Failed   Kind = "failed"   // a member could not prepare

@@ -10,8 +10,8 @@ import (
 	"github.com/chorus-comms/chorus/bootstrap"
 )
 
-// Place is where a process stands before it gets a new one: rank -1 if it's a newcomer.
-type Place struct {
+// OldPlace is a process's place in its old world: rank -1 if it's a newcomer.
+type OldPlace struct {
 	Name  string `json:"n,omitempty"` // of the communicator
 	World string `json:"w,omitempty"` // which of the worlds of that name it is
 	Rank  int    `json:"r"`
@@ -20,8 +20,8 @@ type Place struct {
 
 // Member is a process that can be in a new world: its identity, and the addresses of its endpoint.
 type Member struct {
-	ID      string            `json:"i"` // of its seat
-	Place   Place             `json:"p"`
+	ID      string            `json:"i"` // of its endpoint
+	Place   OldPlace          `json:"p"`
 	Host    string            `json:"h,omitempty"` // for messages
 	PID     int               `json:"d,omitempty"`
 	Address bootstrap.Address `json:"a"`
@@ -36,7 +36,7 @@ const maxHandle = 1024
 const maxName = 128
 
 // Check reports whether a handle can tell the place.
-func (p Place) Check() error {
+func (p OldPlace) Check() error {
 	if len(p.Name) > maxName || len(p.World) > maxName {
 		return fmt.Errorf("the communicator's name is longer than %d bytes", maxName)
 	}
@@ -86,7 +86,7 @@ func ParseAll(handles []string) ([]Member, error) {
 			return nil, fmt.Errorf("member %d: %w", i, err)
 		}
 		if j, dup := seen[m.ID]; dup {
-			return nil, fmt.Errorf("members %d and %d are the same process's seat", j, i)
+			return nil, fmt.Errorf("members %d and %d are the same process's endpoint", j, i)
 		}
 		members[i], seen[m.ID] = m, i
 	}

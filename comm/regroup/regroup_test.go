@@ -19,18 +19,18 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const patience = 30 * time.Second
+const testTimeout = 30 * time.Second
 
-// crew is processes of a test, as goroutines.
-type crew struct {
-	t     *testing.T
-	seats []*Seat
-	at    []func(string) // of each seat
+// processes are the processes of a test, as goroutines.
+type processes struct {
+	t         *testing.T
+	endpoints []*Endpoint
+	at        []func(string) // of each endpoint
 }
 
-func newCrew(t *testing.T, n int) *crew {
+func newProcesses(t *testing.T, n int) *processes {
 	t.Helper()
-	c := &crew{t: t, at: make([]func(string), n)}
+	c := &processes{t: t, at: make([]func(string), n)}
 	for i := range n {
 		c.at[i] = func(string) {}
 		s, err := Open(Options{At: func(step string) { c.at[i](step) }})
@@ -38,15 +38,15 @@ func newCrew(t *testing.T, n int) *crew {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { s.Close() })
-		c.seats = append(c.seats, s)
+		c.endpoints = append(c.endpoints, s)
 	}
 	return c
 }
 
-func (c *crew) members(who ...int) []Member {
+func (c *processes) members(who ...int) []Member {
 	var out []Member
 	for _, i := range who {
-		out = append(out, c.seats[i].Member(Place{World: "w", Rank: i, Size: len(c.seats)}))
+		out = append(out, c.endpoints[i].Member(OldPlace{World: "w", Rank: i, Size: len(c.endpoints)}))
 	}
 	return out
 }
@@ -55,8 +55,8 @@ func (c *crew) members(who ...int) []Member {
 var errDead = errors.New("dead")
 
 // agree has the processes make a world of themselves; the result of each stands at its number.
-func (c *crew) agree(uuid string, who ...int) map[int]error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+func (c *processes) agree(uuid string, who ...int) map[int]error {
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	list := c.members(who...)
 	var mu sync.Mutex
@@ -67,7 +67,7 @@ func (c *crew) agree(uuid string, who ...int) map[int]error {
 	var all sync.WaitGroup
 	for _, i := range who {
 		all.Go(func() {
-			err := c.seats[i].Agree(ctx, uuid, list, c.open(list, i))
+			err := c.endpoints[i].Agree(ctx, uuid, list, c.open(list, i))
 			mu.Lock()
 			out[i] = err
 			mu.Unlock()
@@ -78,10 +78,10 @@ func (c *crew) agree(uuid string, who ...int) map[int]error {
 }
 
 // open is what communicators do to come up, in small: two exchanges.
-func (c *crew) open(list []Member, i int) func(context.Context, store.Store) error {
+func (c *processes) open(list []Member, i int) func(context.Context, store.Store) error {
 	rank := 0
 	for r, m := range list {
-		if m.ID == c.seats[i].id {
+		if m.ID == c.endpoints[i].id {
 			rank = r
 		}
 	}
@@ -99,7 +99,7 @@ func (c *crew) open(list []Member, i int) func(context.Context, store.Store) err
 
 // die makes a member end at its nth step from now on, as a killed process does: its connections break, and its
 // goroutine does nothing more. where returns the step.
-func (c *crew) die(i, n int) (where func() string) {
+func (c *processes) die(i, n int) (where func() string) {
 	var mu sync.Mutex
 	at := ""
 	c.at[i] = func(step string) {
@@ -111,7 +111,7 @@ func (c *crew) die(i, n int) (where func() string) {
 		}
 		mu.Unlock()
 		if now {
-			c.seats[i].Close()
+			c.endpoints[i].Close()
 			runtime.Goexit()
 		}
 	}
@@ -125,7 +125,7 @@ func (c *crew) die(i, n int) (where func() string) {
 func TestAgree(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 8} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			c := newCrew(t, n)
+			c := newProcesses(t, n)
 			who := rand.New(rand.NewPCG(1, uint64(n))).Perm(n)
 			for _, uuid := range []string{"a", "b"} {
 				for i, err := range c.agree(uuid, who...) {
@@ -168,9 +168,9 @@ func TestDeathOfTwo(t *testing.T) {
 // oneDeath runs an attempt in which each victim dies at the given step; it reports whether any did.
 func oneDeath(t *testing.T, name string, n int, victims map[int]int) (died bool) {
 	t.Helper()
-	c := newCrew(t, n)
+	c := newProcesses(t, n)
 	defer func() {
-		for _, s := range c.seats {
+		for _, s := range c.endpoints {
 			s.Close()
 		}
 	}()
@@ -221,7 +221,7 @@ func oneDeath(t *testing.T, name string, n int, victims map[int]int) (died bool)
 }
 
 func TestKeysAreForgotten(t *testing.T) {
-	c := newCrew(t, 3)
+	c := newProcesses(t, 3)
 	var most int64
 	for round := range 20 {
 		for i, err := range c.agree(fmt.Sprint(round), 0, 1, 2) {
@@ -229,7 +229,7 @@ func TestKeysAreForgotten(t *testing.T) {
 				t.Fatal(i, err)
 			}
 		}
-		n, err := c.seats[0].Local().NumKeys(t.Context())
+		n, err := c.endpoints[0].Local().NumKeys(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -244,7 +244,7 @@ func TestKeysAreForgotten(t *testing.T) {
 
 func TestMissing(t *testing.T) {
 	for absent := range 3 {
-		c := newCrew(t, 3)
+		c := newProcesses(t, 3)
 		list := c.members(0, 1, 2)
 		var all sync.WaitGroup
 		for i := range 3 {
@@ -254,7 +254,7 @@ func TestMissing(t *testing.T) {
 			all.Go(func() {
 				ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
 				defer cancel()
-				err := c.seats[i].Agree(ctx, "x", list, c.open(list, i))
+				err := c.endpoints[i].Agree(ctx, "x", list, c.open(list, i))
 				e, ok := errors.AsType[*Error](err)
 				if !ok || e.Kind != Missing || len(e.Members) != 1 || e.Members[0] != absent {
 					t.Errorf("%d, without %d: %v", i, absent, err)
@@ -271,7 +271,7 @@ func TestMissing(t *testing.T) {
 func TestFailedPrepare(t *testing.T) {
 	broken := errors.New("no memory left")
 	for _, culprit := range []int{0, 2} {
-		c := newCrew(t, 3)
+		c := newProcesses(t, 3)
 		list := c.members(0, 1, 2)
 		var all sync.WaitGroup
 		for i := range 3 {
@@ -280,9 +280,9 @@ func TestFailedPrepare(t *testing.T) {
 				prepare = func(context.Context, store.Store) error { return broken }
 			}
 			all.Go(func() {
-				ctx, cancel := context.WithTimeout(context.Background(), patience)
+				ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 				defer cancel()
-				err := c.seats[i].Agree(ctx, "x", list, prepare)
+				err := c.endpoints[i].Agree(ctx, "x", list, prepare)
 				e, ok := errors.AsType[*Error](err)
 				if !ok || e.Kind != Failed || e.Members[0] != culprit || e.Text != broken.Error() {
 					t.Errorf("%d: %v", i, err)
@@ -297,7 +297,7 @@ func TestFailedPrepare(t *testing.T) {
 }
 
 func TestCanceled(t *testing.T) {
-	c := newCrew(t, 3)
+	c := newProcesses(t, 3)
 	list := c.members(0, 1, 2)
 	reason := errors.New("the user changed his mind")
 	ctx, cancel := context.WithCancelCause(context.Background())
@@ -310,7 +310,7 @@ func TestCanceled(t *testing.T) {
 				mine = ctx
 			}
 			prepare := c.open(list, i)
-			err := c.seats[i].Agree(mine, "x", list, func(ctx context.Context, st store.Store) error {
+			err := c.endpoints[i].Agree(mine, "x", list, func(ctx context.Context, st store.Store) error {
 				if i == 1 {
 					cancel(reason)
 				}
@@ -325,7 +325,7 @@ func TestCanceled(t *testing.T) {
 }
 
 func TestOtherList(t *testing.T) {
-	c := newCrew(t, 3)
+	c := newProcesses(t, 3)
 	var all sync.WaitGroup
 	for i := range 3 {
 		list := c.members(0, 1, 2)
@@ -333,9 +333,9 @@ func TestOtherList(t *testing.T) {
 			list = c.members(0, 2, 1)
 		}
 		all.Go(func() {
-			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 			defer cancel()
-			err := c.seats[i].Agree(ctx, "x", list, c.open(list, i))
+			err := c.endpoints[i].Agree(ctx, "x", list, c.open(list, i))
 			if e, ok := errors.AsType[*Error](err); !ok || e.Kind != Mismatch {
 				t.Errorf("%d: %v", i, err)
 			}
@@ -345,28 +345,28 @@ func TestOtherList(t *testing.T) {
 }
 
 func TestRefused(t *testing.T) {
-	c := newCrew(t, 2)
+	c := newProcesses(t, 2)
 	prepare := func(context.Context, store.Store) error { return nil }
 	for name, err := range map[string]error{
-		"not among": c.seats[0].Agree(t.Context(), "a", c.members(1), prepare),
-		"slash":     c.seats[0].Agree(t.Context(), "a/b", c.members(0), prepare),
+		"not among": c.endpoints[0].Agree(t.Context(), "a", c.members(1), prepare),
+		"slash":     c.endpoints[0].Agree(t.Context(), "a/b", c.members(0), prepare),
 	} {
 		if err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if err := c.seats[0].Agree(t.Context(), "a", c.members(0), prepare); err != nil {
+	if err := c.endpoints[0].Agree(t.Context(), "a", c.members(0), prepare); err != nil {
 		t.Error(err)
 	}
-	if err := c.seats[0].Agree(t.Context(), "a", c.members(0), prepare); err == nil || !strings.Contains(err.Error(),
+	if err := c.endpoints[0].Agree(t.Context(), "a", c.members(0), prepare); err == nil || !strings.Contains(err.Error(),
 		"fresh") {
 		t.Error(err)
 	}
 }
 
 func TestHandles(t *testing.T) {
-	c := newCrew(t, 1)
-	m := c.seats[0].Member(Place{World: "a b", Rank: 1, Size: 3})
+	c := newProcesses(t, 1)
+	m := c.endpoints[0].Member(OldPlace{World: "a b", Rank: 1, Size: 3})
 	got, err := Parse(m.String())
 	if err != nil || got != m || strings.ContainsAny(m.String(), " \n/") || len(m.String()) > 512 {
 		t.Errorf("%+v of %q: %v", got, m, err)
@@ -382,7 +382,7 @@ func TestHandles(t *testing.T) {
 		t.Error("the same twice")
 	}
 	order := []Member{}
-	for _, p := range []Place{{Rank: -1}, {World: "b", Rank: 0, Size: 9}, {World: "a", Rank: 2, Size: 3},
+	for _, p := range []OldPlace{{Rank: -1}, {World: "b", Rank: 0, Size: 9}, {World: "a", Rank: 2, Size: 3},
 		{World: "a", Rank: 0, Size: 3}} {
 		order = append(order, Member{Place: p})
 	}
@@ -394,7 +394,7 @@ func TestHandles(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	f.Add(Member{ID: "a", Place: Place{Rank: -1}, Address: bootstrap.Address{Unix: "@x", TCP: "1.2.3.4:5"}}.String())
+	f.Add(Member{ID: "a", Place: OldPlace{Rank: -1}, Address: bootstrap.Address{Unix: "@x", TCP: "1.2.3.4:5"}}.String())
 	f.Add(handlePrefix + "e30")
 	f.Fuzz(func(t *testing.T, handle string) {
 		m, err := Parse(handle)

@@ -22,7 +22,7 @@ import (
 // world that the others have given up; it then finds that they have left that world.
 func (a *attempt) resolve() []byte {
 	for k := 1; k < a.me; k++ {
-		a.seat.at("resolve")
+		a.endpoint.at("resolve")
 		ctx, cancel := context.WithTimeout(context.Background(), resolveTime)
 		outcome, err := a.ask(ctx, k)
 		cancel()
@@ -30,7 +30,7 @@ func (a *attempt) resolve() []byte {
 			return outcome
 		}
 	}
-	a.seat.at("resolving")
+	a.endpoint.at("resolving")
 	return a.conclude()
 }
 

@@ -17,13 +17,13 @@ type resolving struct {
 func resolveAll(t *testing.T, states []resolving) []string {
 	t.Helper()
 	n := len(states) + 1
-	c := newCrew(t, n)
+	c := newProcesses(t, n)
 	defer func() {
-		for _, s := range c.seats {
+		for _, s := range c.endpoints {
 			s.Close()
 		}
 	}()
-	c.seats[0].Close()
+	c.endpoints[0].Close()
 	all := make([]int, n)
 	for i := range n {
 		all[i] = i
@@ -31,8 +31,8 @@ func resolveAll(t *testing.T, states []resolving) []string {
 	members := c.members(all...)
 	attempts := make([]*attempt, n)
 	for i := 1; i < n; i++ {
-		a := &attempt{seat: c.seats[i], uuid: "x", members: members, me: i}
-		a.local = a.part(c.seats[i].Local())
+		a := &attempt{endpoint: c.endpoints[i], uuid: "x", members: members, me: i}
+		a.local = a.prefixed(c.endpoints[i].Local())
 		attempts[i] = a
 		st := states[i-1]
 		set := func(key string, value []byte) {
@@ -47,7 +47,7 @@ func resolveAll(t *testing.T, states []resolving) []string {
 			set(keyOutcome, []byte(committed))
 		}
 		if st.gone {
-			c.seats[i].Close()
+			c.endpoints[i].Close()
 		}
 	}
 	out := make([]string, n-1)
@@ -91,7 +91,7 @@ func TestResolve(t *testing.T) {
 	}
 	for _, test := range []struct {
 		states []resolving
-		want   string // of whoever was uncertain
+		want   string // of the members that were uncertain
 	}{
 		{of(uncertain), "abort"},
 		{of(uncertain, uncertain, uncertain), "abort"},

@@ -19,8 +19,8 @@ type Life struct {
 	abort  *fabric.Abort
 	report func(from uint64, cause error)
 
-	// Reporting counts those who are telling the other ranks of a failure; Shared, if it isn't nil, those who do so for
-	// several communicators.
+	// Reporting counts the goroutines that are reporting a failure to the other ranks. Shared, if it isn't nil, counts
+	// those that do so for several communicators.
 	Reporting Pending
 	Shared    *Pending
 
@@ -72,10 +72,10 @@ func (l *Life) Abort(cause error) {
 // Break breaks the communicator on this rank. It reports whether the cause is the first.
 func (l *Life) Break(cause error) bool { return l.abort.Raise(cause) }
 
-// Fail breaks the communicator on this rank, and tells the others why if it's the first cause.
+// Fail breaks the communicator on this rank, and reports the cause to the others if it's the first.
 func (l *Life) Fail(cause error) { l.FailFrom(0, cause) }
 
-// FailFrom is Fail, from an operation on: who is still in an earlier one may end it.
+// FailFrom is Fail, from an operation on: a rank that is still in an earlier one may end it.
 func (l *Life) FailFrom(seq uint64, cause error) {
 	l.Reporting.Begin()
 	defer l.Reporting.End()
@@ -128,12 +128,13 @@ const (
 	// It's half of what ranks of one host have to learn of each other's failures; behindPause is how often it looks.
 	behindTime  = 500 * time.Millisecond
 	behindPause = time.Millisecond
-	// reportingTime bounds how long an operation that fails waits for the others to be told.
+	// reportingTime bounds how long an operation that fails waits until the reports to the others
+	// are sent.
 	reportingTime = time.Second
 )
 
-// Err returns the cause as an error at a place, when the others have been told it: who gets it may end the process,
-// which would be blamed then. The communicator is broken.
+// Err returns the cause as an error at a place, once it was reported to the others: the caller may end the process,
+// and would be blamed if it did so before. The communicator is broken.
 func (l *Life) Err(at backend.Where) error {
 	l.returned.Store(true)
 	l.Reporting.Within(reportingTime)
@@ -171,8 +172,8 @@ func (l *Life) Err(at backend.Where) error {
 // FailureReturned reports whether an operation has returned the failure that broke the communicator.
 func (l *Life) FailureReturned() bool { return l.returned.Load() }
 
-// UnreturnedMismatch returns the mismatch that has broken the communicator if it's of an operation of this rank which had returned
-// without an error, and no later one has returned it; nil otherwise. It's for Finalize.
+// UnreturnedMismatch returns the mismatch that has broken the communicator, if it's of an operation of this rank that
+// had returned without an error, and no later one has returned it. Otherwise it returns nil. It's for Finalize.
 func (l *Life) UnreturnedMismatch() error {
 	e, ok := l.Cause().(*backend.MismatchError)
 	if !ok || l.FailureReturned() || e.RankA != l.at.Rank && e.RankB != l.at.Rank {
@@ -222,7 +223,7 @@ func (l *Life) CauseOf(at backend.Where, ctx context.Context, j *Job, rankOf fun
 	return &backend.InternalError{Where: at, Err: err}
 }
 
-// PeerFailed breaks the communicator because of a failure that another rank tells of.
+// PeerFailed breaks the communicator because of a failure that another rank reports.
 func (l *Life) PeerFailed(f *Failure) {
 	at := l.at
 	at.Op, at.Seq = f.Op, f.Seq
@@ -236,12 +237,12 @@ func (l *Life) PeerFailed(f *Failure) {
 	}
 }
 
-// ReportTime is how long a rank whose peer has left, or withdrawn a message, in the middle of an operation waits for the
-// news that made the peer do so.
+// ReportTime is how long a rank whose peer has left, or withdrawn a message, in the middle of an operation waits for
+// the report of the failure that made the peer do so.
 const ReportTime = time.Second
 
-// AwaitReport waits for the news of a failure that may be on its way. It breaks the communicator before this rank's own
-// view does.
+// AwaitReport waits for the report of a failure that may be on its way. The report breaks the communicator before this
+// rank's own view does.
 func (l *Life) AwaitReport() {
 	select {
 	case <-l.Broken():

@@ -58,7 +58,7 @@ func TestErrWaitsForTelling(t *testing.T) {
 		if l.Err(l.Where()); time.Since(start) < 100*time.Millisecond {
 			t.Error("it didn't wait")
 		}
-		l.Reporting.Begin() // somebody who never gets done
+		l.Reporting.Begin() // a report that never ends
 		if l.Err(l.Where()); time.Since(start) > 2*time.Second {
 			t.Error("it has waited too long")
 		}

@@ -84,7 +84,7 @@ func (w *runners) add(id uint32, name string, members []int) *Runner {
 	return x
 }
 
-// unregister takes a communicator out; the last one closes the links.
+// unregister removes a communicator; the last one closes the links.
 func (w *runners) unregister(ctx context.Context, x *Runner) error {
 	w.mu.Lock()
 	delete(w.all, x.c.Comm)
@@ -96,7 +96,7 @@ func (w *runners) unregister(ctx context.Context, x *Runner) error {
 	return nil
 }
 
-// report passes the first cause of a failure on to the other members.
+// report sends the first cause of a failure to the other members.
 func (x *Runner) report(from uint64, cause error) {
 	n := notice{FailureOf(cause, x.rank), x.c.Comm}
 	if n.From == 0 {

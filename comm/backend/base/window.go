@@ -255,7 +255,7 @@ func (w *Window) failure(op string, peer int, waiter *fabric.Waiter, err error) 
 		return w.x.Life.Err(at)
 	case errors.As(err, &lost):
 		return w.x.LostPeer(at, peer, lost)
-	case errors.Is(err, fabric.ErrCanceled): // a rank that leaves answers nobody any more
+	case errors.Is(err, fabric.ErrCanceled): // a rank that leaves answers no requests any more
 		return &backend.PeerLostError{Where: at, Peer: peer, Cause: Withdrew}
 	case errors.Is(err, fabric.ErrTimeout), waiter.Ctx.Err() == context.DeadlineExceeded:
 		return &backend.TimeoutError{Where: at, Attendance: backend.Attendance{Elapsed: waiter.Elapsed(),
@@ -395,7 +395,7 @@ func (w *Window) WaitSignal(ctx context.Context, peer, slot int, timeout time.Du
 		at := w.where("wait_signal")
 		select {
 		case <-changed:
-		case <-w.done: // the window was closed, or nobody is left who could signal
+		case <-w.done: // the window was closed, or no rank is left that could signal
 			if _, ok := w.takeSignal(peer, slot); ok {
 				return nil // the last that came
 			}

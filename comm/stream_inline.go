@@ -9,14 +9,14 @@ import (
 	"github.com/chorus-comms/chorus/tensor"
 )
 
-// atOnce runs a synchronous collective on the goroutine of its caller, instead of an engine of its stream, if the
+// runInline runs a synchronous collective on the goroutine of its caller, instead of an engine of its stream, if the
 // stream has no work: waking a thread takes as long as reducing megabytes. The caller never waits for another
 // rank's program: if not all ranks have come, an engine goes on. The call has the lane. It reports false if nothing
 // was done.
 //
 // A failure is the stream's error, as if an engine had run the collective. An interrupt is seen at the end, as
 // with engines.
-func (c *Comm) atOnce(o *call) bool {
+func (c *Comm) runInline(o *call) bool {
 	d := c.dev()
 	a, ok := c.b.(backend.Assembler)
 	if !ok || c.opened.engines || d.enq != nil || o.work != nil || o.Ins != nil || o.Outs != nil ||
@@ -29,7 +29,7 @@ func (c *Comm) atOnce(o *call) bool {
 	}
 	d.mu.Lock()
 	in, out := o.In, o.Out
-	if !s.Equal(d.order.last) && d.order.before(s) != nil || !d.see(o) || !entered(s, o) {
+	if !s.Equal(d.order.last) && d.order.before(s) != nil || !d.useEngineViews(o) || !enterStream(s, o) {
 		d.mu.Unlock()
 		o.In, o.Out = in, out
 		return false
@@ -37,21 +37,21 @@ func (c *Comm) atOnce(o *call) bool {
 	d.order.last = s
 	o.Ctx = context.Background() // the caller's is for the call, which may end before the collective does
 	assembled := false
-	err = c.attempted(o, func() error {
+	err = c.attemptBackend(o, func() error {
 		err := c.b.Submit(&o.Op)
 		o.record = c.rec.Begin(&o.Op, false)
 		if err != nil {
-			return c.ran(o, err)
+			return c.finish(o, err)
 		}
 		if assembled = a.Assembled(); !assembled {
 			return nil
 		}
-		d.mu.Unlock() // what is enqueued meanwhile has its turn after this
-		return c.ran(o, c.b.Wait(&o.Op))
+		d.mu.Unlock() // work that is enqueued meanwhile runs after this
+		return c.finish(o, c.b.Wait(&o.Op))
 	})
 	switch {
 	case !assembled:
-		c.goOn(o, s, err, in, out)
+		c.continueOnEngine(o, s, err, in, out)
 		d.mu.Unlock()
 		return true
 	case err != nil:
@@ -62,13 +62,13 @@ func (c *Comm) atOnce(o *call) bool {
 	if o.value != nil {
 		o.value.Over = true
 	}
-	c.vacate(err)
+	c.releaseAfter(err)
 	return true
 }
 
-// see replaces the tensors of a call by views that engines of the process can touch, and reports whether
+// useEngineViews replaces the tensors of a call by views that engines of the process can touch, and reports whether
 // there are such views.
-func (d *streams) see(o *call) bool {
+func (d *streams) useEngineViews(o *call) bool {
 	var err error
 	same := o.In == o.Out
 	if o.In != nil {
@@ -82,16 +82,16 @@ func (d *streams) see(o *call) bool {
 	return err == nil
 }
 
-// entered enters a stream for a call, if it has no work, nor an error to tell.
-func entered(s *device.Stream, o *call) bool {
+// enterStream enters a stream for a call, if it has no work and no error.
+func enterStream(s *device.Stream, o *call) bool {
 	yes, err := s.TryAcquire(o.Kind.String())
 	return yes && err == nil
 }
 
-// goOn has an engine do the rest of a collective that was begun, or that has failed with err. It keeps the lane, and
-// with it the call and its views of in and out. The caller holds the lock of the streams, so later work is enqueued
-// behind it.
-func (c *Comm) goOn(o *call, s *device.Stream, err error, in, out *tensor.Tensor) {
+// continueOnEngine has an engine do the rest of a collective that was begun, or that has failed with err. It keeps the
+// lane, and with it the call and its views of in and out. The caller holds the lock of the streams, so later work is
+// enqueued behind it.
+func (c *Comm) continueOnEngine(o *call, s *device.Stream, err error, in, out *tensor.Tensor) {
 	var used error
 	for _, t := range [2]*tensor.Tensor{in, out} {
 		if t != nil {
@@ -100,9 +100,9 @@ func (c *Comm) goOn(o *call, s *device.Stream, err error, in, out *tensor.Tensor
 	}
 	rest := func() error {
 		if err == nil {
-			err = c.attempted(o, func() error { return c.ran(o, c.b.Wait(&o.Op)) })
+			err = c.attemptBackend(o, func() error { return c.finish(o, c.b.Wait(&o.Op)) })
 		}
-		c.vacate(err)
+		c.releaseAfter(err)
 		return single(errors.Join(err, used))
 	}
 	if s.Continue(rest) != nil { // the stream was destroyed meanwhile
@@ -111,15 +111,15 @@ func (c *Comm) goOn(o *call, s *device.Stream, err error, in, out *tensor.Tensor
 	_ = c.dev().order.after(s)
 }
 
-// attempted is attempt for code of the backend alone, which returns or panics.
-func (c *Comm) attempted(o *call, f func() error) (err error) {
+// attemptBackend is attempt for code of the backend alone, which returns or panics.
+func (c *Comm) attemptBackend(o *call, f func() error) (err error) {
 	c.attempt(o.Kind.String(), o, f, func(e error) { err = e })
 	return err
 }
 
-// vacate is disown after a collective that has ended with err.
-func (c *Comm) vacate(err error) {
-	c.disown()
+// releaseAfter is releaseCall after a collective that has ended with err.
+func (c *Comm) releaseAfter(err error) {
+	c.releaseCall()
 	if err != nil {
 		c.fatal(err)
 	}

@@ -21,7 +21,7 @@ func sumOf(x *tensor.Tensor, s *device.Stream) *comm.Op {
 
 // An operation on an idle stream runs at once on the caller's goroutine, if the other ranks are there. All others
 // are enqueued.
-func TestAtOnce(t *testing.T) {
+func TestInline(t *testing.T) {
 	comms := onAccInte("shm")(t, 1)
 	defer finalizeAll(t, comms)
 	eachOn(t, comms, func(ctx context.Context, c *comm.Comm, s *device.Stream) error {
@@ -75,9 +75,9 @@ func TestAtOnce(t *testing.T) {
 	})
 }
 
-// A call returns though the other rank's program gets to the collective only later, and what comes behind it on this
-// stream or another one is in order.
-func TestAtOnceWaitsForNoProgram(t *testing.T) {
+// A call returns although the other rank's program gets to the collective only later. Later work of this stream and
+// of others is in order.
+func TestInlineWaitsForNoProgram(t *testing.T) {
 	for _, fabric := range []string{"mem", "shm"} {
 		comms := onAccInte(fabric)(t, 2)
 		called := make(chan struct{})
@@ -125,8 +125,9 @@ func TestAtOnceWaitsForNoProgram(t *testing.T) {
 	}
 }
 
-// A collective that fails while its caller does it is a failure of the stream, as one that an engine does.
-func TestAtOnceFails(t *testing.T) {
+// A collective that fails on its caller's goroutine is a failure of the stream, as one that fails on an
+// engine.
+func TestInlineFails(t *testing.T) {
 	comms := onAccInte("shm")(t, 2)
 	eachOn(t, comms, func(ctx context.Context, c *comm.Comm, s *device.Stream) error {
 		x, err := numbers(ctx, c, 8+c.Rank(), 1)
@@ -151,8 +152,8 @@ func TestAtOnceFails(t *testing.T) {
 	}
 }
 
-// A collective that is done at once allocates nothing.
-func TestAtOnceAllocatesNothing(t *testing.T) {
+// A collective that runs inline allocates nothing.
+func TestInlineAllocatesNothing(t *testing.T) {
 	comms := onAccInte("shm")(t, 1)
 	defer finalizeAll(t, comms)
 	eachOn(t, comms, func(ctx context.Context, c *comm.Comm, s *device.Stream) error {

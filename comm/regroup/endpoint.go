@@ -15,7 +15,7 @@ import (
 	"github.com/chorus-comms/chorus/store"
 )
 
-// Options configures a Seat.
+// Options configures an Endpoint.
 type Options struct {
 	// Master is a host by whose route the address for other hosts is chosen; without one the endpoint is reachable on
 	// this host only.
@@ -24,15 +24,15 @@ type Options struct {
 	At func(step string)
 }
 
-// Seat is a process's part in finding a new world. It outlives the worlds that come of it. Its methods may be called
-// from any goroutine, but it takes part in one attempt at a time.
-type Seat struct {
+// Endpoint is a process's part in finding a new world. It outlives the worlds that come of it. Its methods may be
+// called from any goroutine, but it takes part in one attempt at a time.
+type Endpoint struct {
 	id     string
 	host   string
 	opts   Options
 	hosted *bootstrap.Hosted
 
-	starved chan error // has the last reason why this process couldn't take a member's call, until somebody looks
+	starved chan error // has the last reason why this process couldn't take a member's connection, until it's read
 
 	mu      sync.Mutex
 	clients map[store.Store]struct{}
@@ -45,7 +45,7 @@ type Seat struct {
 const storeTimeout = time.Minute
 
 // Open begins to serve an endpoint.
-func Open(opts Options) (*Seat, error) {
+func Open(opts Options) (*Endpoint, error) {
 	starved := make(chan error, 1)
 	tell := func(err error) {
 		select {
@@ -58,16 +58,16 @@ func Open(opts Options) (*Seat, error) {
 		return nil, err
 	}
 	host, _ := os.Hostname()
-	return &Seat{id: rand.Text(), host: host, opts: opts, hosted: hosted, starved: starved,
+	return &Endpoint{id: rand.Text(), host: host, opts: opts, hosted: hosted, starved: starved,
 		clients: map[store.Store]struct{}{}}, nil
 }
 
 // Starved has an error each time that this process had no descriptor for another member that called. It's for the
 // caller between attempts; an attempt looks there itself, and fails.
-func (s *Seat) Starved() <-chan error { return s.starved }
+func (s *Endpoint) Starved() <-chan error { return s.starved }
 
 // Refresh forgets that the process has been without descriptors.
-func (s *Seat) Refresh() {
+func (s *Endpoint) Refresh() {
 	select {
 	case <-s.starved:
 	default:
@@ -75,20 +75,20 @@ func (s *Seat) Refresh() {
 }
 
 // Member returns this process as a member that has a place in an old world, or none.
-func (s *Seat) Member(p Place) Member {
+func (s *Endpoint) Member(p OldPlace) Member {
 	return Member{ID: s.id, Place: p, Host: s.host, PID: os.Getpid(), Address: s.hosted.Address()}
 }
 
 // ID identifies the endpoint: the ID of its Member.
-func (s *Seat) ID() string { return s.id }
+func (s *Endpoint) ID() string { return s.id }
 
 // Local is the store that the endpoint serves. Keys that begin with "attempt/" are reserved. Other keys with the
 // uuid of an attempt between their first two slashes are deleted with that attempt.
-func (s *Seat) Local() store.Store { return s.hosted.Local() }
+func (s *Endpoint) Local() store.Store { return s.hosted.Local() }
 
 // Reach connects to another member's store until release is called or the endpoint is closed. Refused connections
 // are [bootstrap.ErrGone].
-func (s *Seat) Reach(ctx context.Context, m Member) (st store.Store, release func(), err error) {
+func (s *Endpoint) Reach(ctx context.Context, m Member) (st store.Store, release func(), err error) {
 	if m.ID == s.id {
 		return s.Local(), func() {}, nil
 	}
@@ -111,7 +111,7 @@ func (s *Seat) Reach(ctx context.Context, m Member) (st store.Store, release fun
 }
 
 // begin makes room for the keys of an attempt: those of all but the last before it are forgotten.
-func (s *Seat) begin(ctx context.Context, uuid string) error {
+func (s *Endpoint) begin(ctx context.Context, uuid string) error {
 	const kept = 2
 	s.mu.Lock()
 	s.recent = append(s.recent, uuid)
@@ -134,21 +134,21 @@ func (s *Seat) begin(ctx context.Context, uuid string) error {
 	return nil
 }
 
-// lastWords bounds how long an endpoint stays open for members that are about to read the reason of
+// leaveTime bounds how long an endpoint stays open for members that are about to read the reason of
 // its end.
-const lastWords = 500 * time.Millisecond
+const leaveTime = 500 * time.Millisecond
 
 // Leave closes the endpoint when no member is connected any more, or after half a second. Later
 // connections are refused.
-func (s *Seat) Leave() error {
-	ctx, cancel := context.WithTimeout(context.Background(), lastWords)
+func (s *Endpoint) Leave() error {
+	ctx, cancel := context.WithTimeout(context.Background(), leaveTime)
 	defer cancel()
 	_ = s.hosted.Drain(ctx)
 	return s.Close()
 }
 
 // Close ends the endpoint. Attempts that need it fail, and name this member.
-func (s *Seat) Close() error {
+func (s *Endpoint) Close() error {
 	s.mu.Lock()
 	s.closed = true
 	clients := s.clients
@@ -161,7 +161,7 @@ func (s *Seat) Close() error {
 	return errors.Join(append(errs, s.hosted.Close())...)
 }
 
-func (s *Seat) at(step string) {
+func (s *Endpoint) at(step string) {
 	if s.opts.At != nil {
 		s.opts.At(step)
 	}
