@@ -16,11 +16,12 @@ import (
 
 // tensorAt is n elements at p: on the communicator's device, if they can be, or else where the drivers say.
 func (m *communicator) tensorAt(dt dtype.DType, p unsafe.Pointer, n int) (*tensor.Tensor, error) {
-	at := anywhere()
-	if s := m.Stream(); s != nil {
-		at = location{s.Device(), true}
+	if s := m.Stream(); s != nil && n > 0 && !s.Device().Properties().HostAccess {
+		if t, err := new(tensor.Header).SetOn(s.Device(), dt, ptr(p), n); err == nil {
+			return t, nil
+		}
 	}
-	return at.tensor(new(tensor.Header), dt, p, n)
+	return anywhere().tensor(new(tensor.Header), dt, p, n)
 }
 
 // location is where tensors are: on the host, or on a device; or where the drivers say, if they aren't there.
