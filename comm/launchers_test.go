@@ -19,7 +19,7 @@ import (
 	"github.com/chorus-comms/chorus/dtype"
 	"github.com/chorus-comms/chorus/internal/deathsig"
 	"github.com/chorus-comms/chorus/internal/pytest"
-	"github.com/chorus-comms/chorus/internal/short"
+	"github.com/chorus-comms/chorus/internal/testmode"
 	"github.com/chorus-comms/chorus/store"
 	"github.com/chorus-comms/chorus/tensor"
 )
@@ -150,7 +150,7 @@ func TestUnderMPI(t *testing.T) {
 }
 
 func TestUnderTorchrun(t *testing.T) {
-	short.Skip(t)
+	testmode.SkipIfShort(t)
 	python := pytest.Python(t)
 	for _, n := range []int{2, 3} {
 		runJob(t, n, python, "-m", "torch.distributed.run", "--standalone", "--no-python", "--nproc-per-node",

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/comm/commtest"
-	"github.com/chorus-comms/chorus/internal/refusal"
+	"github.com/chorus-comms/chorus/internal/seccomptest"
 )
 
 // needed are the refusals that a job can't bear, each with what the error says then.
@@ -20,7 +20,7 @@ var needed = map[string]string{
 // TestSandbox runs jobs of two processes to which the kernel refuses one system call, in one of the two ways in which
 // sandboxes do so. Either they work, on other paths, or each rank fails at once with an error that names the call.
 func TestSandbox(t *testing.T) {
-	for i, call := range refusal.Calls() {
+	for i, call := range seccomptest.Calls() {
 		for k, errno := range []string{"EPERM", "ENOSYS"} {
 			if !commtest.Long() && (k != i%2 && call != "memfd_create" && call != "madvise" || call == "sendmsg") {
 				continue // with sendmsg, who is called finds out after half its timeout only
@@ -28,11 +28,11 @@ func TestSandbox(t *testing.T) {
 			t.Run(call+"="+errno, func(t *testing.T) {
 				t.Parallel()
 				begun := time.Now()
-				cmds, outs := start(t, "1", "auto", 2, refusal.Env(call+"="+errno))
+				cmds, outs := start(t, "1", "auto", 2, seccomptest.Env(call+"="+errno))
 				for r, cmd := range cmds {
 					err := cmd.Wait()
 					out := outs[r].String()
-					if strings.Contains(out, "refusal: ") {
+					if strings.Contains(out, "seccomptest: ") {
 						t.Skip(out)
 					}
 					want, fails := needed[call+"="+errno]

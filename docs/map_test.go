@@ -16,8 +16,8 @@ import (
 
 const module = "github.com/chorus-comms/chorus"
 
-// layers returns the rows of the map in architecture.md, the lowest first: the paths of the packages that each names in its
-// first column. A path that ends with /... stands for all below it.
+// layers returns the rows of the map in architecture.md, the lowest first: the paths of the packages that each names in
+// its first column. A path that ends with /... stands for all below it.
 func layers(t *testing.T) [][]string {
 	t.Helper()
 	_, text, found := strings.Cut(read(t, "architecture.md"), "\n## The map\n")

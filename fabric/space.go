@@ -10,7 +10,7 @@ import (
 
 	"github.com/chorus-comms/chorus/internal/futex"
 	"github.com/chorus-comms/chorus/internal/hash64"
-	"github.com/chorus-comms/chorus/internal/publish"
+	"github.com/chorus-comms/chorus/internal/relaxed"
 	"github.com/chorus-comms/chorus/kern"
 )
 
@@ -317,7 +317,7 @@ func (s *Space) raise(v uint64) {
 	if s.waiters != nil { // its sleepers don't look by themselves
 		sl.flag.Store(v)
 	} else {
-		publish.Word((*uint64)(unsafe.Pointer(&sl.flag)), v)
+		relaxed.Store((*uint64)(unsafe.Pointer(&sl.flag)), v)
 	}
 	if me.sleepers.Load() != 0 {
 		s.wake(&sl.flag)
@@ -325,8 +325,8 @@ func (s *Space) raise(v uint64) {
 	// If this member is the last one, what it waits for next is the way of another's flag, which may as well begin now.
 	if first && s.next != nil {
 		other := &s.next.slots[s.seq%slots]
-		publish.Fetch((*uint64)(unsafe.Pointer(&other.flag)))
-		publish.Fetch((*uint64)(unsafe.Pointer(&other.inline[secondLine])))
+		relaxed.Prefetch((*uint64)(unsafe.Pointer(&other.flag)))
+		relaxed.Prefetch((*uint64)(unsafe.Pointer(&other.inline[secondLine])))
 	}
 }
 
@@ -341,15 +341,15 @@ func (s *Space) End() {
 		me.slots[s.seq%slots].print = s.print // some look now, for the first time
 	}
 	if s.patient {
-		publish.Word((*uint64)(unsafe.Pointer(&me.ended)), s.seq)
+		relaxed.Store((*uint64)(unsafe.Pointer(&me.ended)), s.seq)
 	} else {
 		me.ended.Store(s.seq)
 	}
 	// The next slot's lines are still with those who polled them four operations ago. They come back while the program
 	// goes on.
 	next := &me.slots[(s.seq+1)%slots]
-	publish.Claim((*uint64)(unsafe.Pointer(&next.flag)))
-	publish.Claim((*uint64)(unsafe.Pointer(&next.inline[secondLine])))
+	relaxed.PrefetchWrite((*uint64)(unsafe.Pointer(&next.flag)))
+	relaxed.PrefetchWrite((*uint64)(unsafe.Pointer(&next.inline[secondLine])))
 	if me.sleepers.Load() != 0 {
 		s.wake(&me.ended)
 		s.wakeForFlag()
@@ -489,7 +489,7 @@ func (s *Space) wait(w *Waiter, member int, word *atomic.Uint64, want uint64) er
 		switch {
 		case i < p.Spins:
 			// If the word is a flag, what is in the line after it comes along with it, and not when it's needed.
-			publish.Fetch((*uint64)(unsafe.Add(unsafe.Pointer(word), 64)))
+			relaxed.Prefetch((*uint64)(unsafe.Add(unsafe.Pointer(word), 64)))
 			kern.Pause(1)
 			continue
 		case i < p.Spins+p.Yields:

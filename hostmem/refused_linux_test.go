@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/chorus-comms/chorus/internal/refusal"
+	"github.com/chorus-comms/chorus/internal/seccomptest"
 )
 
 // A sandbox may refuse what memory files are made with: blocks are in private memory then, and it is said once.
@@ -38,10 +38,10 @@ func TestRefused(t *testing.T) {
 		t.Run(c.calls, func(t *testing.T) {
 			t.Parallel()
 			cmd := exec.Command(os.Args[0], "-test.run=^TestRefused$", "-test.v")
-			cmd.Env = append(os.Environ(), "CHORUS_HOSTMEM_REFUSED=1", refusal.Env(strings.Fields(c.calls)...))
+			cmd.Env = append(os.Environ(), "CHORUS_HOSTMEM_REFUSED=1", seccomptest.Env(strings.Fields(c.calls)...))
 			raw, err := cmd.CombinedOutput()
 			out := string(raw)
-			if strings.Contains(out, "refusal: ") {
+			if strings.Contains(out, "seccomptest: ") {
 				t.Skip(out)
 			}
 			if err != nil || !strings.Contains(out, fmt.Sprint("shared ", c.shared)) || !strings.Contains(out, c.says) {

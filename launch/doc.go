@@ -27,9 +27,9 @@
 //   - All ranks of a job run in the same attempt. When one fails, all are stopped, on every node, before any is started
 //     again.
 //   - Each attempt has a TCPStore of its own, so that no key of an earlier attempt is ever seen.
-//   - The launchers' stores admit only clients that know the job's secret, and PyTorch's clients of the same user on the same
-//     host. A launcher of one node makes a secret for each job, in memory that ends with it; several need one unless
-//     they meet on the loopback.
+//   - The launchers' stores admit only clients that know the job's secret, and PyTorch's clients of the same user on
+//     the same host. A launcher of one node makes a secret for each job, in memory that ends with it; several need one
+//     unless they meet on the loopback.
 //   - The first failure of an attempt is the one that is explained, the same one on every node.
 //   - Output is passed on in whole lines, never lost, never mixed within a line.
 package launch

@@ -32,8 +32,8 @@ func dumpOf(t testing.TB, rank int) *observe.Dump {
 	return dumps[0]
 }
 
-// TestExplainAcrossNodes has three launchers, of which the last is lost, tell what their ranks have recorded: both that are left
-// hear the same.
+// TestExplainAcrossNodes has three launchers, of which the last is lost, tell what their ranks have recorded: both that
+// are left hear the same.
 func TestExplainAcrossNodes(t *testing.T) {
 	h := store.NewHash(time.Minute)
 	defer h.Close()

@@ -9,14 +9,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/chorus-comms/chorus/internal/silence"
+	"github.com/chorus-comms/chorus/internal/blackhole"
 )
 
 // linked starts two launchers that reach each other through a link.
-func linked(t *testing.T, change func(n int, j *Job), name string, args ...string) ([]*node, *silence.Link) {
+func linked(t *testing.T, change func(n int, j *Job), name string, args ...string) ([]*node, *blackhole.Link) {
 	t.Helper()
 	endpoint := freeEndpoint(t)
-	k, err := silence.New(endpoint)
+	k, err := blackhole.New(endpoint)
 	if err != nil {
 		t.Fatal(err)
 	}

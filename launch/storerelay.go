@@ -14,7 +14,7 @@ import (
 type storeRelay struct {
 	addr   string       // MASTER_ADDR
 	port   int          // MASTER_PORT
-	direct string       // CHORUS_STORE_ADDR: host:port of the store itself, for clients with the secret; empty: addr and port
+	direct string       // CHORUS_STORE_ADDR: the store itself, for clients with the secret; empty: addr and port
 	relay  *store.Relay // at addr and port; nil: the store itself is there
 }
 

@@ -151,7 +151,8 @@ func TestPrinted(t *testing.T) {
 	}
 }
 
-// TestExplainAcrossNodes runs such a job on two nodes, each of which gets the explanation from the records of both nodes' ranks.
+// TestExplainAcrossNodes runs such a job on two nodes, each of which gets the explanation from the records of both
+// nodes' ranks.
 func TestExplainAcrossNodes(t *testing.T) {
 	exe, err := os.Executable()
 	if err != nil {

@@ -11,14 +11,14 @@ import (
 
 	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/dtype"
-	"github.com/chorus-comms/chorus/internal/publish"
+	"github.com/chorus-comms/chorus/internal/relaxed"
 	"github.com/chorus-comms/chorus/tensor"
 )
 
 // frames is the number of return addresses kept of each call.
 const frames = 5
 
-// cell is an operation in the ring of those that anybody may call: two cache lines of words, stored by publish.Word and
+// cell is an operation in the ring of those that anybody may call: two cache lines of words, stored by relaxed.Store and
 // loaded atomically; and to readers any operation.
 type cell struct {
 	begun     uint64 // the operation's number; stored before all else
@@ -179,7 +179,7 @@ func (r *Recorder) Issue(op *backend.Op, async, queued bool) uint64 {
 	}
 	what, in, out := summary(op, async)
 	s, id := r.claim()
-	publish.Word(&s.begun, id)
+	relaxed.Store(&s.begun, id)
 	if sample(&s.callers); op.Site != 0 {
 		atomic.StoreUintptr(&s.callers[0], uintptr(op.Site))
 		atomic.StoreUintptr(&s.callers[1], 0)
@@ -189,17 +189,17 @@ func (r *Recorder) Issue(op *backend.Op, async, queued bool) uint64 {
 	if !queued {
 		started = tick
 	}
-	publish.Word(&s.what, what)
-	publish.Word(&s.tag, uint64(op.Tag))
-	publish.Word(&s.in, in)
-	publish.Word(&s.out, out)
+	relaxed.Store(&s.what, what)
+	relaxed.Store(&s.tag, uint64(op.Tag))
+	relaxed.Store(&s.in, in)
+	relaxed.Store(&s.out, out)
 	atomic.AddUint64(&r.others.bytes, bytesOf(what, in, out))
-	publish.Word(&s.seq, 0)
-	publish.Word(&s.issued, tick)
-	publish.Word(&s.started, started)
-	publish.Word(&s.ended, 0)
-	publish.Word(&s.result, 0)
-	publish.Word(&s.published, id)
+	relaxed.Store(&s.seq, 0)
+	relaxed.Store(&s.issued, tick)
+	relaxed.Store(&s.started, started)
+	relaxed.Store(&s.ended, 0)
+	relaxed.Store(&s.result, 0)
+	relaxed.Store(&s.published, id)
 	if what&flagAsync != 0 || in+out >= timedElements || op.Kind.PointToPoint() {
 		id |= timed
 	}
@@ -248,11 +248,11 @@ func (r *Recorder) Start(id uint64, op *backend.Op) {
 		return
 	}
 	if op.Stream != nil {
-		publish.Word(&s.seq, op.Seq)
+		relaxed.Store(&s.seq, op.Seq)
 	} else {
-		publish.Word(&s.seq, r.own.seq+1)
+		relaxed.Store(&s.seq, r.own.seq+1)
 	}
-	publish.Word(&s.started, now())
+	relaxed.Store(&s.started, now())
 }
 
 // Done is End of the last collective that Begin began, which went well.
@@ -270,9 +270,9 @@ func (r *Recorder) Done(op *backend.Op) {
 	}
 	l.seq = op.Seq
 	if l.timed || op.Seq%timedPeriod == 0 {
-		publish.Word(&l.record(l.at).ended, now())
+		relaxed.Store(&l.record(l.at).ended, now())
 	}
-	publish.Word(&l.done, l.next)
+	relaxed.Store(&l.done, l.next)
 }
 
 // End records that an operation is over. For a collective that is on no stream the caller still owns the lane.
@@ -321,10 +321,10 @@ func (r *Recorder) ended(id uint64, op *backend.Op, err error) {
 	if op.Kind.PointToPoint() {
 		result |= uint64(uint32(int32(op.From))) << 32
 	} else {
-		publish.Word(&s.seq, seq)
+		relaxed.Store(&s.seq, seq)
 	}
-	publish.Word(&s.result, result)
-	publish.Word(&s.ended, max(tick, untimed))
+	relaxed.Store(&s.result, result)
+	relaxed.Store(&s.ended, max(tick, untimed))
 }
 
 // index returns the index of an algorithm's name, from 1; 0 means none.
@@ -348,27 +348,27 @@ func (r *Recorder) BeginSpecial(kind Special, n int) uint64 {
 		return 0
 	}
 	s, id := r.claim()
-	publish.Word(&s.begun, id)
+	relaxed.Store(&s.begun, id)
 	sample(&s.callers)
 	tick := now()
-	publish.Word(&s.what, uint64(kind)|flagSpecial|uint64(1<<32-1)<<32)
-	publish.Word(&s.tag, 0)
-	publish.Word(&s.seq, 0)
-	publish.Word(&s.in, uint64(n))
-	publish.Word(&s.out, 0)
-	publish.Word(&s.issued, tick)
-	publish.Word(&s.started, tick)
-	publish.Word(&s.ended, 0)
-	publish.Word(&s.result, 0)
-	publish.Word(&s.published, id)
+	relaxed.Store(&s.what, uint64(kind)|flagSpecial|uint64(1<<32-1)<<32)
+	relaxed.Store(&s.tag, 0)
+	relaxed.Store(&s.seq, 0)
+	relaxed.Store(&s.in, uint64(n))
+	relaxed.Store(&s.out, 0)
+	relaxed.Store(&s.issued, tick)
+	relaxed.Store(&s.started, tick)
+	relaxed.Store(&s.ended, 0)
+	relaxed.Store(&s.result, 0)
+	relaxed.Store(&s.published, id)
 	return id
 }
 
 // Drop records the end of what BeginSpecial began, or of an operation that never came to be under way.
 func (r *Recorder) Drop(id uint64, err error) {
 	if s := r.cellOf(id); s != nil {
-		publish.Word(&s.result, uint64(statusOf(err)))
-		publish.Word(&s.ended, now())
+		relaxed.Store(&s.result, uint64(statusOf(err)))
+		relaxed.Store(&s.ended, now())
 	}
 }
 

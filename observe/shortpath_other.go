@@ -10,8 +10,8 @@ import (
 // longestName is how long the name of a socket may be, in bytes: macOS has room for 104 with the zero at its end.
 const longestName = 103
 
-// withShortPath calls f with another name of a path if it's too long for a socket: by way of a link to its directory that is
-// there meanwhile.
+// withShortPath calls f with another name of a path if it's too long for a socket: by way of a link to its directory
+// that is there meanwhile.
 func withShortPath(path string, f func(short string) error) error {
 	if len(path) <= longestName {
 		return f(path)

@@ -95,8 +95,8 @@ func TestTopTwins(t *testing.T) {
 	}
 }
 
-// TestStatusServer asks a rank of this process by its socket, whose path is longer than those of sockets may be and looks
-// like a pattern, and where a dead process has left another.
+// TestStatusServer asks a rank of this process by its socket, whose path is longer than those of sockets may be and
+// looks like a pattern, and where a dead process has left another.
 func TestStatusServer(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), strings.Repeat("long", 40)+"[1]")
 	if err := os.MkdirAll(dir, 0o777); err != nil {

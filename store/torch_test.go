@@ -19,8 +19,8 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/internal/freeport"
-	"github.com/chorus-comms/chorus/internal/piped"
 	"github.com/chorus-comms/chorus/internal/pytest"
+	"github.com/chorus-comms/chorus/internal/testproc"
 	"github.com/chorus-comms/chorus/store"
 	"github.com/chorus-comms/chorus/store/storetest"
 )
@@ -49,7 +49,7 @@ func newPeer(t *testing.T, python string) *torchPeer {
 	t.Helper()
 	cmd := exec.Command(python, "-c", peerScript)
 	cmd.Env = pytest.Env("USE_LIBUV=1")
-	in, out := piped.Start(t, cmd)
+	in, out := testproc.Start(t, cmd)
 	p := &torchPeer{in: in, answers: map[int]chan answer{}}
 	read := make(chan struct{})
 	go func() {

@@ -13,13 +13,13 @@ import (
 	"testing"
 
 	"github.com/chorus-comms/chorus/internal/pytest"
-	"github.com/chorus-comms/chorus/internal/short"
+	"github.com/chorus-comms/chorus/internal/testmode"
 )
 
 // TestScenarios runs the harness: each scenario's own asserts are the test.
 func TestScenarios(t *testing.T) {
 	cycles := "10000"
-	if raceEnabled || testing.Short() || short.Run() {
+	if raceEnabled || testing.Short() || testmode.Short() {
 		cycles = "1000"
 	}
 	for _, s := range []struct {

@@ -10,9 +10,9 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/chorus-comms/chorus/internal/deserter"
 	"github.com/chorus-comms/chorus/internal/freeport"
-	_ "github.com/chorus-comms/chorus/internal/refusal" // env CHORUS_TEST_REFUSE=memfd_create=EPERM in a script
+	"github.com/chorus-comms/chorus/internal/resetclient"
+	_ "github.com/chorus-comms/chorus/internal/seccomptest" // env CHORUS_TEST_REFUSE=memfd_create=EPERM in a script
 )
 
 func TestMain(m *testing.M) {
@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 func deserters() {
 	store := net.JoinHostPort(os.Getenv("MASTER_ADDR"), os.Getenv("MASTER_PORT"))
 	for range 20 {
-		if err := errors.Join(deserter.HTTP("127.0.0.1:"+os.Args[1]), deserter.Store(store)); err != nil {
+		if err := errors.Join(resetclient.HTTP("127.0.0.1:"+os.Args[1]), resetclient.Store(store)); err != nil {
 			fmt.Println(err)
 			os.Exit(1)
 		}

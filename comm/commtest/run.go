@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/comm"
-	"github.com/chorus-comms/chorus/internal/short"
+	"github.com/chorus-comms/chorus/internal/testmode"
 )
 
 // Config says what to test.
@@ -51,7 +51,7 @@ func (c Config) worlds() []int {
 	if c.long() {
 		return []int{1, 2, 3, 4, 7, 8}
 	}
-	return short.Of([]int{1, 3}, []int{1, 2, 3, 4})
+	return testmode.Pick([]int{1, 3}, []int{1, 2, 3, 4})
 }
 
 // Run runs the whole suite.

@@ -14,7 +14,7 @@ import (
 
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/internal/pytest"
-	"github.com/chorus-comms/chorus/internal/short"
+	"github.com/chorus-comms/chorus/internal/testmode"
 	"github.com/chorus-comms/chorus/internal/torchrank"
 	"github.com/chorus-comms/chorus/launch"
 	"github.com/chorus-comms/chorus/tensor"
@@ -97,7 +97,7 @@ func TestRestart(t *testing.T) {
 		"torchrun, PyTorch serves": torchrun("pgp"),
 		"torchrun, Go serves":      torchrun("gpp"),
 	} {
-		if short.Run() && name != "chorus run" {
+		if testmode.Short() && name != "chorus run" {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {

@@ -20,7 +20,7 @@ import (
 
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/dtype"
-	"github.com/chorus-comms/chorus/internal/short"
+	"github.com/chorus-comms/chorus/internal/testmode"
 	"github.com/chorus-comms/chorus/internal/torchrank"
 	"github.com/chorus-comms/chorus/store"
 	"github.com/chorus-comms/chorus/tensor"
@@ -95,7 +95,7 @@ const killedCount = 3 << 16
 func TestKilled(t *testing.T) {
 	const size, at = 4, 1
 	kinds := append(slices.Clone(torchrank.Kinds), torchrank.Messages...)
-	if short.Run() {
+	if testmode.Short() {
 		kinds = []string{"all_reduce", "broadcast", "gather", "all_to_all", "any"}
 	}
 	kinds = slices.DeleteFunc(kinds, func(kind string) bool {
@@ -110,7 +110,7 @@ func TestKilled(t *testing.T) {
 		for _, ranks := range worlds {
 			for _, root := range []int{0, at, 2} {
 				rooted := strings.Contains("reduce broadcast gather scatter any", kind)
-				if short.Run() && root != i%3 || !rooted && root != 0 || kind == "any" && root != at {
+				if testmode.Short() && root != i%3 || !rooted && root != 0 || kind == "any" && root != at {
 					continue // who receives from anyone goes on while there is anyone
 				}
 				s := torchrank.Step{Kind: kind, DType: "float32", Count: killedCount, Root: root}
@@ -264,7 +264,7 @@ os._exit(0)
 // a send doesn't end whose receiver has died before the sender reads that it was ready. If it does one day, TestKilled
 // is to demand that all end, and docs/gloo.md to say so.
 func TestSendIsLost(t *testing.T) {
-	short.Skip(t)
+	testmode.SkipIfShort(t)
 	j := start(t, "pp", lost, nil)
 	await := func(file string) {
 		for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {

@@ -8,12 +8,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/chorus-comms/chorus/internal/short"
+	"github.com/chorus-comms/chorus/internal/testmode"
 	"github.com/chorus-comms/chorus/internal/torchrank"
 )
 
 var (
-	programs = flag.Int("programs", short.Of(20, 100), "how many random programs TestPrograms runs")
+	programs = flag.Int("programs", testmode.Pick(20, 100), "how many random programs TestPrograms runs")
 	seed     = flag.Uint64("seed", 1, "from which they are made, and splits between PyTorch and Go chosen")
 )
 
@@ -60,9 +60,9 @@ func program(rng *rand.Rand, n int) (steps []torchrank.Step) {
 func TestPrograms(t *testing.T) {
 	rng := rand.New(rand.NewPCG(*seed, 0))
 	for left, batch := *programs, 0; left > 0; batch++ {
-		n := []int{2, 3, 4, 5, 8}[batch%short.Of(4, 5)]
+		n := []int{2, 3, 4, 5, 8}[batch%testmode.Pick(4, 5)]
 		var steps []torchrank.Step
-		for range min(left, short.Of(5, 50)) {
+		for range min(left, testmode.Pick(5, 50)) {
 			steps = append(steps, program(rng, n)...)
 			left--
 		}

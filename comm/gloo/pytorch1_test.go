@@ -15,7 +15,7 @@ import (
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/internal/freeport"
 	"github.com/chorus-comms/chorus/internal/pytest"
-	"github.com/chorus-comms/chorus/internal/short"
+	"github.com/chorus-comms/chorus/internal/testmode"
 	"github.com/chorus-comms/chorus/internal/torchrank"
 	"github.com/chorus-comms/chorus/tensor"
 )
@@ -25,7 +25,7 @@ import (
 //
 //	CHORUS_TEST_PYTHON=/usr/bin/python3 go test ./comm/gloo
 func TestPyTorch1(t *testing.T) {
-	short.Skip(t)
+	testmode.SkipIfShort(t)
 	const debian = "/usr/bin/python3"
 	if os.Getenv("CHORUS_TEST_PYTHON") != "" || os.Getenv("CHORUS_TEST_PYTORCH") == "0" {
 		t.Skip("left out: CHORUS_TEST_PYTHON or CHORUS_TEST_PYTORCH says which PyTorch")
@@ -60,7 +60,7 @@ os._exit(0)
 
 // TestMeets demands that ranks of both kinds find each other at MASTER_ADDR, where rank 0 serves, of either kind.
 func TestMeets(t *testing.T) {
-	for _, ranks := range short.Of([]string{"pgg"}, []string{"gpp", "pgg", "ppg"}) {
+	for _, ranks := range testmode.Pick([]string{"pgg"}, []string{"gpp", "pgg", "ppg"}) {
 		t.Run(ranks, func(t *testing.T) {
 			port, err := freeport.Find()
 			if err != nil {

@@ -9,8 +9,8 @@ import (
 
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/comm/commtest"
-	"github.com/chorus-comms/chorus/internal/short"
 	"github.com/chorus-comms/chorus/internal/testcerts"
+	"github.com/chorus-comms/chorus/internal/testmode"
 	"github.com/chorus-comms/chorus/internal/torchrank"
 	"github.com/chorus-comms/chorus/store"
 )
@@ -34,7 +34,7 @@ func certified(t *testing.T) []string {
 
 // TestTLS is TestConformance, and TestWithPyTorch, with encrypted connections.
 func TestTLS(t *testing.T) {
-	short.Skip(t)
+	testmode.SkipIfShort(t)
 	t.Run("Go", func(t *testing.T) {
 		certified(t)
 		commtest.Run(t, commtest.Config{Open: worlds, Worlds: []int{3}})

@@ -4,13 +4,13 @@ import (
 	"sync/atomic"
 
 	"github.com/chorus-comms/chorus/comm/backend"
-	"github.com/chorus-comms/chorus/internal/publish"
+	"github.com/chorus-comms/chorus/internal/relaxed"
 )
 
 // traffic counts collectives. Only the one that runs writes, so that no write needs to be locked. Windows count their
 // own.
 type traffic struct {
-	mapped, staged uint64 // publish.Word
+	mapped, staged uint64 // relaxed.Store
 }
 
 func (g *group) count(p *program) {
@@ -21,7 +21,7 @@ func (g *group) count(p *program) {
 	if p.remote() && !p.twoSided {
 		n = &g.traffic.mapped
 	}
-	publish.Word(n, *n+1)
+	relaxed.Store(n, *n+1)
 }
 
 // Traffic implements backend.Stats.

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/chorus-comms/chorus/internal/spare"
+	"github.com/chorus-comms/chorus/internal/sparefd"
 	"github.com/chorus-comms/chorus/store"
 )
 
@@ -52,7 +52,7 @@ func (a *attempt) ask(ctx context.Context, k int) ([]byte, error) {
 func (a *attempt) find(ctx context.Context, i int) (store.Store, func(), error) {
 	for {
 		st, release, err := a.reach(ctx, i)
-		if !spare.Wanting(err) {
+		if !sparefd.Exhausted(err) {
 			return st, release, err
 		}
 		select {

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/device"
-	"github.com/chorus-comms/chorus/internal/piped"
+	"github.com/chorus-comms/chorus/internal/testproc"
 )
 
 // childVar tells a copy of the test program which of children it is to be.
@@ -71,7 +71,7 @@ func shareChild() int {
 // Two processes see the same device memory.
 func TestIPC(t *testing.T) {
 	cmd := child(t, "share")
-	in, out := piped.Start(t, cmd)
+	in, out := testproc.Start(t, cmd)
 	defer func() {
 		in.Close()
 		if err := cmd.Wait(); err != nil {

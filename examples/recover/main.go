@@ -1,5 +1,5 @@
-// Command recover goes on when a rank dies: with the ranks that are left, or, if the launcher starts all of them again, from
-// the last state that was saved.
+// Command recover goes on when a rank dies: with the ranks that are left, or, if the launcher starts all of them again,
+// from the last state that was saved.
 //
 //	chorus run -n 4 --may-lose 3 recover --die 2             # rank 2 dies; the others go on
 //	chorus run -n 4 --max-restarts 1 recover --die 2         # all are started again, and go on from the file

@@ -15,7 +15,7 @@ import (
 
 	"github.com/chorus-comms/chorus/fabric"
 	"github.com/chorus-comms/chorus/internal/pacing"
-	"github.com/chorus-comms/chorus/internal/spare"
+	"github.com/chorus-comms/chorus/internal/sparefd"
 	"github.com/chorus-comms/chorus/secure"
 )
 
@@ -205,7 +205,7 @@ func (f *Fabric) accept(l net.Listener) {
 			if f.Closed() {
 				return
 			}
-			if fabric.Exhausted(err) && spare.Calling(l) {
+			if fabric.Exhausted(err) && sparefd.Pending(l) {
 				f.acceptOnSpare(l, err)
 			}
 			select {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/chorus-comms/chorus/fabric"
 	"github.com/chorus-comms/chorus/fabric/transport"
-	"github.com/chorus-comms/chorus/internal/spare"
+	"github.com/chorus-comms/chorus/internal/sparefd"
 	"github.com/chorus-comms/chorus/secure"
 )
 
@@ -29,7 +29,7 @@ type Fabric struct {
 	buffers    transport.Buffers
 	listeners  []net.Listener
 	limiter    secure.AcceptLimiter // of connections that haven't proved that they belong here
-	spare      spare.Descriptor
+	spare      sparefd.Descriptor
 
 	pollers    []*poller
 	cores      int           // that the ranks of this host have together

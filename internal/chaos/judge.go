@@ -184,7 +184,8 @@ func (o *Outcome) right(r int, x Failure) bool {
 // message of any rank names none: then this must hold of one of the others. seen are the ranks whose errors are being
 // looked at.
 //
-// A rank that is named itself has come late to a communicator that broke without it: then the others' step is a later one.
+// A rank that is named itself has come late to a communicator that broke without it: then the others' step is a later
+// one.
 func (o *Outcome) heldUp(r int, x Failure, seen []bool) bool {
 	if x.Kind != "timeout" {
 		return false

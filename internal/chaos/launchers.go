@@ -15,9 +15,9 @@ import (
 
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/dtype"
-	"github.com/chorus-comms/chorus/internal/deserter"
+	"github.com/chorus-comms/chorus/internal/blackhole"
 	"github.com/chorus-comms/chorus/internal/freeport"
-	"github.com/chorus-comms/chorus/internal/silence"
+	"github.com/chorus-comms/chorus/internal/resetclient"
 	"github.com/chorus-comms/chorus/launch"
 	"github.com/chorus-comms/chorus/observe/endpoint"
 )
@@ -52,9 +52,9 @@ func (r *runner) launchers(o *Outcome, round int) error {
 		return err
 	}
 	endpoint := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
-	links := make([]*silence.Link, p.Size) // of each launcher to the first
+	links := make([]*blackhole.Link, p.Size) // of each launcher to the first
 	for n := 1; n < p.Size; n++ {
-		if links[n], err = silence.New(endpoint); err != nil {
+		if links[n], err = blackhole.New(endpoint); err != nil {
 			return err
 		}
 		defer links[n].Close()
@@ -244,7 +244,7 @@ func launched(p *Program, rank int, out io.Writer) error {
 		}
 		if deserted && rank == p.Fault.Rank {
 			store := net.JoinHostPort(os.Getenv("MASTER_ADDR"), os.Getenv("MASTER_PORT"))
-			if err := errors.Join(deserter.HTTP(os.Getenv(pageVariable)), deserter.Store(store)); err != nil {
+			if err := errors.Join(resetclient.HTTP(os.Getenv(pageVariable)), resetclient.Store(store)); err != nil {
 				return err
 			}
 		}

@@ -18,8 +18,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/chorus-comms/chorus/internal/piped"
 	"github.com/chorus-comms/chorus/internal/pytest"
+	"github.com/chorus-comms/chorus/internal/testproc"
 )
 
 //go:embed peer.py
@@ -140,7 +140,7 @@ func hatch(t testing.TB) {
 	cmd := exec.Command(pytest.Python(t), "-c", script)
 	// Freed blocks go back at once: ranks of large ones must have room beside each other.
 	cmd.Env = pytest.Env("GLOO_SOCKET_IFNAME=lo", "MALLOC_MMAP_THRESHOLD_=1048576")
-	in, out := piped.Start(t, cmd)
+	in, out := testproc.Start(t, cmd)
 	n.open(in, out, func() { cmd.Wait() })
 }
 

@@ -14,6 +14,6 @@
 //	                       or profile?seconds=5 of its CPU
 //
 // There is no authentication: profiles tell much of a program. Listen on the loopback, or behind something that asks
-// its clients. [Serve] answers only requests that name this host, by its address or its name: no page of the Web can have
-// a browser ask.
+// its clients. [Serve] answers only requests that name this host, by its address or its name: no page of the Web can
+// have a browser ask.
 package endpoint

@@ -10,7 +10,7 @@ import (
 
 	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/fabric"
-	"github.com/chorus-comms/chorus/internal/publish"
+	"github.com/chorus-comms/chorus/internal/relaxed"
 )
 
 // Life is one rank's part of a communicator, from Begin to its first failure or its end. The zero Life has not begun.
@@ -24,7 +24,7 @@ type Life struct {
 	Reporting Pending
 	Shared    *Pending
 
-	ended    uint64       // the last operation that this rank is through with: publish.Word
+	ended    uint64       // the last operation that this rank is through with: relaxed.Store
 	returned atomic.Bool  // an operation has returned the failure
 	breaking atomic.Int32 // causes that wait for this rank to end earlier operations
 }
@@ -93,7 +93,7 @@ func (l *Life) Panicked(at backend.Where, p *fabric.PanicError) error {
 }
 
 // Ended notes the last operation that this rank is through with. It's for the goroutine of the operation.
-func (l *Life) Ended(seq uint64) { publish.Word(&l.ended, seq) }
+func (l *Life) Ended(seq uint64) { relaxed.Store(&l.ended, seq) }
 
 // BreakFrom breaks the communicator with a cause that another rank has reported, and that makes operations from seq on
 // fail. If this rank has earlier operations to end, it gets the time to: the result of an operation shouldn't depend on

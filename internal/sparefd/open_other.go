@@ -1,6 +1,6 @@
 //go:build !linux || chorus_portable
 
-package spare
+package sparefd
 
 import "os"
 

@@ -1,9 +1,9 @@
-// Package piped lets tests talk with a child process by lines:
+// Package testproc lets tests talk with a child process by lines:
 //
-//	in, out := piped.Start(t, exec.Command(self, "share"))
+//	in, out := testproc.Start(t, exec.Command(self, "share"))
 //	fmt.Fprintln(in, "open")
 //	answer, err := bufio.NewReader(out).ReadString('\n')
-package piped
+package testproc
 
 import (
 	"cmp"

@@ -1,6 +1,6 @@
 //go:build !chorus_portable
 
-package spare
+package sparefd
 
 import (
 	"os"

@@ -1,4 +1,4 @@
-package publish
+package relaxed
 
 import "testing"
 
@@ -7,10 +7,10 @@ func TestHints(t *testing.T) {
 	words := [16]uint64{}
 	for i := range words {
 		words[i] = uint64(i)
-		Claim(&words[i])
-		Fetch(&words[i])
+		PrefetchWrite(&words[i])
+		Prefetch(&words[i])
 		if words[i] != uint64(i) {
-			t.Errorf("word %d is %d after Claim and Fetch", i, words[i])
+			t.Errorf("word %d is %d after PrefetchWrite and Prefetch", i, words[i])
 		}
 	}
 }

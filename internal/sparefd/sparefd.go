@@ -1,7 +1,8 @@
-// Package spare keeps a descriptor for when a process has none left: to take a call then, or to make one, and say so.
+// Package sparefd keeps a descriptor for when a process has none left: to accept or make a connection then, and report
+// it.
 //
 // Invariant: a listener without a spare descriptor is no worse off than without this package.
-package spare
+package sparefd
 
 import (
 	"errors"
@@ -61,7 +62,7 @@ func (d *Descriptor) drop() {
 	}
 }
 
-// Wanting reports whether an error says that this process, or its host, has no descriptors or no memory left.
-func Wanting(err error) bool {
+// Exhausted reports whether an error says that this process, or its host, has no descriptors or no memory left.
+func Exhausted(err error) bool {
 	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOMEM)
 }

@@ -1,13 +1,13 @@
-// Package refusal runs programs to which the kernel refuses system calls, as the sandboxes of containers do. It is for
-// tests:
+// Package seccomptest runs programs to which the kernel refuses system calls, as the sandboxes of containers do. It is
+// for tests:
 //
 //	cmd := exec.Command(os.Args[0], "-test.run=^TestX$")
-//	cmd.Env = append(os.Environ(), refusal.Env("memfd_create=EPERM"))
+//	cmd.Env = append(os.Environ(), seccomptest.Env("memfd_create=EPERM"))
 //
 // A binary that imports it looks at that variable before anything else: it installs the filter, which cannot be taken
-// off again, and starts itself anew under it. On systems other than Linux it says that it can't, as "refusal: needs
+// off again, and starts itself anew under it. On systems other than Linux it says that it can't, as "seccomptest: needs
 // Linux", and ends.
-package refusal
+package seccomptest
 
 import (
 	"fmt"
@@ -37,7 +37,7 @@ func init() {
 	}
 	os.Unsetenv(variable)
 	if err := refuse(strings.Fields(text)); err != nil {
-		fmt.Fprintln(os.Stderr, "refusal:", err)
+		fmt.Fprintln(os.Stderr, "seccomptest:", err)
 		os.Exit(70)
 	}
 }

@@ -1,10 +1,10 @@
-// Package silence makes links that fall silent, as one does whose cable is pulled: nothing passes any more, and neither
-// end is told.
+// Package blackhole makes links that fall silent, as if the cable was pulled: nothing passes any more, and neither end
+// is notified.
 //
-//	link, err := silence.New("127.0.0.1:29400")
+//	link, err := blackhole.New("127.0.0.1:29400")
 //	dial(link.Addr())
 //	link.Cut()
-package silence
+package blackhole
 
 import (
 	"net"

@@ -1,6 +1,6 @@
 //go:build !linux
 
-package refusal
+package seccomptest
 
 import "errors"
 

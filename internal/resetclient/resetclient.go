@@ -1,12 +1,12 @@
-// Package deserter has clients that disconnect while they're being answered, for tests of servers.
+// Package resetclient has clients that disconnect while they're being answered, for tests of servers.
 //
-//	err := deserter.Store("127.0.0.1:29500")
-//	err = deserter.HTTP("127.0.0.1:9400")
+//	err := resetclient.Store("127.0.0.1:29500")
+//	err = resetclient.HTTP("127.0.0.1:9400")
 //
 // Each asks for more than the connection's buffers hold, reads the beginning of an answer, shuts its writing side down,
 // and resets the connection. The server that is writing to it then gets EPIPE, and SIGPIPE if its process has asked for
 // that signal.
-package deserter
+package resetclient
 
 import (
 	"encoding/binary"

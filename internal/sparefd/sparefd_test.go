@@ -1,4 +1,4 @@
-package spare
+package sparefd
 
 import (
 	"errors"
@@ -41,7 +41,7 @@ func TestSpare(t *testing.T) {
 	}
 	defer syscall.Setrlimit(syscall.RLIMIT_NOFILE, &before)
 	for range 2 {
-		if _, err := os.Open(os.DevNull); !Wanting(err) {
+		if _, err := os.Open(os.DevNull); !Exhausted(err) {
 			t.Fatalf("there's another descriptor: %v", err)
 		}
 		d.Lend(func() {
