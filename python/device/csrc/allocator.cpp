@@ -3,7 +3,7 @@
 #include <c10/core/CachingDeviceAllocator.h>
 
 #include "block.h"
-#include "callers.h"
+#include "alloc_sites.h"
 #include "stats.h"
 #include "version.h"
 
@@ -25,7 +25,7 @@ class Allocator final : public c10::DeviceAllocator {
     DeviceIndex index = current();
     if (n == 0)
       return c10::DataPtr(nullptr, c10::Device(kType, index));
-    Callers callers;
+    AllocSites sites;
     Block* block = new_block(index, current_handle(index), n);
     return device_memory(block);
   }

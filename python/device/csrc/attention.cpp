@@ -9,7 +9,7 @@
 #include <torch/library.h>
 
 #include "fallback.h"
-#include "mirror.h"
+#include "tensor_aliases.h"
 
 namespace chorus {
 
@@ -23,8 +23,8 @@ int64_t choose(
     std::optional<double> scale, bool enable_gqa) {
   if (mask.has_value() && mask->requires_grad())
     return int64_t(at::SDPBackend::math);
-  Mirror mirror(query.device().index());
-  auto host = [&](const Tensor& t) { return t.device().type() == kType ? mirror.host(t) : t; };
+  TensorAliases aliases(query.device().index());
+  auto host = [&](const Tensor& t) { return t.device().type() == kType ? aliases.host(t) : t; };
   int64_t choice = at::_ops::_fused_sdp_choice::redispatch(
       c10::DispatchKeySet(c10::DispatchKey::CPU), host(query), host(key), host(value),
       mask.has_value() ? MaybeTensor(host(*mask)) : mask, dropout, causal, scale, enable_gqa);

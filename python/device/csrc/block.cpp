@@ -1,6 +1,6 @@
 #include "block.h"
 
-#include "callers.h"
+#include "alloc_sites.h"
 #include "stats.h"
 
 namespace chorus {
@@ -25,7 +25,7 @@ Block* new_block(DeviceIndex index, chorus_stream stream, size_t bytes) {
   check(lib.cache_alloc(device(index).handle, int64_t(bytes), stream, &memory, &view));
   report(index, memory, int64_t(bytes));
   auto* block = new Block{static_cast<char*>(memory), static_cast<char*>(view), bytes, index, 1};
-  tell_callers(*block);
+  report_alloc_site(*block);
   return block;
 }
 

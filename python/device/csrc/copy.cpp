@@ -12,8 +12,8 @@
 #include "cpu_allocator.h"
 #include "deferred.h"
 #include "host_allocator.h"
-#include "minimal.h"
-#include "mirror.h"
+#include "factory_ops.h"
+#include "tensor_aliases.h"
 
 namespace chorus {
 
@@ -46,17 +46,17 @@ void copy_in_turn(DeviceIndex index, const at::Tensor& from, const at::Tensor& t
     enter(stream, "copy", "memory of the host that isn't pinned is read or written by its caller");
   }
   Turn turn(stream);
-  Mirror mirror(index);
-  at::Tensor source = own(from) ? mirror.host(from) : from;
-  at::Tensor target = own(to) ? mirror.host(to) : to;
+  TensorAliases aliases(index);
+  at::Tensor source = own(from) ? aliases.host(from) : from;
+  at::Tensor target = own(to) ? aliases.host(to) : to;
   std::optional<Inside> inside;
   if (touchable)
     inside.emplace(index, stream);
-  mirror.fetch();
-  mirror.wrote(to);
+  aliases.fetch();
+  aliases.wrote(to);
   at::AutoDispatchBelowADInplaceOrView below;
   at::native::copy_(target, source);
-  mirror.settle();
+  aliases.settle();
 }
 
 void enqueue_copy(chorus_stream stream, const at::Tensor& from, const at::Tensor& to) {

@@ -3,7 +3,7 @@
 #include <c10/core/CPUAllocator.h>
 
 #include "mapped.h"
-#include "places.h"
+#include "address_map.h"
 
 namespace chorus {
 
@@ -18,8 +18,8 @@ c10::DeleterFnPtr original_delete = nullptr;
 
 // views are the blocks of CPU storages, by the addresses in the storages. Memory without a block is borrowed, and not
 // freed.
-Places<Block*>& views() {
-  static auto* all = new Places<Block*>; // CPU tensors may be freed at the very end of the process
+AddressMap<Block*>& views() {
+  static auto* all = new AddressMap<Block*>; // CPU tensors may be freed at the very end of the process
   return *all;
 }
 
@@ -89,8 +89,8 @@ void wrap_cpu_allocator() {
   original_delete = original->raw_deleter();
   c10::SetCPUAllocator(view_allocator(), /*priority=*/1);
   TORCH_CHECK(
-      c10::GetCPUAllocator() == view_allocator(), "another library has set the allocator of CPU tensors with a higher priority; ",
-      name(), " can't replace it");
+      c10::GetCPUAllocator() == view_allocator(),
+      "another library has set the allocator of CPU tensors with a higher priority; ", name(), " can't replace it");
 }
 
 Inside::Inside(DeviceIndex index, chorus_stream stream) : outer_index_(inside_index), outer_stream_(inside_stream) {

@@ -13,7 +13,7 @@
 #include "boxed.h"
 #include "cpu_allocator.h"
 #include "generator.h"
-#include "mirror.h"
+#include "tensor_aliases.h"
 #include "settings.h"
 
 namespace chorus {
@@ -35,8 +35,8 @@ struct Layout {
   }
 };
 
-// Heard collects warnings.
-struct Heard final : c10::WarningHandler {
+// CollectedWarnings collects warnings.
+struct CollectedWarnings final : c10::WarningHandler {
   std::vector<c10::Warning> all;
 
   void process(const c10::Warning& warning) override {
@@ -44,14 +44,14 @@ struct Heard final : c10::WarningHandler {
   }
 };
 
-// News passes on warnings that weren't issued before.
-struct News final : c10::WarningHandler {
-  const std::vector<std::string>& told;
+// NewWarnings passes on warnings that weren't issued before.
+struct NewWarnings final : c10::WarningHandler {
+  const std::vector<std::string>& issued;
 
-  explicit News(const std::vector<std::string>& told) : told(told) {}
+  explicit NewWarnings(const std::vector<std::string>& issued) : issued(issued) {}
 
   void process(const c10::Warning& warning) override {
-    if (std::find(told.begin(), told.end(), warning.msg()) == told.end())
+    if (std::find(issued.begin(), issued.end(), warning.msg()) == issued.end())
       c10::WarningHandler::process(warning);
   }
 };
@@ -64,7 +64,7 @@ struct Task {
   DeviceIndex index;
   chorus_stream stream;
   torch::jit::Stack arguments;
-  std::vector<std::string> told;   // warnings that the caller has got already
+  std::vector<std::string> issued; // warnings that the caller has got already
   std::vector<at::Tensor> results; // undefined: an argument, or nothing
   c10::SmallVector<Reserved, 4> memory;
   Settings settings; // of the caller
@@ -74,8 +74,8 @@ struct Task {
     Inside inside(index, stream);
     Reserving reserving(memory);
     Applied applied(settings);
-    News news(told);
-    c10::WarningUtils::WarningHandlerGuard guard(&news);
+    NewWarnings fresh(issued);
+    c10::WarningUtils::WarningHandlerGuard guard(&fresh);
     at::AutoDispatchBelowADInplaceOrView below;
     c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
     std::vector<Layout> given; // of the arguments that it writes to
@@ -98,7 +98,7 @@ struct Task {
 
   // place copies results that aren't at their reserved memory.
   void place(std::vector<at::Tensor>& got) {
-    std::vector<size_t> astray;
+    std::vector<size_t> misplaced;
     for (size_t i = 0; i < got.size(); i++) {
       if (!results[i].defined() || !got[i].defined())
         continue;
@@ -107,12 +107,12 @@ struct Task {
           got[i].dtype(), " of sizes ", got[i].sizes(), ", and its Meta kernel ", results[i].dtype(), " of sizes ",
           results[i].sizes());
       if (got[i].data_ptr() != results[i].data_ptr() || got[i].strides() != results[i].strides())
-        astray.push_back(i);
+        misplaced.push_back(i);
     }
-    for (size_t i : astray)
-      if (astray.size() > 1 || taken(got[i])) // it may be in another one's memory, or in its own with other strides
+    for (size_t i : misplaced)
+      if (misplaced.size() > 1 || taken(got[i])) // it may be in another one's memory, or in its own with other strides
         got[i] = at::_ops::clone::redispatch(c10::DispatchKeySet(c10::DispatchKey::CPU), got[i], std::nullopt);
-    for (size_t i : astray)
+    for (size_t i : misplaced)
       at::native::copy_(results[i], got[i]);
   }
 
@@ -126,7 +126,7 @@ struct Task {
   }
 };
 
-chorus_status run(void* user, void* const*, chorus_reply* reply) {
+chorus_status run_task(void* user, void* const*, chorus_reply* reply) {
   Task* task = static_cast<Task*>(user);
   try {
     task->run();
@@ -141,25 +141,25 @@ chorus_status run(void* user, void* const*, chorus_reply* reply) {
   return CHORUS_INTERNAL;
 }
 
-void over(void* user) {
+void release_task(void* user) {
   delete static_cast<Task*>(user);
 }
 
-// said_by_python clears this thread's Python exception, and returns its text. It rethrows one that isn't the kernel's,
-// such as KeyboardInterrupt. The caller holds the GIL.
-std::string said_by_python() {
+// python_error_text clears this thread's Python exception, and returns its text. It rethrows one that isn't the
+// kernel's, such as KeyboardInterrupt. The caller holds the GIL.
+std::string python_error_text() {
   if (!PyErr_ExceptionMatches(PyExc_Exception))
     throw python_error();
   pybind11::error_already_set error; // takes the exception
   return pybind11::str(error.value());
 }
 
-// foretell runs the Meta kernel instead of the operator. It returns the error of the kernel, or "". The kernel's
-// warnings are issued, and added to told, only if it succeeds; otherwise the CPU's kernel issues them.
-std::string foretell(const c10::OperatorHandle& op, torch::jit::Stack& stack, std::vector<std::string>& told) {
-  Heard heard;
+// infer_outputs runs the Meta kernel instead of the operator. It returns the error of the kernel, or "". The kernel's
+// warnings are issued, and added to issued, only if it succeeds; otherwise the CPU's kernel issues them.
+std::string infer_outputs(const c10::OperatorHandle& op, torch::jit::Stack& stack, std::vector<std::string>& issued) {
+  CollectedWarnings collected;
   try {
-    c10::WarningUtils::WarningHandlerGuard guard(&heard);
+    c10::WarningUtils::WarningHandlerGuard guard(&collected);
     at::AutoDispatchBelowADInplaceOrView below;
     c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
     op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &stack);
@@ -168,16 +168,16 @@ std::string foretell(const c10::OperatorHandle& op, torch::jit::Stack& stack, st
   } catch (python_error& e) {
     pybind11::gil_scoped_acquire lock;
     e.restore();
-    return said_by_python();
+    return python_error_text();
   } catch (pybind11::error_already_set& e) {
     pybind11::gil_scoped_acquire lock;
     e.restore();
-    return said_by_python();
+    return python_error_text();
   } catch (const std::exception& e) {
     return e.what();
   }
-  for (const c10::Warning& warning : heard.all) {
-    told.push_back(warning.msg());
+  for (const c10::Warning& warning : collected.all) {
+    issued.push_back(warning.msg());
     c10::warn(warning);
   }
   for (const c10::IValue& v : stack) {
@@ -190,16 +190,16 @@ std::string foretell(const c10::OperatorHandle& op, torch::jit::Stack& stack, st
 }
 
 // Operators whose Meta kernels return other shapes or types than the CPU's.
-const std::unordered_set<std::string> foretold_wrongly = {"aten::_embedding_bag", "aten::_embedding_bag_forward_only"};
+const std::unordered_set<std::string> inferred_wrongly = {"aten::_embedding_bag", "aten::_embedding_bag_forward_only"};
 
 // Operators whose Meta kernels return other strides than the CPU's: for any arguments, or for those that aren't
 // contiguous.
-const std::unordered_set<std::string> laid_out_otherwise = {
+const std::unordered_set<std::string> other_strides = {
     "aten::_fft_c2c", "aten::_fft_c2r", "aten::_fft_r2c", "aten::_linalg_eigh", "aten::_linalg_slogdet",
     "aten::cholesky_inverse", "aten::linalg_eig", "aten::linalg_householder_product", "aten::linalg_ldl_factor_ex",
     "aten::linalg_ldl_solve", "aten::linalg_lu_factor_ex", "aten::linalg_lu_solve", "aten::linalg_qr",
     "aten::nonzero_static", "aten::ormqr", "aten::triangular_solve"};
-const std::unordered_set<std::string> laid_out_otherwise_at_times = {
+const std::unordered_set<std::string> other_strides_unless_contiguous = {
     "aten::_batch_norm_with_update", "aten::_native_batch_norm_legit", "aten::angle", "aten::batch_norm_backward",
     "aten::binary_cross_entropy", "aten::binary_cross_entropy_backward", "aten::channel_shuffle", "aten::convolution",
     "aten::convolution_backward", "aten::floor_divide", "aten::glu_backward", "aten::hardswish_backward",
@@ -211,9 +211,9 @@ const std::unordered_set<std::string> laid_out_otherwise_at_times = {
     "aten::reflection_pad3d_backward", "aten::replication_pad2d", "aten::replication_pad2d_backward",
     "aten::replication_pad3d", "aten::replication_pad3d_backward", "aten::roll"};
 
-// lays_out_otherwise says whether an operator's results may have other strides than its Meta kernel's. Elementwise
+// strides_may_differ says whether an operator's results may have other strides than its Meta kernel's. Elementwise
 // operators set the strides of a result that they resize.
-bool lays_out_otherwise(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments) {
+bool strides_may_differ(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments) {
   bool contiguous = true, resizes = false, given = false;
   for (size_t i = 0; i < arguments.size(); i++) {
     if (!arguments[i].isTensor() || !arguments[i].toTensor().defined())
@@ -225,9 +225,9 @@ bool lays_out_otherwise(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue
       (t.numel() > 0 ? given : resizes) = true;
   }
   const std::string& name = op.operator_name().name;
-  if (!contiguous && laid_out_otherwise_at_times.count(name))
+  if (!contiguous && other_strides_unless_contiguous.count(name))
     return true;
-  return !given && ((!contiguous && resizes) || laid_out_otherwise.count(name));
+  return !given && ((!contiguous && resizes) || other_strides.count(name));
 }
 
 // correct changes a Meta kernel's results into those of the CPU's kernel: the statistics of a normalization have the
@@ -268,8 +268,8 @@ bool is_wrapped(const at::Tensor& number) {
   return number.unsafeGetTensorImpl()->is_wrapped_number();
 }
 
-// stands_for is a Meta tensor for a number in a tensor of the host, of the same type and kind for type promotion.
-at::Tensor stands_for(const at::Tensor& number) {
+// meta_number is a Meta tensor for a number in a tensor of the host, of the same type and kind for type promotion.
+at::Tensor meta_number(const at::Tensor& number) {
   at::Tensor made = at::empty({}, number.options().device(c10::kMeta));
   c10::TensorImpl* to = made.unsafeGetTensorImpl();
   to->set_wrapped_number(is_wrapped(number));
@@ -278,16 +278,16 @@ at::Tensor stands_for(const at::Tensor& number) {
   return made;
 }
 
-// Forecast is the result of an operator's Meta kernel, with Meta tensors instead of its arguments.
-struct Forecast {
-  Mirror meta;
+// MetaRun is the result of an operator's Meta kernel, with Meta tensors instead of its arguments.
+struct MetaRun {
+  TensorAliases meta;
   torch::jit::Stack stack; // arguments, and then results
-  std::vector<std::string> told;
+  std::vector<std::string> issued;
   std::string refused;
 
   // Meta kernels in Python need Python numbers unchanged. Meta kernels in C++ don't take one as the first tensor, so
   // the first tensor is also tried as a Meta tensor.
-  Forecast(const c10::OperatorHandle& op, DeviceIndex index, c10::ArrayRef<c10::IValue> arguments, bool first_as_meta)
+  MetaRun(const c10::OperatorHandle& op, DeviceIndex index, c10::ArrayRef<c10::IValue> arguments, bool first_as_meta)
       : meta(index, c10::DeviceType::Meta) {
     bool first = true;
     for (const c10::IValue& v : arguments) {
@@ -301,10 +301,10 @@ struct Forecast {
           if (is_own(t))
             return meta.host(t);
           bool number = t.defined() && t.is_cpu() && t.dim() == 0;
-          return number && (!is_wrapped(t) || (is_first && first_as_meta)) ? stands_for(t) : t;
+          return number && (!is_wrapped(t) || (is_first && first_as_meta)) ? meta_number(t) : t;
         }));
     }
-    refused = foretell(op, stack, told);
+    refused = infer_outputs(op, stack, issued);
   }
 };
 
@@ -317,7 +317,7 @@ bool begins_with_number(c10::ArrayRef<c10::IValue> arguments) {
 }
 
 bool depends_on_data(const c10::OperatorHandle& op) {
-  if (foretold_wrongly.count(op.operator_name().name))
+  if (inferred_wrongly.count(op.operator_name().name))
     return true;
   for (at::Tag tag : op.getTags())
     if (tag == at::Tag::data_dependent_output || tag == at::Tag::dynamic_output_shape)
@@ -352,16 +352,16 @@ std::string defer(
     return "what it returns depends on what is computed before";
   if (writes_to_host(op, arguments))
     return "it writes to a tensor of the host's";
-  if (lays_out_otherwise(op, arguments) && !capturing(stream))
+  if (strides_may_differ(op, arguments) && !capturing(stream))
     return "its Meta kernel says other strides than its results have";
-  std::optional<Forecast> said(std::in_place, op, index, arguments, true);
-  if (!said->refused.empty() && begins_with_number(arguments))
-    said.emplace(op, index, arguments, false);
-  if (!said->refused.empty())
-    return said->refused;
-  Mirror &meta = said->meta, host(index);
-  torch::jit::Stack &foretold = said->stack, kept;
-  correct(op, arguments, foretold);
+  std::optional<MetaRun> meta_run(std::in_place, op, index, arguments, true);
+  if (!meta_run->refused.empty() && begins_with_number(arguments))
+    meta_run.emplace(op, index, arguments, false);
+  if (!meta_run->refused.empty())
+    return meta_run->refused;
+  TensorAliases &meta = meta_run->meta, host(index);
+  torch::jit::Stack &inferred = meta_run->stack, kept;
+  correct(op, arguments, inferred);
   for (const c10::IValue& v : arguments) {
     if (v.isDevice() && v.toDevice().type() == kType)
       kept.push_back(c10::Device(c10::DeviceType::CPU));
@@ -377,24 +377,25 @@ std::string defer(
       kept[i] = host_generator(default_generator(index));
   size_t arguments_met = meta.tensors().size();
   // Given results keep their strides, as on the CPU; some Meta kernels change them to those of new results.
-  for (const Mirror::Pair& p : meta.tensors())
+  for (const TensorAliases::Pair& p : meta.tensors())
     if (p.host.sizes() == p.device.sizes() && p.host.strides() != p.device.strides())
       p.host.unsafeGetTensorImpl()->set_sizes_and_strides(p.device.sizes(), p.device.strides());
   meta.settle();
   // The CPU tensors over storages that settle has resized must follow.
   for (size_t i = 0; i < arguments_met && i < host.tensors().size(); i++) {
-    const Mirror::Pair& p = host.tensors()[i];
+    const TensorAliases::Pair& p = host.tensors()[i];
     if (p.host.sizes() != p.device.sizes() || p.host.storage().nbytes() != p.device.storage().nbytes()) {
-      Mirror anew(index);
+      TensorAliases anew(index);
       c10::TensorImpl* to = p.host.unsafeGetTensorImpl();
       at::Tensor now = anew.host(p.device);
       to->set_storage_keep_dtype(now.storage());
       to->set_sizes_and_strides(now.sizes(), now.strides(), now.storage_offset());
     }
   }
-  auto task = std::make_unique<Task>(Task{op, name, index, stream, std::move(kept), std::move(said->told), {}, {}, {}});
+  auto task =
+      std::make_unique<Task>(Task{op, name, index, stream, std::move(kept), std::move(meta_run->issued), {}, {}, {}});
   c10::SmallVector<c10::IValue, 4> results;
-  for (const c10::IValue& v : foretold) {
+  for (const c10::IValue& v : inferred) {
     results.push_back(map_tensors(v, [&](const at::Tensor& t) {
       at::Tensor made = meta.device(t);
       bool argument = false;
@@ -405,15 +406,16 @@ std::string defer(
     }));
   }
   std::vector<chorus_span> spans;
-  for (const Mirror::Shared& s : host.storages())
+  for (const TensorAliases::Shared& s : host.storages())
     if (s.device.nbytes() > 0)
       spans.push_back({const_cast<void*>(s.device.data()), int64_t(s.device.nbytes())});
-  for (const Mirror::Shared& s : meta.storages())
+  for (const TensorAliases::Shared& s : meta.storages())
     if (s.made && s.device.nbytes() > 0)
       task->memory.push_back(
           {view_of(s.device.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks(), s.device.nbytes()),
            s.device.nbytes(), false});
-  check(lib.stream_task(stream, name.c_str(), spans.data(), int32_t(spans.size()), &run, &over, task.get()));
+  check(lib.stream_task(
+      stream, name.c_str(), spans.data(), int32_t(spans.size()), &run_task, &release_task, task.get()));
   task.release();
   torch::jit::drop(*stack, n);
   for (c10::IValue& v : results)

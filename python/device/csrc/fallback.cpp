@@ -11,11 +11,11 @@
 #include <torch/library.h>
 
 #include "boxed.h"
-#include "callers.h"
+#include "alloc_sites.h"
 #include "cpu_allocator.h"
 #include "deferred.h"
 #include "generator.h"
-#include "mirror.h"
+#include "tensor_aliases.h"
 
 namespace chorus {
 
@@ -186,13 +186,13 @@ bool written_on_host(const Operator& op, c10::ArrayRef<c10::IValue> arguments) {
   return is;
 }
 
-c10::IValue to_host(Mirror& mirror, const c10::IValue& value) {
+c10::IValue to_host(TensorAliases& aliases, const c10::IValue& value) {
   if (value.isDevice() && value.toDevice().type() == kType)
     return c10::Device(c10::DeviceType::CPU);
   if (value.isGenerator() && value.toGenerator().device().type() == kType)
     return host_generator(value.toGenerator());
   return map_tensors(
-      value, [&](const at::Tensor& t) { return t.defined() && t.device().type() == kType ? mirror.host(t) : t; });
+      value, [&](const at::Tensor& t) { return t.defined() && t.device().type() == kType ? aliases.host(t) : t; });
 }
 
 } // namespace
@@ -239,7 +239,7 @@ void fallback(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, torch
       each_tensor(v, [&](const at::Tensor& t) { found.see(t); });
   }
   DeviceIndex index = found.index();
-  Callers callers;
+  AllocSites sites;
   chorus_stream stream = current_handle(index);
   Current scope(index);
   bool drawn_here = false; // it draws from a CPU generator: then the caller draws, in the order of its program
@@ -273,11 +273,11 @@ void fallback(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, torch
     entered = true;
   }
   Turn turn(entered ? stream : 0);
-  Mirror mirror(index);
+  TensorAliases aliases(index);
   torch::jit::Stack host;
   host.reserve(n + 1);
   for (const c10::IValue& v : arguments)
-    host.push_back(to_host(mirror, v));
+    host.push_back(to_host(aliases, v));
   for (int i : op.generators)
     if (host[i].isNone())
       host[i] = host_generator(default_generator(index));
@@ -285,14 +285,14 @@ void fallback(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, torch
   if (touchable && entered) {
     inside.emplace(index, stream);
   } else if (entered) {
-    mirror.fetch();
+    aliases.fetch();
     for (int i : op.written)
-      each_tensor(arguments[i], [&](const at::Tensor& t) { mirror.wrote(t); });
+      each_tensor(arguments[i], [&](const at::Tensor& t) { aliases.wrote(t); });
   }
   at::AutoDispatchBelowADInplaceOrView below;
   c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   handle.redispatchBoxed(c10::DispatchKeySet(kernels), &host);
-  mirror.settle();
+  aliases.settle();
   auto given = [&](const at::Tensor& t) { // a tensor of the host that the operator has written to
     bool is = false;
     for (int i : op.written)
@@ -301,7 +301,7 @@ void fallback(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, torch
   };
   for (c10::IValue& v : host)
     v = map_tensors(
-        v, [&](const at::Tensor& t) { return found.on_host() && given(t) ? t : mirror.device(t); });
+        v, [&](const at::Tensor& t) { return found.on_host() && given(t) ? t : aliases.device(t); });
   torch::jit::drop(*stack, n);
   for (c10::IValue& v : host)
     stack->push_back(std::move(v));

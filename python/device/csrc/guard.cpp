@@ -4,7 +4,7 @@
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
-#include "ending.h"
+#include "autograd_shutdown.h"
 #include "event.h"
 #include "stream.h"
 #include "version.h"

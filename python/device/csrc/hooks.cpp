@@ -5,7 +5,7 @@
 
 #include "generator.h"
 #include "host_allocator.h"
-#include "minimal.h"
+#include "factory_ops.h"
 #include "runtime.h"
 
 namespace chorus {

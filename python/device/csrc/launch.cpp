@@ -3,7 +3,7 @@
 #include <ATen/ops/clone.h>
 
 #include "block.h"
-#include "mirror.h"
+#include "tensor_aliases.h"
 
 namespace chorus {
 
@@ -88,18 +88,18 @@ void launch(uintptr_t kernel, const std::string& title, const std::vector<Argume
   if (!device(index).views) {
     enter(stream, title.c_str(), "this process can't touch the device's memory");
     Turn turn(stream);
-    Mirror mirror(index);
+    TensorAliases aliases(index);
     for (const Argument& a : arguments)
       if (const at::Tensor* t = std::get_if<at::Tensor>(&a); t && !t->is_cpu())
-        mirror.host(*t);
-    mirror.fetch();
+        aliases.host(*t);
+    aliases.fetch();
     for (size_t i = 0; i < arguments.size(); i++)
       if (const at::Tensor* t = std::get_if<at::Tensor>(&arguments[i]); t && !t->is_cpu()) {
-        made->cells[i].pointer = mirror.host(*t).mutable_data_ptr();
-        mirror.wrote(*t);
+        made->cells[i].pointer = aliases.host(*t).mutable_data_ptr();
+        aliases.wrote(*t);
       }
     made->run();
-    mirror.settle();
+    aliases.settle();
     return;
   }
   if (ready(lib.stream_enter(stream, title.c_str()))) {

@@ -17,7 +17,7 @@
 
 #include "copy.h"
 #include "fallback.h"
-#include "minimal.h"
+#include "factory_ops.h"
 
 namespace chorus {
 
@@ -25,7 +25,7 @@ namespace {
 
 using at::Tensor;
 
-// kept is a copy of a quantizer without references to memory that a mirror has only borrowed.
+// kept is a copy of a quantizer without references to memory that a TensorAliases has only borrowed.
 at::QuantizerPtr kept(const at::QuantizerPtr& quantizer) {
   if (quantizer->qscheme() == at::kPerTensorAffine)
     return quantizer;

@@ -7,7 +7,7 @@
 
 #include <c10/util/Exception.h>
 
-#include "places.h"
+#include "address_map.h"
 #include "runtime.h"
 
 namespace chorus {
@@ -77,7 +77,7 @@ class Cache {
  private:
   std::mutex mutex_;
   std::vector<void*> free_[kClasses];
-  Places<uint8_t> used_;
+  AddressMap<uint8_t> used_;
   std::atomic<bool> forked_{false};
 };
 

@@ -11,10 +11,10 @@
 
 #include "allocator.h"
 #include "backend_wrapper.h"
-#include "callers.h"
+#include "alloc_sites.h"
 #include "cpu_allocator.h"
 #include "custom.h"
-#include "ending.h"
+#include "autograd_shutdown.h"
 #include "fallback.h"
 #include "generator.h"
 #include "graph.h"
@@ -78,7 +78,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("exchange_device", [](int64_t index) { return exchange_current(in_range(index)); });
   m.def("init", [] { device(current()); });
   m.def("is_initialized", &initialized);
-  m.def("settle", &settle, py::call_guard<py::gil_scoped_release>());
+  m.def("drain_autograd", &drain_autograd, py::call_guard<py::gil_scoped_release>());
   m.def("is_loaded", &loaded);
   m.def("default_generator", &generator_of);
   m.def("memory_stats", [](DeviceIndex index) { return figures(in_range(index)); });
@@ -95,7 +95,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("set_memory_fraction", [](DeviceIndex index, double f) {
     check(lib.device_set_fraction(device(index).handle, f));
   });
-  m.def("record_callers", &record_callers);
+  m.def("record_alloc_sites", &record_alloc_sites);
   m.def("record_memory_history", [](DeviceIndex index, int64_t n) {
     check(lib.device_record_history(device(index).handle, n));
   });

@@ -12,7 +12,7 @@ sys.path[:0] = [os.path.dirname(__file__), os.path.join(os.path.dirname(__file__
 
 import standins  # noqa: E402
 import torch  # noqa: E402
-from torch_accinte._device import settle  # noqa: E402
+from torch_accinte._device import drain_autograd  # noqa: E402
 from worlds import close_worlds, world_of  # noqa: E402
 
 
@@ -58,6 +58,6 @@ def _nothing_is_left():
     for i, bytes in enumerate(before):
         torch.accinte.synchronize(i)
         if torch.accinte.memory_allocated(i) > bytes:
-            settle()  # autograd's threads may hold some for a moment
+            drain_autograd()  # autograd's threads may hold some for a moment
         assert torch.accinte.memory_allocated(i) <= bytes, f"device {i} has more memory allocated than before the test"
     assert torch.accinte.current_device() == 0

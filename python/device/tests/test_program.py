@@ -303,7 +303,7 @@ def alive():
     (x * 2).sum().backward()
     torch._C._stash_obj_in_tls("thing", None)
     if settling:
-        accinte.c().settle(60)
+        accinte.c().drain_autograd(60)
     return ref() is not None
 
 os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # the caller goes on before the thread has let go
@@ -344,8 +344,8 @@ class Spy:
     def __getattr__(self, name):
         return getattr(extension, name)
 
-    def settle(self, seconds):
-        extension.settle(min(seconds, 1))
+    def drain_autograd(self, seconds):
+        extension.drain_autograd(min(seconds, 1))
         print("settled")
 
 extension = _device.c()

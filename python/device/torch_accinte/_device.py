@@ -30,10 +30,10 @@ def index(where: Any) -> int:
     return int(c().current_device()) if d.index is None else d.index
 
 
-def settle(seconds: float = 10.0) -> None:
+def drain_autograd(seconds: float = 10.0) -> None:
     """Make autograd's threads drop the objects of finished backward passes now; otherwise they do so a moment later.
     It waits ``seconds`` at most."""
-    c().settle(seconds)
+    c().drain_autograd(seconds)
 
 
 def handle_of(stream: Any) -> int:

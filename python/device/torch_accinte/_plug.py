@@ -69,8 +69,8 @@ def _end() -> None:
     from torch_accinte import _device, accinte
 
     if accinte.is_initialized():
-        _device.c().record_callers(False)  # recording takes the GIL
-        _device.settle(_END_SECONDS)
+        _device.c().record_alloc_sites(False)  # recording takes the GIL
+        _device.drain_autograd(_END_SECONDS)
 
 
 def complete(name: str, module: types.ModuleType) -> None:

@@ -212,7 +212,7 @@ def _record_memory_history(
         if given not in known:
             raise ValueError(f"{what} is {given!r}, and can be {', '.join(map(repr, known))}")
     if enabled or device is None:
-        c().record_callers(bool(enabled and context))
+        c().record_alloc_sites(bool(enabled and context))
     entries = _MOST_ENTRIES if max_entries == sys.maxsize else max_entries
     for i in range(c().device_count()) if device is None else [index(device)]:
         c().record_memory_history(i, entries if enabled else 0)

@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from torch_accinte import memory
-from torch_accinte._device import settle
+from torch_accinte._device import drain_autograd
 
 FLOATS = (torch.float32, torch.float64, torch.bfloat16)
 DTYPES = (*FLOATS, torch.int64, torch.int32, torch.bool)
@@ -711,7 +711,7 @@ def main() -> None:
     left = [torch.accelerator.memory_allocated(i) for i in range(torch.accelerator.device_count())]
     for seed in range(args.seed, args.seed + args.programs):
         told = differ(seed, args.steps, args.device, args.pressure)
-        settle()
+        drain_autograd()
         gc.collect()
         for i, before in enumerate(left):
             torch.accelerator.synchronize(i)

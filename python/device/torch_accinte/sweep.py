@@ -41,7 +41,7 @@ from typing import Any
 
 import torch
 
-from torch_accinte._device import handle_of, settle
+from torch_accinte._device import handle_of, drain_autograd
 
 # The results of these have undefined contents.
 UNDEFINED = {
@@ -397,7 +397,7 @@ def serve(device: str, most: int, **more: bool) -> None:
         start = time.monotonic()
         answer = {"op": index, **all_of(database[index], dtype, device, most, **more)}
         if allocated(device) > before:
-            settle()
+            drain_autograd()
             gc.collect()
             torch.accelerator.synchronize(device)
         left = allocated(device) - before

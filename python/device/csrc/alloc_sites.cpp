@@ -1,4 +1,4 @@
-#include "callers.h"
+#include "alloc_sites.h"
 
 #include <Python.h>
 
@@ -35,11 +35,11 @@ uint32_t site(PyCodeObject* code, int line) {
 
 } // namespace
 
-void record_callers(bool wanted) {
+void record_alloc_sites(bool wanted) {
   recording = wanted;
 }
 
-Callers::Callers() {
+AllocSites::AllocSites() {
   if (!recording.load(std::memory_order_relaxed) || n_sites > 0 || !Py_IsInitialized() ||
       !PyGILState_GetThisThreadState()) // a thread without Python code
     return;
@@ -58,12 +58,12 @@ Callers::Callers() {
   Py_XDECREF(frame);
 }
 
-Callers::~Callers() {
+AllocSites::~AllocSites() {
   if (outermost_)
     n_sites = 0;
 }
 
-void tell_callers(const Block& block) {
+void report_alloc_site(const Block& block) {
   if (n_sites > 0)
     check(lib.cache_came(device(block.index).handle, block.memory, sites.data(), n_sites));
 }

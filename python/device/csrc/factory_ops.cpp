@@ -1,4 +1,4 @@
-#include "minimal.h"
+#include "factory_ops.h"
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/native/Resize.h>

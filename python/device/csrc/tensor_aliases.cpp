@@ -1,4 +1,4 @@
-#include "mirror.h"
+#include "tensor_aliases.h"
 
 #include <cstring>
 
@@ -9,7 +9,7 @@
 #include "allocator.h"
 #include "cpu_allocator.h"
 #include "layouts.h"
-#include "minimal.h"
+#include "factory_ops.h"
 #include "staging.h"
 
 namespace chorus {
@@ -39,11 +39,11 @@ char* bytes_of(const c10::Storage& s) {
 
 } // namespace
 
-Mirror::Mirror(DeviceIndex index, c10::DeviceType kind)
+TensorAliases::TensorAliases(DeviceIndex index, c10::DeviceType kind)
     : index_(index), kind_(kind), staged_(kind == c10::DeviceType::CPU && !chorus::device(index).views) {}
 
 // adopt turns the memory of a CPU storage into device memory. It copies only memory that the device hasn't allocated.
-c10::DataPtr Mirror::adopt(const c10::Storage& host) {
+c10::DataPtr TensorAliases::adopt(const c10::Storage& host) {
   size_t n = host.nbytes();
   if (kind_ == c10::DeviceType::Meta) {
     return n == 0 ? c10::DataPtr(nullptr, c10::Device(kType, index_))
@@ -64,7 +64,7 @@ c10::DataPtr Mirror::adopt(const c10::Storage& host) {
   return made;
 }
 
-c10::Storage Mirror::host(const c10::Storage& storage) {
+c10::Storage TensorAliases::host(const c10::Storage& storage) {
   for (const Shared& s : storages_)
     if (s.device.unsafeGetStorageImpl() == storage.unsafeGetStorageImpl())
       return s.host;
@@ -78,7 +78,7 @@ c10::Storage Mirror::host(const c10::Storage& storage) {
   return made;
 }
 
-at::Tensor Mirror::host(const at::Tensor& tensor) {
+at::Tensor TensorAliases::host(const at::Tensor& tensor) {
   c10::TensorImpl* from = tensor.unsafeGetTensorImpl();
   for (const Pair& p : tensors_)
     if (p.device.unsafeGetTensorImpl() == from)
@@ -89,7 +89,7 @@ at::Tensor Mirror::host(const at::Tensor& tensor) {
   return made;
 }
 
-c10::Storage Mirror::device(const c10::Storage& storage) {
+c10::Storage TensorAliases::device(const c10::Storage& storage) {
   for (const Shared& s : storages_)
     if (s.host.unsafeGetStorageImpl() == storage.unsafeGetStorageImpl())
       return s.device;
@@ -99,7 +99,7 @@ c10::Storage Mirror::device(const c10::Storage& storage) {
   return made;
 }
 
-at::Tensor Mirror::device(const at::Tensor& tensor) {
+at::Tensor TensorAliases::device(const at::Tensor& tensor) {
   if (!tensor.defined() || tensor.device().type() != kind_)
     return tensor;
   c10::TensorImpl* from = tensor.unsafeGetTensorImpl();
@@ -123,7 +123,7 @@ at::Tensor Mirror::device(const at::Tensor& tensor) {
   return made;
 }
 
-void Mirror::fetch() {
+void TensorAliases::fetch() {
   if (!staged_)
     return;
   std::vector<Reach> reaches(storages_.size(), Reach{SIZE_MAX, 0});
@@ -146,13 +146,13 @@ void Mirror::fetch() {
   }
 }
 
-void Mirror::wrote(const at::Tensor& tensor) {
+void TensorAliases::wrote(const at::Tensor& tensor) {
   for (size_t i = 0; staged_ && i < tensors_.size(); i++)
     if (tensors_[i].device.unsafeGetTensorImpl() == tensor.unsafeGetTensorImpl())
       written_.push_back(i);
 }
 
-void Mirror::settle(Shared& s) {
+void TensorAliases::settle(Shared& s) {
   c10::StorageImpl *host = s.host.unsafeGetStorageImpl(), *device = s.device.unsafeGetStorageImpl();
   void* data = host->_mutable_data_ptr_no_checks().get();
   if (data == s.data && host->nbytes() == device->nbytes())
@@ -176,7 +176,7 @@ void Mirror::settle(Shared& s) {
   device->set_nbytes(host->nbytes());
 }
 
-void Mirror::settle() {
+void TensorAliases::settle() {
   for (size_t i = 0; i < storages_.size(); i++)
     settle(storages_[i]);
   for (size_t i = 0; i < tensors_.size(); i++) {

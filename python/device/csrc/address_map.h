@@ -1,5 +1,5 @@
-// Places maps addresses of memory to values. Every CPU tensor's memory is looked up when it's freed, so the range of
-// all addresses rejects most of them first.
+// AddressMap maps addresses of memory to values. Every CPU tensor's memory is looked up when it's freed, so the range
+// of all addresses rejects most of them first.
 #pragma once
 
 #include <array>
@@ -12,7 +12,7 @@
 namespace chorus {
 
 template <typename T>
-class Places {
+class AddressMap {
  public:
   void add(void* at, T what) {
     widen(lowest_, uintptr_t(at), [](uintptr_t a, uintptr_t b) { return a < b; });

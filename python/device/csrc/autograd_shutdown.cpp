@@ -2,7 +2,7 @@
 // the GIL to drop the task's Python objects. If a thread asks for the GIL at the interpreter's end, Python ends the
 // thread within frames of C++, and with it the process. So each of these threads gets one more backward pass at the
 // end, which has no Python objects.
-#include "ending.h"
+#include "autograd_shutdown.h"
 
 #include <atomic>
 #include <chrono>
@@ -35,7 +35,7 @@ void begin_thread() noexcept {
     others = true;
 }
 
-void settle(double seconds) {
+void drain_autograd(double seconds) {
   if (!others || !initialized())
     return;
   auto done = std::make_shared<std::promise<void>>();

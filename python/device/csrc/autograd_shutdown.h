@@ -7,8 +7,8 @@ namespace chorus {
 // autograd's.
 void begin_thread() noexcept;
 
-// settle makes autograd's threads drop the objects of finished backward passes, and waits for that, for so many seconds
-// at most. The caller doesn't hold the GIL.
-void settle(double seconds);
+// drain_autograd makes autograd's threads drop the objects of finished backward passes, and waits for that, for so many
+// seconds at most. The caller doesn't hold the GIL.
+void drain_autograd(double seconds);
 
 } // namespace chorus

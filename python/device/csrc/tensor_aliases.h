@@ -8,14 +8,15 @@
 
 namespace chorus {
 
-// Mirror makes the tensors on which one operator works instead of device tensors: CPU tensors over the same memory, at
-// the engine's addresses, or Meta tensors, which have none. Tensors that share a storage share one here, too.
+// TensorAliases makes the tensors on which one operator works instead of device tensors: CPU tensors over the same
+// memory, at the engine's addresses, or Meta tensors, which have none. Tensors that share a storage share one here,
+// too.
 //
 // If the process can't access the device's memory, CPU tensors have memory of the host. Then fetch copies the elements
 // into it, and settle copies back the tensors that were passed to wrote. The caller has entered the stream.
-class Mirror {
+class TensorAliases {
  public:
-  explicit Mirror(DeviceIndex index, c10::DeviceType kind = c10::DeviceType::CPU);
+  explicit TensorAliases(DeviceIndex index, c10::DeviceType kind = c10::DeviceType::CPU);
 
   // host is the tensor that stands for a device tensor; the same one at each call.
   at::Tensor host(const at::Tensor& tensor);
@@ -40,7 +41,7 @@ class Mirror {
   struct Shared {
     c10::Storage device, host;
     void* data; // the host storage's, at first
-    bool made;  // whether the Mirror made the device storage
+    bool made;  // whether the TensorAliases made the device storage
   };
 
   // tensors and storages are all that were passed to host or made by device, in this order.
