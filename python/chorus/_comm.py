@@ -21,12 +21,12 @@ import torch
 from torch._C._distributed_c10d import Store
 from torch.autograd import profiler
 
-from chorus import _direct, _lib, _profiled, _sites, _store, _streams, backend
+from chorus import _fastcall, _lib, _profiled, _sites, _store, _streams, backend
 from chorus.backend import named
 from chorus.errors import Error, InvalidArgumentError, MismatchError, TimeoutError, check, invalid, last_error
 
 _submit = _lib.submit
-_site = _direct.site
+_site = _fastcall.site
 _work_wait = _lib.library.chorus_work_wait
 _work_test = _lib.library.chorus_work_test
 _work_cancel = _lib.library.chorus_work_cancel
@@ -206,7 +206,7 @@ class DevicePending(Pending):
         if self._end is not None:
             torch.accelerator.current_stream(self.device).wait_event(self._end)
         else:
-            check(_direct.wait_for(self.handle, self.device))
+            check(_fastcall.wait_for(self.handle, self.device))
         # PyTorch's allocator reuses memory in the order of a stream, so the host need not see the end.
         if self._behind is not None and _streams.natives[self.device.type](self.device) == self._behind:
             self.keep = None
@@ -261,11 +261,11 @@ class Communicator:
         issued: how many collectives this rank has issued.
         blocking: whether the host waits for every synchronous operation on the device; see :meth:`block`.
         called_back: whether callbacks of other operations' futures have issued collectives.
-        met_by: the keys of the store by which the ranks have met.
+        store_keys: the keys of the store by which the ranks have met.
         exposed: keeps the memory of open windows alive, by handle: peers write there even after this process has
             dropped the window.
         submit: runs a synchronous collective on plain tensors faster than :meth:`run`, while no batch is open; see
-            :func:`chorus._direct.submit_of`. Its result is for :meth:`through`.
+            :func:`chorus._fastcall.submit_of`. Its result is for :meth:`handled`.
     """
 
     blocking = False
@@ -281,15 +281,15 @@ class Communicator:
         self.name: str = info.name.decode()
         self.backend: str = info.backend.decode()
         # The device whose tensors the operations take beside the host's, and its number in the library.
-        self.device, self._place = backend.placed(info.device.decode())
+        self.device, self._place = backend.device_named(info.device.decode())
         self._host = self.device is None  # whether it takes the host's tensors
         self._prepare()
         self.ranks: list[int] = []
         self.group_name = ""
-        self._kept = contextlib.ExitStack()  # holds the store open for splits
+        self._open_store = contextlib.ExitStack()  # holds the store open for splits
         self.issued = 0
         self.called_back = False
-        self.met_by: set[str] = set()
+        self.store_keys: set[str] = set()
         self.exposed: dict[int, object] = {}
         self.ending = threading.RLock()
         self._batch: Batch | None = None
@@ -347,9 +347,9 @@ class Communicator:
             )
             check(_lib.library.chorus_comm_create(ctypes.byref(options), ctypes.byref(handle)))
             comm = cls(handle.value)
-            comm.met_by, comm.ranks = used, list(job_ranks)
+            comm.store_keys, comm.ranks = used, list(job_ranks)
             if keep_store:
-                comm._kept = stack.pop_all()
+                comm._open_store = stack.pop_all()
         return comm
 
     def split(
@@ -464,8 +464,8 @@ class Communicator:
         self._prepare()
 
     def _prepare(self) -> None:
-        wanted = _direct.submit_of(self.handle, self._host, self.device)
-        self.submit = wanted if not self.blocking else _direct.otherwise
+        wanted = _fastcall.submit_of(self.handle, self._host, self.device)
+        self.submit = wanted if not self.blocking else _fastcall.otherwise
 
     def _on(self, device: torch.device | None) -> contextlib.AbstractContextManager[None]:
         """A context for calls on a device, in which PyTorch's current stream is the library's, too."""
@@ -479,7 +479,7 @@ class Communicator:
             self.bind(device)
         return self._place
 
-    def through(self, status: int) -> bool:
+    def handled(self, status: int) -> bool:
         """Whether :attr:`submit` has run the operation; raises the operation's error."""
         if status < 0:
             return False
@@ -534,7 +534,7 @@ class Communicator:
                 packed = struct.pack(f"={len(values)}q", *values)
             except struct.error:
                 splits = [*(in_splits or ()), *(out_splits or ())]
-                raise self._unfit(kind, 64, **{f"split {i}": n for i, n in enumerate(splits)}) from None
+                raise self._out_of_range(kind, 64, **{f"split {i}": n for i, n in enumerate(splits)}) from None
             memory = ctypes.create_string_buffer(packed, 8 * len(values) or 1)
             at = ctypes.addressof(memory)
             n = self.size
@@ -557,7 +557,7 @@ class Communicator:
                 ins_at, outs_at, in_splits_at, out_splits_at, factor, factor_data, timeout_ns, hints_at, n_hints, 0, 0,
                 site, 0, place)  # fmt: skip
         except struct.error:
-            raise self._unfit(kind, 32, root=root, peer=peer, tag=tag) from None
+            raise self._out_of_range(kind, 32, root=root, peer=peer, tag=tag) from None
         if kind > _RECV:
             self.issued += 1
             if slot.watches:
@@ -597,7 +597,7 @@ class Communicator:
         """Issue a collective on a plain tensor faster than :meth:`run`, through :attr:`submit`, while no batch is open.
         None means that nothing was done."""
         handle = self.submit(kind + _lib.ISSUE + _lib.CALLER, reduction, root, timeout_ns, tensor)
-        if handle == _direct.OTHERWISE:
+        if handle == _fastcall.OTHERWISE:
             return None
         self.issued += 1
         if _slot.watches:
@@ -643,7 +643,7 @@ class Communicator:
             error.args = (f"{error} ({why}: see chorus.in_order)",)
         return error
 
-    def _unfit(self, kind: int, bits: int, **values: Any) -> InvalidArgumentError:
+    def _out_of_range(self, kind: int, bits: int, **values: Any) -> InvalidArgumentError:
         """The exception for the value that isn't an integer of ``bits`` bits."""
         most = 2 ** (bits - 1)
         for name, value in values.items():
@@ -751,7 +751,7 @@ class Communicator:
         self.finalized = True
         check(_lib.library.chorus_comm_finalize(self.handle, timeout_ns))
         self.exposed.clear()
-        self._kept.close()
+        self._open_store.close()
 
     def __del__(self, over: Callable[[], bool] = exiting.is_set) -> None:
         # Late in Python's shutdown this module's globals may be None.
@@ -760,7 +760,7 @@ class Communicator:
             if self._watched is not None:
                 self._watched.put(None)
             _lib.library.chorus_comm_release(self.handle)
-            self._kept.close()
+            self._open_store.close()
 
 
 def _failure(status: int) -> BaseException:

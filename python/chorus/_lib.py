@@ -17,7 +17,7 @@ import threading
 from ctypes import c_int32, c_uint64, c_void_p
 from typing import Any
 
-from chorus import _where
+from chorus import _libpath
 from chorus._abi import *
 from chorus._abi import ABI_MAJOR, ABI_MINOR, FUNCTIONS, PYTHON_CALLER, PYTHON_ISSUE, Hint, Host, Status
 
@@ -27,7 +27,7 @@ CALLER = PYTHON_CALLER
 ISSUE = PYTHON_ISSUE  # added likewise: issue the operation, and return the handle of its work
 
 
-PATH = _where.library()
+PATH = _libpath.library()
 
 
 def _load() -> ctypes.PyDLL:

@@ -74,7 +74,7 @@ def _all_reduce(kind: Any) -> None:
     others to PyTorch's function. PyTorch's function object stays in place, for programs that have imported it by
     name and for torch.compile, which recognizes it. It's a wrapper that logs errors; this changes the function inside.
     """
-    from chorus import _direct, _lib
+    from chorus import _fastcall, _lib
     from chorus._reductions import NUMBERS
     from chorus.process_group import Work
 
@@ -84,7 +84,7 @@ def _all_reduce(kind: Any) -> None:
     theirs: Any = cells["func"].cell_contents if "func" in cells else None
     arguments = list(inspect.signature(theirs).parameters) if inspect.isfunction(theirs) else []
     _expect(arguments == ["tensor", "op", "group", "async_op"], "another torch.distributed.all_reduce than known")
-    _expect(_direct.POSSIBLE, "tensors have no exchange API of DLPack")
+    _expect(_fastcall.POSSIBLE, "tensors have no exchange API of DLPack")
     kind_of_it = _lib.ALL_REDUCE + 2 * _lib.CALLER  # beyond the wrapper
     plain, modes = torch.Tensor, torch._C._len_torch_dispatch_stack
     add, enum = dist.ReduceOp.SUM, dist.ReduceOp.RedOpType
@@ -106,7 +106,7 @@ def _all_reduce(kind: Any) -> None:
             comm = of.comm
             if comm._batch is None and async_op:
                 pending = comm.begin(kind_of_it, number, 0, 0, tensor)
-                if pending is None and (side := of._begun(tensor.device)) is not None:  # of a GPU's tensors
+                if pending is None and (side := of._library_comm(tensor.device)) is not None:  # of a GPU's tensors
                     pending = side.begin(kind_of_it, number, 0, 0, tensor)
                 if pending is not None:
                     return Work(pending, [tensor])
@@ -115,10 +115,10 @@ def _all_reduce(kind: Any) -> None:
                 if not status:
                     comm.issued += 1
                     return None
-                if status < 0 and (side := of._begun(tensor.device)) is not None:
+                if status < 0 and (side := of._library_comm(tensor.device)) is not None:
                     comm = side
                     status = comm.submit(kind_of_it, number, 0, 0, tensor)
-                if comm.through(status):  # raises the operation's error
+                if comm.handled(status):  # raises the operation's error
                     return None
         return theirs(tensor, op, group, async_op)
 

@@ -194,7 +194,7 @@ def dense(tensor: torch.Tensor, op: str, refuse: Refusal) -> None:
         raise refuse(op, f"the tensor is quantized, as {tensor.dtype}; pass its int_repr(), and the scales apart")
 
 
-def together(tensors: Sequence[torch.Tensor], op: str, refuse: Refusal) -> None:
+def check_devices(tensors: Sequence[torch.Tensor], op: str, refuse: Refusal) -> None:
     """Refuse tensors that aren't all on one device, or not dense."""
     first = tensors[0].device
     for tensor in tensors:
@@ -230,6 +230,6 @@ def buffers(tensors: Sequence[torch.Tensor], dtype: torch.dtype, width: int, op:
     return values
 
 
-def even(tensors: Sequence[torch.Tensor]) -> bool:
+def same_sizes(tensors: Sequence[torch.Tensor]) -> bool:
     """Whether all tensors have the same number of elements."""
     return all(t.numel() == tensors[0].numel() for t in tensors)

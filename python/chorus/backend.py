@@ -75,7 +75,7 @@ def served() -> list[str]:
     return list(_drivers)
 
 
-def placed(name: str) -> tuple[torch.device | None, int]:
+def device_named(name: str) -> tuple[torch.device | None, int]:
     """PyTorch's device for the library's name of it, and its number in the library; None and 0 for the CPU, and for
     devices that PyTorch doesn't have."""
     driver, _, index = name.partition(":")
@@ -91,7 +91,7 @@ def driver_of(name: str) -> str:
     return _drivers[name]
 
 
-def divided(options: Any, kinds: Iterable[str]) -> tuple[Any, dict[str, dict[str, str]]]:
+def split_options(options: Any, kinds: Iterable[str]) -> tuple[Any, dict[str, dict[str, str]]]:
     """The part of ``pg_options`` that is for the group, and those for its tensors on the devices of each type.
 
     Each of the latter is a dict of its own: ``{"fabric": "tcp", "cuda": {"minCTAs": 4}}``.
@@ -145,7 +145,7 @@ def _create(backend: str, options: Any, backend_options: Any, caller: dict[str, 
             f"chorus: a group of {config} serves nothing: there are only {' and '.join(['cpu', *_drivers])} here"
         )
     given, abort = backend_options, _of_world("_abort")
-    backend_options, for_libraries = divided(given, own & set(_streams.natives))
+    backend_options, for_libraries = split_options(given, own & set(_streams.natives))
     hints = backend_options if isinstance(backend_options, dict) else None
     if hints and "abort_on_error" in hints:
         hints = dict(hints)
@@ -180,7 +180,7 @@ def _create(backend: str, options: Any, backend_options: Any, caller: dict[str, 
         )
     except BaseException:
         if not options.global_ranks_in_group:
-            not_begun()
+            reset_group_count()
         raise
     group = ProcessGroup(comm, options.store, options.timeout)
     group._hints, group._abort = hints, abort
@@ -228,7 +228,7 @@ def _add_libraries(group: ProcessGroup, hints: dict[str, dict[str, str]], option
         group.bound_device_id = device  # makes PyTorch connect at once, and split
 
 
-def not_begun() -> None:
+def reset_group_count() -> None:
     """Reset PyTorch's count of groups if there is no world, so that a new attempt gives the world the same name.
 
     PyTorch names groups by how many this process has begun, and would look for its peers under another name.

@@ -36,11 +36,11 @@ from torch._C._distributed_c10d import (
 )
 from torch.autograd import profiler
 
-from chorus import _kept, _lib, _nccl, _patches, _store, _streams, backend, memory
+from chorus import _lib, _nccl, _patches, _pytorch26_work, _store, _streams, backend, memory
 from chorus._comm import Communicator, DevicePending, Pending
-from chorus._forms import every_form, imaginary
 from chorus._reductions import NUMBERS, reduction_of
-from chorus._tensors import Staging, buffers, dense, even, moved_as, reduced_as, single, together
+from chorus._signatures import every_signature, has_fake
+from chorus._tensors import Staging, buffers, check_devices, dense, moved_as, reduced_as, same_sizes, single
 from chorus.errors import Error, TimeoutError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -82,14 +82,14 @@ def _raise(value: Any) -> Any:
 class Work(dist.Work):
     """The handle of an operation. It may be dropped; the operation goes on."""
 
-    _told: Any = None  # torchcomms' handle of it, which hooks have seen; it runs their callbacks for waits
+    _torchcomms_work: Any = None  # torchcomms' handle of it, which hooks have seen; it runs their callbacks for waits
 
     def __init__(self, pending: Pending | None, value: Any) -> None:
         super().__init__()
         self._pending = pending  # None: it's done, without an error
         self._value = value
         self._source = -1  # the sender's rank in this group, if the library's communicator has another number for it
-        _kept.keep(self, value)
+        _pytorch26_work.keep(self, value)
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Wait until the operation is done; raise its error.
@@ -100,8 +100,8 @@ class Work(dist.Work):
         waits as well, and an operation of a GPU's group that isn't done in time breaks the group, like one that is
         overdue.
         """
-        if self._told is not None:
-            self._told._waited()
+        if self._torchcomms_work is not None:
+            self._torchcomms_work._waited()
         pending = self._pending
         if isinstance(pending, DevicePending):
             ns = timeout_ns(timeout)
@@ -111,7 +111,7 @@ class Work(dist.Work):
                 pending.wait(ns or -1, overdue=True)
         elif pending is not None:
             pending.wait(timeout_ns(timeout) or -1)
-        _kept.waited(self)
+        _pytorch26_work.waited(self)
         return True
 
     def is_completed(self) -> bool:
@@ -149,7 +149,7 @@ class Work(dist.Work):
 
         For tensors of a device the future is done immediately, and a wait for it makes the current stream wait.
         """
-        _kept.drop(self)
+        _pytorch26_work.drop(self)
         if isinstance(self._pending, DevicePending):
             placed: torch.futures.Future[Any] = torch.futures.Future(devices=[self._pending.device])
             with self._pending.behind():
@@ -239,19 +239,19 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
         if type(tensors) is list and len(tensors) == 1:
             tensor = tensors[0]
             comm = self.comm
-            if self._direct(tensor, opts, AllreduceOptions) and (reduction := NUMBERS.get(hash(opts.reduceOp))):
+            if self._can_submit(tensor, opts, AllreduceOptions) and (reduction := NUMBERS.get(hash(opts.reduceOp))):
                 kind, ns = _lib.ALL_REDUCE + _lib.CALLER, timeout_ns(opts.timeout)
-                if not self._at_once(opts):
+                if not self._synchronous(opts):
                     if (pending := comm.begin(kind, reduction, 0, ns, tensor)) is not None:
                         return Work(pending, tensors)
-                elif comm.through(comm.submit(kind, reduction, 0, ns, tensor)):
+                elif comm.handled(comm.submit(kind, reduction, 0, ns, tensor)):
                     return _done(tensors)
         return self._allreduce(tensors, opts, *more, **named)
 
-    @every_form(AllreduceOptions, "op")
+    @every_signature(AllreduceOptions, "op")
     def _allreduce(self, tensors: _Tensors, opts: Any = None) -> dist.Work | None:
         """:meth:`allreduce` of any tensors. Sparse COO ones are gathered and added up, with SUM and AVG only."""
-        if tensors and self._theirs(tensors[0]):
+        if tensors and self._other_backend(tensors[0]):
             return self._at(tensors[0].device).allreduce(tensors, *_given(opts))
         if len(tensors) != 1:
             return self.allreduce_coalesced(tensors, opts)
@@ -273,19 +273,19 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
         if type(tensors) is list and len(tensors) == 1:
             tensor = tensors[0]
             comm = self.comm
-            if self._direct(tensor, opts, BroadcastOptions):
+            if self._can_submit(tensor, opts, BroadcastOptions):
                 kind, ns = _lib.BROADCAST + _lib.CALLER, timeout_ns(opts.timeout)
-                if not self._at_once(opts):
+                if not self._synchronous(opts):
                     if (pending := comm.begin(kind, 0, opts.rootRank, ns, tensor)) is not None:
                         return Work(pending, tensors)
-                elif comm.through(comm.submit(kind, 0, opts.rootRank, ns, tensor)):
+                elif comm.handled(comm.submit(kind, 0, opts.rootRank, ns, tensor)):
                     return _done(tensors)
         return self._broadcast(tensors, opts, *more, **named)
 
-    @every_form(BroadcastOptions, "root")
+    @every_signature(BroadcastOptions, "root")
     def _broadcast(self, tensors: _Tensors, opts: Any = None) -> dist.Work | None:
         tensor = single(tensors, "broadcast", self.comm.invalid)
-        if self._theirs(tensor):
+        if self._other_backend(tensor):
             return self._at(tensor.device).broadcast(tensors, *_given(opts))
         root = opts.rootRank if opts is not None else 0
         dense(tensor, "broadcast", self.comm.invalid)
@@ -295,11 +295,11 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
         return self._run(opts, tensors, data, staging, _lib.BROADCAST, dtype, out=data.data_ptr(),
             out_count=data.numel() * width, root=root)  # fmt: skip
 
-    @every_form(ReduceOptions, "root", "op")
+    @every_signature(ReduceOptions, "root", "op")
     def reduce(self, tensors: _Tensors, opts: Any = None) -> dist.Work | None:
         """Combine the ranks' tensors into the root's; the others' are left as they are."""
         tensor = single(tensors, "reduce", self.comm.invalid)
-        if self._theirs(tensor):
+        if self._other_backend(tensor):
             return self._at(tensor.device).reduce(tensors, *_given(opts))
         dense(tensor, "reduce", self.comm.invalid)
         root = opts.rootRank if opts is not None else 0
@@ -314,10 +314,10 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
             reduced_as(tensor, "reduce", self.comm.invalid), reduction, data.data_ptr(), data.numel(), out, out_count,
             root=root, factor=factor, factor_data=factor_data.data_ptr() if factor_data is not None else 0)  # fmt: skip
 
-    @every_form(AllgatherOptions, lists=False)
+    @every_signature(AllgatherOptions, lists=False)
     def all_gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> dist.Work | None:
         """Block r of ``output`` becomes rank r's ``input``. Shapes: world size times the elements."""
-        if self._theirs(input):
+        if self._other_backend(input):
             return self._at(input.device)._allgather_base(output, input, *_given(opts))
         op = "all_gather_single"
         staging = Staging(op, self.comm.invalid)
@@ -330,10 +330,10 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
 
     _allgather_base = all_gather_single
 
-    @every_form(ReduceScatterOptions, "op", lists=False)
+    @every_signature(ReduceScatterOptions, "op", lists=False)
     def reduce_scatter_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> dist.Work | None:
         """``output`` becomes the combination of block rank of all ``input``. Shapes: world size times the elements."""
-        if self._theirs(input):
+        if self._other_backend(input):
             return self._at(input.device)._reduce_scatter_base(output, input, *_given(opts))
         op = "reduce_scatter_single"
         self._alike(output, input, op)
@@ -348,7 +348,7 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
 
     _reduce_scatter_base = reduce_scatter_single
 
-    @every_form(AllToAllOptions, lists=False)
+    @every_signature(AllToAllOptions, lists=False)
     def all_to_all_single(
         self,
         output: torch.Tensor,
@@ -361,7 +361,7 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
 
         Shapes: splits count rows, that is, steps of dimension 0; empty splits are equal ones.
         """
-        if self._theirs(input):
+        if self._other_backend(input):
             splits = list(output_split_sizes), list(input_split_sizes)
             return self._at(input.device).alltoall_base(output, input, *splits, *_given(opts))
         op = "all_to_all_single"
@@ -384,54 +384,54 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
 
     # ---- collectives: lists ----
 
-    @every_form(AllgatherOptions)
+    @every_signature(AllgatherOptions)
     def allgather(self, outputs: list[_Tensors], inputs: _Tensors, opts: Any = None) -> dist.Work | None:
         """``outputs[0][r]`` becomes rank r's ``inputs[0]``. Sizes may differ between ranks."""
         input = single(inputs, "all_gather", self.comm.invalid)
-        if self._theirs(input):
+        if self._other_backend(input):
             return self._at(input.device).allgather(outputs, inputs, *_given(opts))
         if len(outputs) != 1:
             raise self.comm.invalid("all_gather", f"takes one list of outputs, not {len(outputs)}")
-        together([input, *outputs[0]], "all_gather", self.comm.invalid)
+        check_devices([input, *outputs[0]], "all_gather", self.comm.invalid)
         staging = Staging("all_gather", self.comm.invalid)
         dtype, width = moved_as(input)
         source = staging.input(input)
         targets = staging.outputs(outputs[0], [source], self.comm.rank)
-        kind = _lib.ALL_GATHER if even(targets) else _lib.ALL_GATHER_V
+        kind = _lib.ALL_GATHER if same_sizes(targets) else _lib.ALL_GATHER_V
         return self._run(opts, outputs[0], (source, targets), staging, kind, dtype, in_=source.data_ptr(),
             in_count=source.numel() * width,
             outs=buffers(targets, input.dtype, width, "all_gather", self.comm.invalid))  # fmt: skip
 
-    @every_form(ReduceScatterOptions, "op")
+    @every_signature(ReduceScatterOptions, "op")
     def reduce_scatter(self, outputs: _Tensors, inputs: list[_Tensors], opts: Any = None) -> dist.Work | None:
         """``outputs[0]`` becomes the combination of all ``inputs[0][rank]``. Sizes may differ between ranks."""
         output = single(outputs, "reduce_scatter", self.comm.invalid)
-        if self._theirs(output):
+        if self._other_backend(output):
             return self._at(output.device).reduce_scatter(outputs, inputs, *_given(opts))
         if len(inputs) != 1:
             raise self.comm.invalid("reduce_scatter", f"takes one list of inputs, not {len(inputs)}")
-        together([output, *inputs[0]], "reduce_scatter", self.comm.invalid)
+        check_devices([output, *inputs[0]], "reduce_scatter", self.comm.invalid)
         reduction, factor, factor_data = reduction_of(opts, output.dtype, "reduce_scatter", self.comm.invalid)
         staging = Staging("reduce_scatter", self.comm.invalid)
         sources = [staging.input(t) for t in inputs[0]]
         (target,) = staging.outputs([output], sources)
-        kind = _lib.REDUCE_SCATTER if even(sources) else _lib.REDUCE_SCATTER_V
+        kind = _lib.REDUCE_SCATTER if same_sizes(sources) else _lib.REDUCE_SCATTER_V
         return self._run(opts, outputs, (sources, target, factor_data), staging, kind,
             reduced_as(output, "reduce_scatter", self.comm.invalid), reduction, out=target.data_ptr(),
             out_count=target.numel(),
             ins=buffers(sources, output.dtype, 1, "reduce_scatter", self.comm.invalid), factor=factor,
             factor_data=factor_data.data_ptr() if factor_data is not None else 0)  # fmt: skip
 
-    @every_form(AllToAllOptions)
+    @every_signature(AllToAllOptions)
     def alltoall(self, outputs: _Tensors, inputs: _Tensors, opts: Any = None) -> dist.Work | None:
         """Send ``inputs[s]`` to rank s and receive ``outputs[r]`` from rank r, of any sizes."""
-        if inputs and self._theirs(inputs[0]):
+        if inputs and self._other_backend(inputs[0]):
             return self._at(inputs[0].device).alltoall(outputs, inputs, *_given(opts))
         if not inputs or not outputs:
             raise self.comm.invalid(
                 "all_to_all", f"a list is empty; it must have {self.comm.size} tensors, one per rank"
             )
-        together([*inputs, *outputs], "all_to_all", self.comm.invalid)
+        check_devices([*inputs, *outputs], "all_to_all", self.comm.invalid)
         staging = Staging("all_to_all", self.comm.invalid)
         dtype, width = moved_as(inputs[0])
         sources = [staging.input(t) for t in inputs]
@@ -440,16 +440,16 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
             ins=buffers(sources, inputs[0].dtype, width, "all_to_all", self.comm.invalid),
             outs=buffers(targets, inputs[0].dtype, width, "all_to_all", self.comm.invalid))  # fmt: skip
 
-    @every_form(GatherOptions, "root")
+    @every_signature(GatherOptions, "root")
     def gather(self, outputs: list[_Tensors], inputs: _Tensors, opts: Any = None) -> dist.Work | None:
         """The root's ``outputs[0][r]`` becomes rank r's ``inputs[0]``."""
         input = single(inputs, "gather", self.comm.invalid)
-        if self._theirs(input):
+        if self._other_backend(input):
             return self._at(input.device).gather(outputs, inputs, *_given(opts))
         root = opts.rootRank if opts is not None else 0
         if (root == self.comm.rank) != (len(outputs) == 1):
             raise self.comm.invalid("gather", "the root passes one list of outputs, the others none")
-        together([input, *(outputs[0] if outputs else ())], "gather", self.comm.invalid)
+        check_devices([input, *(outputs[0] if outputs else ())], "gather", self.comm.invalid)
         staging = Staging("gather", self.comm.invalid)
         dtype, width = moved_as(input)
         source = staging.input(input)
@@ -458,11 +458,11 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
         return self._run(opts, outputs[0] if outputs else [], (source, targets), staging, _lib.GATHER, dtype,
             in_=source.data_ptr(), in_count=source.numel() * width, outs=outs, root=root)  # fmt: skip
 
-    @every_form(GatherOptions, "root", lists=False)
+    @every_signature(GatherOptions, "root", lists=False)
     def gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> dist.Work | None:
         """Block r of the root's ``output``, which is contiguous, becomes rank r's ``input``; the others' is not used.
         Shapes: world size times the elements. PyTorch calls it from 2.15 on."""
-        if self._theirs(input):
+        if self._other_backend(input):
             theirs: Any = self._at(input.device)
             work: dist.Work = theirs.gather_single(output, input, *_given(opts))
             return work
@@ -478,16 +478,16 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
 
     gather_into_tensor = gather_single
 
-    @every_form(ScatterOptions, "root")
+    @every_signature(ScatterOptions, "root")
     def scatter(self, outputs: _Tensors, inputs: list[_Tensors], opts: Any = None) -> dist.Work | None:
         """``outputs[0]`` becomes the root's ``inputs[0][rank]``."""
         output = single(outputs, "scatter", self.comm.invalid)
-        if self._theirs(output):
+        if self._other_backend(output):
             return self._at(output.device).scatter(outputs, inputs, *_given(opts))
         root = opts.rootRank if opts is not None else 0
         if (root == self.comm.rank) != (len(inputs) == 1):
             raise self.comm.invalid("scatter", "the root passes one list of inputs, the others none")
-        together([output, *(inputs[0] if inputs else ())], "scatter", self.comm.invalid)
+        check_devices([output, *(inputs[0] if inputs else ())], "scatter", self.comm.invalid)
         staging = Staging("scatter", self.comm.invalid)
         dtype, width = moved_as(output)
         sources = [staging.input(t) for t in inputs[0]] if inputs else []
@@ -502,20 +502,20 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
             return self._at(other).barrier(opts)
         comm = self.comm
         if (
-            self._at_once(opts)
+            self._synchronous(opts)
             and not profiler._is_profiler_enabled
-            and comm.through(comm.submit(_lib.BARRIER + _lib.CALLER, 0, 0, timeout_ns(opts.timeout)))
+            and comm.handled(comm.submit(_lib.BARRIER + _lib.CALLER, 0, 0, timeout_ns(opts.timeout)))
         ):
             return _done([])
         return self._barrier(opts, *more, **named)
 
-    @every_form(BarrierOptions)
+    @every_signature(BarrierOptions)
     def _barrier(self, opts: Any = None) -> dist.Work | None:
         if self.comm.device is None:
             return self._run(opts, [], None, Staging("barrier", self.comm.invalid), _lib.BARRIER)
         pending = self._issue_barrier(0 if opts is None else timeout_ns(opts.timeout))
         work = Work(pending, [])
-        if not self._at_once(opts):
+        if not self._synchronous(opts):
             return work
         work.wait()
         return _done([])
@@ -548,13 +548,13 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
 
     def allreduce_coalesced(self, tensors: _Tensors, opts: Any = None) -> dist.Work:
         """:meth:`allreduce` of each tensor."""
-        if tensors and self._theirs(tensors[0]):
+        if tensors and self._other_backend(tensors[0]):
             return self._at(tensors[0].device).allreduce_coalesced(tensors, *_given(opts))
         return self._coalesced(opts, tensors, [(self.allreduce, ([t], opts)) for t in tensors])
 
     def all_gather_single_coalesced(self, outputs: _Tensors, inputs: _Tensors, opts: Any = None) -> dist.Work:
         """:meth:`all_gather_single` of each pair."""
-        if inputs and self._theirs(inputs[0]):
+        if inputs and self._other_backend(inputs[0]):
             return self._at(inputs[0].device).allgather_into_tensor_coalesced(outputs, inputs, *_given(opts))
         calls = [(self.all_gather_single, (o, i, opts)) for o, i in zip(outputs, inputs, strict=True)]
         return self._coalesced(opts, outputs, calls)
@@ -563,7 +563,7 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
 
     def reduce_scatter_single_coalesced(self, outputs: _Tensors, inputs: _Tensors, opts: Any = None) -> dist.Work:
         """:meth:`reduce_scatter_single` of each pair."""
-        if inputs and self._theirs(inputs[0]):
+        if inputs and self._other_backend(inputs[0]):
             return self._at(inputs[0].device).reduce_scatter_tensor_coalesced(outputs, inputs, *_given(opts))
         calls = [(self.reduce_scatter_single, (o, i, opts)) for o, i in zip(outputs, inputs, strict=True)]
         return self._coalesced(opts, outputs, calls)
@@ -572,7 +572,7 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
 
     def allgather_coalesced(self, outputs: list[_Tensors], inputs: _Tensors, opts: Any = None) -> dist.Work:
         """``outputs[r][i]`` becomes rank r's ``inputs[i]``."""
-        if inputs and self._theirs(inputs[0]):
+        if inputs and self._other_backend(inputs[0]):
             return self._at(inputs[0].device).allgather_coalesced(outputs, inputs, *_given(opts))
         calls = [(self.allgather, ([[o[i] for o in outputs]], [t], opts)) for i, t in enumerate(inputs)]
         return self._coalesced(opts, outputs, calls)
@@ -582,12 +582,12 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
             raise self.comm.invalid("a coalesced operation", "there are no tensors")
         if self.comm._batch is not None:  # between _start_coalescing and _end_coalescing
             for call, arguments in calls:
-                _kept.drop(call(*arguments))
+                _pytorch26_work.drop(call(*arguments))
             return Work(None, value)
         self.comm.begin_batch()
         try:
             for call, arguments in calls:
-                _kept.drop(call(*arguments))
+                _pytorch26_work.drop(call(*arguments))
         except BaseException:
             self.comm.drop_batch()
             raise
@@ -610,9 +610,9 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
     def send(self, tensors: _Tensors, dst: int, tag: int) -> dist.Work:
         """Send a tensor; done when the tensor may be reused."""
         tensor = single(tensors, "send", self.comm.invalid)
-        if self._theirs(tensor):
+        if self._other_backend(tensor):
             return self._at(tensor.device).send(tensors, dst, tag)
-        if imaginary(tensor):
+        if has_fake(tensor):
             return Work(None, tensors)
         dense(tensor, "send", self.comm.invalid)
         staging = Staging("send", self.comm.invalid)
@@ -624,9 +624,9 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
     def recv(self, tensors: _Tensors, src: int, tag: int) -> dist.Work:
         """Receive a tensor. Shapes: dtype and number of elements must be the message's."""
         tensor = single(tensors, "recv", self.comm.invalid)
-        if self._theirs(tensor):
+        if self._other_backend(tensor):
             return self._at(tensor.device).recv(tensors, src, tag)
-        if imaginary(tensor):
+        if has_fake(tensor):
             return Work(None, tensors)
         dense(tensor, "recv", self.comm.invalid)
         staging = Staging("recv", self.comm.invalid)
@@ -637,7 +637,7 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
 
     def recv_anysource(self, tensors: _Tensors, tag: int) -> dist.Work:
         """:meth:`recv` from any rank; ``Work.source_rank`` says from which."""
-        if tensors and self._theirs(tensors[0]):
+        if tensors and self._other_backend(tensors[0]):
             return self._at(tensors[0].device).recv_anysource(tensors, tag)
         return self.recv(tensors, _lib.ANY, tag)
 
@@ -696,7 +696,7 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
     def _leave_store(self) -> None:
         """Delete the group's keys from the store, on its rank 0. If no agent of torchrun serves the store, only the
         world's rank 0, which serves it, does so: on another rank the store may be gone by now."""
-        used, self.comm.met_by = self.comm.met_by, set()
+        used, self.comm.store_keys = self.comm.store_keys, set()
         if self._store is None or self.comm.rank or self.comm.backend not in ("native", backend.ACCL):
             return  # other groups use the store as long as they live
         agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
@@ -717,7 +717,7 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
         part; a rank that isn't among those that it passes gets None. ``opts`` is None, a dict of hints, or
         ProcessGroupNCCL.Options."""
         alone = self.comm.backend in backend.LIBRARIES  # the options are the communicator's own
-        hints, for_libraries = backend.divided(opts, [self.comm.backend] if alone else self._libraries)
+        hints, for_libraries = backend.split_options(opts, [self.comm.backend] if alone else self._libraries)
         if hints is not None and not isinstance(hints, dict):
             raise self.comm.invalid("split", f"options must be a dict of hints, not {type(opts).__name__}")
         if alone and hints is None:
@@ -852,7 +852,7 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
         library = self._libraries.get(device.type)
         return self._elsewhere if library is None else library.at(device)
 
-    def _begun(self, device: torch.device) -> Communicator | None:
+    def _library_comm(self, device: torch.device) -> Communicator | None:
         """The library's communicator for a device's tensors, if it was made already, and no batch is open."""
         library = self._libraries.get(device.type)
         return library.comm if library is not None and library.begun and library.comm._batch is None else None
@@ -867,9 +867,9 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
         device: torch.device | None = getattr(opts, "device", None)
         if device is None and not self._ours:  # a group of GPUs alone
             return self._others[0]
-        return device if self._of_others(device) else None
+        return device if self._served_elsewhere(device) else None
 
-    def _of_others(self, device: torch.device | None) -> bool:
+    def _served_elsewhere(self, device: torch.device | None) -> bool:
         """Whether another backend of the group serves a device."""
         return device is not None and any(device.type == other.type for other in self._others)
 
@@ -919,11 +919,11 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
 
     # ---- helpers ----
 
-    def _at_once(self, opts: Any) -> bool:
+    def _synchronous(self, opts: Any) -> bool:
         """Whether a call is to be done when it returns."""
         return opts is not None and not getattr(opts, "asyncOp", True) and self.comm._batch is None
 
-    def _direct(self, tensor: torch.Tensor, opts: Any, kind: type) -> bool:
+    def _can_submit(self, tensor: torch.Tensor, opts: Any, kind: type) -> bool:
         """Whether a call on a tensor may use the communicator's ``submit`` or ``begin``."""
         return (
             type(opts) is kind
@@ -937,7 +937,7 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
     def _run(
         self, opts: Any, value: Any, keep: object, staging: Staging, *args: Any, **fields: Any
     ) -> dist.Work | None:
-        now = self._at_once(opts)
+        now = self._synchronous(opts)
         fields["timeout_ns"] = 0 if opts is None else timeout_ns(opts.timeout)
         awaited = now and self.comm.blocking and staging.device is not None
         pending = self.comm.run(not now or awaited, keep, staging.after(), *args, device=staging.device, **fields)
@@ -945,23 +945,23 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
             Work(pending, value).wait()
         return _done(value) if now else Work(pending, value)
 
-    def _imagined(self, value: Any, opts: Any) -> dist.Work | None:
+    def _fake_result(self, value: Any, opts: Any) -> dist.Work | None:
         """The result of a call on tensors without elements."""
-        return _done(value) if self._at_once(opts) else Work(None, value)
+        return _done(value) if self._synchronous(opts) else Work(None, value)
 
     def _message(self, tensors: _Tensors, data: torch.Tensor, staging: Staging, *args: Any, **fields: Any) -> Work:
         return Work(self.comm.run(True, data, staging.after(), *args, device=staging.device, **fields), tensors)
 
-    def _theirs(self, tensor: torch.Tensor) -> bool:
+    def _other_backend(self, tensor: torch.Tensor) -> bool:
         """Whether another backend of the group serves a tensor's device."""
         if tensor.device.type in self._ours:
             return False
-        if tensor.device.type == "meta" and not self._of_others(tensor.device):
+        if tensor.device.type == "meta" and not self._served_elsewhere(tensor.device):
             raise self.comm.invalid("operation", "the tensor is on meta: it has no elements that could be moved")
         return True
 
     def _alike(self, output: torch.Tensor, input: torch.Tensor, op: str) -> tuple[int, int]:
-        together([output, input], op, self.comm.invalid)
+        check_devices([output, input], op, self.comm.invalid)
         if output.dtype != input.dtype:
             raise self.comm.invalid(op, f"the output is {output.dtype} and the input {input.dtype}")
         return moved_as(input)
@@ -981,7 +981,7 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
 
 def _done(value: Any) -> dist.Work | None:
     """The result of a call that is done: None, as PyTorch's own backends return."""
-    return Work(None, value) if _kept.WANTED else None
+    return Work(None, value) if _pytorch26_work.WANTED else None
 
 
 def _given(opts: Any) -> tuple[Any, ...]:

@@ -55,7 +55,7 @@ class Job:
             if not ready and any(not f["ok"] for f in found.values()):
                 break
             if not ready:
-                raise Hang(f"no answer within {seconds:g} s: " + "; ".join(self._where(r) for r in waiting))
+                raise Hang(f"no answer within {seconds:g} s: " + "; ".join(self._innermost(r) for r in waiting))
             for rank in [r for r in waiting if self.reports[r] in ready]:
                 line = self.reports[rank].readline()
                 found[rank] = json.loads(line) if line else {"ok": False, "came": self._ended(rank)}
@@ -80,7 +80,7 @@ class Job:
             try:
                 process.wait(max(until - time.monotonic(), 0))
             except subprocess.TimeoutExpired:
-                raise Hang(f"the process did not end within {seconds:g} s: {self._where(rank)}") from None
+                raise Hang(f"the process did not end within {seconds:g} s: {self._innermost(rank)}") from None
         codes = [p.returncode for p in self.processes]
         return [{"ok": c == 0, "came": "the process ended" if c == 0 else _status(c)} for c in codes]
 
@@ -107,7 +107,7 @@ class Job:
         except subprocess.TimeoutExpired:
             return "the rank closed its pipe"
 
-    def _where(self, rank: int) -> str:
+    def _innermost(self, rank: int) -> str:
         """The rank, and its innermost call."""
         begin = self._size()
         self.processes[rank].send_signal(signal.SIGUSR2)

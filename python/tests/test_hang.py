@@ -13,7 +13,7 @@ import time
 import pytest
 from jobs import Job, chorus, command
 
-from chorus import _direct
+from chorus import _fastcall
 from chorus.bench.port import free_port
 
 # Rank 2 of three does something else while the others go on.
@@ -192,15 +192,15 @@ def test_call_sites(tmp_path):
 
 def test_site():
     def here():
-        return _direct.site(0)
+        return _fastcall.site(0)
 
     def there():
-        return _direct.site(0)
+        return _fastcall.site(0)
 
     assert here() == here() != there() > 0
-    assert _direct.site(10000) == 0
+    assert _fastcall.site(10000) == 0
     with pytest.raises(TypeError):
-        _direct.site("x")
+        _fastcall.site("x")
 
 
 def test_stacks_leave_signals_alone():
@@ -211,8 +211,8 @@ def test_stacks_leave_signals_alone():
         taken = signal.SIGRTMAX - 1
         signal.signal(taken, lambda *_: seen.append(1))
         before = {n: signal.getsignal(n) for n in range(1, signal.NSIG) if n not in (32, 33)}
-        from chorus import _direct
-        assert _direct._PYTHON.stacks_signal not in (0, taken), _direct._PYTHON.stacks_signal
+        from chorus import _fastcall
+        assert _fastcall._PYTHON.stacks_signal not in (0, taken), _fastcall._PYTHON.stacks_signal
         after = {n: signal.getsignal(n) for n in before}
         changed = [n for n in before if before[n] != after[n]]
         assert not changed

@@ -51,7 +51,7 @@ def run(code):
 
 def test_import_torch_is_quiet():
     done = run(
-        "import sys, torch; print(sorted({m for m in sys.modules if m.startswith('chorus')} - {'chorus._where'}),"
+        "import sys, torch; print(sorted({m for m in sys.modules if m.startswith('chorus')} - {'chorus._libpath'}),"
         " 'ctypes' in sys.modules,"
         " torch.distributed.Backend.default_device_backend_map['cpu'],"
         " 'chorus' in torch.distributed.Backend.backend_list)"

@@ -13,9 +13,9 @@ from torch.distributed.c10d_logger import _c10d_logger
 from torch.overrides import TorchFunctionMode
 
 import chorus
-from chorus import _direct
+from chorus import _fastcall
 
-pytestmark = pytest.mark.skipif(not _direct.POSSIBLE, reason="this PyTorch can't tell the library what a tensor is")
+pytestmark = pytest.mark.skipif(not _fastcall.POSSIBLE, reason="this PyTorch can't tell the library what a tensor is")
 
 # Of 1 and 2; integers truncate.
 OPS = {"SUM": 3, "AVG": 1.5, "PRODUCT": 2, "MIN": 1, "MAX": 2, "BAND": 0, "BOR": 3, "BXOR": 3}

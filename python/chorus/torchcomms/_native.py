@@ -15,7 +15,7 @@ import torch
 import chorus
 from chorus import _lib, _streams
 from chorus._comm import Batch, Communicator
-from chorus._tensors import Staging, buffers, moved_as, reduced_as, together
+from chorus._tensors import Staging, buffers, check_devices, moved_as, reduced_as
 from chorus.backend import served
 from chorus.errors import FinalizedError, check
 from chorus.process_group import timeout_ns
@@ -439,7 +439,7 @@ class NativeBackend(TorchCommBackend):
                 and not (bound is None and self._of_group and place.type in served())
             ):
                 raise self.comm.invalid(op, f"Expected tensor on {bound or 'cpu'} but found tensor on {place}")
-            together([tensor, first], op, self.comm.invalid)
+            check_devices([tensor, first], op, self.comm.invalid)
 
     def _moved(self, tensor: _Tensor, op: str) -> tuple[int, int]:
         self.here([tensor], op)

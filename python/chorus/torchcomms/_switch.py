@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store
 
 from chorus import _patches
-from chorus.backend import not_begun, served
+from chorus.backend import reset_group_count, served
 from chorus.errors import UnsupportedError
 from chorus.torchcomms import _backend_wrapper
 from chorus.torchcomms._backend import native_name
@@ -123,6 +123,6 @@ def _new_comm(
         if others:
             _beside[comm] = {kind: make(other, torch.device(kind), f"{name}.{kind}") for kind, other in others.items()}
     except BaseException:
-        not_begun()
+        reset_group_count()
         raise
     return comm

@@ -126,15 +126,15 @@ class CommGroup(ProcessGroup):
         hooks = self._torchcomm._hooks
         return bool(hooks.pre or hooks.post)
 
-    def _direct(self, tensor: torch.Tensor, opts: Any, kind: type) -> bool:
-        return not self._hooked() and super()._direct(tensor, opts, kind)
+    def _can_submit(self, tensor: torch.Tensor, opts: Any, kind: type) -> bool:
+        return not self._hooked() and super()._can_submit(tensor, opts, kind)
 
     def barrier(self, opts: Any = None, *more: Any, **named: Any) -> Any:  # type: ignore[override]
         """Wait until every rank has called it."""
         call = super().barrier
         if not self._hooked():
             return call(opts, *more, **named)
-        return self._told(OpName.barrier, (not self._at_once(opts),), lambda: call(opts, *more, **named))
+        return self._with_hooks(OpName.barrier, (not self._synchronous(opts),), lambda: call(opts, *more, **named))
 
     def _run(
         self, opts: Any, value: Any, keep: Any, staging: Any, kind: int, *args: Any, **fields: Any
@@ -149,7 +149,7 @@ class CommGroup(ProcessGroup):
         seen = told(value, keep, fields.get("root", 0), op)
         if kind == _lib.ALL_TO_ALL_V_SINGLE:
             seen += _rows(value[0], fields["out_splits"]), _rows(keep[0], fields["in_splits"])
-        return self._told(name, (*seen, not self._at_once(opts)),
+        return self._with_hooks(name, (*seen, not self._synchronous(opts)),
             lambda: call(opts, value, keep, staging, kind, *args, **fields))  # fmt: skip
 
     def send(self, tensors: list[torch.Tensor], dst: int, tag: int) -> Any:
@@ -157,16 +157,16 @@ class CommGroup(ProcessGroup):
         call = super().send
         if not self._hooked():
             return call(tensors, dst, tag)
-        return self._told(OpName.send, (tensors[0], dst, True), lambda: call(tensors, dst, tag))
+        return self._with_hooks(OpName.send, (tensors[0], dst, True), lambda: call(tensors, dst, tag))
 
     def recv(self, tensors: list[torch.Tensor], src: int, tag: int) -> Any:
         """Receive a tensor. Shapes: dtype and number of elements must be the message's."""
         call = super().recv
         if not self._hooked():
             return call(tensors, src, tag)
-        return self._told(OpName.recv, (tensors[0], src, True), lambda: call(tensors, src, tag))
+        return self._with_hooks(OpName.recv, (tensors[0], src, True), lambda: call(tensors, src, tag))
 
-    def _told(self, name: OpName, args: tuple[Any, ...], call: Callable[[], Any]) -> Any:
+    def _with_hooks(self, name: OpName, args: tuple[Any, ...], call: Callable[[], Any]) -> Any:
         """Run an operation with the communicator's hooks around it."""
         op_id = self._torchcomm._before(name, lambda: args)
         work = call()
@@ -174,7 +174,7 @@ class CommGroup(ProcessGroup):
         told = TorchWork(work._pending) if ours else DONE
         self._torchcomm._after(name, op_id, told)
         if ours:
-            work._told = told
+            work._torchcomms_work = told
         return work
 
 

@@ -309,7 +309,7 @@ class TorchComm:
                 comm.issued += 1
                 next(_op_ids)
                 return DONE
-            comm.through(status)  # raises the operation's error
+            comm.handled(status)  # raises the operation's error
         return self._issue(OpName.all_reduce, (tensor, op), async_op, hints, timeout)
 
     def reduce(

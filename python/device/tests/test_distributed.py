@@ -15,7 +15,7 @@ from worlds import World
 
 import chorus
 from chorus import _lib
-from chorus._direct import OTHERWISE, POSSIBLE
+from chorus._fastcall import OTHERWISE, POSSIBLE
 
 OK = _lib.OK
 N = 1 << 18  # elements of a tensor that is too large for a stage
@@ -209,7 +209,7 @@ def test_a_rank_that_is_late(pair):
     pair.run(_late)
 
 
-def _direct(peers):
+def _one_call(peers):
     """Collectives that are one call from Python into the library."""
     d = _device(peers.rank)
     group = dist.new_group(backend="cpu:gloo,accinte:chorus", timeout=datetime.timedelta(seconds=60))
@@ -240,7 +240,7 @@ def _direct(peers):
 
 @pytest.mark.skipif(not POSSIBLE, reason="this PyTorch can't tell the library what a tensor is")
 def test_one_call(pair):
-    pair.run(_direct)
+    pair.run(_one_call)
 
 
 def _mixed(peers):

@@ -43,7 +43,7 @@ def test_it_is_there(installed):
         import chorus
         print(chorus.version() != "")
         try:
-            chorus._where.use("/elsewhere.so")
+            chorus._libpath.use("/elsewhere.so")
         except ImportError as error:
             print(error)
     """)  # fmt: skip

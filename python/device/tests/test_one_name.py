@@ -45,7 +45,7 @@ for asynchronous in (False, True):
         work.wait()
     assert (x * 2 == 2 * total()).all()
 comm = part().comm
-assert comm.backend == "nccl" and comm.info().device.decode() == f"cuda:{device.index}" and comm.met_by
+assert comm.backend == "nccl" and comm.info().device.decode() == f"cuda:{device.index}" and comm.store_keys
 assert world._get_backend(device) is part() and world._get_backend(torch.device("cpu")) is world
 summed()
 dist.all_gather_into_tensor(every := on(0, 2 * size), on(rank, 2))
@@ -281,12 +281,12 @@ halves = [dist.new_group([0, 1]), dist.new_group([2, 3])]
 half, mine = halves[rank // 2], [rank // 2 * 2, rank // 2 * 2 + 1]
 assert part(half).begun == bound
 summed(half, mine)
-assert bool(part(half).comm.met_by) != bound, "how the library began"
+assert bool(part(half).comm.store_keys) != bound, "how the library began"
 summed()
 every = chorus.split_group(mine[::-1])
 assert part(every).begun  # the world's has, by now
 summed(every, mine)
-assert not part(every).comm.met_by and every.rank() == 1 - rank % 2
+assert not part(every).comm.store_keys and every.rank() == 1 - rank % 2
 one = chorus.split_group([rank]) if rank else chorus.split_group([])
 if rank:
     summed(one, [rank])

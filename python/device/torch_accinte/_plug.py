@@ -34,16 +34,16 @@ def plug(name: str, *, driver: str, module: types.ModuleType, library: str | os.
             f"{name!r} can't have it as well"
         )
     atexit.register(_end)  # registered before chorus's handlers, which so run first and end what devices wait for
-    from chorus import _where
+    from chorus import _libpath
     from chorus.backend import serve
     from torch_accinte import batchnorm, meta, random, sharing
 
     extension: Any = importlib.import_module("torch_accinte._C")
     if library is not None:
-        _where.use(library)
+        _libpath.use(library)
     utils: Any = torch.utils
     register: Any = torch._register_device_module
-    extension.start(_where.library(), name, driver, threading.main_thread().ident)
+    extension.start(_libpath.library(), name, driver, threading.main_thread().ident)
     _plugged = name
     meta.register(name)
     batchnorm.register()

@@ -153,15 +153,15 @@ def receive(index: int, bytes: int, handle: bytes = b"", offset: int = 0, addres
 
 def _reduce_storage(storage: torch.UntypedStorage) -> Any:
     if storage.device.type != name():
-        return _theirs["storage"](storage)
+        return _pytorch_reduce["storage"](storage)
     return receive, send(storage)
 
 
 def _reduce_tensor(tensor: torch.Tensor) -> Any:
     if tensor.device.type != name() or tensor.layout != torch.strided:
-        return _theirs["tensor"](tensor)
+        return _pytorch_reduce["tensor"](tensor)
     if tensor.requires_grad and not tensor.is_leaf:
-        return _theirs["tensor"](tensor)  # PyTorch's function, which refuses the tensor
+        return _pytorch_reduce["tensor"](tensor)  # PyTorch's function, which refuses the tensor
     torch.utils.hooks.warn_if_has_hooks(tensor)
     form = (tensor.dtype, tensor.storage_offset(), tuple(tensor.size()), tensor.stride(), tensor.requires_grad)
     return _rebuild_tensor, (isinstance(tensor, torch.nn.Parameter), form, send(tensor.untyped_storage()))
@@ -176,14 +176,14 @@ def _rebuild_tensor(parameter: bool, form: tuple[Any, ...], storage: tuple[Any, 
     return t.requires_grad_(requires_grad)
 
 
-_theirs: dict[str, Any] = {}
+_pytorch_reduce: dict[str, Any] = {}
 
 
 def register() -> None:
     """Let ``torch.multiprocessing`` send tensors of the device."""
     from torch.multiprocessing import reductions
 
-    _theirs.update(tensor=reductions.reduce_tensor, storage=reductions.reduce_storage)
+    _pytorch_reduce.update(tensor=reductions.reduce_tensor, storage=reductions.reduce_storage)
     for kind in (torch.Tensor, torch.nn.Parameter):
         ForkingPickler.register(kind, _reduce_tensor)
     ForkingPickler.register(torch.UntypedStorage, _reduce_storage)

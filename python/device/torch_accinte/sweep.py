@@ -41,7 +41,7 @@ from typing import Any
 
 import torch
 
-from torch_accinte._device import handle_of, drain_autograd
+from torch_accinte._device import drain_autograd, handle_of
 
 # The results of these have undefined contents.
 UNDEFINED = {

@@ -73,7 +73,7 @@ class clog:
     def _issue(self, comm: str, op: OpName, op_id: int, args: Any) -> None:
         if op in _NOT_LOGGED:
             return
-        signature = "|".join([op.name, *self._told(op, args), f"comm={comm}"])
+        signature = "|".join([op.name, *self._facts(op, args), f"comm={comm}"])
         with self._lock:
             number = self._signatures.get(signature)
             if number is None:
@@ -111,7 +111,7 @@ class clog:
     def _line(self, text: str) -> None:
         self._file.write(text + "\n")
 
-    def _told(self, op: OpName, args: Any) -> list[str]:
+    def _facts(self, op: OpName, args: Any) -> list[str]:
         """The facts of an operation in its signature, in the format's order."""
         if op is OpName.barrier:
             return [_flag(args)]

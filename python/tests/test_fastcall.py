@@ -6,9 +6,9 @@ import torch.distributed as dist
 from worlds import free_port
 
 import chorus
-from chorus import _direct, _lib
+from chorus import _fastcall, _lib
 
-pytestmark = pytest.mark.skipif(not _direct.POSSIBLE, reason="this PyTorch can't tell the library what a tensor is")
+pytestmark = pytest.mark.skipif(not _fastcall.POSSIBLE, reason="this PyTorch can't tell the library what a tensor is")
 
 # Types of fewer bits than a byte, one element a byte.
 NARROW = [getattr(torch, f"{kind}{bits}") for kind in ("uint", "int") for bits in range(1, 8)
@@ -54,7 +54,7 @@ def test_taken(group, name):
     make, taken = TENSORS[name]
     tensor = make()
     status = group.comm.submit(_lib.BROADCAST, 0, 0, 0, tensor)
-    assert status == (_lib.OK if taken else _direct.OTHERWISE)
+    assert status == (_lib.OK if taken else _fastcall.OTHERWISE)
 
 
 def test_two_tensors(group):
@@ -62,8 +62,9 @@ def test_two_tensors(group):
     source, target = torch.arange(4), torch.zeros(4, dtype=torch.int64)
     assert submit(_lib.ALL_GATHER_SINGLE, 0, 0, 0, target, source) == _lib.OK
     assert target.equal(source)
-    assert submit(_lib.ALL_GATHER_SINGLE, 0, 0, 0, target, torch.zeros(4)) == _direct.OTHERWISE
-    assert submit(_lib.ALL_GATHER_SINGLE, 0, 0, 0, target, torch.zeros(8, dtype=torch.int64)[::2]) == _direct.OTHERWISE
+    assert submit(_lib.ALL_GATHER_SINGLE, 0, 0, 0, target, torch.zeros(4)) == _fastcall.OTHERWISE
+    strided = torch.zeros(8, dtype=torch.int64)[::2]
+    assert submit(_lib.ALL_GATHER_SINGLE, 0, 0, 0, target, strided) == _fastcall.OTHERWISE
 
 
 @pytest.mark.parametrize(
@@ -78,7 +79,7 @@ def test_arguments_that_are_no_integers(group, arguments, error):
 
 @pytest.mark.parametrize("arguments", [(), (_lib.BARRIER,), (_lib.BROADCAST, 0, 0, 0) + 3 * (torch.ones(1),)])
 def test_numbers_of_arguments(group, arguments):
-    assert group.comm.submit(*arguments) == _direct.OTHERWISE
+    assert group.comm.submit(*arguments) == _fastcall.OTHERWISE
 
 
 @pytest.mark.parametrize(
@@ -89,7 +90,7 @@ def test_numbers_of_arguments(group, arguments):
 )  # fmt: skip
 def test_refused(group, arguments):
     with pytest.raises(chorus.InvalidArgumentError):
-        group.comm.through(group.comm.submit(*arguments))
+        group.comm.handled(group.comm.submit(*arguments))
     assert group.failure is None
 
 

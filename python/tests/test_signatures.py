@@ -13,7 +13,7 @@ import chorus
 NEW = tuple(int(n) for n in torch.__version__.split(".")[:2]) >= (2, 13)  # its short signatures take a timeout
 
 
-def _forms(peers):
+def _signatures(peers):
     rank, size, most = peers.rank, peers.size, dist.ReduceOp.MAX
     late = {"timeout": datetime.timedelta(seconds=20)} if NEW else {}
     ins = [torch.arange(4.0) * (rank + r + 1) for r in range(size)]
@@ -45,7 +45,7 @@ def _forms(peers):
 
 
 def test_short_forms_like_gloo(pair):
-    pair.run(_forms)
+    pair.run(_signatures)
 
 
 def _unknown(peers):

@@ -33,7 +33,7 @@ def _tensors(value: Any) -> Iterator[torch.Tensor]:
             yield from _tensors(part)
 
 
-def imaginary(*values: Any) -> bool:
+def has_fake(*values: Any) -> bool:
     """Whether tensors have no elements, as under FakeTensorMode. Raises UnsupportedError if a graph is being traced
     that would not record the operation."""
     if not torch._C._len_torch_dispatch_stack():
@@ -49,7 +49,7 @@ def imaginary(*values: Any) -> bool:
     return any(isinstance(tensor, FakeTensor) for tensor in _tensors(values))
 
 
-def every_form(make: Callable[[], Any], *fields: str, lists: bool = True) -> Callable[[_F], _F]:
+def every_signature(make: Callable[[], Any], *fields: str, lists: bool = True) -> Callable[[_F], _F]:
     """Decorates ``method(self, *tensors, opts=None)``, so that it takes every signature.
 
     ``make`` makes its options. ``fields`` are those that may be given as arguments instead, before ``timeout``.
@@ -78,8 +78,8 @@ def every_form(make: Callable[[], Any], *fields: str, lists: bool = True) -> Cal
             for name, value in given.items():
                 if value is not None:
                     setattr(opts, _FIELDS[name], value)
-            if imaginary(values):
-                return self._imagined(values[0], opts)
+            if has_fake(values):
+                return self._fake_result(values[0], opts)
             return method(self, *values, opts)
 
         return call  # type: ignore[return-value]
