@@ -639,7 +639,7 @@ class Communicator:
     def explained(self, error: BaseException) -> BaseException:
         """An error of one of this communicator's operations, with a note on causes that the library can't know."""
         if isinstance(error, MismatchError) and self.called_back:
-            why = "futures' callbacks issued some of this group's operations, in another order on each rank as it seems"
+            why = "callbacks of futures issued some of this group's operations, perhaps in another order on each rank"
             error.args = (f"{error} ({why}: see chorus.in_order)",)
         return error
 

@@ -191,7 +191,7 @@ def dense(tensor: torch.Tensor, op: str, refuse: Refusal) -> None:
     if tensor.layout is not torch.strided:
         raise refuse(op, f"the tensor's layout is {tensor.layout}; it must be dense")
     if tensor.is_quantized:
-        raise refuse(op, f"the tensor is quantized, as {tensor.dtype}; pass its int_repr(), and the scales apart")
+        raise refuse(op, f"the tensor is quantized, as {tensor.dtype}; pass its int_repr(), and the scales separately")
 
 
 def check_devices(tensors: Sequence[torch.Tensor], op: str, refuse: Refusal) -> None:

@@ -142,7 +142,7 @@ def _create(backend: str, options: Any, backend_options: Any, caller: dict[str, 
         own &= {device for device, name in config.get_device_backend_map().items() if name == backend}
     if not own and not others:
         raise UnsupportedError(
-            f"chorus: a group of {config} serves nothing: there are only {' and '.join(['cpu', *_drivers])} here"
+            f"chorus: a group of {config} serves no device: there are only {' and '.join(['cpu', *_drivers])} here"
         )
     given, abort = backend_options, _of_world("_abort")
     backend_options, for_libraries = split_options(given, own & set(_streams.natives))

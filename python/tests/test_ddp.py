@@ -100,7 +100,7 @@ def _called_back(peers):
         issued.set()
 
     dist.all_reduce(torch.ones(4), group=group, async_op=True).get_future().then(callback)
-    with pytest.raises(chorus.MismatchError, match="futures' callbacks issued some .* see chorus.in_order"):
+    with pytest.raises(chorus.MismatchError, match="callbacks of futures issued some .* see chorus.in_order"):
         if peers.rank == 1:
             assert issued.wait(60)
         work = dist.all_reduce(torch.ones(256), group=group, async_op=True)

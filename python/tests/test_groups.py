@@ -120,7 +120,7 @@ def _without_gpus(peers):
     assert group._device_types == [torch.device("cpu")] and not group._parts()
     _sum(peers, group, range(peers.size))
     dist.destroy_process_group(group)
-    with pytest.raises(chorus.UnsupportedError, match="a group of cuda:chorus serves nothing: there are only cpu"):
+    with pytest.raises(chorus.UnsupportedError, match="a group of cuda:chorus serves no device: there are only cpu"):
         dist.new_group(backend="cuda:chorus")
     assert "chorus._library" not in sys.modules
 

@@ -184,7 +184,7 @@ std::string infer_outputs(const c10::OperatorHandle& op, torch::jit::Stack& stac
     bool all = true;
     each_tensor(v, [&](const at::Tensor& t) { all = all && (!t.defined() || t.is_meta()); });
     if (!all)
-      return "its Meta kernel, or fake, returns tensors that aren't Meta's";
+      return "its Meta kernel, or fake, returns tensors that aren't Meta tensors";
   }
   return "";
 }
@@ -349,11 +349,11 @@ std::string defer(
   size_t n = op.schema().arguments().size();
   auto arguments = torch::jit::last(*stack, n);
   if (depends_on_data(op))
-    return "what it returns depends on what is computed before";
+    return "the host needs its result, or the result's shape, which depends on computed values";
   if (writes_to_host(op, arguments))
-    return "it writes to a tensor of the host's";
+    return "it writes to a tensor of the host";
   if (strides_may_differ(op, arguments) && !capturing(stream))
-    return "its Meta kernel says other strides than its results have";
+    return "its Meta kernel returns other strides than its results have";
   std::optional<MetaRun> meta_run(std::in_place, op, index, arguments, true);
   if (!meta_run->refused.empty() && begins_with_number(arguments))
     meta_run.emplace(op, index, arguments, false);

@@ -137,7 +137,7 @@ bool compatible(const at::Tensor& self, const at::Tensor& from) {
 DeviceIndex place(
     std::optional<c10::Layout> layout, std::optional<c10::Device> device, std::optional<bool> pin_memory) {
   c10::Device d = device.value_or(c10::Device(kType));
-  TORCH_CHECK(d.type() == kType, "a device of ", name(), " is wanted, not ", d);
+  TORCH_CHECK(d.type() == kType, "expected a device of ", name(), ", not ", d);
   TORCH_CHECK_NOT_IMPLEMENTED(
       layout.value_or(c10::Layout::Strided) == c10::Layout::Strided, name(), " tensors are strided, not ", *layout);
   TORCH_CHECK(!pin_memory.value_or(false), "Pin memory can only be on CPU");

@@ -154,7 +154,7 @@ class Generator final : public c10::GeneratorImpl {
   // the stream.
   void settle() const {
     if (chorus_stream last = state_->last.load()) {
-      TORCH_CHECK(!capturing(last), "a generator's state is neither asked for nor set while what draws is captured");
+      TORCH_CHECK(!capturing(last), "a generator's state can't be read or set while its draws are being captured");
       Unlocked unlocked;
       (void)lib.stream_await(last, 0);
     }
@@ -215,8 +215,8 @@ void draws(const at::Generator& generator, chorus_stream stream) {
 
 at::Generator host_generator(const at::Generator& generator) {
   TORCH_CHECK_NOT_IMPLEMENTED(
-      !philox, "there are no numbers of CUDA's for this operator: torch.", name(),
-      ".use_philox() says for which there are");
+      !philox, "this operator can't draw CUDA's numbers: the documentation of torch.", name(),
+      ".use_philox() has a list of those that can");
   return generator.get<Generator>()->host();
 }
 

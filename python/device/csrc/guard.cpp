@@ -116,7 +116,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
 
  private:
   static c10::Device own(c10::Device d) {
-    TORCH_CHECK(d.type() == kType, "a device of ", name(), " is wanted, not ", d);
+    TORCH_CHECK(d.type() == kType, "expected a device of ", name(), ", not ", d);
     return d;
   }
 };

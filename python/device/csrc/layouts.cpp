@@ -44,7 +44,7 @@ Tensor empty_affine_quantized(
     std::optional<c10::Device> device, std::optional<bool> pin_memory, double scale, int64_t zero_point,
     std::optional<c10::MemoryFormat> format) {
   Current scope(place(layout, device, pin_memory));
-  TORCH_CHECK(dtype.has_value(), "a quantized tensor's type has to be said");
+  TORCH_CHECK(dtype.has_value(), "a quantized tensor needs a dtype");
   auto options = c10::TensorOptions(c10::Device(kType, current())).dtype(*dtype).memory_format(format);
   return at::new_qtensor(size, options, at::make_per_tensor_affine_quantizer(scale, zero_point, *dtype));
 }
@@ -54,7 +54,7 @@ Tensor empty_per_channel_affine_quantized(
     std::optional<c10::ScalarType> dtype, std::optional<c10::Layout> layout, std::optional<c10::Device> device,
     std::optional<bool> pin_memory, std::optional<c10::MemoryFormat> format) {
   Current scope(place(layout, device, pin_memory));
-  TORCH_CHECK(dtype.has_value(), "a quantized tensor's type has to be said");
+  TORCH_CHECK(dtype.has_value(), "a quantized tensor needs a dtype");
   auto options = c10::TensorOptions(c10::Device(kType, current())).dtype(*dtype).memory_format(format);
   return at::new_qtensor(
       size, options, at::make_per_channel_affine_quantizer(scales.cpu(), zero_points.cpu(), axis, *dtype));

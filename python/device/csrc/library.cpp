@@ -16,7 +16,7 @@ Library lib;
 namespace {
 void* symbol(void* library, const std::string& path, const char* name) {
   void* f = dlsym(library, name);
-  TORCH_CHECK(f, path, " has no function ", name, ": it is of another version than this extension; install both anew");
+  TORCH_CHECK(f, path, " has no function ", name, ": its version differs from this extension's; reinstall both");
   return f;
 }
 

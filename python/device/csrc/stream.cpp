@@ -44,7 +44,7 @@ c10::Stream keep(DeviceIndex index, chorus_stream handle) {
 } // namespace
 
 chorus_stream handle_of(const c10::Stream& stream) {
-  TORCH_CHECK(stream.device_type() == kType, "a stream of ", name(), " is wanted, not one of ", stream.device());
+  TORCH_CHECK(stream.device_type() == kType, "expected a stream of ", name(), ", not of ", stream.device());
   DeviceIndex index = stream.device_index();
   const Device& d = device(index);
   c10::StreamId id = stream.id();

@@ -26,7 +26,7 @@ def index(where: Any) -> int:
         return where
     d = torch.device(where)
     if d.type != name():
-        raise ValueError(f"a device of {name()} is wanted, not {d}")
+        raise ValueError(f"expected a device of {name()}, not {d}")
     return int(c().current_device()) if d.index is None else d.index
 
 

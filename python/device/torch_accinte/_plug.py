@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from torch_accinte._later import when_imported
+from torch_accinte._on_import import when_imported
 
 _plugged: str | None = None
 _END_SECONDS = 5.0  # the deadline of autograd's threads at Python's end

@@ -142,7 +142,7 @@ def _(s: Subject) -> None:
     want(done.returncode == 0, f"the entry point of the group torch.backends: {said[-1]}")
 
 
-@optional("autoload", "a child made by fork is told that it can't use the device")
+@optional("autoload", "a child made by fork can tell that it can't use the device")
 def _(s: Subject) -> None:
     torch.ones(1, device=s.name)
     sent, got = os.pipe()[::-1]
@@ -250,13 +250,13 @@ def _(s: Subject) -> None:
     same(y, torch.arange(1000.0), exact=True)
 
 
-@check("memory", "what is dropped is given out again")
+@check("memory", "freed memory is reused")
 def _(s: Subject) -> None:
     for _ in range(5000):  # 20 GiB
         torch.empty(1 << 20, device=s.name)
 
 
-@check("memory", "more than there is raises an error")
+@check("memory", "an allocation that is too large raises an error")
 def _(s: Subject) -> None:
     with refused("1 PiB", RuntimeError):
         torch.empty(1 << 50, dtype=torch.uint8, device=s.name)
@@ -403,7 +403,7 @@ def _(s: Subject) -> None:
     with second:
         y = x * 2
     second.synchronize()
-    want(event.query(), "it's pending though who waited for it is done")
+    want(event.query(), "it's pending though a stream that waited for it is done")
     same(y, torch.full((1 << 12,), 42.0), exact=True)
     first.record_event().synchronize()
 
@@ -738,7 +738,7 @@ def _(s: Subject) -> None:
     want(s.module.get_amp_supported_dtype(), "it has none")
 
 
-@check("amp", "autocast: lower precision, float32, and what is left alone")
+@check("amp", "autocast: lower precision, float32, and operators that aren't cast")
 def _(s: Subject) -> None:
     x = torch.randn(4, 4, device=s.name)
     for dtype in s.module.get_amp_supported_dtype():
@@ -763,7 +763,7 @@ def _(s: Subject) -> None:
     scaler.scale(layer(torch.full((1, 2), float("inf"), device=s.name)).sum()).backward()
     scaler.step(steps)
     scaler.update()
-    same(layer.weight.detach(), before.cpu(), "a weight after a step that was to be left out", exact=True)
+    same(layer.weight.detach(), before.cpu(), "a weight after a step that must be skipped", exact=True)
 
 
 # ---- other uses of tensors in PyTorch ----
@@ -890,7 +890,7 @@ def _group(s: Subject) -> Iterator[Any]:
     import torch.distributed as dist
 
     serve = [b for b, kinds in dist.Backend.backend_capability.items() if s.name in kinds]
-    want(serve, "no backend says that it serves the device (Backend.register_backend(devices=...))")
+    want(serve, "no backend is registered for the device (Backend.register_backend(devices=...))")
     with tempfile.TemporaryDirectory() as where:
         store = dist.FileStore(os.path.join(where, "store"), 1)
         dist.init_process_group(f"cpu:gloo,{s.name}:{serve[-1]}", store=store, rank=0, world_size=1)
