@@ -40,9 +40,9 @@ def ddp(gloo: Any, seconds: float) -> Row:
     """A step (forward, backward, SGD) of one sequence on every rank, by the process group of its gradients.
 
     "compute" is the step with a hook in DistributedDataParallel that divides the gradients, as its own does, and
-    doesn't communicate. The other numbers are times on top of that: medians of the differences within a round. "hook"
-    is "ordinary" with all-reduces at the end of the backward pass. "barrier" is the lower bound: ranks that wait for
-    each other once.
+    doesn't communicate. The other numbers are times on top of that: medians of the differences within a round. The
+    kind "hook" is "ordinary" with all-reduces at the end of the backward pass. The kind "barrier" is the lower bound:
+    ranks that wait for each other once.
     """
     x = torch.arange(_TOKENS).reshape(1, -1)
 

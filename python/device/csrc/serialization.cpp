@@ -1,6 +1,6 @@
-// A device's own metadata of a tensor, such as its memory layout: names, each true or false. torch.save writes it, and
-// torch.load sets it on tensors that are loaded onto the device; the CPU's tensors have none. PyTorch's functions for
-// it are torch._utils.set_tensor_metadata and get_tensor_metadata.
+// A device's own metadata of a tensor, such as its memory layout: names, each true or false. Files of torch.save have
+// it, and torch.load sets it on tensors that are loaded onto the device. The CPU's tensors have none. PyTorch's
+// functions for it are torch._utils.set_tensor_metadata and get_tensor_metadata.
 #include <c10/core/TensorImpl.h>
 #include <torch/csrc/jit/serialization/pickler.h>
 
