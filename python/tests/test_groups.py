@@ -336,7 +336,7 @@ def _hints(_):
     assert str(caught.value).endswith(" (pg_options={'fabric': 'nonesuch'})")
 
 
-def test_hints_that_there_are_not(pair):
+def test_unknown_hints(pair):
     pair.run(_hints)
 
 

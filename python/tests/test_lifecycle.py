@@ -235,7 +235,7 @@ def test_a_store_that_cannot_look():
 
 
 @pytest.mark.long
-def test_destroy_lets_go_of_the_store():
+def test_destroy_releases_the_store():
     """The store of a group, and its connections, don't wait for the garbage collector."""
     script = Script(
         """
@@ -404,7 +404,7 @@ PLACE = PARTING.splitlines().index("    {end}") + 1
     ],
     ids=["raises", "raises at length", "exits"],
 )
-def test_others_read_how_a_rank_ended(tmp_path, end, code, cause, apart):
+def test_peers_read_how_a_rank_ended(tmp_path, end, code, cause, apart):
     """Ranks that wait read how one has ended, through shared memory and over TCP."""
     with Job(tmp_path, PARTING.format(apart=apart, end=end)) as job:
         for process in job.processes:
@@ -416,7 +416,7 @@ def test_others_read_how_a_rank_ended(tmp_path, end, code, cause, apart):
 
 
 @pytest.mark.long
-def test_others_read_what_an_interpreter_ended_by(tmp_path):
+def test_peers_read_the_exception_that_ended_an_interpreter(tmp_path):
     """The same for the exception that ended an interpreter."""
     script = Script(f"os.chdir({str(tmp_path)!r})" + PARTING.format(apart=False, end=RAISES))
     script.ended([9, 1])

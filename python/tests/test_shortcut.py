@@ -175,7 +175,7 @@ def _same(peers):
     return list(inspect.signature(dist.all_reduce).parameters), dist.all_reduce.__doc__
 
 
-def test_it_stays_what_it_is(pair):
+def test_its_signature_and_documentation_are_unchanged(pair):
     for names, doc in pair.run(_same):
         assert names == ["tensor", "op", "group", "async_op"]
         assert "Reduces the tensor data" in doc

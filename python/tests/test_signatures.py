@@ -121,5 +121,5 @@ def _members(_):
     assert "allreduce" in dict(inspect.getmembers(dist.group.WORLD))
 
 
-def test_every_attribute_can_be_had(pair):
+def test_every_attribute_can_be_read(pair):
     pair.run(_members)

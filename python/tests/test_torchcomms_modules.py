@@ -173,7 +173,7 @@ def test_flight_recorder(world, tmp_path):
     assert paths == [f"{tmp_path}/trace_{r}" for r in range(world.size)]
 
 
-def test_flight_recorder_of_a_backend_that_does_not_tell():
+def test_flight_recorder_polls_backends_in_python():
     """Reading the record polls the pending operations of a backend written in Python."""
 
     class Handle:
@@ -227,7 +227,7 @@ def _straggler(peers, directory):
     comm.finalize()
 
 
-def test_pytorchs_tool_finds_who_is_missing(pair, tmp_path):
+def test_pytorchs_tool_finds_the_missing_rank(pair, tmp_path):
     pytest.importorskip("torch.distributed.flight_recorder", reason="this PyTorch comes without its tool")
     pair.run(_straggler, str(tmp_path))
     tool = [sys.executable, "-m", "torch.distributed.flight_recorder.fr_trace", str(tmp_path), "-p", "trace_"]

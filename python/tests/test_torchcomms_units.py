@@ -328,7 +328,7 @@ def test_clog_has_waits(real, group, tmp_path):
     log.unregister()
 
 
-def test_clogs_are_apart_and_follow_splits(real, tmp_path):
+def test_clogs_are_separate_and_follow_splits(real, tmp_path):
     other = torchcomms.new_comm("gloo", CPU, "other", rank=0, world_size=1)
     logs = [hooks.clog(str(tmp_path / n), [], ["buffers"]) for n in "ab"]
     x = torch.ones(3)

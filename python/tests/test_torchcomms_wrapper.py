@@ -192,7 +192,7 @@ def test_failures(pair):
     pair.run(_failures)
 
 
-def test_what_is_said_where_it_is_missing():
+def test_the_error_if_it_is_missing():
     code = """
 import sys, torch, chorus
 sys.modules["torch_accinte"] = sys.modules["torch_accinte._C"] = None

@@ -57,7 +57,7 @@ def test_float32(name, low):
         assert FLOAT32[name](x(low)).dtype == torch.float32
 
 
-def test_a_type_that_is_said_is_kept():
+def test_an_explicit_dtype_is_kept():
     with torch.autocast(D):
         assert x(torch.float16).sum(dtype=torch.float16).dtype == torch.float16
 

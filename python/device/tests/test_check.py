@@ -44,7 +44,7 @@ for name in ("aten::sort.stable", "aten::convolution_overrideable", "aten::mm.ou
 """
 
 
-def test_what_is_missing_is_said(tmp_path):
+def test_missing_mechanisms_are_reported(tmp_path):
     """A device lacks some functions of its module and some operators, and one operator crashes the process."""
     crash = """
         if "--numbers" in sys.argv:

@@ -72,7 +72,7 @@ ATTENDED = {  # queries in the layout of models, and in others
 
 
 @pytest.mark.parametrize("layout", ATTENDED)
-def test_attentions_gradients_lie_as_the_cpus(layout):
+def test_attention_gradients_have_the_cpus_strides(layout):
     found = {}
     for device in ("cpu", D):
         torch.manual_seed(4)
@@ -86,7 +86,7 @@ def test_attentions_gradients_lie_as_the_cpus(layout):
 
 
 @pytest.mark.parametrize("layout", ATTENDED)
-def test_attention_lies_as_fakes_say(layout):
+def test_attention_has_the_strides_of_its_fake(layout):
     """Compiled programs check that the strides of operators' results are those at compile time."""
     q, k, v = (ATTENDED[layout]().to(D).requires_grad_() for _ in range(3))
     with CrossRefFakeMode(check_strides=True, check_aliasing=False):
@@ -113,7 +113,7 @@ FAKED = {  # PyTorch's fakes of these differ between the CPU and other devices
 
 
 @pytest.mark.parametrize("name", FAKED)
-def test_results_lie_as_fakes_say(name):
+def test_results_have_the_strides_of_their_fakes(name):
     with CrossRefFakeMode(check_strides=True, check_aliasing=False):
         y = FAKED[name]()
         if y.requires_grad:

@@ -159,7 +159,7 @@ def test_gradients_of_numbers_of_the_host():
     assert values(lambda: gradients(D)) == [t.tolist() for t in want]
 
 
-def test_a_changed_number_is_another():
+def test_deferred_operators_use_the_number_at_the_call():
     """A deferred operator computes with the host tensors' values at the time of the call."""
     x, n = X.to(D), torch.tensor(2.0)
     with busy(D, 0.05):
@@ -223,7 +223,7 @@ def test_operators_of_others(customs):
 
 
 @pytest.mark.skipif(not hasattr(torch.accelerator, "Graph"), reason="PyTorch has no graphs of devices")
-def test_what_has_to_wait_cannot_be_captured(customs):
+def test_operators_that_wait_cannot_be_captured(customs):
     x, n, host = X.to(D), torch.tensor(2.0).to(D), torch.zeros(())
     for call, why in (
         (lambda: customs.plain(x), "deferral::plain can't be captured: .*"),
@@ -325,7 +325,7 @@ def test_all_of_the_sweep_and_200_programs_always_busy(tmp_path):
     run("torch_accinte.programs", "accinte", "--programs", "200", "--seed", seed, seconds=7200, **ALWAYS_BUSY)
 
 
-def test_another_run_with_other_bits_is_told():
+def test_a_run_with_other_bits_is_reported():
     mine = {"op": 0, "dtype": "float32", "status": "ok", "bits": "1", "samples": 1}
     for other in ({**mine, "bits": "2"}, {**mine, "status": "refused", "why": ""}, {**mine, "op": 1}):
         answers = [dict(mine)]

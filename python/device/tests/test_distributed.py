@@ -183,7 +183,7 @@ def _memory(peers):
     assert torch.accinte.memory_allocated(d) == before, "operations without a waiter keep memory"
 
 
-def test_memory_of_what_is_under_way(pair):
+def test_memory_of_operations_under_way(pair):
     pair.run(_memory)
 
 

@@ -139,7 +139,7 @@ def test_tensors_of_several_devices():
         x + torch.ones(3, device="accinte:1")
 
 
-def test_errors_are_told_at_once():
+def test_errors_are_raised_by_the_call():
     x = torch.ones(3, device=D)
     with pytest.raises(RuntimeError, match="size of tensor a"):
         x + torch.ones(2, device=D)
@@ -188,7 +188,7 @@ def blocked(stream):
     return gate.set
 
 
-def test_a_busy_stream_is_not_waited_for():
+def test_operators_do_not_wait_for_a_busy_stream():
     """On a busy stream operators are enqueued, and give the same results, in order."""
     h = torch.randn(64, 64)
     s = torch.Stream(D)
@@ -222,7 +222,7 @@ def test_a_busy_stream_is_not_waited_for():
     torch.accelerator.synchronize()
 
 
-def test_what_fails_later_is_the_streams():
+def test_a_later_failure_is_the_streams_error():
     s = torch.Stream(D)
     with s:
         weight = torch.ones(2, 2, device=D)

@@ -27,7 +27,7 @@ def test_replay():
         assert y.tolist() == [0] + 3 * [value * 2 + 1] and parts[1].tolist() == 4 * [value * 2 + 2]
 
 
-def test_results_that_the_cpu_lays_out_otherwise():
+def test_results_with_other_strides_on_the_cpu():
     """A captured operator's results have the Meta kernel's strides, also for the CPU's padding, which has others."""
     F = torch.nn.functional
     images = torch.empty(2, 3, 4, 4, device=D).contiguous(memory_format=torch.channels_last)
@@ -112,7 +112,7 @@ def test_pools():
     assert torch.accinte.memory_snapshot(torch.accinte.graph_pool_handle()) == []
 
 
-def test_what_cannot_be_captured():
+def test_operators_that_cannot_be_captured():
     x = torch.ones(4, device=D)
     g = torch.accinte.Graph()
     with pytest.raises(RuntimeError, match="can't be captured: the host needs its result, or the result's shape"):

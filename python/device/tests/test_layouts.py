@@ -167,7 +167,7 @@ def test_an_encoder_with_padding(mode):
             torch.testing.assert_close(got.cpu(), want)
 
 
-def test_nested_operators_that_there_are_not():
+def test_missing_nested_operators():
     x = torch.nested.nested_tensor(parts(3, 5), device=D)
     with pytest.raises(NotImplementedError, match="is not implemented for nested tensors of device accinte"):
         torch.sort(x)
@@ -230,6 +230,6 @@ SPARSE = {
 
 @pytest.mark.parametrize("name", SPARSE)
 @pytest.mark.filterwarnings("ignore:Sparse")
-def test_sparse_tensors_are_refused_where_they_are_made(name):
+def test_making_sparse_tensors_is_refused(name):
     with pytest.raises(NotImplementedError, match="accinte tensors are strided"):
         SPARSE[name]()

@@ -96,7 +96,7 @@ def apart(installed, tmp_path_factory):
     return {"APART_LIBRARY": str(installed / "mydevice" / "libmydevice.so"), "target": str(target)}
 
 
-def test_the_host_computes_where_it_cannot_touch_the_memory(apart):
+def test_operators_without_host_access_to_memory(apart):
     """Tensors are copied to the host and back, only the parts that an operator uses: views, in-place, out=, resized,
     lists."""
     done = run(apart["target"], """
@@ -174,7 +174,7 @@ def test_the_host_computes_where_it_cannot_touch_the_memory(apart):
     assert done.stdout == "done\n", done.stdout + done.stderr
 
 
-def test_what_passes_where_the_host_cannot_touch_the_memory(apart):
+def test_checks_that_pass_without_host_access_to_memory(apart):
     env = {**os.environ, "PYTHONPATH": apart["target"], "APART_LIBRARY": apart["APART_LIBRARY"]}
     groups = ["memory", "operators", "autograd", "amp", "serialization", "compiler", "graphs"]
     command = [sys.executable, "-m", "torch_accinte.check", "apart", "--only", *groups]

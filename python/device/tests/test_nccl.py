@@ -568,7 +568,7 @@ def test_a_failure_ends_the_process(standin, tmp_path, asked):
     ],
     ids=str,
 )
-def test_a_failure_goes_to_who_waits(standin, tmp_path, does, options, seconds, asked):
+def test_a_failure_is_raised_by_the_wait(standin, tmp_path, does, options, seconds, asked):
     """If the program shall go on, or the host waits, an error is raised that names the missing ranks."""
     out, err, statuses = ran(standin, tmp_path, 2, PLACE + LATE, does, str(seconds), repr(options), **asked)
     assert statuses == [0, 0] and "goes on" in out, out + err
@@ -736,6 +736,6 @@ os._exit(0)
 
 
 @pytest.mark.parametrize("does", ["waits", "blocks"])
-def test_a_failure_of_one_side_goes_to_who_waits(standin, tmp_path, does):
+def test_a_failure_of_one_side_is_raised_by_the_wait(standin, tmp_path, does):
     asked = {"TORCH_NCCL_BLOCKING_WAIT": "1"} if does == "blocks" else {}
     assert run(standin, tmp_path, 2, BOTH, does, **asked).count("fine") == 2

@@ -334,7 +334,7 @@ print("fine")
 @pytest.mark.skipif(not hasattr(dist, "shrink_group"), reason="this PyTorch has no shrink_group")
 @LONG
 @pytest.mark.parametrize("bound", ["lazy", "bound"])
-def test_what_is_left_of_a_group(standin, tmp_path, bound):
+def test_a_shrunk_group(standin, tmp_path, bound):
     """A shrunk group serves the CPU's and the GPU's tensors again."""
     assert run(standin, tmp_path, 3, SHRINK, bound, statuses=[0, 0, 9]).count("fine") == 2
 

@@ -45,7 +45,7 @@ def test_histograms_of_integers(dtype):
 
 
 @pytest.mark.parametrize("given", sweep.GIVEN)
-def test_results_that_are_given_stay_as_they_lie(given):
+def test_given_results_keep_their_strides(given):
     """Given results keep their strides. Some Meta kernels, such as that of sort, change them, and a busy stream uses
     the Meta kernel."""
     h = torch.randn(4, 5, 6).transpose(0, 1)
@@ -58,7 +58,7 @@ def test_results_that_are_given_stay_as_they_lie(given):
     assert torch.equal(out[0].cpu(), want[0]) and torch.equal(out[1].cpu(), want[1])
 
 
-def test_sweep_tells_what_is_wrong():
+def test_sweep_reports_failures():
     class Wrong:
         """An operator with wrong results on the device."""
 
@@ -91,7 +91,7 @@ def test_sweep_tells_what_is_wrong():
     assert sweep.one(Wrong(lambda x: x + 1), "float32", D, 1)["status"] == "ok"
 
 
-def test_results_with_other_strides_than_foretold():
+def test_results_with_other_strides_than_inferred():
     h = torch.randn(5, 5)
     with busy(D, 0.05):
         values, vectors = torch.linalg.eig(h.to(D))
@@ -104,7 +104,7 @@ def test_conjugates_in_place():
 
 
 @pytest.mark.filterwarnings("error")
-def test_no_warning_that_the_cpu_has_not():
+def test_no_warning_that_the_cpu_does_not_give():
     x = torch.ones(3, device=D, requires_grad=True)
     F.smooth_l1_loss(x, torch.zeros(3, device=D)).backward()
     assert x.grad.tolist() == pytest.approx([1 / 3] * 3)

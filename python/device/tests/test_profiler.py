@@ -16,7 +16,7 @@ BOTH = [ProfilerActivity.CPU, ProfilerActivity.PrivateUse1]
 DEVICE = torch.autograd.DeviceType.PrivateUse1
 
 
-def test_kernels_and_who_asked_for_them():
+def test_kernels_and_the_operators_that_issued_them():
     x = torch.ones(1 << 14, device=D)
     with profile(activities=BOTH) as p:
         x.sin_()

@@ -45,7 +45,7 @@ def test_the_program():
     assert done.stdout == PRINTS
 
 
-def test_the_program_with_nothing_else_of_ours(tmp_path):
+def test_the_program_with_these_two_packages_alone(tmp_path):
     """The distributions chorus-comms and torch-accinte are enough: no other package of ours can be imported."""
     import importlib.metadata
     import os
@@ -314,7 +314,7 @@ for settling in (False, True):
 
 
 @since(2, 13, "a value in its thread-local state loses a reference that it doesn't own")
-def test_threads_of_autograd_let_go():
+def test_autograd_threads_drop_their_objects():
     done = run(SETTLED)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split()[1] == "False", "they still have what a pass was begun with"

@@ -32,7 +32,7 @@ def test_programs(how, memory):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_a_difference_is_told(monkeypatch):
+def test_a_difference_is_reported(monkeypatch):
     sin = torch.sin
     monkeypatch.setattr(torch, "sin", lambda x: sin(x) + (x.device.type == D))
     told = [programs.differ(seed, 40, D, pressure=False) for seed in range(3)]

@@ -122,7 +122,7 @@ def test_states_are_shared():
     assert torch.equal(mine.cpu(), torch.rand(4, generator=torch.Generator().manual_seed(6)))
 
 
-def test_a_generator_of_the_cpus():
+def test_a_cpu_generator():
     """The CPU and a busy device draw from it in the order of the program."""
     g = torch.Generator().manual_seed(5)
     with busy(D, 0.05):
@@ -132,7 +132,7 @@ def test_a_generator_of_the_cpus():
 
 
 @since(2, 13, "PyTorch has no graphs of such devices")
-def test_a_generator_of_the_cpus_in_a_capture():
+def test_a_cpu_generator_in_a_capture():
     g = torch.Generator()
     with pytest.raises(RuntimeError, match="can't be captured: .* a generator of the CPU's: give it one of accinte's"):
         with torch.accinte.graph(torch.accinte.Graph()):
@@ -166,7 +166,7 @@ def test_an_operator_without_a_generator():
     assert torch.equal(kept.cpu(), h) and mask.all()
 
 
-def test_seeds_wait_for_those_who_draw():
+def test_seeds_wait_for_pending_draws():
     """A program's numbers don't depend on how busy the stream is."""
     torch.manual_seed(3)
     want = [torch.randn(5), torch.randn(5)]
@@ -272,7 +272,7 @@ def test_distributions_of_cuda(philox):
 
 
 @since(2, 13, "PyTorch has no graphs of such devices")
-def test_graphs_draw_numbers_of_cuda(philox):
+def test_graphs_draw_cudas_numbers(philox):
     x = torch.empty(5, device=D)
     g = torch.accinte.Graph()
     torch.manual_seed(0)
@@ -288,7 +288,7 @@ def test_graphs_draw_numbers_of_cuda(philox):
         x.uniform_(generator=torch.Generator(D))
 
 
-def test_the_choice_is_taken_back():
+def test_philox_can_be_switched_off():
     torch.accinte.use_philox()
     torch.accinte.use_philox(False)
     assert torch.equal(

@@ -107,7 +107,7 @@ def test_the_module_has_what_programs_for_cuda_use():
 
 
 @pytest.mark.skipif(not hasattr(torch.Stream, "native_handle"), reason="PyTorch has no native_handle")
-def test_a_stream_that_others_have_made():
+def test_an_external_stream():
     """Enqueued work runs in the order of that stream."""
     theirs = torch.Stream(D)
     mine = torch.accinte.ExternalStream(theirs.native_handle, device=D)
@@ -154,7 +154,7 @@ def test_training_on_a_busy_stream():
         assert torch.equal(a, b)
 
 
-def test_streams_of_devices_that_there_are_not():
+def test_streams_of_missing_devices():
     for ask in (torch.accinte.default_stream, torch.accinte.current_stream, torch.accinte.Stream):
         with pytest.raises(RuntimeError, match="device index is out of range"):
             ask(2)
