@@ -344,7 +344,7 @@ def _images(device):
 
 
 def _laid_out_as_on_the_cpu(call, samples, seconds, **closeness):
-    """Meta kernels say other strides for some operators, and a busy stream goes by those unless it waits."""
+    """Some Meta kernels return other strides, and a busy stream uses those unless it waits."""
     d = torch.device("accinte", 0)
     for on_cpu, own in zip(samples("cpu"), samples(d), strict=True):
         want, idle = call(*on_cpu), call(*own)
