@@ -28,9 +28,9 @@ func blocks(c *comm.Comm, sizes ...int) (all []*tensor.Tensor) {
 	return all
 }
 
-// Blocks are windows of the library's, in the order of their allocations on all ranks, whatever order callers give them
-// in. What is freed while it's registered goes back when it's deregistered, and what is left at the end is deregistered
-// before the communicator ends.
+// Blocks become windows of the library's in the order of their allocations, whatever order callers give them in. Memory
+// that is freed while it's registered goes back when it's deregistered. Blocks that are still registered at the end are
+// deregistered before the communicator ends.
 func TestSymmetricMemory(t *testing.T) {
 	for _, blocking := range []string{"0", "1"} {
 		var mu sync.Mutex
@@ -93,7 +93,7 @@ func TestSymmetricMemory(t *testing.T) {
 	}
 }
 
-// What one rank can't register, or has of another size, no rank registers, and the communicator goes on.
+// If one rank can't register a block, or has another size, no rank registers any, and the communicator goes on.
 func TestSymmetricMemoryRefused(t *testing.T) {
 	each(t, world(t, 2), func(ctx context.Context, c *comm.Comm, s *device.Stream, x *tensor.Tensor) error {
 		me, all := c.Rank(), blocks(c, 1, 2)
