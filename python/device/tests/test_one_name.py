@@ -408,7 +408,7 @@ for step in range(6):
             work.wait()
         got = mine[8 * step : 8 * step + 8] * 2  # behind them on the stream
         assert (got == 2 * (10 * left + step)).all(), (step, got)
-        window.signal(left, slot=1)  # so that nobody writes before it was read
+        window.signal(left, slot=1)  # so that the peer writes only after it was read
         window.wait_signal(right, slot=1)
 assert (mine[48:] == 0).all()
 for wrong, words in {
