@@ -24,7 +24,7 @@ func (s KernelStream) dataType() abi.DataType { return abi.DataType(s) }
 type Buffer struct {
 	driver *Driver
 	typ    abi.DataType
-	at     Place
+	at     MemoryKind
 	addr   uint64
 	bytes  []byte // the host's
 	same   bool   // as the engine's
@@ -34,16 +34,16 @@ type Buffer struct {
 func (b *Buffer) dataType() abi.DataType { return b.typ }
 
 // BufferOption says where a buffer lies.
-type BufferOption func(*Place)
+type BufferOption func(*MemoryKind)
 
 // HostOnly puts a buffer into the host's memory, where the engine fetches it.
-func HostOnly() BufferOption { return func(p *Place) { p.Host = true } }
+func HostOnly() BufferOption { return func(p *MemoryKind) { p.Host = true } }
 
 // P2P puts a buffer where other devices reach it, too.
-func P2P() BufferOption { return func(p *Place) { p.P2P = true } }
+func P2P() BufferOption { return func(p *MemoryKind) { p.P2P = true } }
 
 // Bank puts a buffer into a bank of the device's memory.
-func Bank(n int) BufferOption { return func(p *Place) { p.Bank = n } }
+func Bank(n int) BufferOption { return func(p *MemoryKind) { p.Bank = n } }
 
 // Buffer returns a buffer of so many zeros.
 func (d *Driver) Buffer(count int, t abi.DataType, opts ...BufferOption) (*Buffer, error) {
@@ -99,8 +99,8 @@ func (b *Buffer) Bytes() []byte { return b.bytes }
 // Addr is where the buffer lies for the engine.
 func (b *Buffer) Addr() uint64 { return b.addr }
 
-// Place says in which memory.
-func (b *Buffer) Place() Place { return b.at }
+// MemoryKind returns the memory that it's in.
+func (b *Buffer) MemoryKind() MemoryKind { return b.at }
 
 // Shared reports whether the host's memory of the buffer is the engine's: syncing it does nothing.
 func (b *Buffer) Shared() bool { return b.same }

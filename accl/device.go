@@ -17,13 +17,13 @@ type Device interface {
 
 	// Alloc gives the engine memory. bytes is that memory itself if the host can touch it, else nil: then ReadMemory and
 	// WriteMemory copy.
-	Alloc(n int, at Place) (addr uint64, bytes []byte, err error)
+	Alloc(n int, at MemoryKind) (addr uint64, bytes []byte, err error)
 	// Map gives the engine memory that the caller has, as it gives it Alloc's; false if it can't reach that.
-	Map(b []byte, at Place) (addr uint64, ok bool)
+	Map(b []byte, at MemoryKind) (addr uint64, ok bool)
 	// Free takes memory of Alloc or Map away. No call touches it any more when it returns.
-	Free(addr uint64, at Place) error
-	ReadMemory(addr uint64, at Place, into []byte) error
-	WriteMemory(addr uint64, at Place, from []byte) error
+	Free(addr uint64, at MemoryKind) error
+	ReadMemory(addr uint64, at MemoryKind, into []byte) error
+	WriteMemory(addr uint64, at MemoryKind, from []byte) error
 
 	// Push gives the engine bytes of the kernel, and Pull waits for those of a stream to the kernel.
 	Push(ctx context.Context, b []byte) error
@@ -35,8 +35,8 @@ type Device interface {
 	Close() error
 }
 
-// Place is where a buffer lies.
-type Place struct {
+// MemoryKind is the memory of a buffer.
+type MemoryKind struct {
 	Host bool // in the host's memory
 	Bank int  // of the device's
 	P2P  bool // of the device's, where the host and other devices reach it
@@ -71,25 +71,25 @@ type inProcess struct{ engine *engine.Engine }
 func (d inProcess) Read(addr uint32) (uint32, error) { return d.engine.Read(addr) }
 func (d inProcess) Write(addr, value uint32) error   { return d.engine.Write(addr, value) }
 
-func (d inProcess) Alloc(n int, at Place) (uint64, []byte, error) {
+func (d inProcess) Alloc(n int, at MemoryKind) (uint64, []byte, error) {
 	b := engine.Alloc(n)
 	return d.engine.Memory.Map(b, at.Host), b, nil
 }
 
-func (d inProcess) Map(b []byte, at Place) (uint64, bool) {
+func (d inProcess) Map(b []byte, at MemoryKind) (uint64, bool) {
 	return d.engine.Memory.Map(b, at.Host), true
 }
 
-func (d inProcess) Free(addr uint64, at Place) error {
+func (d inProcess) Free(addr uint64, at MemoryKind) error {
 	d.engine.Memory.Unmap(addr, at.Host)
 	return nil
 }
 
-func (d inProcess) ReadMemory(addr uint64, at Place, into []byte) error {
+func (d inProcess) ReadMemory(addr uint64, at MemoryKind, into []byte) error {
 	return d.engine.Memory.Read(addr, at.Host, into).Err()
 }
 
-func (d inProcess) WriteMemory(addr uint64, at Place, from []byte) error {
+func (d inProcess) WriteMemory(addr uint64, at MemoryKind, from []byte) error {
 	return d.engine.Memory.Write(addr, at.Host, from).Err()
 }
 

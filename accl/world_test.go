@@ -22,18 +22,18 @@ type apart struct {
 	read, written int
 }
 
-func (a *apart) Alloc(n int, at Place) (uint64, []byte, error) {
+func (a *apart) Alloc(n int, at MemoryKind) (uint64, []byte, error) {
 	addr, _, err := a.Device.Alloc(n, at)
 	return addr, nil, err
 }
-func (a *apart) Map([]byte, Place) (uint64, bool) { return 0, false }
-func (a *apart) ReadMemory(addr uint64, at Place, into []byte) error {
+func (a *apart) Map([]byte, MemoryKind) (uint64, bool) { return 0, false }
+func (a *apart) ReadMemory(addr uint64, at MemoryKind, into []byte) error {
 	a.mu.Lock()
 	a.read += len(into)
 	a.mu.Unlock()
 	return a.Device.ReadMemory(addr, at, into)
 }
-func (a *apart) WriteMemory(addr uint64, at Place, from []byte) error {
+func (a *apart) WriteMemory(addr uint64, at MemoryKind, from []byte) error {
 	a.mu.Lock()
 	a.written += len(from)
 	a.mu.Unlock()

@@ -111,7 +111,7 @@ func goIssueBatch(h C.chorus_comm, ops *C.chorus_op, n C.int32_t, ns C.int64_t, 
 	defer contain(&status)
 	*out = 0
 	w := new(work)
-	b, err := newBatch(h, ops, n, ns, &w.given)
+	b, err := newBatch(h, ops, n, ns, &w.canceled)
 	if err != nil {
 		return fail(err)
 	}

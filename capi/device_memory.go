@@ -31,7 +31,7 @@ type location struct {
 }
 
 // anywhere is where the drivers say.
-func anywhere() location { return location{ask: device.Apart()} }
+func anywhere() location { return location{ask: device.HasSeparateMemory()} }
 
 // locate finds out what an operation says of its tensors' place; see chorus_op.
 func (m *communicator) locate(where C.chorus_device) (at location, err error) {

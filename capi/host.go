@@ -19,7 +19,7 @@ var interval atomic.Int64
 
 func init() {
 	interval.Store(int64(fabric.PollInterval))
-	observe.Guest()
+	observe.EmbeddedInHost()
 }
 
 //export goSetInterval

@@ -250,7 +250,7 @@ func goIssue(h C.chorus_comm, o *C.chorus_op, out *C.chorus_work, mayWait C.int3
 	if m.Stream() == nil {
 		ctx := context.Background()
 		if o != nil && comm.Kind(o.kind).PointToPoint() {
-			ctx = &w.given
+			ctx = &w.canceled
 		}
 		err = k.fill(m, o, ctx)
 	} else if err = k.fillOn(m, o, context.Background(), nil); err == nil && mayWait == 0 && k.waits() {

@@ -237,7 +237,7 @@ func goWindowIssue(h C.chorus_window, o *C.chorus_window_op, out *C.chorus_work)
 	}
 	e := &eventual{done: make(chan struct{})}
 	given := &work{m: w.m, parts: []part{e}}
-	run := func() { e.run(func() error { return f(&given.given) }) }
+	run := func() { e.run(func() error { return f(&given.canceled) }) }
 	if beside {
 		go run()
 	} else {

@@ -26,7 +26,7 @@ type part interface {
 // work is what a chorus_work stands for: done when all of its parts are.
 type work struct {
 	m        *communicator
-	given    surrender // the context of messages, and of operations on windows
+	canceled cancelContext // the context of messages, and of operations on windows
 	parts    []part
 	ops      []*call // in the order of submission; none of a window
 	notified atomic.Bool

@@ -64,16 +64,16 @@ func Synchronize(ctx context.Context) error {
 	return d.Synchronize(ctx)
 }
 
-// Apart reports whether there is memory that the host can't touch: of a type of device that is loaded.
-func Apart() bool { return registry.apart.Load() != nil }
+// HasSeparateMemory reports whether a loaded type of device has memory that the host can't touch.
+func HasSeparateMemory() bool { return registry.separate.Load() != nil }
 
 // Of returns the device whose memory p points into, of the types that are loaded; nil if it's the host's, as far as
 // their drivers know. An address that only a device can have, and where nothing is, is an error.
 func Of(p Ptr) (*Device, error) {
-	if !Apart() {
+	if !HasSeparateMemory() {
 		return nil, nil
 	}
-	for _, rt := range *registry.apart.Load() {
+	for _, rt := range *registry.separate.Load() {
 		at, err := rt.drv.Attributes(p)
 		if err != nil {
 			return nil, err

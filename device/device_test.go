@@ -267,7 +267,8 @@ func TestCatchFault(t *testing.T) {
 	if got, err := device.Of(p); got != d || err != nil {
 		t.Errorf("the pointer is of %v, %v", got, err)
 	}
-	if got, err := device.Of(device.Ptr(uintptr(unsafe.Pointer(&sink)))); got != nil || err != nil || !device.Apart() {
+	got, err := device.Of(device.Ptr(uintptr(unsafe.Pointer(&sink))))
+	if got != nil || err != nil || !device.HasSeparateMemory() {
 		t.Errorf("the host's memory is of %v, %v", got, err)
 	}
 	ok(t, d.Free(p))

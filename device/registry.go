@@ -28,8 +28,8 @@ var registry struct {
 	sync.RWMutex
 	list        []*entry // in the order of registration
 	accelerator string   // set by SetAccelerator
-	// apart are the loaded types with memory that the host can't touch; the slice is never changed.
-	apart atomic.Pointer[[]*Runtime]
+	// separate are the loaded types with memory that the host can't touch; the slice is never changed.
+	separate atomic.Pointer[[]*Runtime]
 }
 
 func (e *entry) called(name string) bool { return name == e.name || name == e.first }
@@ -103,9 +103,9 @@ func Unregister(name string) error {
 		return nil
 	}
 	registry.Lock()
-	if old := registry.apart.Load(); old != nil {
+	if old := registry.separate.Load(); old != nil {
 		list := slices.DeleteFunc(slices.Clone(*old), func(rt *Runtime) bool { return rt == e.rt })
-		registry.apart.Store(&list)
+		registry.separate.Store(&list)
 	}
 	registry.Unlock()
 	err := e.rt.close()
@@ -222,10 +222,10 @@ func open(name string, explicit bool) (*Runtime, error) {
 	e.rt = newRuntime(e.name, drv)
 	if slices.ContainsFunc(e.rt.devices, func(d *Device) bool { return !d.props.HostAccess }) {
 		list := []*Runtime{e.rt}
-		if old := registry.apart.Load(); old != nil {
+		if old := registry.separate.Load(); old != nil {
 			list = slices.Concat(*old, list)
 		}
-		registry.apart.Store(&list)
+		registry.separate.Store(&list)
 	}
 	return e.rt, nil
 }

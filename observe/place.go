@@ -58,7 +58,7 @@ func (p placer) frames(pcs []uintptr) []Frame {
 		if f, is := SiteFrame(pc); is {
 			fs, ok = []Frame{f}, true
 		}
-		if !ok && guest.Load() {
+		if !ok && embedded.Load() {
 			break // the library's own
 		}
 		if !ok {

@@ -153,11 +153,12 @@ func (r *Recorder) Close() {
 	}
 }
 
-// guest tells that the process is another language's, of which this is a library.
-var guest atomic.Bool
+// embedded reports whether this is a library in a process of another language.
+var embedded atomic.Bool
 
-// Guest says that the process is another language's, whose handler of SIGUSR1 is left alone if it has one.
-func Guest() { guest.Store(true) }
+// EmbeddedInHost says that this is a library in a process of another language, whose handler of SIGUSR1 is left alone
+// if it has one.
+func EmbeddedInHost() { embedded.Store(true) }
 
 // handled reports whether the process has a handler of a signal. Go programs have one of all.
 func handled(s syscall.Signal) bool {
@@ -174,7 +175,7 @@ func handled(s syscall.Signal) bool {
 // listen dumps all ranks at each SIGUSR1, for as long as the process lives. Nothing else in Go that is notified of the
 // signal misses it.
 func listen() {
-	if guest.Load() && handled(syscall.SIGUSR1) {
+	if embedded.Load() && handled(syscall.SIGUSR1) {
 		return
 	}
 	c := make(chan os.Signal, 1)

@@ -8,7 +8,7 @@ type Card interface {
 	ReadRegister(k Kernel, offset uint32) (uint32, error)
 	WriteRegister(k Kernel, offset, value uint32) error
 	// Alloc reserves memory for the engine. Host and peer-to-peer memory is its Bytes; other has a copy there.
-	Alloc(n int, at accl.Place) (Memory, error)
+	Alloc(n int, at accl.MemoryKind) (Memory, error)
 	Close() error
 }
 

@@ -84,13 +84,13 @@ func (f *fake) WriteRegister(k Kernel, offset, value uint32) error {
 // buffer is memory of a fake card, which the host sees itself, or a copy of.
 type buffer struct {
 	card  *fake
-	at    accl.Place
+	at    accl.MemoryKind
 	addr  uint64
 	there []byte
 	here  []byte
 }
 
-func (f *fake) Alloc(n int, at accl.Place) (Memory, error) {
+func (f *fake) Alloc(n int, at accl.MemoryKind) (Memory, error) {
 	b := &buffer{card: f, at: at, there: engine.Alloc(n)}
 	if b.here = b.there; !at.Host && !at.P2P {
 		b.here = make([]byte, n)
@@ -166,7 +166,7 @@ func (f *fake) library() *functions {
 			if bank > 3 {
 				return 0
 			}
-			m, _ := f.Alloc(int(n), accl.Place{Host: flags == 1<<29, P2P: flags == 1<<30})
+			m, _ := f.Alloc(int(n), accl.MemoryKind{Host: flags == 1<<29, P2P: flags == 1<<30})
 			f.mu.Lock()
 			defer f.mu.Unlock()
 			last++
@@ -320,7 +320,7 @@ func TestErrors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.Device().Free(a.Addr(), a.Place())
+	d.Device().Free(a.Addr(), a.MemoryKind())
 	if err := d.Copy(t.Context(), a, a, 10, accl.FromDevice(), accl.ToDevice()); err == nil ||
 		!strings.Contains(err.Error(), "DMA_DECODE_ERROR") {
 		t.Errorf("memory that was freed: %v", err)
@@ -389,7 +389,7 @@ func TestOpen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Alloc(10, accl.Place{Bank: 9}); err == nil || !strings.Contains(err.Error(), "bank 9") {
+	if _, err := c.Alloc(10, accl.MemoryKind{Bank: 9}); err == nil || !strings.Contains(err.Error(), "bank 9") {
 		t.Error(err)
 	}
 }

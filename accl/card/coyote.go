@@ -13,7 +13,7 @@ import (
 type Coyote struct {
 	Read     func(offset uint32) (uint32, error)
 	Write    func(offset, value uint32) error
-	Allocate func(n int, at accl.Place) (Memory, error)
+	Allocate func(n int, at accl.MemoryKind) (Memory, error)
 	Shut     func() error
 }
 
@@ -41,7 +41,7 @@ func (c *Coyote) WriteRegister(k Kernel, offset, value uint32) error {
 }
 
 // Alloc implements Card.
-func (c *Coyote) Alloc(n int, at accl.Place) (Memory, error) { return c.Allocate(n, at) }
+func (c *Coyote) Alloc(n int, at accl.MemoryKind) (Memory, error) { return c.Allocate(n, at) }
 
 // Close implements Card.
 func (c *Coyote) Close() error { return c.Shut() }

@@ -43,7 +43,7 @@ func (d *device) Read(addr uint32) (uint32, error) { return d.card.ReadRegister(
 func (d *device) Write(addr, value uint32) error   { return d.card.WriteRegister(Engine, addr, value) }
 
 // Alloc implements accl.Device.
-func (d *device) Alloc(n int, at accl.Place) (uint64, []byte, error) {
+func (d *device) Alloc(n int, at accl.MemoryKind) (uint64, []byte, error) {
 	m, err := d.card.Alloc(n, at)
 	if err != nil {
 		return 0, nil, err
@@ -64,10 +64,10 @@ func (d *device) find(addr uint64) (int, bool) {
 }
 
 // Map implements accl.Device: the card reaches no memory but what it has given out.
-func (d *device) Map([]byte, accl.Place) (uint64, bool) { return 0, false }
+func (d *device) Map([]byte, accl.MemoryKind) (uint64, bool) { return 0, false }
 
 // Free implements accl.Device.
-func (d *device) Free(addr uint64, _ accl.Place) error {
+func (d *device) Free(addr uint64, _ accl.MemoryKind) error {
 	d.mu.Lock()
 	i, there := d.find(addr)
 	if !there {
@@ -97,7 +97,7 @@ func (d *device) part(addr uint64, n int) (Memory, int, error) {
 }
 
 // ReadMemory implements accl.Device.
-func (d *device) ReadMemory(addr uint64, _ accl.Place, into []byte) error {
+func (d *device) ReadMemory(addr uint64, _ accl.MemoryKind, into []byte) error {
 	m, at, err := d.part(addr, len(into))
 	if err == nil {
 		err = m.FromDevice(at, len(into))
@@ -109,7 +109,7 @@ func (d *device) ReadMemory(addr uint64, _ accl.Place, into []byte) error {
 }
 
 // WriteMemory implements accl.Device.
-func (d *device) WriteMemory(addr uint64, _ accl.Place, from []byte) error {
+func (d *device) WriteMemory(addr uint64, _ accl.MemoryKind, from []byte) error {
 	m, at, err := d.part(addr, len(from))
 	if err != nil {
 		return err

@@ -123,7 +123,7 @@ func (c *xrtCard) WriteRegister(k Kernel, offset, value uint32) error {
 }
 
 // Alloc implements Card.
-func (c *xrtCard) Alloc(n int, at accl.Place) (Memory, error) {
+func (c *xrtCard) Alloc(n int, at accl.MemoryKind) (Memory, error) {
 	m := &xrtMemory{card: c, same: at.Host || at.P2P}
 	var flags uint64
 	switch {

@@ -46,7 +46,7 @@ func (x *Controller) Start(words abi.Call) *Call {
 	switch {
 	case x.running:
 		x.queue = append(x.queue, c)
-	case c.atOnce():
+	case c.runsInline():
 		x.running, x.current = true, c
 		x.mu.Unlock()
 		c.run()
@@ -103,11 +103,11 @@ func (x *Controller) resume() {
 
 // inlineCount is how many elements a call may have that its caller carries out: waking another goroutine would take
 // longer.
-const atOnceCount = 4096
+const inlineCount = 4096
 
 // runsInline reports whether a call is small and waits for no other rank.
-func (c *Call) atOnce() bool {
-	if c.Count > atOnceCount || c.Stream&abi.Op0Stream != 0 {
+func (c *Call) runsInline() bool {
+	if c.Count > inlineCount || c.Stream&abi.Op0Stream != 0 {
 		return false
 	}
 	switch c.Scenario {

@@ -156,7 +156,7 @@ func (d *Device) Write(addr, value uint32) error {
 // granule is what buffers are aligned to.
 const granule = 4096
 
-func spaceOf(at accl.Place) int {
+func spaceOf(at accl.MemoryKind) int {
 	if at.Host {
 		return 1
 	}
@@ -164,7 +164,7 @@ func spaceOf(at accl.Place) int {
 }
 
 // Alloc implements accl.Device.
-func (d *Device) Alloc(n int, at accl.Place) (uint64, []byte, error) {
+func (d *Device) Alloc(n int, at accl.MemoryKind) (uint64, []byte, error) {
 	size := max(1, (n+granule-1)/granule) * granule
 	i := spaceOf(at)
 	d.memory.Lock()
@@ -184,10 +184,10 @@ func (d *Device) Alloc(n int, at accl.Place) (uint64, []byte, error) {
 }
 
 // Map implements accl.Device: the engine can't reach memory of this process.
-func (d *Device) Map([]byte, accl.Place) (uint64, bool) { return 0, false }
+func (d *Device) Map([]byte, accl.MemoryKind) (uint64, bool) { return 0, false }
 
 // Free implements accl.Device.
-func (d *Device) Free(addr uint64, at accl.Place) error {
+func (d *Device) Free(addr uint64, at accl.MemoryKind) error {
 	i := spaceOf(at)
 	d.memory.Lock()
 	defer d.memory.Unlock()
@@ -199,7 +199,7 @@ func (d *Device) Free(addr uint64, at accl.Place) error {
 }
 
 // ReadMemory implements accl.Device.
-func (d *Device) ReadMemory(addr uint64, at accl.Place, into []byte) error {
+func (d *Device) ReadMemory(addr uint64, at accl.MemoryKind, into []byte) error {
 	for len(into) > 0 {
 		n := min(len(into), transfer)
 		r, err := d.must(command{Type: readMemory, Addr: addr, Len: uint64(n), Host: at.Host})
@@ -216,7 +216,7 @@ func (d *Device) ReadMemory(addr uint64, at accl.Place, into []byte) error {
 }
 
 // WriteMemory implements accl.Device.
-func (d *Device) WriteMemory(addr uint64, at accl.Place, from []byte) error {
+func (d *Device) WriteMemory(addr uint64, at accl.MemoryKind, from []byte) error {
 	for len(from) > 0 {
 		n := min(len(from), transfer)
 		if _, err := d.must(command{Type: writeMemory, Addr: addr, Data: from[:n], Host: at.Host}); err != nil {

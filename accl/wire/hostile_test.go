@@ -137,7 +137,7 @@ func TestImpostors(t *testing.T) {
 	if _, err := d.Read(0); err == nil {
 		t.Error("a list is taken for a word")
 	}
-	if err := d.ReadMemory(0, accl.Place{}, make([]byte, 5)); err == nil {
+	if err := d.ReadMemory(0, accl.MemoryKind{}, make([]byte, 5)); err == nil {
 		t.Error("three bytes are taken for five")
 	}
 	rep.Close()
@@ -151,7 +151,7 @@ func TestLargeMemory(t *testing.T) {
 	ds := world(t, 1, abi.TCP, true, accl.Config{})
 	dev := ds[0].Device()
 	const size = transfer + 4097
-	addr, _, err := dev.Alloc(size, accl.Place{})
+	addr, _, err := dev.Alloc(size, accl.MemoryKind{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,7 +159,7 @@ func TestLargeMemory(t *testing.T) {
 	for i := range from {
 		from[i] = byte(i * 7 >> 3)
 	}
-	err = errors.Join(dev.WriteMemory(addr+3, accl.Place{}, from), dev.ReadMemory(addr+3, accl.Place{}, into))
+	err = errors.Join(dev.WriteMemory(addr+3, accl.MemoryKind{}, from), dev.ReadMemory(addr+3, accl.MemoryKind{}, into))
 	if err != nil {
 		t.Fatal(err)
 	}

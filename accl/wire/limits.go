@@ -27,7 +27,7 @@ const (
 func accepting(limit int, log func(error)) zmtp.Options {
 	o := zmtp.Options{MaxMessage: limit, Log: log}
 	if !insecure() {
-		o.Admit = func(c net.Conn) error { return stranger(secure.SameUser(c)) }
+		o.Admit = func(c net.Conn) error { return otherUser(secure.SameUser(c)) }
 	}
 	return o
 }
@@ -36,13 +36,13 @@ func accepting(limit int, log func(error)) zmtp.Options {
 func connecting(limit int) zmtp.Options {
 	o := zmtp.Options{MaxMessage: limit}
 	if !insecure() {
-		o.Admit = func(c net.Conn) error { return stranger(secure.ServedBySameUser(c)) }
+		o.Admit = func(c net.Conn) error { return otherUser(secure.ServedBySameUser(c)) }
 	}
 	return o
 }
 
 // otherUser keeps an error that says that the process is another user's, and drops others: some systems can't tell.
-func stranger(err error) error {
+func otherUser(err error) error {
 	if errors.Is(err, secure.ErrOtherUser) {
 		return err
 	}

@@ -43,12 +43,12 @@ type gpu struct {
 	words  []word      // likewise
 }
 
-// place names the GPU to functions about peers.
-func (b *gpu) place() abi.Place {
+// peerRef names the GPU to functions about peers.
+func (b *gpu) peerRef() abi.PeerRef {
 	if b.context != 0 {
-		return abi.Place(b.context)
+		return abi.PeerRef(b.context)
 	}
-	return abi.Place(b.id)
+	return abi.PeerRef(b.id)
 }
 
 // do calls the library on a thread for which the GPU is the current device meanwhile.

@@ -70,10 +70,10 @@ func (d *Driver) SetPeerAccess(dev, peer int, enabled bool) error {
 	d.peers.mu.Lock()
 	defer d.peers.mu.Unlock()
 	call, already := "EnablePeerAccess", abi.PeerAccessEnabled
-	f := func() abi.Result { return b.EnablePeer(p.place(), 0) }
+	f := func() abi.Result { return b.EnablePeer(p.peerRef(), 0) }
 	if !enabled {
 		call, already = "DisablePeerAccess", abi.PeerAccessNotEnabled
-		f = func() abi.Result { return b.DisablePeer(p.place()) }
+		f = func() abi.Result { return b.DisablePeer(p.peerRef()) }
 	}
 	if r := b.relaxed(f); r != already {
 		if err := b.result(op, call, r); err != nil {

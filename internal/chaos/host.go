@@ -13,9 +13,9 @@ import (
 	"github.com/chorus-comms/chorus/store"
 )
 
-// meeting is where the ranks of a program meet: a store (the campaign's own for real processes) and a prefix there that
-// is unique to the program.
-type meeting struct {
+// rendezvous is where the ranks of a program meet: a store (the campaign's own for real processes) and a prefix there
+// that is unique to the program.
+type rendezvous struct {
 	store store.Store
 	name  string
 }
@@ -42,7 +42,7 @@ func (m *maker) hosting() {
 func (r *rank) found(s *step) error {
 	to, f := s.To[0], r.p.Fault
 	g := r.p.Comms[to]
-	at := store.NewPrefix(r.in.meeting.name+"/host", r.in.meeting.store)
+	at := store.NewPrefix(r.in.rendezvous.name+"/host", r.in.rendezvous.store)
 	ctx, cancel := context.WithTimeout(context.Background(), r.p.Patient)
 	defer cancel()
 	var st store.Store

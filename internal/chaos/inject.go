@@ -26,9 +26,9 @@ var injectors sync.Map
 
 // An injector makes a fault happen on one rank.
 type injector struct {
-	p       *Program
-	rank    int
-	meeting meeting
+	p          *Program
+	rank       int
+	rendezvous rendezvous
 	// strike makes what happens to the rank as a whole happen.
 	strike func(kind FaultKind)
 	// cut breaks the link to a peer.

@@ -79,7 +79,7 @@ func (r *rank) cross(s *step) error {
 	r.in.fire()
 	ctx := context.Background()
 	c, err := comm.New(ctx, comm.WithName("crossed"), comm.WithNameAgain(),
-		comm.WithStore(store.NewPrefix(r.in.meeting.name+"/crossed", r.in.meeting.store)), comm.WithRank(me, len(mine)),
+		comm.WithStore(store.NewPrefix(r.in.rendezvous.name+"/crossed", r.in.rendezvous.store)), comm.WithRank(me, len(mine)),
 		comm.WithJobRanks(mine, r.p.Size), comm.WithFabric(r.p.Fabric), comm.WithHints(r.hints),
 		comm.WithTimeout(r.p.Patient), comm.WithAbortOnError(false))
 	if errors.Is(err, comm.ErrMismatch) {

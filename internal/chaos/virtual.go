@@ -44,7 +44,7 @@ func virtualRound(p *Program) (reports []*Report, stuck string) {
 	news := make(chan struct{}, p.Size) // a rank has died
 	struck := make([]atomic.Bool, p.Size)
 	for r := range ins {
-		in := &injector{p: p, rank: r, meeting: meeting{st, "round"}}
+		in := &injector{p: p, rank: r, rendezvous: rendezvous{st, "round"}}
 		in.strike = func(kind FaultKind) {
 			strikeVirtually(in, kind)
 			struck[r].Store(true)

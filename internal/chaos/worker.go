@@ -121,7 +121,7 @@ func (w *worker) real(p *Program, t task) (Report, error) {
 		}
 		w.store, w.at = st, t.Store
 	}
-	in := &injector{p: p, rank: t.Rank, meeting: meeting{w.store, t.Name}}
+	in := &injector{p: p, rank: t.Rank, rendezvous: rendezvous{w.store, t.Name}}
 	in.strike = func(kind FaultKind) {
 		w.say(answer{Fired: time.Now().UnixNano()})
 		if kind == Kill {

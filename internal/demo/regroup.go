@@ -17,10 +17,10 @@ type Lost struct {
 	Error   string  `json:"error"`           // that told of it
 }
 
-// goOn makes a communicator of the ranks that are left after an operation has failed with cause, and brings them to the
-// same state. Nothing else has to change: a batch is divided among the ranks that there are, so that its mean is the
-// same.
-func (t *trainer) goOn(cause error) error {
+// resume makes a communicator of the ranks that are left after an operation has failed with cause, and brings them to
+// the same state. Nothing else has to change: a batch is divided among the ranks that there are, so that its mean is
+// the same.
+func (t *trainer) resume(cause error) error {
 	if !t.cfg.Regroup || !errors.Is(cause, comm.ErrPeerLost) {
 		return cause
 	}
@@ -39,7 +39,7 @@ func (t *trainer) goOn(cause error) error {
 	t.c = c
 	if err := t.align(); err != nil {
 		if errors.Is(err, comm.ErrPeerLost) { // another one
-			return t.goOn(err)
+			return t.resume(err)
 		}
 		return err
 	}

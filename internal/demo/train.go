@@ -131,7 +131,7 @@ func (t *trainer) train() (Epoch, error) {
 		was := t.last.Epoch
 		err := t.epoch(was)
 		if err != nil {
-			err = t.goOn(err)
+			err = t.resume(err)
 		}
 		if err != nil {
 			return t.last, fmt.Errorf("demo: epoch %d: %w", was+1, err)

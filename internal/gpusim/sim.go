@@ -268,8 +268,8 @@ func (l *Library) Table() abi.Table {
 			}
 			return result(err)
 		},
-		EnablePeer:  func(peer abi.Place, _ uint32) abi.Result { return l.peer(peer, true) },
-		DisablePeer: func(peer abi.Place) abi.Result { return l.peer(peer, false) },
+		EnablePeer:  func(peer abi.PeerRef, _ uint32) abi.Result { return l.peer(peer, true) },
+		DisablePeer: func(peer abi.PeerRef) abi.Result { return l.peer(peer, false) },
 
 		PrimaryRetain: func(c *abi.Context, dev abi.Device) abi.Result {
 			l.mu.Lock()
@@ -584,7 +584,7 @@ func (l *Library) adapt(t *abi.Table) {
 	})
 }
 
-func (l *Library) peer(p abi.Place, on bool) abi.Result {
+func (l *Library) peer(p abi.PeerRef, on bool) abi.Result {
 	return l.on(func(dev int) abi.Result {
 		peer := int(p)
 		if l.opts.Name == "cuda" {

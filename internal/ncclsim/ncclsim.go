@@ -285,9 +285,9 @@ func (l *Library) asyncError(h abi.Comm, r *abi.Result) abi.Result {
 	})
 }
 
-// meeting is the store of this process, in which ranks of communicators meet whose unique ids come from this process.
-// It's never closed.
-var meeting = sync.OnceValues(func() (*store.TCPServer, error) {
+// idStore is the store of this process. Ranks of communicators whose unique ids come from this process meet in it. It's
+// never closed.
+var idStore = sync.OnceValues(func() (*store.TCPServer, error) {
 	return store.ListenTCP("127.0.0.1:0", store.ServerOptions{})
 })
 
@@ -312,7 +312,7 @@ func (l *Library) uniqueID(id *abi.UniqueID) abi.Result {
 	if r := l.fail("ncclGetUniqueId", -1); r != abi.Success {
 		return r
 	}
-	s, err := meeting()
+	s, err := idStore()
 	if err != nil {
 		return l.wrong(abi.SystemError, "%v", err)
 	}
@@ -382,7 +382,7 @@ func (c *communicator) open() error {
 
 // tellPlaces gives every rank the places of all processes' stores: that of the id may be gone one day.
 func (c *communicator) tellPlaces(st store.Store) error {
-	s, err := meeting()
+	s, err := idStore()
 	if err != nil {
 		return err
 	}

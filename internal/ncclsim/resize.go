@@ -115,7 +115,7 @@ func (l *Library) grow(h abi.Comm, n int32, id *abi.UniqueID, rank int32, child 
 // passID gives an id to the processes of all ranks, or takes it from this one's store.
 func (c *communicator) passID(ctx context.Context, key string, id *abi.UniqueID) (got abi.UniqueID, err error) {
 	if id == nil {
-		s, err := meeting()
+		s, err := idStore()
 		if err != nil {
 			return got, err
 		}

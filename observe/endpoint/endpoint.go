@@ -19,8 +19,8 @@ import (
 const askLimit = 2 * time.Second
 
 // Serve serves [Handler] at a listener, which it closes, until ctx ends. Its clients are unauthenticated, and limited
-// as [secure.LimitListener] has it. A request must name the address that it came to, localhost, this host, or one of names.
-// Otherwise a web page whose own host name resolves to this address could read everything.
+// as [secure.LimitListener] has it. A request must name the address that it came to, localhost, this host, or one of
+// names. Otherwise a web page whose own host name resolves to this address could read everything.
 func Serve(ctx context.Context, l net.Listener, dir func() string, names ...string) error {
 	s := &http.Server{Handler: named(Handler(dir), names), ReadHeaderTimeout: 10 * time.Second}
 	defer context.AfterFunc(ctx, func() { s.Close() })()

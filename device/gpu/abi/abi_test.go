@@ -86,7 +86,7 @@ func fits(f reflect.Type, c []string) bool {
 		if p == "*" {
 			size, known = 8, true
 		}
-		if f.In(i) == reflect.TypeFor[Place]() && (p == "int" || p == "CUcontext") {
+		if f.In(i) == reflect.TypeFor[PeerRef]() && (p == "int" || p == "CUcontext") {
 			continue
 		}
 		if !known || f.In(i).Size() != size {

@@ -34,7 +34,7 @@ type (
 	Naming          = func(text *byte, n int32, d Device) Result
 	Range           = func(low, high *int32) Result
 	Sizes           = func(free, total *uint64) Result
-	Peering         = func(peer Place, flags uint32) Result
+	Peering         = func(peer PeerRef, flags uint32) Result
 	Streaming       = func(s *Stream, flags uint32, priority int32) Result
 	Waiting         = func(s Stream, e Event, flags uint32) Result
 	Recording       = func(e Event, s Stream) Result
@@ -69,7 +69,7 @@ type Table struct {
 	Priorities      Range                   `dl:"cuCtxGetStreamPriorityRange|hipDeviceGetStreamPriorityRange"`
 	CanAccessPeer   Reach                   `dl:"cuDeviceCanAccessPeer|hipDeviceCanAccessPeer"`
 	EnablePeer      Peering                 `dl:"cuCtxEnablePeerAccess|hipDeviceEnablePeerAccess"`
-	DisablePeer     Of[Place]               `dl:"cuCtxDisablePeerAccess|hipDeviceDisablePeerAccess"`
+	DisablePeer     Of[PeerRef]             `dl:"cuCtxDisablePeerAccess|hipDeviceDisablePeerAccess"`
 
 	PrimaryRetain  About[Context, Device] `dl:"cuDevicePrimaryCtxRetain" cap:"contexts"`
 	PrimaryRelease Of[Device]             `dl:"cuDevicePrimaryCtxRelease_v2" cap:"contexts"`

@@ -80,12 +80,12 @@ func (r Result) Sticky() bool {
 	return false
 }
 
-// The libraries' handles, which say nothing to others. A Place is what names a device to functions about peers: the
+// The libraries' handles, which say nothing to others. A PeerRef names a device in functions about peers: the
 // context in CUDA, the number in HIP.
 type (
 	Device  int32
 	Context uintptr
-	Place   uintptr
+	PeerRef uintptr
 	Stream  uintptr
 	Event   uintptr
 	Graph   uintptr

@@ -14,14 +14,14 @@ import (
 
 // cancelContext is the context of an asynchronous operation, which its host may cancel. A channel is made only when
 // Done is called.
-type surrender struct {
+type cancelContext struct {
 	mu   sync.Mutex
 	done chan struct{}
 	over bool
 }
 
-// give ends the context; again, it does nothing.
-func (s *surrender) give() {
+// cancel ends the context; again, it does nothing.
+func (s *cancelContext) cancel() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.over {
@@ -35,7 +35,7 @@ func (s *surrender) give() {
 }
 
 // Done implements context.Context.
-func (s *surrender) Done() <-chan struct{} {
+func (s *cancelContext) Done() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.done == nil {
@@ -45,7 +45,7 @@ func (s *surrender) Done() <-chan struct{} {
 }
 
 // Err implements context.Context.
-func (s *surrender) Err() error {
+func (s *cancelContext) Err() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.over {
@@ -55,10 +55,10 @@ func (s *surrender) Err() error {
 }
 
 // Deadline implements context.Context.
-func (s *surrender) Deadline() (time.Time, bool) { return time.Time{}, false }
+func (s *cancelContext) Deadline() (time.Time, bool) { return time.Time{}, false }
 
 // Value implements context.Context.
-func (s *surrender) Value(any) any { return nil }
+func (s *cancelContext) Value(any) any { return nil }
 
 // cancel gives up what isn't done of a work. Messages are withdrawn; a collective can't be, since others may have taken
 // part in it already: the communicator is aborted.
@@ -69,7 +69,7 @@ func (w *work) cancel() error {
 	if w.completed() {
 		return nil
 	}
-	w.given.give()
+	w.canceled.cancel()
 	for _, k := range w.ops {
 		if k.op.Kind.PointToPoint() {
 			continue
