@@ -12,10 +12,10 @@ import (
 )
 
 // RegisterSymmetric tells the backend's library that blocks of its memory lie alike on all ranks, which lets it use
-// faster kernels for tensors in them: NCCL's symmetric memory. It's collective. Each block is a whole allocation of the
-// library's, such as a segment of the allocator's. Every rank gives as many, of the same sizes, in any order. Operations
-// use the same place of a block on all ranks. A library without that, or a machine, is an *[UnsupportedError]; blocks
-// that differ are a *[MismatchError].
+// faster kernels for tensors in them: NCCL's symmetric memory. It's collective. Each block is a whole allocation of
+// the library's, such as a segment of the allocator's. Every rank gives as many, of the same sizes, in any order.
+// Operations use the same place of a block on all ranks. A library without that, or a machine, is an
+// *[UnsupportedError]; blocks that differ are a *[MismatchError].
 func (c *Comm) RegisterSymmetric(ctx context.Context, blocks ...*tensor.Tensor) error {
 	return c.symmetric(ctx, observe.RegisterSymmetric, backend.Symmetric.RegisterSymmetric, blocks)
 }
