@@ -209,7 +209,7 @@ func (j multiListener) start() net.Listener {
 					}
 					return
 				}
-				if err != nil { // it passes, as when descriptors are short; who has heard of it may have a spare one
+				if err != nil { // it passes, as when descriptors are short; the receiver of the error may have a spare one
 					time.Sleep(10 * time.Millisecond)
 				}
 			}

@@ -134,7 +134,8 @@ func openMaster(ctx context.Context, info Info, opts Options) (store.Store, erro
 		info.MasterAddr = "127.0.0.1"
 	}
 	if info.Rank != 0 {
-		// If rank 0 goes, its store doesn't come back. One of PyTorch counts those who come, and waits for them.
+		// If rank 0 goes, its store doesn't come back. A store of PyTorch counts the ranks that come, and waits
+		// for them.
 		st, err := store.DialTCP(ctx, info.master(), store.TCPOptions{Timeout: opts.Timeout, Security: *opts.Security,
 			WorldSize: info.Size, Reconnect: time.Nanosecond, Name: info.clientName()})
 		if err != nil {

@@ -26,7 +26,7 @@ import (
 // hears.
 const otherUserEnv = "CHORUS_TEST_STRANGER"
 
-// A name after "listen ", in place of an address, is one that the process takes, and keeps until it's killed.
+// Instead of an address it takes "listen " and names, at which it listens until it's killed.
 func otherUserMain(addr string) {
 	if names, ok := strings.CutPrefix(addr, "listen "); ok {
 		for name := range strings.FieldsSeq(names) {

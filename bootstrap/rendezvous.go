@@ -120,7 +120,7 @@ func (v *rendezvousCall) run(ctx context.Context) ([][]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		if e.Came && (seated || v.m.Members != nil) { // one that comes later hears of groups that were crossed
+		if e.Came && (seated || v.m.Members != nil) { // a rank that comes later gets the error of crossed groups
 			payloads, err := v.attempt.payloads(ctx)
 			if crossed, ok := errors.AsType[*CrossedError](err); ok {
 				e = &outcome{Crossed: crossed}
@@ -229,7 +229,7 @@ func (v *rendezvousCall) giveUp(ctx context.Context, why error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTime)
 	defer cancel()
 	if mine, err := v.attempt.decide(ctx, new(outcome)); mine && err == nil {
-		_ = v.count(ctx) // a lower count costs those who come later some round trips
+		_ = v.count(ctx) // a lower count costs later ranks some round trips
 	}
 }
 

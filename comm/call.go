@@ -26,7 +26,7 @@ type call struct {
 	nilOption int    // which of its options is nil, from 1; 0: none
 	next      *call  // the one behind it in a batch that is issued as one, with the same Work; nil: it's the last
 	running   running
-	originals *originals // on a device, where the operation has views of the memory in place of the tensors
+	originals *originals // on a device, where the operation has views of the memory instead of the tensors
 }
 
 // begin makes a call for a collective: the communicator's own, if the lane is
@@ -118,8 +118,8 @@ func (c *Comm) runNow(o *call, held *bool) error {
 	return err
 }
 
-// refuse tells the backend of a collective that doesn't reach it, when it's the
-// collective's turn, for the others may be waiting for it; and returns the reason.
+// refuse reports to the backend a collective that doesn't reach it, when it's the collective's
+// turn, since the others may be waiting for it. It returns the reason.
 func (c *Comm) refuse(op string, owner bool, why error) error {
 	b, ok := c.b.(backend.Messenger)
 	switch {

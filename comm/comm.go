@@ -79,9 +79,8 @@ func (e *finalizer) watch() {
 }
 
 // New joins a communicator. All of its ranks call it; it returns when they have
-// found each other, or with an error that names those who did not come. Rank, world size and
-// store come from the options or else from the launcher's environment; without
-// either it's a world of one.
+// found each other, or with an error that names the missing ranks. Rank, world size and store come
+// from the options or else from the launcher's environment; without either it's a world of one.
 func New(ctx context.Context, opts ...NewOption) (*Comm, error) {
 	if ctx == nil {
 		ctx = context.Background()
@@ -138,7 +137,7 @@ func New(ctx context.Context, opts ...NewOption) (*Comm, error) {
 		return fail("%w", err)
 	}
 	if o.job == "" {
-		o.job = cfg.Run // of a rank that was told its place, as PyTorch's are
+		o.job = cfg.Run // of a rank whose options have its place, as PyTorch's do
 	}
 	if err := checkName(o.name); err != nil {
 		return fail("%w", err)
@@ -217,8 +216,8 @@ func (o *newOptions) open(ctx context.Context, st store.Store, rendezvous *boots
 		o.device = d.Name()
 	}
 	b, err := backend.Open(ctx, o.backend, backend.Config{Name: o.name, Rank: o.rank, Size: o.size,
-		Rendezvous: rendezvous, Store: st, Job: bootstrap.Launchers(o.store), Device: o.device, Timeout: o.timeout, Hints: own,
-		MasterAddr: o.masterAddr, Log: o.log, Old: o.old})
+		Rendezvous: rendezvous, Store: st, Job: bootstrap.Launchers(o.store), Device: o.device, Timeout: o.timeout,
+		Hints: own, MasterAddr: o.masterAddr, Log: o.log, Old: o.old})
 	if err != nil {
 		return nil, nil, fmt.Errorf("rank %d of %d: %w", o.rank, o.size, err)
 	}
@@ -465,14 +464,15 @@ func (c *Comm) leave(ctx context.Context, last func(context.Context) error, gave
 	if panicking() && !c.gate.closed() {
 		c.rec.Panicked()
 		c.Abort(errPanicked)
-		// In case that the program goes on; it's not to die later than those that hear of it.
+		// In case that the program goes on; this rank must not end later than the ranks that get the abort.
 		go c.finalize(ctx, last, gaveUp)
 		return nil
 	}
 	return c.finalize(ctx, last, gaveUp)
 }
 
-// finalize ends this rank's part by last, the backend's; gaveUp is what the others hear if ctx ends before.
+// finalize ends this rank's part by last, the backend's; gaveUp is the reason that the others get if ctx
+// ends before.
 func (c *Comm) finalize(ctx context.Context, last func(context.Context) error, gaveUp string) error {
 	_ = c.quiesce(ctx) // if ctx ends, so does the rest
 	e := c.finalizer

@@ -59,7 +59,8 @@ func absent() error {
 	return nil
 }
 
-// TestNeverArrives starts two ranks of three: both say who is missing, and for how long they have waited.
+// TestNeverArrives starts two ranks of three: both say which rank is missing, and for how long they have
+// waited.
 func TestNeverArrives(t *testing.T) {
 	t.Parallel()
 	cmds, outs := start(t, "absent", "shm", 3)

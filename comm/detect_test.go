@@ -74,7 +74,7 @@ func blameOf(c *comm.Comm, err error) blame {
 	return b
 }
 
-// A misdeed is what the culprit does in place of an operation that the others call.
+// A misdeed is what the culprit does instead of an operation that the others call.
 type misdeed struct {
 	others, culprit func(ctx context.Context, c, part *comm.Comm) error
 }

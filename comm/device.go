@@ -162,7 +162,7 @@ func takeStream(d *device.Device, p device.Priority) (*device.Stream, error) {
 	return d.NewStream(p)
 }
 
-// putStream keeps a stream for the next who needs one, if it has nothing to do.
+// putStream keeps an idle stream for the next communicator that needs one.
 func putStream(s *device.Stream) {
 	if s == nil || s.Capturing() {
 		return

@@ -106,7 +106,7 @@ func reconfigureRank() error {
 		if err := sums(ctx, r.c); err != nil {
 			return fmt.Errorf("after %s: %w", uuid, err)
 		}
-		if err := r.alike(ctx, uuid, nil); err != nil { // all are through with it before the next one dies
+		if err := r.alike(ctx, uuid, nil); err != nil { // all have finished it before the next one dies
 			return err
 		}
 		fmt.Printf("death %d: failed %t\n", i, failed != nil)

@@ -89,7 +89,7 @@ func TestLeavingPartOfAWorld(t *testing.T) {
 	for _, fabric := range []string{"mem", "shm", "tcp"} {
 		t.Run(fabric, func(t *testing.T) {
 			comms := over(fabric)(t, 3)
-			var first sync.WaitGroup // a rank that's in the second operation breaks the communicator for those who aren't yet
+			var first sync.WaitGroup // a rank that's in the second operation breaks the communicator for those that aren't yet
 			first.Add(len(comms))
 			each(t, comms, func(ctx context.Context, c *comm.Comm) error {
 				through := sync.OnceFunc(first.Done)

@@ -17,7 +17,7 @@ func (r panicReason) Unwrap() error { return r.err }
 // running is the hook of a call that runs, for PanicError.
 type running struct {
 	hook any   // *PreHook, *CompletionHook
-	err  error // what a completion hook is told
+	err  error // passed to a completion hook
 }
 
 func (r *running) name() string {

@@ -120,7 +120,7 @@ func TestEndedContext(t *testing.T) {
 	}
 }
 
-// TestLongReason aborts with a reason that is too long for a message to the others: they must hear of it all the same.
+// TestLongReason aborts with a reason that is too long for a message to the others: they must get it all the same.
 func TestLongReason(t *testing.T) {
 	comms := over("mem")(t, 2)
 	reason := errors.New("because " + strings.Repeat("<\x01>", 2000))

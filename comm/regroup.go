@@ -56,12 +56,12 @@ func AtLeast(n int) RegroupOption { return func(o *regroupOptions) { o.atLeast =
 //	c, err = c.Regroup(ctx)                       // shrink: without the ranks that are lost
 //	c, err = c.Regroup(ctx, comm.With(handle))    // grow, or replace a lost rank
 //
-// Survivors keep their order. Newcomers take the places of those who are gone, and then places at the end, so that the
-// ranks of a world whose dead are replaced stay what they were. On a communicator [WithoutWorld] Regroup waits to be
-// taken in.
+// Survivors keep their order. Newcomers take the places of lost ranks, and then places at the end, so that the ranks
+// of a world whose dead are replaced stay what they were. On a communicator [WithoutWorld] Regroup waits to be taken
+// in.
 //
-// When a member dies while the world is being made, Regroup begins again with those who are left, until ctx ends, or
-// c's timeout. If parts of a world can't reach each other, at most one part goes on, as long as the ranks of the
+// When a member dies while the world is being made, Regroup begins again with the remaining ranks, until ctx ends,
+// or c's timeout. If parts of a world can't reach each other, at most one part goes on, as long as the ranks of the
 // others count as silent and not as lost. For the new world must have more survivors than there are ranks that are
 // silent, or have left. AtLeast demands more.
 //
@@ -121,7 +121,7 @@ func (c *Comm) Regroup(ctx context.Context, opts ...RegroupOption) (*Comm, error
 	for _, rank := range o.without {
 		r.markLeftOut(rank)
 	}
-	for len(o.without) > 0 { // in parts that fit a word
+	for len(o.without) > 0 { // in parts that fit a control payload
 		part := o.without[:min(len(o.without), backend.MaxControl/8)]
 		o.without = o.without[len(part):]
 		r.sendProposal(proposal{Without: part})
@@ -212,7 +212,7 @@ func (r *regrouping) unable(err error) error {
 	return &InternalError{Where: r.c.at("regroup"), Err: err}
 }
 
-// limited shortens a reason to what fits a word.
+// limited shortens a reason to what fits a control payload.
 func limited(reason string) string {
 	const most = backend.MaxControl / 2 // quoted
 	return strings.ToValidUTF8(reason[:min(len(reason), most)], "")
@@ -292,7 +292,7 @@ func (r *regrouping) leader() int {
 	return r.c.rank
 }
 
-// listen takes in what has been said. The channel is closed when there is more.
+// listen takes the control payloads that have come. The channel is closed when there are more.
 func (r *regrouping) listen() <-chan struct{} {
 	words, news := r.messenger.Controls()
 	for _, w := range words {
@@ -339,7 +339,7 @@ func (r *regrouping) proposed() (p proposal, ok bool) {
 	if ok {
 		for _, q := range r.proposals {
 			if q.from == p.from {
-				r.tried[q.UUID] = true // what it said before is over
+				r.tried[q.UUID] = true // its earlier proposals are over
 			}
 		}
 		delete(r.lost, p.from)
@@ -411,7 +411,7 @@ func (r *regrouping) follow(ctx context.Context, p proposal) (*Comm, error) {
 	return r.attempt(ctx, p.UUID, all.Handles)
 }
 
-// report tells the leader that this rank is there, and returns the list that it answers.
+// report tells the leader that this rank is there, and returns the leader's list.
 func (r *regrouping) report(ctx context.Context, p proposal) ([]byte, error) {
 	st, release, err := r.endpoint.Reach(ctx, p.member)
 	if err != nil {
@@ -439,13 +439,14 @@ func (r *regrouping) attempt(ctx context.Context, uuid string, handles []string)
 	return r.c.reconfigure(ctx, uuid, members, nil)
 }
 
-// lead calls the others, waits for those that aren't lost, and leads an attempt with those who have come.
+// lead calls the others, waits for those that aren't lost, and leads an attempt with the ranks that have
+// come.
 func (r *regrouping) lead(ctx context.Context) (*Comm, error) {
 	uuid := rand.Text()
 	r.sendProposal(proposal{UUID: uuid, Handle: r.me.String()})
 	handles, newcomers, release, why := r.gatherAll(ctx, uuid)
 	defer release()
-	// Without handles, those who have come are to begin again.
+	// Without handles, the ranks that have come begin again.
 	list, err := json.Marshal(roster{UUID: uuid, Handles: handles})
 	if err != nil {
 		return nil, err
@@ -484,7 +485,7 @@ func (r *regrouping) gatherAll(ctx context.Context, uuid string) (handles []stri
 	return handles, newcomers, release, err
 }
 
-// gather waits until every rank has come or is lost, and returns what those who came have left, by rank.
+// gather waits until every rank has come or is lost, and returns the arrivals, by rank.
 func (r *regrouping) gather(ctx context.Context, uuid string) (map[int]arrival, error) {
 	st := store.NewPrefix(regroupKeys+uuid, r.endpoint.Local())
 	type came struct {

@@ -358,7 +358,7 @@ func TestRegroupWithoutOneThatHasLeft(t *testing.T) {
 		"all": func(ctx context.Context, i int, c *comm.Comm) error {
 			return c.Scatter(ctx, tensor.Of(make([]int64, 9000)), nil, 0)
 		},
-		"one": func(ctx context.Context, i int, c *comm.Comm) error { // rank 2 hears of it
+		"one": func(ctx context.Context, i int, c *comm.Comm) error { // rank 2 is told
 			if i == 2 {
 				<-c.Broken()
 				return c.Err()

@@ -23,7 +23,7 @@ func TestSandbox(t *testing.T) {
 	for i, call := range seccomptest.Calls() {
 		for k, errno := range []string{"EPERM", "ENOSYS"} {
 			if !commtest.Long() && (k != i%2 && call != "memfd_create" && call != "madvise" || call == "sendmsg") {
-				continue // with sendmsg, who is called finds out after half its timeout only
+				continue // with sendmsg, the peer finds out after half its timeout only
 			}
 			t.Run(call+"="+errno, func(t *testing.T) {
 				t.Parallel()

@@ -284,7 +284,7 @@ func TestStarved(t *testing.T) {
 			if f.What == "split" && !strings.Contains(u.Text, ": split:") {
 				who = (f.Rank + 1) % size // in what was split off
 			}
-			// Its part was done, so it hears of it in the next operation.
+			// Its part was done, so its next operation fails.
 			if (f.What == "message" || f.What == "memory") && u.Text == "" {
 				return u.AfterKind == "aborted" && u.AfterBy == who && strings.Contains(u.After, "too many open files")
 			}

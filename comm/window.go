@@ -40,7 +40,7 @@ type Window struct {
 // Target names a place in a rank's window.
 type Target = backend.Target
 
-// Access tells how a peer's memory can be reached.
+// Access says how a peer's memory can be reached.
 type Access = backend.Access
 
 // The kinds of access.

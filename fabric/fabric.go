@@ -39,8 +39,8 @@ type Fabric interface {
 	Close(ctx context.Context) error
 }
 
-// Announcer is a Fabric that tells what happens outside of posted messages. The Matcher of package transport does it
-// for a fabric.
+// Announcer is a Fabric that reports events outside of posted messages. The Matcher of package transport does it for
+// a fabric.
 type Announcer interface {
 	Fabric
 	// Handle installs the receiver of events. It must be called before the
@@ -111,8 +111,8 @@ type Config struct {
 	Cores int
 	// Rendezvous is a host name or address that the route to the peers is chosen by; may be empty.
 	Rendezvous string
-	// Security protects the links that leave the process: who connects proves that it knows the job's secret, where
-	// there is one.
+	// Security protects the links that leave the process: a connecting rank proves that it knows the job's secret,
+	// where there is one.
 	Security secure.Policy
 	// Timeout bounds opening and every connect; 0 means DefaultTimeout.
 	Timeout time.Duration

@@ -13,7 +13,7 @@ type LeftError struct {
 	After uint64 // the last operation that it has entered
 	// Failed tells that it gave up in the middle of that operation, and not after its end.
 	Failed bool
-	// Why is what it said of the reason; empty if nothing. It's another process's: any bytes, MaxWhy at most.
+	// Why is the reason that it gave; may be empty. It's another process's text: any bytes, MaxWhy at most.
 	Why string
 }
 

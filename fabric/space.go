@@ -47,7 +47,7 @@ type Space struct {
 	release func() error
 	commit  func(offset, n int) error
 	waiters *GoroutineWaiters
-	patient bool // who waits looks for long before it sleeps
+	patient bool // a wait polls for long before it sleeps
 	backed  int  // bytes of each half of this member's stage that have memory
 
 	// The operation under way.
@@ -107,7 +107,7 @@ type controlBlock struct {
 	coreHint futex.CoreHint // where the member runs that this block belongs to
 	gone     atomic.Uint64  // 0, or how this member has left: see departure
 	_        [104]byte
-	why      [MaxWhy]byte // what it said of the reason, and zeros
+	why      [MaxWhy]byte // the reason that it gave, and zeros
 	_        [256 - MaxWhy]byte
 }
 
@@ -345,8 +345,8 @@ func (s *Space) End() {
 	} else {
 		me.ended.Store(s.seq)
 	}
-	// The next slot's lines are still with those who polled them four operations ago. They come back while the program
-	// goes on.
+	// The next slot's lines are still with the members that polled them four operations ago. They come back while the
+	// program goes on.
 	next := &me.slots[(s.seq+1)%slots]
 	relaxed.PrefetchWrite((*uint64)(unsafe.Pointer(&next.flag)))
 	relaxed.PrefetchWrite((*uint64)(unsafe.Pointer(&next.inline[secondLine])))
@@ -356,7 +356,7 @@ func (s *Space) End() {
 	}
 }
 
-// wake wakes who sleeps on a word of this member.
+// wake wakes the members that sleep on a word of this one.
 func (s *Space) wake(word *atomic.Uint64) {
 	if s.waiters != nil {
 		s.waiters.wake()

@@ -9,15 +9,15 @@ package plan
 const detour = 1.25
 
 // detour is what bytes to partners at a distance cost: two ranks are neighbors anyway.
-func (t terms) detour() float64 {
+func (t costTerms) detour() float64 {
 	if t.n <= 2 {
 		return 1
 	}
 	return detour
 }
 
-// terms gathers what the formulas need.
-type terms struct {
+// costTerms gathers what the formulas need.
+type costTerms struct {
 	Link
 	n, levels float64 // ranks, ceil(log2 n)
 	bytes     float64 // of the whole for vectors, of the mean block otherwise
@@ -26,9 +26,9 @@ type terms struct {
 	uneven    bool // the world is no power of two
 }
 
-func newTerms(q Request, m Machine) terms {
+func newTerms(q Request, m Machine) costTerms {
 	crowd := m.crowd(q)
-	t := terms{Link: m.link(q), n: float64(q.World), levels: float64(rounds(q.World)),
+	t := costTerms{Link: m.link(q), n: float64(q.World), levels: float64(rounds(q.World)),
 		bytes: float64(q.Count * q.ElemSize), reduce: crowd / m.Reduce, copy: crowd / m.Copy}
 	if q.Counts != nil {
 		t.bytes = float64(q.layout().total(q.World)*q.ElemSize) / t.n
@@ -37,7 +37,7 @@ func newTerms(q Request, m Machine) terms {
 	return t
 }
 
-func (t terms) perByte() float64 { return 1 / t.Bandwidth }
+func (t costTerms) perByte() float64 { return 1 / t.Bandwidth }
 
 func costRing(q Request, m Machine) float64 {
 	t := newTerms(q, m)
@@ -222,7 +222,7 @@ func costDirectCopy(q Request, m Machine) float64 {
 	case AllGather, AllToAll:
 		total *= t.n
 	case Broadcast:
-		first, _ := q.rootsPart()
+		first, _ := q.rootShare()
 		total = max(float64(first*q.ElemSize), min(total, t.n*rootCopies))
 	}
 	return 2*m.sync(q) + total*t.copy

@@ -80,16 +80,16 @@ func (b *Builder) directReduceScatter() {
 // in the end.
 const rootCopies = 32 << 10
 
-// rootsPart returns where the root's part of a broadcast starts, the last of as many as there are ranks, and how long
+// rootShare returns where the root's part of a broadcast starts, the last of as many as there are ranks, and how long
 // it is.
-func (q Request) rootsPart() (first, n int) {
+func (q Request) rootShare() (first, n int) {
 	return cut(q.Count, q.World, q.World-1, q.perLine())
 }
 
 // directBroadcast has the root, which would else wait for the others, copy as much of a large vector as each of them
 // does.
 func (b *Builder) directBroadcast() {
-	first, n := b.rootsPart()
+	first, n := b.rootShare()
 	if n*b.ElemSize < rootCopies {
 		b.rootOffers(func() { b.Copy(b.Count, b.In(0), b.Out(0)) },
 			func() { b.Copy(b.Count, b.Of(b.Root, In, 0), b.Out(0)) })
@@ -122,7 +122,7 @@ func (b *Builder) directGather() {
 }
 
 // rootOffers is the frame of plans in which only the root's buffers are shared:
-// it opens them and stays until the others are through.
+// it opens them and stays until the others have finished.
 func (b *Builder) rootOffers(root, other func()) {
 	if b.Rank == b.Root {
 		opened := b.Notify()

@@ -123,7 +123,7 @@ func chunk(n, slot, k int) (off, size int) {
 
 func chunks(n, slot int) int { return (n + slot - 1) / slot }
 
-var everybody = []int{All}
+var allRanks = []int{All}
 
 // stages lists the operands of a reduction in rank order: this rank's own
 // contribution is still in its input, the others' are in their stages.
@@ -148,7 +148,7 @@ func (b *Builder) ranks() []int {
 
 func (b *Builder) stagedAllReduce() {
 	slot, all := b.slotSize(b.Count, slots), b.ranks()
-	b.exchange(exchange{chunks: chunks(b.Count, slot), slot: slot, sources: everybody, readers: everybody,
+	b.exchange(exchange{chunks: chunks(b.Count, slot), slot: slot, sources: allRanks, readers: allRanks,
 		write: func(k, at int) {
 			off, n := chunk(b.Count, slot, k)
 			b.Copy(n, b.In(off), b.Stage(at))
@@ -167,7 +167,7 @@ func (b *Builder) stagedReduce() {
 			b.Copy(n, b.In(off), b.Stage(at))
 		}}
 	if b.Rank == b.Root {
-		x.write, x.sources, x.readers = nil, everybody, nil
+		x.write, x.sources, x.readers = nil, allRanks, nil
 		x.read = func(k, at int) {
 			off, n := chunk(b.Count, slot, k)
 			b.Fold(n, true, b.stages(all, b.In(off), at), b.Out(off))
@@ -192,7 +192,7 @@ func (b *Builder) broadcastThrough(root, n int, src, dst Ref) exchange {
 			b.Copy(n, b.Of(root, Stage, at), dst.Plus(off))
 		}}
 	if b.Rank == root {
-		x.read, x.sources, x.readers = nil, nil, everybody
+		x.read, x.sources, x.readers = nil, nil, allRanks
 		x.write = func(k, at int) {
 			off, n := chunk(n, slot, k)
 			b.Copy(n, src.Plus(off), b.Stage(at))
@@ -205,7 +205,7 @@ func (b *Builder) stagedAllGather() {
 	l := b.layout()
 	own := l.size(b.Rank)
 	slot := b.slotSize(l.largest(b.World), slots)
-	b.exchange(exchange{chunks: chunks(l.largest(b.World), slot), slot: slot, sources: everybody, readers: everybody,
+	b.exchange(exchange{chunks: chunks(l.largest(b.World), slot), slot: slot, sources: allRanks, readers: allRanks,
 		write: func(k, at int) {
 			off, n := chunk(own, slot, k)
 			b.Copy(n, b.In(off), b.Stage(at), b.Out(l.off(b.Rank)+off))
@@ -230,7 +230,7 @@ func (b *Builder) stagedGather() {
 		}}
 	if b.Rank == b.Root {
 		b.Copy(own, b.In(0), b.Out(l.off(b.Rank)))
-		x.write, x.sources, x.readers = nil, everybody, nil
+		x.write, x.sources, x.readers = nil, allRanks, nil
 		x.read = func(k, at int) {
 			for r := range b.World {
 				if off, n := chunk(l.size(r), slot, k); r != b.Root {
@@ -267,7 +267,7 @@ func (b *Builder) stagedScatter() {
 		}}
 	if b.Rank == b.Root {
 		b.Copy(own, b.In(l.off(b.Rank)), b.Out(0))
-		x.read, x.sources, x.readers = nil, nil, everybody
+		x.read, x.sources, x.readers = nil, nil, allRanks
 		x.write = func(k, at int) { b.fillShares(l, share, k, at) }
 	}
 	b.exchange(x)
@@ -286,7 +286,7 @@ func (b *Builder) stagedReduceScatter() {
 	l, all := b.layout(), b.ranks()
 	own := l.size(b.Rank)
 	share, count := b.shares(l.largest(b.World))
-	b.exchange(exchange{chunks: count, slot: share * b.World, sources: everybody, readers: everybody,
+	b.exchange(exchange{chunks: count, slot: share * b.World, sources: allRanks, readers: allRanks,
 		write: func(k, at int) { b.fillShares(l, share, k, at) },
 		read: func(k, at int) {
 			off, n := chunk(own, share, k)
@@ -298,7 +298,7 @@ func (b *Builder) stagedAllToAll() {
 	l := layout{each: b.Count}
 	share, count := b.shares(b.Count)
 	b.Copy(b.Count, b.In(b.Rank*b.Count), b.Out(b.Rank*b.Count))
-	b.exchange(exchange{chunks: count, slot: share * b.World, sources: everybody, readers: everybody,
+	b.exchange(exchange{chunks: count, slot: share * b.World, sources: allRanks, readers: allRanks,
 		write: func(k, at int) { b.fillShares(l, share, k, at) },
 		read: func(k, at int) {
 			off, n := chunk(b.Count, share, k)

@@ -109,7 +109,7 @@ func (v levels) others(rank int) []int {
 	if len(v.host) == 1 {
 		return nil
 	}
-	return everybody
+	return allRanks
 }
 
 func (b *Builder) twoLevelReduce() {
@@ -153,7 +153,7 @@ func (b *Builder) twoLevelAllGather() {
 			most = max(most, l.size(r))
 		}
 		slot := b.slotSize(most, slots)
-		b.exchange(exchange{chunks: chunks(most, slot), slot: slot, sources: everybody, readers: everybody,
+		b.exchange(exchange{chunks: chunks(most, slot), slot: slot, sources: allRanks, readers: allRanks,
 			write: func(k, at int) {
 				off, n := chunk(l.size(b.Rank), slot, k)
 				b.Copy(n, b.In(off), b.Stage(at))

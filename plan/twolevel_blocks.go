@@ -35,7 +35,7 @@ func (b *Builder) twoLevelReduceScatter() {
 	mine := slices.Index(v.host, b.Rank)
 	for s := range v.hosts {
 		to, from := here.wrap(here.me+s), here.wrap(here.me-s)
-		x := exchange{chunks: count, slot: share * most, sources: everybody, readers: everybody,
+		x := exchange{chunks: count, slot: share * most, sources: allRanks, readers: allRanks,
 			write: func(k, at int) {
 				for j, t := range v.hosts[to] {
 					if off, n := chunk(l.size(t), share, k); v.carrier(here.me, j) != b.Rank {
@@ -141,7 +141,7 @@ func (b *Builder) twoLevelGather() {
 				b.Copy(n, b.In(off), b.Stage(at))
 			}}
 		if b.Rank == v.leader {
-			x.write, x.sources, x.readers = nil, everybody, nil
+			x.write, x.sources, x.readers = nil, allRanks, nil
 			x.read = func(k, at int) {
 				for _, r := range v.host {
 					if off, n := chunk(l.size(r), slot, k); r != b.Rank {
@@ -193,7 +193,7 @@ func (b *Builder) twoLevelScatter() {
 				b.Copy(n, b.Of(v.leader, Stage, at+slices.Index(v.host, b.Rank)*share), b.Out(off))
 			}}
 		if b.Rank == v.leader {
-			x.read, x.sources, x.readers = nil, nil, everybody
+			x.read, x.sources, x.readers = nil, nil, allRanks
 			x.write = func(k, at int) {
 				for j, r := range v.host {
 					if off, n := chunk(l.size(r), share, k); r != b.Rank {

@@ -152,7 +152,7 @@ func (b *Builder) straightAllToAll(v levels) {
 func (b *Builder) exchangeOnHost(ranks []int) {
 	n, mine := b.Count, slices.Index(ranks, b.Rank)
 	share, count := b.sharesOf(n, len(ranks))
-	b.exchange(exchange{chunks: count, slot: share * len(ranks), sources: everybody, readers: everybody,
+	b.exchange(exchange{chunks: count, slot: share * len(ranks), sources: allRanks, readers: allRanks,
 		write: func(k, at int) {
 			off, size := chunk(n, share, k)
 			for i := 1; i < len(ranks); i++ {

@@ -20,8 +20,8 @@ var (
 	ErrSealed = errors.New("the record is sealed with a secret, and this process has none")
 )
 
-// Seal returns value with a seal that only those who have the secret can make, and that holds under this name only. The
-// value can be read by all.
+// Seal returns value with a seal that only a process with the secret can make, and that is valid under this name only.
+// The value can be read by all.
 func (s Secret) Seal(name string, value []byte) []byte {
 	out := make([]byte, 0, SealBytes+len(value))
 	out = append(out, sealMark...)

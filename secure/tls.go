@@ -127,7 +127,7 @@ func describe(c *x509.Certificate) string {
 func formatTime(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }
 
 // Explain adds what it means if the other end has refused this end's certificate. It takes the error of a connection's
-// first reads: in TLS 1.3 a client hears of a refusal after its own handshake.
+// first reads: in TLS 1.3 a client gets a refusal after its own handshake.
 func (t *TLS) Explain(err error) error {
 	remote, ok := errors.AsType[*net.OpError](err)
 	if t == nil || t.leaf == nil || !ok || remote.Op != "remote error" || remote.Err == nil ||

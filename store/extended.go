@@ -40,9 +40,8 @@ func unsupported(op string, what any) error {
 	return fmt.Errorf("store: %s: %v lacks it: %w", op, what, errors.ErrUnsupported)
 }
 
-// Append adds value to the end of what is stored under key. Without help from
-// the store it is a loop of CompareSet, which is atomic too, and wakes who waits
-// for the key if CompareSet does.
+// Append adds value to the end of what is stored under key. If the store has no such operation,
+// it's a loop of CompareSet, which is atomic too, and wakes waits for the key if CompareSet does.
 func Append(ctx context.Context, st Store, key string, value []byte) error {
 	if x, ok := st.(Extended); ok {
 		if err := x.Append(ctx, key, value); !errors.Is(err, errors.ErrUnsupported) {

@@ -254,7 +254,7 @@ func (s *HashStore) Barrier(ctx context.Context, key string, size int) error {
 	})
 }
 
-// Close implements Store. It wakes who waits on this HashStore.
+// Close implements Store. It wakes the waits on this HashStore.
 func (s *HashStore) Close() error {
 	s.once.Do(func() { close(s.closed) })
 	return nil

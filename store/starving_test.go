@@ -74,7 +74,7 @@ func TestDialWithoutDescriptors(t *testing.T) {
 	}
 }
 
-// A server without descriptors hangs up on those who call, rather than leave them waiting.
+// A server without descriptors closes new connections, rather than leave clients waiting.
 func TestServerWithoutDescriptors(t *testing.T) {
 	s, err := store.ListenTCP("127.0.0.1:0", store.ServerOptions{})
 	if err != nil {

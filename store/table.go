@@ -57,7 +57,7 @@ func newTable() *table {
 	}
 }
 
-// put replaces a value and wakes who waits for it. The caller holds t.mu.
+// put replaces a value and wakes the waits for it. The caller holds t.mu.
 func (t *table) put(key string, value []byte) {
 	before, existed := t.values[key]
 	t.values[key] = value
@@ -247,7 +247,7 @@ func (t *table) wait(keys []string, wake func()) *waiter {
 	return w
 }
 
-// waiting counts who waits for key.
+// waiting counts the waits for key.
 func (t *table) waiting(key string) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()

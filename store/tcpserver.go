@@ -33,8 +33,8 @@ type ServerOptions struct {
 	// prove that it knows the secret. It's a *RefusedError if the client has another secret, doesn't agree on TLS, or
 	// exceeds a limit. The server calls it once for each host, name and reason, a few times in all, one call at a time.
 	OnRefused func(error)
-	// OnStarved, if not nil, is told each time that this process has no descriptor for a client who calls. It must not
-	// wait.
+	// OnStarved, if not nil, is called each time that this process has no descriptor for a client that connects. It
+	// must not wait.
 	OnStarved func(error)
 	// Logger is told why a connection was ended; nil is silence.
 	Logger *slog.Logger

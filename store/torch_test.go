@@ -149,7 +149,7 @@ type torchStore struct {
 	peer *torchPeer
 	name string
 	once sync.Once
-	// check answers Check in place of PyTorch 1, whose Python face lacks it.
+	// check answers Check instead of PyTorch 1, whose Python API lacks it.
 	check store.Store
 }
 

@@ -141,7 +141,7 @@ func dial(ctx context.Context, c *backend.Config, o options) (*link, error) {
 	return l, nil
 }
 
-// shut ends this rank's part without a word.
+// shut ends this rank's part without a message to the others.
 func (l *link) shut(cause error) {
 	l.leave(cause)
 	l.driver.Close()

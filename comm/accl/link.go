@@ -29,7 +29,7 @@ type link struct {
 	leave   func(cause error) // it
 	staged  bool              // tensors are copied to the engine's memory and back
 	count   atomic.Uint64     // collectives of the engine
-	heard   atomic.Bool       // what this rank has said to itself
+	heard   atomic.Bool       // this rank's hello to itself has come
 
 	peers    []peer
 	controls controls
@@ -302,7 +302,7 @@ func (x *controls) send(l *link) {
 		first := x.letters[0]
 		x.letters = x.letters[1:]
 		x.mu.Unlock()
-		l.put(first.to, ofControl, fabric.Key{}, &fabric.Desc{}, first.body) // who is gone needs none
+		l.put(first.to, ofControl, fabric.Key{}, &fabric.Desc{}, first.body) // a rank that is gone needs none
 		x.mu.Lock()
 	}
 	close(x.busy)

@@ -23,39 +23,41 @@ var units = map[int]abi.DataType{1: abi.Int8, 2: abi.Float16, 4: abi.Int32, 8: a
 type native struct {
 	name    string
 	reduces bool
-	run     func(x *own, opts ...accl.Option) error
+	run     func(x *engineCollective, opts ...accl.Option) error
 }
 
 var natives = map[plan.Collective]native{
-	plan.Barrier: {"accl_barrier", false, func(x *own, opts ...accl.Option) error { return x.Barrier(x.ctx, opts...) }},
-	plan.Broadcast: {"accl_bcast", false, func(x *own, opts ...accl.Option) error {
+	plan.Barrier: {"accl_barrier", false, func(x *engineCollective, opts ...accl.Option) error {
+		return x.Barrier(x.ctx, opts...)
+	}},
+	plan.Broadcast: {"accl_bcast", false, func(x *engineCollective, opts ...accl.Option) error {
 		return x.Bcast(x.ctx, x.out, x.count, x.q.Root, opts...)
 	}},
-	plan.Scatter: {"accl_scatter", false, func(x *own, opts ...accl.Option) error {
+	plan.Scatter: {"accl_scatter", false, func(x *engineCollective, opts ...accl.Option) error {
 		return x.Scatter(x.ctx, x.in, x.out, x.count, x.q.Root, opts...)
 	}},
-	plan.Gather: {"accl_gather", false, func(x *own, opts ...accl.Option) error {
+	plan.Gather: {"accl_gather", false, func(x *engineCollective, opts ...accl.Option) error {
 		return x.Gather(x.ctx, x.in, x.out, x.count, x.q.Root, opts...)
 	}},
-	plan.AllGather: {"accl_allgather", false, func(x *own, opts ...accl.Option) error {
+	plan.AllGather: {"accl_allgather", false, func(x *engineCollective, opts ...accl.Option) error {
 		return x.Allgather(x.ctx, x.in, x.out, x.count, opts...)
 	}},
-	plan.AllToAll: {"accl_alltoall", false, func(x *own, opts ...accl.Option) error {
+	plan.AllToAll: {"accl_alltoall", false, func(x *engineCollective, opts ...accl.Option) error {
 		return x.Alltoall(x.ctx, x.in, x.out, x.count, opts...)
 	}},
-	plan.Reduce: {"accl_reduce", true, func(x *own, opts ...accl.Option) error {
+	plan.Reduce: {"accl_reduce", true, func(x *engineCollective, opts ...accl.Option) error {
 		return x.Reduce(x.ctx, x.f, x.in, x.out, x.count, x.q.Root, opts...)
 	}},
-	plan.AllReduce: {"accl_allreduce", true, func(x *own, opts ...accl.Option) error {
+	plan.AllReduce: {"accl_allreduce", true, func(x *engineCollective, opts ...accl.Option) error {
 		return x.Allreduce(x.ctx, x.f, x.in, x.out, x.count, opts...)
 	}},
-	plan.ReduceScatter: {"accl_reduce_scatter", true, func(x *own, opts ...accl.Option) error {
+	plan.ReduceScatter: {"accl_reduce_scatter", true, func(x *engineCollective, opts ...accl.Option) error {
 		return x.ReduceScatter(x.ctx, x.f, x.in, x.out, x.count, opts...)
 	}},
 }
 
-// own is a collective that an engine carries out.
-type own struct {
+// An engineCollective is a collective that an engine carries out.
+type engineCollective struct {
 	*accl.Driver
 	ctx     context.Context
 	q       *plan.Request
@@ -67,7 +69,7 @@ type own struct {
 
 // own carries out what the engines have, as base.Library says.
 func (l *link) own(w *fabric.Waiter, c *base.Collective) (name string, err error) {
-	x := own{Driver: l.driver, ctx: context.Background(), q: &c.Request, count: c.Request.Count}
+	x := engineCollective{Driver: l.driver, ctx: context.Background(), q: &c.Request, count: c.Request.Count}
 	n, ok := natives[c.Request.Collective]
 	if !ok || !x.fits(c, n) {
 		return "", nil
@@ -104,7 +106,7 @@ func (l *link) own(w *fabric.Waiter, c *base.Collective) (name string, err error
 
 // fits reports whether the engines have the collective for the operation's elements, and chooses how they see them. All
 // ranks come to the same answer, for they look at what all have in common.
-func (x *own) fits(c *base.Collective, n native) bool {
+func (x *engineCollective) fits(c *base.Collective, n native) bool {
 	q := x.q
 	if q.Counts != nil || q.SendCounts != nil || q.Count*q.World*c.Elem > math.MaxInt32 {
 		return false

@@ -1,6 +1,5 @@
 // Package backend is the contract between the communicator and what carries its
-// operations out. Programs use package comm; this package is for those who write
-// a backend.
+// operations out. Programs use package comm; this package is for authors of a backend.
 //
 // An operation is a value, [Op]: package comm validates the caller's arguments,
 // fills an Op and passes it to [Backend.Submit] and, for point-to-point

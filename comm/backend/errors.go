@@ -44,7 +44,8 @@ func BeginsOnce(text string) string {
 	return before + Beginning + strings.ReplaceAll(after, Beginning, "")
 }
 
-// said is the text of an error at w that says this; what it quotes has no beginning of its own.
+// said is the text of an error at w with a message; errors that the message quotes lose their own
+// place.
 func (w Where) said(what string) string {
 	at := w.String()
 	what = strings.TrimPrefix(what, at+": ")

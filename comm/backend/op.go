@@ -69,8 +69,8 @@ func (o *Op) First() *tensor.Tensor {
 	return nil
 }
 
-// Replace puts what f returns in the place of each tensor of the operation, a factor too, and makes new lists of them.
-// The first error ends it.
+// Replace replaces each tensor of the operation, a factor too, by the result of f, and makes new lists of them. The
+// first error ends it.
 func (o *Op) Replace(f func(t *tensor.Tensor) (*tensor.Tensor, error)) (err error) {
 	one := func(t *tensor.Tensor) *tensor.Tensor {
 		if t != nil && err == nil {

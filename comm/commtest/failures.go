@@ -142,7 +142,7 @@ func Mismatches(t *testing.T, cfg Config) {
 			}
 			t.Run(fmt.Sprintf("%s/world=%d", x.name, n), func(t *testing.T) {
 				w := cfg.open(t, n)
-				if w.untold() {
+				if w.noFailureReports() {
 					return
 				}
 				w.each(func(ctx context.Context, c *comm.Comm) error {
@@ -187,7 +187,7 @@ func Timeouts(t *testing.T, cfg Config) {
 			continue
 		}
 		w := cfg.open(t, n)
-		if w.untold() {
+		if w.noFailureReports() {
 			return
 		}
 		w.each(func(ctx context.Context, c *comm.Comm) error {
@@ -294,11 +294,11 @@ func Leaving(t *testing.T, cfg Config) {
 			continue
 		}
 		w := cfg.open(t, n)
-		if w.untold() {
+		if w.noFailureReports() {
 			return
 		}
 		count := []int{10, 100_000}[n%2]
-		arrive, wait := w.meeting() // a rank that's in the next operation breaks the communicator for those who aren't yet
+		arrive, wait := w.meeting() // a rank that's in the next operation breaks the communicator for those that aren't yet
 		w.each(func(ctx context.Context, c *comm.Comm) error {
 			through := sync.OnceFunc(arrive)
 			defer through()
@@ -334,10 +334,10 @@ func Leaving(t *testing.T, cfg Config) {
 func Abort(t *testing.T, cfg Config) {
 	for _, n := range cfg.worlds() {
 		w := cfg.open(t, n)
-		if w.untold() {
+		if w.noFailureReports() {
 			return
 		}
-		arrive, wait := w.meeting() // the abort comes when every rank is through with what it isn't to end
+		arrive, wait := w.meeting() // the abort comes when every rank has finished the operations before
 		w.each(func(ctx context.Context, c *comm.Comm) error {
 			through := sync.OnceFunc(arrive)
 			defer through()

@@ -25,7 +25,7 @@ type Config struct {
 	// Worlds are the world sizes; nil means 1, 2, 3, 4 (and 7, 8 in long runs, and 1, 3 in short ones).
 	Worlds []int
 	// Device says that Open's communicators are those of a device (comm.WithDevice). The suite then makes its tensors
-	// there, a stream for each rank, and tests what is particular to streams in place of what the host alone has.
+	// there, a stream for each rank, and tests the features of streams instead of those that only the host has.
 	Device bool
 	// Ordinary leaves the long form out, though it was asked for.
 	Ordinary bool
@@ -135,9 +135,9 @@ func (c Config) open(t *testing.T, size int) *world {
 	return w
 }
 
-// untold reports that the ranks don't tell each other of failures: they do nothing, or their wire is another program's,
-// on which a rank that gives up closes its connections and no more.
-func (w *world) untold() bool {
+// noFailureReports reports that the ranks don't tell each other of failures: they do nothing, or their wire is another
+// program's, on which a rank that gives up closes its connections and no more.
+func (w *world) noFailureReports() bool {
 	caps := w.comms[0].Capabilities()
 	if caps.Foreign {
 		w.t.Log("left out: the wire of backend", caps.Name, "tells of no failure")

@@ -145,7 +145,7 @@ func (m *mesh) absent(missing []int, err error) error {
 		Err: err}
 }
 
-// exchange sets what this rank tells the others of itself, and returns what each says.
+// exchange sets this rank's record in the store, and returns the records of all.
 func (m *mesh) exchange(ctx context.Context, st store.Store, mine []byte) (all [][]byte, err error) {
 	size := len(m.pairs)
 	keys, marks := make([]string, size), make([]string, size) // what ranks of Chorus set beside
@@ -199,7 +199,7 @@ func numbers(keys []string) (ranks []int) {
 	return ranks
 }
 
-// dial connects to a peer and says who calls.
+// dial connects to a peer and sends it this rank's number.
 func (p *pair) dial(ctx context.Context, to address, hello []byte) error {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", to.at.String())
 	if err == nil && len(hello) > 0 {
@@ -259,7 +259,7 @@ func (m *mesh) refused(rank int, err error) {
 	m.refusedErr = fmt.Errorf("the connection of rank %d failed: %w", rank, err)
 }
 
-// helloTime is how long who connects may take to say who it is, which PyTorch does at once.
+// helloTime is how long a connecting rank may take to send its number, which PyTorch does at once.
 const helloTime = 10 * time.Second
 
 // pair returns the pair with a rank. A rank's own is a pipe.

@@ -154,7 +154,7 @@ func connectPairs(ctx context.Context, st store.Store, rank, size int, host stri
 	return m, m.complete(ctx, await, failed)
 }
 
-// addressFor is where, of all its listeners that a rank has told of, it listens for another one.
+// addressFor is the address at which a rank listens for another one, of all that it has published.
 func addressFor(record []byte, of, who, size int) (address, error) {
 	if len(record) != addressBytes*(size-1) {
 		return address{}, fmt.Errorf("a record of %d bytes for a world of %d: is it another PyTorch than the hint %s says?",

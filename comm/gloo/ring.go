@@ -51,7 +51,7 @@ func within(buf unsafe.Pointer, off, n int) unsafe.Pointer {
 }
 
 // ring passes a number of segments on. In each step one is received from the next rank and one is sent to the one
-// before; two steps are under way. came is told of what a step has received.
+// before; two steps are under way. came is called with what a step has received.
 func (g *group) ring(steps int, recv, send func(i int) (p unsafe.Pointer, n int), came func(i int)) error {
 	var ins, outs [2]*fabric.Msg
 	next, before := (g.rank+1)%g.size, (g.rank+g.size-1)%g.size

@@ -181,8 +181,8 @@ func (g *group) withAttendance(err error, op *backend.Op) error {
 	return err
 }
 
-// attendance finds out who has entered an operation: from the flags in shared memory where there are
-// some, from asking where there are none. Ranks that have not entered it are asked what they do instead.
+// attendance finds out which ranks have entered an operation: from their flags in shared memory, and by
+// asking the others. Ranks that have not entered it are asked what they do instead.
 func (g *group) attendance(seq uint64, limit time.Duration, mayAsk bool) (a backend.Attendance,
 	answers map[int]notice) {
 	a = backend.Attendance{Elapsed: g.waiter.Elapsed(), Arrived: []int{g.rank}}

@@ -84,8 +84,8 @@ func (g *group) build(q *plan.Request, key shape) (*compiled, error) {
 	return c, nil
 }
 
-// whenApart returns what runs in place of an algorithm while the cores are far apart, or nil. A split all-reduce of two
-// ranks saves each of them half of the sums, but not a byte that crosses, and synchronizes twice for each chunk.
+// whenApart returns the algorithm that replaces another one while the cores are far apart, or nil. A split all-reduce
+// of two ranks saves each of them half of the sums, but not a byte that crosses, and synchronizes twice for each chunk.
 func (g *group) whenApart(a plan.Algorithm, req plan.Request, base uint32) (*program, error) {
 	if a.Name != "staged_split" || req.World != 2 {
 		return nil, nil

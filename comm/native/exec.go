@@ -115,15 +115,15 @@ func (g *group) run(op *backend.Op) error {
 	return nil
 }
 
-// agree decides whether the cores are far apart for the operations that follow. Each rank takes the word of the same
+// agree decides whether the cores are far apart for the operations that follow. Each rank takes the vote of the same
 // one, given with an operation that all of them are in; what that one has measured is only a guess for the others.
 func (g *group) agree() {
 	g.apart = g.space.Vote(0)
 	g.space.SetVote(g.storing.bypasses())
 }
 
-// places tells where this rank's buffers are. A buffer that this rank has no use
-// for is said to be where the other one is, so that it's no obstacle.
+// places tells where this rank's buffers are. A buffer that this rank doesn't use is given the
+// place of the other one, so that it's no obstacle.
 func (g *group) places(j *job) (in, out fabric.Place) {
 	if g.placer == nil {
 		return

@@ -55,7 +55,7 @@ type group struct {
 	posted     []*step
 	met        []bool // ranks that messages were exchanged with
 	why        string // why this rank leaves, if it says so
-	toAll      bool   // the others hear of it whether or not they are met
+	toAll      bool   // all others are told, not only those with which messages were exchanged
 	storing    storing
 	apart      bool // the cores are far apart, as all ranks agree
 	tunings    tunings
@@ -89,7 +89,7 @@ func (g *group) Submit(op *backend.Op) error {
 	if g.Raised() {
 		err := g.Err(g.whereIs(op))
 		g.seq++
-		op.Seq = g.seq // what it would have been, for those who compare the ranks' records
+		op.Seq = g.seq // the number that it would have had, for a comparison of the ranks' records
 		return err
 	}
 	g.entered = false

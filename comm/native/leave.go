@@ -29,7 +29,7 @@ type departures struct {
 type departure struct {
 	after uint64
 	desc  fabric.Desc // zero if it sent no messages in it
-	why   string      // what it said of the reason
+	why   string      // the reason that it gave
 }
 
 // announce records, for this rank's fabric and for ranks that leave, which operation this rank is in. It fails if a

@@ -12,7 +12,7 @@ import (
 type splits struct {
 	mu     sync.Mutex
 	made   []childComm    // the last few
-	failed map[int]notice // by rank, its last word of a split
+	failed map[int]notice // by rank, its last notice of a failed split
 }
 
 // A childComm is a communicator that a split has made. ranks are its members, by ranks of the one

@@ -104,7 +104,7 @@ func (o *startupFailure) failed(ctx context.Context, err error) error {
 	lost, absent, unable := (*fabric.PeerError)(nil), (*fabric.AbsentError)(nil), (*fabric.UnableError)(nil)
 	isLost, isAbsent, isUnable := errors.As(err, &lost), errors.As(err, &absent), errors.As(err, &unable)
 	told := errors.As(err, &other)
-	if told && other.Kind == base.Lost { // by one who has lost a rank, which may have said why itself
+	if told && other.Kind == base.Lost { // by a rank that has lost another one, which may have said why itself
 		isLost, told = true, false
 	}
 	same := func(peer int) int { return peer }

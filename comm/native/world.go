@@ -55,7 +55,7 @@ func Open(ctx context.Context, c backend.Config) (backend.Backend, error) {
 	start := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
-	host, _ := s.hostID(cfg)    // if it can't be had, openFabric says so, when the others can hear it
+	host, _ := s.hostID(cfg)    // if there's none, openFabric says so, when the others can be told
 	cpus, _ := cpuset.Allowed() // where a sandbox refuses to say, their number must do
 	mine := agreedSettings{Fabric: s.fabric, Cores: runtime.NumCPU(), Host: host, CPUs: cpus.String(),
 		StageBytes: s.stageBytes, TLS: policy.TLS != nil,
@@ -159,7 +159,8 @@ type world struct {
 	led    uint32 // groups made whose lowest fabric rank is this one
 	lost   map[int]error
 	early  []early
-	// joining has, by its number, who hears of a group that this rank is joining.
+	// joining has, by the group's number, the receiver of notices for a group that this rank is
+	// joining.
 	joining map[uint32]func(notice)
 	doing   func() string // says what this rank does; may be nil
 	telling base.Pending  // of a peer that is lost, in each of its groups

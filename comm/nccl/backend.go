@@ -130,7 +130,7 @@ func open(ctx context.Context, family string, c backend.Config) (backend.Backend
 	return r, nil
 }
 
-// prepare finds the library and the device, and makes of the hints what the library is told.
+// prepare finds the library and the device, and turns the hints into the library's configuration.
 func prepare(at backend.Where, family string, c *backend.Config) (*rank, *config, error) {
 	hints := maps.Clone(c.Hints)
 	place := hints["library"]
@@ -165,7 +165,7 @@ const (
 	maxUnable = 600
 )
 
-// tellUnable tells the other ranks, if they come soon, why this one can't begin.
+// tellUnable tells the other ranks, if they come soon, why this one can't start.
 func tellUnable(ctx context.Context, c *backend.Config, why error) {
 	if c.Size == 1 {
 		return
@@ -342,7 +342,7 @@ func (r *rank) started(ctx context.Context, at backend.Where, call string, c abi
 // unstarted is the error of a start that took too long.
 func (r *rank) unstarted(at backend.Where) error {
 	a := backend.Attendance{Elapsed: time.Since(r.opened)}
-	for q := range r.size { // all have come as far as this, and the library doesn't say who is stuck
+	for q := range r.size { // all have come as far as this, and the library doesn't say which rank is stuck
 		a.Unknown = append(a.Unknown, q)
 	}
 	a.Unknown = slices.DeleteFunc(a.Unknown, func(q int) bool { return q == r.rank })

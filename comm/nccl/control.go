@@ -19,13 +19,13 @@ const (
 	asyncPause = 50 * time.Millisecond
 	// answerTime bounds how long a rank waits for what the others say of an operation that is overdue.
 	answerTime = time.Second
-	// tellTime bounds how long a failure is told.
+	// tellTime bounds how long the report of a failure takes.
 	tellTime = 5 * time.Second
 )
 
 // The keys of a communicator's store. The first failure is the last: a communicator that is broken stays so.
 const (
-	alarmKey   = "alarm"   // who has found it, an alarm
+	alarmKey   = "alarm"   // the rank that has found it, an alarm
 	failureKey = "failure" // what it is, a base.Failure
 	answerKey  = "at/"     // of a rank, an answer
 	opKey      = "op/"     // of a collective and a rank, what that calls, if they compare
@@ -150,7 +150,7 @@ func (r *rank) compare(ctx context.Context, op *backend.Op, mine string) error {
 	at, begin := r.Of(op), time.Now()
 	key := func(seq uint64, q int) string { return fmt.Sprint(opKey, seq, "/", q) }
 	err := r.st.Set(ctx, key(op.Seq, r.rank), []byte(mine))
-	if err == nil && op.Seq > 2 { // who is in the one before has read it
+	if err == nil && op.Seq > 2 { // a rank that is in the one before has read it
 		_, err = r.st.Delete(ctx, key(op.Seq-2, r.rank))
 	}
 	var keys []string
@@ -251,7 +251,7 @@ func (r *rank) watch(ctx context.Context) {
 // lookAt asks the library for errors.
 func (r *rank) lookAt(ctx context.Context) {
 	if !r.mu.TryLock() {
-		return // who calls the library sees them
+		return // the goroutine that calls the library sees them
 	}
 	result := new(abi.Result)
 	var err error
@@ -286,7 +286,7 @@ func (r *rank) listen(ctx context.Context) {
 	var al alarm
 	text, err := await(ctx, r.st, alarmKey)
 	if err != nil || json.Unmarshal(text, &al) != nil || al.By == r.rank {
-		return // a store that is gone tells of nothing
+		return // without the store there are no reports
 	}
 	a := r.record.answer(al)
 	ctx, cancel := context.WithTimeout(ctx, tellTime)
@@ -335,7 +335,7 @@ func (r *rank) ask(al alarm) (a backend.Attendance, ops map[int]string) {
 	if mine, err := r.raise(ctx, al); err != nil {
 		a.Unknown = []int{0}
 		return a, ops
-	} else if !mine { // who has raised it waits for answers, and then tells
+	} else if !mine { // the rank that has raised it waits for answers, and then reports
 		select {
 		case <-r.Broken():
 		case <-time.After(answerTime + tellTime):
@@ -415,10 +415,10 @@ func (r *rank) tell(_ uint64, cause error) {
 	ctx, cancel := context.WithTimeout(context.Background(), tellTime)
 	defer cancel()
 	if mine, _ := r.raise(ctx, alarm{By: r.rank}); !mine {
-		return // they have heard of another one
+		return // they have got another one
 	}
 	f := base.FailureOf(cause, r.rank)
 	if text, err := json.Marshal(f); err == nil {
-		_ = r.st.Set(ctx, failureKey, text) // who doesn't hear of it has its own timeout
+		_ = r.st.Set(ctx, failureKey, text) // a rank that doesn't get it has its own timeout
 	}
 }

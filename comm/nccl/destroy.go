@@ -123,7 +123,7 @@ func (r *rank) Finalize(ctx context.Context) error {
 	return err
 }
 
-// Part implements backend.Parter. Rank 0 serves the store by which the others hear of the failure.
+// Part implements backend.Parter. Rank 0 serves the store from which the others get the failure.
 func (r *rank) Part() {
 	r.Reporting.Within(answerTime)
 	if r.rank > 0 || r.hosted == nil {

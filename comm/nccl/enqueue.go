@@ -31,7 +31,7 @@ func (l *Library) number(dt dtype.DType) (abi.DataType, int, bool) {
 	return n, 1, ok && (n < abi.Float8E4M3 || l.version >= float8Since)
 }
 
-// float8Since is the first version with types of 8 bits, which no symbol tells of.
+// float8Since is the first version with types of 8 bits, which no symbol shows.
 const float8Since abi.Version = 22403
 
 // redOps are the library's reductions.

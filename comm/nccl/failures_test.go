@@ -78,7 +78,8 @@ func TestUnable(t *testing.T) {
 	}
 }
 
-// Communicators that compare find out at once who calls something else, by whatever way; and so do their parts.
+// Communicators that compare find out at once which rank calls a different operation, in any way of calling. So
+// do their splits.
 func TestCompare(t *testing.T) {
 	library := simulate(t, ncclsim.Options{Version: "2.32"})
 	hints := comm.WithHints(map[string]string{"library": library, "compare": "true"})

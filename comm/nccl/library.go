@@ -145,7 +145,7 @@ type Error struct {
 	Call    string // the function
 	Result  abi.Result
 	Text    string // what the library calls the result
-	Last    string // what it has said last; may be of something else, since no success clears it
+	Last    string // its last error text; may be of another call, since success doesn't clear it
 }
 
 func (e *Error) Error() string {

@@ -161,7 +161,7 @@ func (r *rank) startFrom(ctx context.Context, at backend.Where, st store.Store, 
 		said := ""
 		if own != nil {
 			said = own.Error()
-			_ = st.Set(ctx, r.family+"/"+unableKey, nil) // who isn't told has half of the time
+			_ = st.Set(ctx, r.family+"/"+unableKey, nil) // a rank that doesn't get it has half of the time
 		}
 		ends, err := tellAll(ctx, r, st, r.family+"/resized", said)
 		_ = r.abort(between) // of which others make theirs until then
@@ -194,8 +194,8 @@ func (r *rank) startFrom(ctx context.Context, at backend.Where, st store.Store, 
 // unableKey is set by a rank whose library can't, for which the others needn't wait.
 const unableKey = "unable"
 
-// resize shrinks the old communicator, and lets what's left grow, in half of the time that there is. between is what was
-// left then, if both is done.
+// resize shrinks the old communicator, and lets what's left grow, in half of the time that there is. between is what
+// was left then, if both is done.
 func (r *rank) resize(ctx context.Context, at backend.Where, st store.Store, old *rank, w way,
 	config *config) (between abi.Comm, err error) {
 	if end, has := ctx.Deadline(); has {

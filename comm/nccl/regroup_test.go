@@ -85,7 +85,7 @@ func sums(ctx context.Context, c *comm.Comm) error {
 	return err
 }
 
-// onEach runs f for every rank, and takes the communicator that it returns in place of the old one.
+// onEach runs f for every rank, and replaces the old communicator by the one that it returns.
 func onEach(t *testing.T, comms []*comm.Comm, f func(ctx context.Context, c *comm.Comm) (*comm.Comm, error)) {
 	t.Helper()
 	var wg sync.WaitGroup

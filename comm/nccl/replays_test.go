@@ -17,7 +17,8 @@ import (
 	"github.com/chorus-comms/chorus/tensor"
 )
 
-// A run of a graph to which a rank doesn't come is overdue: all ranks learn who isn't in it. Those before were in time.
+// A run of a graph to which a rank doesn't come is overdue: all ranks learn which one isn't in it. The runs before were
+// in time.
 func TestReplaysInTime(t *testing.T) {
 	comms := open(t, "nccl", simulate(t, ncclsim.Options{Version: levels[len(levels)-1]}), 3,
 		comm.WithHints(map[string]string{"graph_timeout_check_interval_ms": "20"}))

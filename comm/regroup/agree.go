@@ -332,7 +332,7 @@ func (a *attempt) follow(ctx context.Context, prepare func(context.Context, stor
 		return a.lost(err, 0).encode()
 	}
 
-	// The connection that waits for the decision tells of the leader's end, too.
+	// The connection that waits for the decision shows the leader's end, too.
 	deadline := ctx
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

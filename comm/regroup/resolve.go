@@ -98,7 +98,7 @@ func (a *attempt) question(ctx context.Context, i int) []byte {
 	} else if !voted {
 		return a.failure(Lost, "it died before all had voted", nil, 0).encode()
 	}
-	// Once it has given up on those before this one it has no outcome, and hears of none but from here.
+	// Once it has given up on those before this one it has no outcome, and gets one from this member only.
 	ctx, stop := context.WithCancel(ctx)
 	answers := make(chan []byte, 2)
 	var both sync.WaitGroup

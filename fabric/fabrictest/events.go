@@ -7,7 +7,7 @@ import (
 	"github.com/chorus-comms/chorus/fabric"
 )
 
-// events is a Handler that keeps what it was told.
+// events is a Handler that records its calls.
 type events struct {
 	mu         sync.Mutex
 	changed    chan struct{} // closed and replaced at every event

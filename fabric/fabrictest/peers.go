@@ -42,7 +42,7 @@ func testControl(t *testing.T, s *suite) {
 	})
 }
 
-// testLastWords closes a rank right after it has said why, which is the first that the others hear of it.
+// testLastWords closes a rank right after it has said why, which is its first message to the others.
 func testLastWords(t *testing.T, s *suite) {
 	for speaker := range 3 {
 		each(t, s.world(t, 3), func(r *rank) {

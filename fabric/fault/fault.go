@@ -239,7 +239,7 @@ func (w *wrapped) Handle(h fabric.Handler) {
 	w.Messenger.Handle(filter{h, w.x})
 }
 
-// filter keeps losses of peers that were cut from being told twice, and events from a frozen rank.
+// filter drops repeated losses of peers that were cut, and holds events back from a frozen rank.
 type filter struct {
 	fabric.Handler
 	x *Faults

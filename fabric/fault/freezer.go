@@ -88,7 +88,7 @@ func (x *Faults) Touch() {
 	}
 }
 
-// event lets the rank hear of something, now or when it thaws.
+// event passes an event to the rank, now or when it thaws.
 func (f *freezer) event(tell func()) {
 	f.mu.Lock()
 	if f.backlog {

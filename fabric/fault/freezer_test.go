@@ -56,7 +56,7 @@ func TestFreeze(t *testing.T) {
 	}
 }
 
-// A killed rank is lost to its peers, and hears of nothing.
+// A killed rank is lost to its peers, and gets no events.
 func TestKill(t *testing.T) {
 	p := newPair(t)
 	l := crashes{lost: make(chan int, 1)}

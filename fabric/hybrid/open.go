@@ -25,7 +25,7 @@ func init() {
 	})
 }
 
-// card is what a rank tells all others before there are links.
+// A card is a rank's data for all others before there are links.
 type card struct {
 	Host    string
 	Near    string // the name of the near fabric
@@ -181,7 +181,7 @@ func (e *endpoint) joinNear(ctx context.Context) error {
 		}
 	}
 	if fabric.Exhausted(joined) {
-		return joined // at once: the others hear of it by way of who opens the fabric, and wait no longer
+		return joined // at once: the opener of the fabric reports it to the others, which then stop waiting
 	}
 	// A fabric that one of them couldn't open is kept by none.
 	failures, err := e.exchangeReports(ctx, joined)
@@ -258,13 +258,14 @@ func (e *endpoint) joinFar(ctx context.Context) error {
 	return err
 }
 
-// report is what a rank tells the others when it has tried to join its near fabric.
+// A report says how a rank's join of its near fabric has ended.
 type report struct {
 	Failure string // why it couldn't
 	Apart   bool   // the fabric shares no memory
 }
 
-// exchangeReports tells the other ranks what has become of this one's near fabric, and returns what has failed at each.
+// exchangeReports tells the other ranks how this one's join of the near fabric has ended, and returns the failure of
+// each.
 func (e *endpoint) exchangeReports(ctx context.Context, joined error) ([]string, error) {
 	f, failures := e.f, make([]string, e.c.Size)
 	mine := report{Apart: f.near != nil && f.sharer == nil}

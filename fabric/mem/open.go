@@ -15,7 +15,8 @@ func init() {
 	transport.Register("mem", listen, func() fabric.Options { return new(record).options() })
 }
 
-// record is a rank that has not joined the others yet, and what it tells them. The lowest rank's settings count.
+// A record is a rank that has not joined the others yet, and its data for them. The lowest rank's settings
+// count.
 type record struct {
 	Process string // differs between processes
 	World   string // the lowest rank's is the name of the world

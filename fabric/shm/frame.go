@@ -58,7 +58,7 @@ type frame struct {
 // magic also tells versions apart.
 const magic = 0x33306d68734f4843
 
-// maxPacket holds every frame, and maxText what is said of a failure.
+// maxPacket holds every frame, and maxText the text of a failure.
 const (
 	maxPacket = fabric.MaxControl + 128
 	maxText   = 1024

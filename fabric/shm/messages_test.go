@@ -265,8 +265,8 @@ func TestProgressWithoutWait(t *testing.T) {
 	}
 }
 
-// A rank closes once it has received a message, whose sender hears of that last: it was sent. One that it hasn't
-// received was not.
+// A rank closes once it has received a message, and that is the last that its sender gets from it: the message
+// was sent. One that it hasn't received was not.
 func TestReceivedBeforeGoodbye(t *testing.T) {
 	ranks := openWorld(t, 2, nil)
 	var b buffers

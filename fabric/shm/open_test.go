@@ -117,7 +117,7 @@ func TestStrangers(t *testing.T) {
 					}
 					if greeting != nil {
 						conn.Write(greeting)
-						conn.Write(make([]byte, 32)) // in the place of a proof
+						conn.Write(make([]byte, 32)) // instead of a proof
 						conn.Write(greeting)
 					}
 					conn.CloseWrite()

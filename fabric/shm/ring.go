@@ -134,7 +134,7 @@ func (r *outRing) piece(pull uint64, src unsafe.Pointer, n int) (bool, error) {
 	return true, nil
 }
 
-// note sends a word from one rank's progress to the other's.
+// note sends a control message from one rank's progress to the other's.
 func (r *outRing) note(kind uint8, id, pull uint64) (bool, error) {
 	e, _, err := r.reserve(0)
 	if e == nil {

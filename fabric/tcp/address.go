@@ -175,9 +175,8 @@ func within(network netip.Prefix) (netip.Addr, error) {
 	return netip.Addr{}, errors.New("no address of this host is in this network")
 }
 
-// published returns the addresses that other ranks are told: those of the listeners, but where some are to be
-// advertised, these with the port of the listener for other hosts in place of its own. The loopback stays, for peers on
-// this host.
+// published returns the addresses that other ranks get: those of the listeners, but where some are to be advertised,
+// these with the port of the listener for other hosts instead of its own. The loopback stays, for peers on this host.
 func published(listeners []net.Listener, advertise []netip.Addr) []netip.AddrPort {
 	var all []netip.AddrPort
 	for i, l := range listeners {

@@ -17,7 +17,7 @@ func init() {
 	transport.Register("tcp", listenAt, func() fabric.Options { return new(options).table() })
 }
 
-// card is what a rank tells all others before there are links.
+// A card is a rank's data for all others before there are links.
 type card struct {
 	Version     int
 	Host        string
@@ -111,7 +111,7 @@ func (e *endpoint) Join(_ context.Context, cards [][]byte, m *transport.Matcher)
 	return f, nil
 }
 
-// join makes the peers from what they told.
+// join makes the peers from their cards.
 func (f *Fabric) join(cards []*card) {
 	lowest := slices.IndexFunc(cards, func(k *card) bool { return k != nil })
 	f.key = f.security.Secret.Derive("tcp link", cards[lowest].Token)

@@ -14,7 +14,7 @@ import (
 type options struct {
 	ifaces      []string      // "interface": names of network interfaces, or their networks; the first that is there
 	addr        netip.Addr    // "addr": IP address to bind and publish
-	advertise   []netip.Addr  // "advertise": IP addresses to publish in place of the bound one
+	advertise   []netip.Addr  // "advertise": IP addresses to publish instead of the bound one
 	portLow     int           // "ports": "low-high", where to listen; any free port by default
 	portHigh    int           //
 	connections int           // "connections": for the bytes of large messages, per pair

@@ -23,7 +23,7 @@ type peer struct {
 
 	mu  sync.Mutex
 	err error // why nothing can be posted any more
-	// reporting: the peer hears that this rank is unable to keep the link up.
+	// reporting: the peer is being told that this rank is unable to keep the link up.
 	reporting bool
 	pipes     []*pipe // 0: announcements and small messages; others: chunks
 
@@ -286,8 +286,8 @@ func (p *peer) carries(m *fabric.Msg) bool {
 	return false
 }
 
-// fail ends the link because it broke. All hear of it first, the peer too if it still can, which would else take this
-// rank for the one that is lost.
+// fail ends the link because it broke. All ranks get the reason first, the peer too if it's still reachable: it would
+// otherwise report this rank as lost.
 func (p *peer) fail(cause error) { p.failAfter(cause, func() {}) }
 
 // readPending reads what the peer has sent before its link broke, most likely the reason, unless another goroutine is

@@ -79,7 +79,7 @@ func (s *watchSet) wait() error {
 }
 
 // look finds those that have fired by now.
-func (s *watchSet) look() { _ = s.poll(0) } // who waits next gets the error, too
+func (s *watchSet) look() { _ = s.poll(0) } // the next wait gets the error, too
 
 // poll finds those that have fired within limit milliseconds, or until restart is called; without end if limit is
 // negative.

@@ -119,7 +119,7 @@ func unable(err error) uint32 {
 
 const unableBase = 0xffffff00
 
-// unable tells what keeps the caller from making a connection, if that's what it has to say.
+// unable returns what keeps the sender of the hello from making a connection, if the hello says so.
 func (h *hello) unable() (why syscall.Errno, ok bool) {
 	return syscall.Errno(h.index & 0xff), h.index >= unableBase && h.index != 1<<32-1
 }

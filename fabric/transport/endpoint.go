@@ -55,7 +55,7 @@ func Part(name string) (Listen, fabric.Options, error) {
 	return listen.(Listen), d.Options(), nil
 }
 
-// message is what a rank tells all others before there are links.
+// A message is a rank's data for all others before there are links.
 type message struct {
 	Fabric  string
 	Failure string `json:",omitempty"` // why the rank can't take part

@@ -45,7 +45,7 @@ type announcer interface {
 type extended struct {
 	fabric.Fabric
 	announcer
-	told  bool          // the fabric is the announcer, and tells of losses itself
+	told  bool          // the fabric is the announcer, and reports losses itself
 	base  Base          // whose Matcher has the Handler, and the losses, but no messages
 	stop  *fabric.Abort // ends what follows
 	tasks sync.WaitGroup
@@ -170,7 +170,7 @@ func (x *extended) Close(ctx context.Context) error {
 	for len(x.sending) > 0 {
 		x.drained.Wait()
 	}
-	x.stop.Raise(fabric.ErrClosed) // from here on nothing is sent, or heard
+	x.stop.Raise(fabric.ErrClosed) // from here on nothing is sent or received
 	x.mu.Unlock()
 	late()
 	cancel()

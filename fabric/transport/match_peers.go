@@ -5,7 +5,7 @@ import "github.com/chorus-comms/chorus/fabric"
 // This file is what a Matcher knows of its peers, and tells its Handler.
 
 // Handle installs the receiver of mismatches, losses and control payloads, and
-// tells it what happened before there was one.
+// passes it the events from before there was one.
 func (x *Matcher) Handle(h fabric.Handler) {
 	x.mu.Lock()
 	first := x.handler == nil
@@ -53,7 +53,7 @@ func (x *Matcher) Control(from int, payload []byte) {
 }
 
 // Lost fails all receives that wait for the peer, and those posted later. The
-// handler hears of it once. Messages that have arrived whole can still be received.
+// handler is called once. Messages that have arrived whole can still be received.
 func (x *Matcher) Lost(peer int, err error) { x.gone(peer, err, true) }
 
 // Left is Lost for a peer that has closed its fabric. The Handler isn't called: only messages that

@@ -169,7 +169,7 @@ func (h Host) String() string {
 	return fmt.Sprintf("%s (%s, %d cores, kernels %s)", h.Name, h.CPU, h.Cores, h.Kernels)
 }
 
-// Store puts an entry into a file, in the place of one for as many ranks. A calibration that can't be used any more is
+// Store puts an entry into a file, and replaces one for as many ranks. A calibration that can't be used any more is
 // replaced; a file that is none is not.
 func Store(path string, e Entry) error {
 	if err := e.Machine.Validate(); err != nil {

@@ -29,8 +29,7 @@ type Options struct {
 	DeleteAlwaysTrue bool
 	// NoQueues and NoListKeys expect errors that wrap errors.ErrUnsupported.
 	NoQueues, NoListKeys bool
-	// Silent lists operations that do not wake who waits for the key:
-	// "compare_set", "append".
+	// Silent lists operations that do not wake waits for the key: "compare_set", "append".
 	Silent []string
 	// OneHandle is set if closing one handle closes the other.
 	OneHandle bool
@@ -402,7 +401,7 @@ func (s suite) barrier(t *testing.T) {
 	}
 	// They are all counted, and none has passed. An Add of 0 or a Get would not
 	// do to find out: on PyTorch's server the one wakes who stands at the
-	// barrier, and the other is not woken by who comes to it.
+	// barrier, and the other is not woken by its arrivals.
 	for counted := ""; counted != fmt.Sprint(n-1); {
 		for _, key := range []string{"gate", "gate/num_members"} {
 			if must[bool](t)(a.Check(ctx, key)) {

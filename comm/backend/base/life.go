@@ -24,7 +24,7 @@ type Life struct {
 	Reporting Pending
 	Shared    *Pending
 
-	ended    uint64       // the last operation that this rank is through with: relaxed.Store
+	ended    uint64       // the last operation that this rank has finished: relaxed.Store
 	returned atomic.Bool  // an operation has returned the failure
 	breaking atomic.Int32 // causes that wait for this rank to end earlier operations
 }
@@ -92,7 +92,7 @@ func (l *Life) Panicked(at backend.Where, p *fabric.PanicError) error {
 	return e
 }
 
-// Ended notes the last operation that this rank is through with. It's for the goroutine of the operation.
+// Ended notes the last operation that this rank has finished. It's for the goroutine of the operation.
 func (l *Life) Ended(seq uint64) { relaxed.Store(&l.ended, seq) }
 
 // BreakFrom breaks the communicator with a cause that another rank has reported, and that makes operations from seq on

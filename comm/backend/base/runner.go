@@ -126,7 +126,7 @@ func (x *Runner) Wait(op *backend.Op) error {
 	err := x.run(op)
 	if err != nil {
 		err = x.failed(op, err)
-		for _, m := range x.msgs[:x.posted] { // only now, so that the others hear why
+		for _, m := range x.msgs[:x.posted] { // only now, so that the others get the reason first
 			if !m.Done() {
 				x.world.fab.Cancel(&m.Msg)
 			}
@@ -308,7 +308,8 @@ func (x *Runner) complete() error {
 	return nil
 }
 
-// failed breaks the communicator with why a collective has failed, and tells the others.
+// failed breaks the communicator with the cause of a collective's failure, and reports it to the
+// others.
 func (x *Runner) failed(op *backend.Op, err error) error {
 	at := x.where(op)
 	if p, ok := errors.AsType[*fabric.PanicError](err); ok {
@@ -322,7 +323,8 @@ func (x *Runner) failed(op *backend.Op, err error) error {
 	return x.Err(at)
 }
 
-// attendance says who has answered the roll call; and if all have, that those are unknown whose messages don't come.
+// attendance says which ranks have answered the roll call. If all have, the ranks whose messages don't come are
+// unknown.
 func (x *Runner) attendance() backend.Attendance {
 	a := backend.Attendance{Elapsed: x.waiter.Elapsed()}
 	for _, m := range x.msgs[:x.posted] { // the roll call is waited for in order
@@ -346,7 +348,7 @@ func (x *Runner) attendance() backend.Attendance {
 	return a
 }
 
-// explain gives the others' word about a failure the time to come: who has heard of one withdraws its messages, and may
+// explain gives the others' report of a failure time to come: a rank that has got one withdraws its messages, and may
 // leave at once.
 func (x *Runner) explain(err error) {
 	if errors.Is(err, fabric.ErrLeft) || errors.Is(err, fabric.ErrCanceled) || errors.Is(err, fabric.ErrClosing) {

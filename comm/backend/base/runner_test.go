@@ -115,7 +115,8 @@ func TestRunnerPeerLost(t *testing.T) {
 	}
 }
 
-// TestRunnerTimeout demands that who is late is missing, and who is there has arrived, on every rank.
+// TestRunnerTimeout demands that on every rank the late ranks are missing, and the others have
+// arrived.
 func TestRunnerTimeout(t *testing.T) {
 	comms := open(t, "runner over mem", 4)
 	var wg sync.WaitGroup

@@ -27,9 +27,9 @@ type Transfers struct {
 	Link    Link
 	Comm    uint32 // the communicator's number, on the link
 	Members []int  // the link's number for each rank
-	// RankOf is the other way round; -1 for who is no member.
+	// RankOf is the inverse; -1 for a rank that is no member.
 	RankOf func(peer int) int
-	// Explain, if it isn't nil, gives the others' word about a failure the time to come.
+	// Explain, if it isn't nil, gives the others' report of a failure time to come.
 	Explain func(err error)
 	// Lost breaks the communicator because a peer is lost that op needs, and returns its error.
 	Lost func(op *backend.Op, err *fabric.PeerError) error

@@ -36,7 +36,7 @@ type Window struct {
 	closed  atomic.Bool
 	stop    *fabric.Abort // ends the service
 	done    chan struct{} // closed when the service has ended
-	ended   error         // why it has; for those who have seen done closed
+	ended   error         // why it has; valid once done is closed
 
 	mu      sync.Mutex
 	changed chan struct{} // closed and replaced when a signal arrives
