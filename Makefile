@@ -65,6 +65,7 @@ test:
 
 # What machines find in the code without running it, beside go vet; mypy is one of the Python tests.
 lint: python
+	@bash scripts/words.sh
 	$(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
 	@! LC_ALL=C.UTF-8 git grep -nP '^(\t|//|func |type |var )[^"`]{120,}$$' -- '*.go' ':!*_amd64.go' # but for texts
 	$(VENV)/bin/pip install -q --disable-pip-version-check 'ruff==0.17.6'
