@@ -14,7 +14,7 @@ type Option func(*call)
 type call struct {
 	words    abi.Call
 	comm     *Communicator
-	queue    Queue // in place of the communicator's
+	queue    Queue // instead of the communicator's
 	compress abi.DataType
 	from, to bool // operands are on the device, results stay there
 	async    **Request

@@ -28,8 +28,8 @@ type Device interface {
 	// Push gives the engine bytes of the kernel, and Pull waits for those of a stream to the kernel.
 	Push(ctx context.Context, b []byte) error
 	Pull(ctx context.Context, stream uint32, b []byte) error
-	// Attach has a function take what goes to the kernel, in place of Pull: in order, for what one rank has sent to a
-	// stream. The data is the function's until it returns, which is soon.
+	// Attach has a function take the data to the kernel, instead of Pull; the data of one rank to a stream comes in
+	// order. The data is the function's until it returns, which is soon.
 	Attach(kernel func(stream uint32, data []byte))
 
 	Close() error

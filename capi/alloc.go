@@ -117,7 +117,7 @@ func goView(h C.chorus_device, p unsafe.Pointer, bytes C.int64_t, view *unsafe.P
 	return fail(err)
 }
 
-// libraryDevice is a device whose number a vendor's allocator is told.
+// libraryDevice is a device with the number by which a vendor's allocator knows it.
 func libraryDevice(driver *C.char, index C.int32_t) (*device.Device, error) {
 	return device.Get(fmt.Sprintf("%s:%d", text(driver, ""), int(index)))
 }

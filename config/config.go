@@ -36,7 +36,7 @@ type Config struct {
 	// Addr is the address that TCP links bind and publish; the zero Addr: taken from Interface, or from the route.
 	Addr netip.Addr // CHORUS_ADDR
 
-	// Advertise lists the IP addresses that other ranks are told in place of the bound one; empty: none.
+	// Advertise lists the IP addresses that other ranks get instead of the bound one; empty: none.
 	Advertise string // CHORUS_ADVERTISE
 
 	// Ports is the range of ports on which TCP links listen, "low-high"; empty: any.

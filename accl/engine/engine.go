@@ -17,7 +17,7 @@ type Config struct {
 	Network  Network
 	// Lost, if it isn't nil, hears of engines that are gone, from the network: on its goroutines, once for each.
 	Lost func(session uint32, cause error)
-	// Moves, if it isn't nil, is told of each instruction of the data mover that has been carried out, and for which call.
+	// Moves, if it isn't nil, is called after each instruction of the data mover, with its call.
 	Moves func(c abi.Call, m abi.Move, from, to time.Time)
 	// Loopback joins what goes to the kernel with what comes from it.
 	Loopback bool

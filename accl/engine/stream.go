@@ -113,7 +113,7 @@ func (e *Engine) FromKernel() *Stream { return e.in }
 // ToKernel is a stream from the engine to the kernel: its id is that of a stream put, or a receive's tag.
 func (e *Engine) ToKernel(dest uint32) *Stream { return e.out.to(dest) }
 
-// AttachKernel has a function take what goes to the kernel, in place of the streams of ToKernel. It's called on the
+// AttachKernel has a function take the data to the kernel, instead of the streams of ToKernel. It's called on the
 // goroutines that bring it, in order for each sender; the data is its only until it returns.
 func (e *Engine) AttachKernel(f func(dest uint32, data []byte)) {
 	e.out.mu.Lock()

@@ -68,7 +68,7 @@ func (c *Cache) Capturing() bool {
 	return c.capturing > 0
 }
 
-// Source is where a private pool has its memory from, in place of the driver: a library, say, that is fastest with its
+// Source is where a private pool gets its memory, instead of from the driver: a library, say, that is fastest with its
 // own. Its methods are called with the cache's lock held.
 type Source interface {
 	// Alloc and Free are as the driver's.

@@ -230,7 +230,7 @@ func uniform53(x, y uint32) float64 {
 	return float64(uint64(x)^uint64(y)<<21)*0x1p-53 + 0x1p-54
 }
 
-// gauss32 is curand_normal4 with exact elementary functions, rounded to float32, in place of the GPU's approximations.
+// gauss32 is curand_normal4 with exact elementary functions, rounded to float32, instead of the GPU's approximations.
 // It makes as many pairs as are needed.
 func gauss32(b [4]uint32, need int) (x [4]float32) {
 	const turn = float32(2 * math.Pi * 0x1p-32)

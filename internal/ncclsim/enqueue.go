@@ -31,7 +31,7 @@ type item struct {
 	name   string
 	op     backend.Op
 	from   *tensor.Tensor // what is copied to op.Out first: a broadcast's source; nil if that's it
-	do     func() error   // in place of op: what goes through windows
+	do     func() error   // instead of op: transfers through windows
 }
 
 // factor is of a reduction that was made.
@@ -283,7 +283,7 @@ func (c *communicator) collective(b backend.Backend, op *backend.Op, from *tenso
 	return err
 }
 
-// hang is what the library's kernels do when something is wrong. A peer that is gone is told of.
+// hang behaves as the library's kernels do after a fault: it never ends. A peer that is gone is reported.
 func (c *communicator) hang(err error) {
 	if errors.Is(err, backend.ErrPeerLost) || errors.Is(err, backend.ErrAborted) {
 		c.async.CompareAndSwap(int32(abi.Success), int32(abi.RemoteError))

@@ -87,7 +87,7 @@ func Version(t testing.TB) int {
 	return 100*major + minor
 }
 
-// order is what the nursery is told of a rank.
+// order is what the nursery gets to start a rank.
 type order struct {
 	ID     int               `json:"id"`
 	Env    map[string]string `json:"env"`

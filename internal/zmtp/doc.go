@@ -29,7 +29,7 @@ type Options struct {
 	// Admit, if not nil, says why the process at the other end of a new connection is turned away, before anything is
 	// read from it.
 	Admit func(net.Conn) error
-	// Log, if not nil, is told of connections that were turned away or broke the protocol.
+	// Log, if not nil, is called for connections that were refused or broke the protocol.
 	Log func(error)
 }
 

@@ -40,8 +40,8 @@ const (
 // fewestBursts of ours make a point; what was seen in passing, as the placement changed, does not.
 const fewestBursts = 2
 
-// target is one promise. Points come from compare, which says why there are none; the
-// ratios' geometric mean must reach mean, and the least of them least. Zero asks for nothing.
+// target is one promise. Points come from compare, which says why there are none; the ratios' geometric mean must reach
+// mean, and the least of them least. Zero means no limit.
 type target struct {
 	text        string
 	mean, least float64
