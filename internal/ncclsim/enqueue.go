@@ -283,7 +283,8 @@ func (c *communicator) collective(b backend.Backend, op *backend.Op, from *tenso
 	return err
 }
 
-// hang behaves as the library's kernels do after a fault: it never ends. A peer that is gone is reported.
+// hang behaves as the library's kernels do after a fault: it ends when the communicator is aborted. A lost peer is
+// reported.
 func (c *communicator) hang(err error) {
 	if errors.Is(err, backend.ErrPeerLost) || errors.Is(err, backend.ErrAborted) {
 		c.async.CompareAndSwap(int32(abi.Success), int32(abi.RemoteError))
