@@ -160,8 +160,8 @@ func openMaster(ctx context.Context, info Info, opts Options) (store.Store, erro
 	return serve(l, opts)
 }
 
-// portOwner says which user's process listens at an address of this host. A process of this user may be an earlier run of
-// the job.
+// portOwner says which user's process listens at an address of this host. A process of this user may be an earlier run
+// of the job.
 func portOwner(at string) string {
 	a, err := net.ResolveTCPAddr("tcp", at)
 	if err != nil {

@@ -55,8 +55,8 @@ func TestStageTurns(t *testing.T) {
 	start := unsafe.Pointer(&mem[0])
 	s := NewSpace(SpaceConfig{Members: []int{0}, Control: []unsafe.Pointer{unsafe.Pointer(&block[0])},
 		Stages: []unsafe.Pointer{start}, StageBytes: 2 * half})
-	for _, n := range []int{1, 64, minTurnBytes - 1, minTurnBytes, 5000, 64 << 10, turnBytes / 2, turnBytes/2 + 1, turnBytes,
-		turnBytes + 1, half} {
+	for _, n := range []int{1, 64, minTurnBytes - 1, minTurnBytes, 5000, 64 << 10, turnBytes / 2, turnBytes/2 + 1,
+		turnBytes, turnBytes + 1, half} {
 		turns := max(1, s.window(n)/stride(n))
 		if n < minTurnBytes {
 			turns = 1

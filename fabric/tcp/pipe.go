@@ -117,7 +117,8 @@ func (pp *pipe) sendsChunks() bool {
 
 // pending reports whether there's something to write. The caller holds the lock.
 func (pp *pipe) pending() bool {
-	return pp.cur != nil || pp.chunk != nil || !pp.urgent.Empty() || !pp.queue.Empty() || pp.sendsChunks() && !pp.p.bulk.Empty()
+	return pp.cur != nil || pp.chunk != nil || !pp.urgent.Empty() || !pp.queue.Empty() ||
+		pp.sendsChunks() && !pp.p.bulk.Empty()
 }
 
 // write writes what waits on the pipe, unless another goroutine does, as far as the socket takes it and
