@@ -324,13 +324,17 @@ func TestContextPanicsInWait(t *testing.T) {
 }
 
 func contextPanics(t *testing.T, comms []*comm.Comm, call func(ctx context.Context, c *comm.Comm) error, behind bool) {
-	gone := make(chan struct{})
+	made, gone := make(chan struct{}), make(chan struct{})
 	each(t, comms, func(ctx context.Context, c *comm.Comm) error {
 		other, err := c.Split(ctx, []int{0, 1}, comm.SplitName("other"))
+		if c.Rank() == 1 {
+			close(made)
+		}
 		if err != nil {
 			return err
 		}
 		if c.Rank() == 0 {
+			<-made // a split is no barrier: the abort would be in time for the other rank's
 			got := outcome(t, func() error { return call(moody{context.Background()}, c) })
 			close(gone)
 			var p *comm.PanicError
