@@ -77,6 +77,7 @@ func calls(t *testing.T, level string) map[string]string {
 		}
 		lasting := func(n int) (*tensor.Tensor, error) { // of the library's memory, whose allocation is left out
 			mem, err := c.Zeros(dtype.Float32, n)
+			err = errors.Join(err, c.Barrier(ctx), s.Synchronize(ctx)) // an allocation doesn't say which rank it is of
 			mu.Lock()
 			defer mu.Unlock()
 			if me == 0 {
