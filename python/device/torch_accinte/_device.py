@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ import torch
 
 def c() -> Any:
     """The extension."""
-    return importlib.import_module("torch_accinte._C")
+    return sys.modules.get("torch_accinte._C") or importlib.import_module("torch_accinte._C")
 
 
 def name() -> str:
