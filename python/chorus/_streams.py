@@ -50,13 +50,13 @@ def capturing(device: torch.device) -> bool:
 
 
 @functools.cache
-def _beside(device: torch.device) -> tuple[int, int, Any]:
-    """The stream that stands in for PyTorch's default one of a device: the library's handle, its native handle,
-    and PyTorch's object."""
+def _beside(device: torch.device) -> tuple[int, Any]:
+    """The stream that stands in for PyTorch's default one of a device: its native handle
+    and PyTorch's object. The library keeps it."""
     made, native = ctypes.c_uint64(), ctypes.c_uint64()
     check(_lib.library.chorus_stream_create(backend.place_of(device), 0, ctypes.byref(made)))
     check(_lib.library.chorus_stream_native(made.value, ctypes.byref(native)))
-    return made.value, native.value, getattr(torch, device.type).ExternalStream(native.value, device=device)
+    return native.value, getattr(torch, device.type).ExternalStream(native.value, device=device)
 
 
 @functools.cache
@@ -78,7 +78,7 @@ def taken(device: torch.device, waits: bool = True) -> tuple[int, Any]:
     handle = native(device)
     if handle not in _DEFAULTS:
         return handle, None
-    _, handle, beside = _beside(device)
+    handle, beside = _beside(device)
     if waits:
         beside.wait_stream(torch.accelerator.current_stream(device))
     return handle, beside
@@ -97,25 +97,20 @@ class current:
         device = self._device
         if device is None:
             return
-        native = natives.get(device.type)
-        if native is None or device in _thread.inside:
+        handle, beside = taken(device)
+        if not handle:
             self._device = None  # there's nothing to do, here or at the exit
             return
         self._place: int = backend.place_of(device)
         self._after: tuple[Any, Any, Any] | None = None
-        handle = native(device)
-        if handle in _DEFAULTS:
-            self._stream, _, beside = _beside(device)
+        adopted = ctypes.c_uint64()
+        check(_lib.library.chorus_stream_adopt(self._place, handle, ctypes.byref(adopted)))
+        self._stream = adopted.value
+        if beside is not None:
             before = torch.accelerator.current_stream(device)
-            beside.wait_stream(before)
             entered = getattr(torch, device.type).stream(beside)
             entered.__enter__()
             self._after = before, beside, entered
-        else:
-            adopted = ctypes.c_uint64()
-            if status := _lib.library.chorus_stream_adopt(self._place, handle, ctypes.byref(adopted)):
-                check(status)
-            self._stream = adopted.value
         status = _lib.library.chorus_stream_set_current(self._stream)
         _thread.inside.add(device)
         if status:
@@ -127,9 +122,8 @@ class current:
             return
         _thread.inside.discard(self._device)
         _lib.library.chorus_stream_set_current(_default(self._place))
-        if self._after is None:
-            _lib.library.chorus_stream_release(self._stream)
-        else:
+        _lib.library.chorus_stream_release(self._stream)
+        if self._after is not None:
             before, beside, entered = self._after
             entered.__exit__(None, None, None)
             before.wait_stream(beside)
