@@ -22,22 +22,41 @@ import (
 // segment is the number of 32-bit elements that fill a segment of the allocator.
 const segment = 4 << 20
 
+// callCounts says how often functions of a stand-in were called, by any rank.
+type callCounts struct {
+	mu sync.Mutex
+	of map[string]int
+}
+
+func (c *callCounts) count(call string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.of[call]
+}
+
+func (c *callCounts) String() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return fmt.Sprint(c.of)
+}
+
+// counting makes a stand-in of a version whose calls are counted.
+func counting(t *testing.T, version string) (library string, calls *callCounts) {
+	t.Helper()
+	calls = &callCounts{of: map[string]int{}}
+	return simulate(t, ncclsim.Options{Version: version, Fail: func(call string, _ int) abi.Result {
+		calls.mu.Lock()
+		defer calls.mu.Unlock()
+		calls.of[call]++
+		return abi.Success
+	}}), calls
+}
+
 // Empty and Zeros give memory that the library has allocated on the communicator's device. It's registered before
 // the first operation. It goes back once no tensor uses it and all communicators have deregistered it.
 func TestMemory(t *testing.T) {
-	var mu sync.Mutex
-	calls := map[string]int{}
-	library := simulate(t, ncclsim.Options{Version: "2.32", Fail: func(call string, _ int) abi.Result {
-		mu.Lock()
-		defer mu.Unlock()
-		calls[call]++
-		return abi.Success
-	}})
-	count := func(call string) int {
-		mu.Lock()
-		defer mu.Unlock()
-		return calls[call]
-	}
+	library, calls := counting(t, "2.32")
+	count := calls.count
 	each(t, open(t, "nccl", library, 2), func(ctx context.Context, c *comm.Comm, s *device.Stream,
 		ones *tensor.Tensor) error {
 		a, err := c.Allocator()

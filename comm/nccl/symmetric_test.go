@@ -8,12 +8,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/chorus-comms/chorus/comm"
-	"github.com/chorus-comms/chorus/comm/nccl/abi"
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
 	"github.com/chorus-comms/chorus/internal/ncclsim"
@@ -33,19 +31,8 @@ func blocks(c *comm.Comm, sizes ...int) (all []*tensor.Tensor) {
 // deregistered before the communicator ends.
 func TestSymmetricMemory(t *testing.T) {
 	for _, blocking := range []string{"0", "1"} {
-		var mu sync.Mutex
-		calls := map[string]int{}
-		library := simulate(t, ncclsim.Options{Version: "2.27", Fail: func(call string, _ int) abi.Result {
-			mu.Lock()
-			defer mu.Unlock()
-			calls[call]++
-			return abi.Success
-		}})
-		count := func(call string) int {
-			mu.Lock()
-			defer mu.Unlock()
-			return calls[call]
-		}
+		library, calls := counting(t, "2.27")
+		count := calls.count
 		hints := comm.WithHints(map[string]string{"library": library, "blocking": blocking})
 		each(t, open(t, "nccl", "", 2, hints), func(ctx context.Context, c *comm.Comm, s *device.Stream,
 			_ *tensor.Tensor) error {
