@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"sync"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	"unsafe"
 
 	"github.com/chorus-comms/chorus/comm"
+	"github.com/chorus-comms/chorus/comm/commtest"
 	"github.com/chorus-comms/chorus/comm/nccl"
 	"github.com/chorus-comms/chorus/comm/nccl/abi"
 	"github.com/chorus-comms/chorus/device"
@@ -211,6 +213,29 @@ func TestCommunicators(t *testing.T) {
 			gpus := devices(t, name)
 			library(t, backend)
 			communicators(t, backend, "", gpus)
+		})
+	}
+}
+
+// The suite of communicators holds over the real libraries: with one rank for each GPU, and with two and three ranks on
+// a GPU where NCCL allows that (2.30.3, NCCL_MULTI_RANK_GPU_ENABLE=1).
+func TestConformanceOnGPUs(t *testing.T) {
+	for backend, name := range families {
+		t.Run(name, func(t *testing.T) {
+			var names []string
+			for _, d := range devices(t, name) {
+				names = append(names, d.Name())
+			}
+			library(t, backend)
+			worlds := []int{1}
+			if len(names) > 1 {
+				worlds = append(worlds, len(names))
+			} else if os.Getenv("NCCL_MULTI_RANK_GPU_ENABLE") == "1" {
+				worlds = append(worlds, 2, 3)
+			}
+			commtest.Run(t, commtest.Config{
+				Open:   func(t testing.TB, size int) []*comm.Comm { return openOn(t, names, backend, "", size) },
+				Shared: true, Device: true, Worlds: worlds, Skip: skipped})
 		})
 	}
 }
