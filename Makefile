@@ -84,10 +84,10 @@ test-long:
 COMPARE_FLAGS ?=
 compare:
 	-@$(MAKE) --no-print-directory venv
-	$(GO) run ./internal/bench/compare --venv $(VENV) $(COMPARE_FLAGS)
+	$(GO) run ./cmd/internal/bench/compare --venv $(VENV) $(COMPARE_FLAGS)
 	-@$(MAKE) --no-print-directory package
 	rm -f out/python.json
-	$(GO) run ./internal/bench/compare python --venv $(VENV)
+	$(GO) run ./cmd/internal/bench/compare python --venv $(VENV)
 
 # The benchmarks of two commits side by side: docs/performance.md.
 OLD ?= HEAD

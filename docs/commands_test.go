@@ -84,8 +84,8 @@ until cp $TMPDIR/chorus-*/mine/attempt_0/*_rank_[01].json dumps; do kill -0 $(ca
 		"comparison.md": {
 			"make compare": libraries,
 			`make compare COMPARE_FLAGS="--only all_reduce,tcp --max 4MiB --peers ompi4,impi"`: libraries,
-			"go run ./internal/bench/compare --install-only":                                   libraries,
-			"go run ./internal/bench/compare --report --docs docs/comparison.md":               "it prints what those before have measured",
+			"go run ./cmd/internal/bench/compare --install-only":                               libraries,
+			"go run ./cmd/internal/bench/compare --report --docs docs/comparison.md":           "it prints what those before have measured",
 		},
 		"fast-paths.md": {
 			"CHORUS_TEST_LONG=1 go test -timeout 2h -run TestPaths ./comm":                                                                     "hours",

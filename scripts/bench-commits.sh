@@ -8,7 +8,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 GO=${GO:-go}
 benchstat=golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da
-read -ra packages <<<"${BENCH_PACKAGES:-./comm ./internal/bench ./kern}"
+read -ra packages <<<"${BENCH_PACKAGES:-./comm ./cmd/internal/bench ./kern}"
 out=$PWD/out/bench
 trees=$(mktemp -d)
 trap 'rm -rf "$trees"' EXIT
@@ -17,6 +17,11 @@ trap 'rm -rf "$trees"' EXIT
 tree() {
 	mkdir "$trees/$2"
 	git archive "$1" | tar -x -C "$trees/$2"
+	if [ -d "$trees/$2/internal/bench" ]; then # where older commits have it
+		mkdir -p "$trees/$2/cmd/internal"
+		mv "$trees/$2/internal/bench" "$trees/$2/cmd/internal/bench"
+		grep -rl chorus/internal/bench "$trees/$2" --include='*.go' | xargs sed -i s,chorus/internal/bench,chorus/cmd/internal/bench,
+	fi
 	echo "$trees/$2"
 }
 old=$(tree "${1:-HEAD}" old)

@@ -9,7 +9,7 @@ rm -f "$left"
 begun=$SECONDS
 since=$SECONDS
 name=
-$GO build -o out/testlines ./internal/testlines
+$GO build -o out/testlines ./cmd/internal/testlines
 step() {
 	[ -z "$name" ] || printf -- '-- %s: %d s\n' "$name" $((SECONDS - since))
 	name=$1 since=$SECONDS

@@ -7,10 +7,10 @@ import (
 	"slices"
 	"text/tabwriter"
 
+	"github.com/chorus-comms/chorus/cmd/internal/bench"
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/config"
 	"github.com/chorus-comms/chorus/device"
-	"github.com/chorus-comms/chorus/internal/bench"
 	"github.com/chorus-comms/chorus/plan"
 	"github.com/chorus-comms/chorus/plan/calibration"
 )

@@ -15,7 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/chorus-comms/chorus/internal/chaos"
+	"github.com/chorus-comms/chorus/cmd/internal/chaos"
 )
 
 // chaosFlags are the flags of chorus chaos.

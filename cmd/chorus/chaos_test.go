@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/chorus-comms/chorus/internal/chaos"
+	"github.com/chorus-comms/chorus/cmd/internal/chaos"
 )
 
 // A campaign that ends early, for whatever reason, prints what it has, and says that it's not all.

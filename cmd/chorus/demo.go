@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/chorus-comms/chorus/cmd/internal/demo"
 	"github.com/chorus-comms/chorus/comm"
-	"github.com/chorus-comms/chorus/internal/demo"
 )
 
 func newDemoCmd() *cobra.Command {

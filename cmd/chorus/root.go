@@ -6,8 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/chorus-comms/chorus/cmd/internal/bench"
 	"github.com/chorus-comms/chorus/dtype"
-	"github.com/chorus-comms/chorus/internal/bench"
 	"github.com/chorus-comms/chorus/launch"
 )
 

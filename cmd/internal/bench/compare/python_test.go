@@ -48,7 +48,7 @@ func TestPythonVerdicts(t *testing.T) {
 
 // TestPages demands that the tables, sentences and the picture of README.md and the pages are those of one measurement.
 func TestPages(t *testing.T) {
-	files, err := pagesOf("../../..")
+	files, err := pagesOf("../../../..")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +57,7 @@ func TestPages(t *testing.T) {
 	}
 	for path, want := range files {
 		if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, want) {
-			t.Errorf("%s isn't what docs/pytorch.json says: go run ./internal/bench/compare pages --runs 0 (%v)", path, err)
+			t.Errorf("%s isn't what docs/pytorch.json says: go run ./cmd/internal/bench/compare pages --runs 0 (%v)", path, err)
 		}
 	}
 }

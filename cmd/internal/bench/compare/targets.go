@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/chorus-comms/chorus/internal/bench"
+	"github.com/chorus-comms/chorus/cmd/internal/bench"
 )
 
 // point is ours beside another at one size.

@@ -5,7 +5,7 @@ import (
 	"io"
 	"strings"
 
-	"github.com/chorus-comms/chorus/internal/bench"
+	"github.com/chorus-comms/chorus/cmd/internal/bench"
 )
 
 // progress begins the lines that tell of an epoch.

@@ -8,8 +8,8 @@ import (
 	"math"
 	"time"
 
+	"github.com/chorus-comms/chorus/cmd/internal/bench"
 	"github.com/chorus-comms/chorus/comm"
-	"github.com/chorus-comms/chorus/internal/bench"
 	"github.com/chorus-comms/chorus/tensor"
 )
 

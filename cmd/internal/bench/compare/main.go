@@ -15,7 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/chorus-comms/chorus/internal/bench"
+	"github.com/chorus-comms/chorus/cmd/internal/bench"
 )
 
 // flags are what a user typed.
@@ -167,7 +167,7 @@ func (f *flags) report(ctx context.Context) (*report, error) {
 func (f *flags) home() (*home, error) {
 	dir, err1 := filepath.Abs(f.dir)
 	venv, err2 := filepath.Abs(f.venv)
-	drivers, err3 := filepath.Abs("internal/bench/compare/drivers")
+	drivers, err3 := filepath.Abs("cmd/internal/bench/compare/drivers")
 	if err := errors.Join(err1, err2, err3); err != nil {
 		return nil, err
 	}

@@ -1,10 +1,10 @@
 // Command compare measures Chorus beside what else people use on one host, in one run,
 // and says which of its targets it reaches.
 //
-//	go run ./internal/bench/compare                         # make compare: install, measure all, report
-//	go run ./internal/bench/compare --only all_reduce --max 4MiB
-//	go run ./internal/bench/compare --only refill --add     # another slice into the same report
-//	go run ./internal/bench/compare --install-only --peers ompi4,impi
+//	go run ./cmd/internal/bench/compare                         # make compare: install, measure all, report
+//	go run ./cmd/internal/bench/compare --only all_reduce --max 4MiB
+//	go run ./cmd/internal/bench/compare --only refill --add     # another slice into the same report
+//	go run ./cmd/internal/bench/compare --install-only --peers ompi4,impi
 //
 // # How it measures
 //

@@ -2,7 +2,7 @@
 // that a failed test or package has said. Which tests were left out, and why, is appended to a file, to be shown in the
 // end.
 //
-//	go test -json ./... | go run ./internal/testlines out/left-out
+//	go test -json ./... | go run ./cmd/internal/testlines out/left-out
 //
 // It fails if a test did, or a package.
 package main

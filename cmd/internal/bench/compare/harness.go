@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/chorus-comms/chorus/internal/bench"
+	"github.com/chorus-comms/chorus/cmd/internal/bench"
 )
 
 const (

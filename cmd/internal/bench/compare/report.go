@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/chorus-comms/chorus/internal/bench"
+	"github.com/chorus-comms/chorus/cmd/internal/bench"
 	"github.com/chorus-comms/chorus/internal/svgplot"
 )
 

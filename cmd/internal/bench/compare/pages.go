@@ -17,7 +17,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/chorus-comms/chorus/internal/bench"
+	"github.com/chorus-comms/chorus/cmd/internal/bench"
 	"github.com/chorus-comms/chorus/internal/svgplot"
 )
 
@@ -243,7 +243,7 @@ func (r *record) front(docs string) string {
 		b.WriteString("\n")
 	}
 	fmt.Fprintf(&b, "\n![all_reduce from PyTorch: time over size, Gloo and Chorus, 2, 4 and 8 ranks](%spytorch.svg)\n\n", docs)
-	fmt.Fprintf(&b, "%s, by\n`go run ./internal/bench/compare pages`; the figures are in [pytorch.json](%spytorch.json).\n", r.conditions(), docs)
+	fmt.Fprintf(&b, "%s, by\n`go run ./cmd/internal/bench/compare pages`; the figures are in [pytorch.json](%spytorch.json).\n", r.conditions(), docs)
 	return b.String()
 }
 

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/chorus-comms/chorus/internal/bench"
+	"github.com/chorus-comms/chorus/cmd/internal/bench"
 )
 
 // The harness starts its own executable as ranks and as the guard: here that's the test's.

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Fetches a library that ours is compared with into the folder of all of them, and builds its driver:
-#   DRIVERS=internal/bench/compare/drivers TORCH=.venv bash install.sh NAME FOLDER
+#   DRIVERS=cmd/internal/bench/compare/drivers TORCH=.venv bash install.sh NAME FOLDER
 # A library that is already there is not fetched again, and is rebuilt only if a source here is newer. The last line
 # says what went wrong. The versions, their origins and the flags were found by trial: docs/comparison.md says what else
 # was tried.

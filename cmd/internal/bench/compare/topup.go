@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/chorus-comms/chorus/internal/bench"
+	"github.com/chorus-comms/chorus/cmd/internal/bench"
 )
 
 const (
