@@ -11,21 +11,21 @@ import (
 	"testing"
 
 	"github.com/chorus-comms/chorus/comm"
+	"github.com/chorus-comms/chorus/comm/gloo/glootest"
 	"github.com/chorus-comms/chorus/dtype"
 	"github.com/chorus-comms/chorus/internal/testmode"
-	"github.com/chorus-comms/chorus/internal/torchrank"
 	"github.com/chorus-comms/chorus/store"
 	"github.com/chorus-comms/chorus/tensor"
 )
 
 // glooSteps are collectives that PyTorch's Gloo backend and this package both run on the same inputs.
-func glooSteps() (steps []torchrank.Step) {
+func glooSteps() (steps []glootest.Step) {
 	add := func(kind, op, dt string, count int) {
-		steps = append(steps, torchrank.Step{Kind: kind, Op: op, DType: dt, Count: count, Root: len(steps)})
+		steps = append(steps, glootest.Step{Kind: kind, Op: op, DType: dt, Count: count, Root: len(steps)})
 	}
 	for _, dt := range []string{"float32", "float64", "float16", "bfloat16", "int32", "int64", "uint8"} {
 		for _, count := range []int{1, 5, 1027, 40_000} {
-			ops := torchrank.Ops(dt)
+			ops := glootest.Ops(dt)
 			if count == 40_000 { // the loops over elements are the same; what differs is how they move
 				ops = []string{"sum", "max"}
 			}
@@ -47,8 +47,8 @@ func glooSteps() (steps []torchrank.Step) {
 // sums, products and averages. There both sides round at most n times: Gloo after every addition,
 // and this package as late as it can. Each time they round by at most half the spacing of numbers
 // as large as the partial results.
-func likeGloo(x torchrank.Step, n, me int, got []*tensor.Tensor, want []byte) error {
-	dt := torchrank.Parse(x.DType)
+func likeGloo(x glootest.Step, n, me int, got []*tensor.Tensor, want []byte) error {
+	dt := glootest.Parse(x.DType)
 	loose := dt.IsFloating() && (x.Op == "sum" || x.Op == "product" || x.Op == "avg")
 	for j, t := range got {
 		b, err := t.Bytes()
@@ -82,10 +82,10 @@ func likeGloo(x torchrank.Step, n, me int, got []*tensor.Tensor, want []byte) er
 }
 
 // magnitude bounds the partial results of element i.
-func magnitude(x torchrank.Step, n, i int) float64 {
+func magnitude(x glootest.Step, n, i int) float64 {
 	sum, product := 0.0, 1.0
 	for r := range n {
-		v := math.Abs(torchrank.Value(torchrank.Parse(x.DType), r, i, false))
+		v := math.Abs(glootest.Value(glootest.Parse(x.DType), r, i, false))
 		sum += v
 		product *= v
 	}
@@ -114,11 +114,11 @@ func spacing(dt dtype.DType) float64 {
 // The results of every collective equal those of PyTorch's Gloo backend.
 func TestSameResultsAsGloo(t *testing.T) {
 	testmode.SkipIfShort(t)
-	t.Cleanup(torchrank.Stop)
+	t.Cleanup(glootest.Stop)
 	steps := glooSteps()
 	for _, n := range []int{2, 3, 4} {
 		dir := t.TempDir()
-		if err := torchrank.Write(dir, steps); err != nil {
+		if err := glootest.Write(dir, steps); err != nil {
 			t.Fatal(err)
 		}
 		st, err := store.ListenTCP("127.0.0.1:0", store.ServerOptions{})
@@ -126,9 +126,9 @@ func TestSameResultsAsGloo(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer st.Close()
-		ranks := make([]*torchrank.Rank, n)
+		ranks := make([]*glootest.Rank, n)
 		for r := range ranks {
-			ranks[r] = torchrank.Start(t, dir, "", append(torchrank.Environ(st.Addr(), r, n), "PEER_RAW=1")...)
+			ranks[r] = glootest.Start(t, dir, "", append(glootest.Environ(st.Addr(), r, n), "PEER_RAW=1")...)
 		}
 		theirs := make([][]byte, n)
 		for r, rank := range ranks {
@@ -147,7 +147,7 @@ func TestSameResultsAsGloo(t *testing.T) {
 	}
 }
 
-func compareWithGloo(t *testing.T, comms []*comm.Comm, steps []torchrank.Step, theirs [][]byte) {
+func compareWithGloo(t *testing.T, comms []*comm.Comm, steps []glootest.Step, theirs [][]byte) {
 	n := len(comms)
 	var wg sync.WaitGroup
 	for r, c := range comms {

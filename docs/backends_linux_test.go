@@ -17,10 +17,10 @@ import (
 	_ "github.com/chorus-comms/chorus/comm/fake"
 	_ "github.com/chorus-comms/chorus/comm/gloo"
 	"github.com/chorus-comms/chorus/comm/nccl"
+	"github.com/chorus-comms/chorus/comm/nccl/nccltest"
 	"github.com/chorus-comms/chorus/device"
 	_ "github.com/chorus-comms/chorus/device/accinte"
 	"github.com/chorus-comms/chorus/internal/doctable"
-	"github.com/chorus-comms/chorus/internal/ncclsim"
 	"github.com/chorus-comms/chorus/store"
 )
 
@@ -44,7 +44,7 @@ func TestCapabilities(t *testing.T) {
 		all = append(all, capabilities(t, comm.WithBackend(name)))
 	}
 	for _, version := range []string{"2.18", "2.32"} {
-		sim, err := ncclsim.New(ncclsim.Options{Version: version, Driver: rt.Driver()})
+		sim, err := nccltest.New(nccltest.Options{Version: version, Driver: rt.Driver()})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,7 +1,7 @@
 """The time that one all-reduce of a GPU's tensor takes its caller in Python, over libraries whose calls return at once.
 
-    go run ./internal/atonce/build /tmp/libatonce.so libcuda.so.1
-    python scripts/caller-bench.py /tmp/libatonce.so
+    go run ./comm/nccl/nccltest/buildnoop /tmp/libnoop.so libcuda.so.1
+    python scripts/caller-bench.py /tmp/libnoop.so
 
 With "one" as a second argument the group serves both the CPU and the GPU. The tensors are those of PyTorch's device
 "accinte", on a stream of their own; the library takes them for a GPU's. The time is the calling thread's CPU time.

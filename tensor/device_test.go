@@ -13,8 +13,8 @@ import (
 
 	"github.com/chorus-comms/chorus/device"
 	emulated "github.com/chorus-comms/chorus/device/accinte"
+	"github.com/chorus-comms/chorus/device/accinte/accintetest"
 	"github.com/chorus-comms/chorus/dtype"
-	"github.com/chorus-comms/chorus/internal/testelements"
 	"github.com/chorus-comms/chorus/tensor"
 )
 
@@ -31,7 +31,7 @@ func init() {
 		drv, err := emulated.New(emulated.Options{MemoryBytes: 1 << 30})
 		return compiled{drv, drv}, err
 	})
-	emulated.RegisterModule("elements", map[string]emulated.Function{"copy_elements": testelements.Copy})
+	emulated.RegisterModule("elements", map[string]emulated.Function{"copy_elements": accintetest.CopyElements})
 }
 
 func accinte(t testing.TB, index int) (context.Context, *device.Device) {

@@ -5,8 +5,8 @@ import (
 	"os/exec"
 	"testing"
 
+	"github.com/chorus-comms/chorus/comm/gloo/glootest"
 	"github.com/chorus-comms/chorus/internal/testmode"
-	"github.com/chorus-comms/chorus/internal/torchrank"
 	"github.com/chorus-comms/chorus/store"
 )
 
@@ -47,10 +47,10 @@ func TestWire(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer st.Close()
-	t.Cleanup(torchrank.Stop)
-	var theirs []*torchrank.Rank
+	t.Cleanup(glootest.Stop)
+	var theirs []*glootest.Rank
 	for r := range size - 1 {
-		theirs = append(theirs, torchrank.Start(t, t.TempDir(), others, torchrank.Environ(st.Addr(), r, size)...))
+		theirs = append(theirs, glootest.Start(t, t.TempDir(), others, glootest.Environ(st.Addr(), r, size)...))
 	}
 	ranks(t, 1, func(int) *exec.Cmd {
 		return exec.Command(path, "wire", fmt.Sprint(size-1), fmt.Sprint(size), "tcp://"+st.Addr().String())

@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/comm"
+	"github.com/chorus-comms/chorus/comm/gloo/glootest"
 	"github.com/chorus-comms/chorus/internal/pytest"
 	"github.com/chorus-comms/chorus/internal/testmode"
-	"github.com/chorus-comms/chorus/internal/torchrank"
 	"github.com/chorus-comms/chorus/launch"
 	"github.com/chorus-comms/chorus/tensor"
 )
@@ -46,7 +46,7 @@ const members = member + "_KINDS"
 func runMember() {
 	if kinds := os.Getenv(members); kinds != "" {
 		if r, err := strconv.Atoi(os.Getenv("RANK")); err != nil || kinds[r] == 'p' {
-			torchrank.Enter(restarted)
+			glootest.Enter(restarted)
 		}
 	}
 	ctx := context.Background()
@@ -78,7 +78,7 @@ func TestRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	env := func(kinds string) []string {
-		return pytest.Env(member+"="+versionName(t), members+"="+kinds, torchrank.Door(t), "GLOO_SOCKET_IFNAME=lo",
+		return pytest.Env(member+"="+versionName(t), members+"="+kinds, glootest.Door(t), "GLOO_SOCKET_IFNAME=lo",
 			"TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1")
 	}
 	torchrun := func(kinds string) func(*bytes.Buffer) error {

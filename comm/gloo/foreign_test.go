@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/chorus-comms/chorus/comm"
+	"github.com/chorus-comms/chorus/comm/gloo/glootest"
 	"github.com/chorus-comms/chorus/dtype"
-	"github.com/chorus-comms/chorus/internal/torchrank"
 	"github.com/chorus-comms/chorus/tensor"
 )
 
@@ -42,11 +42,11 @@ os._exit(0)
 // TestForeign demands that what ranks of PyTorch lack is refused here before anything is sent, and that the collectives
 // that follow have the same numbers everywhere: those of PyTorch count what fails.
 func TestForeign(t *testing.T) {
-	version := torchrank.Version(t)
-	var steps []torchrank.Step
-	for _, kind := range torchrank.Kinds {
-		s := torchrank.Step{Kind: kind, DType: "int16", Count: 3}
-		if torchrank.Reduces(kind) {
+	version := glootest.Version(t)
+	var steps []glootest.Step
+	for _, kind := range glootest.Kinds {
+		s := glootest.Step{Kind: kind, DType: "int16", Count: 3}
+		if glootest.Reduces(kind) {
 			s.Op = "sum"
 		}
 		known := s
@@ -56,8 +56,8 @@ func TestForeign(t *testing.T) {
 		}
 	}
 	if version > 206 {
-		steps = append(steps, torchrank.Step{Kind: "gather", DType: "complex64", Count: 3},
-			torchrank.Step{Kind: "all_reduce", Op: "premul_sum", DType: "float32"})
+		steps = append(steps, glootest.Step{Kind: "gather", DType: "complex64", Count: 3},
+			glootest.Step{Kind: "all_reduce", Op: "premul_sum", DType: "float32"})
 	}
 	j := start(t, "pg", failing, steps)
 	j.each(func(ctx context.Context, c *comm.Comm) error {

@@ -20,9 +20,9 @@ import (
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/comm/commtest"
 	_ "github.com/chorus-comms/chorus/comm/gloo"
+	"github.com/chorus-comms/chorus/comm/gloo/glootest"
 	"github.com/chorus-comms/chorus/dtype"
 	"github.com/chorus-comms/chorus/internal/testmode"
-	"github.com/chorus-comms/chorus/internal/torchrank"
 	"github.com/chorus-comms/chorus/store"
 	"github.com/chorus-comms/chorus/tensor"
 )
@@ -42,23 +42,23 @@ func (r running) Run() int {
 	if os.Getenv(member) != "" {
 		runMember()
 	}
-	defer torchrank.Stop()
+	defer glootest.Stop()
 	return r.M.Run()
 }
 
 // everything is a list of steps: every collective, and messages, over some types and sizes.
-func everything(dtypes []string, counts ...int) (steps []torchrank.Step) {
+func everything(dtypes []string, counts ...int) (steps []glootest.Step) {
 	for _, dt := range dtypes {
 		for _, count := range counts {
 			add := func(kind, op string) {
-				steps = append(steps, torchrank.Step{Kind: kind, Op: op, DType: dt, Count: count, Root: len(steps), NaN: true})
+				steps = append(steps, glootest.Step{Kind: kind, Op: op, DType: dt, Count: count, Root: len(steps), NaN: true})
 			}
-			for _, kind := range torchrank.Kinds {
-				if !torchrank.Reduces(kind) {
+			for _, kind := range glootest.Kinds {
+				if !glootest.Reduces(kind) {
 					add(kind, "")
 					continue
 				}
-				for _, op := range torchrank.Ops(dt) {
+				for _, op := range glootest.Ops(dt) {
 					if op != "avg" || kind != "reduce" {
 						add(kind, op)
 					}
@@ -73,28 +73,28 @@ func everything(dtypes []string, counts ...int) (steps []torchrank.Step) {
 }
 
 // segments are the steps of buffers of many segments of a MiB, some of them empty, in a world of n ranks.
-func segments(n int) []torchrank.Step {
-	s := torchrank.Step{Kind: "all_reduce", Op: "sum", DType: "float32", Count: 3<<20/4*n + 1}
+func segments(n int) []glootest.Step {
+	s := glootest.Step{Kind: "all_reduce", Op: "sum", DType: "float32", Count: 3<<20/4*n + 1}
 	r := s
 	r.Kind, r.Op, r.Root = "reduce", "max", 1
-	return []torchrank.Step{s, r}
+	return []glootest.Step{s, r}
 }
 
 // groups are the steps of groups in a world of n ranks.
-func groups(n int) (steps []torchrank.Step) {
+func groups(n int) (steps []glootest.Step) {
 	for first := range n - 1 {
 		steps = append(steps, group(n, first)...)
 	}
-	return append(steps, torchrank.Step{Kind: "new_group"}, torchrank.Step{Kind: "barrier", DType: "float32"})
+	return append(steps, glootest.Step{Kind: "new_group"}, glootest.Step{Kind: "barrier", DType: "float32"})
 }
 
 // group are the steps of a group of all ranks from the first on.
-func group(n, first int) []torchrank.Step {
+func group(n, first int) []glootest.Step {
 	var ranks []int
 	for r := first; r < n; r++ {
 		ranks = append(ranks, r)
 	}
-	return []torchrank.Step{{Kind: "new_group", Ranks: ranks},
+	return []glootest.Step{{Kind: "new_group", Ranks: ranks},
 		{Kind: "all_reduce", Op: "sum", DType: "float32", Count: 17}, {Kind: "all_gather", DType: "int32", Count: 17},
 		{Kind: "ring", DType: "int8", Count: 17}, {Kind: "barrier", DType: "float32"}}
 }
@@ -111,7 +111,7 @@ func TestWithPyTorch(t *testing.T) {
 	for _, n := range []int{2, 3, 4} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			all := splits(n)
-			steps := everything(torchrank.DTypes, sizes...)
+			steps := everything(glootest.DTypes, sizes...)
 			if n == 4 && !hours {
 				all = some(all, n, 4)
 			}
@@ -143,15 +143,15 @@ func TestEachSplit(t *testing.T) {
 	}
 	for _, n := range []int{5, 8} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			types := some(torchrank.DTypes, n, 2)
+			types := some(glootest.DTypes, n, 2)
 			if hours {
-				types = torchrank.DTypes
+				types = glootest.DTypes
 			}
 			for i, dt := range types {
-				k := slices.Index(torchrank.DTypes, dt)
+				k := slices.Index(glootest.DTypes, dt)
 				var mine []string
 				for i, ranks := range splits(n) {
-					if (i+int(*seed))%len(torchrank.DTypes) == k {
+					if (i+int(*seed))%len(glootest.DTypes) == k {
 						mine = append(mine, ranks)
 					}
 				}
@@ -180,19 +180,19 @@ func some(all []string, n, k int) []string {
 func TestLargeWithPyTorch(t *testing.T) {
 	testmode.SkipIfShort(t)
 	defer debug.SetGCPercent(debug.SetGCPercent(20)) // ranks of PyTorch need the memory
-	all, steps := []string{"pg", "gpg"}, everything(torchrank.DTypes, 1<<20)
+	all, steps := []string{"pg", "gpg"}, everything(glootest.DTypes, 1<<20)
 	if hours {
 		all = append(all, "pggp", "gpgpg", "pgppgppg")
 	} else {
-		steps = slices.DeleteFunc(steps, func(s torchrank.Step) bool {
-			ops := torchrank.Ops(s.DType)
-			return s.Op != "" && s.Op != ops[(3+slices.Index(torchrank.DTypes, s.DType))%len(ops)]
+		steps = slices.DeleteFunc(steps, func(s glootest.Step) bool {
+			ops := glootest.Ops(s.DType)
+			return s.Op != "" && s.Op != ops[(3+slices.Index(glootest.DTypes, s.DType))%len(ops)]
 		})
 	}
 	for _, ranks := range all {
 		t.Run(ranks, func(t *testing.T) {
 			if len(ranks) == 8 { // which would take 5 GB
-				steps = slices.DeleteFunc(steps, func(s torchrank.Step) bool { return s.DType == "complex128" })
+				steps = slices.DeleteFunc(steps, func(s glootest.Step) bool { return s.DType == "complex128" })
 			}
 			compare(t, len(ranks), []string{ranks}, steps)
 		})
@@ -200,10 +200,10 @@ func TestLargeWithPyTorch(t *testing.T) {
 }
 
 // compare runs the steps in worlds of n ranks, and demands what ranks of PyTorch get among themselves.
-func compare(t *testing.T, n int, worlds []string, steps []torchrank.Step, env ...string) {
+func compare(t *testing.T, n int, worlds []string, steps []glootest.Step, env ...string) {
 	t.Helper()
-	steps = slices.DeleteFunc(slices.Clone(steps), func(s torchrank.Step) bool {
-		return s.Kind != "new_group" && !s.In(torchrank.Version(t))
+	steps = slices.DeleteFunc(slices.Clone(steps), func(s glootest.Step) bool {
+		return s.Kind != "new_group" && !s.In(glootest.Version(t))
 	})
 	want := alone(t, n, steps)
 	for _, ranks := range worlds {
@@ -229,7 +229,7 @@ func compare(t *testing.T, n int, worlds []string, steps []torchrank.Step, env .
 var known = map[string][][]byte{}
 
 // alone runs the steps in a world of n ranks of PyTorch, unless they have been run.
-func alone(t *testing.T, n int, steps []torchrank.Step) [][]byte {
+func alone(t *testing.T, n int, steps []glootest.Step) [][]byte {
 	t.Helper()
 	key := fmt.Sprint(n, steps)
 	if known[key] == nil {
@@ -242,8 +242,8 @@ func alone(t *testing.T, n int, steps []torchrank.Step) [][]byte {
 }
 
 // mine are the steps that a rank has results of, by their numbers.
-func mine(steps []torchrank.Step, rank int) iter.Seq2[int, torchrank.Step] {
-	return func(yield func(int, torchrank.Step) bool) {
+func mine(steps []glootest.Step, rank int) iter.Seq2[int, glootest.Step] {
+	return func(yield func(int, glootest.Step) bool) {
 		var group []int
 		for i, s := range steps {
 			switch {
@@ -309,7 +309,7 @@ func TestUneven(t *testing.T) {
 
 // TestGoneGo demands that ranks of PyTorch, and those in Go, fail when a rank in Go gives up.
 func TestGoneGo(t *testing.T) {
-	j := start(t, "pgg", endless, []torchrank.Step{{Kind: "all_reduce", Op: "sum", DType: "float32", Count: 1000}})
+	j := start(t, "pgg", endless, []glootest.Step{{Kind: "all_reduce", Op: "sum", DType: "float32", Count: 1000}})
 	ctx := context.Background()
 	var wg sync.WaitGroup
 	for r := 1; r < 3; r++ {

@@ -7,7 +7,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/chorus-comms/chorus/internal/torchrank"
+	"github.com/chorus-comms/chorus/comm/gloo/glootest"
 )
 
 // TestIPv6 is TestWithPyTorch on a host without IPv4: a network of its own, which takes privileges.
@@ -16,7 +16,7 @@ func TestIPv6(t *testing.T) {
 	if os.Getenv(inside) == "" {
 		cmd := exec.Command("sh", "-c", "ip link set lo up && ip addr del 127.0.0.1/8 dev lo && exec "+os.Args[0]+
 			" -test.run=^TestIPv6$ -test.v")
-		cmd.Env = append(os.Environ(), inside+"=1", "GLOO_SOCKET_IFNAME=lo", torchrank.Door(t))
+		cmd.Env = append(os.Environ(), inside+"=1", "GLOO_SOCKET_IFNAME=lo", glootest.Door(t))
 		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWUSER,
 			UidMappings: []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}},
 			GidMappings: []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}}}

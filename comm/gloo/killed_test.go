@@ -19,9 +19,9 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/comm"
+	"github.com/chorus-comms/chorus/comm/gloo/glootest"
 	"github.com/chorus-comms/chorus/dtype"
 	"github.com/chorus-comms/chorus/internal/testmode"
-	"github.com/chorus-comms/chorus/internal/torchrank"
 	"github.com/chorus-comms/chorus/store"
 	"github.com/chorus-comms/chorus/tensor"
 )
@@ -47,7 +47,7 @@ except RuntimeError as e:
 `
 
 // repeat runs a step until it fails, when all ranks have joined. done is told of each that was well.
-func repeat(ctx context.Context, c *comm.Comm, s torchrank.Step, done func()) error {
+func repeat(ctx context.Context, c *comm.Comm, s glootest.Step, done func()) error {
 	empty := func(dt dtype.DType, n int) *tensor.Tensor { return tensor.Must(tensor.Empty(dt, n)) }
 	if err := c.Barrier(ctx); err != nil {
 		return err
@@ -67,11 +67,11 @@ const victim = "CHORUS_TEST_GLOO_VICTIM"
 func runVictim(seat string) {
 	var addr string
 	var rank, size, root int
-	s := torchrank.Step{DType: "float32", Count: killedCount}
+	s := glootest.Step{DType: "float32", Count: killedCount}
 	hints := map[string]string{}
 	fmt.Sscan(seat, &addr, &rank, &size, &s.Kind, &root)
 	json.Unmarshal([]byte(os.Getenv(victim+"_HINTS")), &hints)
-	if s.Root = root; torchrank.Reduces(s.Kind) {
+	if s.Root = root; glootest.Reduces(s.Kind) {
 		s.Op = "sum"
 	}
 	ctx := context.Background()
@@ -94,12 +94,12 @@ const killedCount = 3 << 16
 // that rank, that PyTorch's ranks fail, too, and that nothing is left of the communicators.
 func TestKilled(t *testing.T) {
 	const size, at = 4, 1
-	kinds := append(slices.Clone(torchrank.Kinds), torchrank.Messages...)
+	kinds := append(slices.Clone(glootest.Kinds), glootest.Messages...)
 	if testmode.Short() {
 		kinds = []string{"all_reduce", "broadcast", "gather", "all_to_all", "any"}
 	}
 	kinds = slices.DeleteFunc(kinds, func(kind string) bool {
-		return !torchrank.Step{Kind: kind, Op: "sum", Count: killedCount}.In(torchrank.Version(t))
+		return !glootest.Step{Kind: kind, Op: "sum", Count: killedCount}.In(glootest.Version(t))
 	})
 	worlds := []string{"gvpg", "gppg"}
 	if *control {
@@ -113,8 +113,8 @@ func TestKilled(t *testing.T) {
 				if testmode.Short() && root != i%3 || !rooted && root != 0 || kind == "any" && root != at {
 					continue // who receives from anyone goes on while there is anyone
 				}
-				s := torchrank.Step{Kind: kind, DType: "float32", Count: killedCount, Root: root}
-				if torchrank.Reduces(kind) {
+				s := glootest.Step{Kind: kind, DType: "float32", Count: killedCount, Root: root}
+				if glootest.Reduces(kind) {
 					s.Op = "sum"
 				}
 				name := fmt.Sprintf("%s/%s", kind, ranks)
@@ -147,8 +147,8 @@ func TestKilled(t *testing.T) {
 var control = flag.Bool("control", false, "kill ranks among PyTorch's, too")
 
 // killedIn kills a rank, and returns how many of PyTorch hang, and an error if one in Go says that another was lost.
-func killedIn(t *testing.T, ranks string, at int, s torchrank.Step) (hung int, wrong error) {
-	j := start(t, ranks, endless, []torchrank.Step{s})
+func killedIn(t *testing.T, ranks string, at int, s glootest.Step) (hung int, wrong error) {
+	j := start(t, ranks, endless, []glootest.Step{s})
 	pid := 0
 	if p := j.peers[at]; p != nil {
 		pid = p.PID
@@ -309,10 +309,10 @@ func descriptors(t *testing.T) (all []string) {
 
 // TestLeaks demands that neither descriptors nor goroutines are left of a group of both kinds of ranks that has ended.
 func TestLeaks(t *testing.T) {
-	var steps []torchrank.Step
+	var steps []glootest.Step
 	for range 20 {
-		steps = append(steps, torchrank.Step{Kind: "new_group", Ranks: []int{0, 1}},
-			torchrank.Step{Kind: "all_reduce", Op: "sum", DType: "float32", Count: 17})
+		steps = append(steps, glootest.Step{Kind: "new_group", Ranks: []int{0, 1}},
+			glootest.Step{Kind: "all_reduce", Op: "sum", DType: "float32", Count: 17})
 	}
 	j := start(t, "pg", "", steps)
 	fds, routines := 0, 0
@@ -321,7 +321,7 @@ func TestLeaks(t *testing.T) {
 			if i == 2 { // the first has what is made only once
 				fds, routines = len(descriptors(t)), runtime.NumGoroutine()
 			}
-			if _, err := torchrank.Play(ctx, c, steps[i:i+2]); err != nil {
+			if _, err := glootest.Play(ctx, c, steps[i:i+2]); err != nil {
 				return err
 			}
 		}

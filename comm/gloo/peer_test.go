@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/comm"
-	"github.com/chorus-comms/chorus/internal/torchrank"
+	"github.com/chorus-comms/chorus/comm/gloo/glootest"
 	"github.com/chorus-comms/chorus/store"
 )
 
@@ -23,15 +23,15 @@ type job struct {
 	ranks  string
 	dir    string
 	server *store.TCPServer
-	addr   string            // the server's
-	peers  []*torchrank.Rank // by rank; nil for those in Go
+	addr   string           // the server's
+	peers  []*glootest.Rank // by rank; nil for those in Go
 }
 
 // home is where the stores of jobs are.
 var home = "127.0.0.1"
 
 // start starts the store of a job, and PyTorch's ranks with a script or, without one, the steps.
-func start(t *testing.T, ranks, script string, steps []torchrank.Step, env ...string) *job {
+func start(t *testing.T, ranks, script string, steps []glootest.Step, env ...string) *job {
 	t.Helper()
 	s, err := store.ListenTCP(net.JoinHostPort(home, "0"), store.ServerOptions{})
 	if err != nil {
@@ -39,13 +39,13 @@ func start(t *testing.T, ranks, script string, steps []torchrank.Step, env ...st
 	}
 	t.Cleanup(func() { s.Close() })
 	j := &job{t: t, ranks: ranks, dir: t.TempDir(), server: s, addr: s.Addr().String(),
-		peers: make([]*torchrank.Rank, len(ranks))}
-	if err := torchrank.Write(j.dir, steps); err != nil {
+		peers: make([]*glootest.Rank, len(ranks))}
+	if err := glootest.Write(j.dir, steps); err != nil {
 		t.Fatal(err)
 	}
 	for r, kind := range ranks {
 		if kind == 'p' {
-			j.peers[r] = torchrank.Start(t, j.dir, script, append(torchrank.Environ(s.Addr(), r, len(ranks)), env...)...)
+			j.peers[r] = glootest.Start(t, j.dir, script, append(glootest.Environ(s.Addr(), r, len(ranks)), env...)...)
 		}
 	}
 	return j
@@ -64,13 +64,13 @@ func (j *job) join(ctx context.Context, rank int, opts ...comm.NewOption) (*comm
 
 // versionName is the PyTorch of the others, as the hint "pytorch" has it.
 func versionName(t testing.TB) string {
-	v := torchrank.Version(t)
+	v := glootest.Version(t)
 	return fmt.Sprintf("%d.%d", v/100, v%100)
 }
 
 // version is the hints that say which PyTorch the others are.
 func version(t testing.TB) map[string]string {
-	if torchrank.Version(t) < 200 {
+	if glootest.Version(t) < 200 {
 		return map[string]string{"pytorch": "1.13", "prefix": "/worker/attempt_0/default_pg"}
 	}
 	return nil
@@ -114,12 +114,12 @@ func (j *job) each(f func(ctx context.Context, c *comm.Comm) error) {
 }
 
 // results runs the steps on all ranks, and returns what each got.
-func results(t *testing.T, ranks string, steps []torchrank.Step, env ...string) [][]byte {
+func results(t *testing.T, ranks string, steps []glootest.Step, env ...string) [][]byte {
 	t.Helper()
 	j := start(t, ranks, "", steps, env...)
 	all := make([][]byte, len(ranks))
 	j.each(func(ctx context.Context, c *comm.Comm) (err error) {
-		all[c.Rank()], err = torchrank.Play(ctx, c, steps)
+		all[c.Rank()], err = glootest.Play(ctx, c, steps)
 		return err
 	})
 	for r, kind := range ranks {

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/chorus-comms/chorus/comm/gloo/glootest"
 	"github.com/chorus-comms/chorus/internal/testmode"
-	"github.com/chorus-comms/chorus/internal/torchrank"
 )
 
 var (
@@ -19,15 +19,15 @@ var (
 
 // program makes a random program of a world of n ranks: collectives, of which several may be under way at once,
 // messages, and groups.
-func program(rng *rand.Rand, n int) (steps []torchrank.Step) {
+func program(rng *rand.Rand, n int) (steps []glootest.Step) {
 	// A rank that destroys a group before the others have left new_group would make their new_group
 	// fail.
-	leave := torchrank.Step{Kind: "barrier", DType: "float32"}
+	leave := glootest.Step{Kind: "barrier", DType: "float32"}
 	pick := func(of []string) string { return of[rng.IntN(len(of))] }
 	for range 5 + rng.IntN(20) {
 		if rng.IntN(8) == 0 {
 			steps = append(steps, leave)
-			s := torchrank.Step{Kind: "new_group"}
+			s := glootest.Step{Kind: "new_group"}
 			if ranks := rng.Perm(n)[:rng.IntN(n+1)]; len(ranks) > 1 {
 				slices.Sort(ranks)
 				s.Ranks = ranks
@@ -35,23 +35,23 @@ func program(rng *rand.Rand, n int) (steps []torchrank.Step) {
 			steps = append(steps, s)
 			continue
 		}
-		s := torchrank.Step{Kind: pick(torchrank.Kinds), DType: pick(torchrank.DTypes), Root: rng.IntN(n),
+		s := glootest.Step{Kind: pick(glootest.Kinds), DType: pick(glootest.DTypes), Root: rng.IntN(n),
 			Count: rng.IntN(1 << rng.IntN(14)), NaN: rng.IntN(2) == 0, Async: rng.IntN(3) == 0}
 		if rng.IntN(6) == 0 {
-			if s.Kind = pick(torchrank.Messages); s.Kind == "any" {
+			if s.Kind = pick(glootest.Messages); s.Kind == "any" {
 				s.Count++ // PyTorch refuses an empty receive from anyone
 				s.Tag = 8 + rng.IntN(1<<30)
 			}
 		}
-		if torchrank.Reduces(s.Kind) {
-			ops := torchrank.Ops(s.DType)
+		if glootest.Reduces(s.Kind) {
+			ops := glootest.Ops(s.DType)
 			for s.Op = pick(ops); s.Op == "avg" && s.Kind == "reduce"; {
 				s.Op = pick(ops)
 			}
 		}
 		steps = append(steps, s)
 	}
-	return append(steps, leave, torchrank.Step{Kind: "new_group"})
+	return append(steps, leave, glootest.Step{Kind: "new_group"})
 }
 
 // TestPrograms demands that random programs have the results that they have in PyTorch:
@@ -61,7 +61,7 @@ func TestPrograms(t *testing.T) {
 	rng := rand.New(rand.NewPCG(*seed, 0))
 	for left, batch := *programs, 0; left > 0; batch++ {
 		n := []int{2, 3, 4, 5, 8}[batch%testmode.Pick(4, 5)]
-		var steps []torchrank.Step
+		var steps []glootest.Step
 		for range min(left, testmode.Pick(5, 50)) {
 			steps = append(steps, program(rng, n)...)
 			left--

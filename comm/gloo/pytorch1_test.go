@@ -13,10 +13,10 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/comm"
+	"github.com/chorus-comms/chorus/comm/gloo/glootest"
 	"github.com/chorus-comms/chorus/internal/freeport"
 	"github.com/chorus-comms/chorus/internal/pytest"
 	"github.com/chorus-comms/chorus/internal/testmode"
-	"github.com/chorus-comms/chorus/internal/torchrank"
 	"github.com/chorus-comms/chorus/tensor"
 )
 
@@ -73,7 +73,7 @@ func TestMeets(t *testing.T) {
 				env := append(slices.Clone(at), fmt.Sprint("RANK=", r))
 				var run func() (string, error)
 				if kind == 'p' {
-					run = torchrank.Start(t, t.TempDir(), meeting, env...).Wait
+					run = glootest.Start(t, t.TempDir(), meeting, env...).Wait
 				} else {
 					run = func() (string, error) {
 						cmd := exec.CommandContext(t.Context(), os.Args[0])
@@ -127,7 +127,7 @@ func runMeeting() {
 // TestOtherPyTorch demands that a rank that was told the wrong PyTorch of the others fails, and says so.
 func TestOtherPyTorch(t *testing.T) {
 	wrong, waits := map[string]string{"pytorch": "1.13", "prefix": "default_pg"}, "default_pg/0//cpu//0/0"
-	if torchrank.Version(t) < 200 {
+	if glootest.Version(t) < 200 {
 		wrong = map[string]string{"pytorch": "2.13", "prefix": "/worker/attempt_0/default_pg"}
 		waits = "/worker/attempt_0/default_pg/0/0/rank_0"
 	}

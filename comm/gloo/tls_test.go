@@ -9,9 +9,9 @@ import (
 
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/comm/commtest"
+	"github.com/chorus-comms/chorus/comm/gloo/glootest"
 	"github.com/chorus-comms/chorus/internal/testcerts"
 	"github.com/chorus-comms/chorus/internal/testmode"
-	"github.com/chorus-comms/chorus/internal/torchrank"
 	"github.com/chorus-comms/chorus/store"
 )
 
@@ -41,7 +41,7 @@ func TestTLS(t *testing.T) {
 	})
 	t.Run("PyTorch", func(t *testing.T) {
 		vars := certified(t)
-		there := torchrank.Start(t, t.TempDir(), `import torch.distributed as d
+		there := glootest.Start(t, t.TempDir(), `import torch.distributed as d
 d.init_process_group("gloo", store=d.HashStore(), rank=0, world_size=1)`, vars...)
 		if out, err := there.Wait(); err != nil && strings.Contains(out, "unsupported gloo device") {
 			t.Skip("left out: this PyTorch has no TLS; that of PyPI's torch==2.6.0 has: CHORUS_TEST_PYTHON=...")

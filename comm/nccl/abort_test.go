@@ -11,8 +11,8 @@ import (
 
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/comm/nccl/abi"
+	"github.com/chorus-comms/chorus/comm/nccl/nccltest"
 	"github.com/chorus-comms/chorus/dtype"
-	"github.com/chorus-comms/chorus/internal/ncclsim"
 	"github.com/chorus-comms/chorus/tensor"
 )
 
@@ -22,7 +22,7 @@ func TestAborts(t *testing.T) {
 	const several = 3
 	var all sync.WaitGroup
 	all.Add(several)
-	library := simulate(t, ncclsim.Options{Version: "2.27", Fail: func(call string, _ int) abi.Result {
+	library := simulate(t, nccltest.Options{Version: "2.27", Fail: func(call string, _ int) abi.Result {
 		if call == "ncclCommAbort" {
 			all.Done()
 			all.Wait()
@@ -52,7 +52,7 @@ func TestAborts(t *testing.T) {
 // An abort ends a call of the library that blocks, as it does until the other ranks come.
 func TestAbortEndsBlockingCalls(t *testing.T) {
 	calling, gate := make(chan struct{}), make(chan struct{})
-	library := simulate(t, ncclsim.Options{Version: "2.27", Fail: func(call string, _ int) abi.Result {
+	library := simulate(t, nccltest.Options{Version: "2.27", Fail: func(call string, _ int) abi.Result {
 		switch call {
 		case "ncclAllReduce":
 			close(calling)

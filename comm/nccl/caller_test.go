@@ -17,11 +17,11 @@ import (
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/comm/nccl"
 	"github.com/chorus-comms/chorus/comm/nccl/abi"
+	"github.com/chorus-comms/chorus/comm/nccl/nccltest"
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/device/gpu"
 	gabi "github.com/chorus-comms/chorus/device/gpu/abi"
 	"github.com/chorus-comms/chorus/dtype"
-	"github.com/chorus-comms/chorus/internal/atonce"
 	"github.com/chorus-comms/chorus/internal/dl"
 	"github.com/chorus-comms/chorus/tensor"
 )
@@ -30,8 +30,8 @@ import (
 // It returns the names of a device and of a backend's library that are it.
 func atOnce(t testing.TB) (name, place string) {
 	t.Helper()
-	library := filepath.Join(t.TempDir(), "libatonce.so")
-	if err := atonce.Build(library, ""); errors.Is(err, exec.ErrNotFound) {
+	library := filepath.Join(t.TempDir(), "libnoop.so")
+	if err := nccltest.BuildNoop(library, ""); errors.Is(err, exec.ErrNotFound) {
 		t.Skip("left out: ", err)
 	} else if err != nil {
 		t.Fatal(err)

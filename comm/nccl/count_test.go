@@ -18,8 +18,8 @@ import (
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/device"
 	gabi "github.com/chorus-comms/chorus/device/gpu/abi"
+	"github.com/chorus-comms/chorus/device/gpu/gputest"
 	"github.com/chorus-comms/chorus/dtype"
-	"github.com/chorus-comms/chorus/internal/gpusim"
 	"github.com/chorus-comms/chorus/tensor"
 )
 
@@ -35,7 +35,7 @@ func TestCount(t *testing.T) {
 	caller := unix.Gettid()
 	var mu sync.Mutex
 	counts, others := map[string]int{}, false // of the caller's thread, or of all others
-	sim, err := gpusim.New(gpusim.Options{Name: "cuda", MemoryBytes: 64 << 20, Devices: 8, Fail: func(call string) gabi.Result {
+	sim, err := gputest.New(gputest.Options{Name: "cuda", MemoryBytes: 64 << 20, Devices: 8, Fail: func(call string) gabi.Result {
 		mu.Lock()
 		defer mu.Unlock()
 		if mine := unix.Gettid() == caller; mine != others {

@@ -15,10 +15,10 @@ import (
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/comm/nccl/abi"
+	"github.com/chorus-comms/chorus/comm/nccl/nccltest"
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
 	"github.com/chorus-comms/chorus/internal/doctable"
-	"github.com/chorus-comms/chorus/internal/ncclsim"
 	"github.com/chorus-comms/chorus/tensor"
 )
 
@@ -42,7 +42,7 @@ func calls(t *testing.T, level string) map[string]string {
 	name, library := "native", ""
 	if level != "" {
 		name = "nccl"
-		library = simulate(t, ncclsim.Options{Version: level, Fail: func(call string, rank int) abi.Result {
+		library = simulate(t, nccltest.Options{Version: level, Fail: func(call string, rank int) abi.Result {
 			mu.Lock()
 			defer mu.Unlock()
 			if call != "ncclCommGetAsyncError" && rank <= 0 && !slices.Contains(seen, call) {
@@ -306,7 +306,7 @@ func operationsTable(old, new map[string]string) string {
 }
 
 func reductionsTable(t *testing.T) string {
-	c := open(t, "nccl", simulate(t, ncclsim.Options{Version: "2.32"}), 1)[0]
+	c := open(t, "nccl", simulate(t, nccltest.Options{Version: "2.32"}), 1)[0]
 	defer c.Finalize(t.Context())
 	caps := c.Capabilities()
 	var b strings.Builder

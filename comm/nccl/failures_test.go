@@ -21,9 +21,9 @@ import (
 	"github.com/chorus-comms/chorus/comm/commtest"
 	"github.com/chorus-comms/chorus/comm/nccl"
 	"github.com/chorus-comms/chorus/comm/nccl/abi"
+	"github.com/chorus-comms/chorus/comm/nccl/nccltest"
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
-	"github.com/chorus-comms/chorus/internal/ncclsim"
 	"github.com/chorus-comms/chorus/store"
 	"github.com/chorus-comms/chorus/tensor"
 )
@@ -53,7 +53,7 @@ func TestMismatch(t *testing.T) {
 
 // A rank that has no library says so to the others, which don't wait for it until their time is over.
 func TestUnable(t *testing.T) {
-	library := simulate(t, ncclsim.Options{Version: "2.32"})
+	library := simulate(t, nccltest.Options{Version: "2.32"})
 	st := store.NewHash(time.Minute)
 	var wg sync.WaitGroup
 	begin := time.Now()
@@ -81,7 +81,7 @@ func TestUnable(t *testing.T) {
 // Communicators that compare find out at once which rank calls a different operation, in any way of calling. So
 // do their splits.
 func TestCompare(t *testing.T) {
-	library := simulate(t, ncclsim.Options{Version: "2.32"})
+	library := simulate(t, nccltest.Options{Version: "2.32"})
 	hints := comm.WithHints(map[string]string{"library": library, "compare": "true"})
 	commtest.Mismatches(t, commtest.Config{Device: true, Uneven: true, Worlds: []int{2, 3},
 		Open: func(t testing.TB, size int) []*comm.Comm { return open(t, "nccl", library, size, hints) }})
@@ -115,7 +115,7 @@ func TestCompare(t *testing.T) {
 
 // Rank 0 serves what ranks compare by: without it nothing is compared.
 func TestCompareWithoutRank0(t *testing.T) {
-	hints := comm.WithHints(map[string]string{"library": simulate(t, ncclsim.Options{Version: "2.32"}), "compare": "true"})
+	hints := comm.WithHints(map[string]string{"library": simulate(t, nccltest.Options{Version: "2.32"}), "compare": "true"})
 	each(t, open(t, "nccl", "", 2, hints), func(ctx context.Context, c *comm.Comm, s *device.Stream,
 		x *tensor.Tensor) error {
 		if c.Rank() == 0 {
@@ -137,7 +137,7 @@ func TestCompareWithoutRank0(t *testing.T) {
 // text.
 func TestAsyncError(t *testing.T) {
 	var through atomic.Int32 // ranks whose calls have returned, of which each asks as well
-	library := simulate(t, ncclsim.Options{Version: "2.32", Fail: func(call string, rank int) abi.Result {
+	library := simulate(t, nccltest.Options{Version: "2.32", Fail: func(call string, rank int) abi.Result {
 		if through.Load() == 2 && call == "ncclCommGetAsyncError" && rank == 1 {
 			return abi.SystemError
 		}
@@ -170,7 +170,7 @@ func TestAsyncError(t *testing.T) {
 // library names no rank.
 func TestRemoteError(t *testing.T) {
 	var gone atomic.Bool
-	library := simulate(t, ncclsim.Options{Version: "2.32"})
+	library := simulate(t, nccltest.Options{Version: "2.32"})
 	each(t, open(t, "nccl", library, 2), func(ctx context.Context, c *comm.Comm, s *device.Stream,
 		x *tensor.Tensor) error {
 		if c.Rank() == 1 { // finalizes in the middle of the other's operation
@@ -197,7 +197,7 @@ func TestRefusals(t *testing.T) {
 	for result, want := range map[abi.Result]error{abi.InvalidArgument: comm.ErrInvalidArgument,
 		abi.InternalError: comm.ErrInternal} {
 		var refuse atomic.Bool
-		library := simulate(t, ncclsim.Options{Version: "2.27", Fail: func(call string, _ int) abi.Result {
+		library := simulate(t, nccltest.Options{Version: "2.27", Fail: func(call string, _ int) abi.Result {
 			if refuse.Load() && call == "ncclAllReduce" {
 				return result
 			}
@@ -239,7 +239,7 @@ func TestUnsupported(t *testing.T) {
 // The error names a rank that doesn't come to the start, and the library, which would wait for
 // ever, isn't called.
 func TestStart(t *testing.T) {
-	library := simulate(t, ncclsim.Options{Version: "2.28"})
+	library := simulate(t, nccltest.Options{Version: "2.28"})
 	st := store.NewHash(time.Minute)
 	defer st.Close()
 	_, err := comm.New(t.Context(), comm.WithBackend("nccl"), comm.WithDevice("accinte:0"), comm.WithRank(0, 2),
@@ -253,7 +253,7 @@ func TestStart(t *testing.T) {
 // A library that never ends its start is aborted when the time is over, whether its calls block or not.
 func TestStartNeverEnds(t *testing.T) {
 	for _, blocking := range []string{"0", "1"} {
-		library := simulate(t, ncclsim.Options{Version: "2.28", Fail: func(call string, rank int) abi.Result {
+		library := simulate(t, nccltest.Options{Version: "2.28", Fail: func(call string, rank int) abi.Result {
 			if call == "ncclCommInitRankConfig" && rank == 1 {
 				return abi.InProgress
 			}
@@ -288,7 +288,7 @@ func TestHints(t *testing.T) {
 		{"2.27", "minCTAs", "many", "minCTAs"},
 		{"2.27", "colour", "red", "unknown hint"},
 	} {
-		library := simulate(t, ncclsim.Options{Version: x.level})
+		library := simulate(t, nccltest.Options{Version: x.level})
 		c, err := comm.New(t.Context(), comm.WithBackend("nccl"), comm.WithDevice("accinte:0"), comm.WithRank(0, 1),
 			comm.WithHints(map[string]string{"library": library, x.hint: x.value}))
 		if (err == nil) != (x.want == "") || err != nil && !strings.Contains(err.Error(), x.want) {
@@ -304,7 +304,7 @@ func TestHints(t *testing.T) {
 
 // Libraries that have no split of their own, no configurations and no finalize do, too.
 func TestOldLibrary(t *testing.T) {
-	library := simulate(t, ncclsim.Options{Version: "2.13"})
+	library := simulate(t, nccltest.Options{Version: "2.13"})
 	each(t, open(t, "rccl", library, 3), func(ctx context.Context, c *comm.Comm, s *device.Stream,
 		x *tensor.Tensor) error {
 		list := []int{2, 0}
@@ -351,7 +351,7 @@ func TestServes(t *testing.T) {
 			t.Errorf("%s: %v", name, !want)
 		}
 	}
-	library := simulate(t, ncclsim.Options{Version: "2.32"})
+	library := simulate(t, nccltest.Options{Version: "2.32"})
 	for name, text := range map[string]string{"nonesuch:1": "nonesuch", "cpu": `has no device "cpu`} {
 		_, err := comm.New(t.Context(), comm.WithBackend("nccl"), comm.WithDevice(name), comm.WithRank(0, 1),
 			comm.WithHints(map[string]string{"library": library}))
@@ -366,7 +366,7 @@ const processVar = "CHORUS_TEST_NCCL_PROCESS"
 
 // Ranks may be processes; one that is killed is lost to the other, by name.
 func TestProcesses(t *testing.T) {
-	library := simulate(t, ncclsim.Options{Version: "2.32"})
+	library := simulate(t, nccltest.Options{Version: "2.32"})
 	meet := func(rank int, st store.Store) *comm.Comm {
 		c, err := comm.New(t.Context(), comm.WithBackend("nccl"), comm.WithDevice("accinte:0"), comm.WithRank(rank, 2),
 			comm.WithStore(st), comm.WithTimeout(20*time.Second), comm.WithHints(map[string]string{"library": library}))
@@ -443,7 +443,7 @@ func TestProcesses(t *testing.T) {
 // A library that can't finalize is aborted, and the caller learns why.
 func TestFinalize(t *testing.T) {
 	var aborted atomic.Bool
-	library := simulate(t, ncclsim.Options{Version: "2.32", Fail: func(call string, _ int) abi.Result {
+	library := simulate(t, nccltest.Options{Version: "2.32", Fail: func(call string, _ int) abi.Result {
 		if call == "ncclCommAbort" {
 			aborted.Store(true)
 		}

@@ -20,12 +20,12 @@ import (
 	"github.com/chorus-comms/chorus/comm/commtest"
 	"github.com/chorus-comms/chorus/comm/nccl"
 	"github.com/chorus-comms/chorus/comm/nccl/abi"
+	"github.com/chorus-comms/chorus/comm/nccl/nccltest"
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/device/devicetest"
 	"github.com/chorus-comms/chorus/device/gpu"
+	"github.com/chorus-comms/chorus/device/gpu/gputest"
 	"github.com/chorus-comms/chorus/dtype"
-	"github.com/chorus-comms/chorus/internal/gpusim"
-	"github.com/chorus-comms/chorus/internal/ncclsim"
 	"github.com/chorus-comms/chorus/store"
 	"github.com/chorus-comms/chorus/tensor"
 )
@@ -34,7 +34,7 @@ import (
 // each; and on emulated devices, which shows that the test is right.
 func TestTable(t *testing.T) {
 	t.Run("StandIn", func(t *testing.T) {
-		lib, err := nccl.Load("nccl", simulate(t, ncclsim.Options{Version: "2.32"}))
+		lib, err := nccl.Load("nccl", simulate(t, nccltest.Options{Version: "2.32"}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -159,13 +159,13 @@ func elements(t *testing.T, d *device.Device) {
 
 // supply registers the devices of a stand-in for GPUs under a name, and a stand-in for NCCL on them, which the hint
 // library calls "for " and the name.
-func supply(t *testing.T, sim *gpusim.Library, family, name string) {
+func supply(t *testing.T, sim *gputest.Library, family, name string) {
 	t.Helper()
-	supplyWith(t, sim, family, name, ncclsim.Options{Version: "2.32"})
+	supplyWith(t, sim, family, name, nccltest.Options{Version: "2.32"})
 }
 
 // supplyWith is supply of a stand-in for NCCL with options.
-func supplyWith(t *testing.T, sim *gpusim.Library, family, name string, options ncclsim.Options) {
+func supplyWith(t *testing.T, sim *gputest.Library, family, name string, options nccltest.Options) {
 	t.Helper()
 	lib, err := gpu.Supply(family, "a stand-in", sim.Table())
 	if err != nil {
@@ -179,7 +179,7 @@ func supplyWith(t *testing.T, sim *gpusim.Library, family, name string, options 
 		t.Fatal(err)
 	}
 	options.Driver = sim.Driver()
-	simulated, err := ncclsim.New(options)
+	simulated, err := nccltest.New(options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +193,7 @@ func supplyWith(t *testing.T, sim *gpusim.Library, family, name string, options 
 func TestCommunicators(t *testing.T) {
 	t.Run("StandIn", func(t *testing.T) {
 		for _, family := range families {
-			sim, err := gpusim.New(gpusim.Options{Name: family, MemoryBytes: 64 << 20})
+			sim, err := gputest.New(gputest.Options{Name: family, MemoryBytes: 64 << 20})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -14,9 +14,9 @@ import (
 	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/comm/nccl"
 	"github.com/chorus-comms/chorus/comm/nccl/abi"
+	"github.com/chorus-comms/chorus/comm/nccl/nccltest"
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
-	"github.com/chorus-comms/chorus/internal/ncclsim"
 	"github.com/chorus-comms/chorus/tensor"
 )
 
@@ -31,7 +31,7 @@ func counted(t *testing.T, level string, fail func(rank int) bool) (*groups, str
 		t.Fatal(err)
 	}
 	g := &groups{}
-	sim, err := ncclsim.New(ncclsim.Options{Version: level, Driver: rt.Driver(), Fail: func(call string,
+	sim, err := nccltest.New(nccltest.Options{Version: level, Driver: rt.Driver(), Fail: func(call string,
 		rank int) abi.Result {
 		switch call {
 		case "ncclAllReduce", "ncclAllGather", "ncclReduceScatter":
@@ -157,7 +157,7 @@ func TestGroupFails(t *testing.T) {
 
 // A batch is refused if one of its collectives uses what another one writes.
 func TestGroupDepends(t *testing.T) {
-	each(t, open(t, "nccl", simulate(t, ncclsim.Options{Version: "2.32"}), 2), func(ctx context.Context, c *comm.Comm,
+	each(t, open(t, "nccl", simulate(t, nccltest.Options{Version: "2.32"}), 2), func(ctx context.Context, c *comm.Comm,
 		s *device.Stream, x *tensor.Tensor) error {
 		half := func(i int) *tensor.Tensor { return tensor.Must(x.Narrow(0, 50*i, 50)) }
 		sum := func(in, out *tensor.Tensor) *comm.Op {

@@ -13,9 +13,9 @@ import (
 
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/comm/nccl/abi"
+	"github.com/chorus-comms/chorus/comm/nccl/nccltest"
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
-	"github.com/chorus-comms/chorus/internal/ncclsim"
 	"github.com/chorus-comms/chorus/tensor"
 )
 
@@ -24,7 +24,7 @@ import (
 func TestOperationHints(t *testing.T) {
 	var mu sync.Mutex
 	var seen []string
-	library := simulate(t, ncclsim.Options{Version: "2.32", Fail: func(call string, rank int) abi.Result {
+	library := simulate(t, nccltest.Options{Version: "2.32", Fail: func(call string, rank int) abi.Result {
 		mu.Lock()
 		defer mu.Unlock()
 		if strings.HasSuffix(call, "Config") && rank == 0 && !slices.Contains(seen, call) {
@@ -70,7 +70,7 @@ func TestOperationHints(t *testing.T) {
 	if !slices.Equal(seen, want) {
 		t.Errorf("called %v", seen)
 	}
-	old := simulate(t, ncclsim.Options{Version: "2.29"})
+	old := simulate(t, nccltest.Options{Version: "2.29"})
 	each(t, open(t, "nccl", old, 1), func(ctx context.Context, c *comm.Comm, s *device.Stream, x *tensor.Tensor) error {
 		err := c.AllReduce(ctx, x, comm.Sum, with("op.minCTAs", "1")...)
 		if !errors.Is(err, comm.ErrUnsupported) || !strings.Contains(err.Error(), "which came with NCCL 2.31") {

@@ -15,10 +15,10 @@ import (
 
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/comm/nccl/abi"
+	"github.com/chorus-comms/chorus/comm/nccl/nccltest"
 	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/gpu/gputest"
 	"github.com/chorus-comms/chorus/dtype"
-	"github.com/chorus-comms/chorus/internal/gpusim"
-	"github.com/chorus-comms/chorus/internal/ncclsim"
 	"github.com/chorus-comms/chorus/store"
 	"github.com/chorus-comms/chorus/tensor"
 )
@@ -64,13 +64,13 @@ func TestLists(t *testing.T) {
 }
 
 func lists(t *testing.T, version string, captured bool) {
-	sim, err := gpusim.New(gpusim.Options{Name: "cuda", MemoryBytes: 64 << 20})
+	sim, err := gputest.New(gputest.Options{Name: "cuda", MemoryBytes: 64 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var seen callList
 	name := fmt.Sprintf("cuda_lists_%d", time.Now().UnixNano())
-	supplyWith(t, sim, "cuda", name, ncclsim.Options{Version: version, Fail: seen.note})
+	supplyWith(t, sim, "cuda", name, nccltest.Options{Version: version, Fail: seen.note})
 	gpus, st := devices(t, name), store.NewHash(time.Minute)
 	defer st.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -93,7 +93,7 @@ func lists(t *testing.T, version string, captured bool) {
 	}
 }
 
-func listsOf(ctx context.Context, sim *gpusim.Library, c *comm.Comm, gpu *device.Device, captured bool,
+func listsOf(ctx context.Context, sim *gputest.Library, c *comm.Comm, gpu *device.Device, captured bool,
 	seen *callList) error {
 	me, theirs := c.Rank(), sim.Driver()
 	h, err := theirs.StreamCreate(me, 0)

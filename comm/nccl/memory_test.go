@@ -13,9 +13,9 @@ import (
 
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/comm/nccl/abi"
+	"github.com/chorus-comms/chorus/comm/nccl/nccltest"
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
-	"github.com/chorus-comms/chorus/internal/ncclsim"
 	"github.com/chorus-comms/chorus/tensor"
 )
 
@@ -44,7 +44,7 @@ func (c *callCounts) String() string {
 func counting(t *testing.T, version string) (library string, calls *callCounts) {
 	t.Helper()
 	calls = &callCounts{of: map[string]int{}}
-	return simulate(t, ncclsim.Options{Version: version, Fail: func(call string, _ int) abi.Result {
+	return simulate(t, nccltest.Options{Version: version, Fail: func(call string, _ int) abi.Result {
 		calls.mu.Lock()
 		defer calls.mu.Unlock()
 		calls.of[call]++
@@ -106,7 +106,7 @@ func TestMemory(t *testing.T) {
 
 // A library that gives out no memory has the device's, unless that's asked for.
 func TestMemoryRefused(t *testing.T) {
-	library := simulate(t, ncclsim.Options{Version: "2.18"})
+	library := simulate(t, nccltest.Options{Version: "2.18"})
 	const text = "has no allocation: it lacks ncclMemAlloc, ncclMemFree, which came with NCCL 2.19"
 	each(t, open(t, "nccl", library, 1), func(ctx context.Context, c *comm.Comm, s *device.Stream,
 		_ *tensor.Tensor) error {

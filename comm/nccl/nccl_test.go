@@ -12,27 +12,27 @@ import (
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/comm/commtest"
 	"github.com/chorus-comms/chorus/comm/nccl"
+	"github.com/chorus-comms/chorus/comm/nccl/nccltest"
 	"github.com/chorus-comms/chorus/device"
 	_ "github.com/chorus-comms/chorus/device/accinte"
 	"github.com/chorus-comms/chorus/dtype"
-	"github.com/chorus-comms/chorus/internal/ncclsim"
 	"github.com/chorus-comms/chorus/internal/testmode"
 	"github.com/chorus-comms/chorus/store"
 	"github.com/chorus-comms/chorus/tensor"
 )
 
 // levels are the feature levels of the stand-in.
-var levels = ncclsim.Levels
+var levels = nccltest.Levels
 
 // simulate makes a stand-in the library that has the name that it returns.
-func simulate(t testing.TB, opts ncclsim.Options) (place string) {
+func simulate(t testing.TB, opts nccltest.Options) (place string) {
 	t.Helper()
 	rt, err := device.Open("accinte")
 	if err != nil {
 		t.Fatal(err)
 	}
 	opts.Driver = rt.Driver()
-	sim, err := ncclsim.New(opts)
+	sim, err := nccltest.New(opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +124,7 @@ func TestConformance(t *testing.T) {
 				continue
 			}
 			t.Run(backend+"/"+level, func(t *testing.T) {
-				library := simulate(t, ncclsim.Options{Version: level})
+				library := simulate(t, nccltest.Options{Version: level})
 				commtest.Run(t, commtest.Config{
 					Open:   func(t testing.TB, size int) []*comm.Comm { return open(t, backend, library, size) },
 					Shared: true, Device: true, Worlds: worlds,
@@ -133,7 +133,7 @@ func TestConformance(t *testing.T) {
 		}
 	}
 	t.Run("blocking", func(t *testing.T) {
-		library := simulate(t, ncclsim.Options{Version: "2.32"})
+		library := simulate(t, nccltest.Options{Version: "2.32"})
 		blocking := comm.WithHints(map[string]string{"library": library, "blocking": "1"})
 		commtest.Run(t, commtest.Config{
 			Open:   func(t testing.TB, size int) []*comm.Comm { return open(t, "nccl", library, size, blocking) },

@@ -19,9 +19,9 @@ import (
 
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/comm/nccl/abi"
+	"github.com/chorus-comms/chorus/comm/nccl/nccltest"
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
-	"github.com/chorus-comms/chorus/internal/ncclsim"
 	"github.com/chorus-comms/chorus/internal/testmode"
 	"github.com/chorus-comms/chorus/store"
 	"github.com/chorus-comms/chorus/tensor"
@@ -126,7 +126,7 @@ func TestRegroup(t *testing.T) {
 		}
 		t.Run(x.level, func(t *testing.T) {
 			var calls called
-			library := simulate(t, ncclsim.Options{Version: x.level, Fail: calls.note})
+			library := simulate(t, nccltest.Options{Version: x.level, Fail: calls.note})
 			comms := open(t, "nccl", library, 3)
 			calls.since()
 			shrink := func(without int, opts ...comm.RegroupOption) {
@@ -216,7 +216,7 @@ func TestRegroupFallsBack(t *testing.T) {
 			}
 			return abi.Success
 		}}
-		library := simulate(t, ncclsim.Options{Version: "2.32", Fail: calls.note})
+		library := simulate(t, nccltest.Options{Version: "2.32", Fail: calls.note})
 		comms := open(t, "nccl", library, 3, comm.WithHints(map[string]string{"library": library, "regroup": hint}))
 		calls.since()
 		left := comms[0]
@@ -246,7 +246,7 @@ func TestRegroupFallsBack(t *testing.T) {
 		"2.28":   "has no revoke: it lacks ncclCommRevoke, which came with NCCL 2.28.7",
 		"2.28.7": "has no grow: it lacks ncclCommGrow, ncclCommGetUniqueId, which came with NCCL 2.29"} {
 		_, err := comm.New(t.Context(), comm.WithBackend("nccl"), comm.WithDevice("accinte:0"), comm.WithRank(0, 1),
-			comm.WithHints(map[string]string{"library": simulate(t, ncclsim.Options{Version: level}), "regroup": "library"}))
+			comm.WithHints(map[string]string{"library": simulate(t, nccltest.Options{Version: level}), "regroup": "library"}))
 		if !errors.Is(err, comm.ErrUnsupported) || !strings.Contains(err.Error(), text) {
 			t.Errorf("regroup=library at %s gives %v", level, err)
 		}
@@ -268,7 +268,7 @@ func survivor(t *testing.T, what string) {
 		t.Fatal(err)
 	}
 	var calls called
-	library := simulate(t, ncclsim.Options{Version: level, Fail: calls.note})
+	library := simulate(t, nccltest.Options{Version: level, Fail: calls.note})
 	c, err := comm.New(t.Context(), comm.WithBackend("nccl"), comm.WithDevice("accinte:0"), comm.WithRank(rank, size),
 		comm.WithStore(st), comm.WithTimeout(20*time.Second), comm.WithHints(map[string]string{"library": library}))
 	if err != nil {

@@ -12,15 +12,15 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/comm"
+	"github.com/chorus-comms/chorus/comm/nccl/nccltest"
 	"github.com/chorus-comms/chorus/device"
-	"github.com/chorus-comms/chorus/internal/ncclsim"
 	"github.com/chorus-comms/chorus/tensor"
 )
 
 // A run of a graph to which a rank doesn't come is overdue: all ranks learn which one isn't in it. The runs before were
 // in time.
 func TestReplaysInTime(t *testing.T) {
-	comms := open(t, "nccl", simulate(t, ncclsim.Options{Version: levels[len(levels)-1]}), 3,
+	comms := open(t, "nccl", simulate(t, nccltest.Options{Version: levels[len(levels)-1]}), 3,
 		comm.WithHints(map[string]string{"graph_timeout_check_interval_ms": "20"}))
 	var found atomic.Int32
 	each(t, comms, func(ctx context.Context, c *comm.Comm, s *device.Stream, x *tensor.Tensor) error {

@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/comm"
+	"github.com/chorus-comms/chorus/comm/nccl/nccltest"
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
-	"github.com/chorus-comms/chorus/internal/ncclsim"
 	"github.com/chorus-comms/chorus/observe"
 	"github.com/chorus-comms/chorus/tensor"
 )
@@ -23,7 +23,7 @@ import (
 // world opens one over a stand-in of the newest level.
 func world(t *testing.T, size int) []*comm.Comm {
 	t.Helper()
-	return open(t, "nccl", simulate(t, ncclsim.Options{Version: levels[len(levels)-1]}), size)
+	return open(t, "nccl", simulate(t, nccltest.Options{Version: levels[len(levels)-1]}), size)
 }
 
 // The time of an operation counts from when its stream gets there, and who doesn't come in time is named.

@@ -10,14 +10,14 @@ import (
 	"testing"
 
 	"github.com/chorus-comms/chorus/comm"
+	"github.com/chorus-comms/chorus/comm/nccl/nccltest"
 	"github.com/chorus-comms/chorus/device"
-	"github.com/chorus-comms/chorus/internal/ncclsim"
 	"github.com/chorus-comms/chorus/tensor"
 )
 
 // A communicator that's suspended refuses what would need its memory, and works again when it's resumed.
 func TestSuspend(t *testing.T) {
-	library := simulate(t, ncclsim.Options{Version: "2.32"})
+	library := simulate(t, nccltest.Options{Version: "2.32"})
 	each(t, open(t, "nccl", library, 2), func(ctx context.Context, c *comm.Comm, s *device.Stream,
 		x *tensor.Tensor) error {
 		refused := func(what, text string, err error) error {
@@ -47,7 +47,7 @@ func TestSuspend(t *testing.T) {
 		}
 		return s.Synchronize(ctx)
 	})
-	each(t, open(t, "nccl", simulate(t, ncclsim.Options{Version: "2.29"}), 1), func(ctx context.Context, c *comm.Comm,
+	each(t, open(t, "nccl", simulate(t, nccltest.Options{Version: "2.29"}), 1), func(ctx context.Context, c *comm.Comm,
 		s *device.Stream, _ *tensor.Tensor) error {
 		for _, err := range []error{c.Suspend(ctx), c.Resume(ctx)} {
 			if !errors.Is(err, comm.ErrUnsupported) || !strings.Contains(err.Error(),
@@ -61,7 +61,7 @@ func TestSuspend(t *testing.T) {
 
 // A rank that doesn't come to a suspension is a time-out of the others.
 func TestSuspendAlone(t *testing.T) {
-	library := simulate(t, ncclsim.Options{Version: "2.32"})
+	library := simulate(t, nccltest.Options{Version: "2.32"})
 	each(t, open(t, "nccl", library, 2), func(ctx context.Context, c *comm.Comm, s *device.Stream,
 		_ *tensor.Tensor) error {
 		if c.Rank() == 0 {

@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/comm"
+	"github.com/chorus-comms/chorus/comm/nccl/nccltest"
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
-	"github.com/chorus-comms/chorus/internal/ncclsim"
 	"github.com/chorus-comms/chorus/tensor"
 )
 
@@ -137,7 +137,7 @@ func TestSymmetricMemoryMissing(t *testing.T) {
 		<-c.Broken()
 		return nil
 	})
-	library := simulate(t, ncclsim.Options{Version: "2.19"})
+	library := simulate(t, nccltest.Options{Version: "2.19"})
 	const text = "NCCL 2.19.0 (a stand-in for TestSymmetricMemoryMissing) has no windows: it lacks " +
 		"ncclCommWindowRegister, ncclCommWindowDeregister, which came with NCCL 2.27"
 	each(t, open(t, "nccl", library, 1), func(ctx context.Context, c *comm.Comm, _ *device.Stream,

@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/comm"
+	"github.com/chorus-comms/chorus/comm/nccl/nccltest"
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
-	"github.com/chorus-comms/chorus/internal/ncclsim"
 	"github.com/chorus-comms/chorus/tensor"
 )
 
@@ -141,7 +141,7 @@ func TestWithoutWindows(t *testing.T) {
 		"2.28": "has no put and signal: it lacks ncclPutSignal, ncclSignal, ncclWaitSignal, which came with NCCL 2.29",
 		"2.29": "counts puts among the only signals that it has: numRmaSig came with NCCL 2.31.0",
 	} {
-		library := simulate(t, ncclsim.Options{Version: level})
+		library := simulate(t, nccltest.Options{Version: level})
 		each(t, open(t, "nccl", library, 1), func(ctx context.Context, c *comm.Comm, s *device.Stream,
 			x *tensor.Tensor) error {
 			if c.Capabilities().Windows {

@@ -13,8 +13,8 @@ import (
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/device/gpu"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
+	"github.com/chorus-comms/chorus/device/gpu/gputest"
 	"github.com/chorus-comms/chorus/internal/dl"
-	"github.com/chorus-comms/chorus/internal/gpusim"
 )
 
 // PyTorch's wheel brings HIP under a versioned name, and the dynamic linker may find another copy under the bare one.
@@ -37,7 +37,7 @@ func TestTwoCopiesOfHIP(t *testing.T) {
 		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if err := gpusim.CompileHIP(cc, file, soname); err != nil {
+		if err := gputest.CompileHIP(cc, file, soname); err != nil {
 			t.Fatal(err)
 		}
 	}

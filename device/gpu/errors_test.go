@@ -15,8 +15,8 @@ import (
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/device/gpu"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
+	"github.com/chorus-comms/chorus/device/gpu/gputest"
 	"github.com/chorus-comms/chorus/internal/dl"
-	"github.com/chorus-comms/chorus/internal/gpusim"
 )
 
 // failing lets calls of a stand-in fail.
@@ -44,7 +44,7 @@ func (f *failing) ask(call string) abi.Result {
 // An error of the library has its code, name and text, and the kind that callers match.
 func TestResults(t *testing.T) {
 	f := &failing{}
-	d, _ := open(t, gpusim.Options{Name: "cuda", Fail: f.ask})
+	d, _ := open(t, gputest.Options{Name: "cuda", Fail: f.ask})
 	for r, kind := range map[abi.Result]device.Kind{
 		abi.OutOfMemory: device.ErrOutOfMemory, abi.InvalidValue: device.ErrInvalidArgument,
 		abi.InvalidHandle: device.ErrInvalidHandle, abi.NotSupported: device.ErrUnsupported,
@@ -76,7 +76,7 @@ func TestResults(t *testing.T) {
 
 // A fault of the GPU is an error of its streams, for good, and leaves the other one alone.
 func TestSticky(t *testing.T) {
-	sim, err := gpusim.New(gpusim.Options{Name: "hip"})
+	sim, err := gputest.New(gputest.Options{Name: "hip"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +136,7 @@ func TestSticky(t *testing.T) {
 
 // A function that the library lacks is an error that names it, at once or when it's needed.
 func TestOldLibrary(t *testing.T) {
-	sim, err := gpusim.New(gpusim.Options{Name: "cuda", Without: []string{"cuMemAlloc_v2", "cuCtxPopCurrent_v2"}})
+	sim, err := gputest.New(gputest.Options{Name: "cuda", Without: []string{"cuMemAlloc_v2", "cuCtxPopCurrent_v2"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +152,7 @@ func TestOldLibrary(t *testing.T) {
 	if _, err := gpu.Supply("cuda", "an old one", table); err == nil || err.Error() != want {
 		t.Errorf("Supply = %v", err)
 	}
-	d, _ := open(t, gpusim.Options{Name: "cuda", Without: []string{"cuGraphInstantiateWithFlags", "cuIpcGetMemHandle"}})
+	d, _ := open(t, gputest.Options{Name: "cuda", Without: []string{"cuGraphInstantiateWithFlags", "cuIpcGetMemHandle"}})
 	s, err := d.StreamCreate(0, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -164,14 +164,14 @@ func TestOldLibrary(t *testing.T) {
 	if err := d.StreamDestroy(s); err != nil {
 		t.Error(err)
 	}
-	_, err = gpusimWith(t, func(t *abi.Table) { t.Init = func(uint32) abi.Result { return abi.NoDevice } })
+	_, err = standInWith(t, func(t *abi.Table) { t.Init = func(uint32) abi.Result { return abi.NoDevice } })
 	if err == nil || !strings.Contains(err.Error(), "CUDA 12.4: Init: no device (CUDA_ERROR_NO_DEVICE, 100)") {
 		t.Errorf("without a GPU: %v", err)
 	}
 }
 
-func gpusimWith(t *testing.T, change func(*abi.Table)) (*gpu.Library, error) {
-	sim, err := gpusim.New(gpusim.Options{Name: "cuda"})
+func standInWith(t *testing.T, change func(*abi.Table)) (*gpu.Library, error) {
+	sim, err := gputest.New(gputest.Options{Name: "cuda"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -218,14 +218,14 @@ func TestRealLibrary(t *testing.T) {
 // Functions whose library can't let streams wait run in its call back, and so does all but what they'd need to run side
 // by side for.
 func TestWithoutWaits(t *testing.T) {
-	d, _ := open(t, gpusim.Options{Name: "cuda", Parallel: true, MemoryBytes: 32 << 20,
+	d, _ := open(t, gputest.Options{Name: "cuda", Parallel: true, MemoryBytes: 32 << 20,
 		Without: []string{"cuStreamWaitValue32_v2"}})
 	if d.Waits(0) {
 		t.Fatal("it can't wait")
 	}
 	conformance(t, d)
 	for name, without := range map[string]string{"cuda": "cuStreamWaitValue32_v2", "hip": "hipExtMallocWithFlags"} {
-		if d, _ := open(t, gpusim.Options{Name: name, Without: []string{without}}); d.Waits(0) {
+		if d, _ := open(t, gputest.Options{Name: name, Without: []string{without}}); d.Waits(0) {
 			t.Errorf("%s without %s waits", name, without)
 		}
 	}
@@ -235,7 +235,7 @@ func TestWithoutWaits(t *testing.T) {
 func TestForeign(t *testing.T) {
 	for _, name := range []string{"cuda", "hip"} {
 		t.Run(name, func(t *testing.T) {
-			d, sim := open(t, gpusim.Options{Name: name})
+			d, sim := open(t, gputest.Options{Name: name})
 			theirs := sim.Driver() // as PyTorch, which calls the library itself
 			p, err := theirs.Malloc(1, 5000)
 			if err != nil {

@@ -12,11 +12,11 @@ import (
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/device/gpu"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
-	"github.com/chorus-comms/chorus/internal/gpusim"
+	"github.com/chorus-comms/chorus/device/gpu/gputest"
 )
 
 // capturedStream is a stream of others on device 0, adopted, with what they did to have it.
-func capturedStream(t *testing.T, d *gpu.Driver, sim *gpusim.Library) device.StreamHandle {
+func capturedStream(t *testing.T, d *gpu.Driver, sim *gputest.Library) device.StreamHandle {
 	t.Helper()
 	h, err := sim.Driver().StreamCreate(0, 0)
 	if err == nil {
@@ -38,7 +38,7 @@ func capturedStream(t *testing.T, d *gpu.Driver, sim *gpusim.Library) device.Str
 func TestOthersCaptureInModeGlobal(t *testing.T) {
 	for _, name := range []string{"cuda", "hip"} {
 		t.Run(name, func(t *testing.T) {
-			d, sim := open(t, gpusim.Options{Name: name})
+			d, sim := open(t, gputest.Options{Name: name})
 			h := capturedStream(t, d, sim)
 			dev := device.NewRuntime(name, d).Devices()[0]
 			s, err := dev.NewStream(0)
@@ -91,7 +91,7 @@ func TestStandInEndsCaptures(t *testing.T) {
 		mode   int32
 		ending bool
 	}{{"cuda", abi.CaptureModeGlobal, true}, {"cuda", abi.CaptureModeRelaxed, false}, {"hip", abi.CaptureModeGlobal, true}} {
-		sim, err := gpusim.New(gpusim.Options{Name: c.name})
+		sim, err := gputest.New(gputest.Options{Name: c.name})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -121,7 +121,7 @@ func TestStandInEndsCaptures(t *testing.T) {
 
 // A stream that waits for an event of another owner's capture is in it, until that is over.
 func TestJoinsForeignCapture(t *testing.T) {
-	d, sim := open(t, gpusim.Options{Name: "cuda"})
+	d, sim := open(t, gputest.Options{Name: "cuda"})
 	h := capturedStream(t, d, sim)
 	dev := device.NewRuntime("cuda", d).Devices()[0]
 	theirs, own := dev.External(h), must(dev.NewStream(0))
@@ -174,7 +174,7 @@ func TestJoinsForeignCapture(t *testing.T) {
 
 // Only the GPU that is used gets a context: each takes memory, and another process may have a GPU for itself.
 func TestContexts(t *testing.T) {
-	d, sim := open(t, gpusim.Options{Name: "cuda", Devices: 8, MemoryBytes: 1 << 20})
+	d, sim := open(t, gputest.Options{Name: "cuda", Devices: 8, MemoryBytes: 1 << 20})
 	devs := device.NewRuntime("cuda", d).Devices()
 	if can, err := d.PeerCapable(1, 2); !can || err != nil {
 		t.Errorf("PeerCapable = %v, %v", can, err)

@@ -7,14 +7,14 @@ import (
 
 	"github.com/chorus-comms/chorus/device/devicetest"
 	"github.com/chorus-comms/chorus/device/gpu"
+	"github.com/chorus-comms/chorus/device/gpu/gputest"
 	"github.com/chorus-comms/chorus/device/internal/testmodule"
-	"github.com/chorus-comms/chorus/internal/gpusim"
 )
 
 // open makes a driver over a stand-in, which ends with the test.
-func open(t testing.TB, o gpusim.Options) (*gpu.Driver, *gpusim.Library) {
+func open(t testing.TB, o gputest.Options) (*gpu.Driver, *gputest.Library) {
 	t.Helper()
-	sim, err := gpusim.New(o)
+	sim, err := gputest.New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +43,7 @@ func open(t testing.TB, o gpusim.Options) (*gpu.Driver, *gpusim.Library) {
 func TestConformance(t *testing.T) {
 	for _, name := range []string{"cuda", "hip"} {
 		t.Run(name, func(t *testing.T) {
-			d, _ := open(t, gpusim.Options{Name: name, MemoryBytes: 32 << 20})
+			d, _ := open(t, gputest.Options{Name: name, MemoryBytes: 32 << 20})
 			if !d.Waits(0) {
 				t.Error("streams can't wait for words")
 			}

@@ -13,7 +13,7 @@ import (
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/device/gpu"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
-	"github.com/chorus-comms/chorus/internal/gpusim"
+	"github.com/chorus-comms/chorus/device/gpu/gputest"
 )
 
 // captured is a graph of one function.
@@ -34,7 +34,7 @@ func captured(t *testing.T, d *gpu.Driver, f func() error) device.GraphHandle {
 func TestSharedFunctions(t *testing.T) {
 	for _, name := range []string{"cuda", "hip"} {
 		t.Run(name, func(t *testing.T) {
-			d, _ := open(t, gpusim.Options{Name: name, Parallel: true})
+			d, _ := open(t, gputest.Options{Name: name, Parallel: true})
 			gate, failed := make(chan struct{}), errors.New("the first run fails")
 			var runs atomic.Int32
 			g := captured(t, d, func() error {
@@ -76,7 +76,7 @@ func TestSharedFunctions(t *testing.T) {
 
 // Where a captured wait for a word is none of the graph, functions of graphs run in the library's call back, in order.
 func TestWaitsOutsideOfGraphs(t *testing.T) {
-	d, _ := open(t, gpusim.Options{Name: "hip", NoWaitNodes: true})
+	d, _ := open(t, gputest.Options{Name: "hip", NoWaitNodes: true})
 	if !d.Waits(0) {
 		t.Error("streams can't wait for words")
 	}
@@ -103,7 +103,7 @@ func TestWaitsOutsideOfGraphs(t *testing.T) {
 
 // A graph with functions of the host can't be launched in another owner's capture, as no such function can be captured.
 func TestFunctionsInForeignCapture(t *testing.T) {
-	d, sim := open(t, gpusim.Options{Name: "cuda"})
+	d, sim := open(t, gputest.Options{Name: "cuda"})
 	x := must(d.Instantiate(captured(t, d, func() error { return nil })))
 	defer d.ExecDestroy(x)
 	h := capturedStream(t, d, sim)

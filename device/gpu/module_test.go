@@ -13,13 +13,13 @@ import (
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/device/gpu"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
+	"github.com/chorus-comms/chorus/device/gpu/gputest"
 	"github.com/chorus-comms/chorus/device/internal/testmodule"
 	"github.com/chorus-comms/chorus/internal/dl"
-	"github.com/chorus-comms/chorus/internal/gpusim"
 )
 
 // images are what a stand-in loads for the suite's module: its own, and a source, which is compiled first.
-var images = map[string][]byte{"an image": gpusim.Image(testmodule.Image), "a source": testmodule.Image}
+var images = map[string][]byte{"an image": gputest.Image(testmodule.Image), "a source": testmodule.Image}
 
 // An image that the library or its compiler refuses is an error that says why.
 func TestBadImages(t *testing.T) {
@@ -28,7 +28,7 @@ func TestBadImages(t *testing.T) {
 	binary.LittleEndian.PutUint64(elf[40:], 1000)
 	fat := []byte("\x50\xed\x55\xba\x01\x00\x10\x00\xff\x00\x00\x00\x00\x00\x00\x00")
 	for _, name := range []string{"cuda", "hip"} {
-		d, _ := open(t, gpusim.Options{Name: name})
+		d, _ := open(t, gputest.Options{Name: name})
 		for what, x := range map[string]struct {
 			image []byte
 			says  string
@@ -37,7 +37,7 @@ func TestBadImages(t *testing.T) {
 			"half an ELF file":   {elf, "isn't whole"},
 			"half a fat binary":  {fat, "isn't whole"},
 			"PTX":                {[]byte("// of somebody\n/* else */ .version 8.0\n"), "ModuleLoadData"},
-			"another image":      {gpusim.Image([]byte("another")), "ModuleLoadData"},
+			"another image":      {gputest.Image([]byte("another")), "ModuleLoadData"},
 			"bytes":              {[]byte{0xff, 0xfe, 0, 1}, "ModuleLoadData"},
 			"a bad source":       {[]byte("int f("), "module.cu(1): error: int f( is no module"},
 			"a bad source and 0": {[]byte("int f(\x00"), "module.cu(1): error: int f( is no module"},
@@ -60,7 +60,7 @@ func TestBadImages(t *testing.T) {
 
 // Arguments that are fewer, more or others than the parameters are refused where the library says what those are.
 func TestWrongArguments(t *testing.T) {
-	d, _ := open(t, gpusim.Options{Name: "cuda"})
+	d, _ := open(t, gputest.Options{Name: "cuda"})
 	m, err := d.ModuleLoad(0, testmodule.Image)
 	if err != nil {
 		t.Fatal(err)
@@ -131,7 +131,7 @@ func TestModuleLife(t *testing.T) {
 	for what, image := range images {
 		f := &failing{}
 		unloads := 0
-		d, _ := open(t, gpusim.Options{Name: "hip", Fail: func(call string) abi.Result {
+		d, _ := open(t, gputest.Options{Name: "hip", Fail: func(call string) abi.Result {
 			if call == "hipModuleUnload" {
 				unloads++
 			}
@@ -188,14 +188,14 @@ func TestModuleLife(t *testing.T) {
 
 // A library without modules, or a machine without the compiler, is an error that names what's missing.
 func TestWithoutModules(t *testing.T) {
-	d, _ := open(t, gpusim.Options{Name: "cuda", Without: []string{"cuModuleLoadData"}})
+	d, _ := open(t, gputest.Options{Name: "cuda", Without: []string{"cuModuleLoadData"}})
 	if _, err := d.ModuleLoad(0, testmodule.Image); !errors.Is(err, device.ErrUnsupported) ||
 		!strings.Contains(err.Error(), "CUDA 12.4 (stand-in) has no modules: it lacks cuModuleLoadData") {
 		t.Error(err)
 	}
 	for name, file := range map[string]string{"cuda": "libnvrtc.so.13", "hip": "libhiprtc.so"} {
 		t.Run(name, func(t *testing.T) {
-			sim, err := gpusim.New(gpusim.Options{Name: name})
+			sim, err := gputest.New(gputest.Options{Name: name})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -224,7 +224,7 @@ func TestWithoutModules(t *testing.T) {
 // for older ones not at all.
 func TestCapability(t *testing.T) {
 	for capability, ok := range map[[2]int32]bool{{9, 0}: true, {8, 9}: true, {12, 1}: true, {7, 0}: false} {
-		sim, err := gpusim.New(gpusim.Options{Name: "cuda"})
+		sim, err := gputest.New(gputest.Options{Name: "cuda"})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/device"
-	"github.com/chorus-comms/chorus/internal/gpusim"
+	"github.com/chorus-comms/chorus/device/gpu/gputest"
 )
 
 // Memory and events of another process: that one fills the memory behind the event, which this one then reads.
@@ -23,7 +23,7 @@ func TestOtherProcess(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	const name, bytes = "cuda", 5000
-	d, _ := open(t, gpusim.Options{Name: name, MemoryBytes: 32 << 20})
+	d, _ := open(t, gputest.Options{Name: name, MemoryBytes: 32 << 20})
 	if text := os.Getenv("GPU_TEST_HANDLES"); text != "" {
 		if err := inOther(ctx, d, text); err != nil {
 			t.Fatal(err)

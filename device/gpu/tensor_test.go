@@ -9,9 +9,9 @@ import (
 
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/device/accinte"
+	"github.com/chorus-comms/chorus/device/accinte/accintetest"
+	"github.com/chorus-comms/chorus/device/gpu/gputest"
 	"github.com/chorus-comms/chorus/dtype"
-	"github.com/chorus-comms/chorus/internal/gpusim"
-	"github.com/chorus-comms/chorus/internal/testelements"
 	"github.com/chorus-comms/chorus/tensor"
 )
 
@@ -19,14 +19,14 @@ import (
 func TestElements(t *testing.T) {
 	registered := false
 	for _, name := range []string{"cuda", "hip"} {
-		d, _ := open(t, gpusim.Options{Name: name, MemoryBytes: 32 << 20, StructBytes: 8 + 3*8*8})
+		d, _ := open(t, gputest.Options{Name: name, MemoryBytes: 32 << 20, StructBytes: 8 + 3*8*8})
 		source, err := d.ElementsImage(0)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if !registered { // the stand-in's compiler makes this of the source
 			registered = true
-			accinte.RegisterModule(string(source), map[string]accinte.Function{"copy_elements": testelements.Copy})
+			accinte.RegisterModule(string(source), map[string]accinte.Function{"copy_elements": accintetest.CopyElements})
 		}
 		dev := device.NewRuntime(name, d).Devices()[1]
 		s, err := dev.NewStream(device.Normal)

@@ -16,7 +16,7 @@ def build(path):
     """Write the library to a file."""
     if shutil.which(os.environ.get("GO", "go")) is None:
         pytest.skip("there is no Go to build the library with")
-    environment = dict(os.environ, PACKAGE="./internal/ncclsim/libchorus")
+    environment = dict(os.environ, PACKAGE="./comm/nccl/nccltest/libchorus")
     command = ["sh", str(ROOT / "capi" / "build.sh"), str(path)]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

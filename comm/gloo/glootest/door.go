@@ -1,4 +1,4 @@
-package torchrank
+package glootest
 
 import (
 	"encoding/json"

@@ -1,8 +1,4 @@
-// Package atonce builds a shared library with the functions of CUDA and of NCCL, all of which return success at once.
-// The time that an operation takes over it is the overhead of the calling program alone.
-//
-//	err := atonce.Build("/tmp/libatonce.so", "")
-package atonce
+package nccltest
 
 import (
 	"fmt"
@@ -16,8 +12,8 @@ import (
 	gpu "github.com/chorus-comms/chorus/device/gpu/abi"
 )
 
-// special are the functions that write something.
-const special = `
+// noopSpecial are the functions of the no-op library that write something.
+const noopSpecial = `
 #include <stdlib.h>
 #include <stdint.h>
 static uintptr_t handle = 0x10000;
@@ -45,20 +41,23 @@ int ncclCommInitRankConfig(uintptr_t *c, int n, ...) { *c = 0xacc1; return 0; }
 int ncclCommGetAsyncError(void *c, int *r) { *r = 0; return 0; }
 `
 
-// Build compiles the library with the C compiler cc; without one the error is [exec.ErrNotFound]. Its soname, such as
-// "libcuda.so.1", is the name by which a process finds a library that it has already loaded. It may be empty.
-func Build(path, soname string) error {
+// BuildNoop builds a shared library with the functions of CUDA and of NCCL, all of which return success at once. The time
+// that an operation takes over it is the overhead of the calling program alone.
+//
+// It needs the C compiler cc; without one the error is [exec.ErrNotFound]. The library's soname, such as "libcuda.so.1",
+// is the name by which a process finds a library that it has already loaded. It may be empty.
+func BuildNoop(path, soname string) error {
 	cc, err := exec.LookPath("cc")
 	if err != nil {
 		return err
 	}
-	dir, err := os.MkdirTemp("", "atonce")
+	dir, err := os.MkdirTemp("", "noop")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	source := filepath.Join(dir, "atonce.c")
-	if err := os.WriteFile(source, []byte(text()), 0o600); err != nil {
+	source := filepath.Join(dir, "noop.c")
+	if err := os.WriteFile(source, []byte(noopSource()), 0o600); err != nil {
 		return err
 	}
 	args := []string{"-w", "-O2", "-shared", "-fPIC", "-o", path, source}
@@ -71,14 +70,14 @@ func Build(path, soname string) error {
 	return nil
 }
 
-// text is the library's source.
-func text() string {
+// noopSource is the source of the no-op library.
+func noopSource() string {
 	var b strings.Builder
-	b.WriteString(special)
+	b.WriteString(noopSpecial)
 	for _, table := range []reflect.Type{reflect.TypeFor[gpu.Table](), reflect.TypeFor[abi.Table]()} {
 		for i := range table.NumField() {
 			symbol, _, _ := strings.Cut(table.Field(i).Tag.Get("dl"), "|")
-			written := strings.Contains(special, " "+symbol+"(") || strings.Contains(special, "*"+symbol+"(")
+			written := strings.Contains(noopSpecial, " "+symbol+"(") || strings.Contains(noopSpecial, "*"+symbol+"(")
 			if !written && !strings.HasPrefix(symbol, "hip") {
 				fmt.Fprintf(&b, "int %s() { return 0; }\n", symbol)
 			}

@@ -1,15 +1,15 @@
 //go:build linux
 
-package ncclsim_test
+package nccltest_test
 
 import (
 	"sync"
 	"testing"
 
 	"github.com/chorus-comms/chorus/comm/nccl/abi"
+	"github.com/chorus-comms/chorus/comm/nccl/nccltest"
 	"github.com/chorus-comms/chorus/device"
 	_ "github.com/chorus-comms/chorus/device/accinte"
-	"github.com/chorus-comms/chorus/internal/ncclsim"
 )
 
 // Windows are of memory of ncclMemAlloc, symmetric, and of the same size on all ranks, which register them in the same
@@ -19,7 +19,7 @@ func TestWindowsAreStrict(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sim, err := ncclsim.New(ncclsim.Options{Version: "2.27", Driver: rt.Driver()})
+	sim, err := nccltest.New(nccltest.Options{Version: "2.27", Driver: rt.Driver()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,7 @@
-// Package gpusim is a stand-in for the libraries of GPUs in Go: it fills the table of package device/gpu, so that its
+// Package gputest is a stand-in for the libraries of GPUs in Go: it fills the table of package device/gpu, so that its
 // driver runs without a GPU, on emulated devices.
 //
-//	sim, err := gpusim.New(gpusim.Options{Name: "cuda"})
+//	sim, err := gputest.New(gputest.Options{Name: "cuda"})
 //	lib, err := gpu.Supply("cuda", "stand-in", sim.Table())
 //	driver, err := gpu.New(lib)
 //
@@ -16,4 +16,4 @@
 // Its modules are those of emulated devices, as images ([Image]) or as sources for its compiler.
 //
 // Invariants: it shows that a driver keeps the library's documented rules, and nothing else about GPUs.
-package gpusim
+package gputest

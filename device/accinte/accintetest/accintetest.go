@@ -1,7 +1,7 @@
-// Package testelements has, for tests, the kernel of [device.Elements] as an emulated device runs it:
+// Package accintetest has, for tests, the kernel of [device.Elements] as an emulated device runs it:
 //
-//	accinte.RegisterModule(image, map[string]accinte.Function{"copy_elements": testelements.Copy})
-package testelements
+//	accinte.RegisterModule(image, map[string]accinte.Function{"copy_elements": accintetest.CopyElements})
+package accintetest
 
 import (
 	"encoding/binary"
@@ -13,8 +13,8 @@ import (
 	"github.com/chorus-comms/chorus/kern"
 )
 
-// Copy is copy_elements.
-var Copy = accinte.Function{Run: run,
+// CopyElements is copy_elements.
+var CopyElements = accinte.Function{Run: run,
 	Params: []device.ParamKind{device.ParamPointer, device.ParamPointer, device.ParamInt64, device.ParamBytes}}
 
 func run(b *accinte.Block) error {

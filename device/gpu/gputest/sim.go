@@ -1,6 +1,6 @@
 //go:build linux
 
-package gpusim
+package gputest
 
 import (
 	"context"
@@ -58,7 +58,7 @@ type Library struct {
 // New makes a stand-in.
 func New(o Options) (*Library, error) {
 	if abi.FamilyNamed(o.Name) == nil {
-		return nil, fmt.Errorf("gpusim: no library of %q", o.Name)
+		return nil, fmt.Errorf("gputest: no library of %q", o.Name)
 	}
 	if o.MemoryBytes == 0 {
 		o.MemoryBytes = 256 << 20
@@ -89,7 +89,7 @@ func (l *Library) Close() error {
 	var err error
 	for _, stack := range l.threads {
 		if l.opts.Name == "cuda" && len(stack) > 0 || l.opts.Name == "hip" && stack[0] != contexts {
-			err = fmt.Errorf("gpusim: a thread is left with contexts %v", stack)
+			err = fmt.Errorf("gputest: a thread is left with contexts %v", stack)
 		}
 	}
 	if l.opts.Driver != nil {

@@ -5,7 +5,7 @@
 // the same emulated devices, whose streams and memory it takes for a foreign library's. The file that NCCLSIM_CALLS
 // names gets a line for each call of NCCL's functions: its name, and the process.
 //
-//	PACKAGE=./internal/ncclsim/libchorus sh capi/build.sh libchorus.so
+//	PACKAGE=./comm/nccl/nccltest/libchorus sh capi/build.sh libchorus.so
 package main
 
 import (
@@ -16,11 +16,11 @@ import (
 	_ "github.com/chorus-comms/chorus/capi"
 	"github.com/chorus-comms/chorus/comm/nccl"
 	"github.com/chorus-comms/chorus/comm/nccl/abi"
+	"github.com/chorus-comms/chorus/comm/nccl/nccltest"
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/device/accinte"
 	"github.com/chorus-comms/chorus/device/gpu"
-	"github.com/chorus-comms/chorus/internal/gpusim"
-	"github.com/chorus-comms/chorus/internal/ncclsim"
+	"github.com/chorus-comms/chorus/device/gpu/gputest"
 )
 
 func init() {
@@ -31,9 +31,9 @@ func init() {
 	if err != nil {
 		panic(err)
 	}
-	var cuda atomic.Pointer[gpusim.Library]
+	var cuda atomic.Pointer[gputest.Library]
 	device.RegisterLoader("cuda", func() (device.Driver, error) {
-		sim, err := gpusim.New(gpusim.Options{Name: "cuda", Driver: rt.Driver().(*accinte.Driver)})
+		sim, err := gputest.New(gputest.Options{Name: "cuda", Driver: rt.Driver().(*accinte.Driver)})
 		if err != nil {
 			return nil, err
 		}
@@ -50,8 +50,8 @@ func init() {
 		}
 		return 0, false
 	}
-	for _, level := range ncclsim.Levels {
-		sim, err := ncclsim.New(ncclsim.Options{Version: level, Driver: rt.Driver(), Fail: note, Current: current})
+	for _, level := range nccltest.Levels {
+		sim, err := nccltest.New(nccltest.Options{Version: level, Driver: rt.Driver(), Fail: note, Current: current})
 		if err == nil {
 			_, err = nccl.Supply("NCCL", "ncclsim-"+level, sim.Table(), "accinte", "cuda")
 		}

@@ -1,4 +1,4 @@
-package gpusim
+package gputest
 
 import (
 	"fmt"

@@ -1,6 +1,6 @@
 //go:build linux
 
-package gpusim
+package gputest
 
 import (
 	"bytes"

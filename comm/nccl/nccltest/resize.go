@@ -1,6 +1,6 @@
 //go:build linux
 
-package ncclsim
+package nccltest
 
 import (
 	"context"

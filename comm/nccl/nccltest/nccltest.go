@@ -1,6 +1,6 @@
 //go:build linux
 
-package ncclsim
+package nccltest
 
 import (
 	"bytes"
@@ -61,7 +61,7 @@ func New(opts Options) (*Library, error) {
 	}
 	k, ok := opts.Driver.(device.HostKernels)
 	if !ok {
-		return nil, errors.New("ncclsim: the driver's memory can't be touched by engines of the process")
+		return nil, errors.New("nccltest: the driver's memory can't be touched by engines of the process")
 	}
 	return &Library{opts: opts, version: v, kernels: k, comms: map[abi.Comm]*communicator{}, groups: map[int]*group{},
 		redOps: map[abi.RedOp]factor{}, regs: map[uintptr]uintptr{}, given: map[uintptr]uint64{}}, nil

@@ -1,6 +1,6 @@
-// Package torchrank lets Go tests run ranks of a real PyTorch: one process imports it, which takes a second, and forks
+// Package glootest lets Go tests run ranks of a real PyTorch: one process imports it, which takes a second, and forks
 // a rank whenever one is started. Ranks of both kinds run lists of steps, on inputs that both know.
-package torchrank
+package glootest
 
 import (
 	"bufio"
