@@ -3,6 +3,7 @@ package accl
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -14,35 +15,42 @@ import (
 func TestWaits(t *testing.T) {
 	for _, count := range []int{10, 10_000} { // eager, by rendezvous
 		ds := world(t, 2, abi.RDMA)
-		until := func(limit time.Duration, gone error) Option {
+		// patient waits for the end of a call, and says first that it does.
+		patient := func(begun func()) Option {
 			return Waits(func(done <-chan struct{}) error {
+				begun()
 				select {
 				case <-done:
 					return nil
-				case <-time.After(limit):
-					return gone
+				case <-time.After(20 * time.Second):
+					return errors.New("it hangs")
 				}
 			})
 		}
-		long := until(20*time.Second, errors.New("it hangs"))
 		sum := func(ctx context.Context, d *Driver, o Option) error {
 			return d.Allreduce(ctx, abi.Sum, numbers(d, count, 0), numbers(d, count, 0), count, o)
 		}
 		each(t, ds, func(ctx context.Context, d *Driver) error {
 			ended := make(chan error)
 			for range 2 { // one waits for the other
-				go func() { ended <- sum(ctx, d, long) }()
+				go func() { ended <- sum(ctx, d, patient(func() {})) }()
 			}
 			return errors.Join(<-ended, <-ended)
 		})
 		gone := errors.New("gone")
 		ctx := context.Background()
-		if err := sum(ctx, ds[0], until(20*time.Millisecond, gone)); !errors.Is(err, gone) {
+		if err := sum(ctx, ds[0], Waits(func(<-chan struct{}) error { return gone })); !errors.Is(err, gone) {
 			t.Errorf("a wait that is given up: %v", err)
 		}
 		ended := make(chan error)
-		go func() { ended <- sum(ctx, ds[0], long) }()
-		time.Sleep(10 * time.Millisecond)
+		waiting := make(chan struct{})
+		begun := sync.OnceFunc(func() { close(waiting) })
+		go func() { ended <- sum(ctx, ds[0], patient(begun)) }()
+		select {
+		case <-waiting:
+		case err := <-ended:
+			t.Fatalf("a call that no other rank has begun ends: %v", err)
+		}
 		if err := ds[0].Reset(ctx); err != nil {
 			t.Error(err)
 		}

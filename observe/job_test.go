@@ -63,12 +63,23 @@ func program(name string) error {
 	}
 	short := comm.Timeout(500 * time.Millisecond)
 	culprit := c.Rank() == 2
+	// Rank 0 times out, when the others are where they stay.
+	timeout := func(waiting func(*observe.Top) bool) ([]comm.Option, error) {
+		if c.Rank() != 0 {
+			return nil, nil
+		}
+		return []comm.Option{short}, await(ctx, waiting)
+	}
 	switch name {
 	case "hang":
 		if culprit {
 			return elsewhere(c)
 		}
-		return c.AllReduce(ctx, x, comm.Sum, short)
+		o, err := timeout(func(top *observe.Top) bool { return waits(top, "all_reduce", 1, 3) })
+		if err != nil {
+			return err
+		}
+		return c.AllReduce(ctx, x, comm.Sum, o...)
 	case "mismatch":
 		if culprit {
 			return c.AllReduce(ctx, tensor.Of(make([]float64, 8)), comm.Sum) // the culprit's line
@@ -81,15 +92,20 @@ func program(name string) error {
 		return c.AllReduce(ctx, x, comm.Sum)
 	case "crossed":
 		if culprit {
-			return part.Barrier(ctx, short)
+			return part.Barrier(ctx)
 		}
-		return c.Barrier(ctx, short)
+		o, err := timeout(func(top *observe.Top) bool {
+			return waits(top, "barrier", 1, 3) && waits(top, "barrier", 2)
+		})
+		if err != nil {
+			return err
+		}
+		return c.Barrier(ctx, o...)
 	case "refuse":
 		if culprit {
 			c.AllReduce(ctx, x, comm.Sum, comm.Into(tensor.Of(make([]float32, 9))))
 			<-c.Broken()
-			time.Sleep(100 * time.Millisecond)
-			return nil
+			return dumped(ctx, c.Rank())
 		}
 		return c.AllReduce(ctx, x, comm.Sum, short)
 	case "message":
@@ -116,7 +132,10 @@ func program(name string) error {
 		large := tensor.Of(make([]float32, 64<<10)) // large enough for each to be timed
 		for range 20 {
 			if culprit {
-				time.Sleep(100 * time.Millisecond) // more than a crowded machine takes from any other
+				if err := await(ctx, func(top *observe.Top) bool { return waits(top, "all_reduce", 0, 1, 3) }); err != nil {
+					return err
+				}
+				time.Sleep(10 * time.Millisecond) // for which the others wait
 			}
 			if err := c.AllReduce(ctx, large, comm.Sum); err != nil {
 				return err
@@ -134,10 +153,53 @@ func program(name string) error {
 func elsewhere(c *comm.Comm) error {
 	select {
 	case <-c.Broken():
-		time.Sleep(100 * time.Millisecond) // its dump is under way
+		return dumped(context.Background(), c.Rank())
 	case <-time.After(20 * time.Second):
 	}
 	return nil
+}
+
+// dumped waits until this rank has written its dump.
+func dumped(ctx context.Context, rank int) error {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	for {
+		names, err := filepath.Glob(filepath.Join(os.Getenv("CHORUS_DUMP_DIR"), fmt.Sprintf("*_rank_%d.json", rank)))
+		if err != nil || len(names) > 0 {
+			return err
+		}
+		select {
+		case <-time.After(time.Millisecond):
+		case <-ctx.Done():
+			return fmt.Errorf("rank %d writes no dump: %w", rank, ctx.Err())
+		}
+	}
+}
+
+// await looks at the job from outside until what it sees is as wanted.
+func await(ctx context.Context, wanted func(*observe.Top) bool) error {
+	for {
+		answers, err := observe.AskLive(ctx, os.Getenv("CHORUS_DUMP_DIR"))
+		if err != nil {
+			return err
+		}
+		top := observe.NewTop(nil, answers)
+		if wanted(top) {
+			return nil
+		}
+		select {
+		case <-time.After(time.Millisecond):
+		case <-ctx.Done():
+			return fmt.Errorf("the other ranks don't come: %w\n%v", ctx.Err(), top)
+		}
+	}
+}
+
+// waits reports whether exactly these ranks wait in an operation of one communicator.
+func waits(top *observe.Top, op string, ranks ...int) bool {
+	return slices.ContainsFunc(top.Waits, func(w observe.TopWait) bool {
+		return strings.HasPrefix(w.Op, op) && slices.Equal(w.Waiting, ranks)
+	})
 }
 
 // job runs four ranks in a role, and returns what is explained of their dumps, and these.

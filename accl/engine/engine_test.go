@@ -105,10 +105,7 @@ func TestFanIn(t *testing.T) {
 				Addr:        [3]uint64{w.buffer(r, 4000, false).addr, 0, w.buffer(r, 20_000, false).addr}}
 		}
 		calls := []*Call{w.callers[1].Start(gather(1))}
-		for s.offers.Load() < int32(x.want) {
-			time.Sleep(time.Millisecond)
-		}
-		time.Sleep(5 * time.Millisecond)
+		w.awaitWait(1, abi.RendezvousDone, 2) // its neighbour's block, when it has offered what it may
 		if got := int(s.offers.Load()); got != x.want {
 			t.Errorf("fan-in %d for more than %d bytes: %d may write at once", x.fan, x.count, got)
 		}
@@ -312,7 +309,15 @@ func TestBarrier(t *testing.T) {
 					early = append(early, w.callers[r].Start(call))
 				}
 			}
-			time.Sleep(2 * time.Millisecond)
+			for r := range 4 {
+				switch {
+				case r == late:
+				case r == 0:
+					w.awaitWait(r, abi.RendezvousAddress, late)
+				default:
+					w.awaitWait(r, abi.RendezvousAddress, 0)
+				}
+			}
 			for _, c := range early {
 				select {
 				case <-c.Done():

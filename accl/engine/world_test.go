@@ -145,6 +145,21 @@ func (w *world) newComm(ranks []int, number uint32) uint32 {
 	return at
 }
 
+// awaitWait waits until a call of a rank's engine waits for a message of another rank's.
+func (w *world) awaitWait(rank int, kind abi.MsgType, from int) {
+	w.t.Helper()
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(100 * time.Microsecond) {
+		for _, r := range w.engines[rank].Records() {
+			if r.Waits != nil && r.Waits.Kind == kind && r.Waits.Rank == from {
+				return
+			}
+		}
+		if time.Now().After(end) {
+			w.t.Fatalf("rank %d doesn't come to wait for rank %d", rank, from)
+		}
+	}
+}
+
 // all starts a call on each rank, and returns their statuses.
 func (w *world) all(call func(rank int) abi.Call) []abi.Status {
 	w.t.Helper()

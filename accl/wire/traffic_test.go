@@ -23,8 +23,8 @@ import (
 func TestTraffic(t *testing.T) {
 	var b strings.Builder
 	for _, p := range []abi.Protocol{abi.UDP, abi.TCP, abi.RDMA} {
-		ds := world(t, 2, p, true, accl.Config{RXBufferSize: 4096, MaxEagerSize: 4096})
-		seen := tap(t, ds)
+		ds, emulators := emulated(t, 2, p, true, accl.Config{RXBufferSize: 4096, MaxEagerSize: 4096})
+		seen := tap(t, emulators)
 		send := func(what string, count int, packets int) {
 			each(t, ds, func(ctx context.Context, d *accl.Driver) error {
 				x := numbersFrom(d, count, 0)
@@ -53,19 +53,18 @@ func TestTraffic(t *testing.T) {
 }
 
 // tap listens to what all engines publish.
-func tap(t *testing.T, ds []*accl.Driver) <-chan zmq4.Msg {
+func tap(t *testing.T, emulators []*Emulator) <-chan zmq4.Msg {
 	sub := zmq4.NewSub(context.Background())
 	t.Cleanup(func() { sub.Close() })
 	if err := sub.SetOption(zmq4.OptionSubscribe, ""); err != nil {
 		t.Fatal(err)
 	}
-	n := len(ds)
-	for r := range n {
-		if err := sub.Dial("tcp://" + at(int(ds[0].Member(0).Port)+n+r)); err != nil {
+	for _, e := range emulators {
+		if err := sub.Dial("tcp://" + e.net.pub.Addr().String()); err != nil {
 			t.Fatal(err)
 		}
+		awaitSubscriber(t, e.net.pub)
 	}
-	time.Sleep(100 * time.Millisecond) // subscriptions are not confirmed
 	seen := make(chan zmq4.Msg, 100)
 	go func() {
 		for {

@@ -19,10 +19,18 @@ import (
 	"github.com/chorus-comms/chorus/accl/abi"
 	"github.com/chorus-comms/chorus/accl/engine"
 	"github.com/chorus-comms/chorus/internal/freeport"
+	"github.com/chorus-comms/chorus/internal/zmtp"
 )
 
 // world starts n emulators and returns their drivers.
 func world(t testing.TB, n int, p abi.Protocol, loopback bool, cfg accl.Config) []*accl.Driver {
+	t.Helper()
+	drivers, _ := emulated(t, n, p, loopback, cfg)
+	return drivers
+}
+
+// emulated is world, and returns the emulators, too.
+func emulated(t testing.TB, n int, p abi.Protocol, loopback bool, cfg accl.Config) ([]*accl.Driver, []*Emulator) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	start, err := freeport.FindRow(4 * n)
@@ -73,7 +81,17 @@ func world(t testing.TB, n int, p abi.Protocol, loopback bool, cfg accl.Config) 
 	if err := errors.Join(errs...); err != nil {
 		t.Fatal(err)
 	}
-	return drivers
+	return drivers, emulators
+}
+
+// awaitSubscriber waits until somebody gets all that a socket publishes: subscriptions aren't confirmed.
+func awaitSubscriber(t testing.TB, p *zmtp.Pub) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !p.Subscribed(""); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("nobody has subscribed to all of %v", p.Addr())
+		}
+	}
 }
 
 func each(t testing.TB, ds []*accl.Driver, f func(ctx context.Context, d *accl.Driver) error) {
@@ -156,8 +174,11 @@ func TestWorld(t *testing.T) {
 
 // TestKernel puts data into a rank's kernel, and takes some from it, over the sockets of the kernel.
 func TestKernel(t *testing.T) {
-	ds := world(t, 2, abi.TCP, false, accl.Config{})
-	time.Sleep(100 * time.Millisecond) // subscriptions aren't confirmed
+	ds, emulators := emulated(t, 2, abi.TCP, false, accl.Config{})
+	for r, d := range ds {
+		awaitSubscriber(t, d.Device().(*Device).toEngine)
+		awaitSubscriber(t, emulators[r].toKernel)
+	}
 	each(t, ds, func(ctx context.Context, d *accl.Driver) error {
 		a, b := numbersFrom(d, 1500, d.Rank()), numbersFrom(d, 1500, 0)
 		dev, stream := d.Device(), accl.KernelStream(abi.Float32)

@@ -21,7 +21,10 @@ import (
 // Windows that are open together have signals of their own, and what one leaves is not the next one's. There are as
 // many as the signals are enough for.
 func TestWindows(t *testing.T) {
-	each(t, world(t, 2), func(ctx context.Context, c *comm.Comm, s *device.Stream, x *tensor.Tensor) error {
+	waits := []chan struct{}{make(chan struct{}, 10), make(chan struct{}, 10)} // of each rank, for signals that haven't come
+	sim := simulate(t, ncclsim.Options{Version: levels[len(levels)-1],
+		WaitsForSignal: func(rank int) { waits[rank] <- struct{}{} }})
+	each(t, open(t, "nccl", sim, 2), func(ctx context.Context, c *comm.Comm, s *device.Stream, x *tensor.Tensor) error {
 		other := 1 - c.Rank()
 		mem := tensor.Must(c.Zeros(dtype.Int32, 300))
 		first, err := c.NewWindow(ctx, tensor.Must(mem.Narrow(0, 10, 100)))
@@ -53,12 +56,16 @@ func TestWindows(t *testing.T) {
 		if first, err = c.NewWindow(ctx, tensor.Must(mem.Narrow(0, 0, 50))); err != nil {
 			return err
 		}
+		for len(waits[c.Rank()]) > 0 { // those of before, which have ended
+			<-waits[c.Rank()]
+		}
 		var again comm.Work
 		if err := first.WaitSignal(ctx, other, 7, comm.Async(&again)); err != nil {
 			return err
 		}
-		time.Sleep(50 * time.Millisecond)
-		if again.Status() == comm.Completed {
+		select {
+		case <-waits[c.Rank()]:
+		case <-again.Done():
 			return errors.New("a signal that nobody waited for is the next window's")
 		}
 		if err := errors.Join(c.Barrier(ctx), s.Synchronize(ctx), first.Signal(ctx, other, 7),

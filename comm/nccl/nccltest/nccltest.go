@@ -35,6 +35,9 @@ type Options struct {
 	// Fail, if not nil, is asked at each call of a function, "ncclAllReduce" for example, of a rank (-1: of none yet):
 	// a result other than success is the call's, which does nothing else then. It's called from any goroutine.
 	Fail func(call string, rank int) abi.Result
+	// WaitsForSignal, if not nil, is called when a stream comes to a ncclWaitSignal whose signals haven't come. It's
+	// called from any goroutine.
+	WaitsForSignal func(rank int)
 }
 
 // A Library is a stand-in.
