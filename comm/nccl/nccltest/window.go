@@ -105,18 +105,15 @@ func (c *communicator) register(handle abi.Window, p uintptr, mem *tensor.Tensor
 		counts := make([]int64, c.n*ws.perRank)
 		w, err := b.NewWindow(c.ctx, tensor.Of(counts), ever)
 		if err != nil {
-			return err
+			return c.alone(err)
 		}
 		ws.mu.Lock()
 		ws.counters, ws.counts, ws.taken = w, counts, make([]int64, len(counts))
 		ws.mu.Unlock()
 	}
 	w, err := b.NewWindow(c.ctx, mem, ever)
-	if errors.Is(err, backend.ErrMismatch) { // others do something else, or nothing
-		<-c.aborted
-	}
 	if err != nil {
-		return err
+		return c.alone(err)
 	}
 	for q := range c.n {
 		if w.Size(q) != mem.NumEl() {
@@ -127,6 +124,15 @@ func (c *communicator) register(handle abi.Window, p uintptr, mem *tensor.Tensor
 	defer ws.mu.Unlock()
 	ws.open[handle] = opened{w, p, uint64(mem.NumEl())}
 	return nil
+}
+
+// alone is the error of a registration that other ranks don't take part in: they do something else, or nothing, or have
+// aborted, which affects them alone. It waits until this rank aborts, too, as the library does.
+func (c *communicator) alone(err error) error {
+	if errors.Is(err, backend.ErrMismatch) || errors.Is(err, backend.ErrAborted) {
+		<-c.aborted
+	}
+	return err
 }
 
 func (l *Library) windowDeregister(h abi.Comm, handle abi.Window) abi.Result {
@@ -210,14 +216,18 @@ func (l *Library) waitSignal(n int32, p *abi.SignalWait, h abi.Comm, s abi.Strea
 	}
 	return l.enqueue("ncclWaitSignal", h, s, func(c *communicator, it *item) error {
 		want := *p
-		it.do = func() error { return c.awaitSignal(want) }
+		it.do = func() error { return c.awaitSignal(want, l.opts.WaitsForSignal) }
 		return c.reaches(want.Peer, want.Signal, want.Context, 0)
 	})
 }
 
-func (c *communicator) awaitSignal(want abi.SignalWait) error {
+// awaitSignal takes signals of a peer, for which it waits. It tells the observer, if there is one, before it waits.
+func (c *communicator) awaitSignal(want abi.SignalWait, observer func(rank int)) error {
 	ws, at := &c.windows, int(want.Peer)*c.windows.perRank+int(want.Signal)
 	until := atomic.AddInt64(&ws.taken[at], int64(want.Count))
+	if observer != nil && atomic.LoadInt64(&ws.counts[at]) < until {
+		observer(c.rank)
+	}
 	for pause := time.Microsecond; atomic.LoadInt64(&ws.counts[at]) < until; pause = min(2*pause, time.Millisecond) {
 		select {
 		case <-c.aborted:
