@@ -6,7 +6,11 @@
 //	c.Text(80, 470, "middle", 12, "0")
 //	err := c.End(w)
 //
-// Package svgplot draws curves with it.
+// A [Plot] draws curves over a logarithmic axis of sizes:
+//
+//	p := svg.Plot{Title: "all_reduce", XLabel: "bytes", YLabel: "GB/s",
+//		Series: []svg.Series{{Name: "busbw", X: sizes, Y: bandwidths}}}
+//	err := p.Write(w)
 package svg
 
 import (

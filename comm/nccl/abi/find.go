@@ -9,8 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/chorus-comms/chorus/internal/libfile"
-	"github.com/chorus-comms/chorus/internal/wheels"
+	"github.com/chorus-comms/chorus/internal/dl/libfile"
 )
 
 // Family is one of the libraries with this interface, whose backend has its name.
@@ -48,7 +47,7 @@ func FamilyNamed(name string) *Family {
 // Python's packages (package wheels), places of installation. Some are patterns.
 func (f *Family) Candidates() []string {
 	all := append([]string{}, f.Names...)
-	return append(append(all, wheels.Candidates(f.Wheels...)...), f.Places...)
+	return append(append(all, libfile.InWheels(f.Wheels...)...), f.Places...)
 }
 
 // Found is a library's file on this machine.

@@ -6,7 +6,7 @@ import (
 	"reflect"
 	"strings"
 
-	"github.com/chorus-comms/chorus/internal/wheels"
+	"github.com/chorus-comms/chorus/internal/dl/libfile"
 )
 
 // Outcome is nvrtcResult and hiprtcResult, which agree.
@@ -68,7 +68,7 @@ func candidates(files, packaged []string) []string {
 			names = append(names, c)
 		}
 	}
-	return append(append(names, wheels.Candidates(packaged...)...), places...)
+	return append(append(names, libfile.InWheels(packaged...)...), places...)
 }
 
 // CompilerCandidates are where the family's compiler may be, in the order in which that's tried: what the dynamic

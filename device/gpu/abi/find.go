@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/chorus-comms/chorus/internal/libfile"
+	"github.com/chorus-comms/chorus/internal/dl/libfile"
 )
 
 // Found is a library's file on this machine.

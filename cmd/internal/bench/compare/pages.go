@@ -18,7 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/chorus-comms/chorus/cmd/internal/bench"
-	"github.com/chorus-comms/chorus/internal/svgplot"
+	"github.com/chorus-comms/chorus/internal/svg"
 )
 
 // record is docs/pytorch.json: what PyTorch programs got from Chorus and from Gloo in one measurement. All figures of
@@ -281,11 +281,11 @@ func (r *record) table() string {
 
 // picture draws how long all-reduces take.
 func (r *record) picture(w io.Writer) error {
-	p := &svgplot.Plot{Title: fmt.Sprintf("all_reduce from PyTorch %s, on %d cores", r.Torch, r.Cores), XLabel: "size (bytes)",
+	p := &svg.Plot{Title: fmt.Sprintf("all_reduce from PyTorch %s, on %d cores", r.Torch, r.Cores), XLabel: "size (bytes)",
 		YLabel: "time (us)", LogY: true}
 	for _, n := range recordWorlds {
 		for _, k := range [][2]string{{"ordinary", "Chorus"}, {"gloo", "Gloo"}} {
-			s := svgplot.Series{Name: fmt.Sprintf("%s, %d ranks", k[1], n), Dashed: k[0] == "gloo"}
+			s := svg.Series{Name: fmt.Sprintf("%s, %d ranks", k[1], n), Dashed: k[0] == "gloo"}
 			for _, row := range r.Rows {
 				if row.Ranks == n && row.Op == "all_reduce" {
 					s.X, s.Y = append(s.X, float64(row.Bytes)), append(s.Y, row.US[k[0]])

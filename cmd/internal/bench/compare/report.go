@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"github.com/chorus-comms/chorus/cmd/internal/bench"
-	"github.com/chorus-comms/chorus/internal/svgplot"
+	"github.com/chorus-comms/chorus/internal/svg"
 )
 
 // report is the JSON document.
@@ -223,12 +223,12 @@ func firstWords(s string) string {
 }
 
 // plot draws how long all-reduces take in a placement.
-func (r *report) plot(where string) *svgplot.Plot {
+func (r *report) plot(where string) *svg.Plot {
 	p := poolBursts(r.Bursts)
-	plot := &svgplot.Plot{Title: "all-reduce, f32, 2 ranks on 2 cores, " + where, XLabel: "size (bytes)",
+	plot := &svg.Plot{Title: "all-reduce, f32, 2 ranks on 2 cores, " + where, XLabel: "size (bytes)",
 		YLabel: "time (us)", LogY: true}
 	line := func(name string, of func(map[string]figure, cell) float64) {
-		s := svgplot.Series{Name: name}
+		s := svg.Series{Name: name}
 		for _, n := range p.sizes("all_reduce", where, "all_reduce") {
 			c := cell{"all_reduce", where, "all_reduce", n}
 			if us := of(p[c], c); us > 0 {

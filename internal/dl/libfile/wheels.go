@@ -1,7 +1,4 @@
-// Package wheels says where Python packages have brought shared libraries:
-//
-//	wheels.Candidates("nvidia/nccl/lib/libnccl.so.2") // $VIRTUAL_ENV/lib/python3*/site-packages/nvidia/...
-package wheels
+package libfile
 
 import (
 	"os"
@@ -10,12 +7,14 @@ import (
 	"strings"
 )
 
-// Candidates are paths, or patterns of paths, within folders of packages: the one from which the process has loaded
-// PyTorch, and those of the Python environments that are active (VIRTUAL_ENV, CONDA_PREFIX), as patterns of
+// InWheels returns paths, or patterns of paths, within folders of Python packages: the one from which the process has
+// loaded PyTorch, and those of the Python environments that are active (VIRTUAL_ENV, CONDA_PREFIX), as patterns of
 // [filepath.Glob].
-func Candidates(paths ...string) (all []string) {
+//
+//	libfile.InWheels("nvidia/nccl/lib/libnccl.so.2") // $VIRTUAL_ENV/lib/python3*/site-packages/nvidia/...
+func InWheels(paths ...string) (all []string) {
 	maps, _ := os.ReadFile("/proc/self/maps") // there is none beside Linux
-	folders := beside(string(maps))
+	folders := packageFolders(string(maps))
 	for _, v := range []string{"VIRTUAL_ENV", "CONDA_PREFIX"} {
 		if root := os.Getenv(v); root != "" {
 			folders = append(folders, filepath.Join(root, "lib", "python3*", "site-packages"))
@@ -29,8 +28,8 @@ func Candidates(paths ...string) (all []string) {
 	return all
 }
 
-// beside are the folders that have the package of a library of PyTorch's among a process's maps.
-func beside(maps string) (folders []string) {
+// packageFolders are the folders that have the package of a library of PyTorch's among a process's maps.
+func packageFolders(maps string) (folders []string) {
 	for line := range strings.Lines(maps) {
 		at := strings.IndexByte(line, '/')
 		if at < 0 {

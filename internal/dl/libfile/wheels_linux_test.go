@@ -1,4 +1,4 @@
-package wheels
+package libfile
 
 import (
 	"os"
@@ -34,7 +34,7 @@ func TestMapped(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Munmap(m)
-	if got, want := Candidates("nvidia/a.so"), filepath.Join(folder, "nvidia/a.so"); !slices.Contains(got, want) {
+	if got, want := InWheels("nvidia/a.so"), filepath.Join(folder, "nvidia/a.so"); !slices.Contains(got, want) {
 		t.Errorf("candidates %q", got)
 	}
 }

@@ -1,4 +1,4 @@
-package svgplot
+package svg
 
 import (
 	"bytes"
@@ -10,8 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-
-	"github.com/chorus-comms/chorus/internal/svg"
 )
 
 // elements reads an XML document to its end and counts its elements by name.
@@ -73,10 +71,10 @@ func TestLogY(t *testing.T) {
 			t.Errorf("no %q in the plot", want)
 		}
 	}
-	if _, drawn, _ := strings.Cut(b.String(), "</style>"); strings.Contains(drawn, svg.Colors[2]) {
+	if _, drawn, _ := strings.Cut(b.String(), "</style>"); strings.Contains(drawn, Colors[2]) {
 		t.Error("a dashed line has a colour of its own")
 	}
-	c := canvas{log: true}
+	c := plotCanvas{log: true}
 	c.scale(4, 240)
 	if a, b := c.y(5)-c.y(50), c.y(20)-c.y(200); math.Abs(a-b) > 1e-9 || c.least != 2 || c.most != 500 {
 		t.Errorf("a factor of ten is %v and %v high, from %v to %v", a, b, c.least, c.most)

@@ -1,6 +1,9 @@
 // Package libfile finds the files of shared libraries, and reads which functions they have, without loading them:
 //
 //	for _, path := range libfile.Find("libnccl.so.2", "/opt/*/lib/libnccl.so.2") {
+//
+// [InWheels] says where Python packages have brought them. A program that only looks for libraries imports this package
+// instead of dl, and stays statically linked.
 package libfile
 
 import (

@@ -1,22 +1,14 @@
-// Package svgplot draws lines over a logarithmic axis of sizes as SVG.
-//
-//	p := svgplot.Plot{Title: "all_reduce", XLabel: "bytes", YLabel: "GB/s",
-//		Series: []svgplot.Series{{Name: "busbw", X: sizes, Y: bandwidths}}}
-//	err := p.Write(w)
-//
-// Points with an X or Y that is not positive, or not finite, are left out.
-package svgplot
+package svg
 
 import (
 	"fmt"
 	"io"
 	"math"
 	"slices"
-
-	"github.com/chorus-comms/chorus/internal/svg"
 )
 
-// Plot is one diagram. X grows by powers of two. Y is linear from 0, or logarithmic, as ratios should be.
+// Plot is one diagram. X grows by powers of two. Y is linear from 0, or logarithmic, as ratios should be. Points with an X
+// or Y that is not positive, or not finite, are left out.
 type Plot struct {
 	Title, XLabel, YLabel string
 	LogY                  bool
@@ -48,30 +40,30 @@ func (p *Plot) Write(w io.Writer) error {
 		longest = max(longest, len([]rune(s.Name)))
 	}
 	right := keyLine + keyChar*float64(longest)
-	c := canvas{Canvas: svg.New(width, height, fontSize), lo: lo, hi: hi, right: right, log: p.LogY}
+	c := plotCanvas{Canvas: New(width, height, fontSize), lo: lo, hi: hi, right: right, log: p.LogY}
 	ticks := c.scale(least, most)
 	c.Text((left+width-right)/2, top/2, "middle", 18, p.Title)
 	c.Text((left+width-right)/2, height-20, "middle", fontSize, p.XLabel)
 	c.Printf(`<text x="24" y="%d" text-anchor="middle" transform="rotate(-90 24 %d)">%s</text>`+"\n",
-		(top+height-bottom)/2, (top+height-bottom)/2, svg.Escape(p.YLabel))
+		(top+height-bottom)/2, (top+height-bottom)/2, Escape(p.YLabel))
 	for _, v := range ticks {
-		c.Line(left, c.y(v), width-right, c.y(v), svg.Grid)
+		c.Line(left, c.y(v), width-right, c.y(v), Grid)
 		c.Text(left-8, c.y(v)+5, "end", fontSize, trim(v))
 	}
 	every := max(1, int(math.Ceil(labelSpace*(hi-lo)/(width-left-right))))
 	for e := int(lo); e <= int(hi); e += every {
 		x := c.x(math.Exp2(float64(e)))
-		c.Line(x, top, x, height-bottom, svg.FineGrid)
-		c.Text(x, height-bottom+20, "middle", 12, svg.SizeText(math.Exp2(float64(e))))
+		c.Line(x, top, x, height-bottom, FineGrid)
+		c.Text(x, height-bottom+20, "middle", 12, SizeText(math.Exp2(float64(e))))
 	}
 	c.Printf(`<rect x="%d" y="%d" width="%.1f" height="%d" fill="none" stroke="%s"/>`+"\n", left, top,
-		width-left-right, height-top-bottom, svg.Axis)
+		width-left-right, height-top-bottom, Axis)
 	color := -1
 	for i, s := range p.Series {
 		if !s.Dashed || color < 0 {
 			color++
 		}
-		c.series(i, svg.Colors[color%len(svg.Colors)], s)
+		c.series(i, Colors[color%len(Colors)], s)
 	}
 	return c.End(w)
 }
@@ -112,9 +104,9 @@ func niceStep(x float64) float64 {
 	return 10 * p
 }
 
-// canvas is the document that is being written.
-type canvas struct {
-	*svg.Canvas
+// plotCanvas is the document that is being written.
+type plotCanvas struct {
+	*Canvas
 	lo, hi      float64 // of X, as powers of two
 	least, most float64 // of Y
 	log         bool    // Y
@@ -122,7 +114,7 @@ type canvas struct {
 }
 
 // scale sets the range of Y to one that begins and ends with a tick, and returns the ticks.
-func (c *canvas) scale(least, most float64) (ticks []float64) {
+func (c *plotCanvas) scale(least, most float64) (ticks []float64) {
 	if !c.log {
 		step := niceStep(most / 6)
 		c.most = math.Max(step, math.Ceil(most/step)*step)
@@ -148,11 +140,11 @@ func (c *canvas) scale(least, most float64) (ticks []float64) {
 	return ticks
 }
 
-func (c *canvas) x(v float64) float64 {
+func (c *plotCanvas) x(v float64) float64 {
 	return left + (math.Log2(v)-c.lo)/(c.hi-c.lo)*(width-left-c.right)
 }
 
-func (c *canvas) y(v float64) float64 {
+func (c *plotCanvas) y(v float64) float64 {
 	share := v / c.most
 	if c.log {
 		share = math.Log(v/c.least) / math.Log(c.most/c.least)
@@ -161,7 +153,7 @@ func (c *canvas) y(v float64) float64 {
 }
 
 // series draws the i-th line, and its name in the key.
-func (c *canvas) series(i int, color string, s Series) {
+func (c *plotCanvas) series(i int, color string, s Series) {
 	dashes := ""
 	if s.Dashed {
 		dashes = ` stroke-dasharray="6 4"`
@@ -176,7 +168,7 @@ func (c *canvas) series(i int, color string, s Series) {
 	for j := range s.X {
 		if s.drawn(j) {
 			c.Printf(`<circle cx="%.1f" cy="%.1f" r="3" fill="%s"><title>%s: %s, %s</title></circle>`+"\n",
-				c.x(s.X[j]), c.y(s.Y[j]), color, svg.Escape(s.Name), svg.SizeText(s.X[j]), trim(s.Y[j]))
+				c.x(s.X[j]), c.y(s.Y[j]), color, Escape(s.Name), SizeText(s.X[j]), trim(s.Y[j]))
 		}
 	}
 	y := float64(top + 12 + 22*i)
