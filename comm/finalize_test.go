@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -290,7 +291,11 @@ func TestNewcomersDontBreak(t *testing.T) {
 		t.Fatal(err)
 	}
 	told := make(chan error, 2)
+	before := waitingHooks()
 	c.RegisterAbortHook(func(err error) { told <- err })
+	if n := waitingHooks() - before; n != 1 {
+		t.Fatalf("%d hooks wait, want 1", n)
+	}
 	handle, err := c.Handle()
 	if err != nil {
 		t.Fatal(err)
@@ -301,7 +306,11 @@ func TestNewcomersDontBreak(t *testing.T) {
 	}
 	defer in.Finalize(t.Context())
 	c.RegisterAbortHook(func(err error) { told <- err })
-	time.Sleep(50 * time.Millisecond)
+	for end := time.Now().Add(20 * time.Second); waitingHooks() > before; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the hooks of a communicator that has ended wait on")
+		}
+	}
 	select {
 	case err := <-told:
 		t.Errorf("the hook was told %v", err)
@@ -310,4 +319,10 @@ func TestNewcomersDontBreak(t *testing.T) {
 	if err := c.Barrier(t.Context()); !errors.Is(err, comm.ErrFinalized) {
 		t.Errorf("a barrier afterwards: %v", err)
 	}
+}
+
+// waitingHooks is how many abort hooks of this process haven't run, or been dropped.
+func waitingHooks() int {
+	stacks := make([]byte, 1<<20)
+	return strings.Count(string(stacks[:runtime.Stack(stacks, true)]), "comm.(*Comm).RegisterAbortHook.func1(")
 }
