@@ -1,6 +1,7 @@
 package gloo_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,8 +13,10 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -168,10 +171,12 @@ func killedIn(t *testing.T, ranks string, at int, s glootest.Step) (hung int, wr
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	var stuck []int // ranks of PyTorch; one in Go may wait for them alone
+	killed := make(chan struct{})
 	kill := sync.OnceFunc(func() {
 		wg.Go(func() {
-			time.Sleep(rand.N(20 * time.Millisecond))
+			time.Sleep(rand.N(20 * time.Millisecond)) // it may be anywhere in an operation
 			syscall.Kill(pid, syscall.SIGKILL)
+			close(killed)
 		})
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -206,14 +211,26 @@ func killedIn(t *testing.T, ranks string, at int, s glootest.Step) (hung int, wr
 			})
 		default:
 			wg.Go(func() {
-				late := time.AfterFunc(10*time.Second, func() {
-					mu.Lock()
-					stuck = append(stuck, r)
-					mu.Unlock()
-					j.peers[r].Kill()
+				ended := make(chan struct{})
+				var late atomic.Bool
+				wg.Go(func() {
+					select {
+					case <-killed: // its time counts from then on
+					case <-ctx.Done():
+					}
+					select {
+					case <-time.After(10 * time.Second):
+						late.Store(true)
+						mu.Lock()
+						stuck = append(stuck, r)
+						mu.Unlock()
+						j.peers[r].Kill()
+					case <-ended:
+					}
 				})
 				out, err := j.peers[r].Wait()
-				if !late.Stop() { // as TestSendIsLost shows of PyTorch alone
+				close(ended)
+				if late.Load() { // as TestSendIsLost shows of PyTorch alone
 					t.Logf("PyTorch's rank %d hung", r)
 				} else if err != nil || out == "" {
 					t.Errorf("PyTorch's rank %d: %v\n%s", r, err, out)
@@ -266,30 +283,81 @@ os._exit(0)
 func TestSendIsLost(t *testing.T) {
 	testmode.SkipIfShort(t)
 	j := start(t, "pp", lost, nil)
-	await := func(file string) {
-		for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
-			if _, err := os.Stat(filepath.Join(j.dir, file)); err == nil {
-				return
-			} else if time.Now().After(end) {
-				t.Fatal(err)
+	sender := j.peers[0].PID
+	await := func(what string, done func() bool) {
+		t.Helper()
+		for end := time.Now().Add(time.Minute); !done(); time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("waited in vain until %s", what)
 			}
 		}
 	}
-	await("sends")
-	time.Sleep(200 * time.Millisecond)
-	syscall.Kill(j.peers[0].PID, syscall.SIGSTOP)
+	exists := func(file string) func() bool {
+		return func() bool { _, err := os.Stat(filepath.Join(j.dir, file)); return err == nil }
+	}
+	await("rank 0 sends", exists("sends"))
+	syscall.Kill(sender, syscall.SIGSTOP)
+	await("rank 0 has stopped", func() bool {
+		stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", sender))
+		return bytes.Contains(stat, []byte(") T "))
+	})
 	if err := os.WriteFile(filepath.Join(j.dir, "receives"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	await("asked")
-	time.Sleep(200 * time.Millisecond)
+	await("rank 1 receives", exists("asked"))
+	await("rank 0's socket has what it doesn't read yet", func() bool { _, unread := sockets(t, sender); return unread > 0 })
 	j.peers[1].Kill()
-	time.Sleep(200 * time.Millisecond)
-	syscall.Kill(j.peers[0].PID, syscall.SIGCONT)
-	late := time.AfterFunc(5*time.Second, j.peers[0].Kill)
-	if out, err := j.peers[0].Wait(); late.Stop() {
-		t.Errorf("PyTorch's send has ended: %v\n%s", err, out)
+	j.peers[1].Wait()
+	open, _ := sockets(t, sender)
+	syscall.Kill(sender, syscall.SIGCONT)
+	ended := make(chan string, 1)
+	go func() {
+		out, err := j.peers[0].Wait()
+		ended <- fmt.Sprintf("%v\n%s", err, out)
+	}()
+	// Nothing that could end the send comes when its connection is closed.
+	await("rank 0 closes its connection to rank 1", func() bool {
+		left, unread := sockets(t, sender)
+		return left < open && unread == 0
+	})
+	select {
+	case how := <-ended:
+		t.Errorf("PyTorch's send has ended: %s", how)
+	case <-time.After(2 * time.Second):
+		j.peers[0].Kill()
+		<-ended
 	}
+}
+
+// sockets says how many TCP sockets a process has, and how many bytes it hasn't read from them.
+func sockets(t *testing.T, pid int) (n int, unread int64) {
+	t.Helper()
+	own := map[string]bool{} // inodes
+	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		to, _ := os.Readlink(fmt.Sprintf("/proc/%d/fd/%s", pid, e.Name()))
+		own[strings.TrimSuffix(strings.TrimPrefix(to, "socket:["), "]")] = true
+	}
+	for _, version := range []string{"tcp", "tcp6"} {
+		table, _ := os.ReadFile(fmt.Sprintf("/proc/%d/net/%s", pid, version)) // there may be no IPv6
+		for line := range strings.Lines(string(table)) {
+			f := strings.Fields(line)
+			if len(f) < 10 || !own[f[9]] {
+				continue
+			}
+			n++
+			_, queued, _ := strings.Cut(f[4], ":") // tx_queue:rx_queue
+			waiting, err := strconv.ParseInt(queued, 16, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			unread += waiting
+		}
+	}
+	return n, unread
 }
 
 // descriptors are what this process has open, but for memory, which is kept for the next tensors, and files.
