@@ -103,6 +103,13 @@ func (s *Stream) copySlice(ctx context.Context, p Ptr, b []byte, kind CopyKind) 
 	// The driver gets the slice as a number, so a reference must keep it alive while the copy is under way, also when
 	// ctx has ended. The goroutine below keeps one, which also forces the slice off the stack, which could move.
 	host := Ptr(uintptr(unsafe.Pointer(unsafe.SliceData(b))))
+	if s.dev.props.CopiesWait { // without a deadline
+		if at, err := s.drv().Attributes(host); err != nil || at.Type == Unmanaged {
+			if err := s.Synchronize(ctx); err != nil {
+				return err
+			}
+		}
+	}
 	dst, src := p, host
 	if kind == DeviceToHost {
 		dst, src = host, p

@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -82,8 +83,14 @@ func TestDevices(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			rt := devices(t, name)[0].Runtime()
 			kernels := false
+			// A stream can't even be made while streams that wait hold all queues of the GPU, which has 8 of them
+			// unless the variable says otherwise.
+			queues, err := strconv.Atoi(os.Getenv("CUDA_DEVICE_MAX_CONNECTIONS"))
+			if err != nil {
+				queues = 8
+			}
 			options := []devicetest.Option{devicetest.SharedMemory(), devicetest.Patience(10 * time.Second),
-				devicetest.Programs(50)}
+				devicetest.Programs(50), devicetest.Blocked(queues / 2)}
 			m, err := rt.Devices()[0].LoadModule(devicetest.Source)
 			switch {
 			case errors.Is(err, device.ErrUnsupported):
@@ -357,11 +364,15 @@ func tabled(lib *nccl.Library, b *device.Device, id abi.UniqueID, me, n int) err
 	defer config.Free()
 	c := new(abi.Comm)
 	check := func(what string, r abi.Result) error {
-		for deadline := time.Now().Add(time.Minute); r == abi.InProgress && time.Now().Before(deadline); {
-			time.Sleep(time.Millisecond)
+		// A call may return success while the library still works on it.
+		for deadline := time.Now().Add(time.Minute); (r == abi.InProgress || r == abi.Success) && *c != 0; {
 			if e := lib.GetAsyncError(*c, &r); e != abi.Success {
 				r = e
 			}
+			if r != abi.InProgress || time.Now().After(deadline) {
+				break
+			}
+			time.Sleep(time.Millisecond)
 		}
 		if r == abi.Success {
 			return nil
@@ -473,14 +484,18 @@ func tabled(lib *nccl.Library, b *device.Device, id abi.UniqueID, me, n int) err
 		if err := check("split", lib.CommSplit(*c, 0, int32(n-me), part, config.Pointer())); err != nil {
 			return err
 		}
-		lib.CommAbort(*part)
+		if err := check("abort", lib.CommAbort(*part)); err != nil {
+			return err
+		}
 	}
 	if lib.CommFinalize != nil {
 		if err := check("finalize", lib.CommFinalize(*c)); err != nil {
 			return err
 		}
 	}
-	return errors.Join(check("destroy", lib.CommDestroy(*c)), b.Free(from), b.Free(to))
+	last := *c
+	*c = 0 // it is gone, and can't be asked for its state
+	return errors.Join(check("destroy", lib.CommDestroy(last)), b.Free(from), b.Free(to))
 }
 
 func floats(f []float32) []byte { return unsafe.Slice((*byte)(unsafe.Pointer(&f[0])), 4*len(f)) }

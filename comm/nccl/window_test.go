@@ -22,7 +22,7 @@ import (
 // many as the signals are enough for.
 func TestWindows(t *testing.T) {
 	waits := []chan struct{}{make(chan struct{}, 10), make(chan struct{}, 10)} // of each rank, for signals that haven't come
-	sim := simulate(t, ncclsim.Options{Version: levels[len(levels)-1],
+	sim := simulate(t, nccltest.Options{Version: levels[len(levels)-1],
 		WaitsForSignal: func(rank int) { waits[rank] <- struct{}{} }})
 	each(t, open(t, "nccl", sim, 2), func(ctx context.Context, c *comm.Comm, s *device.Stream, x *tensor.Tensor) error {
 		other := 1 - c.Rank()

@@ -294,6 +294,32 @@ var copyCases = []testCase{
 			c.fail("a copy between devices changed the data")
 		}
 	}},
+	{"NotPinned", 1, func(c *test) {
+		// A driver may wait in such a copy. The stream, others and their memory can be used meanwhile.
+		const n = 5000
+		s, other, e := c.stream(0), c.stream(0), c.event(0, false)
+		p := c.put(0, pattern(n, 1))
+		h, b := c.ordinary(n)
+		release := c.hold(s)
+		copied := make(chan error, 1)
+		go func() { copied <- c.drv.Copy(s, h, p, n, device.DeviceToHost) }()
+		for range 20 { // so that some come while the copy waits
+			done, err := c.drv.StreamQuery(s)
+			c.must(err)
+			if done {
+				c.fail("the stream, which is held back, is done")
+			}
+			c.must(c.drv.EventRecord(e, s))
+			c.put(0, pattern(n, 2))
+			c.sync(other)
+		}
+		release()
+		c.must(<-copied)
+		c.sync(s)
+		if !bytes.Equal(b, pattern(n, 1)) {
+			c.fail("the copy has other data")
+		}
+	}},
 	{"Concurrent", 1, func(c *test) {
 		const n, streams = 300_000, 4
 		var ends [streams]func() []byte

@@ -31,8 +31,12 @@ func Programs(n int) Option { return func(s *suite) { s.programs = n } }
 // SharedMemory says that others use the devices' memory too, so that free memory proves nothing.
 func SharedMemory() Option { return func(s *suite) { s.shared = true } }
 
+// Blocked sets how many streams are held back at a time, on a device whose others would wait for more; 40 by default.
+func Blocked(streams int) Option { return func(s *suite) { s.blocked = streams } }
+
 type suite struct {
 	drv      device.Driver
+	blocked  int
 	patience time.Duration
 	skip     []string
 	programs int
@@ -42,7 +46,7 @@ type suite struct {
 }
 
 func newSuite(drv device.Driver, opts []Option) *suite {
-	s := &suite{drv: drv, patience: 30 * time.Second, programs: 200}
+	s := &suite{drv: drv, blocked: 40, patience: 30 * time.Second, programs: 200}
 	for _, o := range opts {
 		o(s)
 	}

@@ -121,7 +121,7 @@ var streamCases = []testCase{
 	}},
 	{"ManyBlocked", 1, func(c *test) {
 		// More host functions block at once than there are units, and copies still run.
-		for range 40 {
+		for range c.blocked {
 			c.hold(c.stream(0))
 		}
 		s := c.stream(0)

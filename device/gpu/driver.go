@@ -96,7 +96,7 @@ func (b *gpu) identify() error {
 	}
 	name, _, _ = bytes.Cut(name, []byte{0})
 	b.props = device.Properties{Name: string(name), TotalMemory: int64(*total), Units: int(*units),
-		PriorityLevels: 1 + min(1, int(*priorities))}
+		PriorityLevels: 1 + min(1, int(*priorities)), CopiesWait: true}
 	if b.DeviceUUID == nil || b.DeviceUUID(id, b.id) != abi.Success {
 		copy(id[:], b.family.Name)
 		binary.BigEndian.PutUint32(id[12:], uint32(b.index))

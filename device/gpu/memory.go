@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"context"
 	"slices"
 	"sync"
 	"time"
@@ -309,28 +310,40 @@ func (d *Driver) side(b *gpu, op, what string, p device.Ptr, bytes int) (device.
 	return at, err
 }
 
-// Copy is [device.Memory].Copy. The library may wait for the stream where memory isn't pinned.
+// Copy is [device.Memory].Copy. Where memory isn't pinned it waits for the stream's earlier work, as the library does.
+// The library would do so with the stream's lock held, so that nothing else could be enqueued on the stream.
 func (d *Driver) Copy(h device.StreamHandle, dst, src device.Ptr, bytes int, kind device.CopyKind) error {
+	waits, err := d.copy(h, dst, src, bytes, kind, true)
+	if waits {
+		_, _ = d.finish(context.Background(), "copy", h) // work that failed leaves the copy out
+		_, err = d.copy(h, dst, src, bytes, kind, false)
+	}
+	return err
+}
+
+// copy enqueues a copy, unless it returns true: first is set, and the library would wait for the stream.
+func (d *Driver) copy(h device.StreamHandle, dst, src device.Ptr, bytes int, kind device.CopyKind, first bool) (bool,
+	error) {
 	const op = "copy"
 	s, err := d.stream(op, h)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer s.mu.Unlock()
 	b := s.b
 	if bytes <= 0 {
-		return device.Errorf(device.ErrInvalidArgument, b.name, op, "%d bytes", bytes)
+		return false, device.Errorf(device.ErrInvalidArgument, b.name, op, "%d bytes", bytes)
 	}
 	if kind > device.CopyDefault {
-		return device.Errorf(device.ErrInvalidArgument, b.name, op, "%v", kind)
+		return false, device.Errorf(device.ErrInvalidArgument, b.name, op, "%v", kind)
 	}
 	to, err := d.side(b, op, "destination", dst, bytes)
 	if err != nil {
-		return err
+		return false, err
 	}
 	from, err := d.side(b, op, "source", src, bytes)
 	if err != nil {
-		return err
+		return false, err
 	}
 	if kind != device.CopyDefault {
 		for _, x := range []struct {
@@ -343,20 +356,24 @@ func (d *Driver) Copy(h device.StreamHandle, dst, src device.Ptr, bytes int, kin
 			{"source", src, from, kind == device.DeviceToHost || kind == device.DeviceToDevice},
 		} {
 			if (x.at.Type == device.DeviceMemory) != x.device {
-				return device.Errorf(device.ErrWrongKind, b.name, op, "%v: the %s %v is %v memory", kind, x.what, x.p,
+				return false, device.Errorf(device.ErrWrongKind, b.name, op, "%v: the %s %v is %v memory", kind, x.what, x.p,
 					x.at.Type)
 			}
 		}
 	}
 	if err := s.permits(op); err != nil {
-		return err
+		return false, err
+	}
+	if first && s.capture == nil && (to.Type == device.Unmanaged || from.Type == device.Unmanaged) &&
+		s.unlessCaptured(op) == nil {
+		return true, nil
 	}
 	if s.capture != nil {
 		s.capture.uses(use{dst, bytes, to.Type}, use{src, bytes, from.Type})
 	} else if s.broken() != nil {
-		return b.broken() // left out, unless it's the GPU
+		return false, b.broken() // left out, unless it's the GPU
 	}
-	return s.result(op, "MemcpyAsync", func() abi.Result {
+	return false, s.result(op, "MemcpyAsync", func() abi.Result {
 		if b.CopyAs != nil {
 			return b.CopyAs(uintptr(dst), uintptr(src), uint64(bytes), abi.CopyByAddresses, s.h)
 		}

@@ -22,6 +22,7 @@ class Rank:
         import torch
         import torch.distributed as dist
 
+        import chorus  # noqa: F401  registers the backend, installed or not
         from gputest.gpu import used
 
         self.gpu, self.rank, self.size = gpu, int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])

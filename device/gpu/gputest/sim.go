@@ -618,9 +618,16 @@ func (l *Library) owner(s abi.Stream) (int, error) {
 	return 0, err
 }
 
+// copy waits for the stream where memory isn't pinned, as the libraries do.
 func (l *Library) copy(dst, src uintptr, n uint64, s abi.Stream) abi.Result {
 	return l.on(func(int) abi.Result {
-		return result(l.driver.Copy(device.StreamHandle(s), device.Ptr(dst), device.Ptr(src), int(n), device.CopyDefault))
+		err := l.driver.Copy(device.StreamHandle(s), device.Ptr(dst), device.Ptr(src), int(n), device.CopyDefault)
+		to, err1 := l.driver.Attributes(device.Ptr(dst))
+		from, err2 := l.driver.Attributes(device.Ptr(src))
+		if errors.Join(err, err1, err2) == nil && (to.Type == device.Unmanaged || from.Type == device.Unmanaged) {
+			err = l.driver.StreamSynchronize(context.Background(), device.StreamHandle(s))
+		}
+		return result(err)
 	})
 }
 
