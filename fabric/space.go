@@ -59,6 +59,7 @@ type Space struct {
 	print   uint64        // of desc; the lowest bit is the vote
 	vote    uint64
 	raised  bool            // its flag, and with it the print
+	awaited int             // the member that a wait is for, during the waiter's Check; else -1
 	checked [][slots]uint64 // per member: the operations for which its description was compared
 	ended   []uint64        // up to which operation a member is known to have ended
 }
@@ -136,7 +137,7 @@ type SpaceConfig struct {
 func NewSpace(c SpaceConfig) *Space {
 	s := &Space{
 		self: c.Self, members: c.Members, stages: c.Stages, half: c.StageBytes / 2 &^ 63,
-		resolve: c.Resolve, release: c.Release, commit: c.Commit, waiters: c.Waiters,
+		resolve: c.Resolve, release: c.Release, commit: c.Commit, waiters: c.Waiters, awaited: -1,
 		blocks:  make([]*controlBlock, len(c.Members)),
 		checked: make([][slots]uint64, len(c.Members)), ended: make([]uint64, len(c.Members)),
 	}
@@ -515,7 +516,10 @@ func (s *Space) wait(w *Waiter, member int, word *atomic.Uint64, want uint64) er
 		if gone := s.blocks[member].gone.Load(); gone != 0 && word.Load() < want {
 			return s.leftError(member, gone)
 		}
-		if err := w.Check(); err != nil {
+		s.awaited = member
+		err := w.Check()
+		s.awaited = -1
+		if err != nil {
 			if word.Load() >= want {
 				return nil // it came after all, before whatever is wrong
 			}
@@ -609,6 +613,10 @@ func (s *Space) Arrived(member int) (seq uint64, phase uint32) {
 	}
 	return top >> 24, uint32(top & (1<<24 - 1))
 }
+
+// Awaited returns the member that the wait is for whose waiter calls its Slow, from there; -1 if that wait is none of
+// this space's.
+func (s *Space) Awaited() int { return s.awaited }
 
 // Close releases the mappings. No operation may be under way.
 func (s *Space) Close() error {

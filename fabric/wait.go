@@ -68,13 +68,14 @@ type Waiter struct {
 	Timeout time.Duration   // counted from the first slow check after Begin; 0 means none
 	Policy  Policy
 	// Slow is called by Check when the operation has been waited for SlowAfter, and again each time that has doubled.
-	// It runs on the waiting goroutine, which may hold a fabric's locks, and must not wait for anything. nil: it isn't
-	// called.
+	// Prod has it called sooner. It runs on the waiting goroutine, which may hold a fabric's locks, and must not wait for
+	// anything. nil: it isn't called.
 	Slow func()
 
 	start    time.Time
 	deadline time.Time
 	slow     time.Duration // when Slow is called next, counted from start
+	prodded  atomic.Bool
 	parked   atomic.Uint32
 	wake     chan struct{}
 	timer    *time.Timer
@@ -160,6 +161,9 @@ func (w *Waiter) Check() error {
 		w.start, w.deadline, w.slow = now, now.Add(w.Timeout), SlowAfter
 	case w.Timeout > 0 && now.After(w.deadline):
 		return ErrTimeout
+	case w.Slow != nil && w.prodded.Load():
+		w.prodded.Store(false)
+		w.Slow()
 	case w.Slow != nil && now.Sub(w.start) >= w.slow:
 		w.slow *= 2
 		w.Slow()
@@ -197,6 +201,13 @@ func (w *Waiter) ended() (err error) {
 	default:
 		return nil
 	}
+}
+
+// Prod has the waiting goroutine call Slow at its next check, which a blocked wait comes to at once. Without a wait the
+// next one does so. Any goroutine may call it.
+func (w *Waiter) Prod() {
+	w.prodded.Store(true)
+	w.Wake()
 }
 
 // Wake ends the current or next Park.

@@ -133,6 +133,26 @@ func TestSlow(t *testing.T) {
 	}
 }
 
+// A wait that another goroutine prods calls Slow at once, and once.
+func TestProd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := NewWaiter(NewAbort())
+		start, told := time.Now(), 0
+		w.Slow = func() { told++; w.Wake() }
+		w.Begin(nil, time.Minute)
+		go func() {
+			synctest.Wait() // it's blocked
+			w.Prod()
+		}()
+		if err := w.Park(func() bool { return told > 0 }); err != nil || time.Since(start) != 0 {
+			t.Errorf("after %v: %v", time.Since(start), err)
+		}
+		if w.Check(); told != 1 {
+			t.Errorf("Slow was called %d times", told)
+		}
+	})
+}
+
 // TestWakeIsNeverMissed completes a message while its waiter goes to sleep, many times.
 func TestWakeIsNeverMissed(t *testing.T) {
 	w := NewWaiter(NewAbort())

@@ -268,9 +268,10 @@ func note(m *map[int]string, rank int, text string) {
 	(*m)[rank] = text
 }
 
-// answer says where this rank is, and what it has done.
-func (g *group) answer(peer int, ask notice) {
+// answer says where this rank is, and what it has done. It waits for the ranks awaits in the operation in question.
+func (g *group) answer(peer int, ask notice, awaits []int) {
 	n := g.newNotice(noticeAnswer)
+	n.Ended, n.Awaits = ask.Waits && g.HasEnded(ask.About), awaits
 	n.Seq, n.About = g.announced.Load(), ask.About
 	n.RefusedSeq, n.Text = g.refusal.get()
 	n.Doing = g.world.activity()
@@ -286,6 +287,13 @@ func (g *group) answer(peer int, ask notice) {
 // ranks that can't be asked, are lost, or don't answer in time. A rank that has closed its end may have done so
 // because of the failure in question. It may have reported that failure, so ask waits for the report.
 func (g *group) ask(seq uint64, ranks []int, limit time.Duration, enough <-chan struct{}) map[int]notice {
+	question := g.newNotice(noticeAsk)
+	question.About = seq
+	return g.pose(question, ranks, limit, enough)
+}
+
+// pose is ask with a question of the caller's.
+func (g *group) pose(question notice, ranks []int, limit time.Duration, enough <-chan struct{}) map[int]notice {
 	if len(ranks) == 0 {
 		return nil
 	}
@@ -297,11 +305,9 @@ func (g *group) ask(seq uint64, ranks []int, limit time.Duration, enough <-chan 
 	}
 	defer func() { <-b.turn }()
 	b.mu.Lock()
-	b.about, b.answers, b.news = seq, map[int]notice{}, make(chan struct{}, 1)
+	b.about, b.answers, b.news = question.About, map[int]notice{}, make(chan struct{}, 1)
 	news := b.news
 	b.mu.Unlock()
-	question := g.newNotice(noticeAsk)
-	question.About = seq
 	payload := question.encode()
 	var asked []int
 	closed := false

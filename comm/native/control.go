@@ -18,6 +18,11 @@ type notice struct {
 	// answer: under which number this rank has refused what Text says, and what it does
 	RefusedSeq uint64 `json:"fs,omitempty"`
 	Doing      string `json:"do,omitempty"`
+	// ask: say also for which ranks you wait in About
+	Waits bool `json:"wt,omitempty"`
+	// answer to that: this rank has finished About; or it waits for these ranks there
+	Ended  bool  `json:"en,omitempty"`
+	Awaits []int `json:"aw,omitempty"`
 	// ask, answer: the operation that the question is about; compare: the operation that it waits in; unsplit: the
 	// split
 	About uint64 `json:"ab,omitempty"`
@@ -125,13 +130,17 @@ func (g *group) notice(peer int, n notice) {
 	case noticeControl:
 		g.controls.add(from, n.Desc)
 	case noticeAsk:
-		if g.Reporting.Idle() {
-			g.answer(peer, n)
+		if g.Reporting.Idle() && !n.Waits {
+			g.answer(peer, n, nil)
 			return
 		}
 		go func() { // the report of the failure precedes the answer
+			var awaits []int
+			if n.Waits {
+				awaits = g.awaits(n.About)
+			}
 			g.Reporting.Wait()
-			g.answer(peer, n)
+			g.answer(peer, n, awaits)
 		}()
 	case noticeAnswer:
 		g.status.answer(from, n)

@@ -12,9 +12,10 @@ import (
 // operation's description to the ranks with which it exchanges messages. It also compares with the ranks that share
 // memory with it, whose operations may need no messages.
 
-// compareWhenSlow does that. It's the waiter's Slow: it runs on the goroutine of the operation under way, and must
-// not wait.
+// compareWhenSlow does that, and answers ranks that have asked for which ranks this one waits. It's the waiter's Slow:
+// it runs on the goroutine of the operation under way, and must not wait.
 func (g *group) compareWhenSlow() {
+	g.reportAwaited()
 	var peers []int
 	for k := range g.posted {
 		if m := g.msgs[k]; !m.Done() && m.Peer != g.members[g.rank] && !slices.Contains(peers, m.Peer) {

@@ -67,6 +67,7 @@ type group struct {
 	controls   controlQueue
 	refusal    lastRefusal
 	splits     splits
+	awaited    awaited
 	registered registry
 	traffic    traffic
 	windows    base.Windows

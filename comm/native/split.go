@@ -62,9 +62,10 @@ func (g *group) Split(ctx context.Context, name string, ranks []int, timeout tim
 			Err: errors.New("this world has had all the communicators that it can have")}
 	}
 	g.addChild(childComm{seq: seq, id: id, ranks: ranks})
-	child, err := g.world.newGroup(ctx, id, name, members, s)
+	from := &splitOrigin{parent: g, seq: seq, start: start}
+	child, err := g.world.newGroup(ctx, id, name, members, s, from)
 	if err != nil {
-		return nil, unopened(ctx, start, at, g.rankOf, err)
+		return nil, from.failure(ctx, err)
 	}
 	return child, nil
 }
@@ -84,6 +85,7 @@ func unopened(ctx context.Context, start time.Time, at backend.Where, rankOf fun
 	var absent *fabric.AbsentError
 	var other *peerGaveUpError
 	var unable *fabric.UnableError
+	late := errors.As(err, &absent) && ctx.Err() == nil // in less time than ctx has
 	switch {
 	case fabric.Exhausted(err):
 		return &backend.InternalError{Where: at, Err: err}
@@ -97,9 +99,11 @@ func unopened(ctx context.Context, start time.Time, at backend.Where, rankOf fun
 		return base.LossOf(at, rankOf(unable.Peer), unable)
 	case errors.As(err, &lost):
 		return base.LossOf(at, rankOf(lost.Peer), lost)
-	case ctx.Err() == context.DeadlineExceeded:
+	case late, ctx.Err() == context.DeadlineExceeded:
 		e := &backend.TimeoutError{Where: at, Attendance: backend.Attendance{Elapsed: time.Since(start)}}
-		if errors.As(err, &absent) {
+		if stall, ok := errors.AsType[*stallError](err); ok {
+			stall.attend(&e.Attendance, rankOf)
+		} else if absent != nil {
 			for _, p := range absent.Peers {
 				e.Missing = append(e.Missing, rankOf(p))
 			}

@@ -85,6 +85,22 @@ func (o *startupFailure) read(ctx context.Context) error {
 	return decodePeerGaveUp(b)
 }
 
+// earlier replaces the error of a rank that has timed out in the wait for the shared memory of its host. The ranks that
+// it names may still wait for links, and time out at the same moment. So it waits a while for a reason of theirs.
+func (o *startupFailure) earlier(ctx context.Context, err error) error {
+	var other *peerGaveUpError
+	var absent *fabric.AbsentError
+	if o.store == nil || errors.As(err, &other) || !errors.As(err, &absent) {
+		return err
+	}
+	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), reasonDelay)
+	defer cancel()
+	if why := o.read(late); errors.As(why, &other) {
+		return why
+	}
+	return err
+}
+
 func decodePeerGaveUp(b []byte) error {
 	var n notice
 	if json.Unmarshal(b, &n) != nil || !n.Known() {

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/chorus-comms/chorus/comm/backend"
@@ -36,5 +38,40 @@ func TestReasonOfALoss(t *testing.T) {
 		if lost, ok := errors.AsType[*backend.PeerLostError](o.failed(t.Context(), err)); !ok || lost.Peer != 3 {
 			t.Errorf("%v, and nobody has said why: %v", err, lost)
 		}
+	}
+}
+
+// A rank that has timed out in the wait for another's part of shared memory takes the reason of a rank that was still
+// behind, which comes a moment later.
+func TestReasonOfARankBehind(t *testing.T) {
+	at := backend.Where{Comm: "world", Rank: 1, Op: "new"}
+	wait := fmt.Errorf("sharing memory: %w", &fabric.AbsentError{Peers: []int{0}, Err: errors.New("late")})
+	for _, after := range []time.Duration{0, 50 * time.Millisecond, time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			st := store.NewHash(0)
+			n := notice{Failure: base.FailureOf(&backend.TimeoutError{Attendance: backend.Attendance{Missing: []int{2}}}, 0)}
+			behind := time.AfterFunc(after, func() { st.CompareSet(context.Background(), failedKey, nil, n.encode()) })
+			defer behind.Stop()
+			ctx, cancel := context.WithDeadline(t.Context(), time.Now())
+			defer cancel()
+			o := startupFailure{store: st, start: time.Now(), at: at}
+			want := 2
+			if after == time.Hour {
+				want = 0
+			}
+			got := o.failed(ctx, o.earlier(ctx, wait))
+			if late, ok := errors.AsType[*backend.TimeoutError](got); !ok || !slices.Equal(late.Missing, []int{want}) {
+				t.Errorf("%v later: %v", after, got)
+			}
+		})
+	}
+}
+
+// A fabric may give a part of shared memory less time than the new communicator has.
+func TestAbsentBeforeTheContextEnds(t *testing.T) {
+	err := fmt.Errorf("sharing memory: %w", &fabric.AbsentError{Peers: []int{7}, Err: errors.New("late")})
+	got := unopened(t.Context(), time.Now(), backend.Where{}, func(peer int) int { return peer - 5 }, err)
+	if late, ok := errors.AsType[*backend.TimeoutError](got); !ok || !slices.Equal(late.Missing, []int{2}) {
+		t.Error(got)
 	}
 }

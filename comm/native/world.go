@@ -109,12 +109,12 @@ func Open(ctx context.Context, c backend.Config) (backend.Backend, error) {
 	for r := range members {
 		members[r] = r
 	}
-	g, err := w.newGroup(watched, rootID, c.Name, members, s)
+	g, err := w.newGroup(watched, rootID, c.Name, members, s, nil)
 	if err != nil {
+		unwatch(&err)
+		why := together.failed(ctx, together.earlier(ctx, err))
 		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTime)
 		defer cancel()
-		unwatch(&err)
-		why := together.failed(ctx, err)
 		w.fab.Close(late) // the others are told why
 		if why == err {
 			why = unopened(ctx, start, at, func(peer int) int { return peer }, err)
@@ -193,7 +193,9 @@ func (w *world) newID() uint32 {
 }
 
 // newGroup makes the part of this rank in a communicator of the given fabric ranks.
-func (w *world) newGroup(ctx context.Context, id uint32, name string, members []int, s settings) (*group, error) {
+// from is nil for the world's first.
+func (w *world) newGroup(ctx context.Context, id uint32, name string, members []int, s settings,
+	from *splitOrigin) (*group, error) {
 	n := len(members)
 	g := &group{world: w, id: id, members: members, settings: s,
 		base: make([]unsafe.Pointer, 4*n), dsts: make([]unsafe.Pointer, n+1),
@@ -214,7 +216,7 @@ func (w *world) newGroup(ctx context.Context, id uint32, name string, members []
 		Memory: exposed{g}}
 	g.waiter = g.Waiter()
 	g.waiter.Slow = g.compareWhenSlow
-	if err := g.join(ctx); err != nil {
+	if err := g.join(ctx, from); err != nil {
 		return nil, err
 	}
 	w.mu.Lock()
@@ -245,7 +247,7 @@ func (w *world) takeEarly(id uint32) (mine []early) {
 
 // join opens what the group's ranks of this host share. If that fails the other members, who may be through with it or
 // have nothing to share, are told; and a rank that hears so of another waits for it no longer.
-func (g *group) join(ctx context.Context) error {
+func (g *group) join(ctx context.Context, from *splitOrigin) error {
 	w, start := g.world, time.Now()
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -278,6 +280,9 @@ func (g *group) join(ctx context.Context) error {
 	}
 	w.mu.Unlock()
 	err := g.share(ctx)
+	if from != nil && err != nil {
+		err = from.explain(err)
+	}
 	if err != nil && !fabric.Exhausted(err) { // which others may have heard of, and passed on, but is this rank's own
 		wait := time.Duration(0)
 		if errors.Is(err, fabric.ErrLeft) || errors.Is(err, fabric.ErrClosing) { // the reason may be on its way
@@ -285,7 +290,11 @@ func (g *group) join(ctx context.Context) error {
 		}
 		select {
 		case err = <-heard:
-		case <-time.After(wait):
+		default:
+			select {
+			case err = <-heard:
+			case <-time.After(wait):
+			}
 		}
 	}
 	w.mu.Lock()
@@ -298,9 +307,11 @@ func (g *group) join(ctx context.Context) error {
 		return nil
 	}
 	if other := (*peerGaveUpError)(nil); !errors.As(err, &other) {
-		n := notice{Failure: base.FailureOf(unopened(ctx, start, g.Where(), g.rankOf, err), g.rank), Comm: g.id,
-			Unopened: true}
-		g.broadcast(n)
+		why := unopened(ctx, start, g.Where(), g.rankOf, err)
+		if stall, ok := errors.AsType[*stallError](err); ok && stall.outside(g.rankOf) {
+			why = errors.New(from.failure(ctx, err).Error()) // which names its ranks as what was split does
+		}
+		g.broadcast(notice{Failure: base.FailureOf(why, g.rank), Comm: g.id, Unopened: true})
 	}
 	return err
 }

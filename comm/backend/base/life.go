@@ -120,6 +120,9 @@ func (l *Life) BreakFrom(seq uint64, cause error) {
 // Breaking reports whether a cause waits in BreakFrom.
 func (l *Life) Breaking() bool { return l.breaking.Load() > 0 }
 
+// HasEnded reports whether this rank has finished an operation, without a failure.
+func (l *Life) HasEnded(seq uint64) bool { return atomic.LoadUint64(&l.ended) >= seq }
+
 // behind reports whether this rank has not yet ended all operations before seq.
 func (l *Life) behind(seq uint64) bool { return atomic.LoadUint64(&l.ended)+1 < seq }
 
