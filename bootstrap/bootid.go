@@ -5,7 +5,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/chorus-comms/chorus/internal/sparefd"
+	"github.com/chorus-comms/chorus/internal/sys"
 )
 
 var boot struct {
@@ -23,7 +23,7 @@ func bootID() (string, error) {
 		return boot.id, nil
 	}
 	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if sparefd.Exhausted(err) {
+	if sys.OutOfDescriptors(err) {
 		return "", err
 	}
 	boot.id, boot.read = strings.TrimSpace(string(id)), true

@@ -23,8 +23,7 @@ import (
 
 	"github.com/chorus-comms/chorus/bootstrap"
 	"github.com/chorus-comms/chorus/comm"
-	"github.com/chorus-comms/chorus/internal/affinity"
-	"github.com/chorus-comms/chorus/internal/deathsig"
+	"github.com/chorus-comms/chorus/internal/sys"
 	"github.com/chorus-comms/chorus/observe/endpoint"
 	"github.com/chorus-comms/chorus/secure"
 	"github.com/chorus-comms/chorus/store"
@@ -110,7 +109,7 @@ func begin(b *testing.B, program string, core int) *companion {
 	cmd.Env = append(os.Environ(), rankMain+"="+program)
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{}
-	deathsig.Set(cmd.SysProcAttr)
+	sys.SetDeathSignal(cmd.SysProcAttr)
 	in, err1 := cmd.StdinPipe()
 	out, err2 := cmd.StdoutPipe()
 	if err := errors.Join(err1, err2); err != nil {
@@ -119,11 +118,14 @@ func begin(b *testing.B, program string, core int) *companion {
 	// A process begins on the cores of the thread that starts it.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	before := affinity.Cores()
-	if err := affinity.Pin(0, before[core]); err != nil {
+	before, err := sys.AllowedCPUs()
+	if err != nil {
 		b.Skip(err)
 	}
-	defer affinity.Pin(0, before...)
+	if err := sys.PinThread(0, sys.CPUSet{before[core]}); err != nil {
+		b.Skip(err)
+	}
+	defer sys.PinThread(0, before)
 	if err := cmd.Start(); err != nil {
 		b.Fatal(err)
 	}

@@ -17,8 +17,8 @@ import (
 
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/dtype"
-	"github.com/chorus-comms/chorus/internal/deathsig"
 	"github.com/chorus-comms/chorus/internal/pytest"
+	"github.com/chorus-comms/chorus/internal/sys"
 	"github.com/chorus-comms/chorus/internal/testmode"
 	"github.com/chorus-comms/chorus/store"
 	"github.com/chorus-comms/chorus/tensor"
@@ -201,7 +201,7 @@ func startAt(t *testing.T, store, mode, fabric string, n int, env ...string) ([]
 			"CHORUS_TEST_RANK="+strconv.Itoa(r), "CHORUS_TEST_SIZE="+strconv.Itoa(n))
 		cmd.Env = append(cmd.Env, env...)
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
-		deathsig.Set(cmd.SysProcAttr)
+		sys.SetDeathSignal(cmd.SysProcAttr)
 		outs[r] = &lines{}
 		cmd.Stdout, cmd.Stderr = outs[r], outs[r]
 		if err := cmd.Start(); err != nil {

@@ -15,7 +15,7 @@ import (
 
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/dtype"
-	"github.com/chorus-comms/chorus/internal/deathsig"
+	"github.com/chorus-comms/chorus/internal/sys"
 	"github.com/chorus-comms/chorus/secure"
 	"github.com/chorus-comms/chorus/tensor"
 )
@@ -45,7 +45,7 @@ func TestNetworkNamespaces(t *testing.T) {
 					"LOCAL_WORLD_SIZE="+strconv.Itoa(ranksPerHost), "MASTER_ADDR="+master, "MASTER_PORT=29500",
 					"CHORUS_SECRET="+secret)
 				cmd.SysProcAttr = &syscall.SysProcAttr{}
-				deathsig.Set(cmd.SysProcAttr)
+				sys.SetDeathSignal(cmd.SysProcAttr)
 				outs[r] = &lines{}
 				cmd.Stdout, cmd.Stderr = outs[r], outs[r]
 				if err := cmd.Start(); err != nil {

@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/chorus-comms/chorus/internal/deathsig"
+	"github.com/chorus-comms/chorus/internal/sys"
 )
 
 // A host is where a reader follows pages: a folder that was empty, in which his shell begins, an environment, and a
@@ -55,7 +55,7 @@ func (h *host) run(ctx context.Context, t *testing.T, commands string) (string, 
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Dir, cmd.Env = h.dir, h.env
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	deathsig.Set(cmd.SysProcAttr)
+	sys.SetDeathSignal(cmd.SysProcAttr)
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = 10 * time.Second
 	var out bytes.Buffer

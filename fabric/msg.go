@@ -7,7 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/chorus-comms/chorus/internal/ranklist"
-	"github.com/chorus-comms/chorus/internal/sparefd"
+	"github.com/chorus-comms/chorus/internal/sys"
 )
 
 // AnySource, as the Peer of a receive, matches a message from every rank.
@@ -113,7 +113,7 @@ func (e *PeerError) Unwrap() error { return e.Err }
 
 // Exhausted reports whether an error about a link, or about a peer's memory, is this process's own fault: it has no
 // descriptors or no memory left.
-func Exhausted(err error) bool { return sparefd.Exhausted(err) }
+func Exhausted(err error) bool { return sys.OutOfDescriptors(err) }
 
 // UnableError reports that a peer, which is there, can't do its part for a link or for shared memory, as it has said
 // itself: it has no descriptors or no memory left, as a rule.

@@ -8,9 +8,8 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/chorus-comms/chorus/internal/futex"
 	"github.com/chorus-comms/chorus/internal/hash64"
-	"github.com/chorus-comms/chorus/internal/relaxed"
+	"github.com/chorus-comms/chorus/internal/sys"
 	"github.com/chorus-comms/chorus/kern"
 )
 
@@ -104,9 +103,9 @@ type controlBlock struct {
 	slots    [slots]slot
 	ended    atomic.Uint64 // last operation that this member has ended
 	_        [120]byte
-	sleepers atomic.Uint32  // members asleep on one of this block's words
-	coreHint futex.CoreHint // where the member runs that this block belongs to
-	gone     atomic.Uint64  // 0, or how this member has left: see departure
+	sleepers atomic.Uint32 // members asleep on one of this block's words
+	coreHint sys.CoreHint  // where the member runs that this block belongs to
+	gone     atomic.Uint64 // 0, or how this member has left: see departure
 	_        [104]byte
 	why      [MaxWhy]byte // the reason that it gave, and zeros
 	_        [256 - MaxWhy]byte
@@ -318,7 +317,7 @@ func (s *Space) raise(v uint64) {
 	if s.waiters != nil { // its sleepers don't look by themselves
 		sl.flag.Store(v)
 	} else {
-		relaxed.Store((*uint64)(unsafe.Pointer(&sl.flag)), v)
+		sys.StoreRelaxed((*uint64)(unsafe.Pointer(&sl.flag)), v)
 	}
 	if me.sleepers.Load() != 0 {
 		s.wake(&sl.flag)
@@ -326,8 +325,8 @@ func (s *Space) raise(v uint64) {
 	// If this member is the last one, what it waits for next is the way of another's flag, which may as well begin now.
 	if first && s.next != nil {
 		other := &s.next.slots[s.seq%slots]
-		relaxed.Prefetch((*uint64)(unsafe.Pointer(&other.flag)))
-		relaxed.Prefetch((*uint64)(unsafe.Pointer(&other.inline[secondLine])))
+		sys.Prefetch((*uint64)(unsafe.Pointer(&other.flag)))
+		sys.Prefetch((*uint64)(unsafe.Pointer(&other.inline[secondLine])))
 	}
 }
 
@@ -342,15 +341,15 @@ func (s *Space) End() {
 		me.slots[s.seq%slots].print = s.print // some look now, for the first time
 	}
 	if s.patient {
-		relaxed.Store((*uint64)(unsafe.Pointer(&me.ended)), s.seq)
+		sys.StoreRelaxed((*uint64)(unsafe.Pointer(&me.ended)), s.seq)
 	} else {
 		me.ended.Store(s.seq)
 	}
 	// The next slot's lines are still with the members that polled them four operations ago. They come back while the
 	// program goes on.
 	next := &me.slots[(s.seq+1)%slots]
-	relaxed.PrefetchWrite((*uint64)(unsafe.Pointer(&next.flag)))
-	relaxed.PrefetchWrite((*uint64)(unsafe.Pointer(&next.inline[secondLine])))
+	sys.PrefetchWrite((*uint64)(unsafe.Pointer(&next.flag)))
+	sys.PrefetchWrite((*uint64)(unsafe.Pointer(&next.inline[secondLine])))
 	if me.sleepers.Load() != 0 {
 		s.wake(&me.ended)
 		s.wakeForFlag()
@@ -363,7 +362,7 @@ func (s *Space) wake(word *atomic.Uint64) {
 		s.waiters.wake()
 		return
 	}
-	futex.Wake(low32(word))
+	sys.FutexWake(low32(word))
 }
 
 // wakeForFlag wakes who may have gone to sleep while the flag was on its way.
@@ -420,7 +419,7 @@ func (s *Space) Assembled() bool {
 			return true
 		case i >= s.policy.Spins:
 			if i > 0 && s.waiters == nil {
-				futex.MigrateOffSharedCore(&s.blocks[s.self].coreHint, &s.blocks[m].coreHint)
+				sys.MigrateOffSharedCore(&s.blocks[s.self].coreHint, &s.blocks[m].coreHint)
 			}
 			return false
 		}
@@ -485,12 +484,12 @@ func (s *Space) wait(w *Waiter, member int, word *atomic.Uint64, want uint64) er
 			return nil
 		}
 		if i == p.Spins && s.waiters == nil {
-			futex.MigrateOffSharedCore(&s.blocks[s.self].coreHint, &s.blocks[member].coreHint)
+			sys.MigrateOffSharedCore(&s.blocks[s.self].coreHint, &s.blocks[member].coreHint)
 		}
 		switch {
 		case i < p.Spins:
 			// If the word is a flag, what is in the line after it comes along with it, and not when it's needed.
-			relaxed.Prefetch((*uint64)(unsafe.Add(unsafe.Pointer(word), 64)))
+			sys.Prefetch((*uint64)(unsafe.Add(unsafe.Pointer(word), 64)))
 			kern.Pause(1)
 			continue
 		case i < p.Spins+p.Yields:
@@ -508,7 +507,7 @@ func (s *Space) wait(w *Waiter, member int, word *atomic.Uint64, want uint64) er
 				})
 				v = word.Load()
 			} else if v = word.Load(); v < want {
-				futex.Wait(low32(word), uint32(v), maxSleep)
+				sys.FutexWait(low32(word), uint32(v), maxSleep)
 			}
 			b.sleepers.Add(^uint32(0))
 		}

@@ -11,7 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/chorus-comms/chorus/internal/futex"
+	"github.com/chorus-comms/chorus/internal/sys"
 	"github.com/chorus-comms/chorus/kern"
 )
 
@@ -314,7 +314,7 @@ type Policy struct {
 // Yield gives the core away, as the i-th look of a wait.
 func (p Policy) Yield(i int) {
 	if !p.InProcess {
-		futex.Yield()
+		sys.Yield()
 	}
 	if p.InProcess || i%64 == 0 { // let this process's own goroutines run too
 		runtime.Gosched()

@@ -3,8 +3,8 @@ package launch
 import (
 	"fmt"
 
-	"github.com/chorus-comms/chorus/internal/cpuset"
 	"github.com/chorus-comms/chorus/internal/ranklist"
+	"github.com/chorus-comms/chorus/internal/sys"
 )
 
 // Binding says what each rank of a node is bound to: the processors that it may run on, and what it starts.
@@ -21,22 +21,22 @@ const (
 
 // bound is what one rank is bound to.
 type bound struct {
-	cpus    cpuset.Set
-	cores   []cpuset.Core
+	cpus    sys.CPUSet
+	cores   []sys.Core
 	sharing int // ranks that have the same
 }
 
 // bind divides the cores of a node among its ranks. It returns nil, and why, if they are left unbound.
-func (b Binding) bind(cores []cpuset.Core, ranks int) (all []bound, why string) {
+func (b Binding) bind(cores []sys.Core, ranks int) (all []bound, why string) {
 	if ranks > len(cores) {
 		return nil, fmt.Sprintf("%d ranks on %d cores", ranks, len(cores))
 	}
-	part := func(c cpuset.Core) int { return c.CPUs[0] }
+	part := func(c sys.Core) int { return c.CPUs[0] }
 	switch b {
 	case BindSocket:
-		part = func(c cpuset.Core) int { return c.Socket }
+		part = func(c sys.Core) int { return c.Socket }
 	case BindNUMA:
-		part = func(c cpuset.Core) int { return c.Node }
+		part = func(c sys.Core) int { return c.Node }
 	}
 	var parts []bound
 	at := map[int]int{}
@@ -63,9 +63,9 @@ func (b *bound) threads() int { return max(1, len(b.cores)/b.sharing) }
 
 // String says where the rank is.
 func (b *bound) String() string {
-	var sockets, nodes cpuset.Set
+	var sockets, nodes sys.CPUSet
 	for _, c := range b.cores {
-		sockets, nodes = sockets.Or(cpuset.Set{max(0, c.Socket)}), nodes.Or(cpuset.Set{c.Node})
+		sockets, nodes = sockets.Or(sys.CPUSet{max(0, c.Socket)}), nodes.Or(sys.CPUSet{c.Node})
 	}
 	several := func(n int, what string) string {
 		if n > 1 {
@@ -83,12 +83,12 @@ func (r *runner) bindings() error {
 	if j.Bind == BindNone && !j.ReportBindings {
 		return nil
 	}
-	allowed, err := cpuset.Allowed()
+	allowed, err := sys.AllowedCPUs()
 	if err != nil {
 		return fmt.Errorf("launch: binding ranks: %w", err)
 	}
 	if j.Bind != BindNone {
-		cores, err := cpuset.Cores("/sys/devices/system", allowed)
+		cores, err := sys.Cores("/sys/devices/system", allowed)
 		if err != nil {
 			return fmt.Errorf("launch: binding ranks: %w", err)
 		}

@@ -9,14 +9,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/chorus-comms/chorus/internal/cpuset"
+	"github.com/chorus-comms/chorus/internal/sys"
 )
 
 // Two sockets of two NUMA nodes each, five cores of two threads; processor 3 isn't there.
-var fiveCores = []cpuset.Core{
-	{CPUs: cpuset.Set{0, 8}, Socket: 0, Node: 0}, {CPUs: cpuset.Set{1, 9}, Socket: 0, Node: 0}, {CPUs: cpuset.Set{2, 10},
+var fiveCores = []sys.Core{
+	{CPUs: sys.CPUSet{0, 8}, Socket: 0, Node: 0}, {CPUs: sys.CPUSet{1, 9}, Socket: 0, Node: 0}, {CPUs: sys.CPUSet{2, 10},
 		Socket: 0, Node: 1},
-	{CPUs: cpuset.Set{4, 12}, Socket: 1, Node: 2}, {CPUs: cpuset.Set{5}, Socket: 1, Node: 3},
+	{CPUs: sys.CPUSet{4, 12}, Socket: 1, Node: 2}, {CPUs: sys.CPUSet{5}, Socket: 1, Node: 3},
 }
 
 func TestBind(t *testing.T) {
@@ -77,11 +77,11 @@ func whereabouts(t *testing.T, to Binding, ranks int, env ...string) (lines []st
 // Each rank, and what it starts, may run where the launcher says, and has as many threads; the launcher itself stays
 // where it was.
 func TestBoundRanks(t *testing.T) {
-	before, err := cpuset.Allowed()
+	before, err := sys.AllowedCPUs()
 	if err != nil {
 		t.Skip(err)
 	}
-	cores, err := cpuset.Cores("/sys/devices/system", before)
+	cores, err := sys.Cores("/sys/devices/system", before)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +115,7 @@ func TestBoundRanks(t *testing.T) {
 			break // as many ranks again would tell nothing new
 		}
 	}
-	if after, err := cpuset.Allowed(); err != nil || !slices.Equal(after, before) {
+	if after, err := sys.AllowedCPUs(); err != nil || !slices.Equal(after, before) {
 		t.Errorf("the launcher may run on %v, %v before; %v", after, before, err)
 	}
 }

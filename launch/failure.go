@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/chorus-comms/chorus/internal/regular"
+	"github.com/chorus-comms/chorus/internal/sys"
 )
 
 // Kind says what sort of failure ended an attempt.
@@ -137,7 +137,7 @@ func seconds(d time.Duration) string {
 // readErrorFile returns the message that a rank left in its error file in torchelastic's format, or "". There the
 // message is a text, or an object with the text and a Python call stack.
 func readErrorFile(path string) string {
-	data, err := regular.ReadFile(path, 1<<20)
+	data, err := sys.ReadRegular(path, 1<<20)
 	if err != nil {
 		return ""
 	}

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/chorus-comms/chorus/internal/regular"
+	"github.com/chorus-comms/chorus/internal/sys"
 )
 
 // Names in the directory of a job, besides those of its attempts.
@@ -83,7 +83,7 @@ func jobsIn(jobs string) (all []foundJob) {
 			continue
 		}
 		f := foundJob{path: filepath.Join(jobs, e.Name())}
-		text, err := regular.ReadFile(filepath.Join(f.path, labelName), maxLabel)
+		text, err := sys.ReadRegular(filepath.Join(f.path, labelName), maxLabel)
 		if err != nil || json.Unmarshal(text, &f.label) != nil {
 			f.label = label{Job: e.Name(), Began: i.ModTime()}
 		}

@@ -13,8 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/chorus-comms/chorus/internal/cpuset"
-	"github.com/chorus-comms/chorus/internal/deathsig"
+	"github.com/chorus-comms/chorus/internal/sys"
 )
 
 // spawner starts all processes from one OS thread that outlives them. The kernel ties a child's parent-death signal to
@@ -47,9 +46,9 @@ func newSpawner(adopt bool) *spawner {
 
 // start starts cmd, in a process group of its own, to be killed when the launcher dies: by the kernel, or by the guard
 // where the kernel doesn't. It's bound to processors unless there are none.
-func (s *spawner) start(cmd *exec.Cmd, to cpuset.Set) error {
+func (s *spawner) start(cmd *exec.Cmd, to sys.CPUSet) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	deathsig.Set(cmd.SysProcAttr)
+	sys.SetDeathSignal(cmd.SysProcAttr)
 	err := make(chan error)
 	s.requests <- func() {
 		s.mu.Lock()
@@ -64,16 +63,16 @@ func (s *spawner) start(cmd *exec.Cmd, to cpuset.Set) error {
 }
 
 // startOn starts cmd from this thread, whose affinity it inherits.
-func startOn(cmd *exec.Cmd, to cpuset.Set) error {
+func startOn(cmd *exec.Cmd, to sys.CPUSet) error {
 	if to != nil {
-		before, err := cpuset.Allowed()
+		before, err := sys.AllowedCPUs()
 		if err != nil {
 			return err
 		}
-		if err := to.Tie(); err != nil {
+		if err := sys.PinThread(0, to); err != nil {
 			return err
 		}
-		defer before.Tie()
+		defer sys.PinThread(0, before)
 	}
 	return cmd.Start()
 }
@@ -187,7 +186,7 @@ func (r *runner) startProcess(p place, attempt int, at *storeRelay) (*process, e
 	proc.streams = []*stream{out, errs}
 
 	proc.started = time.Now()
-	var to cpuset.Set
+	var to sys.CPUSet
 	if r.bound != nil {
 		to = r.bound[p.localRank].cpus
 	}

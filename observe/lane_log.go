@@ -5,7 +5,7 @@ import (
 	"unsafe"
 
 	"github.com/chorus-comms/chorus/comm/backend"
-	"github.com/chorus-comms/chorus/internal/relaxed"
+	"github.com/chorus-comms/chorus/internal/sys"
 )
 
 // laneLog records the collectives that the owner of the communicator's lane runs, one after the other. It's made for
@@ -136,8 +136,8 @@ func (l *laneLog) begin(tick uint64) uint64 {
 	}
 	l.at = at
 	id := l.next + 1
-	relaxed.Store(&l.record(at).issued, tick)
-	relaxed.Store(&l.next, id)
+	sys.StoreRelaxed(&l.record(at).issued, tick)
+	sys.StoreRelaxed(&l.next, id)
 	return id
 }
 
@@ -169,21 +169,21 @@ func (l *laneLog) count(id uint64) {
 func (l *laneLog) describe() {
 	number := l.described + 1
 	d := l.numbered(number)
-	relaxed.Store(&d.since, l.since)
-	relaxed.Store(&d.shift, l.shift)
-	relaxed.Store(&d.what, l.what)
-	relaxed.Store(&d.in, l.in)
-	relaxed.Store(&d.out, l.out)
-	relaxed.Store(&d.result, l.result)
-	relaxed.Store(&d.bytes, l.bytes)
+	sys.StoreRelaxed(&d.since, l.since)
+	sys.StoreRelaxed(&d.shift, l.shift)
+	sys.StoreRelaxed(&d.what, l.what)
+	sys.StoreRelaxed(&d.in, l.in)
+	sys.StoreRelaxed(&d.out, l.out)
+	sys.StoreRelaxed(&d.result, l.result)
+	sys.StoreRelaxed(&d.bytes, l.bytes)
 	callers := l.trail.callers
 	if l.site != 0 {
 		callers = [frames]uintptr{uintptr(l.site)}
 	}
 	for i, pc := range callers {
-		relaxed.Store(&d.callers[i], uint64(pc))
+		sys.StoreRelaxed(&d.callers[i], uint64(pc))
 	}
-	relaxed.Store(&l.described, number)
+	sys.StoreRelaxed(&l.described, number)
 }
 
 // named returns where the index of a name is kept, whose own it may not be.
@@ -202,8 +202,8 @@ func (l *laneLog) end(id, seq uint64, name string, algorithm uint64, status Stat
 	if result, shift := uint64(status)|algorithm<<8, seq-id; result != l.result || shift != l.shift {
 		l.result, l.shift = result, shift
 		if d := l.numbered(l.described); id == l.since {
-			relaxed.Store(&d.result, result)
-			relaxed.Store(&d.shift, shift)
+			sys.StoreRelaxed(&d.result, result)
+			sys.StoreRelaxed(&d.shift, shift)
 		} else {
 			l.count(id)
 			l.describe()
@@ -213,9 +213,9 @@ func (l *laneLog) end(id, seq uint64, name string, algorithm uint64, status Stat
 		l.moves = l.path.moves - 1 // the next one's is another
 	}
 	if tick != 0 {
-		relaxed.Store(&l.record(l.at).ended, tick)
+		sys.StoreRelaxed(&l.record(l.at).ended, tick)
 	}
-	relaxed.Store(&l.done, id)
+	sys.StoreRelaxed(&l.done, id)
 }
 
 // load returns an operation, unless it's none of the last; done is what the lane counted as such before.

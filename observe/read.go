@@ -14,7 +14,7 @@ import (
 	"sync"
 
 	"github.com/chorus-comms/chorus/comm/backend"
-	"github.com/chorus-comms/chorus/internal/regular"
+	"github.com/chorus-comms/chorus/internal/sys"
 )
 
 // Parse reads a dump. Where it has more than last entries it may leave out the older ones; 0 means all.
@@ -131,9 +131,9 @@ func ReadFile(path string, last int) (*Dump, error) {
 // readFile returns what a file has; of a long one whose last operations are wanted, its first line and its end.
 func readFile(path string, last int) ([]byte, error) {
 	if last <= 0 {
-		return regular.ReadFile(path, maxFile)
+		return sys.ReadRegular(path, maxFile)
 	}
-	f, size, err := regular.Open(path)
+	f, size, err := sys.OpenRegular(path)
 	if err != nil {
 		return nil, err
 	}

@@ -11,14 +11,14 @@ import (
 
 	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/dtype"
-	"github.com/chorus-comms/chorus/internal/relaxed"
+	"github.com/chorus-comms/chorus/internal/sys"
 	"github.com/chorus-comms/chorus/tensor"
 )
 
 // frames is the number of return addresses kept of each call.
 const frames = 5
 
-// cell is an operation in the ring of those that anybody may call: two cache lines of words, stored by relaxed.Store and
+// cell is an operation in the ring of those that anybody may call: two cache lines of words, stored by sys.StoreRelaxed and
 // loaded atomically; and to readers any operation.
 type cell struct {
 	begun     uint64 // the operation's number; stored before all else
@@ -179,7 +179,7 @@ func (r *Recorder) Issue(op *backend.Op, async, queued bool) uint64 {
 	}
 	what, in, out := summary(op, async)
 	s, id := r.claim()
-	relaxed.Store(&s.begun, id)
+	sys.StoreRelaxed(&s.begun, id)
 	if sample(&s.callers); op.Site != 0 {
 		atomic.StoreUintptr(&s.callers[0], uintptr(op.Site))
 		atomic.StoreUintptr(&s.callers[1], 0)
@@ -189,17 +189,17 @@ func (r *Recorder) Issue(op *backend.Op, async, queued bool) uint64 {
 	if !queued {
 		started = tick
 	}
-	relaxed.Store(&s.what, what)
-	relaxed.Store(&s.tag, uint64(op.Tag))
-	relaxed.Store(&s.in, in)
-	relaxed.Store(&s.out, out)
+	sys.StoreRelaxed(&s.what, what)
+	sys.StoreRelaxed(&s.tag, uint64(op.Tag))
+	sys.StoreRelaxed(&s.in, in)
+	sys.StoreRelaxed(&s.out, out)
 	atomic.AddUint64(&r.others.bytes, bytesOf(what, in, out))
-	relaxed.Store(&s.seq, 0)
-	relaxed.Store(&s.issued, tick)
-	relaxed.Store(&s.started, started)
-	relaxed.Store(&s.ended, 0)
-	relaxed.Store(&s.result, 0)
-	relaxed.Store(&s.published, id)
+	sys.StoreRelaxed(&s.seq, 0)
+	sys.StoreRelaxed(&s.issued, tick)
+	sys.StoreRelaxed(&s.started, started)
+	sys.StoreRelaxed(&s.ended, 0)
+	sys.StoreRelaxed(&s.result, 0)
+	sys.StoreRelaxed(&s.published, id)
 	if what&flagAsync != 0 || in+out >= timedElements || op.Kind.PointToPoint() {
 		id |= timed
 	}
@@ -248,11 +248,11 @@ func (r *Recorder) Start(id uint64, op *backend.Op) {
 		return
 	}
 	if op.Stream != nil {
-		relaxed.Store(&s.seq, op.Seq)
+		sys.StoreRelaxed(&s.seq, op.Seq)
 	} else {
-		relaxed.Store(&s.seq, r.own.seq+1)
+		sys.StoreRelaxed(&s.seq, r.own.seq+1)
 	}
-	relaxed.Store(&s.started, now())
+	sys.StoreRelaxed(&s.started, now())
 }
 
 // Done is End of the last collective that Begin began, which went well.
@@ -270,9 +270,9 @@ func (r *Recorder) Done(op *backend.Op) {
 	}
 	l.seq = op.Seq
 	if l.timed || op.Seq%timedPeriod == 0 {
-		relaxed.Store(&l.record(l.at).ended, now())
+		sys.StoreRelaxed(&l.record(l.at).ended, now())
 	}
-	relaxed.Store(&l.done, l.next)
+	sys.StoreRelaxed(&l.done, l.next)
 }
 
 // End records that an operation is over. For a collective that is on no stream the caller still owns the lane.
@@ -321,10 +321,10 @@ func (r *Recorder) ended(id uint64, op *backend.Op, err error) {
 	if op.Kind.PointToPoint() {
 		result |= uint64(uint32(int32(op.From))) << 32
 	} else {
-		relaxed.Store(&s.seq, seq)
+		sys.StoreRelaxed(&s.seq, seq)
 	}
-	relaxed.Store(&s.result, result)
-	relaxed.Store(&s.ended, max(tick, untimed))
+	sys.StoreRelaxed(&s.result, result)
+	sys.StoreRelaxed(&s.ended, max(tick, untimed))
 }
 
 // index returns the index of an algorithm's name, from 1; 0 means none.
@@ -348,27 +348,27 @@ func (r *Recorder) BeginSpecial(kind Special, n int) uint64 {
 		return 0
 	}
 	s, id := r.claim()
-	relaxed.Store(&s.begun, id)
+	sys.StoreRelaxed(&s.begun, id)
 	sample(&s.callers)
 	tick := now()
-	relaxed.Store(&s.what, uint64(kind)|flagSpecial|uint64(1<<32-1)<<32)
-	relaxed.Store(&s.tag, 0)
-	relaxed.Store(&s.seq, 0)
-	relaxed.Store(&s.in, uint64(n))
-	relaxed.Store(&s.out, 0)
-	relaxed.Store(&s.issued, tick)
-	relaxed.Store(&s.started, tick)
-	relaxed.Store(&s.ended, 0)
-	relaxed.Store(&s.result, 0)
-	relaxed.Store(&s.published, id)
+	sys.StoreRelaxed(&s.what, uint64(kind)|flagSpecial|uint64(1<<32-1)<<32)
+	sys.StoreRelaxed(&s.tag, 0)
+	sys.StoreRelaxed(&s.seq, 0)
+	sys.StoreRelaxed(&s.in, uint64(n))
+	sys.StoreRelaxed(&s.out, 0)
+	sys.StoreRelaxed(&s.issued, tick)
+	sys.StoreRelaxed(&s.started, tick)
+	sys.StoreRelaxed(&s.ended, 0)
+	sys.StoreRelaxed(&s.result, 0)
+	sys.StoreRelaxed(&s.published, id)
 	return id
 }
 
 // Drop records the end of what BeginSpecial began, or of an operation that never came to be under way.
 func (r *Recorder) Drop(id uint64, err error) {
 	if s := r.cellOf(id); s != nil {
-		relaxed.Store(&s.result, uint64(statusOf(err)))
-		relaxed.Store(&s.ended, now())
+		sys.StoreRelaxed(&s.result, uint64(statusOf(err)))
+		sys.StoreRelaxed(&s.ended, now())
 	}
 }
 

@@ -39,8 +39,8 @@ internal/piped=internal/testproc
 internal/silence=internal/blackhole
 internal/refusal=internal/seccomptest
 internal/deserter=internal/resetclient
-internal/publish=internal/relaxed
-internal/spare=internal/sparefd
+internal/publish=internal/sys
+internal/spare=internal/sys
 "
 declare -A new
 for name in $names; do new[${name%%=*}]=${name#*=}; done

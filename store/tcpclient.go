@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/config"
-	"github.com/chorus-comms/chorus/internal/sparefd"
+	"github.com/chorus-comms/chorus/internal/sys"
 	"github.com/chorus-comms/chorus/secure"
 )
 
@@ -111,7 +111,7 @@ func (e *ConnError) Unwrap() error { return e.Err }
 
 // Gone reports whether an error of an open store is that its server is there no more, or can't be reached any more.
 func Gone(err error) bool {
-	if sparefd.Exhausted(err) || errors.As(err, new(*TimeoutError)) {
+	if sys.OutOfDescriptors(err) || errors.As(err, new(*TimeoutError)) {
 		return false
 	}
 	return errors.As(err, new(*ConnError)) || errors.As(err, new(*DialError))
@@ -234,7 +234,7 @@ func (s *TCPStore) connect(ctx context.Context, op string, patience time.Duratio
 		if secure.Foreign(err) {
 			strange++
 		}
-		if patience > 0 && time.Since(begin) > patience || strange == maxStrange || sparefd.Exhausted(err) {
+		if patience > 0 && time.Since(begin) > patience || strange == maxStrange || sys.OutOfDescriptors(err) {
 			return nil, failed
 		}
 		// Half of the pause is random, so that a thousand ranks whose server

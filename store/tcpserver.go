@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/chorus-comms/chorus/internal/sparefd"
+	"github.com/chorus-comms/chorus/internal/sys"
 	"github.com/chorus-comms/chorus/secure"
 )
 
@@ -50,7 +50,7 @@ type TCPServer struct {
 	local    *HashStore
 	serving  sync.WaitGroup
 	limiter  secure.AcceptLimiter
-	spare    sparefd.Descriptor
+	spare    sys.SpareFD
 	refusals refusals
 	ctx      context.Context // ends with Close
 	stop     context.CancelFunc
@@ -134,7 +134,7 @@ func (s *TCPServer) accept() {
 			// Out of descriptors or aborted by the peer: neither ends the server, and both pass. A
 			// client that can't be served is not left waiting.
 			s.log("accept", "error", err)
-			if sparefd.Exhausted(err) && sparefd.Pending(s.listener) {
+			if sys.OutOfDescriptors(err) && sys.AcceptPending(s.listener) {
 				if s.opts.OnStarved != nil {
 					s.opts.OnStarved(err)
 				}

@@ -13,9 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/chorus-comms/chorus/bootstrap"
-	"github.com/chorus-comms/chorus/internal/cpuinfo"
-	"github.com/chorus-comms/chorus/internal/cpuset"
-	"github.com/chorus-comms/chorus/internal/meminfo"
+	"github.com/chorus-comms/chorus/internal/sys"
 	"github.com/chorus-comms/chorus/kern"
 )
 
@@ -90,13 +88,13 @@ func (d *diagnosis) host() {
 
 func (d *diagnosis) cpu() {
 	c := &d.CPU
-	c.Model = cpuinfo.Read().Model
-	online, _ := cpuset.Parse(readText("/sys/devices/system/cpu/online"))
+	c.Model = sys.ReadCPUInfo().Model
+	online, _ := sys.ParseCPUs(readText("/sys/devices/system/cpu/online"))
 	c.Online = len(online)
 	if c.Online == 0 { // no /sys
 		c.Online = runtime.NumCPU()
 	}
-	usable, _ := cpuset.Allowed()
+	usable, _ := sys.AllowedCPUs()
 	c.Usable, c.Affinity = len(usable), usable.String()
 	c.CgroupCores = cgroupCores("/")
 	if c.CgroupCores > 0 && c.CgroupCores < 1 {
@@ -139,7 +137,7 @@ func (d *diagnosis) memory() {
 		}
 	}
 	if m.TotalBytes == 0 { // no /proc
-		m.AvailableBytes, m.TotalBytes, _ = meminfo.Read()
+		m.AvailableBytes, m.TotalBytes, _ = sys.HostMemory()
 	}
 	m.CgroupBytes = cgroupMemory("/", m.TotalBytes)
 	m.TransparentShared = "not offered"

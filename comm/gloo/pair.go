@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/fabric"
-	"github.com/chorus-comms/chorus/internal/pacing"
 	"github.com/chorus-comms/chorus/internal/readn"
+	"github.com/chorus-comms/chorus/internal/sys"
 	"github.com/chorus-comms/chorus/secure"
 )
 
@@ -72,7 +72,7 @@ func (p *pair) attach(conn net.Conn) {
 		p.sealed, under = true, over.NetConn()
 	}
 	if tcp, ok := under.(*net.TCPConn); ok && secure.SameHost(conn) {
-		pacing.Off(tcp)
+		sys.DisablePacing(tcp)
 	}
 	p.m.running.Add(2)
 	go p.write()

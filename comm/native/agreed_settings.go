@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/chorus-comms/chorus/comm/backend"
-	"github.com/chorus-comms/chorus/internal/cpuset"
+	"github.com/chorus-comms/chorus/internal/sys"
 	"github.com/chorus-comms/chorus/plan"
 	"github.com/chorus-comms/chorus/plan/calibration"
 )
@@ -40,12 +40,12 @@ func (t agreedSettings) agree(ctx context.Context, at backend.Where, exchange fu
 	}
 	var first agreedSettings
 	offers := make([]agreedSettings, len(all))
-	together := map[string]cpuset.Set{} // ranks that are bound to a core each have as many cores as ranks
+	together := map[string]sys.CPUSet{} // ranks that are bound to a core each have as many cores as ranks
 	t.hosts = make([]string, len(all))
 	for r, b := range all {
 		var x agreedSettings
 		err := json.Unmarshal(b, &x)
-		cpus, bad := cpuset.Parse(x.CPUs)
+		cpus, bad := sys.ParseCPUs(x.CPUs)
 		if err != nil || bad != nil || x.Cores < 1 || x.StageBytes < minStage || x.Machine != nil &&
 			x.Machine.Validate() != nil {
 			return t, &backend.InternalError{Where: at, Err: fmt.Errorf("rank %d offers the terms %q", r, b)}

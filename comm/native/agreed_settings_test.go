@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/chorus-comms/chorus/comm/backend"
-	"github.com/chorus-comms/chorus/internal/cpuset"
+	"github.com/chorus-comms/chorus/internal/sys"
 )
 
 // offering is the exchange of ranks with these terms.
@@ -43,7 +43,7 @@ func TestBoundRanksTogether(t *testing.T) {
 		var all []agreedSettings
 		for _, r := range test.ranks {
 			host, cpus, _ := strings.Cut(r, " ")
-			set, err := cpuset.Parse(cpus)
+			set, err := sys.ParseCPUs(cpus)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -4,13 +4,13 @@ import (
 	"sync/atomic"
 
 	"github.com/chorus-comms/chorus/comm/backend"
-	"github.com/chorus-comms/chorus/internal/relaxed"
+	"github.com/chorus-comms/chorus/internal/sys"
 )
 
 // traffic counts collectives. Only the one that runs writes, so that no write needs to be locked. Windows count their
 // own.
 type traffic struct {
-	mapped, staged uint64 // relaxed.Store
+	mapped, staged uint64 // sys.StoreRelaxed
 }
 
 func (g *group) count(p *program) {
@@ -21,7 +21,7 @@ func (g *group) count(p *program) {
 	if p.remote() && !p.twoSided {
 		n = &g.traffic.mapped
 	}
-	relaxed.Store(n, *n+1)
+	sys.StoreRelaxed(n, *n+1)
 }
 
 // Traffic implements backend.Stats.

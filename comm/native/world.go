@@ -21,7 +21,7 @@ import (
 	_ "github.com/chorus-comms/chorus/fabric/hybrid" // "auto", and with it "shm" and "tcp"
 	_ "github.com/chorus-comms/chorus/fabric/mem"
 	"github.com/chorus-comms/chorus/fabric/transport"
-	"github.com/chorus-comms/chorus/internal/cpuset"
+	"github.com/chorus-comms/chorus/internal/sys"
 	"github.com/chorus-comms/chorus/plan"
 	"github.com/chorus-comms/chorus/secure"
 	"github.com/chorus-comms/chorus/store"
@@ -55,8 +55,8 @@ func Open(ctx context.Context, c backend.Config) (backend.Backend, error) {
 	start := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
-	host, _ := s.hostID(cfg)    // if there's none, openFabric says so, when the others can be told
-	cpus, _ := cpuset.Allowed() // where a sandbox refuses to say, their number must do
+	host, _ := s.hostID(cfg)     // if there's none, openFabric says so, when the others can be told
+	cpus, _ := sys.AllowedCPUs() // where a sandbox refuses to say, their number must do
 	mine := agreedSettings{Fabric: s.fabric, Cores: runtime.NumCPU(), Host: host, CPUs: cpus.String(),
 		StageBytes: s.stageBytes, TLS: policy.TLS != nil,
 		Machine: s.calibrated(c)}

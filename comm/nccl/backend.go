@@ -20,7 +20,7 @@ import (
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/device/cache"
 	"github.com/chorus-comms/chorus/dtype"
-	"github.com/chorus-comms/chorus/internal/futex"
+	"github.com/chorus-comms/chorus/internal/sys"
 	"github.com/chorus-comms/chorus/store"
 	"github.com/chorus-comms/chorus/tensor"
 )
@@ -357,7 +357,7 @@ func (r *rank) await(ctx context.Context, call string, c abi.Comm) error {
 }
 
 func (r *rank) progress(ctx context.Context, call string, c abi.Comm, broken <-chan struct{}) error {
-	for pace := (futex.Backoff{}); ; pace.Pause() {
+	for pace := (sys.Backoff{}); ; pace.Pause() {
 		result := new(abi.Result)
 		if err := r.lib.failed("ncclCommGetAsyncError", r.lib.GetAsyncError(c, result), c); err != nil {
 			return err

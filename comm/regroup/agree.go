@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/chorus-comms/chorus/internal/sparefd"
+	"github.com/chorus-comms/chorus/internal/sys"
 	"github.com/chorus-comms/chorus/store"
 )
 
@@ -194,7 +194,7 @@ func (a *attempt) failed(cause error) *Error {
 	defer a.mu.Unlock()
 	a.own = cause
 	kind := Failed
-	if sparefd.Exhausted(cause) {
+	if sys.OutOfDescriptors(cause) {
 		kind = Unable
 	}
 	return a.failure(kind, cause.Error(), cause, a.me)
@@ -214,7 +214,7 @@ func (a *attempt) keepCause(verdict error) error {
 // lost is the failure of an attempt for a member that can't be reached, unless it's this process that has no
 // descriptors for that.
 func (a *attempt) lost(err error, i int) *Error {
-	if sparefd.Exhausted(err) {
+	if sys.OutOfDescriptors(err) {
 		return a.failed(err)
 	}
 	return a.failure(Lost, err.Error(), nil, i)
@@ -232,7 +232,7 @@ func (a *attempt) watchStarved(ctx context.Context, fail func(*Error)) {
 // awaitReason waits a short time for another member to say why preparing failed. A process that lacks descriptors knows
 // why, and doesn't wait.
 func awaitReason(ctx context.Context, err error) {
-	if sparefd.Exhausted(err) {
+	if sys.OutOfDescriptors(err) {
 		return
 	}
 	t := time.NewTimer(reasonTime)
@@ -272,7 +272,7 @@ func (a *attempt) watch(ctx context.Context, i int, fail func(*Error)) {
 
 // blame says why this member calls the attempt off, given what its prepare, or waiting for votes, ended with.
 func (a *attempt) blame(ctx, deadline context.Context, err error, leaders store.Store) *Error {
-	if sparefd.Exhausted(err) {
+	if sys.OutOfDescriptors(err) {
 		return a.failed(err)
 	}
 	if e, ok := errors.AsType[*Error](context.Cause(ctx)); ok {
@@ -361,7 +361,7 @@ func (a *attempt) follow(ctx context.Context, prepare func(context.Context, stor
 		if why.Kind == Lost && why.Members[0] == 0 {
 			return why.encode() // it can't decide without this member's vote
 		}
-		if sparefd.Exhausted(why) { // what waits has a descriptor, with which this member can say so
+		if sys.OutOfDescriptors(why) { // what waits has a descriptor, with which this member can say so
 			stop()
 			<-decided
 		}
@@ -386,7 +386,7 @@ func (a *attempt) follow(ctx context.Context, prepare func(context.Context, stor
 				return outcome
 			}
 		}
-	} else if sparefd.Exhausted(err) {
+	} else if sys.OutOfDescriptors(err) {
 		stop()
 		if <-decided; outcome != nil {
 			return outcome

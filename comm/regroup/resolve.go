@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/chorus-comms/chorus/internal/sparefd"
+	"github.com/chorus-comms/chorus/internal/sys"
 	"github.com/chorus-comms/chorus/store"
 )
 
@@ -52,7 +52,7 @@ func (a *attempt) ask(ctx context.Context, k int) ([]byte, error) {
 func (a *attempt) find(ctx context.Context, i int) (store.Store, func(), error) {
 	for {
 		st, release, err := a.reach(ctx, i)
-		if !sparefd.Exhausted(err) {
+		if !sys.OutOfDescriptors(err) {
 			return st, release, err
 		}
 		select {

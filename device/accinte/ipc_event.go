@@ -14,7 +14,7 @@ import (
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/device/internal/engine"
 	"github.com/chorus-comms/chorus/hostmem"
-	"github.com/chorus-comms/chorus/internal/futex"
+	"github.com/chorus-comms/chorus/internal/sys"
 )
 
 // eventRecords is how many records of an event between processes can be under way.
@@ -80,7 +80,7 @@ func (v *sharedEvent) Reach(n uint64, failed *device.WorkError) {
 	}
 	s.done.Store(word)
 	v.page.bell.Add(1)
-	futex.Wake((*uint32)(unsafe.Pointer(&v.page.bell)))
+	sys.FutexWake((*uint32)(unsafe.Pointer(&v.page.bell)))
 	v.drop()
 }
 
@@ -124,7 +124,7 @@ func (v *sharedEvent) Await(n uint64) func() *device.WorkError {
 			if !there {
 				return otherFailed(pid, errors.New("the process has ended before it was done"))
 			}
-			futex.Wait((*uint32)(unsafe.Pointer(&v.page.bell)), bell, deadAfter)
+			sys.FutexWait((*uint32)(unsafe.Pointer(&v.page.bell)), bell, deadAfter)
 		}
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/device/internal/engine"
 	"github.com/chorus-comms/chorus/hostmem"
-	"github.com/chorus-comms/chorus/internal/meminfo"
+	"github.com/chorus-comms/chorus/internal/sys"
 )
 
 func init() {
@@ -63,7 +63,7 @@ func (d *Driver) MemInfo(dev int) (free, total int64, err error) {
 	if err := d.Check("memory info", dev); err != nil {
 		return 0, 0, err
 	}
-	free, total, err = meminfo.Read()
+	free, total, err = sys.HostMemory()
 	if err != nil {
 		return 0, 0, device.Errorf(device.ErrInternal, device.Host, "memory info", "%w", err)
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
-	"github.com/chorus-comms/chorus/internal/futex"
+	"github.com/chorus-comms/chorus/internal/sys"
 )
 
 // gpu is one GPU.
@@ -202,7 +202,7 @@ func (b *gpu) happened(op string, e abi.Event) (bool, error) {
 // await waits until done says so, or ctx ends. at says what is waited for.
 func (b *gpu) await(ctx context.Context, op string, done func() (bool, error), at func() string) error {
 	begin := time.Now()
-	for pace := (futex.Backoff{}); ; pace.Pause() {
+	for pace := (sys.Backoff{}); ; pace.Pause() {
 		if ok, err := done(); ok || err != nil {
 			return err
 		}

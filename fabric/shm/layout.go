@@ -8,7 +8,7 @@ import (
 	"unsafe"
 
 	"github.com/chorus-comms/chorus/fabric"
-	"github.com/chorus-comms/chorus/internal/futex"
+	"github.com/chorus-comms/chorus/internal/sys"
 )
 
 // Each rank owns one shared segment, its inbox: a page that says whether it
@@ -27,9 +27,9 @@ const (
 
 // inboxPage is the first page of an inbox.
 type inboxPage struct {
-	bell     atomic.Uint32  // changes with each ring
-	sleepers atomic.Uint32  // goroutines of the owner asleep on bell
-	coreHint futex.CoreHint // where the owner runs
+	bell     atomic.Uint32 // changes with each ring
+	sleepers atomic.Uint32 // goroutines of the owner asleep on bell
+	coreHint sys.CoreHint  // where the owner runs
 	_        [112]byte
 	probe    uint64 // a random number, read across processes to see whether that is permitted
 	_        [120]byte

@@ -8,7 +8,7 @@ import (
 	"github.com/chorus-comms/chorus/fabric"
 	"github.com/chorus-comms/chorus/fabric/transport"
 	"github.com/chorus-comms/chorus/hostmem"
-	"github.com/chorus-comms/chorus/internal/futex"
+	"github.com/chorus-comms/chorus/internal/sys"
 )
 
 // peer is another rank of this host.
@@ -129,7 +129,7 @@ func (p *peer) ring() { p.page.ring() }
 func (g *inboxPage) ring() {
 	if g.sleepers.Load() != 0 {
 		g.bell.Add(1)
-		futex.Wake(word(&g.bell))
+		sys.FutexWake(word(&g.bell))
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 
 	"github.com/chorus-comms/chorus/fabric"
 	"github.com/chorus-comms/chorus/hostmem"
-	"github.com/chorus-comms/chorus/internal/deathsig"
+	"github.com/chorus-comms/chorus/internal/sys"
 )
 
 // Tests between processes: the test is rank 0, and the other ranks are copies of
@@ -99,7 +99,7 @@ func startJob(t testing.TB, size int, body string, options map[string]string) *j
 		cmd.ExtraFiles = []*os.File{theirs}
 		cmd.Stderr = os.Stderr
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
-		deathsig.Set(cmd.SysProcAttr)
+		sys.SetDeathSignal(cmd.SysProcAttr)
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/fabric"
-	"github.com/chorus-comms/chorus/internal/futex"
+	"github.com/chorus-comms/chorus/internal/sys"
 	"github.com/chorus-comms/chorus/kern"
 )
 
@@ -159,7 +159,7 @@ func (f *Fabric) run(m *fabric.Msg, w *fabric.Waiter) error {
 		if progress {
 			i = 0
 		} else if i == f.policy.Spins && m.Peer != fabric.AnySource && f.peers[m.Peer] != nil {
-			futex.MigrateOffSharedCore(&f.page.coreHint, &f.peers[m.Peer].page.coreHint)
+			sys.MigrateOffSharedCore(&f.page.coreHint, &f.peers[m.Peer].page.coreHint)
 		} else if f.step(i) {
 			f.sleep(m)
 			slept = true
@@ -180,7 +180,7 @@ func (f *Fabric) sleep(m *fabric.Msg) {
 	}
 	bell := f.armBell()
 	if !f.poll() && !m.Done() && f.wanted.Load() == 0 {
-		futex.Wait(word(&f.page.bell), bell, d)
+		sys.FutexWait(word(&f.page.bell), bell, d)
 	}
 	f.disarmBell()
 }
@@ -251,7 +251,7 @@ func (f *Fabric) idleProgress() {
 			f.unlock()
 		}
 		if idle && f.wanted.Load() == 0 {
-			futex.Wait(word(&f.page.bell), bell, time.Second)
+			sys.FutexWait(word(&f.page.bell), bell, time.Second)
 		}
 		f.disarmBell()
 	}

@@ -14,8 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/chorus-comms/chorus/fabric"
-	"github.com/chorus-comms/chorus/internal/pacing"
-	"github.com/chorus-comms/chorus/internal/sparefd"
+	"github.com/chorus-comms/chorus/internal/sys"
 	"github.com/chorus-comms/chorus/secure"
 )
 
@@ -205,7 +204,7 @@ func (f *Fabric) accept(l net.Listener) {
 			if f.Closed() {
 				return
 			}
-			if fabric.Exhausted(err) && sparefd.Pending(l) {
+			if fabric.Exhausted(err) && sys.AcceptPending(l) {
 				f.acceptOnSpare(l, err)
 			}
 			select {
@@ -365,7 +364,7 @@ func (pp *pipe) install(nc *net.TCPConn, conn net.Conn, end pipeEnd) {
 		nc.SetWriteBuffer(n)
 	}
 	if p.f.near[p.rank] {
-		pacing.Off(nc)
+		sys.DisablePacing(nc)
 	}
 	if end.inner == nil {
 		nc.Close() // the pipe has it under another descriptor

@@ -12,7 +12,7 @@ import (
 
 	"github.com/chorus-comms/chorus/fabric"
 	"github.com/chorus-comms/chorus/fabric/transport"
-	"github.com/chorus-comms/chorus/internal/sparefd"
+	"github.com/chorus-comms/chorus/internal/sys"
 	"github.com/chorus-comms/chorus/secure"
 )
 
@@ -29,7 +29,7 @@ type Fabric struct {
 	buffers    transport.Buffers
 	listeners  []net.Listener
 	limiter    secure.AcceptLimiter // of connections that haven't proved that they belong here
-	spare      sparefd.Descriptor
+	spare      sys.SpareFD
 
 	pollers    []*poller
 	cores      int           // that the ranks of this host have together

@@ -12,7 +12,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/chorus-comms/chorus/internal/cpuinfo"
+	"github.com/chorus-comms/chorus/internal/sys"
 	"github.com/chorus-comms/chorus/kern"
 	"github.com/chorus-comms/chorus/plan"
 )
@@ -48,7 +48,7 @@ type file struct {
 // Here describes this host and process.
 func Here() Host {
 	name, _ := os.Hostname()
-	cpu := cpuinfo.Read()
+	cpu := sys.ReadCPUInfo()
 	return Host{Name: name, CPU: cpu.Model, Cores: cpu.Cores, Kernels: kern.Level()}
 }
 

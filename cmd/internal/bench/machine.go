@@ -5,7 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/chorus-comms/chorus/internal/cpuinfo"
+	"github.com/chorus-comms/chorus/internal/sys"
 	"github.com/chorus-comms/chorus/kern"
 )
 
@@ -21,7 +21,7 @@ type Machine struct {
 
 // ThisMachine describes the machine of this process.
 func ThisMachine() Machine {
-	m := Machine{CPU: cpuinfo.Read().Model, Cores: runtime.NumCPU(), Arch: runtime.GOARCH, Kernels: kern.Level(),
+	m := Machine{CPU: sys.ReadCPUInfo().Model, Cores: runtime.NumCPU(), Arch: runtime.GOARCH, Kernels: kern.Level(),
 		Go: runtime.Version()}
 	var u unix.Utsname
 	if unix.Uname(&u) == nil {

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/chorus-comms/chorus/internal/affinity"
+	"github.com/chorus-comms/chorus/internal/sys"
 	"github.com/chorus-comms/chorus/tensor"
 )
 
@@ -47,8 +47,8 @@ const (
 // Probe sends a cache line to and fro between the first two cores that this
 // process may use. It takes a millisecond, and needs both cores for itself.
 func Probe() Placement {
-	cpus := affinity.Cores()
-	if len(cpus) < 2 {
+	cpus, err := sys.AllowedCPUs()
+	if err != nil || len(cpus) < 2 {
 		return Placement{Where: Crowded}
 	}
 	return placementOf(pingPong(cpus[0], cpus[1]))
@@ -122,7 +122,7 @@ func pingPong(cpuA, cpuB int) float64 {
 // pin ties the calling goroutine to a core for the rest of its life; its thread ends with it.
 func pin(cpu int) {
 	runtime.LockOSThread()
-	_ = affinity.Pin(0, cpu) // if it's refused, the kernel's choice is measured
+	_ = sys.PinThread(0, sys.CPUSet{cpu}) // if it's refused, the kernel's choice is measured
 }
 
 // placement probes on rank 0 and tells all ranks.

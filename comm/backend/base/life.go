@@ -10,7 +10,7 @@ import (
 
 	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/fabric"
-	"github.com/chorus-comms/chorus/internal/relaxed"
+	"github.com/chorus-comms/chorus/internal/sys"
 )
 
 // Life is one rank's part of a communicator, from Begin to its first failure or its end. The zero Life has not begun.
@@ -24,7 +24,7 @@ type Life struct {
 	Reporting Pending
 	Shared    *Pending
 
-	ended    uint64       // the last operation that this rank has finished: relaxed.Store
+	ended    uint64       // the last operation that this rank has finished: sys.StoreRelaxed
 	returned atomic.Bool  // an operation has returned the failure
 	breaking atomic.Int32 // causes that wait for this rank to end earlier operations
 }
@@ -93,7 +93,7 @@ func (l *Life) Panicked(at backend.Where, p *fabric.PanicError) error {
 }
 
 // Ended notes the last operation that this rank has finished. It's for the goroutine of the operation.
-func (l *Life) Ended(seq uint64) { relaxed.Store(&l.ended, seq) }
+func (l *Life) Ended(seq uint64) { sys.StoreRelaxed(&l.ended, seq) }
 
 // BreakFrom breaks the communicator with a cause that another rank has reported, and that makes operations from seq on
 // fail. If this rank has earlier operations to end, it gets the time to: the result of an operation shouldn't depend on

@@ -19,7 +19,7 @@ import (
 	"github.com/chorus-comms/chorus/cmd/internal/bench"
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/dtype"
-	"github.com/chorus-comms/chorus/internal/affinity"
+	"github.com/chorus-comms/chorus/internal/sys"
 	"github.com/chorus-comms/chorus/store"
 )
 
@@ -70,15 +70,15 @@ func serveOurs(ctx context.Context, socket, storeFile string, rank, size int, fa
 // bindTo ties all threads of this process, and those that they'll start, to one of the cores that it may use. It's
 // done after the start, so that the process knows how many cores there are.
 func bindTo(rank int) error {
-	cores := affinity.Cores()
-	if len(cores) == 0 {
-		return errors.New("the kernel doesn't tell which cores there are")
+	cores, err := sys.AllowedCPUs()
+	if err != nil {
+		return err
 	}
 	tasks, err := os.ReadDir("/proc/self/task")
 	for _, t := range tasks {
 		id, e := strconv.Atoi(t.Name())
 		if e == nil {
-			e = affinity.Pin(id, cores[rank%len(cores)])
+			e = sys.PinThread(id, sys.CPUSet{cores[rank%len(cores)]})
 		}
 		if e != nil && !errors.Is(e, unix.ESRCH) { // a thread that has ended
 			err = errors.Join(err, e)

@@ -1,5 +1,0 @@
-//go:build !darwin
-
-package cpuinfo
-
-func model() string { return "unknown" }

@@ -1,8 +1,0 @@
-//go:build !linux
-
-package deathsig
-
-import "syscall"
-
-// Set does nothing.
-func Set(*syscall.SysProcAttr) {}

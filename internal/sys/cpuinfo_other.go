@@ -1,0 +1,5 @@
+//go:build !darwin
+
+package sys
+
+func cpuModel() string { return "unknown" }

@@ -1,0 +1,79 @@
+package sys
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"syscall"
+)
+
+// OpenRegular opens a regular file for reading, one that another program has put where Chorus looks for it, and that may
+// be anything. It returns its size. A FIFO, a socket, a device or a directory is an error,
+// and isn't waited for. Errors don't name the path.
+func OpenRegular(path string) (*os.File, int64, error) {
+	i, err := os.Stat(path) // before it's opened, which does something to some devices
+	if err != nil {
+		return nil, 0, withoutPath(err)
+	}
+	if !i.Mode().IsRegular() {
+		return nil, 0, fmt.Errorf("it's %s", fileKind(i.Mode()))
+	}
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, 0, withoutPath(err)
+	}
+	if i, err = f.Stat(); err == nil && !i.Mode().IsRegular() { // it's another one by now
+		err = fmt.Errorf("it's %s", fileKind(i.Mode()))
+	}
+	if err != nil {
+		f.Close()
+		return nil, 0, withoutPath(err)
+	}
+	return f, i.Size(), nil
+}
+
+// ReadRegular reads a regular file of at most limit bytes.
+func ReadRegular(path string, limit int64) ([]byte, error) {
+	f, size, err := OpenRegular(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if size > limit {
+		return nil, tooLarge(limit)
+	}
+	data, err := io.ReadAll(io.LimitReader(f, limit+1)) // it may be growing
+	if err != nil {
+		return nil, withoutPath(err)
+	}
+	if int64(len(data)) > limit {
+		return nil, tooLarge(limit)
+	}
+	return data, nil
+}
+
+func tooLarge(limit int64) error { return fmt.Errorf("it has more than %d bytes", limit) }
+
+// withoutPath is an error without the path.
+func withoutPath(err error) error {
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		return e.Err
+	}
+	return err
+}
+
+func fileKind(m fs.FileMode) string {
+	switch {
+	case m.IsDir():
+		return "a directory"
+	case m&fs.ModeNamedPipe != 0:
+		return "a FIFO"
+	case m&fs.ModeSocket != 0:
+		return "a socket"
+	case m&fs.ModeDevice != 0:
+		return "a device"
+	}
+	return "no regular file"
+}
