@@ -25,10 +25,12 @@ def held(device):
 @contextlib.contextmanager
 def busy(device, seconds):
     """Keep the device's current stream busy for ``seconds``; work that is enqueued within the ``with`` waits for that.
-    Setting the event ends it earlier."""
+    Setting the event ends it earlier; its ``begun`` is set when the stream gets there."""
     over = threading.Event()
+    over.begun = threading.Event()
 
     def wait(*_):
+        over.begun.set()
         over.wait(seconds)
         return 0
 

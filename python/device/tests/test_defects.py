@@ -91,9 +91,10 @@ def test_synchronize_is_for_the_device_that_it_names():
 
 def test_running_work_is_not_idle():
     """query is false until running work is done, also if nothing is queued after it."""
-    with busy(D, 0.3):
-        time.sleep(0.05)  # it runs by now
+    with busy(D, 30) as over:
+        assert over.begun.wait(20)
         assert not torch.accelerator.current_stream().query()
+        over.set()
     assert torch.accelerator.current_stream().query()
 
 
