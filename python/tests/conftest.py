@@ -22,7 +22,10 @@ def _close_worlds():
     close_worlds()
 
 
-@pytest.fixture(params=[1, 2, 3, pytest.param(4, marks=pytest.mark.long)], ids=lambda n: f"world{n}")
+SIZES = [1, 3, *(pytest.param(n, marks=pytest.mark.long) for n in (2, 4))]
+
+
+@pytest.fixture(params=SIZES, ids=lambda n: f"world{n}")
 def world(request):
     return world_of(request.param)
 

@@ -70,7 +70,10 @@ def _calls(peers, way):
                     raise AssertionError(f"{name}, {dtype}: {error}") from None
 
 
-@pytest.mark.parametrize("way", [pytest.param(w, marks=pytest.mark.long if w == "small" else ()) for w in WAYS])
+BRIEF = ("eager", "rendezvous")
+
+
+@pytest.mark.parametrize("way", [pytest.param(w, marks=() if w in BRIEF else pytest.mark.long) for w in WAYS])
 def test_calls(pair, way):
     pair.run(_calls, way)
 
@@ -232,7 +235,8 @@ EXAMPLES = {
 }
 
 
-@pytest.mark.parametrize("args", [(), pytest.param(list(EXAMPLES)[1], marks=pytest.mark.long)], ids=["two", "three"])
+@pytest.mark.long
+@pytest.mark.parametrize("args", list(EXAMPLES), ids=["two", "three"])
 def test_example(args):
     program = [sys.executable, ROOT / "examples" / "accl" / "train.py", *args]
     environment = dict(os.environ, OMP_NUM_THREADS="1")

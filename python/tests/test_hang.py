@@ -250,6 +250,7 @@ def browsed(url, picture):
     return done.stdout
 
 
+@pytest.mark.long
 def test_page(tmp_path):
     """The live page of a job with a stopped rank, and the file of one with a rank in user code."""
     for name, does in ("stopped", HANGS["stopped"][0]), ("code", HANGS["user code"][0]):

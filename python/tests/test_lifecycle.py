@@ -57,19 +57,27 @@ class Script:
         return results
 
 
+LONG_WAITS = [
+    pytest.param(wait, marks=pytest.mark.long)
+    for wait in (
+        "dist.all_reduce(x, async_op=True).wait()",
+        "[dist.all_reduce(x, async_op=True) for _ in range(3)][2].wait()",
+        "world._start_coalescing(cpu), dist.irecv(x, 1), dist.irecv(x[:3], 1), world._end_coalescing(cpu).wait()",
+        "dist.barrier()",
+        "dist.recv(x)",
+        "world.recv([x], 1, 0).wait(datetime.timedelta(seconds=50))",
+        "dist.new_group()",
+    )
+]
+
+
 @pytest.mark.parametrize(
     "wait",
     [
         "dist.all_reduce(x)",
-        "dist.all_reduce(x, async_op=True).wait()",
-        "[dist.all_reduce(x, async_op=True) for _ in range(3)][2].wait()",
-        "world._start_coalescing(cpu), dist.irecv(x, 1), dist.irecv(x[:3], 1), world._end_coalescing(cpu).wait()",
         "dist.send(torch.ones(1 << 22), 1)",
-        "dist.barrier()",
         "dist.recv(x, 1)",
-        "dist.recv(x)",
-        "world.recv([x], 1, 0).wait(datetime.timedelta(seconds=50))",
-        "dist.new_group()",
+        *LONG_WAITS,
     ],
 )
 def test_interrupt(wait):
@@ -111,6 +119,7 @@ def test_interrupted_receive_takes_no_message():
         if rank == 0:
             for wait in (lambda: dist.recv(x, 1), lambda: dist.irecv(x, 1).wait()):
                 try:
+                    print("waits", flush=True)
                     wait()
                 except KeyboardInterrupt:
                     ready()
@@ -125,7 +134,8 @@ def test_interrupted_receive_takes_no_message():
     )
     script.await_ready()
     for _ in range(2):
-        time.sleep(0.3)  # so that it's in the wait
+        assert script.ranks[0].stdout.readline() == "waits\n"
+        time.sleep(0.3)  # so that it's likely in the wait
         script.ranks[0].send_signal(signal.SIGINT)
         assert script.ranks[0].stdout.readline() == "ready\n"
     script.ended()
@@ -346,6 +356,7 @@ def test_torchrun_restarts(tmp_path):
     assert "finished 0 from 10" in done.stdout and "finished 1 from 10" in done.stdout
 
 
+@pytest.mark.long
 def test_killed_rank_of_ddp():
     """Every other rank's backward raises an error that names the rank; the group's failure has all facts."""
     script = Script(

@@ -361,6 +361,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.long
 def test_distwrap(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(DISTWRAP)
