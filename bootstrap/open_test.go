@@ -22,6 +22,7 @@ import (
 	"github.com/chorus-comms/chorus/config"
 	"github.com/chorus-comms/chorus/internal/freeport"
 	"github.com/chorus-comms/chorus/internal/pytest"
+	"github.com/chorus-comms/chorus/internal/testmode"
 	"github.com/chorus-comms/chorus/secure"
 	"github.com/chorus-comms/chorus/store"
 )
@@ -169,6 +170,7 @@ func TestTorchrun(t *testing.T) {
 		expect(t, out, "agent", TorchRun, 3)
 	})
 	t.Run("OwnStore", func(t *testing.T) {
+		testmode.SkipIfShort(t)
 		env := pytest.Env("TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1")
 		out := launch(t, "own", env, python, slices.Concat(args, []string{"--standalone"})...)
 		expect(t, out, "own", TorchRun, 3)

@@ -42,7 +42,34 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	if builtChorus != "" {
+		os.RemoveAll(filepath.Dir(builtChorus))
+	}
+	os.Exit(code)
+}
+
+var builtChorus string // the command, once a test has needed it
+
+var buildChorus = sync.OnceValue(func() error {
+	dir, err := os.MkdirTemp("", "chorus-command-")
+	if err != nil {
+		return err
+	}
+	builtChorus = filepath.Join(dir, "chorus")
+	if out, err := exec.Command("go", "build", "-o", builtChorus, "../cmd/chorus").CombinedOutput(); err != nil {
+		return fmt.Errorf("%w\n%s", err, out)
+	}
+	return nil
+})
+
+// chorusCommand is the command, which is built once for all tests.
+func chorusCommand(t *testing.T) string {
+	t.Helper()
+	if err := buildChorus(); err != nil {
+		t.Fatal(err)
+	}
+	return builtChorus
 }
 
 // join makes this process a rank of the job that its test, or else a launcher, has described.
@@ -159,10 +186,7 @@ func TestUnderTorchrun(t *testing.T) {
 }
 
 func TestUnderChorusRun(t *testing.T) {
-	chorus := filepath.Join(t.TempDir(), "chorus")
-	if out, err := exec.Command("go", "build", "-o", chorus, "../cmd/chorus").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	chorus := chorusCommand(t)
 	for _, n := range []int{1, 2, 4} {
 		runJob(t, n, chorus, "run", "--nproc-per-node", strconv.Itoa(n), self(t))
 	}

@@ -131,6 +131,7 @@ func TestLeavingPartOfAWorld(t *testing.T) {
 func TestReceiveFromAnyNamesTheFirstToLeave(t *testing.T) {
 	for _, fabric := range []string{"mem", "shm", "tcp"} {
 		t.Run(fabric, func(t *testing.T) {
+			t.Parallel() // it takes a second, in which nothing is done
 			comms := over(fabric)(t, 3)
 			closed := make(chan struct{})
 			each(t, comms, func(ctx context.Context, c *comm.Comm) error {

@@ -29,10 +29,7 @@ func TestProtectedHosts(t *testing.T) {
 	hosts := cable(t, network)
 	master, _, _ := strings.Cut(fmt.Sprintf(network, 1), "/")
 	dir := t.TempDir()
-	chorus := filepath.Join(dir, "chorus")
-	if out, err := exec.Command("go", "build", "-o", chorus, "../cmd/chorus").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	chorus := chorusCommand(t)
 	secret := filepath.Join(dir, "job.secret")
 	if err := os.WriteFile(secret, []byte(secure.Generate()), 0o600); err != nil {
 		t.Fatal(err)

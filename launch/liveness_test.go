@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/internal/blackhole"
+	"github.com/chorus-comms/chorus/internal/testmode"
 )
 
 // linked starts two launchers that reach each other through a link.
@@ -64,7 +65,7 @@ func TestACutLink(t *testing.T) {
 // TestAFailureBehindACutLink has a rank fail when the launchers can't reach each other: both return soon, and say so
 // besides.
 func TestAFailureBehindACutLink(t *testing.T) {
-	for culprit := range 2 {
+	for culprit := range testmode.Pick(1, 2) {
 		dir := t.TempDir()
 		nodes, k := linked(t, func(_ int, j *Job) { j.LostAfter = 2 * time.Second }, "failsoon", fmt.Sprint(culprit), dir)
 		awaitFiles(dir, "2")

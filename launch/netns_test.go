@@ -15,6 +15,7 @@ import (
 
 	"github.com/chorus-comms/chorus/bootstrap"
 	"github.com/chorus-comms/chorus/internal/pytest"
+	"github.com/chorus-comms/chorus/internal/testmode"
 	"github.com/chorus-comms/chorus/secure"
 )
 
@@ -127,6 +128,7 @@ func (h hosts) launch(t *testing.T, env []string, command ...string) (outs [2]st
 // TestTorchOnTwoHosts runs programs of PyTorch on two hosts that have a secret: PyTorch's clients can't prove that they
 // have it.
 func TestTorchOnTwoHosts(t *testing.T) {
+	testmode.SkipIfShort(t) // TestTorch and TestRanksOnTwoHosts are brief
 	python := pytest.Python(t)
 	h := twoHosts(t)
 	secret := filepath.Join(t.TempDir(), "job.secret")

@@ -6,6 +6,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/chorus-comms/chorus/internal/testmode"
 	"github.com/chorus-comms/chorus/plan"
 )
 
@@ -137,6 +138,9 @@ func worlds() []int {
 	for w := 1; w <= 64; w++ {
 		if raceEnabled && w > 6 {
 			break // the prover has no goroutines; only the registry is shared
+		}
+		if testmode.Short() && w > 8 && w != 12 && w != 16 && w != 23 {
+			continue
 		}
 		if long || w <= 16 || w == 23 || w == 64 {
 			all = append(all, w)

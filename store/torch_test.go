@@ -20,6 +20,7 @@ import (
 
 	"github.com/chorus-comms/chorus/internal/freeport"
 	"github.com/chorus-comms/chorus/internal/pytest"
+	"github.com/chorus-comms/chorus/internal/testmode"
 	"github.com/chorus-comms/chorus/internal/testproc"
 	"github.com/chorus-comms/chorus/store"
 	"github.com/chorus-comms/chorus/store/storetest"
@@ -303,7 +304,7 @@ func (s *torchStore) Close() error {
 func TestPyTorch(t *testing.T) {
 	peer := newPeer(t, pytest.Python(t))
 
-	for _, libuv := range []bool{true, false} {
+	for _, libuv := range testmode.Pick([]bool{true}, []bool{true, false}) {
 		backend := map[bool]string{true: "Libuv", false: "Legacy"}[libuv]
 		args := map[string]any{"host": "127.0.0.1", "port": 0, "master": true, "timeout": 20, "libuv": libuv}
 		opts := storetest.Options{NoQueues: !libuv}

@@ -31,7 +31,10 @@ func TestScenarios(t *testing.T) {
 		{"forked", []int{2}}, {"callbacks", []int{1}}, {"hosts", []int{1}}, {"interrupts", []int{2}}, {"hooked", []int{2}},
 		{"queued", []int{2}}, {"threads", []int{2}}, {"cycles", []int{2}},
 	} {
-		for _, size := range s.sizes {
+		for i, size := range s.sizes {
+			if i > 0 && i < len(s.sizes)-1 && testmode.Short() {
+				continue // the smallest world and the largest do
+			}
 			t.Run(fmt.Sprintf("%s/%d", s.name, size), func(t *testing.T) {
 				scenario(t, harness(t), s.name, size, "CYCLES="+cycles)
 			})
@@ -63,6 +66,7 @@ func TestPanic(t *testing.T) {
 
 // TestAddressSanitizer runs the scenarios with the most of C in them.
 func TestAddressSanitizer(t *testing.T) {
+	testmode.SkipIfShort(t)
 	cc := compiler(t)
 	if raceEnabled {
 		t.Skip("left out: the race detector and the address sanitizer don't go together")

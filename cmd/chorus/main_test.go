@@ -13,6 +13,7 @@ import (
 	"github.com/chorus-comms/chorus/internal/freeport"
 	"github.com/chorus-comms/chorus/internal/resetclient"
 	_ "github.com/chorus-comms/chorus/internal/seccomptest" // env CHORUS_TEST_REFUSE=memfd_create=EPERM in a script
+	"github.com/chorus-comms/chorus/internal/testmode"
 )
 
 func TestMain(m *testing.M) {
@@ -34,6 +35,12 @@ func deserters() {
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
+		Condition: func(name string) (bool, error) { // [brief] and [!brief]
+			if name != "brief" {
+				return false, fmt.Errorf("unknown condition %s", name)
+			}
+			return testmode.Short(), nil
+		},
 		Setup: func(e *testscript.Env) error {
 			port, err := freeport.FindRow(4)
 			e.Setenv("PORT", strconv.Itoa(port)) // free, as the next three are

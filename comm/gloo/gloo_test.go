@@ -136,9 +136,7 @@ func TestWithPyTorch(t *testing.T) {
 //	CHORUS_TEST_LONG=1 go test -timeout 1h ./comm/gloo -run TestEachSplit -args -seed 3
 func TestEachSplit(t *testing.T) {
 	if testmode.Short() {
-		for n, ranks := range map[int]string{5: "gpgpp", 8: "pgppgpgp"} {
-			compare(t, n, []string{ranks}, append(everything([]string{"float32"}, 17), groups(n)...))
-		}
+		compare(t, 5, []string{"gpgpp"}, append(everything([]string{"float32"}, 17), groups(5)...))
 		return
 	}
 	for _, n := range []int{5, 8} {
