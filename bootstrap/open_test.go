@@ -20,9 +20,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/chorus-comms/chorus/config"
-	"github.com/chorus-comms/chorus/internal/freeport"
-	"github.com/chorus-comms/chorus/internal/pytest"
-	"github.com/chorus-comms/chorus/internal/testmode"
+	"github.com/chorus-comms/chorus/internal/testutil"
+	"github.com/chorus-comms/chorus/internal/testutil/nettest"
 	"github.com/chorus-comms/chorus/secure"
 	"github.com/chorus-comms/chorus/store"
 )
@@ -120,7 +119,7 @@ func TestOpenMPI(t *testing.T) {
 	before := sockets(t)
 	var jobs sync.WaitGroup
 	for _, word := range []string{"left", "right"} {
-		jobs.Go(func() { expect(t, launch(t, word, pytest.Env(), path, args...), word, OpenMPI, 4) })
+		jobs.Go(func() { expect(t, launch(t, word, testutil.PythonEnv(), path, args...), word, OpenMPI, 4) })
 	}
 	jobs.Wait()
 	if after := sockets(t); after != before {
@@ -131,7 +130,7 @@ func TestOpenMPI(t *testing.T) {
 // A shell between the launcher and the program changes nothing.
 func TestOpenMPIThroughShell(t *testing.T) {
 	path, args := mpirun(t)
-	out := launch(t, "sh", pytest.Env(), path, append(args, "sh", "-c", `"$0"; exit $?`)...)
+	out := launch(t, "sh", testutil.PythonEnv(), path, append(args, "sh", "-c", `"$0"; exit $?`)...)
 	expect(t, out, "sh", OpenMPI, 4)
 }
 
@@ -156,22 +155,22 @@ func TestNamelessJob(t *testing.T) {
 		wait`
 	var jobs sync.WaitGroup
 	for _, word := range []string{"left", "right"} {
-		jobs.Go(func() { expect(t, launch(t, word, pytest.Env(), "sh", "-c", script), word, PMI, 3) })
+		jobs.Go(func() { expect(t, launch(t, word, testutil.PythonEnv(), "sh", "-c", script), word, PMI, 3) })
 	}
 	jobs.Wait()
 }
 
 // TestTorchrun meets at torchrun's own store, and at one that rank 0 serves.
 func TestTorchrun(t *testing.T) {
-	python := pytest.Python(t)
+	python := testutil.Python(t)
 	args := []string{"-m", "torch.distributed.run", "--nnodes=1", "--nproc-per-node=3", "--no-python"}
 	t.Run("AgentStore", func(t *testing.T) {
-		out := launch(t, "agent", pytest.Env(), python, slices.Concat(args, []string{"--standalone"})...)
+		out := launch(t, "agent", testutil.PythonEnv(), python, slices.Concat(args, []string{"--standalone"})...)
 		expect(t, out, "agent", TorchRun, 3)
 	})
 	t.Run("OwnStore", func(t *testing.T) {
-		testmode.SkipIfShort(t)
-		env := pytest.Env("TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1")
+		testutil.SkipIfShort(t)
+		env := testutil.PythonEnv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1")
 		out := launch(t, "own", env, python, slices.Concat(args, []string{"--standalone"})...)
 		expect(t, out, "own", TorchRun, 3)
 	})
@@ -180,7 +179,7 @@ func TestTorchrun(t *testing.T) {
 // freePort returns a port on which no process listens.
 func freePort(t *testing.T) int {
 	t.Helper()
-	port, err := freeport.Find()
+	port, err := nettest.FreePort()
 	if err != nil {
 		t.Fatal(err)
 	}

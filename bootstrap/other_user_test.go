@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/config"
-	"github.com/chorus-comms/chorus/internal/testproc"
+	"github.com/chorus-comms/chorus/internal/testutil"
 	"github.com/chorus-comms/chorus/secure"
 )
 
@@ -99,7 +99,7 @@ func otherUserCommand(t *testing.T, what string) *exec.Cmd {
 func holdNames(t *testing.T, names ...string) (pid int) {
 	t.Helper()
 	cmd := otherUserCommand(t, "listen "+strings.Join(names, " "))
-	in, out := testproc.Start(t, cmd)
+	in, out := testutil.StartPiped(t, cmd)
 	t.Cleanup(func() { in.Close(); cmd.Wait() })
 	if line, _ := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
 		t.Fatalf("it says %q", line)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/dtype"
-	"github.com/chorus-comms/chorus/internal/testmode"
+	"github.com/chorus-comms/chorus/internal/testutil"
 	"github.com/chorus-comms/chorus/tensor"
 )
 
@@ -64,7 +64,7 @@ func lockstep(t testing.TB, comms []*comm.Comm, f func(c *comm.Comm, x *tensor.T
 
 // steady returns how often a round allocates, when those that find plans to make and connections to open have been.
 func steady(round func()) (n float64) {
-	rounds := testmode.Pick(5, 20)
+	rounds := testutil.Pick(5, 20)
 	for range 10 {
 		for range rounds {
 			round()

@@ -6,7 +6,7 @@ import (
 
 	"github.com/chorus-comms/chorus/comm/commtest"
 	"github.com/chorus-comms/chorus/fabric"
-	"github.com/chorus-comms/chorus/internal/testmode"
+	"github.com/chorus-comms/chorus/internal/testutil"
 )
 
 // bare is a fabric that can do what it must, and nothing else; announcing is one that only lacks control payloads.
@@ -33,7 +33,7 @@ func init() {
 // fabric is no Announcer a mismatch isn't found in which no rank waits for another.
 func TestConformanceBare(t *testing.T) {
 	t.Run("bare", func(t *testing.T) {
-		testmode.SkipIfShort(t)
+		testutil.SkipIfShort(t)
 		commtest.Run(t, commtest.Config{Open: over("bare"), Worlds: suiteWorlds, Skip: []string{"Mismatches"}})
 	})
 	t.Run("announcing", func(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/dtype"
-	"github.com/chorus-comms/chorus/internal/testmode"
+	"github.com/chorus-comms/chorus/internal/testutil"
 	"github.com/chorus-comms/chorus/store"
 	"github.com/chorus-comms/chorus/tensor"
 )
@@ -224,7 +224,7 @@ func withoutStore(joining bool) error {
 // The process of the store is killed: ranks that wait there for another one say so, long before their patience ends,
 // and don't blame that one.
 func TestStoreKilledInNew(t *testing.T) {
-	testmode.SkipIfShort(t)
+	testutil.SkipIfShort(t)
 	t.Parallel() // it takes seconds, in which nothing is done
 	addr, kill := startStore(t)
 	cmds, outs := startAt(t, addr, "store dies in New", "shm", 3)

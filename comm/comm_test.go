@@ -11,7 +11,7 @@ import (
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/comm/commtest"
 	_ "github.com/chorus-comms/chorus/comm/fake"
-	"github.com/chorus-comms/chorus/internal/testmode"
+	"github.com/chorus-comms/chorus/internal/testutil"
 	"github.com/chorus-comms/chorus/store"
 )
 
@@ -64,11 +64,11 @@ func TestConformanceSHM(t *testing.T) {
 	commtest.Run(t, commtest.Config{Open: over("shm"), Shared: true})
 }
 func TestConformanceTCP(t *testing.T) {
-	testmode.SkipIfShort(t) // TestConformanceMixed has TCP, too
+	testutil.SkipIfShort(t) // TestConformanceMixed has TCP, too
 	commtest.Run(t, commtest.Config{Open: over("tcp"), Shared: true})
 }
 func TestConformanceMixed(t *testing.T) {
-	commtest.Run(t, commtest.Config{Open: mixed, Shared: true, Worlds: testmode.Pick([]int{3}, []int{3, 4})})
+	commtest.Run(t, commtest.Config{Open: mixed, Shared: true, Worlds: testutil.Pick([]int{3}, []int{3, 4})})
 }
 func TestConformanceFake(t *testing.T) {
 	commtest.Run(t, commtest.Config{Open: func(t testing.TB, size int) []*comm.Comm {

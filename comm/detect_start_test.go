@@ -15,7 +15,7 @@ import (
 
 	"github.com/chorus-comms/chorus/comm"
 	_ "github.com/chorus-comms/chorus/fabric/fault"
-	"github.com/chorus-comms/chorus/internal/testmode"
+	"github.com/chorus-comms/chorus/internal/testutil"
 	"github.com/chorus-comms/chorus/store"
 )
 
@@ -141,7 +141,7 @@ func TestStoreDies(t *testing.T) {
 		wg.Wait()
 	}
 
-	if !testmode.Short() { // it takes seconds, in which nothing is done
+	if !testutil.Short() { // it takes seconds, in which nothing is done
 		dying := serve()
 		time.AfterFunc(200*time.Millisecond, func() { dying.Close() })
 		both(func(r int) {

@@ -15,7 +15,7 @@ import (
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/dtype"
-	"github.com/chorus-comms/chorus/internal/testmode"
+	"github.com/chorus-comms/chorus/internal/testutil"
 	"github.com/chorus-comms/chorus/tensor"
 )
 
@@ -204,7 +204,7 @@ func TestDetection(t *testing.T) {
 			t.Run(x.misdeed+"/"+fabric, func(t *testing.T) {
 				t.Parallel()
 				if fabric == "tcp" && strings.HasPrefix(x.misdeed, "stopped") {
-					testmode.SkipIfShort(t) // six seconds, in which nothing is done
+					testutil.SkipIfShort(t) // six seconds, in which nothing is done
 				}
 				cmds, outs := start(t, "detect "+x.misdeed, fabric, 3)
 				for r := range cmds {

@@ -17,7 +17,7 @@ import (
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/dtype"
 	"github.com/chorus-comms/chorus/hostmem"
-	"github.com/chorus-comms/chorus/internal/testmode"
+	"github.com/chorus-comms/chorus/internal/testutil"
 	"github.com/chorus-comms/chorus/tensor"
 )
 
@@ -102,7 +102,7 @@ func TestFinalizeAmongOthers(t *testing.T) {
 	const count = 1 << 18
 	for _, fabric := range []string{"mem", "shm", "tcp"} {
 		t.Run(fabric, func(t *testing.T) {
-			for range testmode.Pick(1, 3) {
+			for range testutil.Pick(1, 3) {
 				comms := over(fabric)(t, 2)
 				each(t, comms, func(ctx context.Context, c *comm.Comm) error {
 					w, err := c.NewWindow(ctx, tensor.Must(c.Zeros(dtype.Float32, count)))

@@ -13,7 +13,7 @@ import (
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/comm/gloo/glootest"
 	"github.com/chorus-comms/chorus/dtype"
-	"github.com/chorus-comms/chorus/internal/testmode"
+	"github.com/chorus-comms/chorus/internal/testutil"
 	"github.com/chorus-comms/chorus/store"
 	"github.com/chorus-comms/chorus/tensor"
 )
@@ -113,7 +113,7 @@ func spacing(dt dtype.DType) float64 {
 
 // The results of every collective equal those of PyTorch's Gloo backend.
 func TestSameResultsAsGloo(t *testing.T) {
-	testmode.SkipIfShort(t)
+	testutil.SkipIfShort(t)
 	t.Cleanup(glootest.Stop)
 	steps := glooSteps()
 	for _, n := range []int{2, 3, 4} {

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/comm"
-	"github.com/chorus-comms/chorus/internal/testmode"
+	"github.com/chorus-comms/chorus/internal/testutil"
 	"github.com/chorus-comms/chorus/store"
 )
 
@@ -160,7 +160,7 @@ func (r *reconfigurer) alike(ctx context.Context, uuid string, failed error) err
 // Ranks of real processes are killed at random points of Reconfigure: the others agree about its result, name them, and
 // succeed without them. CHORUS_TEST_LONG=1 makes 200 of these.
 func TestKilledInReconfigure(t *testing.T) {
-	jobs := testmode.Pick(1, 3)
+	jobs := testutil.Pick(1, 3)
 	if os.Getenv("CHORUS_TEST_LONG") != "" {
 		jobs = 50
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
-	"github.com/chorus-comms/chorus/internal/testmode"
+	"github.com/chorus-comms/chorus/internal/testutil"
 )
 
 func init() {
@@ -200,7 +200,7 @@ const regroupWithin = 6 * time.Millisecond
 // Ranks of real processes are killed at random points of Regroup, and their survivors try again, until two are left.
 // The first death of each job is in an operation; the others are in an attempt. CHORUS_TEST_LONG=1 makes 201 of these.
 func TestKilledInRegroup(t *testing.T) {
-	jobs := testmode.Pick(1, 4)
+	jobs := testutil.Pick(1, 4)
 	if os.Getenv("CHORUS_TEST_LONG") != "" {
 		jobs = 67
 	}

@@ -17,9 +17,8 @@ import (
 
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/dtype"
-	"github.com/chorus-comms/chorus/internal/pytest"
 	"github.com/chorus-comms/chorus/internal/sys"
-	"github.com/chorus-comms/chorus/internal/testmode"
+	"github.com/chorus-comms/chorus/internal/testutil"
 	"github.com/chorus-comms/chorus/store"
 	"github.com/chorus-comms/chorus/tensor"
 )
@@ -177,8 +176,8 @@ func TestUnderMPI(t *testing.T) {
 }
 
 func TestUnderTorchrun(t *testing.T) {
-	testmode.SkipIfShort(t)
-	python := pytest.Python(t)
+	testutil.SkipIfShort(t)
+	python := testutil.Python(t)
 	for _, n := range []int{2, 3} {
 		runJob(t, n, python, "-m", "torch.distributed.run", "--standalone", "--no-python", "--nproc-per-node",
 			strconv.Itoa(n), self(t))

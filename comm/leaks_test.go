@@ -19,7 +19,7 @@ import (
 	"github.com/chorus-comms/chorus/comm/commtest"
 	"github.com/chorus-comms/chorus/dtype"
 	"github.com/chorus-comms/chorus/hostmem"
-	"github.com/chorus-comms/chorus/internal/testmode"
+	"github.com/chorus-comms/chorus/internal/testutil"
 	"github.com/chorus-comms/chorus/tensor"
 )
 
@@ -171,7 +171,7 @@ func useAndFinalize(ctx context.Context, c *comm.Comm) error {
 // TestNothingLeaks lets many communicators live and end, well or not, and looks
 // at what they leave behind: goroutines, files, shared memory and heap.
 func TestNothingLeaks(t *testing.T) {
-	cycles := testmode.Pick(12, 100)
+	cycles := testutil.Pick(12, 100)
 	if commtest.Long() {
 		cycles = 3400 // of which 10,000 fail on the first four fabrics
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/comm/commtest"
-	"github.com/chorus-comms/chorus/internal/testmode"
+	"github.com/chorus-comms/chorus/internal/testutil"
 	"github.com/chorus-comms/chorus/kern"
 	"github.com/chorus-comms/chorus/tensor"
 )
@@ -84,7 +84,7 @@ var paths = []path{
 // processor. It runs a part of the suite with one instruction set after the other. With CHORUS_TEST_LONG=1 it runs all
 // of the suite on each, which takes half an hour.
 func TestPaths(t *testing.T) {
-	testmode.SkipIfShort(t)
+	testutil.SkipIfShort(t)
 	levels := kern.Levels()
 	for i, p := range paths {
 		these := levels

@@ -12,7 +12,7 @@ import (
 
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/dtype"
-	"github.com/chorus-comms/chorus/internal/testmode"
+	"github.com/chorus-comms/chorus/internal/testutil"
 	"github.com/chorus-comms/chorus/plan"
 	"github.com/chorus-comms/chorus/tensor"
 )
@@ -109,7 +109,7 @@ func history(t *testing.T, fabric, algorithm string, seed uint64, n int) [][]byt
 
 // The same algorithm gives the same bits, whatever carries the bytes.
 func TestSameBitsOnEveryFabric(t *testing.T) {
-	testmode.SkipIfShort(t)
+	testutil.SkipIfShort(t)
 	for _, algorithm := range []string{"ring", "doubling", "rabenseifner", "halving", "binomial"} {
 		for _, n := range []int{2, 3, 4} {
 			want := history(t, "mem", algorithm, 11, n)

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/comm/commtest"
-	"github.com/chorus-comms/chorus/internal/seccomptest"
+	"github.com/chorus-comms/chorus/internal/testutil/seccomptest"
 )
 
 // needed are the refusals that a job can't bear, each with what the error says then.

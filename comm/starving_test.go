@@ -16,7 +16,7 @@ import (
 
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/dtype"
-	"github.com/chorus-comms/chorus/internal/testmode"
+	"github.com/chorus-comms/chorus/internal/testutil"
 	"github.com/chorus-comms/chorus/store"
 	"github.com/chorus-comms/chorus/tensor"
 )
@@ -241,7 +241,7 @@ func starve(left int) (restore func(), err error) {
 // descriptors up to 40.
 func TestStarved(t *testing.T) {
 	var all []famine
-	lefts := testmode.Pick([]int{0, 2, 5}, []int{0, 1, 2, 3, 4, 5, 6, 8, 13})
+	lefts := testutil.Pick([]int{0, 2, 5}, []int{0, 1, 2, 3, 4, 5, 6, 8, 13})
 	if os.Getenv("CHORUS_TEST_LONG") != "" {
 		lefts = nil
 		for left := range 41 {

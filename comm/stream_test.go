@@ -13,7 +13,7 @@ import (
 	"github.com/chorus-comms/chorus/device"
 	_ "github.com/chorus-comms/chorus/device/accinte"
 	"github.com/chorus-comms/chorus/dtype"
-	"github.com/chorus-comms/chorus/internal/testmode"
+	"github.com/chorus-comms/chorus/internal/testutil"
 	"github.com/chorus-comms/chorus/tensor"
 )
 
@@ -142,11 +142,11 @@ func TestConformanceAccInteMem(t *testing.T) {
 	commtest.Run(t, commtest.Config{Open: onAccInte("mem"), Shared: true, Device: true, Worlds: suiteWorlds})
 }
 func TestConformanceAccInteSHM(t *testing.T) {
-	testmode.SkipIfShort(t)
+	testutil.SkipIfShort(t)
 	commtest.Run(t, commtest.Config{Open: onAccInte("shm"), Shared: true, Device: true})
 }
 func TestConformanceAccInteTCP(t *testing.T) {
-	testmode.SkipIfShort(t)
+	testutil.SkipIfShort(t)
 	commtest.Run(t, commtest.Config{Open: onAccInte("tcp"), Shared: true, Device: true})
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/comm/commtest"
 	"github.com/chorus-comms/chorus/dtype"
-	"github.com/chorus-comms/chorus/internal/testmode"
+	"github.com/chorus-comms/chorus/internal/testutil"
 	"github.com/chorus-comms/chorus/tensor"
 )
 
@@ -155,7 +155,7 @@ func (w *walk) steps(ctx context.Context, n int) error {
 // TestStress uses one communicator from many goroutines of each rank at once,
 // together with others that were split from it.
 func TestStress(t *testing.T) {
-	steps := testmode.Pick(50, 200)
+	steps := testutil.Pick(50, 200)
 	if commtest.Long() {
 		steps = 2000
 	}
@@ -407,7 +407,7 @@ func TestRandomOperationsInProcesses(t *testing.T) {
 
 // randomRank is one of these processes.
 func randomRank() error {
-	length := testmode.Pick(time.Second/2, 2*time.Second)
+	length := testutil.Pick(time.Second/2, 2*time.Second)
 	if commtest.Long() {
 		length = time.Minute
 	}

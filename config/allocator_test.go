@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/chorus-comms/chorus/internal/pytest"
+	"github.com/chorus-comms/chorus/internal/testutil"
 )
 
 // allocatorTexts are settings of all kinds, good and bad.
@@ -28,7 +28,7 @@ var allocatorTexts = []string{
 
 // TestAllocatorLikePyTorch demands that a text is accepted or refused as PyTorch does.
 func TestAllocatorLikePyTorch(t *testing.T) {
-	cmd := pytest.Command(t, `
+	cmd := testutil.PythonCommand(t, `
 import json, sys, torch
 def accepted(text):
     try:

@@ -20,7 +20,7 @@ import (
 	"github.com/chorus-comms/chorus/comm/nccl/nccltest"
 	"github.com/chorus-comms/chorus/device"
 	_ "github.com/chorus-comms/chorus/device/accinte"
-	"github.com/chorus-comms/chorus/internal/doctable"
+	"github.com/chorus-comms/chorus/internal/testutil"
 	"github.com/chorus-comms/chorus/store"
 )
 
@@ -85,7 +85,7 @@ func TestCapabilities(t *testing.T) {
 		}
 		return strings.Join(lacks, ", ")
 	})
-	doctable.Check(t, "backends.md", map[string]string{"capabilities": b.String()})
+	testutil.CheckDocTables(t, "backends.md", map[string]string{"capabilities": b.String()})
 	for i, f := range reflect.VisibleFields(reflect.TypeFor[backend.Capabilities]()) {
 		known := slices.Contains([]string{"Name", "Devices", "LocalSize", "Reduces"}, f.Name)
 		for _, a := range abilities {

@@ -8,12 +8,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/chorus-comms/chorus/internal/pytest"
+	"github.com/chorus-comms/chorus/internal/testutil"
 )
 
 // TestMixed has torchrun run a job of two ranks of PyTorch and one in Go.
 func TestMixed(t *testing.T) {
-	python := pytest.Python(t)
+	python := testutil.Python(t)
 	program := filepath.Join(t.TempDir(), "mixed")
 	if out, err := exec.Command("go", "build", "-o", program, "./mixed").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -22,7 +22,7 @@ func TestMixed(t *testing.T) {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3",
 		"--no-python", "sh", "mixed/run.sh", program)
-	cmd.Env = pytest.Env("PYTHON="+python, "GLOO_SOCKET_IFNAME=lo")
+	cmd.Env = testutil.PythonEnv("PYTHON="+python, "GLOO_SOCKET_IFNAME=lo")
 	cmd.WaitDelay = 5 * time.Second
 	out, err := cmd.CombinedOutput()
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/chorus-comms/chorus/internal/seccomptest"
+	"github.com/chorus-comms/chorus/internal/testutil/seccomptest"
 )
 
 // A sandbox may refuse what memory files are made with: blocks are in private memory then, and it is said once.

@@ -9,15 +9,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/chorus-comms/chorus/internal/blackhole"
-	"github.com/chorus-comms/chorus/internal/testmode"
+	"github.com/chorus-comms/chorus/internal/testutil"
+	"github.com/chorus-comms/chorus/internal/testutil/nettest"
 )
 
 // linked starts two launchers that reach each other through a link.
-func linked(t *testing.T, change func(n int, j *Job), name string, args ...string) ([]*node, *blackhole.Link) {
+func linked(t *testing.T, change func(n int, j *Job), name string, args ...string) ([]*node, *nettest.Blackhole) {
 	t.Helper()
 	endpoint := freeEndpoint(t)
-	k, err := blackhole.New(endpoint)
+	k, err := nettest.NewBlackhole(endpoint)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +65,7 @@ func TestACutLink(t *testing.T) {
 // TestAFailureBehindACutLink has a rank fail when the launchers can't reach each other: both return soon, and say so
 // besides.
 func TestAFailureBehindACutLink(t *testing.T) {
-	for culprit := range testmode.Pick(1, 2) {
+	for culprit := range testutil.Pick(1, 2) {
 		dir := t.TempDir()
 		nodes, k := linked(t, func(_ int, j *Job) { j.LostAfter = 2 * time.Second }, "failsoon", fmt.Sprint(culprit), dir)
 		awaitFiles(dir, "2")

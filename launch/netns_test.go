@@ -14,8 +14,7 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/bootstrap"
-	"github.com/chorus-comms/chorus/internal/pytest"
-	"github.com/chorus-comms/chorus/internal/testmode"
+	"github.com/chorus-comms/chorus/internal/testutil"
 	"github.com/chorus-comms/chorus/secure"
 )
 
@@ -128,8 +127,8 @@ func (h hosts) launch(t *testing.T, env []string, command ...string) (outs [2]st
 // TestTorchOnTwoHosts runs programs of PyTorch on two hosts that have a secret: PyTorch's clients can't prove that they
 // have it.
 func TestTorchOnTwoHosts(t *testing.T) {
-	testmode.SkipIfShort(t) // TestTorch and TestRanksOnTwoHosts are brief
-	python := pytest.Python(t)
+	testutil.SkipIfShort(t) // TestTorch and TestRanksOnTwoHosts are brief
+	python := testutil.Python(t)
 	h := twoHosts(t)
 	secret := filepath.Join(t.TempDir(), "job.secret")
 	if err := os.WriteFile(secret, []byte(secure.Generate()), 0o600); err != nil {
@@ -148,13 +147,13 @@ for backend in sys.argv[1:]:
     dist.destroy_process_group()
 `
 	backends := []string{"gloo"}
-	path := filepath.Join(pytest.Root(t), "python")
+	path := filepath.Join(testutil.ModuleRoot(t), "python")
 	if _, err := os.Stat(filepath.Join(path, "chorus", "libchorus.so")); err == nil {
 		backends = append(backends, "chorus")
 	} else {
 		t.Log("left out: backend chorus; no library in python/chorus (sh capi/build.sh python/chorus/libchorus.so)")
 	}
-	env := pytest.Env("CHORUS_SECRET_FILE="+secret, "GLOO_SOCKET_IFNAME="+cable, "PYTHONPATH="+path)
+	env := testutil.PythonEnv("CHORUS_SECRET_FILE="+secret, "GLOO_SOCKET_IFNAME="+cable, "PYTHONPATH="+path)
 	for n, out := range h.launch(t, env, append([]string{python, "-u", "-c", program}, backends...)...) {
 		for _, b := range backends {
 			wantText(t, out, fmt.Sprintf("[%d]: %s sum 3.0 of 2 met at 127.0.0.1", n, b))

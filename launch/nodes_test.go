@@ -14,7 +14,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/chorus-comms/chorus/internal/testmode"
+	"github.com/chorus-comms/chorus/internal/testutil"
 	"github.com/chorus-comms/chorus/observe"
 	"github.com/chorus-comms/chorus/store"
 )
@@ -187,7 +187,7 @@ func TestASignalEndsTheWaitForNodes(t *testing.T) {
 // A node that gets a signal to stop ends, whether that is before the others come, as they come or afterwards; and the
 // others end, too.
 func TestASignalWhileNodesMeet(t *testing.T) {
-	for i := range testmode.Pick(6, 12) {
+	for i := range testutil.Pick(6, 12) {
 		told := i % 2
 		nodes := startNodes(t, []int{1, 1}, true, func(n int, j *Job) {
 			j.JoinTimeout = 300 * time.Millisecond

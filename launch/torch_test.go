@@ -5,8 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/chorus-comms/chorus/internal/pytest"
-	"github.com/chorus-comms/chorus/internal/testmode"
+	"github.com/chorus-comms/chorus/internal/testutil"
 )
 
 // gloo is a program for torchrun: it meets its peers in the launcher's store, and sums the ranks. In the first attempt
@@ -28,15 +27,15 @@ dist.destroy_process_group()
 
 // TestTorch runs a program for torchrun with real PyTorch: on one node, and on two with a restart.
 func TestTorch(t *testing.T) {
-	python := pytest.Python(t)
+	python := testutil.Python(t)
 	for restarts, layout := range [][]int{{2}, {1, 1}} {
-		if restarts == 0 && testmode.Short() {
+		if restarts == 0 && testutil.Short() {
 			continue // two nodes need all that one does
 		}
 		t.Run(fmt.Sprint(len(layout), " nodes"), func(t *testing.T) {
 			nodes := startNodes(t, layout, true, func(_ int, j *Job) {
 				j.Command = []string{python, "-u", "-c", gloo}
-				j.Env = pytest.Env("GLOO_SOCKET_IFNAME=lo")
+				j.Env = testutil.PythonEnv("GLOO_SOCKET_IFNAME=lo")
 				j.MaxRestarts = restarts
 			}, "")
 			var out, errs string

@@ -5,14 +5,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/chorus-comms/chorus/internal/pytest"
+	"github.com/chorus-comms/chorus/internal/testutil"
 	"github.com/chorus-comms/chorus/observe"
 )
 
 // TestTorch has PyTorch's own analyzer read what real ranks dumped: as files for its command, and as the JSON that
 // they are.
 func TestTorch(t *testing.T) {
-	pytest.Python(t) // before any work
+	testutil.Python(t) // before any work
 	for name, want := range map[string][]string{
 		"hang": {"Not all ranks joining collective, sequence number: 12", "Missing ranks: {2}", "all_reduce",
 			"job_test.go"},
@@ -24,7 +24,7 @@ func TestTorch(t *testing.T) {
 			if err := observe.WriteTorch(dir, dumps); err != nil {
 				t.Fatal(err)
 			}
-			cmd := pytest.Command(t, `
+			cmd := testutil.PythonCommand(t, `
 import sys
 from torch.distributed.flight_recorder import fr_trace
 fr_trace.main([sys.argv[1], "--print_stack_trace"])

@@ -6,7 +6,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/chorus-comms/chorus/internal/testmode"
+	"github.com/chorus-comms/chorus/internal/testutil"
 	"github.com/chorus-comms/chorus/plan"
 )
 
@@ -139,7 +139,7 @@ func worlds() []int {
 		if raceEnabled && w > 6 {
 			break // the prover has no goroutines; only the registry is shared
 		}
-		if testmode.Short() && w > 8 && w != 12 && w != 16 && w != 23 {
+		if testutil.Short() && w > 8 && w != 12 && w != 16 && w != 23 {
 			continue
 		}
 		if long || w <= 16 || w == 23 || w == 64 {

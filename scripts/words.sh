@@ -34,11 +34,11 @@ watchOver=startLiveness
 _forms=_signatures
 _theirs=_other_backend
 _imagined=_fake_result
-internal/short=internal/testmode
-internal/piped=internal/testproc
-internal/silence=internal/blackhole
-internal/refusal=internal/seccomptest
-internal/deserter=internal/resetclient
+internal/short=internal/testutil
+internal/piped=internal/testutil
+internal/silence=internal/testutil/nettest
+internal/refusal=internal/testutil/seccomptest
+internal/deserter=internal/testutil/nettest
 internal/publish=internal/sys
 internal/spare=internal/sys
 "

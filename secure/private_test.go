@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/config"
-	"github.com/chorus-comms/chorus/internal/testcerts"
+	"github.com/chorus-comms/chorus/internal/testutil"
 )
 
 // logged is what f logs.
@@ -68,7 +68,7 @@ func TestAnExposedFileIsMentioned(t *testing.T) {
 
 // TestAnExposedKeyIsMentioned does the same for the key of a certificate.
 func TestAnExposedKeyIsMentioned(t *testing.T) {
-	a := testcerts.NewAuthority(t)
+	a := testutil.NewCertAuthority(t)
 	cert, key := a.Issue(t, time.Now().Add(time.Hour))
 	load := func() {
 		if _, err := Load(&config.Config{TLSCert: cert, TLSKey: key, TLSCA: a.File}); err != nil {

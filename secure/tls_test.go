@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/chorus-comms/chorus/internal/testcerts"
+	"github.com/chorus-comms/chorus/internal/testutil"
 )
 
 func selfMade(t *testing.T) *TLS {
@@ -104,7 +104,7 @@ func TestBetween(t *testing.T) {
 }
 
 func TestFromFiles(t *testing.T) {
-	load := func(certs, trusted *testcerts.Authority, end time.Time) *TLS {
+	load := func(certs, trusted *testutil.CertAuthority, end time.Time) *TLS {
 		cert, key := certs.Issue(t, end)
 		x, err := fromFiles(cert, key, trusted.File)
 		if err != nil {
@@ -112,7 +112,7 @@ func TestFromFiles(t *testing.T) {
 		}
 		return x
 	}
-	ours, theirs := testcerts.NewAuthority(t), testcerts.NewAuthority(t)
+	ours, theirs := testutil.NewCertAuthority(t), testutil.NewCertAuthority(t)
 	later, ago := time.Now().Add(time.Hour), time.Now().Add(-time.Hour)
 	if cert, key := ours.Issue(t, ago); true {
 		if _, err := FromFiles(cert, key, ours.File); err == nil || !strings.Contains(err.Error(), cert+" expired on "+

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/config"
-	"github.com/chorus-comms/chorus/internal/testcerts"
+	"github.com/chorus-comms/chorus/internal/testutil"
 	"github.com/chorus-comms/chorus/secure"
 	"github.com/chorus-comms/chorus/store"
 	"github.com/chorus-comms/chorus/store/storetest"
@@ -110,8 +110,8 @@ func TestSealedStore(t *testing.T) {
 func TestWrongSecret(t *testing.T) {
 	s := secret(t)
 	with, tls := store.ServerOptions{Security: secure.Policy{Secret: s}}, store.ServerOptions{Security: encrypted(t, s)}
-	ours, theirs := testcerts.NewAuthority(t), testcerts.NewAuthority(t)
-	certified := func(by, trusted *testcerts.Authority, s secure.Secret) secure.Policy {
+	ours, theirs := testutil.NewCertAuthority(t), testutil.NewCertAuthority(t)
+	certified := func(by, trusted *testutil.CertAuthority, s secure.Secret) secure.Policy {
 		cert, key := by.Issue(t, time.Now().Add(time.Hour))
 		x, err := secure.FromFiles(cert, key, trusted.File)
 		if err != nil {

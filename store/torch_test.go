@@ -18,10 +18,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/chorus-comms/chorus/internal/freeport"
-	"github.com/chorus-comms/chorus/internal/pytest"
-	"github.com/chorus-comms/chorus/internal/testmode"
-	"github.com/chorus-comms/chorus/internal/testproc"
+	"github.com/chorus-comms/chorus/internal/testutil"
+	"github.com/chorus-comms/chorus/internal/testutil/nettest"
 	"github.com/chorus-comms/chorus/store"
 	"github.com/chorus-comms/chorus/store/storetest"
 )
@@ -49,8 +47,8 @@ type answer struct {
 func newPeer(t *testing.T, python string) *torchPeer {
 	t.Helper()
 	cmd := exec.Command(python, "-c", peerScript)
-	cmd.Env = pytest.Env("USE_LIBUV=1")
-	in, out := testproc.Start(t, cmd)
+	cmd.Env = testutil.PythonEnv("USE_LIBUV=1")
+	in, out := testutil.StartPiped(t, cmd)
 	p := &torchPeer{in: in, answers: map[int]chan answer{}}
 	read := make(chan struct{})
 	go func() {
@@ -302,9 +300,9 @@ func (s *torchStore) Close() error {
 
 // TestPyTorch has our stores and those of a PyTorch process work together.
 func TestPyTorch(t *testing.T) {
-	peer := newPeer(t, pytest.Python(t))
+	peer := newPeer(t, testutil.Python(t))
 
-	for _, libuv := range testmode.Pick([]bool{true}, []bool{true, false}) {
+	for _, libuv := range testutil.Pick([]bool{true}, []bool{true, false}) {
 		backend := map[bool]string{true: "Libuv", false: "Legacy"}[libuv]
 		args := map[string]any{"host": "127.0.0.1", "port": 0, "master": true, "timeout": 20, "libuv": libuv}
 		opts := storetest.Options{NoQueues: !libuv}
@@ -471,7 +469,7 @@ func testPrefix(t *testing.T, peer *torchPeer) {
 // freePort returns a port on which no process listens.
 func freePort(t *testing.T) int {
 	t.Helper()
-	port, err := freeport.Find()
+	port, err := nettest.FreePort()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -484,14 +482,14 @@ var allReduceScript string
 // TestProcessGroup has two PyTorch ranks meet at our server and all-reduce: by its
 // address, and by a store that they opened themselves.
 func TestProcessGroup(t *testing.T) {
-	python := pytest.Python(t)
+	python := testutil.Python(t)
 	byAddress, byStore := server(t, store.ServerOptions{}), server(t, store.ServerOptions{})
 	var ranks sync.WaitGroup
 	for r := range 2 {
 		ranks.Go(func() {
 			cmd := exec.CommandContext(t.Context(), python, "-c", allReduceScript,
 				fmt.Sprint(byAddress.Port()), fmt.Sprint(byStore.Port()), fmt.Sprint(r))
-			cmd.Env = pytest.Env("GLOO_SOCKET_IFNAME=lo", "TORCHELASTIC_USE_AGENT_STORE=True")
+			cmd.Env = testutil.PythonEnv("GLOO_SOCKET_IFNAME=lo", "TORCHELASTIC_USE_AGENT_STORE=True")
 			out, err := cmd.CombinedOutput()
 			if err != nil || !strings.Contains(string(out), "tcp sum 3.0") || !strings.Contains(string(out), "store sum 3.0") {
 				t.Errorf("rank %d: %v\n%s", r, err, out)

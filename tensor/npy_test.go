@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/chorus-comms/chorus/dtype"
-	"github.com/chorus-comms/chorus/internal/pytest"
+	"github.com/chorus-comms/chorus/internal/testutil"
 )
 
 // npyFile puts a file together from its parts.
@@ -200,7 +200,7 @@ func TestNPYAgainstNumPy(t *testing.T) {
 			}
 		}
 	}
-	out, err := pytest.Command(t, `
+	out, err := testutil.PythonCommand(t, `
 import glob, json, sys, warnings
 import numpy as np
 facts = {}

@@ -15,7 +15,7 @@ import (
 
 	"github.com/chorus-comms/chorus/accl"
 	"github.com/chorus-comms/chorus/accl/abi"
-	"github.com/chorus-comms/chorus/internal/freeport"
+	"github.com/chorus-comms/chorus/internal/testutil/nettest"
 	"github.com/chorus-comms/chorus/internal/zmtp"
 )
 
@@ -93,7 +93,7 @@ func TestAnotherUser(t *testing.T) {
 // TestImpostors are listeners in an engine's place: the driver's device gets an error from those that break the
 // protocol, and at its deadline from one that keeps quiet.
 func TestImpostors(t *testing.T) {
-	start, err := freeport.FindRow(4)
+	start, err := nettest.FreePorts(4)
 	if err != nil {
 		t.Fatal(err)
 	}

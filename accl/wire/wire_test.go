@@ -18,7 +18,7 @@ import (
 	"github.com/chorus-comms/chorus/accl"
 	"github.com/chorus-comms/chorus/accl/abi"
 	"github.com/chorus-comms/chorus/accl/engine"
-	"github.com/chorus-comms/chorus/internal/freeport"
+	"github.com/chorus-comms/chorus/internal/testutil/nettest"
 	"github.com/chorus-comms/chorus/internal/zmtp"
 )
 
@@ -33,7 +33,7 @@ func world(t testing.TB, n int, p abi.Protocol, loopback bool, cfg accl.Config) 
 func emulated(t testing.TB, n int, p abi.Protocol, loopback bool, cfg accl.Config) ([]*accl.Driver, []*Emulator) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-	start, err := freeport.FindRow(4 * n)
+	start, err := nettest.FreePorts(4 * n)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/chorus-comms/chorus/internal/pytest"
+	"github.com/chorus-comms/chorus/internal/testutil"
 )
 
 var scratch string // removed when the tests are over
@@ -64,7 +64,7 @@ func (p *program) build(t testing.TB, name string, goFlags, ccFlags []string, so
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		root := pytest.Root(t)
+		root := testutil.ModuleRoot(t)
 		args := append([]string{"-g", "-O1", "-Wall", "-Wextra", "-Werror", "-Icapi", "-o", filepath.Join(dir, "program")},
 			ccFlags...)
 		if raceEnabled { // the race detector wants Go's data at low addresses, where no shared library is mapped

@@ -12,14 +12,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/chorus-comms/chorus/internal/pytest"
-	"github.com/chorus-comms/chorus/internal/testmode"
+	"github.com/chorus-comms/chorus/internal/testutil"
 )
 
 // TestScenarios runs the harness: each scenario's own asserts are the test.
 func TestScenarios(t *testing.T) {
 	cycles := "10000"
-	if raceEnabled || testing.Short() || testmode.Short() {
+	if raceEnabled || testing.Short() || testutil.Short() {
 		cycles = "1000"
 	}
 	for _, s := range []struct {
@@ -32,7 +31,7 @@ func TestScenarios(t *testing.T) {
 		{"queued", []int{2}}, {"threads", []int{2}}, {"cycles", []int{2}},
 	} {
 		for i, size := range s.sizes {
-			if i > 0 && i < len(s.sizes)-1 && testmode.Short() {
+			if i > 0 && i < len(s.sizes)-1 && testutil.Short() {
 				continue // the smallest world and the largest do
 			}
 			t.Run(fmt.Sprintf("%s/%d", s.name, size), func(t *testing.T) {
@@ -66,7 +65,7 @@ func TestPanic(t *testing.T) {
 
 // TestAddressSanitizer runs the scenarios with the most of C in them.
 func TestAddressSanitizer(t *testing.T) {
-	testmode.SkipIfShort(t)
+	testutil.SkipIfShort(t)
 	cc := compiler(t)
 	if raceEnabled {
 		t.Skip("left out: the race detector and the address sanitizer don't go together")
@@ -97,7 +96,7 @@ func TestSymbols(t *testing.T) {
 		t.Skip("left out: under the race detector there is no shared library")
 	}
 	path := example.build(t, "example", nil, nil, "capi/example/allreduce.c")
-	header, err := os.ReadFile(filepath.Join(pytest.Root(t), "capi", "chorus.h"))
+	header, err := os.ReadFile(filepath.Join(testutil.ModuleRoot(t), "capi", "chorus.h"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +130,7 @@ func TestSymbols(t *testing.T) {
 func TestHeaderCompiles(t *testing.T) {
 	cc := compiler(t)
 	for _, flags := range [][]string{{"-std=c99", "-x", "c"}, {"-std=c11", "-x", "c"}} {
-		run(t, pytest.Root(t), cc, append(append([]string{"-fsyntax-only", "-Wall", "-Wextra", "-Wpedantic", "-Werror"},
+		run(t, testutil.ModuleRoot(t), cc, append(append([]string{"-fsyntax-only", "-Wall", "-Wextra", "-Wpedantic", "-Werror"},
 			flags...), "capi/chorus.h")...)
 	}
 }

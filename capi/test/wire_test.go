@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/chorus-comms/chorus/comm/gloo/glootest"
-	"github.com/chorus-comms/chorus/internal/testmode"
+	"github.com/chorus-comms/chorus/internal/testutil"
 	"github.com/chorus-comms/chorus/store"
 )
 
@@ -39,7 +39,7 @@ dist.destroy_process_group()
 
 // TestWire has a rank in C join a job of PyTorch, by the backend "gloo".
 func TestWire(t *testing.T) {
-	testmode.SkipIfShort(t)
+	testutil.SkipIfShort(t)
 	const size = 3
 	path := harness(t)
 	st, err := store.ListenTCP("127.0.0.1:0", store.ServerOptions{})

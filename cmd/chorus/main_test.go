@@ -10,10 +10,9 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/chorus-comms/chorus/internal/freeport"
-	"github.com/chorus-comms/chorus/internal/resetclient"
-	_ "github.com/chorus-comms/chorus/internal/seccomptest" // env CHORUS_TEST_REFUSE=memfd_create=EPERM in a script
-	"github.com/chorus-comms/chorus/internal/testmode"
+	"github.com/chorus-comms/chorus/internal/testutil"
+	"github.com/chorus-comms/chorus/internal/testutil/nettest"
+	_ "github.com/chorus-comms/chorus/internal/testutil/seccomptest" // env CHORUS_TEST_REFUSE=memfd_create=EPERM in a script
 )
 
 func TestMain(m *testing.M) {
@@ -24,7 +23,7 @@ func TestMain(m *testing.M) {
 func deserters() {
 	store := net.JoinHostPort(os.Getenv("MASTER_ADDR"), os.Getenv("MASTER_PORT"))
 	for range 20 {
-		if err := errors.Join(resetclient.HTTP("127.0.0.1:"+os.Args[1]), resetclient.Store(store)); err != nil {
+		if err := errors.Join(nettest.ResetHTTPClient("127.0.0.1:"+os.Args[1]), nettest.ResetStoreClient(store)); err != nil {
 			fmt.Println(err)
 			os.Exit(1)
 		}
@@ -39,10 +38,10 @@ func TestScripts(t *testing.T) {
 			if name != "brief" {
 				return false, fmt.Errorf("unknown condition %s", name)
 			}
-			return testmode.Short(), nil
+			return testutil.Short(), nil
 		},
 		Setup: func(e *testscript.Env) error {
-			port, err := freeport.FindRow(4)
+			port, err := nettest.FreePorts(4)
 			e.Setenv("PORT", strconv.Itoa(port)) // free, as the next three are
 			e.Setenv("TMPDIR", e.WorkDir)
 			e.Setenv("GORACE", "atexit_sleep_ms=0") // under the race detector every process would end a second later

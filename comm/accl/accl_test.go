@@ -19,7 +19,7 @@ import (
 	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/comm/commtest"
 	_ "github.com/chorus-comms/chorus/device/accl"
-	"github.com/chorus-comms/chorus/internal/testmode"
+	"github.com/chorus-comms/chorus/internal/testutil"
 	"github.com/chorus-comms/chorus/store"
 	"github.com/chorus-comms/chorus/tensor"
 )
@@ -133,7 +133,7 @@ const gridLimit = 10 * time.Minute
 // An ordinary run has some of the ways, in one world each, and of the suite the collectives. What's compressed has
 // numbers that float16 holds exactly, but for those of Specials.
 func TestGrid(t *testing.T) {
-	testmode.SkipIfShort(t)
+	testutil.SkipIfShort(t)
 	for i, w := range ways() {
 		skip := []string{}
 		if w.compressed {
@@ -166,7 +166,7 @@ func TestGrid(t *testing.T) {
 
 // TestDevice has tensors in the memory of engines, whose collectives are work of streams.
 func TestDevice(t *testing.T) {
-	cfg := suite([]int{testmode.Pick(2, 3)}, nil)
+	cfg := suite([]int{testutil.Pick(2, 3)}, nil)
 	cfg.Device = true
 	cfg.Open = func(t testing.TB, size int) []*comm.Comm {
 		t.Helper()
@@ -183,7 +183,7 @@ func TestDevice(t *testing.T) {
 func conform(t *testing.T, worlds []int, hints map[string]string) {
 	if commtest.Long() {
 		worlds = sizes
-	} else if testmode.Short() {
+	} else if testutil.Short() {
 		worlds = []int{1, 3}
 	}
 	commtest.Run(t, suite(worlds, hints))

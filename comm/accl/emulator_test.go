@@ -15,7 +15,7 @@ import (
 	"github.com/chorus-comms/chorus/accl/abi"
 	"github.com/chorus-comms/chorus/accl/wire"
 	"github.com/chorus-comms/chorus/comm"
-	"github.com/chorus-comms/chorus/internal/freeport"
+	"github.com/chorus-comms/chorus/internal/testutil/nettest"
 	"github.com/chorus-comms/chorus/tensor"
 )
 
@@ -25,7 +25,7 @@ const emulatorVar = "CHORUS_TEST_ACCL_EMULATOR"
 // emulators starts a process for each engine.
 func emulators(t *testing.T, n int, protocol abi.Protocol) (start int, processes []*exec.Cmd) {
 	t.Helper()
-	start, err := freeport.FindRow(4 * n)
+	start, err := nettest.FreePorts(4 * n)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/comm/commtest"
 	_ "github.com/chorus-comms/chorus/comm/native"
-	"github.com/chorus-comms/chorus/internal/testmode"
+	"github.com/chorus-comms/chorus/internal/testutil"
 	"github.com/chorus-comms/chorus/store"
 	"github.com/chorus-comms/chorus/tensor"
 )
@@ -158,7 +158,7 @@ func TestProcesses(t *testing.T) {
 	worlds := []int{2, 4}
 	if commtest.Long() {
 		worlds = sizes[1:]
-	} else if testmode.Short() {
+	} else if testutil.Short() {
 		worlds = []int{3}
 	}
 	for _, n := range worlds {
@@ -183,7 +183,7 @@ func programs(ctx context.Context, st store.Store, rank, n int) error {
 		if err != nil {
 			return err
 		}
-		for range testmode.Pick(1, 4) {
+		for range testutil.Pick(1, 4) {
 			seed++
 			if _, err := compare(ctx, seed, own, other); err != nil {
 				return fmt.Errorf("%s: %w", name, err)

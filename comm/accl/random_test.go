@@ -15,7 +15,7 @@ import (
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/comm/commtest"
 	"github.com/chorus-comms/chorus/dtype"
-	"github.com/chorus-comms/chorus/internal/testmode"
+	"github.com/chorus-comms/chorus/internal/testutil"
 	"github.com/chorus-comms/chorus/tensor"
 )
 
@@ -109,7 +109,7 @@ func (s step) bound(n int) float64 {
 // TestRandomPrograms compares the results of random programs, 500 in the longest run, with those of native: bit by bit,
 // but for sums that round, which are equal on all ranks, and near.
 func TestRandomPrograms(t *testing.T) {
-	all, count := plain(), testmode.Pick(12, 120)
+	all, count := plain(), testutil.Pick(12, 120)
 	if commtest.Long() {
 		count = 500
 	}

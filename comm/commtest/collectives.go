@@ -11,7 +11,7 @@ import (
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/dtype"
-	"github.com/chorus-comms/chorus/internal/testmode"
+	"github.com/chorus-comms/chorus/internal/testutil"
 	"github.com/chorus-comms/chorus/tensor"
 )
 
@@ -217,7 +217,7 @@ func reductions(c *comm.Comm, dt dtype.DType) []comm.Reduction {
 
 // Collectives runs every collective over dtype, size and world, on ordinary and on shared memory.
 func Collectives(t *testing.T, cfg Config) {
-	counts := testmode.Pick([]int{0, 5, 1027}, []int{0, 1, 5, 1027})
+	counts := testutil.Pick([]int{0, 5, 1027}, []int{0, 1, 5, 1027})
 	if cfg.long() {
 		counts = append(counts, 4, 1024, 300_007)
 	}

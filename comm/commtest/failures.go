@@ -13,7 +13,7 @@ import (
 
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/dtype"
-	"github.com/chorus-comms/chorus/internal/testmode"
+	"github.com/chorus-comms/chorus/internal/testutil"
 	"github.com/chorus-comms/chorus/tensor"
 )
 
@@ -245,7 +245,7 @@ func Withdrawn(t *testing.T, cfg Config) {
 	for i := range sent {
 		sent[i] = float32(i % 1000)
 	}
-	patience := testmode.Pick(50*time.Millisecond, 200*time.Millisecond) // which is over in most rounds, and more than all moments
+	patience := testutil.Pick(50*time.Millisecond, 200*time.Millisecond) // which is over in most rounds, and more than all moments
 	w.each(func(ctx context.Context, c *comm.Comm) error {
 		x := zeros(ctx, c, dtype.Float32, count)
 		if err := tensor.Copy(ctx, x, tensor.Of(sent)); err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/dtype"
-	"github.com/chorus-comms/chorus/internal/testmode"
+	"github.com/chorus-comms/chorus/internal/testutil"
 )
 
 // program is a random sequence of operations, the same on every rank.
@@ -47,7 +47,7 @@ func program(seed uint64, c *comm.Comm, length int) []cell {
 
 // RandomPrograms runs random sequences of operations, with messages and splits in between.
 func RandomPrograms(t *testing.T, cfg Config) {
-	seeds := testmode.Pick(uint64(1), 4)
+	seeds := testutil.Pick(uint64(1), 4)
 	if cfg.long() {
 		seeds = 40
 	}

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/comm"
-	"github.com/chorus-comms/chorus/internal/testmode"
+	"github.com/chorus-comms/chorus/internal/testutil"
 )
 
 // Config says what to test.
@@ -51,7 +51,7 @@ func (c Config) worlds() []int {
 	if c.long() {
 		return []int{1, 2, 3, 4, 7, 8}
 	}
-	return testmode.Pick([]int{1, 3}, []int{1, 2, 3, 4})
+	return testutil.Pick([]int{1, 3}, []int{1, 2, 3, 4})
 }
 
 // Run runs the whole suite.

@@ -11,7 +11,7 @@ import (
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
-	"github.com/chorus-comms/chorus/internal/testmode"
+	"github.com/chorus-comms/chorus/internal/testutil"
 	"github.com/chorus-comms/chorus/tensor"
 )
 
@@ -258,7 +258,7 @@ func (p *player) run(program []phase) (graphs []*device.Graph, err error) {
 
 // StreamPrograms runs random programs of streams, events, copies, kernels, collectives, messages and replays.
 func StreamPrograms(t *testing.T, cfg Config) {
-	seeds := testmode.Pick(uint64(5), 34) // times two worlds and three fabrics: 204 programs
+	seeds := testutil.Pick(uint64(5), 34) // times two worlds and three fabrics: 204 programs
 	if cfg.long() {
 		seeds = 500
 	}

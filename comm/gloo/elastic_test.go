@@ -14,8 +14,7 @@ import (
 
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/comm/gloo/glootest"
-	"github.com/chorus-comms/chorus/internal/pytest"
-	"github.com/chorus-comms/chorus/internal/testmode"
+	"github.com/chorus-comms/chorus/internal/testutil"
 	"github.com/chorus-comms/chorus/launch"
 	"github.com/chorus-comms/chorus/tensor"
 )
@@ -78,12 +77,12 @@ func TestRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	env := func(kinds string) []string {
-		return pytest.Env(member+"="+versionName(t), members+"="+kinds, glootest.Door(t), "GLOO_SOCKET_IFNAME=lo",
+		return testutil.PythonEnv(member+"="+versionName(t), members+"="+kinds, glootest.Door(t), "GLOO_SOCKET_IFNAME=lo",
 			"TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1")
 	}
 	torchrun := func(kinds string) func(*bytes.Buffer) error {
 		return func(out *bytes.Buffer) error {
-			cmd := exec.CommandContext(t.Context(), pytest.Python(t), "-m", "torch.distributed.run", "--standalone",
+			cmd := exec.CommandContext(t.Context(), testutil.Python(t), "-m", "torch.distributed.run", "--standalone",
 				"--nproc-per-node", "3", "--max-restarts", "1", "--no-python", exe)
 			cmd.Env, cmd.Stdout, cmd.Stderr = env(kinds), out, out
 			return cmd.Run()
@@ -97,7 +96,7 @@ func TestRestart(t *testing.T) {
 		"torchrun, PyTorch serves": torchrun("pgp"),
 		"torchrun, Go serves":      torchrun("gpp"),
 	} {
-		if testmode.Short() && name != "chorus run" {
+		if testutil.Short() && name != "chorus run" {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {

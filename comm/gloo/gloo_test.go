@@ -22,7 +22,7 @@ import (
 	_ "github.com/chorus-comms/chorus/comm/gloo"
 	"github.com/chorus-comms/chorus/comm/gloo/glootest"
 	"github.com/chorus-comms/chorus/dtype"
-	"github.com/chorus-comms/chorus/internal/testmode"
+	"github.com/chorus-comms/chorus/internal/testutil"
 	"github.com/chorus-comms/chorus/store"
 	"github.com/chorus-comms/chorus/tensor"
 )
@@ -115,13 +115,13 @@ func TestWithPyTorch(t *testing.T) {
 			if n == 4 && !hours {
 				all = some(all, n, 4)
 			}
-			if testmode.Short() {
+			if testutil.Short() {
 				if steps = everything([]string{"float32"}, 17); n < 4 {
 					steps = append(steps, everything([]string{"float32", "bfloat16", "bool", "complex64"}[n-2:], 0, 1, 4096)...)
 				}
 				all = []string{2: "pg", 3: "gpp", 4: "pggp"}[n : n+1]
 			}
-			if n < 4 || !testmode.Short() {
+			if n < 4 || !testutil.Short() {
 				steps = append(steps, segments(n)...)
 			}
 			compare(t, n, all, append(steps, groups(n)...))
@@ -135,7 +135,7 @@ func TestWithPyTorch(t *testing.T) {
 //
 //	CHORUS_TEST_LONG=1 go test -timeout 1h ./comm/gloo -run TestEachSplit -args -seed 3
 func TestEachSplit(t *testing.T) {
-	if testmode.Short() {
+	if testutil.Short() {
 		compare(t, 5, []string{"gpgpp"}, append(everything([]string{"float32"}, 17), groups(5)...))
 		return
 	}
@@ -176,7 +176,7 @@ func some(all []string, n, k int) []string {
 // TestLargeWithPyTorch is TestWithPyTorch for blocks of 1 Mi elements. Unless it may take hours, a type has one
 // reduction.
 func TestLargeWithPyTorch(t *testing.T) {
-	testmode.SkipIfShort(t)
+	testutil.SkipIfShort(t)
 	defer debug.SetGCPercent(debug.SetGCPercent(20)) // ranks of PyTorch need the memory
 	all, steps := []string{"pg", "gpg"}, everything(glootest.DTypes, 1<<20)
 	if hours {

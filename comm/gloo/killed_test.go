@@ -24,7 +24,7 @@ import (
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/comm/gloo/glootest"
 	"github.com/chorus-comms/chorus/dtype"
-	"github.com/chorus-comms/chorus/internal/testmode"
+	"github.com/chorus-comms/chorus/internal/testutil"
 	"github.com/chorus-comms/chorus/store"
 	"github.com/chorus-comms/chorus/tensor"
 )
@@ -98,7 +98,7 @@ const killedCount = 3 << 16
 func TestKilled(t *testing.T) {
 	const size, at = 4, 1
 	kinds := append(slices.Clone(glootest.Kinds), glootest.Messages...)
-	if testmode.Short() {
+	if testutil.Short() {
 		kinds = []string{"all_reduce", "broadcast", "gather", "all_to_all", "any"}
 	}
 	kinds = slices.DeleteFunc(kinds, func(kind string) bool {
@@ -113,7 +113,7 @@ func TestKilled(t *testing.T) {
 		for _, ranks := range worlds {
 			for _, root := range []int{0, at, 2} {
 				rooted := strings.Contains("reduce broadcast gather scatter any", kind)
-				if testmode.Short() && root != i%3 || !rooted && root != 0 || kind == "any" && root != at {
+				if testutil.Short() && root != i%3 || !rooted && root != 0 || kind == "any" && root != at {
 					continue // who receives from anyone goes on while there is anyone
 				}
 				s := glootest.Step{Kind: kind, DType: "float32", Count: killedCount, Root: root}
@@ -281,7 +281,7 @@ os._exit(0)
 // a send doesn't end whose receiver has died before the sender reads that it was ready. If it does one day, TestKilled
 // is to demand that all end, and docs/gloo.md to say so.
 func TestSendIsLost(t *testing.T) {
-	testmode.SkipIfShort(t)
+	testutil.SkipIfShort(t)
 	j := start(t, "pp", lost, nil)
 	sender := j.peers[0].PID
 	await := func(what string, done func() bool) {

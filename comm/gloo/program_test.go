@@ -9,11 +9,11 @@ import (
 	"testing"
 
 	"github.com/chorus-comms/chorus/comm/gloo/glootest"
-	"github.com/chorus-comms/chorus/internal/testmode"
+	"github.com/chorus-comms/chorus/internal/testutil"
 )
 
 var (
-	programs = flag.Int("programs", testmode.Pick(20, 100), "how many random programs TestPrograms runs")
+	programs = flag.Int("programs", testutil.Pick(20, 100), "how many random programs TestPrograms runs")
 	seed     = flag.Uint64("seed", 1, "from which they are made, and splits between PyTorch and Go chosen")
 )
 
@@ -60,9 +60,9 @@ func program(rng *rand.Rand, n int) (steps []glootest.Step) {
 func TestPrograms(t *testing.T) {
 	rng := rand.New(rand.NewPCG(*seed, 0))
 	for left, batch := *programs, 0; left > 0; batch++ {
-		n := []int{2, 3, 4, 5, 8}[batch%testmode.Pick(4, 5)]
+		n := []int{2, 3, 4, 5, 8}[batch%testutil.Pick(4, 5)]
 		var steps []glootest.Step
-		for range min(left, testmode.Pick(5, 50)) {
+		for range min(left, testutil.Pick(5, 50)) {
 			steps = append(steps, program(rng, n)...)
 			left--
 		}

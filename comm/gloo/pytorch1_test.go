@@ -14,9 +14,8 @@ import (
 
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/comm/gloo/glootest"
-	"github.com/chorus-comms/chorus/internal/freeport"
-	"github.com/chorus-comms/chorus/internal/pytest"
-	"github.com/chorus-comms/chorus/internal/testmode"
+	"github.com/chorus-comms/chorus/internal/testutil"
+	"github.com/chorus-comms/chorus/internal/testutil/nettest"
 	"github.com/chorus-comms/chorus/tensor"
 )
 
@@ -25,7 +24,7 @@ import (
 //
 //	CHORUS_TEST_PYTHON=/usr/bin/python3 go test ./comm/gloo
 func TestPyTorch1(t *testing.T) {
-	testmode.SkipIfShort(t)
+	testutil.SkipIfShort(t)
 	const debian = "/usr/bin/python3"
 	if os.Getenv("CHORUS_TEST_PYTHON") != "" || os.Getenv("CHORUS_TEST_PYTORCH") == "0" {
 		t.Skip("left out: CHORUS_TEST_PYTHON or CHORUS_TEST_PYTORCH says which PyTorch")
@@ -60,9 +59,9 @@ os._exit(0)
 
 // TestMeets demands that ranks of both kinds find each other at MASTER_ADDR, where rank 0 serves, of either kind.
 func TestMeets(t *testing.T) {
-	for _, ranks := range testmode.Pick([]string{"pgg"}, []string{"gpp", "pgg", "ppg"}) {
+	for _, ranks := range testutil.Pick([]string{"pgg"}, []string{"gpp", "pgg", "ppg"}) {
 		t.Run(ranks, func(t *testing.T) {
-			port, err := freeport.Find()
+			port, err := nettest.FreePort()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -77,7 +76,7 @@ func TestMeets(t *testing.T) {
 				} else {
 					run = func() (string, error) {
 						cmd := exec.CommandContext(t.Context(), os.Args[0])
-						cmd.Env = pytest.Env(append(env, member+"="+versionName(t), member+"_MEETS=1")...)
+						cmd.Env = testutil.PythonEnv(append(env, member+"="+versionName(t), member+"_MEETS=1")...)
 						out, err := cmd.CombinedOutput()
 						return string(out), err
 					}

@@ -10,8 +10,7 @@ import (
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/comm/commtest"
 	"github.com/chorus-comms/chorus/comm/gloo/glootest"
-	"github.com/chorus-comms/chorus/internal/testcerts"
-	"github.com/chorus-comms/chorus/internal/testmode"
+	"github.com/chorus-comms/chorus/internal/testutil"
 	"github.com/chorus-comms/chorus/store"
 )
 
@@ -19,7 +18,7 @@ import (
 // their own. It returns the variables that say so.
 func certified(t *testing.T) []string {
 	t.Helper()
-	authority := testcerts.NewAuthority(t)
+	authority := testutil.NewCertAuthority(t)
 	cert, key := authority.Issue(t, time.Now().Add(time.Hour))
 	vars := []string{"GLOO_DEVICE_TRANSPORT=TCP_TLS"}
 	for what, file := range map[string]string{"PKEY": key, "CERT": cert, "CA_FILE": authority.File} {
@@ -34,7 +33,7 @@ func certified(t *testing.T) []string {
 
 // TestTLS is TestConformance, and TestWithPyTorch, with encrypted connections.
 func TestTLS(t *testing.T) {
-	testmode.SkipIfShort(t)
+	testutil.SkipIfShort(t)
 	t.Run("Go", func(t *testing.T) {
 		certified(t)
 		commtest.Run(t, commtest.Config{Open: worlds, Worlds: []int{3}})

@@ -18,7 +18,7 @@ import (
 	"github.com/chorus-comms/chorus/comm/nccl/nccltest"
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
-	"github.com/chorus-comms/chorus/internal/doctable"
+	"github.com/chorus-comms/chorus/internal/testutil"
 	"github.com/chorus-comms/chorus/tensor"
 )
 
@@ -30,7 +30,7 @@ func TestTables(t *testing.T) {
 			"capabilities": capabilitiesTable()},
 		"torchcomms.md": {"operations": backendsTable(calls(t, ""), old, new)},
 	} {
-		doctable.Check(t, "../../docs/"+file, tables)
+		testutil.CheckDocTables(t, "../../docs/"+file, tables)
 	}
 }
 

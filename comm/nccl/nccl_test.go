@@ -16,7 +16,7 @@ import (
 	"github.com/chorus-comms/chorus/device"
 	_ "github.com/chorus-comms/chorus/device/accinte"
 	"github.com/chorus-comms/chorus/dtype"
-	"github.com/chorus-comms/chorus/internal/testmode"
+	"github.com/chorus-comms/chorus/internal/testutil"
 	"github.com/chorus-comms/chorus/store"
 	"github.com/chorus-comms/chorus/tensor"
 )
@@ -114,13 +114,13 @@ func TestConformance(t *testing.T) {
 	for i, level := range levels {
 		for _, backend := range []string{"nccl", "ncclx", "rccl"} {
 			last := i == len(levels)-1
-			if !last && (testmode.Short() || backend != "nccl") { // the backends are one, over libraries with other names
+			if !last && (testutil.Short() || backend != "nccl") { // the backends are one, over libraries with other names
 				continue
 			}
 			worlds := []int{3}
 			if last && backend == "nccl" {
-				worlds = testmode.Pick([]int{1, 3}, []int{1, 2, 3, 4})
-			} else if testmode.Short() {
+				worlds = testutil.Pick([]int{1, 3}, []int{1, 2, 3, 4})
+			} else if testutil.Short() {
 				continue
 			}
 			t.Run(backend+"/"+level, func(t *testing.T) {

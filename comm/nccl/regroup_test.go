@@ -22,7 +22,7 @@ import (
 	"github.com/chorus-comms/chorus/comm/nccl/nccltest"
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
-	"github.com/chorus-comms/chorus/internal/testmode"
+	"github.com/chorus-comms/chorus/internal/testutil"
 	"github.com/chorus-comms/chorus/store"
 	"github.com/chorus-comms/chorus/tensor"
 )
@@ -121,7 +121,7 @@ func TestRegroup(t *testing.T) {
 		// of which the newcomer's is a start with the old ranks' id
 		{"2.32", "CommShrink 2", "CommInitRankConfig 1, CommGrow 3", "CommShrink 2, CommRevoke 3"},
 	} {
-		if testmode.Short() && x.level != "2.18" && x.level != "2.32" {
+		if testutil.Short() && x.level != "2.18" && x.level != "2.32" {
 			continue
 		}
 		t.Run(x.level, func(t *testing.T) {
@@ -312,7 +312,7 @@ func TestSurvivors(t *testing.T) {
 		by     string
 	}{{"2.32", 0, "CommShrink 1, CommRevoke 1"}, {"2.18", 0, "CommInitRankConfig 1"},
 		{"2.18", 2, "CommInitRankConfig 1"}, {"2.27", 1, "CommInitRankConfig 1"}, {"2.32", 1, "CommShrink 1, CommRevoke 1"}} {
-		if testmode.Short() && (x.victim != 0 || x.level != "2.32") {
+		if testutil.Short() && (x.victim != 0 || x.level != "2.32") {
 			continue
 		}
 		t.Run(fmt.Sprintf("%s/without %d", x.level, x.victim), func(t *testing.T) {

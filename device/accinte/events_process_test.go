@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/device"
-	"github.com/chorus-comms/chorus/internal/testproc"
+	"github.com/chorus-comms/chorus/internal/testutil"
 )
 
 func init() { children["events"] = eventsChild }
@@ -75,7 +75,7 @@ type otherProcess struct {
 func startOther(t *testing.T, name string) *otherProcess {
 	t.Helper()
 	p := &otherProcess{t: t, cmd: child(t, name)}
-	in, out := testproc.Start(t, p.cmd)
+	in, out := testutil.StartPiped(t, p.cmd)
 	p.in, p.out = in, bufio.NewReader(out)
 	return p
 }

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/device"
-	"github.com/chorus-comms/chorus/internal/testproc"
+	"github.com/chorus-comms/chorus/internal/testutil"
 )
 
 // childVar tells a copy of the test program which of children it is to be.
@@ -71,7 +71,7 @@ func shareChild() int {
 // Two processes see the same device memory.
 func TestIPC(t *testing.T) {
 	cmd := child(t, "share")
-	in, out := testproc.Start(t, cmd)
+	in, out := testutil.StartPiped(t, cmd)
 	defer func() {
 		in.Close()
 		if err := cmd.Wait(); err != nil {

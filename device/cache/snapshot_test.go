@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/chorus-comms/chorus/internal/pytest"
+	"github.com/chorus-comms/chorus/internal/testutil"
 )
 
 var snapshotFile = flag.String("snapshot", "", "file into which TestSnapshot writes the snapshot of a small workload")
@@ -69,7 +69,7 @@ func TestTorchReadsSnapshot(t *testing.T) {
 	s := smallStory(t)
 	var b bytes.Buffer
 	must(t, s.Write(&b))
-	cmd := pytest.Command(t, `
+	cmd := testutil.PythonCommand(t, `
 import json, sys
 from torch.cuda import _memory_viz as viz
 s = json.load(sys.stdin)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/chorus-comms/chorus/device/devicetest"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
-	"github.com/chorus-comms/chorus/internal/pytest"
+	"github.com/chorus-comms/chorus/internal/testutil"
 )
 
 // realCompiler is NVRTC, which needs no GPU, of this machine or the tests' Python packages.
@@ -18,7 +18,7 @@ func realCompiler(t *testing.T) *compiler {
 	f := abi.FamilyNamed("cuda")
 	c := &compiler{family: f, places: f.CompilerCandidates(13)}
 	for _, w := range f.CompilerWheels {
-		c.places = append(c.places, filepath.Join(pytest.Root(t), ".venv/lib/python3*/site-packages", w))
+		c.places = append(c.places, filepath.Join(testutil.ModuleRoot(t), ".venv/lib/python3*/site-packages", w))
 	}
 	if err := c.open(); err != nil {
 		t.Skip("left out: ", err)

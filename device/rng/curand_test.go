@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/chorus-comms/chorus/internal/pytest"
+	"github.com/chorus-comms/chorus/internal/testutil"
 )
 
 // curandScript runs cuRAND's host generator, which needs no GPU: library, function, seed, offset, count, bytes of an
@@ -38,8 +38,8 @@ const curandSubsequences = 1 << 16
 // same numbers, in an order of its own.
 func TestCuRAND(t *testing.T) {
 	const n = 3*4*curandSubsequences - 1001
-	libs, _ := filepath.Glob(filepath.Join(pytest.Root(t), ".venv/lib/python3*/site-packages/nvidia/*/lib/libcurand.so*"))
-	if pytest.Python(t); len(libs) == 0 {
+	libs, _ := filepath.Glob(filepath.Join(testutil.ModuleRoot(t), ".venv/lib/python3*/site-packages/nvidia/*/lib/libcurand.so*"))
+	if testutil.Python(t); len(libs) == 0 {
 		t.Skip("left out: PyTorch came without cuRAND")
 	}
 	gpu := GPU{Multiprocessors: curandSubsequences / 2048, ThreadsPerMultiprocessor: 2048}
@@ -54,7 +54,7 @@ func TestCuRAND(t *testing.T) {
 			fmt.Fprintln(&in, f.name, seed, 0, 3*4*curandSubsequences, f.size)
 		}
 	}
-	cmd := pytest.Command(t, curandScript, libs[0])
+	cmd := testutil.PythonCommand(t, curandScript, libs[0])
 	cmd.Stdin, cmd.Stderr = strings.NewReader(in.String()), os.Stderr
 	out, err := cmd.Output()
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"unsafe"
 
 	"github.com/chorus-comms/chorus/dtype"
-	"github.com/chorus-comms/chorus/internal/pytest"
+	"github.com/chorus-comms/chorus/internal/testutil"
 )
 
 // torchScript evaluates expressions, one a line, and writes the bytes of each tensor after their number.
@@ -31,7 +31,7 @@ for line in sys.stdin:
 // torchEval returns what PyTorch's expressions are, as bytes. Lines that start with "!" are statements.
 func torchEval(t *testing.T, env []string, lines []string) [][]byte {
 	t.Helper()
-	cmd := pytest.Command(t, torchScript)
+	cmd := testutil.PythonCommand(t, torchScript)
 	cmd.Env = append(append(cmd.Env, "TORCH_DEVICE_BACKEND_AUTOLOAD=0"), env...)
 	cmd.Stdin = strings.NewReader(strings.Join(lines, "\n") + "\n")
 	cmd.Stderr = os.Stderr

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/chorus-comms/chorus/fabric"
-	"github.com/chorus-comms/chorus/internal/testmode"
+	"github.com/chorus-comms/chorus/internal/testutil"
 )
 
 // testAllocs exchanges messages and counts what all goroutines together allocate.
@@ -18,7 +18,7 @@ import (
 // little now and then, so that one count of several must be within the limit.
 func testAllocs(t *testing.T, s *suite) {
 	const rounds, counts, limit = 200, 4, 50
-	for _, n := range testmode.Pick([]int{8, 4096, 200_000}, []int{8, 4096, 200_000, 1 << 20}) {
+	for _, n := range testutil.Pick([]int{8, 4096, 200_000}, []int{8, 4096, 200_000, 1 << 20}) {
 		var best atomic.Uint64
 		best.Store(math.MaxUint64)
 		each(t, s.world(t, 2), func(r *rank) {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/chorus-comms/chorus/fabric"
 	"github.com/chorus-comms/chorus/fabric/transport"
-	"github.com/chorus-comms/chorus/internal/testmode"
+	"github.com/chorus-comms/chorus/internal/testutil"
 )
 
 // A random program is a list of messages in rounds, the same on all ranks. Each
@@ -165,7 +165,7 @@ func (r *rank) finish(s step, p planned) {
 
 func testPrograms(t *testing.T, s *suite) {
 	programs := 6
-	if testing.Short() || testmode.Short() {
+	if testing.Short() || testutil.Short() {
 		programs = 2
 	}
 	for i := range programs {

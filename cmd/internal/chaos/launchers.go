@@ -15,9 +15,7 @@ import (
 
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/dtype"
-	"github.com/chorus-comms/chorus/internal/blackhole"
-	"github.com/chorus-comms/chorus/internal/freeport"
-	"github.com/chorus-comms/chorus/internal/resetclient"
+	"github.com/chorus-comms/chorus/internal/testutil/nettest"
 	"github.com/chorus-comms/chorus/launch"
 	"github.com/chorus-comms/chorus/observe/endpoint"
 )
@@ -47,14 +45,14 @@ type place struct {
 // launchers runs a round of launchers.
 func (r *runner) launchers(o *Outcome, round int) error {
 	p := o.Program
-	port, err := freeport.Find()
+	port, err := nettest.FreePort()
 	if err != nil {
 		return err
 	}
 	endpoint := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
-	links := make([]*blackhole.Link, p.Size) // of each launcher to the first
+	links := make([]*nettest.Blackhole, p.Size) // of each launcher to the first
 	for n := 1; n < p.Size; n++ {
-		if links[n], err = blackhole.New(endpoint); err != nil {
+		if links[n], err = nettest.NewBlackhole(endpoint); err != nil {
 			return err
 		}
 		defer links[n].Close()
@@ -244,7 +242,7 @@ func launched(p *Program, rank int, out io.Writer) error {
 		}
 		if deserted && rank == p.Fault.Rank {
 			store := net.JoinHostPort(os.Getenv("MASTER_ADDR"), os.Getenv("MASTER_PORT"))
-			if err := errors.Join(resetclient.HTTP(os.Getenv(pageVariable)), resetclient.Store(store)); err != nil {
+			if err := errors.Join(nettest.ResetHTTPClient(os.Getenv(pageVariable)), nettest.ResetStoreClient(store)); err != nil {
 				return err
 			}
 		}

@@ -18,8 +18,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/chorus-comms/chorus/internal/pytest"
-	"github.com/chorus-comms/chorus/internal/testproc"
+	"github.com/chorus-comms/chorus/internal/testutil"
 )
 
 //go:embed peer.py
@@ -137,10 +136,10 @@ func hatch(t testing.TB) {
 		n.open(conn, conn, func() {})
 		return
 	}
-	cmd := exec.Command(pytest.Python(t), "-c", script)
+	cmd := exec.Command(testutil.Python(t), "-c", script)
 	// Freed blocks go back at once: ranks of large ones must have room beside each other.
-	cmd.Env = pytest.Env("GLOO_SOCKET_IFNAME=lo", "MALLOC_MMAP_THRESHOLD_=1048576")
-	in, out := testproc.Start(t, cmd)
+	cmd.Env = testutil.PythonEnv("GLOO_SOCKET_IFNAME=lo", "MALLOC_MMAP_THRESHOLD_=1048576")
+	in, out := testutil.StartPiped(t, cmd)
 	n.open(in, out, func() { cmd.Wait() })
 }
 

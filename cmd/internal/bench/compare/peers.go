@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/cpu"
 
-	"github.com/chorus-comms/chorus/internal/freeport"
+	"github.com/chorus-comms/chorus/internal/testutil/nettest"
 )
 
 // peer is a library that ours is compared with.
@@ -97,7 +97,7 @@ func mpirun(launcher, driver string) func(*home, int, string, []string) ([][]str
 // torchRanks starts each rank by itself.
 func torchRanks(library string) func(*home, int, string, []string) ([][]string, error) {
 	return func(h *home, ranks int, socket string, extra []string) ([][]string, error) {
-		port, err := freeport.Find()
+		port, err := nettest.FreePort()
 		if err != nil {
 			return nil, err
 		}

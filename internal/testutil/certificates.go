@@ -1,9 +1,4 @@
-// Package testcerts makes certificates for tests of encrypted connections.
-//
-//	a := testcerts.NewAuthority(t)
-//	cert, key := a.Issue(t, time.Now().Add(time.Hour))
-//	tls, err := secure.FromFiles(cert, key, a.File)
-package testcerts
+package testutil
 
 import (
 	"crypto/ecdsa"
@@ -19,17 +14,21 @@ import (
 	"time"
 )
 
-// An Authority vouches for the certificates that it issues.
-type Authority struct {
+// A CertAuthority vouches for the certificates that it issues.
+//
+//	a := testutil.NewCertAuthority(t)
+//	cert, key := a.Issue(t, time.Now().Add(time.Hour))
+//	tls, err := secure.FromFiles(cert, key, a.File)
+type CertAuthority struct {
 	File string // its own certificate
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
 }
 
-// NewAuthority makes an authority.
-func NewAuthority(t testing.TB) *Authority {
+// NewCertAuthority makes an authority.
+func NewCertAuthority(t testing.TB) *CertAuthority {
 	t.Helper()
-	a := &Authority{}
+	a := &CertAuthority{}
 	template := &x509.Certificate{Subject: pkix.Name{CommonName: "authority"}, IsCA: true, BasicConstraintsValid: true,
 		KeyUsage: x509.KeyUsageCertSign, NotAfter: time.Now().Add(time.Hour)}
 	a.File, _ = a.issue(t, template)
@@ -37,13 +36,13 @@ func NewAuthority(t testing.TB) *Authority {
 }
 
 // Issue makes a certificate that expires at end, and returns the files of it and of its key.
-func (a *Authority) Issue(t testing.TB, end time.Time) (cert, key string) {
+func (a *CertAuthority) Issue(t testing.TB, end time.Time) (cert, key string) {
 	t.Helper()
 	return a.issue(t, &x509.Certificate{Subject: pkix.Name{CommonName: "rank"}, NotAfter: end})
 }
 
 // issue makes the authority's own certificate if it has none yet.
-func (a *Authority) issue(t testing.TB, template *x509.Certificate) (cert, key string) {
+func (a *CertAuthority) issue(t testing.TB, template *x509.Certificate) (cert, key string) {
 	t.Helper()
 	check := func(err error) {
 		if err != nil {

@@ -1,10 +1,4 @@
-// Package blackhole makes links that fall silent, as if the cable was pulled: nothing passes any more, and neither end
-// is notified.
-//
-//	link, err := blackhole.New("127.0.0.1:29400")
-//	dial(link.Addr())
-//	link.Cut()
-package blackhole
+package nettest
 
 import (
 	"net"
@@ -12,8 +6,15 @@ import (
 	"sync/atomic"
 )
 
-// A Link passes connections on to an address, until it's cut. Its methods may be called from any goroutine.
-type Link struct {
+// A Blackhole passes connections on to an address, until it's cut. Then it falls silent, as if the cable was pulled: nothing
+// passes any more, and neither end is notified.
+//
+//	link, err := nettest.NewBlackhole("127.0.0.1:29400")
+//	dial(link.Addr())
+//	link.Cut()
+//
+// Its methods may be called from any goroutine.
+type Blackhole struct {
 	listener net.Listener
 	to       string
 	silent   atomic.Bool
@@ -24,25 +25,25 @@ type Link struct {
 	closed bool
 }
 
-// New makes a link to an address, at a port of the loopback.
-func New(to string) (*Link, error) {
+// NewBlackhole makes a link to an address, at a port of the loopback.
+func NewBlackhole(to string) (*Blackhole, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
-	k := &Link{listener: l, to: to}
+	k := &Blackhole{listener: l, to: to}
 	k.all.Go(k.accept)
 	return k, nil
 }
 
 // Addr is where to connect to, as host:port.
-func (k *Link) Addr() string { return k.listener.Addr().String() }
+func (k *Blackhole) Addr() string { return k.listener.Addr().String() }
 
 // Cut makes the link silent, for connections to come, too.
-func (k *Link) Cut() { k.silent.Store(true) }
+func (k *Blackhole) Cut() { k.silent.Store(true) }
 
 // Close ends the link and all its connections.
-func (k *Link) Close() {
+func (k *Blackhole) Close() {
 	k.listener.Close()
 	k.mu.Lock()
 	k.closed = true
@@ -53,7 +54,7 @@ func (k *Link) Close() {
 	k.all.Wait()
 }
 
-func (k *Link) accept() {
+func (k *Blackhole) accept() {
 	for {
 		a, err := k.listener.Accept()
 		if err != nil {
@@ -75,7 +76,7 @@ func (k *Link) accept() {
 }
 
 // keep remembers a connection, and reports false if it came too late.
-func (k *Link) keep(c net.Conn) bool {
+func (k *Blackhole) keep(c net.Conn) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.closed {
@@ -87,7 +88,7 @@ func (k *Link) keep(c net.Conn) bool {
 }
 
 // pass passes on what comes from one end, and its end.
-func (k *Link) pass(from, to net.Conn) {
+func (k *Blackhole) pass(from, to net.Conn) {
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := from.Read(buf)

@@ -1,10 +1,4 @@
-// Package doctable holds tables of the documentation to what the code says, between comments:
-//
-//	<!-- table: reductions -->
-//	| elements | reductions |
-//	...
-//	<!-- end of table -->
-package doctable
+package testutil
 
 import (
 	"os"
@@ -12,8 +6,14 @@ import (
 	"testing"
 )
 
-// Check demands that a page has these tables, by their names. With CHORUS_TEST_WRITE=1 it writes them.
-func Check(t *testing.T, page string, tables map[string]string) {
+// CheckDocTables demands that a page has these tables, by their names. With CHORUS_TEST_WRITE=1 it writes them. In the page
+// they stand between comments:
+//
+//	<!-- table: reductions -->
+//	| elements | reductions |
+//	...
+//	<!-- end of table -->
+func CheckDocTables(t *testing.T, page string, tables map[string]string) {
 	t.Helper()
 	text, err := os.ReadFile(page)
 	if err != nil {

@@ -1,12 +1,4 @@
-// Package resetclient has clients that disconnect while they're being answered, for tests of servers.
-//
-//	err := resetclient.Store("127.0.0.1:29500")
-//	err = resetclient.HTTP("127.0.0.1:9400")
-//
-// Each asks for more than the connection's buffers hold, reads the beginning of an answer, shuts its writing side down,
-// and resets the connection. The server that is writing to it then gets EPIPE, and SIGPIPE if its process has asked for
-// that signal.
-package resetclient
+package nettest
 
 import (
 	"encoding/binary"
@@ -17,8 +9,10 @@ import (
 	"time"
 )
 
-// Store is a client of PyTorch's TCPStore.
-func Store(addr string) error {
+// ResetStoreClient is a client of PyTorch's TCPStore that disconnects while it's being answered. It asks for more than the
+// connection's buffers hold, reads the beginning of an answer, shuts its writing side down, and resets the connection. The
+// server that is writing to it then gets EPIPE, and SIGPIPE if its process has asked for that signal.
+func ResetStoreClient(addr string) error {
 	text := func(b []byte, s string) []byte {
 		return append(binary.LittleEndian.AppendUint64(b, uint64(len(s))), s...)
 	}
@@ -32,15 +26,15 @@ func Store(addr string) error {
 	for range 32 {
 		b = text(append(b, get), key)
 	}
-	return desert(addr, b)
+	return askAndReset(addr, b)
 }
 
-// HTTP is a client of a server's page /.
-func HTTP(addr string) error {
-	return desert(addr, []byte(strings.Repeat("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", 4096)))
+// ResetHTTPClient is such a client of a web server's page /.
+func ResetHTTPClient(addr string) error {
+	return askAndReset(addr, []byte(strings.Repeat("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", 4096)))
 }
 
-func desert(addr string, questions []byte) error {
+func askAndReset(addr string, questions []byte) error {
 	nc, err := net.DialTimeout("tcp", addr, 10*time.Second)
 	if err != nil {
 		return err

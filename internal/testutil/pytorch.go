@@ -1,11 +1,4 @@
-// Package pytest lets Go tests talk to a real PyTorch: the one that `make venv`
-// installs into .venv at the root of the module.
-//
-//	cmd := exec.Command(pytest.Python(t), "-c", script)
-//
-// CHORUS_TEST_PYTHON names a Python that has another one. Where it is missing, or CHORUS_TEST_PYTORCH=0 says to do
-// without, the test is skipped with the reason.
-package pytest
+package testutil
 
 import (
 	"os"
@@ -16,8 +9,8 @@ import (
 	"time"
 )
 
-// Root returns the root directory of the module.
-func Root(t testing.TB) string {
+// ModuleRoot returns the root directory of the module.
+func ModuleRoot(t testing.TB) string {
 	t.Helper()
 	dir, err := os.Getwd()
 	if err != nil {
@@ -29,13 +22,15 @@ func Root(t testing.TB) string {
 		}
 		parent := filepath.Dir(dir)
 		if parent == dir {
-			t.Fatal("pytest: no go.mod above the working directory")
+			t.Fatal("no go.mod above the working directory")
 		}
 		dir = parent
 	}
 }
 
-// Python returns the path of a Python that has PyTorch.
+// Python returns the path of a Python that has PyTorch: of the one that `make venv` installs into .venv at the root of the
+// module, or what CHORUS_TEST_PYTHON names. Where it is missing, or CHORUS_TEST_PYTORCH=0 says to do without, the test is
+// skipped with the reason.
 func Python(t testing.TB) string {
 	t.Helper()
 	if os.Getenv("CHORUS_TEST_PYTORCH") == "0" {
@@ -44,27 +39,27 @@ func Python(t testing.TB) string {
 	if python := os.Getenv("CHORUS_TEST_PYTHON"); python != "" {
 		return python
 	}
-	venv := filepath.Join(Root(t), ".venv")
+	venv := filepath.Join(ModuleRoot(t), ".venv")
 	if done, _ := filepath.Glob(filepath.Join(venv, "torch-*.ok")); len(done) == 0 {
 		t.Skipf("left out: no PyTorch in %s (run `make venv`)", venv)
 	}
 	return filepath.Join(venv, "bin", "python")
 }
 
-// Command prepares a Python script, which sees args from sys.argv[1] on. It is
+// PythonCommand prepares a Python script, which sees args from sys.argv[1] on. It is
 // killed when the test ends.
-func Command(t testing.TB, script string, args ...string) *exec.Cmd {
+func PythonCommand(t testing.TB, script string, args ...string) *exec.Cmd {
 	t.Helper()
 	python := Python(t)
 	cmd := exec.CommandContext(t.Context(), python, append([]string{"-c", script}, args...)...)
 	cmd.WaitDelay = 5 * time.Second
-	cmd.Env = Env()
+	cmd.Env = PythonEnv()
 	return cmd
 }
 
-// Env is the environment for PyTorch processes: this one's, without GPUs and
+// PythonEnv is the environment for PyTorch processes: this one's, without GPUs and
 // without what a surrounding launcher may have set.
-func Env(extra ...string) []string {
+func PythonEnv(extra ...string) []string {
 	drop := map[string]bool{"RANK": true, "WORLD_SIZE": true, "LOCAL_RANK": true, "LOCAL_WORLD_SIZE": true,
 		"MASTER_ADDR": true, "MASTER_PORT": true, "TORCHELASTIC_USE_AGENT_STORE": true}
 	var env []string

@@ -1,4 +1,4 @@
-package freeport
+package nettest
 
 import (
 	"fmt"
@@ -6,17 +6,17 @@ import (
 	"testing"
 )
 
-// TestFind: ports that are found can be listened on, and aren't those that the kernel may give to another process
+// TestFreePorts: ports that are found can be listened on, and aren't those that the kernel may give to another process
 // meanwhile.
-func TestFind(t *testing.T) {
+func TestFreePorts(t *testing.T) {
 	for i := range 50 {
 		n := 1 + i%4
-		first, err := FindRow(n)
+		first, err := FreePorts(n)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for port := first; port < first+n; port++ {
-			if own := ephemeral(); own > lowest && port >= own {
+			if own := ephemeral(); own > lowestPort && port >= own {
 				t.Fatalf("port %d: the kernel gives out those from %d on", port, own)
 			}
 			l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", port))
