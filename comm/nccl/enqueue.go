@@ -477,6 +477,9 @@ func (x *calls) redOp(op *backend.Op, dt abi.DataType) abi.RedOp {
 	if of == dtype.Bool {
 		return boolOps[op.Reduce.Kind]
 	}
+	if op.Reduce.Kind == backend.AvgKind && x.size == 1 {
+		return abi.Sum // NCCL 2.31 refuses the average of one rank's 8-bit floats
+	}
 	if op.Reduce.Kind != backend.PremulSumKind {
 		return redOps[op.Reduce.Kind]
 	}

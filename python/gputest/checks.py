@@ -191,6 +191,140 @@ def one_name(rank: Any) -> Came:
     return not wrong, "; ".join(wrong) or "the sum, four times"
 
 
+def _collectives(rank: Any, dtype: torch.dtype, wrong: list[str]) -> None:
+    size, me, device = rank.size, rank.rank, rank.gpu.device
+
+    def of(r: int, n: int = 1000) -> torch.Tensor:
+        return torch.full((n,), r + 1, dtype=dtype, device=device)
+
+    def empty(n: int = 1000) -> torch.Tensor:
+        return torch.zeros(n, dtype=dtype, device=device)
+
+    def holds(name: str, x: torch.Tensor, *parts: int) -> None:
+        whole = torch.cat([torch.full((x.numel() // len(parts),), p, dtype=dtype, device=device) for p in parts])
+        if not torch.equal(x, whole):
+            wrong.append(f"{name} of {dtype}: {x[0].item()} and {x[-1].item()}")
+
+    total, everybody = int(rank.total), [r + 1 for r in range(size)]
+    for name, op, result in (
+        ("a sum", dist.ReduceOp.SUM, total),
+        ("a maximum", dist.ReduceOp.MAX, size),
+        ("a minimum", dist.ReduceOp.MIN, 1),
+    ):
+        dist.all_reduce(x := of(me), op)
+        holds(name, x, result)
+    dist.broadcast(x := of(me), size - 1)
+    holds("broadcast", x, size)
+    dist.reduce(x := of(me), 0)
+    holds("reduce", x, total if me == 0 else me + 1)
+    dist.all_gather_into_tensor(x := empty(1000 * size), of(me))
+    holds("all_gather_into_tensor", x, *everybody)
+    dist.all_gather(xs := [empty() for _ in range(size)], of(me))
+    holds("all_gather", torch.cat(xs), *everybody)
+    dist.reduce_scatter_tensor(x := empty(), torch.cat([of(r) for r in range(size)]))
+    holds("reduce_scatter_tensor", x, size * (me + 1))
+    dist.reduce_scatter(x := empty(), [of(r) for r in range(size)])
+    holds("reduce_scatter", x, size * (me + 1))
+    dist.all_to_all_single(x := empty(1000 * size), torch.cat([of(me)] * size))
+    holds("all_to_all_single", x, *everybody)
+    dist.all_to_all(xs := [empty() for _ in range(size)], [of(me)] * size)
+    holds("all_to_all", torch.cat(xs), *everybody)
+    dist.scatter(x := empty(), [of(r) for r in range(size)] if me == 0 else None, 0)
+    holds("scatter", x, me + 1)
+    dist.gather(of(me), xs := [empty() for _ in range(size)] if me == 0 else None, 0)
+    if xs:
+        holds("gather", torch.cat(xs), *everybody)
+    x, left = empty(), (me - 1) % size
+    for work in dist.batch_isend_irecv(
+        [dist.P2POp(dist.isend, of(me), (me + 1) % size), dist.P2POp(dist.irecv, x, left)]
+    ):
+        work.wait()
+    holds("batch_isend_irecv", x, left + 1)
+    with dist._coalescing_manager():
+        dist.all_reduce(x := of(me))
+        dist.all_reduce(y := of(me, 10))
+    holds("the first of a coalesced pair", x, total)
+    holds("the second of a coalesced pair", y, total)
+
+
+@check("C13", "every collective of torch.distributed, on three types of elements", "the results, made by hand")
+def collectives(rank: Any) -> Came:
+    wrong: list[str] = []
+    for dtype in (torch.float32, torch.bfloat16, torch.int64):
+        _collectives(rank, dtype, wrong)
+    objects: list[Any] = [None] * rank.size
+    dist.all_gather_object(objects, {"rank": rank.rank})
+    if objects != [{"rank": r} for r in range(rank.size)]:
+        wrong.append(f"all_gather_object: {objects}")
+    return not wrong, "; ".join(wrong) or "all of them"
+
+
+@check("C14", "a step of a model that fully_shard shards", "the weights of the step without shards")
+def sharded(rank: Any) -> Came:
+    from torch.distributed.fsdp import fully_shard
+
+    def stepped(shard: bool) -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 8))
+        model.to(rank.gpu.device)
+        if shard:
+            fully_shard(model[0])
+            fully_shard(model)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model(torch.linspace(-1, 1, 16 * 64, device=rank.gpu.device).reshape(16, 64)).square().mean().backward()
+        optimizer.step()
+        return [p.full_tensor() if shard else p.detach() for p in model.parameters()]
+
+    pairs = list(zip(stepped(True), stepped(False)))
+    worst = max((a - b).abs().max().item() for a, b in pairs)
+    return worst < 1e-5, f"the largest difference is {worst:.1g}"
+
+
+@check("C15", "a communicator of torchcomms", "the sum, and what the left neighbour sent")
+def torchcomms(rank: Any) -> Came:
+    from chorus import torchcomms
+
+    store = dist.PrefixStore("gputest", dist.distributed_c10d._get_default_store())
+    comm = torchcomms.new_comm("nccl", rank.gpu.device, name="gputest", store=store)
+    x = torch.full((1000,), rank.rank + 1.0, device=rank.gpu.device)
+    y, z = x.clone(), torch.zeros_like(x)
+    comm.all_reduce(x, torchcomms.ReduceOp.SUM, async_op=False)
+    batch = comm.batch_op_create()
+    batch.send(y, (rank.rank + 1) % rank.size)
+    batch.recv(z, (rank.rank - 1) % rank.size)
+    batch.issue(async_op=True).wait()
+    rank.gpu.module.synchronize()
+    right = bool((x == rank.total).all() and (z == (rank.rank - 1) % rank.size + 1).all())
+    came = f"{x[0].item():g} and {z[0].item():g}"
+    comm.finalize()
+    return right, came
+
+
+@check("C16", "an all-reduce in memory of ncclMemAlloc, in a pool of PyTorch's", "the sum")
+def pools(rank: Any) -> Came:
+    group = dist.group.WORLD._get_backend(rank.gpu.device)  # type: ignore[union-attr]
+    pool = rank.gpu.module.MemPool(group.mem_allocator)
+    with rank.gpu.module.use_mem_pool(pool):
+        x = torch.full((1 << 20,), rank.rank + 1.0, device=rank.gpu.device)
+    dist.all_reduce(x)
+    right, came = bool((x == rank.total).all()), f"{x[0].item():g} of {rank.total:g}"
+    rank.kept.append((pool, x))
+    return right, came
+
+
+@check("C17", "messages between the first two ranks", "the numbers that were sent", ranks=2)
+def messages(rank: Any) -> Came:
+    x = torch.zeros(1000, device=rank.gpu.device)
+    if rank.rank == 0 and rank.size > 1:
+        dist.send(torch.arange(1000.0, device=rank.gpu.device), 1)
+        dist.recv(x, 1)
+    elif rank.rank == 1:
+        dist.recv(x, 0)
+        dist.send(x * 2, 0)
+        x *= 2
+    return rank.rank > 1 or rank.size < 2 or bool((x == torch.arange(1000.0, device=rank.gpu.device) * 2).all()), "they"
+
+
 def _keep_a_graph(rank: Any) -> None:
     x = torch.zeros(1000, device=rank.gpu.device)
     graph = rank.gpu.module.CUDAGraph()
@@ -212,3 +346,28 @@ def finalize(rank: Any) -> Came:
 def end(rank: Any) -> Came:
     _keep_a_graph(rank)
     return True, "the graph is there"
+
+
+@check("C18", "a rank that leaves out an all-reduce", "the others' error names it", ranks=2, seconds=30, ends=True)
+def absent(rank: Any) -> Came:
+    import datetime
+
+    import chorus
+
+    if rank.size < 2:
+        return True, "there is no other rank"
+    options = {rank.gpu.device.type: {"abort_on_error": False}}
+    group = dist.new_group(timeout=datetime.timedelta(seconds=3), pg_options=options)
+    x = torch.ones(1000, device=rank.gpu.device)
+    dist.all_reduce(x, group=group)
+    rank.gpu.module.synchronize()
+    if rank.rank == rank.size - 1:
+        time.sleep(8)
+        return True, "it was absent"
+    began, failure = time.monotonic(), None
+    dist.all_reduce(x, group=group)
+    while failure is None and time.monotonic() - began < 15:
+        time.sleep(0.01)
+        failure = chorus.failure(group)
+    came = f"after {time.monotonic() - began:.1f} s: {type(failure).__name__}: {failure}"
+    return getattr(failure, "missing_ranks", None) == (rank.size - 1,), came

@@ -22,8 +22,10 @@ class Rank:
         import torch
         import torch.distributed as dist
 
-        import chorus  # noqa: F401  registers the backend, installed or not
+        import chorus
         from gputest.gpu import used
+
+        chorus.register()  # PyTorch finds the backend by itself only if the package is installed
 
         self.gpu, self.rank, self.size = gpu, int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         self.total = self.size * (self.size + 1) / 2  # the sum of the ranks' initial values: 1, 2, ...
