@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/chorus-comms/chorus/internal/ranklist"
+	"github.com/chorus-comms/chorus/internal/wire"
 	"github.com/chorus-comms/chorus/secure"
 	"github.com/chorus-comms/chorus/store"
 )
@@ -28,7 +28,7 @@ func (e *MissingRanksError) Error() string {
 		after = "; ranks that came before have given up meanwhile"
 	}
 	return fmt.Sprintf("bootstrap: rank %d of %d waited %v for %s%s", e.Rank, e.Size, e.Waited.Round(time.Millisecond),
-		ranklist.Named(e.Missing), after)
+		wire.NamedRanks(e.Missing), after)
 }
 
 // Unwrap returns the store's error.
@@ -100,5 +100,5 @@ func sealError(ctx context.Context, st store.Store, size int, err error) error {
 			ranks = append(ranks, r)
 		}
 	}
-	return fmt.Errorf("%s set up with another secret than this process, or none: %w", ranklist.Named(ranks), err)
+	return fmt.Errorf("%s set up with another secret than this process, or none: %w", wire.NamedRanks(ranks), err)
 }

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/chorus-comms/chorus/internal/ranklist"
+	"github.com/chorus-comms/chorus/internal/wire"
 	"github.com/chorus-comms/chorus/secure"
 	"github.com/chorus-comms/chorus/store"
 )
@@ -239,7 +239,7 @@ func formatMembers(members []int) string {
 		return ""
 	}
 	if slices.IsSorted(members) {
-		return shortened(ranklist.Format(members), len(members))
+		return shortened(wire.RankList(members), len(members))
 	}
 	text := fmt.Sprint(members)
 	return shortened(strings.ReplaceAll(text[1:len(text)-1], " ", ", "), len(members))

@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 	"unsafe"
 
-	"github.com/chorus-comms/chorus/internal/ranklist"
 	"github.com/chorus-comms/chorus/internal/sys"
+	"github.com/chorus-comms/chorus/internal/wire"
 )
 
 // AnySource, as the Peer of a receive, matches a message from every rank.
@@ -133,7 +133,7 @@ type AbsentError struct {
 }
 
 func (e *AbsentError) Error() string {
-	return fmt.Sprintf("no link to %s of this host: %v", ranklist.Named(e.Peers), e.Err)
+	return fmt.Sprintf("no link to %s of this host: %v", wire.NamedRanks(e.Peers), e.Err)
 }
 func (e *AbsentError) Unwrap() error { return e.Err }
 

@@ -8,8 +8,8 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/chorus-comms/chorus/internal/hash64"
 	"github.com/chorus-comms/chorus/internal/sys"
+	"github.com/chorus-comms/chorus/internal/wire"
 	"github.com/chorus-comms/chorus/kern"
 )
 
@@ -196,9 +196,9 @@ func words(d *Desc) [4]uint64 { return *(*[4]uint64)(unsafe.Pointer(d)) }
 
 // print64 condenses a description into the word beside the flag.
 func print64(d *Desc) uint64 {
-	h := hash64.Start
+	h := wire.HashStart
 	for _, v := range words(d) {
-		h = hash64.Add(h, v)
+		h = wire.HashAdd(h, v)
 	}
 	return h
 }

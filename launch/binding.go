@@ -3,8 +3,8 @@ package launch
 import (
 	"fmt"
 
-	"github.com/chorus-comms/chorus/internal/ranklist"
 	"github.com/chorus-comms/chorus/internal/sys"
+	"github.com/chorus-comms/chorus/internal/wire"
 )
 
 // Binding says what each rank of a node is bound to: the processors that it may run on, and what it starts.
@@ -108,7 +108,7 @@ func (r *runner) bindings() error {
 		}
 	}
 	if r.bound == nil {
-		r.console.printf("not bound, on processors %v: %s", allowed, ranklist.Named(ranks))
+		r.console.printf("not bound, on processors %v: %s", allowed, wire.NamedRanks(ranks))
 	}
 	return nil
 }

@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/chorus-comms/chorus/internal/ranklist"
+	"github.com/chorus-comms/chorus/internal/wire"
 	"github.com/chorus-comms/chorus/observe"
 )
 
@@ -422,7 +422,7 @@ func (a *attempt) summarize() {
 		{"%s had finished", finished},
 	} {
 		if len(part.ranks) > 0 {
-			parts = append(parts, fmt.Sprintf(part.what, ranklist.Named(part.ranks)))
+			parts = append(parts, fmt.Sprintf(part.what, wire.NamedRanks(part.ranks)))
 		}
 	}
 	if len(parts) > 0 {
@@ -435,5 +435,5 @@ func ranksOf(set map[*process]bool) string {
 	for p := range set {
 		ranks = append(ranks, p.rank)
 	}
-	return ranklist.Named(ranks)
+	return wire.NamedRanks(ranks)
 }

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/chorus-comms/chorus/internal/readn"
+	"github.com/chorus-comms/chorus/internal/wire"
 )
 
 // Dialect is a version of the wire protocol of PyTorch's TCPStore.
@@ -239,7 +239,7 @@ func (w *wireReader) bytes(limit int, what string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return readn.Bytes(w.r, n)
+	return wire.ReadN(w.r, n)
 }
 
 func (w *wireReader) key() (string, error) {

@@ -12,7 +12,7 @@ import (
 	"github.com/chorus-comms/chorus/accl"
 	"github.com/chorus-comms/chorus/accl/abi"
 	"github.com/chorus-comms/chorus/accl/engine"
-	"github.com/chorus-comms/chorus/internal/zmtp"
+	"github.com/chorus-comms/chorus/accl/wire/internal/zmtp"
 )
 
 // Device is an engine behind sockets, as accl.New takes it. One call at a time is under way.

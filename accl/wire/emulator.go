@@ -12,8 +12,8 @@ import (
 
 	"github.com/chorus-comms/chorus/accl/abi"
 	"github.com/chorus-comms/chorus/accl/engine"
+	"github.com/chorus-comms/chorus/accl/wire/internal/zmtp"
 	"github.com/chorus-comms/chorus/hostmem"
-	"github.com/chorus-comms/chorus/internal/zmtp"
 )
 
 // Config places an emulated engine.

@@ -15,8 +15,8 @@ import (
 
 	"github.com/chorus-comms/chorus/accl"
 	"github.com/chorus-comms/chorus/accl/abi"
+	"github.com/chorus-comms/chorus/accl/wire/internal/zmtp"
 	"github.com/chorus-comms/chorus/internal/testutil/nettest"
-	"github.com/chorus-comms/chorus/internal/zmtp"
 )
 
 // TestHostile has connections that break the rules, keep quiet or don't read at all sockets of two engines, which go on

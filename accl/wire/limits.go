@@ -4,8 +4,8 @@ import (
 	"errors"
 	"net"
 
+	"github.com/chorus-comms/chorus/accl/wire/internal/zmtp"
 	"github.com/chorus-comms/chorus/config"
-	"github.com/chorus-comms/chorus/internal/zmtp"
 	"github.com/chorus-comms/chorus/secure"
 )
 

@@ -11,7 +11,7 @@ import (
 
 	"github.com/chorus-comms/chorus/accl/abi"
 	"github.com/chorus-comms/chorus/accl/engine"
-	"github.com/chorus-comms/chorus/internal/zmtp"
+	"github.com/chorus-comms/chorus/accl/wire/internal/zmtp"
 )
 
 // network is how an emulated engine reaches the others: it publishes packets under the session that they are for, and

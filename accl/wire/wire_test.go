@@ -18,8 +18,8 @@ import (
 	"github.com/chorus-comms/chorus/accl"
 	"github.com/chorus-comms/chorus/accl/abi"
 	"github.com/chorus-comms/chorus/accl/engine"
+	"github.com/chorus-comms/chorus/accl/wire/internal/zmtp"
 	"github.com/chorus-comms/chorus/internal/testutil/nettest"
-	"github.com/chorus-comms/chorus/internal/zmtp"
 )
 
 // world starts n emulators and returns their drivers.

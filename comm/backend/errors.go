@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/chorus-comms/chorus/internal/ranklist"
+	"github.com/chorus-comms/chorus/internal/wire"
 )
 
 // Where says which operation of which communicator an error belongs to.
@@ -303,4 +303,4 @@ func (e *FinalizedError) Error() string        { return e.Where.String() + ": co
 func (e *FinalizedError) Is(target error) bool { return target == ErrFinalized }
 
 // Ranks formats a list of ranks, with runs shortened: "0-3, 7".
-func Ranks(ranks []int) string { return ranklist.Format(ranks) }
+func Ranks(ranks []int) string { return wire.RankList(ranks) }

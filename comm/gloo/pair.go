@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/fabric"
-	"github.com/chorus-comms/chorus/internal/readn"
 	"github.com/chorus-comms/chorus/internal/sys"
+	"github.com/chorus-comms/chorus/internal/wire"
 	"github.com/chorus-comms/chorus/secure"
 )
 
@@ -282,7 +282,7 @@ func (p *pair) payload(conn net.Conn, in *bufio.Reader, f preamble) error {
 
 // early reads a payload whose receive was withdrawn: the next one gets it.
 func (p *pair) early(in *bufio.Reader, f preamble) error {
-	payload, err := readn.Bytes(in, int(f.length))
+	payload, err := wire.ReadN(in, int(f.length))
 	if err != nil {
 		return err
 	}

@@ -3,7 +3,7 @@ package native
 import (
 	"fmt"
 
-	"github.com/chorus-comms/chorus/internal/hash64"
+	"github.com/chorus-comms/chorus/internal/wire"
 	"github.com/chorus-comms/chorus/plan"
 )
 
@@ -11,9 +11,9 @@ import (
 func (g *group) lookup(q *plan.Request, t *tuning) (*compiled, error) {
 	key := shape{kind: q.Collective, elem: q.ElemSize, count: q.Count, root: q.Root, inPlace: q.InPlace, tuned: t}
 	if q.Counts != nil {
-		key.counts = hash64.Ints(q.Counts) | 1
+		key.counts = wire.HashInts(q.Counts) | 1
 	} else if q.SendCounts != nil {
-		key.counts = hash64.Ints(q.SendCounts)*31 ^ hash64.Ints(q.RecvCounts) | 1
+		key.counts = wire.HashInts(q.SendCounts)*31 ^ wire.HashInts(q.RecvCounts) | 1
 	}
 	if c := g.current; c != nil && c.shape == key && (key.counts == 0 || c.sameCounts(q)) {
 		return c, nil

@@ -11,7 +11,7 @@ import (
 
 	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/config"
-	"github.com/chorus-comms/chorus/internal/hash64"
+	"github.com/chorus-comms/chorus/internal/wire"
 	"github.com/chorus-comms/chorus/kern"
 	"github.com/chorus-comms/chorus/plan"
 )
@@ -263,12 +263,12 @@ func (t *tuning) hash() uint64 {
 	if t.algo == "" && t.chunk == 0 && t.prefer.mapped == "" && t.prefer.slots == "" {
 		return 0
 	}
-	h := hash64.Start
+	h := wire.HashStart
 	for _, text := range [...]string{t.algo, t.prefer.mapped, t.prefer.slots} {
 		for i := range len(text) {
-			h = hash64.Add(h, uint64(text[i]))
+			h = wire.HashAdd(h, uint64(text[i]))
 		}
-		h = hash64.Add(h, uint64(len(text)))
+		h = wire.HashAdd(h, uint64(len(text)))
 	}
-	return hash64.Add(h, uint64(t.chunk))
+	return wire.HashAdd(h, uint64(t.chunk))
 }

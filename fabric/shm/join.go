@@ -17,7 +17,7 @@ import (
 	"github.com/chorus-comms/chorus/fabric"
 	"github.com/chorus-comms/chorus/fabric/transport"
 	"github.com/chorus-comms/chorus/hostmem"
-	"github.com/chorus-comms/chorus/internal/ranklist"
+	"github.com/chorus-comms/chorus/internal/wire"
 	"github.com/chorus-comms/chorus/secure"
 )
 
@@ -98,7 +98,7 @@ func (e *endpoint) read(cards [][]byte) (known []card, locals []int, err error) 
 	}
 	if len(elsewhere) > 0 {
 		err = fmt.Errorf("shm: all ranks must be on one host; not on rank %d's are %s", e.config.Rank,
-			ranklist.Named(elsewhere))
+			wire.NamedRanks(elsewhere))
 	}
 	return known, locals, err
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/chorus-comms/chorus/fabric"
 	"github.com/chorus-comms/chorus/hostmem"
-	"github.com/chorus-comms/chorus/internal/hash64"
+	"github.com/chorus-comms/chorus/internal/wire"
 )
 
 // offers are the peers' parts of Spaces that this rank has not opened yet. A
@@ -242,7 +242,7 @@ func (s *opening) offer() error {
 			continue
 		}
 		e := hostmem.Share(seg.ID(), func(fd, size, color int) error {
-			mine := fields{Kind: frameOffer, Comm: s.comm, Members: hash64.Ints(s.members), Stage: int64(s.stage),
+			mine := fields{Kind: frameOffer, Comm: s.comm, Members: wire.HashInts(s.members), Stage: int64(s.stage),
 				Size: int64(size), Color: int32(color)}
 			return p.link.send(mine.encode(nil), fd)
 		})
@@ -259,7 +259,7 @@ func (s *opening) accept(ctx context.Context, rank int) (*hostmem.Mapping, error
 		return nil, err
 	}
 	defer closeFD(of.fd)
-	if of.Members != hash64.Ints(s.members) || of.Stage != int64(s.stage) {
+	if of.Members != wire.HashInts(s.members) || of.Stage != int64(s.stage) {
 		return nil, fmt.Errorf("it opens the space with other members, or with a stage of %d bytes instead of %d", of.Stage,
 			s.stage)
 	}

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/fabric"
-	"github.com/chorus-comms/chorus/internal/hash64"
+	"github.com/chorus-comms/chorus/internal/wire"
 )
 
 // A virtual round nearly repeats from its seed: one processor runs all its goroutines, nothing is collected meanwhile,
@@ -32,9 +32,9 @@ const roundsPerCollection = 64
 // drawn returns number n of those that a rank draws while it carries out its part; at least 0. what tells apart what
 // they are for.
 func (in *injector) drawn(what, n uint64) int {
-	h := hash64.Start
+	h := wire.HashStart
 	for _, v := range [...]uint64{in.p.Seed, uint64(in.rank), what, n} {
-		h = hash64.Add(h, v)
+		h = wire.HashAdd(h, v)
 	}
 	return int(h >> 33)
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/comm"
-	"github.com/chorus-comms/chorus/internal/ranklist"
+	"github.com/chorus-comms/chorus/internal/wire"
 	"github.com/chorus-comms/chorus/store"
 	"github.com/chorus-comms/chorus/tensor"
 )
@@ -117,5 +117,5 @@ func listed(group []int) string {
 			return strings.ReplaceAll(strings.Trim(fmt.Sprint(group), "[]"), " ", ", ")
 		}
 	}
-	return ranklist.Format(group)
+	return wire.RankList(group)
 }

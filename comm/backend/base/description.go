@@ -10,7 +10,7 @@ import (
 	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/dtype"
 	"github.com/chorus-comms/chorus/fabric"
-	"github.com/chorus-comms/chorus/internal/hash64"
+	"github.com/chorus-comms/chorus/internal/wire"
 	"github.com/chorus-comms/chorus/plan"
 )
 
@@ -47,7 +47,7 @@ func (k Description) Fill(d *fabric.Desc, q *plan.Request, hints uint64) {
 		binary.LittleEndian.PutUint32(d[16:], uint32(odd))
 		binary.LittleEndian.PutUint32(d[20:], uint32(min(q.Counts[odd], math.MaxUint32)))
 	case q.Counts != nil:
-		binary.LittleEndian.PutUint64(d[16:], hash64.Ints(q.Counts))
+		binary.LittleEndian.PutUint64(d[16:], wire.HashInts(q.Counts))
 	}
 	binary.LittleEndian.PutUint64(d[24:], hints)
 }

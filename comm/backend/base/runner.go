@@ -12,7 +12,7 @@ import (
 
 	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/fabric"
-	"github.com/chorus-comms/chorus/internal/hash64"
+	"github.com/chorus-comms/chorus/internal/wire"
 	"github.com/chorus-comms/chorus/kern"
 	"github.com/chorus-comms/chorus/plan"
 	"github.com/chorus-comms/chorus/tensor"
@@ -177,13 +177,13 @@ func hintsHash(hints map[string]string) uint64 {
 	if len(hints) == 0 {
 		return 0
 	}
-	h := hash64.Start
+	h := wire.HashStart
 	for _, name := range slices.Sorted(maps.Keys(hints)) {
 		for _, text := range [2]string{name, hints[name]} {
 			for i := range len(text) {
-				h = hash64.Add(h, uint64(text[i]))
+				h = wire.HashAdd(h, uint64(text[i]))
 			}
-			h = hash64.Add(h, uint64(len(text)))
+			h = wire.HashAdd(h, uint64(len(text)))
 		}
 	}
 	return h

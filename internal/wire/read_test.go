@@ -1,4 +1,4 @@
-package readn
+package wire
 
 import (
 	"bytes"
@@ -7,24 +7,24 @@ import (
 	"testing"
 )
 
-func TestBytes(t *testing.T) {
-	all := bytes.Repeat([]byte("0123456789"), First)
-	for _, n := range []int{0, 1, First, First + 1, 3*First + 7, len(all)} {
+func TestReadN(t *testing.T) {
+	all := bytes.Repeat([]byte("0123456789"), FirstRead)
+	for _, n := range []int{0, 1, FirstRead, FirstRead + 1, 3*FirstRead + 7, len(all)} {
 		in := bytes.NewReader(all)
-		if b, err := Bytes(in, n); err != nil || !bytes.Equal(b, all[:n]) || in.Len() != len(all)-n {
+		if b, err := ReadN(in, n); err != nil || !bytes.Equal(b, all[:n]) || in.Len() != len(all)-n {
 			t.Errorf("%d bytes: %d, %v", n, len(b), err)
 		}
 	}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	if b, err := Bytes(bytes.NewReader(all), 1<<45); b != nil || err != io.ErrUnexpectedEOF {
+	if b, err := ReadN(bytes.NewReader(all), 1<<45); b != nil || err != io.ErrUnexpectedEOF {
 		t.Errorf("too few: %d, %v", len(b), err)
 	}
 	runtime.ReadMemStats(&after)
 	if took := after.TotalAlloc - before.TotalAlloc; took > uint64(8*len(all)) {
 		t.Errorf("%d bytes took %d", len(all), took)
 	}
-	if _, err := Bytes(bytes.NewReader(nil), 5); err != io.EOF {
+	if _, err := ReadN(bytes.NewReader(nil), 5); err != io.EOF {
 		t.Errorf("nothing: %v", err)
 	}
 }

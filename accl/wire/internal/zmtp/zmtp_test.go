@@ -19,7 +19,7 @@ import (
 	"github.com/go-zeromq/zmq4"
 	"go.uber.org/goleak"
 
-	"github.com/chorus-comms/chorus/internal/readn"
+	"github.com/chorus-comms/chorus/internal/wire"
 )
 
 func TestMain(m *testing.M) {
@@ -52,7 +52,7 @@ func TestReqRep(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer req.Close()
-	for _, n := range []int{0, 1, 255, 256, readn.First, readn.First + 1, 5 << 20} {
+	for _, n := range []int{0, 1, 255, 256, wire.FirstRead, wire.FirstRead + 1, 5 << 20} {
 		q := bytes.Repeat([]byte{7}, n)
 		if a, err := req.Do(q, 10*time.Second); err != nil || !bytes.Equal(a, q) {
 			t.Fatalf("%d bytes: %d, %v", n, len(a), err)

@@ -6,7 +6,7 @@ import (
 	"io"
 	"net"
 
-	"github.com/chorus-comms/chorus/internal/readn"
+	"github.com/chorus-comms/chorus/internal/wire"
 )
 
 // A frame begins with its flags and its length: of one byte, or of eight.
@@ -72,7 +72,7 @@ func readBody(r *bufio.Reader, flags byte, limit int) ([]byte, error) {
 	if n > uint64(limit) {
 		return nil, broken("a frame of %d bytes, where %d are permitted", n, limit)
 	}
-	return readn.Bytes(r, int(n))
+	return wire.ReadN(r, int(n))
 }
 
 // noEOF makes the end of input within a message an error of its own.

@@ -1,5 +1,4 @@
-// Package ranklist writes lists of ranks for messages.
-package ranklist
+package wire
 
 import (
 	"slices"
@@ -7,8 +6,8 @@ import (
 	"strings"
 )
 
-// Format writes ranks in ascending order, with runs shortened: "0-3, 7".
-func Format(ranks []int) string {
+// RankList writes ranks in ascending order, with runs shortened: "0-3, 7".
+func RankList(ranks []int) string {
 	if !slices.IsSorted(ranks) {
 		ranks = slices.Sorted(slices.Values(ranks))
 	}
@@ -30,10 +29,10 @@ func Format(ranks []int) string {
 	return b.String()
 }
 
-// Named is Format after a word for what it lists: "rank 7", "ranks 0-3, 7".
-func Named(ranks []int) string {
+// NamedRanks is RankList after a word for what it lists: "rank 7", "ranks 0-3, 7".
+func NamedRanks(ranks []int) string {
 	if len(ranks) == 1 {
-		return "rank " + Format(ranks)
+		return "rank " + RankList(ranks)
 	}
-	return "ranks " + Format(ranks)
+	return "ranks " + RankList(ranks)
 }
