@@ -45,13 +45,17 @@ type rank struct {
 	st       store.Store       // of this communicator alone, which its rank 0 serves; nil if size is 1
 	hosted   *bootstrap.Hosted // the store that this rank serves, of rank 0 the communicator's; nil if size is 1
 	controls controlLinks
-	master   string   // whose route other hosts are on
-	splits   int      // so far
-	compares bool     // before each collective
-	regroups regroups // how one is made of it
-	world    string   // which communicator it is of all that there have ever been
+	master   string          // whose route other hosts are on
+	splits   int             // so far
+	compares bool            // before each collective
+	regroups regroups        // how one is made of it
+	world    string          // which communicator it is of all that there have ever been
+	watching context.Context // ends with stop; nil before this rank hears of the others' failures
 	stop     context.CancelFunc
-	token    *tensor.Tensor // of barriers
+	// report tells the others why this rank can't begin, before it aborts what the library has made, which makes calls of
+	// the others fail.
+	report func(why error)
+	token  *tensor.Tensor // of barriers
 
 	ended  chan struct{} // closed when watch has
 	record record
@@ -124,6 +128,9 @@ func open(ctx context.Context, family string, c backend.Config) (backend.Backend
 		err = r.open(ctx, at, &c, &mine, old, config)
 	}
 	if err != nil {
+		if r.stop != nil {
+			r.stop()
+		}
 		r.leave()
 		return nil, err
 	}
@@ -201,13 +208,55 @@ func (r *rank) open(ctx context.Context, at backend.Where, c *backend.Config, mi
 				OpB: fmt.Sprintf("%s %v", r.lib.name, g.Version)}
 		}
 	}
-	if err = r.meet(ctx, all); err == nil {
-		err = r.startFrom(ctx, at, c.Store, old, all, config)
+	if err = r.meet(ctx, all); err != nil {
+		return err
 	}
-	if err == nil {
-		err = r.begin(ctx)
+	r.hear()
+	r.report = r.failUnlessReported
+	err = r.startFrom(ctx, at, c.Store, old, all, config)
+	switch {
+	case err == nil:
+		return r.begin(ctx)
+	case errors.Is(err, backend.ErrUnsupported): // on all ranks
+		return err
+	}
+	r.failUnlessReported(err)
+	r.awaitHeard()
+	if err = r.Err(at); errors.Is(err, backend.ErrTimeout) {
+		return r.unstarted(at) // whichever rank's time was over first: this one knows of itself that it has come
 	}
 	return err
+}
+
+// awaitHeard gives the other ranks time to notice a failure, if this one serves the store that has it.
+func (r *rank) awaitHeard() {
+	if r.rank > 0 || r.st == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), answerTime)
+	defer cancel()
+	var al alarm
+	if text, err := r.st.Get(ctx, alarmKey); err != nil || json.Unmarshal(text, &al) != nil {
+		return
+	}
+	var keys []string
+	for q := 1; q < r.size; q++ {
+		if q != al.By {
+			keys = append(keys, fmt.Sprint(answerKey, q))
+		}
+	}
+	_ = r.st.Wait(ctx, keys...)
+}
+
+// hear has this rank take failures that others report for its own, until stop is called.
+func (r *rank) hear() {
+	if r.watching != nil {
+		return
+	}
+	r.watching, r.stop = context.WithCancel(context.Background())
+	if r.st != nil {
+		go r.listen(r.watching)
+	}
 }
 
 // offer adds to a greeting what this rank has for the others: a store, and an ID if it's rank 0 of what the library is
@@ -331,12 +380,15 @@ func (r *rank) started(ctx context.Context, at backend.Where, call string, c abi
 	if err == nil {
 		return nil
 	}
+	if err = error(&backend.InternalError{Where: at, Err: err}); ctx.Err() != nil {
+		err = r.unstarted(at)
+	}
+	if r.report != nil {
+		r.report(err)
+	}
 	_ = r.abort(c)
 	r.c = 0
-	if ctx.Err() != nil {
-		return r.unstarted(at)
-	}
-	return &backend.InternalError{Where: at, Err: err}
+	return err
 }
 
 // unstarted is the error of a start that took too long.
@@ -382,9 +434,8 @@ func (r *rank) begin(ctx context.Context) (err error) {
 		return err
 	}
 	r.meetPool()
-	watching, stop := context.WithCancel(context.Background())
-	r.stop = stop
-	go r.watch(watching)
+	r.hear()
+	go r.watch(r.watching)
 	return nil
 }
 
@@ -474,6 +525,7 @@ func (r *rank) Split(ctx context.Context, name string, list []int, timeout time.
 		child = newRank(r.lib, r.family, name, slices.Index(list, r.rank), len(list), r.dev)
 		child.compares, child.master, child.regroups = r.compares, r.master, r.regroups // as this one does
 		child.windows.signals, child.blocking = config.signals, config.blocking
+		child.report = r.failUnlessReported
 		if err := child.offer(&mine, !native); err != nil {
 			return nil, &backend.InternalError{Where: at, Err: err}
 		}
@@ -502,6 +554,15 @@ func (r *rank) split(ctx context.Context, at backend.Where, child *rank, mine *g
 	if err := r.Agreed(offers); err != nil {
 		return nil, err
 	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	go func() { // another rank may have failed to begin
+		select {
+		case <-r.Broken():
+			stop()
+		case <-ctx.Done():
+		}
+	}()
 	if child != nil {
 		var members []greeting
 		for _, q := range mine.List {
@@ -517,7 +578,7 @@ func (r *rank) split(ctx context.Context, at backend.Where, child *rank, mine *g
 		err = child.start(ctx, at, all[mine.List[0]].ID, config)
 	}
 	if err != nil {
-		r.Fail(err)
+		r.failUnlessReported(err)
 		return nil, r.Err(at)
 	}
 	if child != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/chorus-comms/chorus/comm/backend"
@@ -228,15 +229,13 @@ func (rec *record) answer(al alarm) answer {
 // ranks' alarms. When the communicator is broken it aborts the library.
 func (r *rank) watch(ctx context.Context) {
 	defer close(r.ended)
-	if r.st != nil {
-		go r.listen(ctx)
-	}
 	tick := time.NewTicker(asyncPause)
 	defer tick.Stop()
 	for {
 		select {
 		case <-r.Broken():
 			if _, healthy := errors.AsType[*backend.FinalizedError](r.Cause()); !healthy {
+				r.Reporting.Within(answerTime) // before the others' calls fail because this rank stops
 				r.mu.Lock()
 				r.stopLibrary()
 				r.mu.Unlock()
@@ -268,8 +267,44 @@ func (r *rank) lookAt(ctx context.Context) {
 		r.lost(err)
 		return
 	}
-	r.Fail(&backend.InternalError{Where: r.Where(), Err: err})
+	r.failUnlessReported(&backend.InternalError{Where: r.Where(), Err: err})
 }
+
+// failUnlessReported breaks the communicator with what the library has failed with here, unless another rank has raised
+// an alarm before. That rank's failure is the cause then: a rank reports its failure before it stops its part of the
+// library, which makes calls of the others fail.
+func (r *rank) failUnlessReported(cause error) {
+	if r.st != nil && !r.Raised() {
+		ctx, cancel := context.WithTimeout(context.Background(), answerTime)
+		first, err := r.raise(ctx, alarm{By: r.rank})
+		cancel()
+		if err == nil && first != r.rank {
+			ctx, cancel := context.WithTimeout(context.Background(), answerTime+tellTime)
+			defer cancel()
+			r.takeReport(ctx, first)
+			return
+		}
+	}
+	r.Fail(cause)
+}
+
+// takeReport breaks the communicator with the failure that rank by reports, which has raised the alarm.
+func (r *rank) takeReport(ctx context.Context, by int) {
+	var f base.Failure
+	text, err := await(ctx, r.st, failureKey)
+	if err == nil {
+		err = json.Unmarshal(text, &f)
+	}
+	if err != nil || !f.Known() {
+		r.Break(&backend.PeerLostError{Where: r.Where(), Peer: by,
+			Cause: "it has raised an alarm, and doesn't say what has failed"})
+		return
+	}
+	r.Break(f.Err(r.Where()))
+}
+
+// atAlarm is called by a rank that has noticed another one's alarm, before it answers; for tests.
+var atAlarm atomic.Pointer[func(rank int)]
 
 // lost finds out which rank the library has lost: one that doesn't answer.
 func (r *rank) lost(err error) {
@@ -288,38 +323,31 @@ func (r *rank) listen(ctx context.Context) {
 	if err != nil || json.Unmarshal(text, &al) != nil || al.By == r.rank {
 		return // without the store there are no reports
 	}
+	if f := atAlarm.Load(); f != nil {
+		(*f)(r.rank)
+	}
 	a := r.record.answer(al)
 	ctx, cancel := context.WithTimeout(ctx, tellTime)
 	defer cancel()
 	if text, err = json.Marshal(a); err == nil {
-		err = r.st.Set(ctx, fmt.Sprint(answerKey, r.rank), text)
+		_ = r.st.Set(ctx, fmt.Sprint(answerKey, r.rank), text) // without the store there is no report either
 	}
-	var f base.Failure
-	if err == nil {
-		if text, err = await(ctx, r.st, failureKey); err == nil {
-			err = json.Unmarshal(text, &f)
-		}
-	}
-	if err != nil || !f.Known() {
-		r.Break(&backend.PeerLostError{Where: r.Where(), Peer: al.By,
-			Cause: "it has raised an alarm, and doesn't say what has failed"})
-		return
-	}
-	r.Break(f.Err(r.Where()))
+	r.takeReport(ctx, al.By)
 }
 
-// raise makes this rank the one that says what has failed, unless another one has. It reports whether it is.
-func (r *rank) raise(ctx context.Context, al alarm) (bool, error) {
+// raise makes this rank the one that says what has failed, unless another one has raised an alarm. It returns the rank
+// that has.
+func (r *rank) raise(ctx context.Context, al alarm) (by int, err error) {
 	text, err := json.Marshal(al)
 	if err != nil {
-		return false, err
+		return -1, err
 	}
 	stands, err := r.st.CompareSet(ctx, alarmKey, nil, text)
 	var first alarm
 	if err == nil {
 		err = json.Unmarshal(stands, &first)
 	}
-	return err == nil && first.By == r.rank, err
+	return first.By, err
 }
 
 // ask raises an alarm and collects the answers. ops are those of the ranks that have arrived. Of a failure that
@@ -332,10 +360,10 @@ func (r *rank) ask(al alarm) (a backend.Attendance, ops map[int]string) {
 	if r.st == nil {
 		return a, ops
 	}
-	if mine, err := r.raise(ctx, al); err != nil {
+	if first, err := r.raise(ctx, al); err != nil {
 		a.Unknown = []int{0}
 		return a, ops
-	} else if !mine { // the rank that has raised it waits for answers, and then reports
+	} else if first != r.rank { // the rank that has raised it waits for answers, and then reports
 		select {
 		case <-r.Broken():
 		case <-time.After(answerTime + tellTime):
@@ -414,7 +442,7 @@ func (r *rank) tell(_ uint64, cause error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), tellTime)
 	defer cancel()
-	if mine, _ := r.raise(ctx, alarm{By: r.rank}); !mine {
+	if first, err := r.raise(ctx, alarm{By: r.rank}); err != nil || first != r.rank {
 		return // they have got another one
 	}
 	f := base.FailureOf(cause, r.rank)

@@ -161,10 +161,10 @@ func (r *rank) outcome(ctx context.Context, at backend.Where, timeout time.Durat
 		go r.lost(err)
 		<-r.Broken()
 	case ctx.Err() != nil:
-		go r.Fail(&backend.TimeoutError{Where: at, Attendance: backend.Attendance{Elapsed: timeout}})
+		go r.failUnlessReported(&backend.TimeoutError{Where: at, Attendance: backend.Attendance{Elapsed: timeout}})
 		<-r.Broken()
 	default:
-		go r.Fail(&backend.InternalError{Where: at, Err: err})
+		go r.failUnlessReported(&backend.InternalError{Where: at, Err: err})
 		<-r.Broken()
 	}
 	return r.Err(at)

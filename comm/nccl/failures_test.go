@@ -253,9 +253,11 @@ func TestStart(t *testing.T) {
 // A library that never ends its start is aborted when the time is over, whether its calls block or not.
 func TestStartNeverEnds(t *testing.T) {
 	for _, blocking := range []string{"0", "1"} {
+		over := make(chan struct{})
 		library := simulate(t, nccltest.Options{Version: "2.28", Fail: func(call string, rank int) abi.Result {
 			if call == "ncclCommInitRankConfig" && rank == 1 {
-				return abi.InProgress
+				<-over
+				return abi.SystemError
 			}
 			return abi.Success
 		}})
@@ -271,8 +273,12 @@ func TestStartNeverEnds(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		if !errors.Is(errs[0], comm.ErrTimeout) || errs[1] == nil {
-			t.Errorf("blocking=%s: ranks whose library doesn't start get %v", blocking, errs)
+		close(over)
+		for r, err := range errs {
+			var late *comm.TimeoutError
+			if !errors.As(err, &late) || !slices.Equal(late.Unknown, []int{1 - r}) {
+				t.Errorf("blocking=%s: rank %d, whose library doesn't start, gets %v", blocking, r, err)
+			}
 		}
 	}
 }
@@ -458,5 +464,136 @@ func TestFinalize(t *testing.T) {
 	}
 	if !aborted.Load() {
 		t.Error("the library wasn't aborted")
+	}
+}
+
+// slowToHear has a rank not act on another one's alarm before it's released.
+func slowToHear(t *testing.T, rank int) (release func()) {
+	gate := make(chan struct{})
+	nccl.AtAlarm(func(r int) {
+		if r == rank {
+			<-gate
+		}
+	})
+	t.Cleanup(func() { nccl.AtAlarm(nil) })
+	return sync.OnceFunc(func() { close(gate) })
+}
+
+// Rank 0 fails in a call of all ranks, reports that, and stops its part of the library. So the call fails on rank 1 as
+// well, which has not acted on the report yet. Its error is nevertheless rank 0's.
+func TestCallsThatFailBecauseAPeerHasFailed(t *testing.T) {
+	type plan struct {
+		call    string // that fails
+		stopped chan struct{}
+	}
+	var fails atomic.Pointer[plan]
+	library := simulate(t, nccltest.Options{Version: "2.32", Fail: func(call string, rank int) abi.Result {
+		switch p := fails.Load(); {
+		case p == nil:
+		case call == p.call && rank == 0:
+			return abi.UnhandledCudaError
+		case call == p.call:
+			<-p.stopped
+			return abi.SystemError
+		case call == "ncclCommRevoke" && rank == 0:
+			close(p.stopped)
+		}
+		return abi.Success
+	}})
+	for call, f := range map[string]func(ctx context.Context, c *comm.Comm) error{
+		"ncclCommWindowRegister": func(ctx context.Context, c *comm.Comm) error {
+			_, err := c.NewWindow(ctx, tensor.Must(c.Zeros(dtype.Int32, 100)))
+			return err
+		},
+		"ncclCommWindowDeregister": func(ctx context.Context, c *comm.Comm) error {
+			w, err := c.NewWindow(ctx, tensor.Must(c.Zeros(dtype.Int32, 100)))
+			if err != nil {
+				return err
+			}
+			return w.Close(ctx)
+		},
+		"ncclCommSplit": func(ctx context.Context, c *comm.Comm) error {
+			_, err := c.Split(ctx, []int{1, 0})
+			return err
+		},
+	} {
+		t.Run(call, func(t *testing.T) {
+			fails.Store(nil)
+			comms := open(t, "nccl", library, 2)
+			release := slowToHear(t, 1)
+			fails.Store(&plan{call, make(chan struct{})})
+			each(t, comms, func(ctx context.Context, c *comm.Comm, _ *device.Stream, _ *tensor.Tensor) error {
+				err := f(ctx, c)
+				if c.Rank() == 1 {
+					release()
+				}
+				if err == nil {
+					<-c.Broken()
+					err = c.Err()
+				}
+				var aborted *comm.AbortedError
+				if !strings.Contains(err.Error(), "(ncclUnhandledCudaError)") ||
+					c.Rank() == 1 && (!errors.As(err, &aborted) || aborted.By != 0) {
+					return fmt.Errorf("it gives %w", err)
+				}
+				return nil
+			})
+		})
+	}
+}
+
+// A rank whose library can't begin reports that to the others, which don't wait for it until their time is over: in a
+// split by an old library, and in a new world.
+func TestBeginningThatFailsOnOneRank(t *testing.T) {
+	var breaks atomic.Bool
+	rt, err := device.Open("accinte")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sim, err := nccltest.New(nccltest.Options{Version: "2.18", Driver: rt.Driver(), Fail: func(call string,
+		rank int) abi.Result {
+		if rank == 0 && breaks.Load() && call == "ncclCommInitRankConfig" {
+			return abi.UnhandledCudaError
+		}
+		return abi.Success
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	library, table := "a stand-in without splits", sim.Table()
+	table.CommSplit = nil
+	if _, err := nccl.Supply("NCCL", library, table, "accinte"); err != nil {
+		t.Fatal(err)
+	}
+	check := func(rank int, err error) {
+		t.Helper()
+		var aborted *comm.AbortedError
+		if err == nil || !strings.Contains(err.Error(), "fails on purpose") ||
+			rank == 1 && (!errors.As(err, &aborted) || aborted.By != 0) {
+			t.Errorf("rank %d: %v", rank, err)
+		}
+	}
+	begin := time.Now()
+	comms := open(t, "nccl", library, 2)
+	breaks.Store(true)
+	each(t, comms, func(ctx context.Context, c *comm.Comm, _ *device.Stream, _ *tensor.Tensor) error {
+		_, err := c.Split(ctx, []int{0, 1})
+		check(c.Rank(), err)
+		return nil
+	})
+	st := store.NewHash(time.Minute)
+	defer st.Close()
+	var both sync.WaitGroup
+	for r := range 2 {
+		both.Go(func() {
+			_, err := comm.New(t.Context(), comm.WithBackend("nccl"), comm.WithDevice(fmt.Sprint("accinte:", r)),
+				comm.WithRank(r, 2), comm.WithStore(st), comm.WithTimeout(30*time.Second),
+				comm.WithHints(map[string]string{"library": library}))
+			check(r, err)
+		})
+	}
+	both.Wait()
+	if took := time.Since(begin); took > 25*time.Second {
+		t.Errorf("it took %v", took)
 	}
 }

@@ -157,11 +157,14 @@ func (r *rank) startFrom(ctx context.Context, at backend.Where, st store.Store, 
 	var own error
 	if unable == nil {
 		var between abi.Comm
+		failed := r.report
+		r.report = func(why error) { r.unableToResize(st, why) }
 		between, own = r.resize(ctx, at, st, old, w, config)
+		r.report = failed
 		said := ""
 		if own != nil {
 			said = own.Error()
-			_ = st.Set(ctx, r.family+"/"+unableKey, nil) // a rank that doesn't get it has half of the time
+			r.unableToResize(st, own)
 		}
 		ends, err := tellAll(ctx, r, st, r.family+"/resized", said)
 		_ = r.abort(between) // of which others make theirs until then
@@ -175,6 +178,9 @@ func (r *rank) startFrom(ctx context.Context, at backend.Where, st store.Store, 
 		}
 		if unable == nil && own == nil {
 			return nil
+		}
+		if first, err := st.Get(ctx, r.family+"/"+unableKey); err == nil {
+			unable = errors.New(string(first)) // what the other ranks' reasons may follow from
 		}
 		if r.c != 0 {
 			_ = r.abort(r.c)
@@ -191,8 +197,16 @@ func (r *rank) startFrom(ctx context.Context, at backend.Where, st store.Store, 
 	return r.start(ctx, at, all[0].ID, config)
 }
 
-// unableKey is set by a rank whose library can't, for which the others needn't wait.
+// unableKey is set by the first rank whose library can't, for which the others needn't wait: to its reason.
 const unableKey = "unable"
+
+// unableToResize tells the other ranks why this one's library can't, unless another rank has before. A rank that doesn't
+// get it has half of the time.
+func (r *rank) unableToResize(st store.Store, why error) {
+	ctx, cancel := context.WithTimeout(context.Background(), answerTime)
+	defer cancel()
+	_, _ = st.CompareSet(ctx, r.family+"/"+unableKey, nil, fmt.Appendf(nil, "rank %d: %v", r.rank, why))
+}
 
 // resize shrinks the old communicator, and lets what's left grow, in half of the time that there is. between is what
 // was left then, if both is done.
@@ -277,6 +291,7 @@ func (r *rank) made(ctx context.Context, at backend.Where, of abi.Comm, call str
 		err = r.await(ctx, call, of)
 	}
 	if err != nil {
+		r.report(err)
 		_ = r.abort(*child)
 		return err
 	}
