@@ -200,8 +200,8 @@ func (r *rank) startFrom(ctx context.Context, at backend.Where, st store.Store, 
 // unableKey is set by the first rank whose library can't, for which the others needn't wait: to its reason.
 const unableKey = "unable"
 
-// unableToResize tells the other ranks why this one's library can't, unless another rank has before. A rank that doesn't
-// get it has half of the time.
+// unableToResize tells the other ranks why this one's library can't, unless another rank has before. A rank that
+// doesn't get it has half of the time.
 func (r *rank) unableToResize(st store.Store, why error) {
 	ctx, cancel := context.WithTimeout(context.Background(), answerTime)
 	defer cancel()
