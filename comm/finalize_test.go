@@ -307,11 +307,7 @@ func TestNewcomersDontBreak(t *testing.T) {
 	}
 	defer in.Finalize(t.Context())
 	c.RegisterAbortHook(func(err error) { told <- err })
-	for end := time.Now().Add(20 * time.Second); waitingHooks() > before; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the hooks of a communicator that has ended wait on")
-		}
-	}
+	testutil.Eventually(t, func() bool { return waitingHooks() <= before }, "the hooks of an ended communicator stop waiting")
 	select {
 	case err := <-told:
 		t.Errorf("the hook was told %v", err)

@@ -16,6 +16,7 @@ import (
 	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/internal/testutil"
 	"github.com/chorus-comms/chorus/tensor"
 )
 
@@ -389,10 +390,7 @@ func TestAbortHookPanics(t *testing.T) {
 			defer mu.Unlock()
 			return out.String()
 		}
-		for end := time.Now().Add(10 * time.Second); !strings.Contains(text(), "TestAbortHookPanics") &&
-			time.Now().Before(end); {
-			time.Sleep(time.Millisecond)
-		}
+		testutil.Eventually(t, func() bool { return strings.Contains(text(), "TestAbortHookPanics") }, "the log has a stack")
 		for _, want := range []string{"level=ERROR", "abort hook", "TestAbortHookPanics",
 			map[bool]string{false: "panicked: boom", true: "Goexit"}[exits]} {
 			if !strings.Contains(text(), want) {

@@ -8,10 +8,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 	"unsafe"
 
 	"pgregory.net/rapid"
+
+	"github.com/chorus-comms/chorus/internal/testutil"
 )
 
 // checkLeaks fails the test if it leaves segments, mappings, descriptors or blocks behind.
@@ -146,12 +147,8 @@ func TestCacheLimit(t *testing.T) {
 // waitStats collects garbage until cond holds; cleanups run in a goroutine of their own.
 func waitStats(t *testing.T, cond func(Stats) bool) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !cond(ReadStats()); {
-		if time.Now().After(end) {
-			t.Fatalf("stats stay at %+v", ReadStats())
-		}
-		runtime.GC()
-	}
+	testutil.Eventually(t, func() bool { runtime.GC(); return cond(ReadStats()) }, "the statistics, first at %+v, become others",
+		ReadStats())
 }
 
 func TestForgottenBlocks(t *testing.T) {

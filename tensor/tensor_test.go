@@ -6,11 +6,11 @@ import (
 	"runtime"
 	"slices"
 	"testing"
-	"time"
 	"unsafe"
 
 	"github.com/chorus-comms/chorus/dtype"
 	"github.com/chorus-comms/chorus/hostmem"
+	"github.com/chorus-comms/chorus/internal/testutil"
 	"github.com/chorus-comms/chorus/kern"
 )
 
@@ -267,11 +267,7 @@ func TestSharedLifetime(t *testing.T) {
 	}
 	row.Zero()
 	keep(row)
-	for end := time.Now().Add(20 * time.Second); hostmem.ReadStats().InUse > start; runtime.GC() {
-		if time.Now().After(end) {
-			t.Fatal("the memory did not return")
-		}
-	}
+	testutil.Eventually(t, func() bool { runtime.GC(); return hostmem.ReadStats().InUse <= start }, "the memory returns")
 
 	// A slice keeps the memory from others, though it can't be returned any more.
 	forgotten := hostmem.ReadStats().Forgotten
@@ -279,11 +275,8 @@ func TestSharedLifetime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(20 * time.Second); hostmem.ReadStats().Forgotten == forgotten; runtime.GC() {
-		if time.Now().After(end) {
-			t.Fatal("the memory under a slice is not accounted for")
-		}
-	}
+	testutil.Eventually(t, func() bool { runtime.GC(); return hostmem.ReadStats().Forgotten != forgotten },
+		"the memory under a slice is accounted for")
 	next := Must(Full(dtype.Float32, 1, 1<<20))
 	other := Must(EmptyShared(dtype.Float32, 1<<20))
 	defer other.Free()

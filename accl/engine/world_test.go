@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/chorus-comms/chorus/accl/abi"
 	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/internal/testutil"
 )
 
 // setup is how the engines of a test are set up.
@@ -148,16 +150,11 @@ func (w *world) newComm(ranks []int, number uint32) uint32 {
 // awaitWait waits until a call of a rank's engine waits for a message of another rank's.
 func (w *world) awaitWait(rank int, kind abi.MsgType, from int) {
 	w.t.Helper()
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(100 * time.Microsecond) {
-		for _, r := range w.engines[rank].Records() {
-			if r.Waits != nil && r.Waits.Kind == kind && r.Waits.Rank == from {
-				return
-			}
-		}
-		if time.Now().After(end) {
-			w.t.Fatalf("rank %d doesn't come to wait for rank %d", rank, from)
-		}
-	}
+	testutil.Eventually(w.t, func() bool {
+		return slices.ContainsFunc(w.engines[rank].Records(), func(r Record) bool {
+			return r.Waits != nil && r.Waits.Kind == kind && r.Waits.Rank == from
+		})
+	}, "rank %d waits for rank %d", rank, from)
 }
 
 // all starts a call on each rank, and returns their statuses.

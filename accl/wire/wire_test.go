@@ -19,6 +19,7 @@ import (
 	"github.com/chorus-comms/chorus/accl/abi"
 	"github.com/chorus-comms/chorus/accl/engine"
 	"github.com/chorus-comms/chorus/accl/wire/internal/zmtp"
+	"github.com/chorus-comms/chorus/internal/testutil"
 	"github.com/chorus-comms/chorus/internal/testutil/nettest"
 )
 
@@ -87,11 +88,7 @@ func emulated(t testing.TB, n int, p abi.Protocol, loopback bool, cfg accl.Confi
 // awaitSubscriber waits until somebody gets all that a socket publishes: subscriptions aren't confirmed.
 func awaitSubscriber(t testing.TB, p *zmtp.Pub) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !p.Subscribed(""); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("nobody has subscribed to all of %v", p.Addr())
-		}
-	}
+	testutil.Eventually(t, func() bool { return p.Subscribed("") }, "a peer subscribes to all of %v", p.Addr())
 }
 
 func each(t testing.TB, ds []*accl.Driver, f func(ctx context.Context, d *accl.Driver) error) {

@@ -247,11 +247,8 @@ func killedIn(t *testing.T, ranks string, at int, s glootest.Step) (hung int, wr
 		kill()
 	}
 	wg.Wait()
-	for end := time.Now().Add(5 * time.Second); len(descriptors(t)) > len(before); time.Sleep(time.Millisecond) {
-		if runtime.GC(); time.Now().After(end) {
-			t.Fatalf("there were %d descriptors before, and after:\n%s", len(before), strings.Join(descriptors(t), "\n"))
-		}
-	}
+	testutil.Eventually(t, func() bool { runtime.GC(); return len(descriptors(t)) <= len(before) },
+		"there are %d descriptors again", len(before))
 	return len(stuck), wrong
 }
 
@@ -284,28 +281,21 @@ func TestSendIsLost(t *testing.T) {
 	testutil.SkipIfShort(t)
 	j := start(t, "pp", lost, nil)
 	sender := j.peers[0].PID
-	await := func(what string, done func() bool) {
-		t.Helper()
-		for end := time.Now().Add(time.Minute); !done(); time.Sleep(time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatalf("waited in vain until %s", what)
-			}
-		}
-	}
 	exists := func(file string) func() bool {
 		return func() bool { _, err := os.Stat(filepath.Join(j.dir, file)); return err == nil }
 	}
-	await("rank 0 sends", exists("sends"))
+	testutil.Eventually(t, exists("sends"), "rank 0 sends")
 	syscall.Kill(sender, syscall.SIGSTOP)
-	await("rank 0 has stopped", func() bool {
+	testutil.Eventually(t, func() bool {
 		stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", sender))
 		return bytes.Contains(stat, []byte(") T "))
-	})
+	}, "rank 0 has stopped")
 	if err := os.WriteFile(filepath.Join(j.dir, "receives"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	await("rank 1 receives", exists("asked"))
-	await("rank 0's socket has what it doesn't read yet", func() bool { _, unread := sockets(t, sender); return unread > 0 })
+	testutil.Eventually(t, exists("asked"), "rank 1 receives")
+	testutil.Eventually(t, func() bool { _, unread := sockets(t, sender); return unread > 0 },
+		"rank 0's socket has bytes that it hasn't read")
 	j.peers[1].Kill()
 	j.peers[1].Wait()
 	open, _ := sockets(t, sender)
@@ -316,10 +306,10 @@ func TestSendIsLost(t *testing.T) {
 		ended <- fmt.Sprintf("%v\n%s", err, out)
 	}()
 	// Nothing that could end the send comes when its connection is closed.
-	await("rank 0 closes its connection to rank 1", func() bool {
+	testutil.Eventually(t, func() bool {
 		left, unread := sockets(t, sender)
 		return left < open && unread == 0
-	})
+	}, "rank 0 closes its connection to rank 1")
 	select {
 	case how := <-ended:
 		t.Errorf("PyTorch's send has ended: %s", how)

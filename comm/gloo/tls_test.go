@@ -67,9 +67,10 @@ func TestTLSStranger(t *testing.T) {
 		}
 		failed <- err
 	}()
-	for there := false; !there; time.Sleep(time.Millisecond) {
-		there, _ = st.Check(context.Background(), "default_pg/0//cpu//0/0")
-	}
+	testutil.Eventually(t, func() bool {
+		there, _ := st.Check(context.Background(), "default_pg/0//cpu//0/0")
+		return there
+	}, "rank 0 has published its address")
 	certified(t)
 	c, err := join(1)
 	if err == nil {

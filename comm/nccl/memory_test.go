@@ -9,13 +9,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/comm/nccl/abi"
 	"github.com/chorus-comms/chorus/comm/nccl/nccltest"
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/internal/testutil"
 	"github.com/chorus-comms/chorus/tensor"
 )
 
@@ -96,12 +96,9 @@ func TestMemory(t *testing.T) {
 	if n := count("ncclMemAlloc"); n == 0 || count("ncclCommRegister") < n {
 		t.Errorf("%d allocations, %d registrations", n, count("ncclCommRegister"))
 	}
-	for end := time.Now().Add(10 * time.Second); count("ncclMemFree") < count("ncclMemAlloc") ||
-		count("ncclCommDeregister") < count("ncclCommRegister"); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%v", calls)
-		}
-	}
+	testutil.Eventually(t, func() bool {
+		return count("ncclMemFree") >= count("ncclMemAlloc") && count("ncclCommDeregister") >= count("ncclCommRegister")
+	}, "all memory is freed and deregistered")
 }
 
 // A library that gives out no memory has the device's, unless that's asked for.

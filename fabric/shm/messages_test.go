@@ -16,6 +16,7 @@ import (
 
 	"github.com/chorus-comms/chorus/fabric"
 	"github.com/chorus-comms/chorus/hostmem"
+	"github.com/chorus-comms/chorus/internal/testutil"
 )
 
 func pattern(id, n int) []byte {
@@ -384,11 +385,7 @@ func TestSegmentEnds(t *testing.T) {
 		}
 	}
 	seg.Close()
-	for deadline := time.Now().Add(patience); p.maps.lookup(seg.ID()) != nil; runtime.Gosched() {
-		if time.Now().After(deadline) {
-			t.Fatal("the peer still has the segment")
-		}
-	}
+	testutil.Eventually(t, func() bool { return p.maps.lookup(seg.ID()) == nil }, "the peer unmaps the segment")
 	_ = *(*byte)(addr)
 	if _, err := p.resolve(newWaiter(), fabric.Place{Segment: seg.ID()}, 1); err == nil {
 		t.Error("a closed segment was resolved")

@@ -19,6 +19,7 @@ import (
 	"github.com/go-zeromq/zmq4"
 	"go.uber.org/goleak"
 
+	"github.com/chorus-comms/chorus/internal/testutil"
 	"github.com/chorus-comms/chorus/internal/wire"
 )
 
@@ -110,9 +111,7 @@ func TestPubSub(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, topic := range []string{"a", "", "ab"} {
-		for !p.Subscribed(topic) {
-			time.Sleep(time.Millisecond)
-		}
+		testutil.Eventually(t, func() bool { return p.Subscribed(topic) }, "a peer subscribes to %q", topic)
 	}
 	for _, topic := range []string{"b", "abc", "a"} {
 		if err := p.Send([]byte(topic), []byte("x"), nil); err != nil {
@@ -146,9 +145,7 @@ func TestPubSub(t *testing.T) {
 	if err := a.Dial(within(t), other.Addr().String()); err != nil {
 		t.Fatal(err)
 	}
-	for len(other.(zmq4.Topics).Topics()) == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	testutil.Eventually(t, func() bool { return len(other.(zmq4.Topics).Topics()) > 0 }, "a peer subscribes")
 	if err := other.SendMulti(zmq4.NewMsgFrom([]byte("a"), []byte("x"), nil)); err != nil {
 		t.Fatal(err)
 	}
@@ -315,9 +312,7 @@ func TestSilence(t *testing.T) {
 		raw(t, r.Addr().String(), req).Write([]byte{flagMore, 0, 0, 3, 'b', 'i', 'g'})
 		raw(t, p.Addr().String(), sub).Write([]byte{0, 1, 1})
 	}
-	for p.subscribed() < 3 {
-		time.Sleep(time.Millisecond)
-	}
+	testutil.Eventually(t, func() bool { return p.subscribed() >= 3 }, "three peers subscribe")
 	good, err := DialReq(within(t), r.Addr().String(), Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -328,9 +323,7 @@ func TestSilence(t *testing.T) {
 	if err := listener.Dial(within(t), p.Addr().String()); err != nil {
 		t.Fatal(err)
 	}
-	for p.subscribed() < 4 {
-		time.Sleep(time.Millisecond)
-	}
+	testutil.Eventually(t, func() bool { return p.subscribed() >= 4 }, "the fourth peer subscribes")
 	for range 3 {
 		if a, err := good.Do([]byte("x"), 10*time.Second); err != nil || string(a) != "x" {
 			t.Fatalf("%q, %v", a, err)
