@@ -66,14 +66,21 @@ class Build(build_ext):
             subprocess.run([*compiler, *flags, "-c", str(piece), "-o", str(target)], check=True)
             return str(target)
 
-        target = pathlib.Path(self.get_ext_fullpath(ext.name)).resolve()
+        target = kept = pathlib.Path(self.get_ext_fullpath(ext.name)).resolve()
+        notes = objects
+        if self.editable_mode:  # setuptools' directories are new each time
+            kept, notes = HERE / "torch_accinte" / target.name, HERE / "build"
+            notes.mkdir(exist_ok=True)
         # The versions that it was built with: builds for several versions of PyTorch may share the directory.
-        made_with = objects / f"made-{zlib.crc32(os.fsencode(target)):08x}"
+        made_with = notes / f"made-{zlib.crc32(os.fsencode(kept)):08x}"
         command = shlex.join([*compiler, *flags])
         same = made_with.exists() and made_with.read_text() == command
         made_of = [*ext.sources, *map(str, CSRC.glob("*.h")), str(HEADER), str(root / "version.py"), __file__]
         newest = max(os.path.getmtime(f) for f in made_of if os.path.exists(f))
-        if same and target.exists() and target.stat().st_mtime > newest:
+        if same and kept.exists() and kept.stat().st_mtime > newest:
+            if kept != target:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(kept, target)
             return
         begun = time.time()
         with concurrent.futures.ThreadPoolExecutor() as pool:
