@@ -32,7 +32,11 @@ func (d *Device) Allocator() (*cache.Cache, error) {
 		}
 		drv = &cacheReserver{cacheDriver{cacheEvents{d.rt, cfg.Timeout}, d}, r, int64(g)}
 	}
-	c, err := cache.New(drv, cache.Options{Allocator: cfg.DeviceAllocator(), Device: d.index})
+	settings := cfg.DeviceAllocator()
+	if _, ok := drv.(cache.Reserver); !ok {
+		settings.Expandable = false // which PyTorch, whose variable it is, does on such a platform too
+	}
+	c, err := cache.New(drv, cache.Options{Allocator: settings, Device: d.index})
 	if err != nil {
 		return nil, Errorf(ErrInvalidArgument, d.Name(), "allocator", "%w", err)
 	}

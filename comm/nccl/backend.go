@@ -442,7 +442,7 @@ func (r *rank) begin(ctx context.Context) (err error) {
 // Capabilities implements backend.Backend.
 func (r *rank) Capabilities() backend.Capabilities {
 	return backend.Capabilities{Name: r.family, Devices: []string{r.dev.Name()}, Abort: true, InProcess: true,
-		Windows: r.lacksWindows() == nil, PutOnly: true, Reduces: r.lib.reduces}
+		Windows: r.lacksWindows() == nil, PutOnly: true, Reduces: r.reduces}
 }
 
 // Submit implements backend.Backend. Nothing comes this way: no tensor is on the host.

@@ -306,9 +306,11 @@ func operationsTable(old, new map[string]string) string {
 }
 
 func reductionsTable(t *testing.T) string {
-	c := open(t, "nccl", simulate(t, nccltest.Options{Version: "2.32"}), 1)[0]
-	defer c.Finalize(t.Context())
-	caps := c.Capabilities()
+	comms := open(t, "nccl", simulate(t, nccltest.Options{Version: "2.32"}), 2)
+	caps := comms[0].Capabilities()
+	for _, c := range comms {
+		defer c.Abort("it is done")
+	}
 	var b strings.Builder
 	b.WriteString("| elements | reductions | refused |\n|---|---|---|\n")
 	for _, dt := range dtype.All() {

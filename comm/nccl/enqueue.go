@@ -60,6 +60,13 @@ func (l *Library) reduces(k backend.ReduceKind, dt dtype.DType) bool {
 	return ok
 }
 
+// reduces reports whether the communicator has a reduction on a type. The kernel for one rank, which only multiplies,
+// has no types of 8 bits (NCCL 2.31, src/device/onerank.cu).
+func (r *rank) reduces(k backend.ReduceKind, dt dtype.DType) bool {
+	float8 := dt == dtype.Float8E4M3FN || dt == dtype.Float8E5M2
+	return r.lib.reduces(k, dt) && !(r.size == 1 && k == backend.PremulSumKind && float8)
+}
+
 // Enqueue implements backend.Enqueuer.
 func (r *rank) Enqueue(ops ...*backend.Op) error {
 	if err := r.usable(r.Of(ops[0])); err != nil {
@@ -69,7 +76,7 @@ func (r *rank) Enqueue(ops ...*backend.Op) error {
 		if op.Kind == backend.Recv && op.Peer == backend.AnySource || op.Tag != 0 {
 			return &backend.UnsupportedError{Where: r.Of(op), Detail: r.lib.name + " has neither tags nor any source"}
 		}
-		if op.Kind.Operation().Reduces && !r.lib.reduces(op.Reduce.Kind, op.First().DType()) {
+		if op.Kind.Operation().Reduces && !r.reduces(op.Reduce.Kind, op.First().DType()) {
 			return &backend.UnsupportedError{Where: r.Of(op),
 				Detail: fmt.Sprintf("%s has no reduction %v on %v", r.lib.name, op.Reduce, op.First().DType())}
 		}

@@ -105,7 +105,7 @@ func TestDevices(t *testing.T) {
 				}
 			}
 			devicetest.Run(t, rt.Driver(), options...)
-			if kernels {
+			if kernels && !t.Failed() { // after a failure a stream may be held back for good
 				elements(t, rt.Devices()[0])
 			}
 		})
@@ -224,8 +224,7 @@ func TestCommunicators(t *testing.T) {
 	}
 }
 
-// The suite of communicators holds over the real libraries: with one rank for each GPU, and with two and three ranks on
-// a GPU where NCCL allows that (2.30.3, NCCL_MULTI_RANK_GPU_ENABLE=1).
+// The suite of communicators holds over the real libraries, with a rank for each GPU.
 func TestConformanceOnGPUs(t *testing.T) {
 	for backend, name := range families {
 		t.Run(name, func(t *testing.T) {
@@ -237,8 +236,6 @@ func TestConformanceOnGPUs(t *testing.T) {
 			worlds := []int{1}
 			if len(names) > 1 {
 				worlds = append(worlds, len(names))
-			} else if os.Getenv("NCCL_MULTI_RANK_GPU_ENABLE") == "1" {
-				worlds = append(worlds, 2, 3)
 			}
 			commtest.Run(t, commtest.Config{
 				Open:   func(t testing.TB, size int) []*comm.Comm { return openOn(t, names, backend, "", size) },

@@ -169,29 +169,26 @@ func (d *Driver) GraphLaunch(xh device.ExecHandle, h device.StreamHandle) error 
 	if err := s.permits(op); err != nil {
 		return err
 	}
-	if s.capture == nil {
-		if s.broken() != nil {
-			return s.b.broken() // left out
+	if s.recording() {
+		return device.Errorf(device.ErrUnsupported, s.b.name, op, "stream %#x is captured, and the library launches no graph "+
+			"into a capture", uintptr(h))
+	}
+	if s.broken() != nil {
+		return s.b.broken() // left out
+	}
+	for _, u := range x.memory {
+		at, err := d.side(s.b, op, "a node", u.p, u.bytes)
+		if err == nil && at.Type != u.typ {
+			err = device.Errorf(device.ErrInvalidPointer, s.b.name, op, "%v, which a node uses, is %v memory now", u.p, at.Type)
 		}
-		for _, u := range x.memory {
-			at, err := d.side(s.b, op, "a node", u.p, u.bytes)
-			if err == nil && at.Type != u.typ {
-				err = device.Errorf(device.ErrInvalidPointer, s.b.name, op, "%v, which a node uses, is %v memory now", u.p, at.Type)
-			}
-			if err != nil {
-				s.outcome = s.outcome.after(1)
-				s.outcome.ran(s.failure("graph", err))
-				return nil
-			}
+		if err != nil {
+			s.outcome = s.outcome.after(1)
+			s.outcome.ran(s.failure("graph", err))
+			return nil
 		}
 	}
-	// Functions of a graph that is captured have their runs from the outer one.
 	mine := s.outcome
-	if n := len(x.functions); n > 0 && s.capture == nil {
-		if s.foreign() {
-			return device.Errorf(device.ErrUnsupported, s.b.name, op, "the graph has functions of the host, and stream %#x is "+
-				"captured by another library, which would not say when they aren't needed any more", uintptr(h))
-		}
+	if n := len(x.functions); n > 0 {
 		d.launching.Lock()
 		defer d.launching.Unlock()
 		if err := s.comeAfter(op, x.functions); err != nil {
@@ -206,21 +203,11 @@ func (d *Driver) GraphLaunch(xh device.ExecHandle, h device.StreamHandle) error 
 	}
 	if err := s.result(op, "GraphLaunch", func() abi.Result { return s.b.Library.GraphLaunch(x.h, s.h) }); err != nil {
 		for _, c := range x.functions {
-			if s.capture == nil {
-				c.f.mu.Lock()
-				c.f.runs = c.f.runs[:len(c.f.runs)-1]
-				c.f.mu.Unlock()
-			}
+			c.f.mu.Lock()
+			c.f.runs = c.f.runs[:len(c.f.runs)-1]
+			c.f.mu.Unlock()
 		}
 		return err
-	}
-	if c := s.capture; c != nil {
-		c.uses(x.memory...)
-		c.mu.Lock()
-		c.functions = append(c.functions, hold(x.functions)...)
-		c.modules = append(c.modules, holdModules(x.modules)...)
-		c.mu.Unlock()
-		return nil
 	}
 	s.outcome = mine
 	s.queued.Add(int32(len(x.functions)))

@@ -508,6 +508,9 @@ func (l *Library) Table() abi.Table {
 			return give(x, h, err)
 		},
 		GraphLaunch: func(x abi.Exec, s abi.Stream) abi.Result {
+			if state, err := d.CaptureStatus(device.StreamHandle(s)); err == nil && state != device.NotCapturing {
+				return abi.CaptureUnsupported
+			}
 			return result(d.GraphLaunch(device.ExecHandle(x), device.StreamHandle(s)))
 		},
 		ExecDestroy: func(x abi.Exec) abi.Result { return result(d.ExecDestroy(device.ExecHandle(x))) },
