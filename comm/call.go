@@ -2,27 +2,28 @@ package comm
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/chorus-comms/chorus/comm/backend"
-	"github.com/chorus-comms/chorus/observe"
 	"github.com/chorus-comms/chorus/tensor"
 )
 
 // call is an operation on its way from a method to the backend.
 type call struct {
 	backend.Op
-	work      *Work
+
+	owner    bool     // holds the lane
+	rest     bool     // has more than what every call sets: options, hints, lists
+	onDevice bool     // its tensors are on the communicator's device
+	record   uint64   // for the recorder; 0: it isn't recorded yet
+	hooks    *hookSet // whose pre-hooks have seen it; nil if there are none
+	work     *Work
+	value    *Op // what Submit was given: gets the results
+
 	into      *tensor.Tensor
 	hasInto   bool
 	from      *int
-	value     *Op    // what Submit was given: gets the results
-	owner     bool   // holds the lane
 	id        uint64 // for hooks
-	onDevice  bool   // its tensors are on the communicator's device
-	plain     bool   // made by fast, which keeps the fields that its next call sets or needs again
-	record    uint64 // for the recorder
 	nilOption int    // which of its options is nil, from 1; 0: none
 	next      *call  // the one behind it in a batch that is issued as one, with the same Work; nil: it's the last
 	running   running
@@ -33,17 +34,33 @@ type call struct {
 // free, so that nothing is allocated.
 func (c *Comm) begin(ctx context.Context, kind Kind, opts []Option) *call {
 	o := &c.own
-	if c.lane.tryAcquire() {
-		if o.plain {
-			*o = call{}
-		}
-		o.owner = true
-	} else {
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	if !c.lane.tryAcquire() {
 		o = new(call)
 	}
-	c.fill(o, ctx, kind, opts)
+	o.owner = o == &c.own
+	if o.Kind != kind { // else the method sets them again
+		o.Kind, o.Root, o.Reduce = kind, 0, Reduction{}
+	}
+	if len(opts) > 0 || listed[kind] || c.hints.Load() != nil || !o.owner {
+		o.rest = true
+		c.fill(o, ctx, kind, opts)
+		return o
+	}
+	o.Ctx, o.Timeout = ctx, time.Duration(c.timeout.Load())
 	return o
 }
+
+// listed tells the collectives that have lists.
+var listed = func() (all [256]bool) {
+	for _, k := range backend.Collectives() {
+		row := k.Operation()
+		all[k] = row.In == backend.List || row.Out == backend.List || row.Splits()
+	}
+	return all
+}()
 
 func (c *Comm) fill(o *call, ctx context.Context, kind Kind, opts []Option) {
 	o.Kind, o.Ctx = kind, ctx
@@ -70,17 +87,25 @@ func (c *Comm) collective(o *call) error {
 	}
 	held := o.owner
 	defer c.recoverAndAbort(o, &held)
-	if err := c.validate(o); err != nil {
-		c.rec.Refused(err)
-		c.refuse(o.Kind.String(), held, err)
-		if held {
-			held = false
-			c.releaseCall()
+	if !c.plain(o) {
+		if err := c.validate(o); err != nil {
+			c.rec.Refused(err)
+			c.refuse(o.Kind.String(), held, err)
+			if held {
+				held = false
+				c.releaseCall()
+			}
+			return err
 		}
-		return err
 	}
 	if o.work == nil && held {
-		return c.runNow(o, &held)
+		err := c.execute(o)
+		held = false
+		c.releaseCall()
+		if err != nil {
+			rethrow(err)
+		}
+		return err
 	}
 	if held { // asynchronous: the lane's own call must stay free for the next
 		moved := *o
@@ -92,49 +117,16 @@ func (c *Comm) collective(o *call) error {
 	return c.issue(o)
 }
 
-// runNow runs a synchronous collective whose call has the lane, and releases the lane.
-func (c *Comm) runNow(o *call, held *bool) error {
-	// It's recorded while this rank's announcement is on its way to the others, unless a hook is to see it first.
-	var err error
-	begin := c.hooks.Load() == nil
-	if begin {
-		err = c.b.Submit(&o.Op)
-	}
-	o.record = c.rec.Begin(&o.Op, false)
-	if !begin {
-		err = c.run(o)
-	} else {
-		if err == nil {
-			err = c.b.Wait(&o.Op)
-		}
-		err = c.finish(o, err)
-	}
-	*held = false
-	c.releaseCall()
-	if err != nil {
-		c.fatal(err)
-		rethrow(err)
-	}
-	return err
-}
-
-// refuse reports to the backend a collective that doesn't reach it, when it's the collective's
-// turn, since the others may be waiting for it. It returns the reason.
-func (c *Comm) refuse(op string, owner bool, why error) error {
-	b, ok := c.b.(backend.Messenger)
-	switch {
-	case !ok || errors.Is(why, ErrFinalized):
-	case owner:
-		b.Refused(op, why)
-	default:
-		c.lane.enqueue(func() { b.Refused(op, why) })
-	}
-	return why
-}
-
 // releaseCall ends the use of the communicator's own call, which keeps no tensor alive, and of the lane.
 func (c *Comm) releaseCall() {
-	c.own = call{}
+	if o := &c.own; o.rest || o.Reduce.FactorTensor != nil {
+		*o = call{}
+	} else {
+		o.Ctx, o.In, o.Out, o.Seq, o.Algorithm, o.record = nil, nil, nil, 0, "", 0
+		if o.value != nil {
+			o.value, o.Site, o.Stream = nil, 0, nil
+		}
+	}
 	c.lane.release()
 }
 
@@ -168,59 +160,6 @@ func (c *Comm) queue(o *call, w *Work) {
 	c.lane.enqueue(func() {
 		w.start()
 		c.rec.Start(o.record, &o.Op)
-		c.attempt(o.Kind.String(), o, func() error { return c.run(o) }, func(err error) {
-			w.ended(o, err)
-			if err != nil {
-				c.fatal(err)
-			}
-		})
+		c.attempt(o.Kind.String(), o, func() error { return c.execute(o) }, func(err error) { w.ended(o, err) })
 	})
-}
-
-// run passes a collective to the backend, between its hooks.
-func (c *Comm) run(o *call) error {
-	h := c.hooks.Load()
-	if h == nil {
-		return c.finish(o, c.execute(o))
-	}
-	return c.finish(o, c.hooked(h, o, func() error { return c.execute(o) }))
-}
-
-// execute has the backend do all of a collective.
-func (c *Comm) execute(o *call) error {
-	if err := c.b.Submit(&o.Op); err != nil {
-		return err
-	}
-	return c.b.Wait(&o.Op)
-}
-
-// finish records how a collective has ended.
-func (c *Comm) finish(o *call, err error) error {
-	c.rec.End(o.record, &o.Op, err)
-	if err != nil {
-		c.failed(err)
-	}
-	o.report()
-	return err
-}
-
-// exclusive runs f in the order of the collectives and waits for it; kind and n are for the recorder.
-func (c *Comm) exclusive(kind observe.Special, n int, f func() error) error {
-	var err error
-	if c.dev() != nil && c.dev().enq != nil { // nothing is enqueued meanwhile
-		c.dev().mu.Lock()
-		defer c.dev().mu.Unlock()
-	}
-	record := c.rec.BeginSpecial(kind, n)
-	done := make(chan struct{})
-	c.lane.enqueue(func() {
-		c.attempt(kind.String(), nil, f, func(e error) {
-			err = e
-			close(done)
-		})
-	})
-	<-done
-	c.rec.Drop(record, err)
-	c.failed(err)
-	return err
 }

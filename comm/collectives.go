@@ -11,11 +11,6 @@ import (
 //
 // Shapes: the same dtype and number of elements on every rank.
 func (c *Comm) Broadcast(ctx context.Context, t *tensor.Tensor, root int, opts ...Option) error {
-	if len(opts) == 0 {
-		if err, done := c.fast(ctx, backend.Broadcast, t, root, Reduction{}); done {
-			return err
-		}
-	}
 	o := c.begin(ctx, backend.Broadcast, opts)
 	o.Out, o.Root = t, root
 	return c.collective(o)
@@ -26,11 +21,6 @@ func (c *Comm) Broadcast(ctx context.Context, t *tensor.Tensor, root int, opts .
 //
 // Shapes: the same dtype and number of elements on every rank.
 func (c *Comm) AllReduce(ctx context.Context, t *tensor.Tensor, r Reduction, opts ...Option) error {
-	if len(opts) == 0 {
-		if err, done := c.fast(ctx, backend.AllReduce, t, 0, r); done {
-			return err
-		}
-	}
 	o := c.begin(ctx, backend.AllReduce, opts)
 	o.In, o.Out, o.Reduce = t, t, r
 	if o.hasInto {
@@ -152,11 +142,6 @@ func (c *Comm) AllToAllVSingle(ctx context.Context, out, in *tensor.Tensor, outS
 
 // Barrier returns when every rank has called it.
 func (c *Comm) Barrier(ctx context.Context, opts ...Option) error {
-	if len(opts) == 0 {
-		if err, done := c.fast(ctx, backend.Barrier, nil, 0, Reduction{}); done {
-			return err
-		}
-	}
 	return c.collective(c.begin(ctx, backend.Barrier, opts))
 }
 

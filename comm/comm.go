@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/chorus-comms/chorus/bootstrap"
@@ -543,53 +542,4 @@ func (c *Comm) usable(ctx context.Context, op string) error {
 
 func (c *Comm) invalid(op, format string, args ...any) error {
 	return &InvalidArgumentError{Where: c.at(op), Detail: fmt.Sprintf(format, args...)}
-}
-
-// failed has the rank dumped if an error broke the communicator, or the wait for a message timed out: the caller,
-// which gets the error, may end the process.
-func (c *Comm) failed(err error) {
-	if err == nil {
-		return
-	}
-	if cause := c.b.Cause(); cause != nil {
-		c.rec.Failed(cause)
-	} else if errors.Is(err, ErrTimeout) {
-		c.rec.Late()
-	}
-}
-
-// fatal aborts the process if an option asks for it, on errors that break the communicator and when the wait for a
-// message times out.
-func (c *Comm) fatal(err error) {
-	if !c.abortOnError || errors.Is(err, ErrInvalidArgument) || errors.Is(err, ErrFinalized) ||
-		c.b.Cause() == nil && !errors.Is(err, ErrTimeout) {
-		return
-	}
-	c.abortProcess(err, 0, "as TORCHCOMM_ABORT_ON_ERROR or WithAbortOnError asks")
-}
-
-// fatalBehind aborts the process if the communicator was told to by [WithAbortBehind], for an operation on a stream
-// that has failed and was called at a site. It doesn't for an abort of this rank's own, or if a call has the error.
-func (c *Comm) fatalBehind(err error, site uint16) {
-	if e, ok := errors.AsType[*AbortedError](err); ok && e.By == c.rank || !c.abortBehind || c.b.Cause() == nil ||
-		errors.Is(err, ErrFinalized) || c.dev().errorReturned.Load() {
-		return
-	}
-	c.abortProcess(err, site, "since what the stream has behind the operation would go on without its results "+
-		"(WithAbortBehind; in Python TORCH_NCCL_ASYNC_ERROR_HANDLING)")
-}
-
-// abortProcess ends the process with an error, once the other ranks have it, too.
-func (c *Comm) abortProcess(err error, site uint16, why string) {
-	if p, ok := c.b.(backend.Parter); ok {
-		p.Part()
-	}
-	if f, ok := observe.SiteFrame(uintptr(site)); ok {
-		fmt.Fprintf(os.Stderr, "%v; it was called at %s:%d (%s)\n", err, f.File, f.Line, f.Name)
-	} else {
-		fmt.Fprintln(os.Stderr, err)
-	}
-	fmt.Fprintf(os.Stderr, "chorus: aborting the process, %s\n", why)
-	syscall.Kill(os.Getpid(), syscall.SIGABRT)
-	select {}
 }

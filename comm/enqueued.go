@@ -59,7 +59,7 @@ func (c *Comm) enqueueOps(op string, w *Work, s *device.Stream, calls ...*call) 
 		c.dev().errorReturned.Store(true)
 		e.late(elapsed)
 	}
-	capturing, accepted := s.Capturing(), 0
+	capturing := s.Capturing()
 	c.attempt(op, e, func() error {
 		ops := make([]*backend.Op, len(calls))
 		h := c.hooks.Load()
@@ -75,7 +75,6 @@ func (c *Comm) enqueueOps(op string, w *Work, s *device.Stream, calls ...*call) 
 				if err := c.before(h, o); err != nil {
 					return err
 				}
-				accepted++
 			}
 		}
 		if !capturing {
@@ -96,9 +95,8 @@ func (c *Comm) enqueueOps(op string, w *Work, s *device.Stream, calls ...*call) 
 			return err
 		}
 		for _, o := range calls {
-			if o.report(); o.from != nil {
-				*o.from = o.Op.From
-			}
+			c.report(o, nil)
+			o.value, o.from = nil, nil // the caller's again
 		}
 		if capturing && w == nil {
 			return nil
@@ -108,11 +106,6 @@ func (c *Comm) enqueueOps(op string, w *Work, s *device.Stream, calls ...*call) 
 	if err == nil && !capturing {
 		c.watchEnqueued(e)
 		return nil
-	}
-	if e.calls = calls[:accepted]; err != nil {
-		for _, o := range calls[accepted:] {
-			c.rec.End(o.record, &o.Op, err)
-		}
 	}
 	c.finishEnqueued(e, err)
 	return err
@@ -226,23 +219,19 @@ func (c *Comm) pollOp(e *enqueued, broken error) (done bool, err error) {
 // finishEnqueued records how operations have ended.
 func (c *Comm) finishEnqueued(e *enqueued, err error) {
 	_ = e.began.Close()
-	for _, o := range e.calls {
-		c.rec.End(o.record, &o.Op, err)
-	}
-	c.failed(err)
-	if h := c.hooks.Load(); h != nil && len(e.calls) > 0 {
+	if len(e.calls) > 0 {
 		c.attempt(e.calls[0].Kind.String(), e, func() error {
 			for _, o := range e.calls {
-				c.completed(h, o, err)
+				c.finish(o, err)
 			}
 			return nil
 		}, func(error) {})
+	} else if err != nil { // of a window
+		c.failed(err)
+		c.fatal(err)
 	}
 	if e.work != nil {
 		e.work.completeOn(e.on, err)
 	}
 	c.gate.exit()
-	if err != nil {
-		c.fatal(err)
-	}
 }

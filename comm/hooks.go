@@ -153,21 +153,9 @@ func (c *Comm) info(o *call) OpInfo {
 	return info
 }
 
-// hooked runs a submission between its hooks. A transfer's completion hooks run when it has been waited for.
-func (c *Comm) hooked(h *hookSet, o *call, submit func() error) error {
-	if err := c.before(h, o); err != nil {
-		return err
-	}
-	err := submit()
-	if err != nil || !o.Kind.PointToPoint() {
-		c.completed(h, o, err)
-	}
-	return err
-}
-
-// before runs the pre-hooks, and the completion hooks of an operation that one of them refuses.
+// before runs the pre-hooks. If one of them refuses the operation, the others don't run.
 func (c *Comm) before(h *hookSet, o *call) error {
-	o.id = c.ids.Add(1)
+	o.hooks, o.id, o.rest = h, c.ids.Add(1), true
 	info := c.info(o)
 	for _, f := range h.pre {
 		o.running.hook = f
@@ -177,19 +165,19 @@ func (c *Comm) before(h *hookSet, o *call) error {
 			if !o.Kind.PointToPoint() {
 				c.refuse(o.Kind.String(), true, err)
 			}
-			c.completed(h, o, err)
 			return err
 		}
 	}
 	return nil
 }
 
-func (c *Comm) completed(h *hookSet, o *call, err error) {
-	if len(h.complete) == 0 {
+// completed runs the completion hooks that there were when the operation began.
+func (c *Comm) completed(o *call, err error) {
+	if len(o.hooks.complete) == 0 {
 		return
 	}
 	info := c.info(o)
-	for _, f := range h.complete {
+	for _, f := range o.hooks.complete {
 		o.running = running{f, err}
 		(*f)(info, err)
 	}

@@ -83,33 +83,14 @@ func (c *Comm) pointToPoint(o *call) error {
 	return nil
 }
 
+// post begins a message. If it fails, the message has ended.
 func (c *Comm) post(o *call) error {
-	var err error
-	if h := c.hooks.Load(); h != nil {
-		err = c.hooked(h, o, func() error { return c.b.Submit(&o.Op) })
-	} else {
-		err = c.b.Submit(&o.Op)
-	}
+	err := c.submit(o)
 	if err != nil {
-		c.rec.End(o.record, &o.Op, err)
-		c.failed(err)
+		return c.finish(o, err)
 	}
-	return err
+	return nil
 }
 
-func (c *Comm) await(o *call) error {
-	err := c.b.Wait(&o.Op)
-	c.rec.End(o.record, &o.Op, err)
-	c.failed(err)
-	o.report()
-	if err == nil && o.from != nil {
-		*o.from = o.Op.From
-	}
-	if h := c.hooks.Load(); h != nil {
-		c.completed(h, o, err)
-	}
-	if err != nil {
-		c.fatal(err)
-	}
-	return err
-}
+// await completes a message.
+func (c *Comm) await(o *call) error { return c.finish(o, c.b.Wait(&o.Op)) }

@@ -78,9 +78,10 @@ func (c *Comm) panicked(op string, under calls, value any) *PanicError {
 	}
 	if o != nil {
 		c.rec.End(o.record, &o.Op, e)
-		o.report()
+		c.report(o, e)
+	} else {
+		c.failed(e)
 	}
-	c.failed(e)
 	return e
 }
 
@@ -93,6 +94,7 @@ func (c *Comm) attempt(op string, under calls, f func() error, then func(error))
 	defer func() {
 		if !returned {
 			err = c.panicked(op, under, recover())
+			c.fatal(err)
 		}
 		then(err)
 	}()

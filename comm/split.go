@@ -112,7 +112,6 @@ func (c *Comm) Split(ctx context.Context, ranks []int, opts ...SplitOption) (*Co
 		return err
 	})
 	if err != nil {
-		c.fatal(err)
 		return nil, err
 	}
 	if b == nil {

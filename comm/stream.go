@@ -97,7 +97,10 @@ func (c *Comm) collectiveOn(o *call) error {
 		held = false
 		return nil
 	case !o.onDevice && o.work == nil && c.quiescent():
-		return c.runNow(o, &held)
+		err := c.execute(o)
+		held = false
+		c.releaseCall()
+		return rethrow(err)
 	}
 	if held { // what is enqueued needs the call, and not the lane
 		moved := *o
@@ -255,17 +258,13 @@ func (c *Comm) perform(o *call) error {
 		if c.gate.closed() {
 			return &FinalizedError{Where: c.at(o.Kind.String())}
 		}
-		o.record = c.rec.Begin(&o.Op, o.work != nil)
-		return c.run(o)
+		return c.execute(o)
 	}
 	var err error
 	ended := func(e error) {
 		err = e
 		if o.work != nil && (err != nil || o.next == nil) {
 			o.work.complete(err)
-		}
-		if err != nil {
-			c.fatal(err)
 		}
 	}
 	if c.lane.tryAcquire() {

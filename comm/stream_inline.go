@@ -62,7 +62,7 @@ func (c *Comm) runInline(o *call) bool {
 	if o.value != nil {
 		o.value.Over = true
 	}
-	c.releaseAfter(err)
+	c.releaseCall()
 	return true
 }
 
@@ -102,7 +102,7 @@ func (c *Comm) continueOnEngine(o *call, s *device.Stream, err error, in, out *t
 		if err == nil {
 			err = c.attemptBackend(o, func() error { return c.finish(o, c.b.Wait(&o.Op)) })
 		}
-		c.releaseAfter(err)
+		c.releaseCall()
 		return single(errors.Join(err, used))
 	}
 	if s.Continue(rest) != nil { // the stream was destroyed meanwhile
@@ -115,12 +115,4 @@ func (c *Comm) continueOnEngine(o *call, s *device.Stream, err error, in, out *t
 func (c *Comm) attemptBackend(o *call, f func() error) (err error) {
 	c.attempt(o.Kind.String(), o, f, func(e error) { err = e })
 	return err
-}
-
-// releaseAfter is releaseCall after a collective that has ended with err.
-func (c *Comm) releaseAfter(err error) {
-	c.releaseCall()
-	if err != nil {
-		c.fatal(err)
-	}
 }

@@ -70,16 +70,23 @@ func (c *Comm) adopt(o *call, op *Op, w *Work) {
 	}
 	o.Site = op.Site
 	if op.Hints != nil { // going over a map takes a while even if there's none
+		o.rest = true
 		for k, v := range op.Hints {
 			Hint(k, v)(o)
 		}
 	}
 }
 
-// report copies the results of an operation to the value that was passed to Submit.
-func (o *call) report() {
+// report passes on how a call has ended: to the value that was given to Submit, to what From names, and to the rank's dump.
+func (c *Comm) report(o *call, err error) {
 	if o.value != nil {
 		o.value.Seq, o.value.From, o.value.Algorithm = o.Seq, o.Op.From, o.Op.Algorithm
+	}
+	if o.from != nil && err == nil {
+		*o.from = o.Op.From
+	}
+	if err != nil {
+		c.failed(err)
 	}
 }
 

@@ -41,9 +41,5 @@ func (c *Comm) suspended(ctx context.Context, what observe.Special,
 	if err := c.quiesce(ctx); err != nil {
 		return c.refuse(op, false, err)
 	}
-	err := c.exclusive(what, 0, func() error { return f(s, ctx) })
-	if err != nil {
-		c.fatal(err)
-	}
-	return err
+	return c.exclusive(what, 0, func() error { return f(s, ctx) })
 }

@@ -51,9 +51,5 @@ func (c *Comm) symmetric(ctx context.Context, what observe.Special,
 	if err := c.quiesce(ctx); err != nil {
 		return c.refuse(op, false, err)
 	}
-	err := c.exclusive(what, len(blocks), func() error { return f(s, ctx, blocks, c.Options().Timeout) })
-	if err != nil {
-		c.fatal(err)
-	}
-	return err
+	return c.exclusive(what, len(blocks), func() error { return f(s, ctx, blocks, c.Options().Timeout) })
 }

@@ -38,6 +38,29 @@ func (c *Comm) validate(o *call) error {
 	return nil
 }
 
+// plain accepts the calls that most programs make most, whose checks would take much of the time of a small operation:
+// collectives of one tensor of the host, or of none, without options. It leaves all other calls to validate.
+func (c *Comm) plain(o *call) bool {
+	if o.rest || o.Timeout <= 0 || c.gate.closed() || c.dev() != nil || o.Ctx.Err() != nil {
+		return false
+	}
+	t := o.Out
+	switch {
+	case o.Kind == backend.Barrier:
+	case t == nil || !t.IsContiguous() || !t.OnHost():
+		return false
+	case o.Kind == backend.AllReduce:
+		k := o.Reduce.Kind
+		if o.In != t || o.Reduce.FactorTensor != nil || int(k) >= len(reducible) || !reducible[k][t.DType()] {
+			return false
+		}
+	case o.Kind != backend.Broadcast || uint(o.Root) >= uint(c.size):
+		return false
+	}
+	o.onDevice = false
+	return true
+}
+
 // noOption is the error of a call with a nil option; at counts from 1.
 func (c *Comm) noOption(op string, at int) error { return c.invalid(op, "option %d is nil", at) }
 

@@ -95,7 +95,6 @@ func (c *Comm) NewWindow(ctx context.Context, t *tensor.Tensor) (*Window, error)
 		return err
 	})
 	if err != nil {
-		c.fatal(err)
 		return nil, err
 	}
 	return &Window{c: c, w: w, dt: dt, on: on, gate: gate{shut: make(chan struct{})}}, nil
@@ -422,12 +421,8 @@ func (w *Window) Close(ctx context.Context) error {
 	if err := w.c.quiesce(ctx); err != nil {
 		return err
 	}
-	err := w.c.exclusive(observe.CloseWindow, 0, func() error {
+	return w.c.exclusive(observe.CloseWindow, 0, func() error {
 		<-w.gate.shut
 		return w.w.Close(ctx, w.c.Options().Timeout)
 	})
-	if err != nil {
-		w.c.fatal(err)
-	}
-	return err
 }
