@@ -2,7 +2,6 @@ package comm
 
 import (
 	"context"
-	"errors"
 
 	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/tensor"
@@ -73,11 +72,7 @@ func (b *Batch) check(ctx context.Context, opts []Option) (all *call, err error)
 	if err = b.invalid(all); err == nil || !b.calls[0].Kind.Valid() || b.calls[0].Kind.PointToPoint() {
 		return all, err
 	}
-	if o := b.calls[0]; c.dev() != nil {
-		return all, c.refuseOnStream(o, err)
-	}
-	c.rec.Refused(err)
-	return all, c.refuse(b.calls[0].Kind.String(), false, err)
+	return all, c.placement.Load().refuse(b.calls[0], err)
 }
 
 // invalid returns what is wrong with the batch.
@@ -105,6 +100,7 @@ func (b *Batch) invalid(all *call) error {
 		if err := c.validate(o); err != nil {
 			return err
 		}
+		o.valid = true
 	}
 	var at *call // says where all of them are
 	for _, o := range b.calls {
@@ -130,48 +126,18 @@ func (b *Batch) Issue(ctx context.Context, opts ...Option) error {
 		return err
 	}
 	c, calls := b.c, b.calls
-	switch {
-	case !calls[0].Kind.PointToPoint():
-		b.calls = nil
-		return c.runBatch(all.work, calls)
-	case calls[0].onDevice:
-		b.calls = nil
-		return c.transferOn("batch", all.work, all.Ctx, calls...)
-	}
-	if !c.gate.enter() {
-		return &FinalizedError{Where: c.at("batch")}
-	}
-	if all.work != nil {
-		if err := all.work.issue(); err != nil {
-			c.gate.exit()
-			return c.invalid("batch", "%v", err)
-		}
-		all.work.start()
-	}
-	r, held := &round{c: c, calls: calls, work: all.work}, true
 	b.calls = nil
-	defer c.recoverAndAbort(r, &held)
-	err = r.post(all.work != nil)
-	if all.work == nil {
-		err = single(errors.Join(err, r.await()))
-		held = false
-		c.gate.exit()
-		return rethrow(err)
+	if calls[0].Kind.PointToPoint() {
+		return c.placement.Load().messages(&round{c: c, op: "batch", calls: calls, ctx: all.Ctx, stream: calls[0].Stream,
+			work: all.work})
 	}
-	held = false
-	go c.attempt("batch", r, func() error { return single(errors.Join(err, r.await())) }, func(err error) {
-		r.abandon()
-		c.gate.exit()
-		all.work.finish(err)
-	})
-	return nil
+	return c.runBatch(all.work, calls)
 }
 
-// runBatch runs collectives that are valid, or issues them with w for all. If the backend's library enqueues by itself,
-// they are one call of the backend.
+// runBatch runs collectives that are valid, or issues them with w for all.
 func (c *Comm) runBatch(w *Work, calls []*call) error {
-	d, o := c.dev(), calls[0]
-	if w == nil && !(o.onDevice && d.enq != nil) {
+	x := c.placement.Load()
+	if w == nil && !x.joins(calls[0]) {
 		for _, o := range calls {
 			o.owner = c.lane.tryAcquire()
 			if err := c.collective(o); err != nil {
@@ -185,8 +151,5 @@ func (c *Comm) runBatch(w *Work, calls []*call) error {
 			calls[i-1].next = o
 		}
 	}
-	if d != nil {
-		return c.issueOn(o)
-	}
-	return c.issue(o)
+	return x.run(calls[0])
 }

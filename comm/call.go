@@ -13,6 +13,7 @@ type call struct {
 	backend.Op
 
 	owner    bool     // holds the lane
+	valid    bool     // validated before, with its batch
 	rest     bool     // has more than what every call sets: options, hints, lists
 	onDevice bool     // its tensors are on the communicator's device
 	record   uint64   // for the recorder; 0: it isn't recorded yet
@@ -80,41 +81,42 @@ func (c *Comm) fill(o *call, ctx context.Context, kind Kind, opts []Option) {
 	}
 }
 
-// collective validates a call and runs it, or issues it if it's asynchronous.
+// collective is the path of every collective: the call is validated, carried out by the executor, and finished there.
 func (c *Comm) collective(o *call) error {
-	if c.dev() != nil {
-		return c.collectiveOn(o)
-	}
 	held := o.owner
 	defer c.recoverAndAbort(o, &held)
-	if !c.plain(o) {
+	x := c.placement.Load()
+	if !o.valid && !c.plain(o) {
 		if err := c.validate(o); err != nil {
-			c.rec.Refused(err)
-			c.refuse(o.Kind.String(), held, err)
-			if held {
-				held = false
-				c.releaseCall()
-			}
-			return err
+			return x.refuse(c.detach(o, &held), err)
 		}
 	}
-	if o.work == nil && held {
-		err := c.execute(o)
+	switch {
+	case held && x.callerRuns(o):
+	case held && x.inline(o):
 		held = false
-		c.releaseCall()
-		if err != nil {
-			rethrow(err)
-		}
-		return err
+		return nil
+	default:
+		return x.run(c.detach(o, &held))
 	}
-	if held { // asynchronous: the lane's own call must stay free for the next
+	err := c.execute(o)
+	held = false
+	c.releaseCall()
+	if err != nil {
+		rethrow(err)
+	}
+	return err
+}
+
+// detach gives back the lane, and with it the communicator's own call, if the call holds it.
+func (c *Comm) detach(o *call, held *bool) *call {
+	if *held {
 		moved := *o
 		moved.owner = false
-		held = false
+		o, *held = &moved, false
 		c.releaseCall()
-		o = &moved
 	}
-	return c.issue(o)
+	return o
 }
 
 // releaseCall ends the use of the communicator's own call, which keeps no tensor alive, and of the lane.
@@ -128,38 +130,4 @@ func (c *Comm) releaseCall() {
 		}
 	}
 	c.lane.release()
-}
-
-// issue queues a call, with those behind it in its batch, behind all that were issued before.
-func (c *Comm) issue(o *call) error {
-	w, wait := o.work, o.work == nil
-	if wait {
-		w = new(Work)
-	}
-	for x := o; x != nil; x = x.next {
-		x.record = c.rec.Issue(&x.Op, !wait, true)
-	}
-	if err := w.issue(); err != nil {
-		err = c.invalid(o.Kind.String(), "%v", err)
-		for ; o != nil; o = o.next {
-			c.rec.Drop(o.record, err)
-		}
-		return err
-	}
-	for x := o; x != nil; x = x.next {
-		c.queue(x, w)
-	}
-	if wait {
-		return c.awaitQueued(o, w)
-	}
-	return nil
-}
-
-// queue is issue of one call.
-func (c *Comm) queue(o *call, w *Work) {
-	c.lane.enqueue(func() {
-		w.start()
-		c.rec.Start(o.record, &o.Op)
-		c.attempt(o.Kind.String(), o, func() error { return c.execute(o) }, func(err error) { w.ended(o, err) })
-	})
 }

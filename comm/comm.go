@@ -47,9 +47,9 @@ type Comm struct {
 	rec     *observe.Recorder
 
 	lane      lane
-	transfers sync.Pool
-	gate      gate                    // of what runs beside the lane: transfers, window operations
-	bound     atomic.Pointer[streams] // what it has for its device; nil for a communicator of the host
+	rounds    sync.Pool                 // of one message each
+	gate      gate                      // of what runs beside the lane: transfers, window operations
+	placement atomic.Pointer[placement] // where its operations run
 
 	finalizer *finalizer
 	cleanup   runtime.Cleanup
@@ -241,7 +241,7 @@ func (o *newOptions) join(cfg *config.Config, abort bool, b backend.Backend, dev
 	}
 	o.engines = !cfg.DeviceInline
 	c := newComm(b, o, abort)
-	c.bound.Store(dev)
+	c.placement.Store(c.executorOf(dev))
 	if _, each := c.opHints.Split(o.hints); len(each) > 0 {
 		c.hints.Store(&each)
 	}
@@ -319,7 +319,8 @@ func newComm(b backend.Backend, o *newOptions, abort bool) *Comm {
 	c.opened.store, c.opened.recorder, c.opened.old = nil, nil, nil // another world has its own
 	c.opened.beside = nil
 	c.timeout.Store(int64(o.timeout))
-	c.transfers.New = func() any { return new(call) }
+	c.placement.Store(c.executorOf(nil))
+	c.rounds.New = func() any { return new(round) }
 	c.cleanup = runtime.AddCleanup(c, warnNotFinalized, c.finalizer)
 	if m, ok := b.(backend.Messenger); ok && c.rec != nil {
 		m.SetDoing(c.rec.Doing)
@@ -473,7 +474,7 @@ func (c *Comm) leave(ctx context.Context, last func(context.Context) error, gave
 // finalize ends this rank's part by last, the backend's; gaveUp is the reason that the others get if ctx
 // ends before.
 func (c *Comm) finalize(ctx context.Context, last func(context.Context) error, gaveUp string) error {
-	_ = c.quiesce(ctx) // if ctx ends, so does the rest
+	_ = c.placement.Load().quiesce(ctx) // if ctx ends, so does the rest
 	e := c.finalizer
 	e.mu.Lock()
 	if e.finalized {
@@ -501,9 +502,7 @@ func (c *Comm) finalize(ctx context.Context, last func(context.Context) error, g
 		c.b.Abort(fmt.Errorf("%s: %w", gaveUp, context.Cause(ctx)))
 		<-finished
 	}
-	if d := c.dev(); d != nil {
-		d.close()
-	}
+	c.placement.Load().close()
 	if e.leave != nil {
 		err = errors.Join(err, e.leave())
 	}

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/chorus-comms/chorus/comm/backend"
@@ -19,15 +18,14 @@ import (
 // streams is what the communicator of a device has besides: the streams that its operations are enqueued on, and their
 // order.
 type streams struct {
-	dev  *device.Device
-	home *device.Stream // memory of Empty is allocated for it, and nothing else is ever enqueued on it
+	hostExecutor // of operations on tensors of the host
+	dev          *device.Device
+	home         *device.Stream // memory of Empty is allocated for it, and nothing else is ever enqueued on it
 	// enq is the backend, if it enqueues operations by itself; nil if engines of the process carry them out.
 	enq  backend.Enqueuer
 	host bool // the backend takes tensors of the host as well
 
-	watched       watched
-	replays       replays
-	errorReturned atomic.Bool // a wait has returned, or is about to, the error of operations under way
+	replays replays
 
 	in, out tensor.Header // what the call sees that has the lane, if it's done by its caller
 
@@ -89,9 +87,6 @@ func newStreams(d *device.Device, priority device.Priority, replays time.Duratio
 	return s, err
 }
 
-// dev is what the communicator has for its device; nil if it's the host's.
-func (c *Comm) dev() *streams { return c.bound.Load() }
-
 // Bind gives a communicator of the host a device, whose tensors it takes from then on, beside those of the host: as
 // WithDevice does when it's made. Binding is this rank's alone: others may bind at other times, to other devices, or
 // not at all. It may be called beside operations, which are in the order of their calls as before; to bind to the same
@@ -106,12 +101,12 @@ func (c *Comm) Bind(d *device.Device) error {
 	}
 	if w, ok := c.b.(*worldless); ok && w.bind(d) {
 		return nil
-	} else if !ok && c.dev() == nil {
+	} else if host := c.placement.Load(); !ok && host.dev == nil {
 		s, err := newStreams(d, c.opened.priority, c.opened.replays, c.b)
 		if err != nil {
 			return c.deviceError("bind", err)
 		}
-		if !c.bound.CompareAndSwap(nil, s) {
+		if !c.placement.CompareAndSwap(host, c.executorOf(s)) {
 			s.close()
 		}
 	}
@@ -190,30 +185,6 @@ func (s *streams) close() {
 	_ = errors.Join(s.order.event.Close(), s.posts.event.Close()) // for which no call waits any more
 }
 
-// quiescent reports whether quiesce would return without a wait.
-func (c *Comm) quiescent() bool {
-	for _, ch := range []*chain{&c.dev().order, &c.dev().posts} {
-		if done, err := ch.event.Query(); !done && err == nil {
-			return false
-		}
-	}
-	return true
-}
-
-// quiesce waits until the collectives that were enqueued are done, and sends and receives are posted. That they failed
-// is for others to see.
-func (c *Comm) quiesce(ctx context.Context) error {
-	if c.dev() == nil {
-		return nil
-	}
-	for _, ch := range []*chain{&c.dev().order, &c.dev().posts} {
-		if err := awaitEvent(ctx, &ch.event); err != nil && ctx.Err() != nil && !errors.Is(err, device.ErrFailed) {
-			return &CanceledError{Where: c.at(""), Err: context.Cause(ctx)}
-		}
-	}
-	return nil
-}
-
 // awaitEvent waits for an event; a context that wants to be asked meanwhile is.
 func awaitEvent(ctx context.Context, e *device.Event) error {
 	p := fabric.PollerOf(ctx)
@@ -248,56 +219,6 @@ func (c *Comm) Traffic() Traffic {
 	return Traffic{}
 }
 
-// placed finds out where a call's tensors are, and returns what is wrong with that, or "". Those without elements may
-// be anywhere.
-func (c *Comm) placed(o *call) string {
-	first := o.First()
-	if first == nil {
-		o.onDevice = c.dev() != nil
-		return ""
-	}
-	all := [3][]*tensor.Tensor{{o.In, o.Out}, o.Ins, o.Outs}
-	for i := 0; i < len(all) && first.NBytes() == 0; i++ {
-		for _, t := range all[i] {
-			if t != nil && t.NBytes() > 0 {
-				first = t
-				break
-			}
-		}
-	}
-	o.onDevice = !first.OnHost() || first.NBytes() == 0 && c.dev() != nil && !c.dev().host
-	if bad := c.here(first); bad != "" && first.NBytes() > 0 {
-		return bad
-	}
-	on := first.On()
-	for _, list := range all {
-		for _, t := range list {
-			if t != nil && t.On() != on && t.NBytes() > 0 {
-				return apartFrom(first, t)
-			}
-		}
-	}
-	if f := o.Reduce.FactorTensor; f != nil && !f.OnHost() && f.On() != on {
-		return apartFrom(first, f)
-	}
-	return ""
-}
-
-// here reports a tensor that isn't where the communicator's are.
-func (c *Comm) here(t *tensor.Tensor) string {
-	if t.OnHost() && (c.dev() == nil || c.dev().host) || c.dev() != nil && t.On() == c.dev().dev {
-		return ""
-	}
-	if _, none := c.b.(*worldless); none {
-		return noWorld
-	}
-	return fmt.Sprintf("the tensor is on %s, the communicator is for %s (see WithDevice)", t.Device(), c.Device())
-}
-
-func apartFrom(a, b *tensor.Tensor) string {
-	return fmt.Sprintf("one tensor is on %s, another on %s", a.Device(), b.Device())
-}
-
 // deviceError gives an error of a device its kind here. An error with which work on a stream has failed stays as it is:
 // it has a kind already, or is the program's own.
 func (c *Comm) deviceError(op string, err error) error {
@@ -317,31 +238,4 @@ func (c *Comm) deviceError(op string, err error) error {
 		return err // of a hook
 	}
 	return &InternalError{Where: at, Err: err}
-}
-
-// originals are the tensors that the caller of an operation on a device passed.
-type originals struct {
-	in, out, factor *tensor.Tensor
-	ins, outs       []*tensor.Tensor
-	async           bool
-}
-
-// engineView is a tensor as the backend wants it: as it is, or as engines of the process can touch it.
-func (c *Comm) engineView(t *tensor.Tensor) (*tensor.Tensor, error) {
-	if c.dev() != nil && c.dev().enq != nil {
-		return t, nil
-	}
-	return t.EngineView()
-}
-
-// engineViews replaces an operation's tensors by what the backend can touch, and notes that s uses them. Hooks get what
-// the caller gave: a view would let them read device memory.
-func engineViews(o *call, s *device.Stream) error {
-	o.originals = &originals{o.In, o.Out, o.Reduce.FactorTensor, o.Ins, o.Outs, o.work != nil}
-	return o.Replace(func(t *tensor.Tensor) (*tensor.Tensor, error) {
-		if err := t.UsedBy(s); err != nil {
-			return nil, err
-		}
-		return t.EngineView()
-	})
 }

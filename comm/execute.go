@@ -32,10 +32,8 @@ func (c *Comm) execute(o *call) error {
 
 // submit passes a call to the backend, behind its pre-hooks. If it fails, the call has ended.
 func (c *Comm) submit(o *call) error {
-	if h := c.hooks.Load(); h != nil {
-		if err := c.before(h, o); err != nil {
-			return err
-		}
+	if err := c.before(o); err != nil {
+		return err
 	}
 	return c.b.Submit(&o.Op)
 }
@@ -55,16 +53,21 @@ func (c *Comm) finish(o *call, err error) error {
 	return err
 }
 
-// refuse reports to the backend a collective that doesn't reach it, when it's the collective's
-// turn, since the others may be waiting for it. It returns the reason.
-func (c *Comm) refuse(op string, owner bool, why error) error {
-	b, ok := c.b.(backend.Messenger)
-	switch {
-	case !ok || errors.Is(why, ErrFinalized):
-	case owner:
+// refused reports to the backend a collective that doesn't reach it, since other ranks may be waiting for it. It's the
+// collective's turn.
+func (c *Comm) refused(op string, why error) {
+	if b, ok := c.b.(backend.Messenger); ok && !errors.Is(why, ErrFinalized) {
 		b.Refused(op, why)
-	default:
-		c.lane.enqueue(func() { b.Refused(op, why) })
+	}
+}
+
+// refuse is refused when the collectives before are done. It returns the reason.
+func (c *Comm) refuse(op string, why error) error {
+	if c.lane.tryAcquire() {
+		c.refused(op, why)
+		c.lane.release()
+	} else {
+		c.lane.enqueue(func() { c.refused(op, why) })
 	}
 	return why
 }
@@ -72,10 +75,7 @@ func (c *Comm) refuse(op string, owner bool, why error) error {
 // exclusive runs f in the order of the collectives and waits for it; kind and n are for the recorder.
 func (c *Comm) exclusive(kind observe.Special, n int, f func() error) error {
 	var err error
-	if c.dev() != nil && c.dev().enq != nil { // nothing is enqueued meanwhile
-		c.dev().mu.Lock()
-		defer c.dev().mu.Unlock()
-	}
+	defer c.placement.Load().exclude()()
 	record := c.rec.BeginSpecial(kind, n)
 	done := make(chan struct{})
 	c.lane.enqueue(func() {
@@ -111,17 +111,6 @@ func (c *Comm) fatal(err error) {
 		return
 	}
 	c.abortProcess(err, 0, "as TORCHCOMM_ABORT_ON_ERROR or WithAbortOnError asks")
-}
-
-// fatalBehind aborts the process if the communicator was told to by [WithAbortBehind], for an operation on a stream
-// that has failed and was called at a site. It doesn't for an abort of this rank's own, or if a call has the error.
-func (c *Comm) fatalBehind(err error, site uint16) {
-	if e, ok := errors.AsType[*AbortedError](err); ok && e.By == c.rank || !c.abortBehind || c.b.Cause() == nil ||
-		errors.Is(err, ErrFinalized) || c.dev().errorReturned.Load() {
-		return
-	}
-	c.abortProcess(err, site, "since what the stream has behind the operation would go on without its results "+
-		"(WithAbortBehind; in Python TORCH_NCCL_ASYNC_ERROR_HANDLING)")
 }
 
 // abortProcess ends the process with an error, once the other ranks have it, too.

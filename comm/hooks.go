@@ -153,8 +153,12 @@ func (c *Comm) info(o *call) OpInfo {
 	return info
 }
 
-// before runs the pre-hooks. If one of them refuses the operation, the others don't run.
-func (c *Comm) before(h *hookSet, o *call) error {
+// before runs the pre-hooks, if there are any. If one of them refuses the operation, the others don't run.
+func (c *Comm) before(o *call) error {
+	h := c.hooks.Load()
+	if h == nil {
+		return nil
+	}
 	o.hooks, o.id, o.rest = h, c.ids.Add(1), true
 	info := c.info(o)
 	for _, f := range h.pre {
@@ -163,7 +167,7 @@ func (c *Comm) before(h *hookSet, o *call) error {
 		o.running.hook = nil
 		if err != nil {
 			if !o.Kind.PointToPoint() {
-				c.refuse(o.Kind.String(), true, err)
+				c.refused(o.Kind.String(), err)
 			}
 			return err
 		}

@@ -40,22 +40,13 @@ func hookName(kind string, f any) string {
 
 // calls are what may be on a goroutine: a call, or several.
 type calls interface {
-	current() *call                   // whose hook runs, if one does
+	current() *call                   // whose hook runs, if one does; else any, or nil
 	release(c *Comm, why *PanicError) // gives back what the goroutine holds for them
 }
 
 func (o *call) current() *call { return o }
 
-func (o *call) release(c *Comm, why *PanicError) {
-	if !o.Kind.PointToPoint() {
-		c.releaseCall()
-		return
-	}
-	c.gate.exit()
-	if o.work != nil {
-		o.work.complete(why)
-	}
-}
+func (o *call) release(c *Comm, _ *PanicError) { c.releaseCall() }
 
 // panicked breaks the communicator because of what a deferred function has recovered, nil for Goexit, in an operation.
 // under may be nil. The goroutine still has the stack of it.
@@ -64,6 +55,8 @@ func (c *Comm) panicked(op string, under calls, value any) *PanicError {
 	var o *call
 	if under != nil {
 		o = under.current()
+	}
+	if o != nil {
 		e.Op, e.Seq, e.Hook, e.Err = o.Kind.String(), o.Seq, o.running.name(), o.running.err
 	}
 	// The panic may have come from the backend, with its locks held.

@@ -195,7 +195,7 @@ func (c *Comm) reconfigure(ctx context.Context, uuid string, members []regroup.M
 	if hints != nil {
 		next.hints = hints
 	}
-	if c.Err() != nil || c.idle() {
+	if c.Err() != nil || c.placement.Load().idle() {
 		next.old = c.b
 	}
 	for i, m := range members {

@@ -16,7 +16,7 @@ func (c *Comm) Register(t *tensor.Tensor) error {
 	if err != nil {
 		return err
 	}
-	if t, err = c.engineView(t); err != nil {
+	if t, err = c.placement.Load().view(t); err != nil {
 		return c.deviceError("register", err)
 	}
 	return r.Register(t)
@@ -28,7 +28,7 @@ func (c *Comm) Deregister(t *tensor.Tensor) error {
 	if err != nil {
 		return err
 	}
-	if t, err = c.engineView(t); err != nil {
+	if t, err = c.placement.Load().view(t); err != nil {
 		return c.deviceError("deregister", err)
 	}
 	return r.Deregister(t)

@@ -50,6 +50,36 @@ type replay struct {
 	since time.Time      // when it was first found under way; zero: it wasn't at the last look
 }
 
+// inherited are the settings that an operation has from its communicator. A captured one has those of the time of the
+// replay, so that a graph needs no new capture when they change.
+type inherited struct{ timeout, hints bool }
+
+func (c *Comm) inheritedBy(o *call) inherited {
+	i := inherited{timeout: o.Timeout == time.Duration(c.timeout.Load())}
+	if h := c.hints.Load(); h == nil {
+		i.hints = o.Hints == nil
+	} else {
+		i.hints = len(o.Hints) == len(*h)
+		for k, v := range *h {
+			i.hints = i.hints && o.Hints[k] == v
+		}
+	}
+	return i
+}
+
+// refreshSettings gives a captured operation the communicator's current settings.
+func (c *Comm) refreshSettings(o *call, i inherited) {
+	if i.timeout {
+		o.Timeout = time.Duration(c.timeout.Load())
+	}
+	if i.hints {
+		o.Hints = nil
+		if h := c.hints.Load(); h != nil {
+			o.Hints = *h
+		}
+	}
+}
+
 // marks are what graphs of a device copy into words: ones, and zeros behind them. Graphs may outlive communicators, so
 // that neither they nor the words are ever freed.
 type marks struct {
@@ -117,7 +147,7 @@ func (m *marks) word(rt *device.Runtime) (device.Ptr, *atomic.Uint32, error) {
 
 // begin prepares operations that are about to be captured for looks at their runs, and returns what is to be called
 // behind them.
-func (r *replays) begin(c *Comm, s *device.Stream, calls []*call) (end func() error, err error) {
+func (r *replays) begin(x *libraryExecutor, s *device.Stream, calls []*call) (end func() error, err error) {
 	if r.pause == 0 {
 		return func() error { return nil }, nil
 	}
@@ -140,15 +170,16 @@ func (r *replays) begin(c *Comm, s *device.Stream, calls []*call) (end func() er
 		one.originals, one.work = nil, nil
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		if r.list = append(r.list, &replay{call: &one, own: c.inheritedBy(&one), word: word}); len(r.list) == 1 {
-			go r.watch(c)
+		if r.list = append(r.list, &replay{call: &one, own: x.c.inheritedBy(&one), word: word}); len(r.list) == 1 {
+			go r.watch(x)
 		}
 		return nil
 	}, nil
 }
 
 // watch looks at what is under way until the communicator is broken or ends.
-func (r *replays) watch(c *Comm) {
+func (r *replays) watch(x *libraryExecutor) {
+	c := x.c
 	tick := time.NewTicker(r.pause)
 	defer tick.Stop()
 	for {
@@ -156,20 +187,21 @@ func (r *replays) watch(c *Comm) {
 		case <-c.gate.shut:
 			return
 		case <-c.b.Broken():
-			r.failed(c)
+			r.failed(x)
 			return
 		case now := <-tick.C:
 			r.mu.Lock()
 			list := slices.Clone(r.list)
 			r.mu.Unlock()
-			for _, x := range list {
-				r.look(c, x, now)
+			for _, one := range list {
+				r.look(x, one, now)
 			}
 		}
 	}
 }
 
-func (r *replays) look(c *Comm, x *replay, now time.Time) {
+func (r *replays) look(lib *libraryExecutor, x *replay, now time.Time) {
+	c := lib.c
 	c.refreshSettings(x.call, x.own)
 	switch {
 	case x.word.Load() == 0:
@@ -179,12 +211,13 @@ func (r *replays) look(c *Comm, x *replay, now time.Time) {
 	case now.Sub(x.since) > x.call.Timeout:
 		at := c.at(x.call.Kind.String())
 		at.Seq = x.call.Seq
-		c.dev().enq.Overdue(at, &x.call.Op, now.Sub(x.since))
+		lib.enq.Overdue(at, &x.call.Op, now.Sub(x.since))
 	}
 }
 
 // failed takes note of runs that the communicator's failure has ended.
-func (r *replays) failed(c *Comm) {
+func (r *replays) failed(lib *libraryExecutor) {
+	c := lib.c
 	cause := c.b.Cause()
 	if _, healthy := cause.(*backend.FinalizedError); healthy {
 		return
@@ -195,7 +228,7 @@ func (r *replays) failed(c *Comm) {
 	for _, x := range list {
 		if !x.since.IsZero() || x.word.Load() != 0 {
 			c.failed(cause)
-			c.fatalBehind(cause, x.call.Site)
+			lib.fatalBehind(cause, x.call.Site)
 			return
 		}
 	}

@@ -3,45 +3,64 @@ package comm
 import (
 	"context"
 	"errors"
+
+	"github.com/chorus-comms/chorus/device"
 )
 
-// round is transfers that are posted and completed together, within the gate.
+// round is messages that are posted and completed together, within the gate: one, or those of a batch.
 type round struct {
-	c       *Comm
-	calls   []*call
-	work    *Work // nil if it isn't asynchronous
-	posted  int   // so many of them, from the first
-	awaited int   // so many of these
+	c      *Comm
+	op     string // as errors call it
+	calls  []*call
+	ctx    context.Context
+	stream *device.Stream // where they go on a device; nil: the current one
+	work   *Work          // nil if it isn't asynchronous
+
+	posted  int // so many of them, from the first
+	awaited int // so many of these
+
+	only call // of a round of one
+	one  [1]*call
 }
 
-// current is the transfer that was posted, or completed, last.
+// onlyCall makes it a round of one, and returns the call.
+func (r *round) onlyCall(c *Comm) *call {
+	r.c, r.one[0] = c, &r.only
+	r.calls = r.one[:]
+	return &r.only
+}
+
+// current is the message whose hook runs, if one does.
 func (r *round) current() *call {
 	for _, o := range r.calls {
 		if o.running.hook != nil {
 			return o
 		}
 	}
+	if len(r.calls) == 0 { // an operation on a window
+		return nil
+	}
 	return r.calls[0]
 }
 
-// post posts the transfers, up to the first that fails.
+// post begins the messages, up to the first that fails.
 func (r *round) post(async bool) error {
 	for _, o := range r.calls {
 		o.record = r.c.rec.Issue(&o.Op, async, false)
-		if err := r.c.post(o); err != nil {
-			return err
+		if err := r.c.submit(o); err != nil {
+			return r.c.finish(o, err)
 		}
 		r.posted++
 	}
 	return nil
 }
 
-// await completes those that were posted.
-func (r *round) await() (err error) {
+// complete completes those that were posted; err is what has ended the posting.
+func (r *round) complete(err error) error {
 	for r.awaited < r.posted {
 		o := r.calls[r.awaited]
 		r.awaited++
-		err = errors.Join(err, r.c.await(o))
+		err = errors.Join(err, r.c.finish(o, r.c.b.Wait(&o.Op)))
 	}
 	return single(err)
 }

@@ -46,7 +46,7 @@ func (c *Comm) Split(ctx context.Context, ranks []int, opts ...SplitOption) (*Co
 	if ctx == nil {
 		ctx = context.Background()
 	}
-	refuse := func(err error) (*Comm, error) { return nil, c.refuse(op, false, err) }
+	refuse := func(err error) (*Comm, error) { return nil, c.refuse(op, err) }
 	if err := c.usable(ctx, op); err != nil {
 		return refuse(err)
 	}
@@ -102,7 +102,7 @@ func (c *Comm) Split(ctx context.Context, ranks []int, opts ...SplitOption) (*Co
 			opHints = *h
 		}
 	}
-	if err := c.quiesce(ctx); err != nil {
+	if err := c.placement.Load().quiesce(ctx); err != nil {
 		return refuse(err)
 	}
 	group := append([]int(nil), ranks...)
@@ -140,7 +140,7 @@ func (c *Comm) Split(ctx context.Context, ranks []int, opts ...SplitOption) (*Co
 		if err != nil {
 			return nil, errors.Join(c.deviceError(op, err), child.Finalize(ctx))
 		}
-		child.bound.Store(s)
+		child.placement.Store(child.executorOf(s))
 	}
 	if o.beside != nil {
 		go shareFailures(b, o.beside.b)

@@ -2,269 +2,77 @@ package comm
 
 import (
 	"context"
-	"errors"
-	"time"
 
 	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/tensor"
 )
 
-// chain keeps things in the order in which they are enqueued, on whatever streams.
-type chain struct {
-	event device.Event   // behind the last one
-	last  *device.Stream // of it
-	// In a capture, of which there can be one at a time, a stream that has joined takes the event's place.
-	captured *device.Stream
+// streamExecutor puts operations on a stream of the device as functions of the host, which engines of the process run
+// when the stream gets there. Operations on tensors of the host are the hostExecutor's, after all that was enqueued
+// before.
+type streamExecutor struct {
+	*streams
 }
 
-// before lets what is enqueued on s next come after the last one.
-func (ch *chain) before(s *device.Stream) error {
-	if s.Capturing() {
-		if ch.captured != nil && ch.captured.Capturing() {
-			return s.WaitStream(ch.captured)
-		}
-		return nil
+// run enqueues a collective, with those behind it in its batch.
+func (x *streamExecutor) run(o *call) error {
+	if !o.onDevice {
+		return x.runOnHost(o)
 	}
-	if s.Equal(ch.last) {
-		return nil
-	}
-	return s.Wait(&ch.event)
-}
-
-// after makes what was enqueued on s the last one.
-func (ch *chain) after(s *device.Stream) error {
-	if s.Capturing() {
-		c, err := ch.inCapture(s)
-		if err != nil {
-			return err
-		}
-		return c.WaitStream(s)
-	}
-	ch.last = s
-	return s.Record(&ch.event)
-}
-
-// inCapture returns the chain's own stream for captures.
-func (ch *chain) inCapture(s *device.Stream) (*device.Stream, error) {
-	if ch.captured == nil {
-		c, err := takeStream(s.Device(), s.Priority())
-		if err != nil {
-			return nil, err
-		}
-		ch.captured = c
-	}
-	return ch.captured, nil
-}
-
-// inherited are the settings that an operation has from its communicator. A captured one has those of the time of the
-// replay, so that a graph needs no new capture when they change.
-type inherited struct{ timeout, hints bool }
-
-func (c *Comm) inheritedBy(o *call) inherited {
-	i := inherited{timeout: o.Timeout == time.Duration(c.timeout.Load())}
-	if h := c.hints.Load(); h == nil {
-		i.hints = o.Hints == nil
-	} else {
-		i.hints = len(o.Hints) == len(*h)
-		for k, v := range *h {
-			i.hints = i.hints && o.Hints[k] == v
-		}
-	}
-	return i
-}
-
-// refreshSettings gives a captured operation the communicator's current settings.
-func (c *Comm) refreshSettings(o *call, i inherited) {
-	if i.timeout {
-		o.Timeout = time.Duration(c.timeout.Load())
-	}
-	if i.hints {
-		o.Hints = nil
-		if h := c.hints.Load(); h != nil {
-			o.Hints = *h
-		}
-	}
-}
-
-// collectiveOn is collective for the communicator of a device: it enqueues the call where its tensors are on the
-// device. Operations on the host come after what was enqueued before, as everywhere.
-func (c *Comm) collectiveOn(o *call) error {
-	held := o.owner
-	defer c.recoverAndAbort(o, &held)
-	err := c.validate(o)
-	switch {
-	case err != nil || !held:
-	case o.onDevice && c.runInline(o):
-		held = false
-		return nil
-	case !o.onDevice && o.work == nil && c.quiescent():
-		err := c.execute(o)
-		held = false
-		c.releaseCall()
-		return rethrow(err)
-	}
-	if held { // what is enqueued needs the call, and not the lane
-		moved := *o
-		moved.owner = false
-		held = false
-		c.releaseCall()
-		o = &moved
-	}
-	if err != nil {
-		return c.refuseOnStream(o, err)
-	}
-	return c.issueOn(o)
-}
-
-// issueOn enqueues a call, with those behind it in its batch, or issues them if their tensors are on the host.
-func (c *Comm) issueOn(o *call) error {
-	if o.onDevice {
-		if err := c.enqueue(o); err != nil {
-			return c.refuseOnStream(o, err)
-		}
-		return nil
-	}
-	if err := c.quiesce(o.Ctx); err != nil {
-		return c.refuse(o.Kind.String(), false, err)
-	}
-	return c.issue(o)
-}
-
-// enqueue puts a collective, with those behind it in its batch, on a stream: synchronous ones on the current stream,
-// asynchronous ones on the communicator's own, behind what the current stream has.
-func (c *Comm) enqueue(o *call) error {
-	if cause := c.b.Cause(); cause != nil {
-		return cause
-	}
-	op := o.Kind.String()
-	unbind, err := c.dev().bind()
-	if err != nil {
-		return c.deviceError(op, err)
-	}
-	defer unbind()
-	cur, err := c.current(o)
-	if err == nil && o.work == nil && !cur.Capturing() {
-		_, err = cur.Query() // a stream that has failed leaves out what comes, which a Work would tell
-	}
-	if err != nil {
-		return c.deviceError(op, err)
-	}
-	if o.work != nil {
-		if err := o.work.issueOn(c, op); err != nil {
-			return err
-		}
-	}
-	if err := c.push(o, cur); err != nil {
-		err = c.deviceError(op, err)
-		if o.work != nil {
-			o.work.complete(err)
-		}
-		return err
+	t := x.collective(o)
+	if err := x.enqueue(&t, func(s *device.Stream) error { return x.put(&t, o, s) }); err != nil {
+		return x.refuse(o, err)
 	}
 	return nil
 }
 
-// current is the stream that a call is for.
-func (c *Comm) current(o *call) (*device.Stream, error) {
-	if o.Stream != nil {
-		return o.Stream, nil
+// put puts a collective, with those behind it in its batch, on a stream.
+func (x *streamExecutor) put(t *task, o *call, s *device.Stream) error {
+	for y := o; y != nil; y = y.next {
+		if err := engineViews(y, s); err != nil {
+			return err
+		}
 	}
-	return c.dev().dev.CurrentStream(o.Ctx)
+	for y := o; y != nil; {
+		f, next := x.function(t, y), y.next
+		if err := s.HostFunc(y.Kind.String(), f); err != nil {
+			return err
+		}
+		y = next
+	}
+	return t.enqueued(s)
 }
 
-// push is enqueue without what concerns the Work and errors.
-func (c *Comm) push(o *call, cur *device.Stream) (err error) {
-	d := c.dev()
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	s, capturing := cur, cur.Capturing()
-	if o.work != nil {
-		if s = d.own; capturing {
-			if s, err = d.order.inCapture(cur); err != nil {
-				return err
-			}
-		}
-		if err := s.WaitStream(cur); err != nil {
-			return err
-		}
-	}
-	if d.enq != nil {
-		if err := d.order.before(s); err != nil {
-			return err
-		}
-		if err := c.enqueueOps(o.Kind.String(), o.work, s, o.batch()...); err != nil {
-			return err
-		}
-		return d.order.after(s)
-	}
-	for x := o; x != nil; x = x.next {
-		if err := engineViews(x, s); err != nil {
-			return err
-		}
-	}
-	work := o.work // which is another's, maybe, once the last of them is done
-	if capturing {
-		defer func() {
-			if err == nil && work != nil {
-				work.complete(nil) // there is a node now; the streams report how its replays end
-			}
-		}()
-	}
-	if err := d.order.before(s); err != nil {
-		return err
-	}
-	for x := o; x != nil; x = x.next {
-		if err := s.HostFunc(x.Kind.String(), c.performFunc(x, capturing)); err != nil {
-			return err
-		}
-	}
-	if work != nil {
-		if err := s.Record(&work.on.event); err != nil {
-			return err
-		}
-	}
-	return d.order.after(s)
-}
-
-// batch returns the call, with those behind it in its batch.
-func (o *call) batch() (all []*call) {
-	for ; o != nil; o = o.next {
-		all = append(all, o)
-	}
-	return all
-}
-
-// performFunc is perform as a function of a stream, or of a graph's runs.
-func (c *Comm) performFunc(o *call, captured bool) func() error {
+// function is a collective as a function of a stream, or of a graph's runs.
+func (x *streamExecutor) function(t *task, o *call) func() error {
 	o.Ctx = context.Background() // the caller's is for the call; what is enqueued has its timeout
-	if !captured {
-		return func() error { return c.perform(o) }
+	if !t.capturing {
+		end := t.handle
+		return func() error { return x.turn(o, end) }
 	}
-	own := c.inheritedBy(o)
+	own := x.c.inheritedBy(o)
+	o.work = nil
 	return func() error {
-		x := *o
-		x.work = nil
-		c.refreshSettings(&x, own)
-		return c.perform(&x)
+		run := *o
+		x.c.refreshSettings(&run, own)
+		return x.turn(&run, handle{})
 	}
 }
 
-// perform runs an enqueued collective when its stream gets there, alone as always. Of a batch the last one completes
-// the Work, or the first that fails: the stream leaves out what comes behind that.
-func (c *Comm) perform(o *call) error {
-	if o.work != nil {
-		o.work.start()
-	}
+// turn runs a collective when its stream gets there, alone as always. Of a batch the last one completes the Work, or the
+// first that fails: the stream leaves out what comes behind that.
+func (x *streamExecutor) turn(o *call, h handle) (err error) {
+	c := x.c
+	h.start()
 	run := func() error {
 		if c.gate.closed() {
 			return &FinalizedError{Where: c.at(o.Kind.String())}
 		}
 		return c.execute(o)
 	}
-	var err error
 	ended := func(e error) {
-		err = e
-		if o.work != nil && (err != nil || o.next == nil) {
-			o.work.complete(err)
+		if err = e; err != nil || o.next == nil {
+			h.end(err)
 		}
 	}
 	if c.lane.tryAcquire() {
@@ -285,33 +93,163 @@ func (c *Comm) perform(o *call) error {
 	return err
 }
 
-// refuseOnStream is refuse for a call that would have been enqueued. No rank waits for an operation that isn't
-// captured.
-func (c *Comm) refuseOnStream(o *call, why error) error {
-	c.rec.Refused(why)
-	c.announceRefused(o, why)
-	return why
+// refuse announces it when the collectives before it are done.
+func (x *streamExecutor) refuse(o *call, why error) error {
+	return x.refuseBy(o, why, func(op string) {
+		if x.order.before(x.own) != nil {
+			return
+		}
+		if x.own.HostFunc("refuse "+op, func() error { x.c.refuse(op, why); return nil }) == nil {
+			_ = x.order.after(x.own)
+		}
+	})
 }
 
-func (c *Comm) announceRefused(o *call, why error) {
-	if errors.Is(why, ErrFinalized) || c.b.Cause() != nil {
-		return
+// messages enqueues messages. They are posted when the stream gets there, in the order in which they were enqueued, and
+// later work of the stream waits until they are done. Asynchronous ones have a stream of their own, since one may have
+// to wait for the next.
+func (x *streamExecutor) messages(r *round) error {
+	if !r.calls[0].onDevice {
+		return x.hostExecutor.messages(r)
 	}
-	cur, err := c.current(o)
-	if err != nil || cur.Capturing() {
-		return
+	t := ofRound(r)
+	return x.enqueue(&t, func(s *device.Stream) error { return x.putRound(&t, r, s) })
+}
+
+func (x *streamExecutor) putRound(t *task, r *round, s *device.Stream) error {
+	e := &enqueuedRound{c: x.c, op: t.op, calls: r.calls, handle: t.atEnd()}
+	for _, o := range r.calls {
+		if err := engineViews(o, s); err != nil {
+			return err
+		}
+		o.Ctx, o.work = context.Background(), nil
+		if t.capturing {
+			e.own = append(e.own, x.c.inheritedBy(o))
+		}
 	}
-	d, op := c.dev(), o.Kind.String()
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.enq != nil {
-		c.refuse(op, true, why)
-		return
+	if err := x.posts.before(s); err != nil {
+		return err
 	}
-	if d.order.before(d.own) != nil {
-		return
+	if err := s.HostFunc("post "+t.op, e.post); err != nil {
+		return err
 	}
-	if d.own.HostFunc("refuse "+op, func() error { c.refuse(op, false, why); return nil }) == nil {
-		_ = d.order.after(d.own)
+	if err := x.posts.after(s); err != nil {
+		return err
 	}
+	if err := s.HostFunc(t.op, e.complete); err != nil {
+		return err
+	}
+	return t.enqueued(s)
+}
+
+// enqueuedRound is messages on a stream. One of its functions posts them, and a later one completes them.
+type enqueuedRound struct {
+	c     *Comm
+	op    string
+	calls []*call
+	own   []inherited // of captured ones, which have a round for each run of the graph; else nil
+	handle
+	now *round // that is under way; runs of a graph don't overlap
+}
+
+func (e *enqueuedRound) post() (err error) {
+	c := e.c
+	e.start()
+	e.now = &round{c: c, op: e.op, calls: e.calls}
+	if e.own != nil {
+		e.now.calls = make([]*call, len(e.calls))
+		for i, o := range e.calls {
+			run := *o
+			e.now.calls[i] = &run
+			c.refreshSettings(&run, e.own[i])
+		}
+	}
+	if !c.gate.enter() {
+		err = &FinalizedError{Where: c.at(e.op)}
+		e.end(err)
+		return err
+	}
+	c.attempt(e.op, e.now, func() error {
+		err := e.now.post(false)
+		if err != nil {
+			err = e.now.complete(err) // none is left under way
+		}
+		return err
+	}, func(ended error) {
+		if err = ended; err != nil {
+			e.leave(err)
+		}
+	})
+	return err
+}
+
+func (e *enqueuedRound) complete() (err error) {
+	e.c.attempt(e.op, e.now, func() error { return e.now.complete(nil) }, func(ended error) {
+		err = ended
+		e.leave(err)
+	})
+	return err
+}
+
+// leave ends the round within the gate.
+func (e *enqueuedRound) leave(err error) {
+	e.now.abandon()
+	e.c.gate.exit()
+	e.end(err)
+}
+
+// window enqueues an operation on a window.
+func (x *streamExecutor) window(w *Window, o *call, op windowOp) error {
+	t := ofWindow(w, o, op.kind)
+	return x.enqueue(&t, func(s *device.Stream) error {
+		err := op.replace(func(v *tensor.Tensor) (*tensor.Tensor, error) {
+			if err := v.UsedBy(s); err != nil {
+				return nil, err
+			}
+			return v.EngineView()
+		})
+		if err != nil {
+			return err
+		}
+		h, name := t.atEnd(), t.op
+		run := func() error {
+			if op.kind.chained() {
+				if !w.enter() {
+					return &FinalizedError{Where: w.c.at(name)}
+				}
+				defer w.exit()
+			}
+			h.start()
+			return op.do(context.Background(), w.w)
+		}
+		if err := s.HostFunc(name, func() error {
+			err := run()
+			h.end(err)
+			return err
+		}); err != nil {
+			return err
+		}
+		return t.enqueued(s)
+	})
+}
+
+func (x *streamExecutor) work() *deviceWork { return &deviceWork{dev: x.dev} }
+
+// originals are the tensors that the caller of an operation on a device passed.
+type originals struct {
+	in, out, factor *tensor.Tensor
+	ins, outs       []*tensor.Tensor
+	async           bool
+}
+
+// engineViews replaces an operation's tensors by what the backend can touch, and notes that s uses them. Hooks get what
+// the caller gave: a view would let them read device memory.
+func engineViews(o *call, s *device.Stream) error {
+	o.originals = &originals{o.In, o.Out, o.Reduce.FactorTensor, o.Ins, o.Outs, o.work != nil}
+	return o.Replace(func(t *tensor.Tensor) (*tensor.Tensor, error) {
+		if err := t.UsedBy(s); err != nil {
+			return nil, err
+		}
+		return t.EngineView()
+	})
 }

@@ -9,21 +9,21 @@ import (
 	"github.com/chorus-comms/chorus/tensor"
 )
 
-// runInline runs a synchronous collective on the goroutine of its caller, instead of an engine of its stream, if the
+// inline runs a synchronous collective on the goroutine of its caller, instead of an engine of its stream, if the
 // stream has no work: waking a thread takes as long as reducing megabytes. The caller never waits for another
 // rank's program: if not all ranks have come, an engine goes on. The call has the lane. It reports false if nothing
 // was done.
 //
 // A failure is the stream's error, as if an engine had run the collective. An interrupt is seen at the end, as
 // with engines.
-func (c *Comm) runInline(o *call) bool {
-	d := c.dev()
+func (x *streamExecutor) inline(o *call) bool {
+	c, d := x.c, x.streams
 	a, ok := c.b.(backend.Assembler)
-	if !ok || c.opened.engines || d.enq != nil || o.work != nil || o.Ins != nil || o.Outs != nil ||
+	if !ok || !o.onDevice || c.opened.engines || o.work != nil || o.Ins != nil || o.Outs != nil ||
 		o.Reduce.FactorTensor != nil || c.hooks.Load() != nil || c.gate.closed() || c.b.Cause() != nil {
 		return false
 	}
-	s, err := c.current(o)
+	s, err := x.current(o.Ctx, o.Stream)
 	if err != nil || !s.CallerRuns() {
 		return false
 	}
@@ -51,7 +51,7 @@ func (c *Comm) runInline(o *call) bool {
 	})
 	switch {
 	case !assembled:
-		c.continueOnEngine(o, s, err, in, out)
+		x.continueOnEngine(o, s, err, in, out)
 		d.mu.Unlock()
 		return true
 	case err != nil:
@@ -91,7 +91,8 @@ func enterStream(s *device.Stream, o *call) bool {
 // continueOnEngine has an engine do the rest of a collective that was begun, or that has failed with err. It keeps the
 // lane, and with it the call and its views of in and out. The caller holds the lock of the streams, so later work is
 // enqueued behind it.
-func (c *Comm) continueOnEngine(o *call, s *device.Stream, err error, in, out *tensor.Tensor) {
+func (x *streamExecutor) continueOnEngine(o *call, s *device.Stream, err error, in, out *tensor.Tensor) {
+	c := x.c
 	var used error
 	for _, t := range [2]*tensor.Tensor{in, out} {
 		if t != nil {
@@ -108,7 +109,7 @@ func (c *Comm) continueOnEngine(o *call, s *device.Stream, err error, in, out *t
 	if s.Continue(rest) != nil { // the stream was destroyed meanwhile
 		go rest()
 	}
-	_ = c.dev().order.after(s)
+	_ = x.order.after(s)
 }
 
 // attemptBackend is attempt for code of the backend alone, which returns or panics.

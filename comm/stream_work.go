@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/device"
 )
 
@@ -37,16 +36,8 @@ func (w *Work) issueOn(c *Comm, op string) error {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.on = c.dev().work(c.b)
+	w.on = c.placement.Load().work()
 	return nil
-}
-
-func (s *streams) work(b backend.Backend) *deviceWork {
-	on := &deviceWork{dev: s.dev}
-	if s.enq != nil {
-		on.broken = b.Cause
-	}
-	return on
 }
 
 // onDevice returns the device part of the Work; nil for an operation on the host.

@@ -1,10 +1,7 @@
 package comm
 
 import (
-	"time"
-
 	"github.com/chorus-comms/chorus/comm/backend"
-	"github.com/chorus-comms/chorus/fabric"
 )
 
 // Op is an operation as a value, for Submit.
@@ -24,9 +21,9 @@ func (c *Comm) Submit(op *Op, w *Work) error {
 		return c.invalid("submit", "there is no operation %d", op.Kind)
 	}
 	if op.Kind.PointToPoint() {
-		o := c.transfer(op.Ctx, op.Kind, nil)
-		c.adopt(o, op, w)
-		return c.pointToPoint(o)
+		r := c.message(op.Ctx, op.Kind, nil)
+		c.adopt(&r.only, op, w)
+		return c.pointToPoint(r)
 	}
 	o := c.begin(op.Ctx, op.Kind, nil)
 	c.adopt(o, op, w)
@@ -87,43 +84,5 @@ func (c *Comm) report(o *call, err error) {
 	}
 	if err != nil {
 		c.failed(err)
-	}
-}
-
-// awaitQueued waits for a synchronous collective that had to queue. Its turn comes when
-// those before it are done, so that giving it up means giving up the communicator.
-func (c *Comm) awaitQueued(o *call, w *Work) error {
-	p := fabric.PollerOf(o.Ctx)
-	if p == nil {
-		<-w.done
-		return w.err
-	}
-	tick := time.NewTicker(fabric.PollInterval)
-	defer tick.Stop()
-	polling := false
-	defer func() {
-		if polling {
-			value := recover()
-			c.panicked(o.Kind.String(), nil, value)
-			<-w.done
-			if value != nil {
-				panic(value)
-			}
-		}
-	}()
-	for {
-		select {
-		case <-w.done:
-			return w.err
-		case <-tick.C:
-			polling = true
-			err := p.Poll()
-			polling = false
-			if err != nil {
-				c.Abort(err)
-				<-w.done
-				return w.err
-			}
-		}
 	}
 }

@@ -29,7 +29,7 @@ func (c *Comm) suspended(ctx context.Context, what observe.Special,
 		ctx = context.Background()
 	}
 	if err := c.usable(ctx, op); err != nil {
-		return c.refuse(op, false, err)
+		return c.refuse(op, err)
 	}
 	s, ok := c.b.(backend.Suspender)
 	if !ok {
@@ -38,8 +38,8 @@ func (c *Comm) suspended(ctx context.Context, what observe.Special,
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(c.timeout.Load()))
 	defer cancel()
-	if err := c.quiesce(ctx); err != nil {
-		return c.refuse(op, false, err)
+	if err := c.placement.Load().quiesce(ctx); err != nil {
+		return c.refuse(op, err)
 	}
 	return c.exclusive(what, 0, func() error { return f(s, ctx) })
 }

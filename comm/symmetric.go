@@ -33,7 +33,7 @@ func (c *Comm) symmetric(ctx context.Context, what observe.Special,
 		ctx = context.Background()
 	}
 	if err := c.usable(ctx, op); err != nil {
-		return c.refuse(op, false, err)
+		return c.refuse(op, err)
 	}
 	s, ok := c.b.(backend.Symmetric)
 	if !ok {
@@ -45,11 +45,11 @@ func (c *Comm) symmetric(ctx context.Context, what observe.Special,
 			bad = c.here(b)
 		}
 		if bad != "" {
-			return c.refuse(op, false, c.invalid(op, "%s", bad))
+			return c.refuse(op, c.invalid(op, "%s", bad))
 		}
 	}
-	if err := c.quiesce(ctx); err != nil {
-		return c.refuse(op, false, err)
+	if err := c.placement.Load().quiesce(ctx); err != nil {
+		return c.refuse(op, err)
 	}
 	return c.exclusive(what, len(blocks), func() error { return f(s, ctx, blocks, c.Options().Timeout) })
 }

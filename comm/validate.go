@@ -61,6 +61,56 @@ func (c *Comm) plain(o *call) bool {
 	return true
 }
 
+// placed finds out where a call's tensors are, and returns what is wrong with that, or "". Those without elements may
+// be anywhere.
+func (c *Comm) placed(o *call) string {
+	first := o.First()
+	if first == nil {
+		o.onDevice = c.dev() != nil
+		return ""
+	}
+	all := [3][]*tensor.Tensor{{o.In, o.Out}, o.Ins, o.Outs}
+	for i := 0; i < len(all) && first.NBytes() == 0; i++ {
+		for _, t := range all[i] {
+			if t != nil && t.NBytes() > 0 {
+				first = t
+				break
+			}
+		}
+	}
+	o.onDevice = !first.OnHost() || first.NBytes() == 0 && c.dev() != nil && !c.dev().host
+	if bad := c.here(first); bad != "" && first.NBytes() > 0 {
+		return bad
+	}
+	on := first.On()
+	for _, list := range all {
+		for _, t := range list {
+			if t != nil && t.On() != on && t.NBytes() > 0 {
+				return apartFrom(first, t)
+			}
+		}
+	}
+	if f := o.Reduce.FactorTensor; f != nil && !f.OnHost() && f.On() != on {
+		return apartFrom(first, f)
+	}
+	return ""
+}
+
+// here reports a tensor that isn't where the communicator's are.
+func (c *Comm) here(t *tensor.Tensor) string {
+	if t.OnHost() && (c.dev() == nil || c.dev().host) || c.dev() != nil && t.On() == c.dev().dev {
+		return ""
+	}
+	if _, none := c.b.(*worldless); none {
+		return noWorld
+	}
+	return fmt.Sprintf("the tensor is on %s, the communicator is for %s (see WithDevice)", t.Device(), c.Device())
+}
+
+func apartFrom(a, b *tensor.Tensor) string {
+	return fmt.Sprintf("one tensor is on %s, another on %s", a.Device(), b.Device())
+}
+
 // noOption is the error of a call with a nil option; at counts from 1.
 func (c *Comm) noOption(op string, at int) error { return c.invalid(op, "option %d is nil", at) }
 
@@ -329,11 +379,15 @@ func (c *Comm) checkSplits(o *call) string {
 	if overlap(o.In, o.Out) {
 		return "input and output overlap"
 	}
-	in, bad := c.splits("input", o.In, o.InSplits)
+	inRows, outRows := o.InSplits, o.OutSplits
+	if o.value != nil { // in a batch it's checked several times
+		inRows, outRows = o.value.InSplits, o.value.OutSplits
+	}
+	in, bad := c.splits("input", o.In, inRows)
 	if bad != "" {
 		return bad
 	}
-	out, bad := c.splits("output", o.Out, o.OutSplits)
+	out, bad := c.splits("output", o.Out, outRows)
 	if bad != "" {
 		return bad
 	}

@@ -53,13 +53,7 @@ func (w *Work) start() {
 	w.mu.Unlock()
 }
 
-func (w *Work) finish(err error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.finishLocked(err)
-}
-
-// ended is finish for an operation that may be one of a batch: its last one finishes the work, with the first error.
+// ended finishes the work of an operation that may be one of a batch: the last one does, with the first error.
 func (w *Work) ended(o *call, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
