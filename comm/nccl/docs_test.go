@@ -309,7 +309,7 @@ func reductionsTable(t *testing.T) string {
 	comms := open(t, "nccl", simulate(t, nccltest.Options{Version: "2.32"}), 2)
 	caps := comms[0].Capabilities()
 	for _, c := range comms {
-		defer c.Abort("it is done")
+		defer c.Abort(errors.New("it is done"))
 	}
 	var b strings.Builder
 	b.WriteString("| elements | reductions | refused |\n|---|---|---|\n")
