@@ -91,6 +91,7 @@ def __getattr__(name: str) -> Any:
     module = _MODULE_OF.get(name)
     if module is None:
         raise AttributeError(f"module 'chorus' has no attribute {name!r}")
+    importlib.import_module("torch")  # whose import ends with _autoload: not in the middle of a module's
     value = getattr(importlib.import_module(f"chorus.{module}"), name)
     globals()[name] = value
     return value

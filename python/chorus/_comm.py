@@ -21,8 +21,8 @@ import torch
 from torch._C._distributed_c10d import Store
 from torch.autograd import profiler
 
-from chorus import _fastcall, _lib, _profiled, _sites, _store, _streams, backend
-from chorus.backend import named
+from chorus import _devices, _fastcall, _lib, _profiled, _sites, _store, _streams
+from chorus._devices import named
 from chorus.errors import Error, InvalidArgumentError, MismatchError, TimeoutError, check, invalid, last_error
 
 _submit = _lib.submit
@@ -281,7 +281,7 @@ class Communicator:
         self.name: str = info.name.decode()
         self.backend: str = info.backend.decode()
         # The device whose tensors the operations take beside the host's, and its number in the library.
-        self.device, self._place = backend.device_named(info.device.decode())
+        self.device, self._place = _devices.device_named(info.device.decode())
         self._host = self.device is None  # whether it takes the host's tensors
         self._prepare()
         self.ranks: list[int] = []
@@ -448,7 +448,7 @@ class Communicator:
 
     def bind(self, device: torch.device) -> None:
         """Take tensors of a device from now on, beside the host's. Each rank binds its own device, and only one."""
-        place = backend.place_of(device)
+        place = _devices.place_of(device)
         check(_lib.library.chorus_comm_bind(self.handle, place))
         self.device, self._place = device, place
         self._prepare()
@@ -570,7 +570,7 @@ class Communicator:
         event = _profiled.nothing
         if profiler._is_profiler_enabled:
             of_nccl = None
-            if device is not None and self.backend in backend.LIBRARIES:
+            if device is not None and self.backend in _devices.LIBRARIES:
                 given, taken = in_count + sum((ins or [])[1::2]), out_count + sum((outs or [])[1::2])
                 of_nccl = _profiled.param_comms(
                     kind, keep, asynchronous, self, (given, taken), (in_splits, out_splits), peer

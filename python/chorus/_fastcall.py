@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from chorus import _lib, _sites, _streams, backend
+from chorus import _devices, _lib, _sites, _streams
 from chorus.errors import check
 
 OTHERWISE = -1  # CHORUS_PYTHON_OTHERWISE
@@ -140,7 +140,7 @@ def submit_of(handle: int, host: bool, device: torch.device | None) -> Callable[
         return submit
 
     assert device is not None
-    place = backend.place_of(device)
+    place = _devices.place_of(device)
 
     def on_current(kind: int, *rest: Any) -> int:
         native, beside = _streams.taken(device)
@@ -158,7 +158,7 @@ def wait_for(work: int, device: torch.device) -> int:
     native, beside = _streams.taken(device, waits=False)
     if not native:
         return int(_lib.library.chorus_stream_wait_work(0, work))
-    status = _wait(backend.place_of(device), native, work)
+    status = _wait(_devices.place_of(device), native, work)
     if beside is not None:
         torch.accelerator.current_stream(device).wait_stream(beside)
     return status

@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore
 
-from chorus import _lib, _nccl, backend, process_group
+from chorus import _devices, _lib, _nccl, process_group
 from chorus._comm import Communicator
 from chorus.errors import Error, UnsupportedError
 from chorus.process_group import ProcessGroup, timeout_ns
@@ -276,6 +276,6 @@ def part_of(
     group: ProcessGroup, kind: str, carrier: str | None, hints: dict[str, str], job: tuple[Sequence[int], int] = ((), 0)
 ) -> LibraryGroup:
     """Give a group its part for tensors of ``torch.device(kind)``."""
-    part = LibraryGroup(group, kind, carrier or OF_DRIVER[backend.driver_of(kind)], hints, job)
+    part = LibraryGroup(group, kind, carrier or OF_DRIVER[_devices.driver_of(kind)], hints, job)
     group._add_library(part)
     return part

@@ -19,7 +19,7 @@ import torch
 from torch._C._distributed_c10d import DebugLevel, ErrorType, get_debug_level
 
 from chorus import _lib
-from chorus.backend import LIBRARIES, named, place_of
+from chorus._devices import LIBRARIES, named, place_of
 from chorus.errors import (
     AbortedError,
     Error,

@@ -66,8 +66,8 @@ def patches() -> dict[str, str]:
     return dict(_states)
 
 
-def _all_reduce(kind: Any) -> None:
-    """``torch.distributed.all_reduce`` in few steps, for groups whose class is ``kind``.
+def _all_reduce(kind: Any, work: Any) -> None:
+    """``torch.distributed.all_reduce`` in few steps, for groups whose class is ``kind``, and their works ``work``.
 
     PyTorch's function makes options, which a process group written in Python takes apart again. Together that takes
     five times as long as 4 B between two ranks. So calls on plain tensors go straight into the library, and all
@@ -76,7 +76,6 @@ def _all_reduce(kind: Any) -> None:
     """
     from chorus import _fastcall, _lib
     from chorus._reductions import NUMBERS
-    from chorus.process_group import Work
 
     wrapper = _c10d.all_reduce
     code = getattr(wrapper, "__code__", None)
@@ -109,7 +108,7 @@ def _all_reduce(kind: Any) -> None:
                 if pending is None and (side := of._library_comm(tensor.device)) is not None:  # of a GPU's tensors
                     pending = side.begin(kind_of_it, number, 0, 0, tensor)
                 if pending is not None:
-                    return Work(pending, [tensor])
+                    return work(pending, [tensor])
             elif comm._batch is None:
                 status = comm.submit(kind_of_it, number, 0, 0, tensor)
                 if not status:
@@ -320,8 +319,8 @@ def _dynamo(_: Any) -> None:
         sys.meta_path.insert(0, _Finder())
 
 
-def _use_torchcomms(_: Any = None) -> None:
-    """PyTorch's switch ``torch.distributed.config.use_torchcomms`` takes Chorus' torchcomms.
+def _use_torchcomms(give: Callable[[Any], None]) -> None:
+    """PyTorch's switch ``torch.distributed.config.use_torchcomms`` takes Chorus' torchcomms, whose names ``give`` sets.
 
     PyTorch looks for torchcomms in the middle of its own import, before this package can be loaded. If the switch is on
     and the program's torchcomms is this package's, this sets the names that PyTorch didn't find then.
@@ -336,9 +335,7 @@ def _use_torchcomms(_: Any = None) -> None:
     def _use_torchcomms_enabled() -> bool:
         if not settings.use_torchcomms or theirs() or not _is_torchcomms():
             return bool(theirs())
-        from chorus.torchcomms import _switch
-
-        _switch.give(_c10d)
+        give(_c10d)
         return True
 
     _c10d._use_torchcomms_enabled = _use_torchcomms_enabled
@@ -377,6 +374,3 @@ def locals_of_creation() -> dict[str, Any]:
     used = known and wanted("locals")
     _states["locals"] = "applied" if used else _OFF if known else "not applied: another function makes groups"
     return frame.f_locals if used else {}
-
-
-apply("use_torchcomms")

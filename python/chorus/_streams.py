@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from chorus import _lib, backend
+from chorus import _devices, _lib
 from chorus.errors import check
 
 # Functions for the native handle of PyTorch's current stream of a device, by PyTorch's names for the types of device.
@@ -54,7 +54,7 @@ def _beside(device: torch.device) -> tuple[int, Any]:
     """The stream that stands in for PyTorch's default one of a device: its native handle
     and PyTorch's object. The library keeps it."""
     made, native = ctypes.c_uint64(), ctypes.c_uint64()
-    check(_lib.library.chorus_stream_create(backend.place_of(device), 0, ctypes.byref(made)))
+    check(_lib.library.chorus_stream_create(_devices.place_of(device), 0, ctypes.byref(made)))
     check(_lib.library.chorus_stream_native(made.value, ctypes.byref(native)))
     return native.value, getattr(torch, device.type).ExternalStream(native.value, device=device)
 
@@ -101,7 +101,7 @@ class current:
         if not handle:
             self._device = None  # there's nothing to do, here or at the exit
             return
-        self._place: int = backend.place_of(device)
+        self._place: int = _devices.place_of(device)
         self._after: tuple[Any, Any, Any] | None = None
         adopted = ctypes.c_uint64()
         check(_lib.library.chorus_stream_adopt(self._place, handle, ctypes.byref(adopted)))

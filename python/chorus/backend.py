@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store, _DistributedBackendOptions
 
+from chorus._devices import ACCL as ACCL
+from chorus._devices import LIBRARIES, NAME, NAMES, drivers
+
 if TYPE_CHECKING:
     from chorus.process_group import ProcessGroup
-
-NAME, ACCL = "chorus", "accl"
-NAMES = (NAME, ACCL)
-# Backends of the library that enqueue operations on a device by themselves, and take no other tensors.
-LIBRARIES = ("nccl", "ncclx", "rccl")
-_drivers: dict[str, str] = {}  # of devices beside the CPU, by PyTorch's names for the types
-_places: dict[torch.device, int] = {}
-
 
 # By a backend's name: a function of rank and size that makes the hints of its groups, if neither the program nor the
 # world has hints.
@@ -32,15 +26,22 @@ def register() -> None:
     """Make ``"chorus"`` and ``"accl"`` backends of torch.distributed, for CPU tensors and those of devices of the
     library, and have PyTorch's switch ``torch.distributed.config.use_torchcomms`` take this package's torchcomms.
     Calling it again changes nothing. It doesn't replace a backend that another package has registered."""
-    from chorus import _patches  # noqa: F401  (which does it)
+    from chorus import _patches
 
-    if _gpus() and "cuda" not in _drivers:
+    _patches.apply("use_torchcomms", _give_torchcomms)
+    if _gpus() and "cuda" not in drivers:
         from chorus import _streams
 
         serve("cuda", "hip" if torch.version.hip else "cuda", _streams.cuda)
     for name in NAMES:
         if name.upper() not in dist.Backend._plugins:
             _register(name)
+
+
+def _give_torchcomms(c10d: Any) -> None:
+    from chorus.torchcomms import _switch
+
+    _switch.give(c10d)
 
 
 def _gpus() -> bool:
@@ -52,14 +53,14 @@ def _gpus() -> bool:
 
 
 def _register(name: str) -> None:
-    dist.Backend.register_backend(name, _creators[name], extended_api=True, devices=["cpu", *_drivers])
+    dist.Backend.register_backend(name, _creators[name], extended_api=True, devices=["cpu", *drivers])
 
 
 def serve(name: str, driver: str, native: Callable[[torch.device], int] | None = None) -> None:
     """Take the tensors of ``torch.device(name)``, which the library's ``driver`` serves; PyTorch's extension for the
     device calls this. ``native`` returns the native handle of the current stream, for devices whose streams PyTorch
     itself makes."""
-    _drivers[name] = driver
+    drivers[name] = driver
     if native is not None:
         from chorus import _streams
 
@@ -70,60 +71,6 @@ def serve(name: str, driver: str, native: Callable[[torch.device], int] | None =
             _register(name)
 
 
-def served() -> list[str]:
-    """The types of device beside the CPU whose tensors this backend takes."""
-    return list(_drivers)
-
-
-def device_named(name: str) -> tuple[torch.device | None, int]:
-    """PyTorch's device for the library's name of it, and its number in the library; None and 0 for the CPU, and for
-    devices that PyTorch doesn't have."""
-    driver, _, index = name.partition(":")
-    for kind, theirs in _drivers.items():
-        if theirs == driver:
-            device = torch.device(kind, int(index))
-            return device, place_of(device)
-    return None, 0
-
-
-def driver_of(name: str) -> str:
-    """The library's driver for PyTorch's name of a type of device."""
-    return _drivers[name]
-
-
-def split_options(options: Any, kinds: Iterable[str]) -> tuple[Any, dict[str, dict[str, str]]]:
-    """The part of ``pg_options`` that is for the group, and those for its tensors on the devices of each type.
-
-    Each of the latter is a dict of its own: ``{"fabric": "tcp", "cuda": {"minCTAs": 4}}``.
-    """
-    if not isinstance(options, dict):
-        from chorus import _nccl
-
-        theirs = _nccl.hints_of(options)
-        return (options, {}) if theirs is None else (None, {kind: dict(theirs) for kind in kinds})
-    of = {kind: options[kind] for kind in kinds if isinstance(options.get(kind), dict)}
-    rest = {name: value for name, value in options.items() if name not in of}
-    return rest or (None if of else rest), {kind: {k: _text(v) for k, v in own.items()} for kind, own in of.items()}
-
-
-def named(device: torch.device) -> str:
-    """The library's name of a device."""
-    return f"{_drivers[device.type]}:{device.index}"
-
-
-def place_of(device: torch.device) -> int:
-    """A device's number in the library."""
-    place = _places.get(device)
-    if place is None:
-        from chorus import _lib
-        from chorus.errors import check
-
-        handle = ctypes.c_uint64()
-        check(_lib.library.chorus_device_open(named(device).encode(), ctypes.byref(handle)))
-        place = _places[device] = handle.value
-    return place
-
-
 def _create(backend: str, options: Any, backend_options: Any, caller: dict[str, Any]) -> ProcessGroup:
     """A group with one of the backends.
 
@@ -132,17 +79,19 @@ def _create(backend: str, options: Any, backend_options: Any, caller: dict[str, 
     """
     from chorus import _nccl, _streams
     from chorus._comm import Communicator
+    from chorus._pg_options import split_options
+    from chorus._pytorch_groups import reset_group_count
     from chorus.errors import InvalidArgumentError, UnsupportedError
     from chorus.process_group import ProcessGroup, timeout_ns
 
     others = _other_backends(backend, options, caller)
     config = caller.get("backend_config")
-    own = {"cpu", *_drivers}
+    own = {"cpu", *drivers}
     if config is not None:
         own &= {device for device, name in config.get_device_backend_map().items() if name == backend}
     if not own and not others:
         raise UnsupportedError(
-            f"chorus: a group of {config} serves no device: there are only {' and '.join(['cpu', *_drivers])} here"
+            f"chorus: a group of {config} serves no device: there are only {' and '.join(['cpu', *drivers])} here"
         )
     given, abort = backend_options, _of_world("_abort")
     backend_options, for_libraries = split_options(given, own & set(_streams.natives))
@@ -195,7 +144,7 @@ def _create(backend: str, options: Any, backend_options: Any, caller: dict[str, 
         comm.leave_host()
     for device, (kind, other) in others.items():
         group._add_backend(torch.device(device), kind, other)
-    if not alone and isinstance(device, torch.device) and device.type in _drivers and device.type in group._ours:
+    if not alone and isinstance(device, torch.device) and device.type in drivers and device.type in group._ours:
         if not _streams.foreign(device):  # tensors of GPUs, which only a library's backend takes, are refused
             comm.bind(device)
     return group
@@ -206,7 +155,7 @@ def _add_libraries(group: ProcessGroup, hints: dict[str, dict[str, str]], option
     device_id. A group without hints of its own takes the world's."""
     from chorus import _streams
 
-    kinds = [kind for kind in _drivers if kind in group._ours and kind in _streams.natives]
+    kinds = [kind for kind in drivers if kind in group._ours and kind in _streams.natives]
     if not kinds:
         return
     from chorus._library import part_of
@@ -228,29 +177,19 @@ def _add_libraries(group: ProcessGroup, hints: dict[str, dict[str, str]], option
         group.bound_device_id = device  # makes PyTorch connect at once, and split
 
 
-def reset_group_count() -> None:
-    """Reset PyTorch's count of groups if there is no world, so that a new attempt gives the world the same name.
-
-    PyTorch names groups by how many this process has begun, and would look for its peers under another name.
-    destroy_process_group does the same.
-    """
-    if not dist.is_initialized():
-        dist.distributed_c10d._world.group_count = 0
-
-
 def _placed(carrier: str | None, device: Any) -> torch.device:
     """The device of a group whose backend has no host: init_process_group's device_id, or else the current one."""
     from chorus.errors import InvalidArgumentError
 
-    if isinstance(device, torch.device) and device.type in _drivers:
+    if isinstance(device, torch.device) and device.type in drivers:
         return device
-    if device is None and "cuda" in _drivers:
+    if device is None and "cuda" in drivers:
         return torch.device("cuda", torch.cuda.current_device())
-    if device is not None or len(_drivers) != 1:
+    if device is not None or len(drivers) != 1:
         raise InvalidArgumentError(
-            f"chorus: {carrier} is for {' or '.join(_drivers) or 'no device here'}: pass device_id=torch.device(...)"
+            f"chorus: {carrier} is for {' or '.join(drivers) or 'no device here'}: pass device_id=torch.device(...)"
         )
-    return torch.empty(0, device=next(iter(_drivers))).device
+    return torch.empty(0, device=next(iter(drivers))).device
 
 
 def _created(backend: str, options: Any, backend_options: Any) -> ProcessGroup:
@@ -271,6 +210,7 @@ _creators = {name: functools.partial(_created, name) for name in NAMES}
 
 def _carrier(backend: str, options: Any, given: dict[str, Any] | None) -> tuple[str | None, dict[str, str]]:
     """The library's backend that carries out a group's operations, and its hints; by default the world's."""
+    from chorus._pg_options import text
     from chorus.errors import InvalidArgumentError
 
     world: Any = dist.group.WORLD if dist.is_initialized() else None
@@ -279,7 +219,7 @@ def _carrier(backend: str, options: Any, given: dict[str, Any] | None) -> tuple[
             return ACCL, world._hints
         if given is None and ACCL in defaults:
             given = defaults[ACCL](options.group_rank, options.group_size)
-        return ACCL, {k if "." in k else f"{ACCL}.{k}": _text(v) for k, v in (given or {}).items()}
+        return ACCL, {k if "." in k else f"{ACCL}.{k}": text(v) for k, v in (given or {}).items()}
     hints = dict(given or {})
     theirs = getattr(getattr(world, "comm", None), "backend", None)
     library = _library(hints.pop("backend", theirs if theirs in LIBRARIES else None))
@@ -306,11 +246,6 @@ def _library(name: str | None) -> str | None:
 def _of_world(name: str) -> Any:
     """An attribute of the world; None if it has none."""
     return getattr(dist.group.WORLD, name, None) if dist.is_initialized() else None
-
-
-def _text(value: Any) -> str:
-    """A hint's value as text, which is what the library takes."""
-    return str(value).removeprefix("torch.") if isinstance(value, torch.dtype) else str(value)
 
 
 def _name(options: Any, caller: dict[str, Any]) -> str:
@@ -390,6 +325,8 @@ def monitored_barrier(group: Any = None, timeout: Any = None, wait_all_ranks: bo
     PyTorch 2.13. Raises :class:`chorus.TimeoutError`, on every rank that came; see
     :meth:`ProcessGroup.monitored_barrier`.
     """
+    from chorus.process_group import ours
+
     ours(group).monitored_barrier(timeout, wait_all_ranks)
 
 
@@ -401,6 +338,9 @@ def split_group(ranks: list[int], group: Any = None, **options: Any) -> ProcessG
     those of :meth:`ProcessGroup.split_group`. ``torch.distributed.split_group`` itself needs
     an accelerator.
     """
+    from chorus._pytorch_groups import adopt
+    from chorus.process_group import ours
+
     parent = ours(group)
     part = parent.split_group(ranks, **options)
     if part is None:
@@ -409,36 +349,12 @@ def split_group(ranks: list[int], group: Any = None, **options: Any) -> ProcessG
     return part
 
 
-def adopt(group: ProcessGroup, name: str, global_ranks: list[int], store: Store | None) -> None:
-    """Make a group known to PyTorch like one of ``new_group``; ``global_ranks`` are its members in the world."""
-    c10d: Any = dist.distributed_c10d
-    world = c10d._world
-    world.pg_map[group] = (group.name(), store)
-    world.pg_names[group] = name
-    world.pg_backend_config[group] = ",".join(f"{kind}:{group.name()}" for kind in ("cpu", *_drivers))
-    world.pg_group_ranks[group] = {r: i for i, r in enumerate(global_ranks)}
-    tag = f"ptd:{name}"
-    world.pg_to_tag[group] = tag
-    world.tags_to_pg.setdefault("", []).append(group)
-    world.tags_to_pg.setdefault(tag, []).append(group)
-    c10d._register_process_group(name, group)
-
-
 def failure(group: Any = None) -> Exception | None:
     """Why a group (default: the world) is broken, with all facts; None if it isn't.
 
     If PyTorch passes an error through C++, as DistributedDataParallel's backward does, the program
     gets a RuntimeError with its text. This function returns the :class:`chorus.Error` itself.
     """
+    from chorus.process_group import ours
+
     return ours(group).failure
-
-
-def ours(group: Any) -> ProcessGroup:
-    """A group, None for the world, if it's one of these backends; raises InvalidArgumentError otherwise."""
-    from chorus.errors import InvalidArgumentError
-    from chorus.process_group import ProcessGroup
-
-    group = group if group is not None else dist.group.WORLD
-    if not isinstance(group, ProcessGroup):
-        raise InvalidArgumentError(f"chorus: {group!r} is not a group of the backend {NAME!r} or {ACCL!r}")
-    return group

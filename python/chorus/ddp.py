@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import GradBucket
 
-from chorus.backend import ours
+from chorus.process_group import ours
 
 # By group: the buckets that wait for the last one, each with a key of its parameters.
 _waiting: weakref.WeakKeyDictionary[Any, list[tuple[set[int], torch.Tensor, torch.futures.Future[torch.Tensor]]]] = (

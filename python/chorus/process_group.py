@@ -36,12 +36,13 @@ from torch._C._distributed_c10d import (
 )
 from torch.autograd import profiler
 
-from chorus import _lib, _nccl, _patches, _pytorch26_work, _store, _streams, backend, memory
+from chorus import _devices, _lib, _nccl, _patches, _pytorch26_work, _store, _streams, memory
 from chorus._comm import Communicator, DevicePending, Pending
+from chorus._pg_options import split_options
 from chorus._reductions import NUMBERS, reduction_of
 from chorus._signatures import every_signature, has_fake
 from chorus._tensors import Staging, buffers, check_devices, dense, moved_as, reduced_as, same_sizes, single
-from chorus.errors import Error, TimeoutError, UnsupportedError
+from chorus.errors import Error, InvalidArgumentError, TimeoutError, UnsupportedError
 
 if TYPE_CHECKING:
     from chorus._library import LibraryGroup
@@ -229,7 +230,7 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
         self._elsewhere: dist.ProcessGroup = make(comm.rank, comm.size)
         self._libraries = {}  # the parts for GPUs, by the type of device
         self._others: list[torch.device] = []  # devices that another backend or one of these parts serves
-        self._ours = {"cpu", *backend.served()}  # the types of device that this backend serves
+        self._ours = {"cpu", *_devices.served()}  # the types of device that this backend serves
         self._splits = 0  # names groups of splits: a number that all ranks agree on
 
     # ---- collectives: one tensor ----
@@ -646,7 +647,7 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
         if device.type not in self._ours:
             library = self._libraries.get(device.type)
             return library.at(device) if library is not None else None
-        return self if self.comm.backend in backend.LIBRARIES else None
+        return self if self.comm.backend in _devices.LIBRARIES else None
 
     def _messages(self, messages: Sequence[tuple[bool, torch.Tensor, int, int]]) -> dist.Work:
         """Issue messages as one: whether they're sent, tensors, peers and tags."""
@@ -697,7 +698,7 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
         """Delete the group's keys from the store, on its rank 0. If no agent of torchrun serves the store, only the
         world's rank 0, which serves it, does so: on another rank the store may be gone by now."""
         used, self.comm.store_keys = self.comm.store_keys, set()
-        if self._store is None or self.comm.rank or self.comm.backend not in ("native", backend.ACCL):
+        if self._store is None or self.comm.rank or self.comm.backend not in ("native", _devices.ACCL):
             return  # other groups use the store as long as they live
         agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
         if agent or dist.is_initialized() and dist.get_rank() == 0:
@@ -716,8 +717,8 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
         """A group of some of this one's ranks. Every rank calls it, with the ranks of its own
         part; a rank that isn't among those that it passes gets None. ``opts`` is None, a dict of hints, or
         ProcessGroupNCCL.Options."""
-        alone = self.comm.backend in backend.LIBRARIES  # the options are the communicator's own
-        hints, for_libraries = backend.split_options(opts, [self.comm.backend] if alone else self._libraries)
+        alone = self.comm.backend in _devices.LIBRARIES  # the options are the communicator's own
+        hints, for_libraries = split_options(opts, [self.comm.backend] if alone else self._libraries)
         if hints is not None and not isinstance(hints, dict):
             raise self.comm.invalid("split", f"options must be a dict of hints, not {type(opts).__name__}")
         if alone and hints is None:
@@ -813,7 +814,7 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
 
     def name(self) -> str:
         """The backend's name in PyTorch."""
-        return backend.ACCL if self.comm.backend == backend.ACCL else backend.NAME
+        return _devices.ACCL if self.comm.backend == _devices.ACCL else _devices.NAME
 
     getBackendName = name
     _get_backend_name = name
@@ -989,5 +990,15 @@ def _given(opts: Any) -> tuple[Any, ...]:
     return () if opts is None else (opts,)
 
 
-for name in ("all_reduce", "batches", "buckets", "fp16_hook", "shrink", "dynamo"):
+def ours(group: Any) -> ProcessGroup:
+    """A group, None for the world, if it's one of these backends; raises InvalidArgumentError otherwise."""
+    group = group if group is not None else dist.group.WORLD
+    if not isinstance(group, ProcessGroup):
+        names = " or ".join(map(repr, _devices.NAMES))
+        raise InvalidArgumentError(f"chorus: {group!r} is not a group of the backend {names}")
+    return group
+
+
+_patches.apply("all_reduce", ProcessGroup, Work)
+for name in ("batches", "buckets", "fp16_hook", "shrink", "dynamo"):
     _patches.apply(name, ProcessGroup)

@@ -13,8 +13,8 @@ from worlds import LONG, context, free_port
 
 import chorus
 from chorus._comm import Communicator
+from chorus._devices import served
 from chorus._store import opened
-from chorus.backend import served
 
 
 def _sum(peers, group, ranks, n=9):

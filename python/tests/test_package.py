@@ -57,7 +57,14 @@ def test_import_torch_is_quiet():
         " 'chorus' in torch.distributed.Backend.backend_list)"
     )
     assert done.stderr == ""
-    assert done.stdout == "['chorus', 'chorus._patches', 'chorus.backend'] True gloo True\n"
+    assert done.stdout == "['chorus', 'chorus._devices', 'chorus._patches', 'chorus.backend'] True gloo True\n"
+
+
+@pytest.mark.parametrize(
+    "first", ["chorus.register()", "from chorus import ProcessGroup", "import chorus.torchcomms.comm"]
+)
+def test_imported_before_torch(first):
+    run(f"import chorus; {first}; import torch; assert 'chorus' in torch.distributed.Backend.backend_list")
 
 
 def test_registration_without_autoload():

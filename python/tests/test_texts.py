@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from worlds import TIMEOUT, World
 
-from chorus.backend import ours
+from chorus.process_group import ours
 from chorus.torchcomms import ReduceOp, distwrap
 
 

@@ -12,7 +12,7 @@ from torch._C._distributed_c10d import Backend
 
 import chorus
 from chorus import torchcomms
-from chorus.backend import adopt
+from chorus._pytorch_groups import adopt
 from chorus.torchcomms import _backend_wrapper, _comms, hooks
 
 CPU = torch.device("cpu")

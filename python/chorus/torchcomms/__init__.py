@@ -17,7 +17,11 @@ written for it. ``"gloo"`` is another name of ``"native"`` here.
 from __future__ import annotations
 
 import os
+from typing import Any
 
+import torch  # noqa: F401  # whose import ends with chorus._autoload: not in the middle of a module's
+
+from chorus import _patches
 from chorus.torchcomms._backend import (
     TorchCommBackend,
     _is_backend_registered,
@@ -109,6 +113,15 @@ __all__ = [
     "new_comm",
     "register_backend",
 ]
+
+
+def _give(c10d: Any) -> None:
+    from chorus.torchcomms import _switch
+
+    _switch.give(c10d)
+
+
+_patches.apply("use_torchcomms", _give)
 
 if os.environ.get("TORCHCOMMS_PATCH_FOR_COMPILE") == "1":
     from chorus.torchcomms.functional import is_torch_compile_supported_and_enabled

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from chorus import _lib
-from chorus.backend import LIBRARIES, served
+from chorus._devices import LIBRARIES, served
 from chorus.errors import UnsupportedError
 from chorus.torchcomms._types import CommOptions, Options, P2POp, ReduceOp
 

@@ -11,7 +11,7 @@ import socket
 import warnings
 from collections.abc import Mapping
 
-from chorus.backend import LIBRARIES
+from chorus._devices import LIBRARIES
 from chorus.errors import InvalidArgumentError
 
 _OF_OPERATIONS = {"algorithm", "chunk_bytes", "mapped", "slots", "stores"}

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-import chorus
 from chorus import _lib, _streams
 from chorus._comm import Batch, Communicator
+from chorus._devices import served
 from chorus._tensors import Staging, buffers, check_devices, moved_as, reduced_as
-from chorus.backend import served
 from chorus.errors import FinalizedError, check
 from chorus.process_group import timeout_ns
 from chorus.torchcomms import _hints
@@ -78,7 +77,7 @@ class NativeBackend(TorchCommBackend):
         return self.comm.name
 
     def get_backend_version(self) -> str:
-        return chorus.version()
+        return _lib.version()
 
     # ---- messages ----
 

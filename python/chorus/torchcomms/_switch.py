@@ -16,7 +16,8 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store
 
 from chorus import _patches
-from chorus.backend import reset_group_count, served
+from chorus._devices import served
+from chorus._pytorch_groups import reset_group_count
 from chorus.errors import UnsupportedError
 from chorus.torchcomms import _backend_wrapper
 from chorus.torchcomms._backend import native_name

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from chorus import _lib
-from chorus.backend import LIBRARIES
+from chorus._devices import LIBRARIES
 from chorus.errors import TimeoutError
 from chorus.process_group import ProcessGroup, Work
 from chorus.torchcomms._hook_args import OpName

@@ -19,9 +19,9 @@ from torch.autograd import profiler
 
 from chorus import _lib, _nccl, memory
 from chorus._comm import Communicator
-from chorus.backend import LIBRARIES, ours, served
+from chorus._devices import LIBRARIES, served
 from chorus.errors import InvalidArgumentError, UnsupportedError, invalid
-from chorus.process_group import ProcessGroup, timeout_ns
+from chorus.process_group import ProcessGroup, ours, timeout_ns
 from chorus.torchcomms import _backend, _hints, _launcher, _layout
 from chorus.torchcomms._backend import TorchCommBackend
 from chorus.torchcomms._hook_args import POST, PRE, Hooks, OpName, RemovableHandle

@@ -8,7 +8,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
-from chorus.backend import adopt, register
+from chorus._pytorch_groups import adopt
+from chorus.backend import register
 from chorus.torchcomms._types import ReduceOp
 from chorus.torchcomms._wrapper import CommGroup
 from chorus.torchcomms.comm import TorchComm

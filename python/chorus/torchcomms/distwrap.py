@@ -20,9 +20,10 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import Store
 
 import chorus.backend
-from chorus.backend import LIBRARIES
+from chorus._devices import LIBRARIES
 from chorus.errors import InvalidArgumentError, UnsupportedError
 from chorus.process_group import ProcessGroup as _Ours
+from chorus.process_group import ours as _ours
 from chorus.torchcomms._backend import native_name, registered_class
 from chorus.torchcomms._types import ReduceOp as _ReduceOp
 from chorus.torchcomms._window import TorchCommWindow
@@ -119,7 +120,7 @@ def split_group(
     in one. ``pg_options`` is as :func:`init_process_group` takes it. The backend is the parent's: ``backend`` may name
     it, for one device or several, and any other is a :class:`chorus.UnsupportedError`.
     """
-    parent = chorus.backend.ours(parent_pg)
+    parent = _ours(parent_pg)
     for name in (backend or "").split(",") if backend else ():
         name = name.split(":")[-1].strip()
         if (native_name(name) or name) not in ("native", parent.comm.backend):

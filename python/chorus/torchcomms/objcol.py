@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from chorus.backend import LIBRARIES
+from chorus._devices import LIBRARIES
 from chorus.torchcomms._types import BatchP2POptions
 from chorus.torchcomms.comm import BatchSendRecv, TorchComm
 

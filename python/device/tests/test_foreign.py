@@ -13,7 +13,7 @@ from slow import busy, held
 from torch_accinte._device import handle_of
 
 from chorus import _lib, _streams
-from chorus.backend import place_of
+from chorus._devices import place_of
 
 D = torch.device("accinte", 0)
 

@@ -224,7 +224,7 @@ class DeviceProperties(NamedTuple):
 def get_device_properties(device: Any = None) -> DeviceProperties:
     """The properties of a device."""
     from chorus import _lib
-    from chorus.backend import place_of
+    from chorus._devices import place_of
     from chorus.errors import check
 
     info = _lib.DeviceInfo(size=ctypes.sizeof(_lib.DeviceInfo))

@@ -1,0 +1,53 @@
+"""The backends' names, and the devices whose tensors they take."""
+
+from __future__ import annotations
+
+import ctypes
+
+import torch
+
+NAME, ACCL = "chorus", "accl"
+NAMES = (NAME, ACCL)
+# Backends of the library that enqueue operations on a device by themselves, and take no other tensors.
+LIBRARIES = ("nccl", "ncclx", "rccl")
+drivers: dict[str, str] = {}  # of devices beside the CPU, by PyTorch's names for the types
+_places: dict[torch.device, int] = {}
+
+
+def served() -> list[str]:
+    """The types of device beside the CPU whose tensors these backends take."""
+    return list(drivers)
+
+
+def device_named(name: str) -> tuple[torch.device | None, int]:
+    """PyTorch's device for the library's name of it, and its number in the library; None and 0 for the CPU, and for
+    devices that PyTorch doesn't have."""
+    driver, _, index = name.partition(":")
+    for kind, theirs in drivers.items():
+        if theirs == driver:
+            device = torch.device(kind, int(index))
+            return device, place_of(device)
+    return None, 0
+
+
+def driver_of(name: str) -> str:
+    """The library's driver for PyTorch's name of a type of device."""
+    return drivers[name]
+
+
+def named(device: torch.device) -> str:
+    """The library's name of a device."""
+    return f"{drivers[device.type]}:{device.index}"
+
+
+def place_of(device: torch.device) -> int:
+    """A device's number in the library."""
+    place = _places.get(device)
+    if place is None:
+        from chorus import _lib
+        from chorus.errors import check
+
+        handle = ctypes.c_uint64()
+        check(_lib.library.chorus_device_open(named(device).encode(), ctypes.byref(handle)))
+        place = _places[device] = handle.value
+    return place
