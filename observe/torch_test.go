@@ -19,6 +19,9 @@ func TestTorch(t *testing.T) {
 		"mismatch": {"sequence number: 12 has errors", "COLLECTIVE_DTYPE_MISMATCH", "Double", "Culprit rank 2"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if name == "hang" {
+				testutil.SkipIfShort(t)
+			}
 			_, dumps := job(t, name)
 			dir := filepath.Join(t.TempDir(), "torch")
 			if err := observe.WriteTorch(dir, dumps); err != nil {

@@ -24,6 +24,7 @@ import (
 	"github.com/chorus-comms/chorus/comm/nccl/nccltest"
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/internal/testutil"
 	"github.com/chorus-comms/chorus/store"
 	"github.com/chorus-comms/chorus/tensor"
 )
@@ -169,6 +170,7 @@ func TestAsyncError(t *testing.T) {
 // A rank whose library is aborted from outside is lost to the others. Their errors name it, although the
 // library names no rank.
 func TestRemoteError(t *testing.T) {
+	testutil.SkipIfShort(t) // seven seconds, in which nothing is done
 	var gone atomic.Bool
 	library := simulate(t, nccltest.Options{Version: "2.32"})
 	each(t, open(t, "nccl", library, 2), func(ctx context.Context, c *comm.Comm, s *device.Stream,
