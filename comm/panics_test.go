@@ -167,7 +167,7 @@ func hookPanics(t *testing.T, comms []*comm.Comm, w way, hook string, exits bool
 		switch {
 		case thrown && exits && !got.gone, thrown && !exits && got.value != errBoom, !thrown &&
 			(got.gone || got.value != nil):
-			return fmt.Errorf("the call ended with %+v", got)
+			return fmt.Errorf("the call ended with %+v: %v", got, got.err)
 		}
 		causes := []error{c.Err(), outcome(t, func() error { return c.AllReduce(ctx, x, comm.Sum) }).err}
 		if !thrown {
@@ -342,7 +342,7 @@ func contextPanics(t *testing.T, comms []*comm.Comm, call func(ctx context.Conte
 			close(gone)
 			var p *comm.PanicError
 			if behind && !errors.As(got.err, &p) || !behind && got.value != errBoom {
-				return fmt.Errorf("the call ended with %+v", got)
+				return fmt.Errorf("the call ended with %+v: %v", got, got.err)
 			}
 			if !errors.As(c.Err(), &p) || p.Value != errBoom || p.Hook != "" || !bytes.Contains(p.Stack, []byte("moody.Done")) {
 				return fmt.Errorf("the cause is %v", c.Err())
