@@ -91,7 +91,7 @@ type Properties struct {
 	Units          int    // what runs at once: kernels of an emulated device, multiprocessors of a GPU
 	PriorityLevels int    // at least 1; see [Driver].StreamCreate
 	HostAccess     bool   // host code may touch its memory directly, as it may a CPU's
-	CopiesWait     bool   // Copy waits for the stream's earlier work if a side is host memory that isn't pinned
+	CopiesWait     bool   // Copy waits for the stream's earlier work between a device and memory that isn't pinned
 	UUID           [16]byte
 }
 

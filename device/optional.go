@@ -126,7 +126,8 @@ type IPC interface {
 }
 
 // IPCEvents is implemented by drivers with events that other processes of the host can open. Each process can record
-// such an event and wait for it; it stands for its last record by any of them.
+// such an event and wait for it; it stands for its last record by any of them. Records on several streams may happen in
+// the order of the calls.
 type IPCEvents interface {
 	// IPCEventCreate makes an event of a device that keeps no time and that IPCEventHandle describes. It can't be recorded
 	// in a capture, and only so many records of it can be under way, else ErrNotReady: 31 at least.

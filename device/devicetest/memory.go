@@ -295,14 +295,19 @@ var copyCases = []testCase{
 		}
 	}},
 	{"NotPinned", 1, func(c *test) {
-		// A driver may wait in such a copy. The stream, others and their memory can be used meanwhile.
+		// A driver may wait in such a copy, and in one from host memory to host memory. The stream, others and their
+		// memory can be used meanwhile.
 		const n = 5000
+		in, a := c.pinned(n)
+		out, d := c.pinned(n)
+		copy(a, pattern(n, 3))
 		s, other, e := c.stream(0), c.stream(0), c.event(0, false)
 		p := c.put(0, pattern(n, 1))
 		h, b := c.ordinary(n)
 		release := c.hold(s)
-		copied := make(chan error, 1)
+		copied := make(chan error, 2)
 		go func() { copied <- c.drv.Copy(s, h, p, n, device.DeviceToHost) }()
+		go func() { copied <- c.drv.Copy(s, out, in, n, device.CopyDefault) }()
 		for range 20 { // so that some come while the copy waits
 			done, err := c.drv.StreamQuery(s)
 			c.must(err)
@@ -315,8 +320,9 @@ var copyCases = []testCase{
 		}
 		release()
 		c.must(<-copied)
+		c.must(<-copied)
 		c.sync(s)
-		if !bytes.Equal(b, pattern(n, 1)) {
+		if !bytes.Equal(b, pattern(n, 1)) || !bytes.Equal(d, pattern(n, 3)) {
 			c.fail("the copy has other data")
 		}
 	}},

@@ -310,40 +310,59 @@ func (d *Driver) side(b *gpu, op, what string, p device.Ptr, bytes int) (device.
 	return at, err
 }
 
-// Copy is [device.Memory].Copy. Where memory isn't pinned it waits for the stream's earlier work, as the library does.
-// The library would do so with the stream's lock held, so that nothing else could be enqueued on the stream.
+// Copy is [device.Memory].Copy. The library waits for the stream's earlier work where host memory isn't pinned, or both
+// sides are the host's. It would do so with the stream's lock held, so that nothing else could be enqueued on the stream.
+// Copy waits without the lock instead, and copies between host memory by a function of the host.
 func (d *Driver) Copy(h device.StreamHandle, dst, src device.Ptr, bytes int, kind device.CopyKind) error {
-	waits, err := d.copy(h, dst, src, bytes, kind, true)
-	if waits {
+	next, err := d.copy(h, dst, src, bytes, kind, true)
+	switch next {
+	case wait:
 		_, _ = d.finish(context.Background(), "copy", h) // work that failed leaves the copy out
 		_, err = d.copy(h, dst, src, bytes, kind, false)
+	case callHost:
+		err = d.HostFunc(h, "copy", func() error {
+			copy(bytesAt(dst, bytes), bytesAt(src, bytes))
+			return nil
+		})
 	}
 	return err
 }
 
-// copy enqueues a copy, unless it returns true: first is set, and the library would wait for the stream.
-func (d *Driver) copy(h device.StreamHandle, dst, src device.Ptr, bytes int, kind device.CopyKind, first bool) (bool,
+// bytesAt are bytes of host memory.
+func bytesAt(p device.Ptr, n int) []byte { return unsafe.Slice(*(**byte)(unsafe.Pointer(&p)), n) }
+
+// next is what a copy needs after it was checked.
+type next int
+
+const (
+	nothing  next = iota // it is enqueued, or refused
+	wait                 // the library would wait for the stream
+	callHost             // a function of the host makes it
+)
+
+// copy checks a copy, and enqueues it unless it returns what must be done instead. It returns wait only if mayWait is set.
+func (d *Driver) copy(h device.StreamHandle, dst, src device.Ptr, bytes int, kind device.CopyKind, mayWait bool) (next,
 	error) {
 	const op = "copy"
 	s, err := d.stream(op, h)
 	if err != nil {
-		return false, err
+		return nothing, err
 	}
 	defer s.mu.Unlock()
 	b := s.b
 	if bytes <= 0 {
-		return false, device.Errorf(device.ErrInvalidArgument, b.name, op, "%d bytes", bytes)
+		return nothing, device.Errorf(device.ErrInvalidArgument, b.name, op, "%d bytes", bytes)
 	}
 	if kind > device.CopyDefault {
-		return false, device.Errorf(device.ErrInvalidArgument, b.name, op, "%v", kind)
+		return nothing, device.Errorf(device.ErrInvalidArgument, b.name, op, "%v", kind)
 	}
 	to, err := d.side(b, op, "destination", dst, bytes)
 	if err != nil {
-		return false, err
+		return nothing, err
 	}
 	from, err := d.side(b, op, "source", src, bytes)
 	if err != nil {
-		return false, err
+		return nothing, err
 	}
 	if kind != device.CopyDefault {
 		for _, x := range []struct {
@@ -356,24 +375,28 @@ func (d *Driver) copy(h device.StreamHandle, dst, src device.Ptr, bytes int, kin
 			{"source", src, from, kind == device.DeviceToHost || kind == device.DeviceToDevice},
 		} {
 			if (x.at.Type == device.DeviceMemory) != x.device {
-				return false, device.Errorf(device.ErrWrongKind, b.name, op, "%v: the %s %v is %v memory", kind, x.what, x.p,
+				return nothing, device.Errorf(device.ErrWrongKind, b.name, op, "%v: the %s %v is %v memory", kind, x.what, x.p,
 					x.at.Type)
 			}
 		}
 	}
 	if err := s.permits(op); err != nil {
-		return false, err
+		return nothing, err
 	}
-	if first && s.capture == nil && (to.Type == device.Unmanaged || from.Type == device.Unmanaged) &&
-		s.unlessCaptured(op) == nil {
-		return true, nil
+	if s.capture == nil && s.unlessCaptured(op) == nil {
+		switch {
+		case to.Type != device.DeviceMemory && from.Type != device.DeviceMemory:
+			return callHost, nil
+		case mayWait && (to.Type == device.Unmanaged || from.Type == device.Unmanaged):
+			return wait, nil
+		}
 	}
 	if s.capture != nil {
 		s.capture.uses(use{dst, bytes, to.Type}, use{src, bytes, from.Type})
 	} else if s.broken() != nil {
-		return false, b.broken() // left out, unless it's the GPU
+		return nothing, b.broken() // left out, unless it's the GPU
 	}
-	return false, s.result(op, "MemcpyAsync", func() abi.Result {
+	return nothing, s.result(op, "MemcpyAsync", func() abi.Result {
 		if b.CopyAs != nil {
 			return b.CopyAs(uintptr(dst), uintptr(src), uint64(bytes), abi.CopyByAddresses, s.h)
 		}

@@ -33,8 +33,14 @@ class _Thread(threading.local):
 _thread = _Thread()
 
 
+# PyTorch's function for compiled code, which takes a tenth of a microsecond; torch.cuda.current_stream takes four.
+_raw_stream: Callable[[int], int] | None = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+
+
 def cuda(device: torch.device) -> int:
     """CUDA's, or HIP's, handle of the current stream."""
+    if _raw_stream is not None and device.index is not None:
+        return _raw_stream(device.index)
     return int(torch.cuda.current_stream(device).cuda_stream)
 
 

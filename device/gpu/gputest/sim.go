@@ -621,13 +621,17 @@ func (l *Library) owner(s abi.Stream) (int, error) {
 	return 0, err
 }
 
-// copy waits for the stream where memory isn't pinned, as the libraries do.
+// copy waits for the stream where memory isn't pinned, or both sides are the host's, as the libraries do. In a capture it
+// becomes a node.
 func (l *Library) copy(dst, src uintptr, n uint64, s abi.Stream) abi.Result {
 	return l.on(func(int) abi.Result {
 		err := l.driver.Copy(device.StreamHandle(s), device.Ptr(dst), device.Ptr(src), int(n), device.CopyDefault)
 		to, err1 := l.driver.Attributes(device.Ptr(dst))
 		from, err2 := l.driver.Attributes(device.Ptr(src))
-		if errors.Join(err, err1, err2) == nil && (to.Type == device.Unmanaged || from.Type == device.Unmanaged) {
+		state, err3 := l.driver.CaptureStatus(device.StreamHandle(s))
+		host := to.Type != device.DeviceMemory && from.Type != device.DeviceMemory
+		waits := host || to.Type == device.Unmanaged || from.Type == device.Unmanaged
+		if errors.Join(err, err1, err2, err3) == nil && state == device.NotCapturing && waits {
 			err = l.driver.StreamSynchronize(context.Background(), device.StreamHandle(s))
 		}
 		return result(err)
