@@ -15,7 +15,7 @@ import (
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/device/cache"
-	"github.com/chorus-comms/chorus/observe"
+	"github.com/chorus-comms/chorus/observe/record"
 )
 
 // withCache calls f with a device's allocator.
@@ -48,7 +48,7 @@ func goDeviceRecordHistory(h C.chorus_device, n C.int64_t) (status C.chorus_stat
 
 func init() {
 	cache.SetPlaces(func(n uintptr) (cache.Frame, bool) {
-		f, is := observe.SiteFrame(n)
+		f, is := record.SiteFrame(n)
 		return cache.Frame{Name: f.Name, Filename: f.File, Line: f.Line}, is
 	})
 }

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/fabric"
-	"github.com/chorus-comms/chorus/observe"
+	"github.com/chorus-comms/chorus/observe/record"
 )
 
 // interval is how often a host with a check is asked, in nanoseconds.
@@ -19,7 +19,7 @@ var interval atomic.Int64
 
 func init() {
 	interval.Store(int64(fabric.PollInterval))
-	observe.EmbeddedInHost()
+	record.EmbeddedInHost()
 }
 
 //export goSetInterval

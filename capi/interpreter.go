@@ -9,7 +9,7 @@ import (
 	"strings"
 	"unsafe"
 
-	"github.com/chorus-comms/chorus/observe"
+	"github.com/chorus-comms/chorus/observe/record"
 )
 
 // stackRoom is how much of Python's stacks is read, in bytes.
@@ -18,7 +18,7 @@ const stackRoom = 256 << 10
 // python is the Python program whose library this is, if it's one.
 type python struct{}
 
-func init() { observe.SetInterpreter(python{}) }
+func init() { record.SetInterpreter(python{}) }
 
 func (python) Stacks() (text string, main uint64) {
 	buf := make([]byte, stackRoom)

@@ -19,7 +19,7 @@ import (
 	"github.com/chorus-comms/chorus/comm/regroup"
 	"github.com/chorus-comms/chorus/config"
 	"github.com/chorus-comms/chorus/hostmem"
-	"github.com/chorus-comms/chorus/observe"
+	"github.com/chorus-comms/chorus/observe/record"
 	"github.com/chorus-comms/chorus/secure"
 	"github.com/chorus-comms/chorus/store"
 )
@@ -44,7 +44,7 @@ type Comm struct {
 	hooks   atomic.Pointer[hookSet]
 	hooksMu sync.Mutex
 	ids     atomic.Uint64 // of operations, for hooks
-	rec     *observe.Recorder
+	rec     *record.Recorder
 
 	lane      lane
 	rounds    sync.Pool                 // of one message each
@@ -64,7 +64,7 @@ type finalizer struct {
 	name      string
 	log       *slog.Logger
 	leave     func() error // of the launcher's store; may be nil
-	rec       *observe.Recorder
+	rec       *record.Recorder
 	endpoint  *regroup.Endpoint // where other members find this rank; nil until it's needed
 }
 
@@ -233,11 +233,11 @@ func (o *newOptions) open(ctx context.Context, st store.Store, rendezvous *boots
 
 // join makes the communicator of what open returned.
 func (o *newOptions) join(cfg *config.Config, abort bool, b backend.Backend, dev *streams) *Comm {
-	s := observe.Settings{Entries: cfg.Record, Dir: cfg.DumpDir, Attempt: bootstrap.Attempt(os.Getenv)}
+	s := record.Settings{Entries: cfg.Record, Dir: cfg.DumpDir, Attempt: bootstrap.Attempt(os.Getenv)}
 	if o.jobRanks == nil {
-		o.recorder = observe.Open(s, o.job, o.name, o.rank, o.size)
+		o.recorder = record.Open(s, o.job, o.name, o.rank, o.size)
 	} else {
-		o.recorder = observe.OpenPart(s, o.job, o.name, o.rank, o.jobRanks, o.jobSize)
+		o.recorder = record.OpenPart(s, o.job, o.name, o.rank, o.jobRanks, o.jobSize)
 	}
 	o.engines = !cfg.DeviceInline
 	c := newComm(b, o, abort)

@@ -7,7 +7,7 @@ import (
 	"syscall"
 
 	"github.com/chorus-comms/chorus/comm/backend"
-	"github.com/chorus-comms/chorus/observe"
+	"github.com/chorus-comms/chorus/observe/record"
 )
 
 // execute has the backend do all of a collective, on the goroutine that holds the lane for it.
@@ -73,7 +73,7 @@ func (c *Comm) refuse(op string, why error) error {
 }
 
 // exclusive runs f in the order of the collectives and waits for it; kind and n are for the recorder.
-func (c *Comm) exclusive(kind observe.Special, n int, f func() error) error {
+func (c *Comm) exclusive(kind record.Special, n int, f func() error) error {
 	var err error
 	defer c.placement.Load().exclude()()
 	record := c.rec.BeginSpecial(kind, n)
@@ -118,7 +118,7 @@ func (c *Comm) abortProcess(err error, site uint16, why string) {
 	if p, ok := c.b.(backend.Parter); ok {
 		p.Part()
 	}
-	if f, ok := observe.SiteFrame(uintptr(site)); ok {
+	if f, ok := record.SiteFrame(uintptr(site)); ok {
 		fmt.Fprintf(os.Stderr, "%v; it was called at %s:%d (%s)\n", err, f.File, f.Line, f.Name)
 	} else {
 		fmt.Fprintln(os.Stderr, err)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/device"
-	"github.com/chorus-comms/chorus/observe"
+	"github.com/chorus-comms/chorus/observe/record"
 	"github.com/chorus-comms/chorus/store"
 	"github.com/chorus-comms/chorus/tensor"
 )
@@ -39,7 +39,7 @@ type newOptions struct {
 	jobRanks     []int           // by rank of the communicator, if they are others
 	jobSize      int
 	again        bool // the name may have been used before
-	recorder     *observe.Recorder
+	recorder     *record.Recorder
 	newcomer     bool
 	beside       *Comm           // of the same ranks, whose failures are this one's
 	old          backend.Backend // whose successor it's going to be, if that can be of use; nil otherwise
@@ -147,7 +147,7 @@ const (
 // with backend gloo less than 1<<31.
 func Tag(tag int) Option { return func(c *call) { c.Tag = tag } }
 
-// Site records the operation as called at a place in a program of another language, by its number of observe.Site.
+// Site records the operation as called at a place in a program of another language, by its number of record.Site.
 func Site(n uint16) Option { return func(c *call) { c.Op.Site = n } }
 
 // Into puts the result of AllReduce or Reduce (at the root) into out and leaves the input as it is.

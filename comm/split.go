@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/comm/backend"
-	"github.com/chorus-comms/chorus/observe"
+	"github.com/chorus-comms/chorus/observe/record"
 )
 
 // SplitOption configures a communicator made by Split. Timeout, abort-on-error and hints
@@ -107,7 +107,7 @@ func (c *Comm) Split(ctx context.Context, ranks []int, opts ...SplitOption) (*Co
 	}
 	group := append([]int(nil), ranks...)
 	var b backend.Backend
-	err = c.exclusive(observe.Split, len(group), func() (err error) {
+	err = c.exclusive(record.Split, len(group), func() (err error) {
 		b, err = c.b.Split(ctx, o.name, group, o.timeout, own)
 		return err
 	})

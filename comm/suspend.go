@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/comm/backend"
-	"github.com/chorus-comms/chorus/observe"
+	"github.com/chorus-comms/chorus/observe/record"
 )
 
 // Suspend gives up the device memory that the backend's library holds for the communicator, until Resume: for a program
@@ -14,15 +14,15 @@ import (
 // Operations are refused until then. A backend without such memory, or a library that can't give it up, is an
 // *[UnsupportedError].
 func (c *Comm) Suspend(ctx context.Context) error {
-	return c.suspended(ctx, observe.Suspend, backend.Suspender.Suspend)
+	return c.suspended(ctx, record.Suspend, backend.Suspender.Suspend)
 }
 
 // Resume takes the memory again that Suspend has given up. All ranks call it.
 func (c *Comm) Resume(ctx context.Context) error {
-	return c.suspended(ctx, observe.Resume, backend.Suspender.Resume)
+	return c.suspended(ctx, record.Resume, backend.Suspender.Resume)
 }
 
-func (c *Comm) suspended(ctx context.Context, what observe.Special,
+func (c *Comm) suspended(ctx context.Context, what record.Special,
 	f func(backend.Suspender, context.Context) error) error {
 	op := what.String()
 	if ctx == nil {

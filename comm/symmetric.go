@@ -7,7 +7,7 @@ import (
 
 	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/dtype"
-	"github.com/chorus-comms/chorus/observe"
+	"github.com/chorus-comms/chorus/observe/record"
 	"github.com/chorus-comms/chorus/tensor"
 )
 
@@ -17,16 +17,16 @@ import (
 // Operations use the same place of a block on all ranks. A library without that, or a machine, is an
 // *[UnsupportedError]; blocks that differ are a *[MismatchError].
 func (c *Comm) RegisterSymmetric(ctx context.Context, blocks ...*tensor.Tensor) error {
-	return c.symmetric(ctx, observe.RegisterSymmetric, backend.Symmetric.RegisterSymmetric, blocks)
+	return c.symmetric(ctx, record.RegisterSymmetric, backend.Symmetric.RegisterSymmetric, blocks)
 }
 
 // DeregisterSymmetric ends what RegisterSymmetric began for these blocks, after the operations that were issued before.
 // It's collective.
 func (c *Comm) DeregisterSymmetric(ctx context.Context, blocks ...*tensor.Tensor) error {
-	return c.symmetric(ctx, observe.DeregisterSymmetric, backend.Symmetric.DeregisterSymmetric, blocks)
+	return c.symmetric(ctx, record.DeregisterSymmetric, backend.Symmetric.DeregisterSymmetric, blocks)
 }
 
-func (c *Comm) symmetric(ctx context.Context, what observe.Special,
+func (c *Comm) symmetric(ctx context.Context, what record.Special,
 	f func(backend.Symmetric, context.Context, []*tensor.Tensor, time.Duration) error, blocks []*tensor.Tensor) error {
 	op := what.String()
 	if ctx == nil {

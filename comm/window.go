@@ -6,7 +6,7 @@ import (
 
 	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/dtype"
-	"github.com/chorus-comms/chorus/observe"
+	"github.com/chorus-comms/chorus/observe/record"
 	"github.com/chorus-comms/chorus/tensor"
 )
 
@@ -87,7 +87,7 @@ func (c *Comm) NewWindow(ctx context.Context, t *tensor.Tensor) (*Window, error)
 	if t != nil {
 		n = t.NumEl()
 	}
-	err = c.exclusive(observe.NewWindow, n, func() (err error) {
+	err = c.exclusive(record.NewWindow, n, func() (err error) {
 		w, err = wb.NewWindow(ctx, t, c.Options().Timeout)
 		return err
 	})
@@ -212,7 +212,7 @@ func (w *Window) Close(ctx context.Context) error {
 	if err := w.c.placement.Load().quiesce(ctx); err != nil {
 		return err
 	}
-	return w.c.exclusive(observe.CloseWindow, 0, func() error {
+	return w.c.exclusive(record.CloseWindow, 0, func() error {
 		<-w.gate.shut
 		return w.w.Close(ctx, w.c.Options().Timeout)
 	})

@@ -10,6 +10,7 @@ import (
 
 	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/observe"
+	"github.com/chorus-comms/chorus/observe/record"
 	"github.com/chorus-comms/chorus/store"
 )
 
@@ -17,12 +18,12 @@ import (
 func dumpOf(t testing.TB, rank int) *observe.Dump {
 	t.Helper()
 	dir := t.TempDir()
-	r := observe.Open(observe.Settings{Entries: 8}, "job", "world", rank, 3)
+	r := record.Open(record.Settings{Entries: 8}, "job", "world", rank, 3)
 	r.Begin(&backend.Op{Kind: backend.Barrier}, false)
 	r.Failed(&backend.TimeoutError{Where: backend.Where{Comm: "world", Op: "barrier", Seq: 1, Rank: rank},
 		Attendance: backend.Attendance{Missing: []int{2}}})
 	defer r.Close()
-	if _, err := observe.DumpAll(dir); err != nil {
+	if _, err := record.DumpAll(dir); err != nil {
 		t.Fatal(err)
 	}
 	dumps, err := observe.ReadDir(dir, explainLast)

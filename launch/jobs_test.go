@@ -14,6 +14,7 @@ import (
 
 	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/observe"
+	"github.com/chorus-comms/chorus/observe/record"
 )
 
 // TestExactName finds a job by its name, and none whose name only begins so.
@@ -246,7 +247,7 @@ func dumpThenFail(which string) {
 	check(err)
 	if which == "all" || which == strconv.Itoa(rank) || which == "first" && attempt == 0 {
 		dir := os.Getenv(dumpVariable)
-		r := observe.Open(observe.Settings{Entries: 8, Dir: dir, Attempt: attempt}, "none", "world", rank, 2)
+		r := record.Open(record.Settings{Entries: 8, Dir: dir, Attempt: attempt}, "none", "world", rank, 2)
 		if rank == 0 {
 			r.Begin(&backend.Op{Kind: backend.Barrier}, false)
 			for { // rank 1 has left its dump, and waits to be stopped

@@ -22,7 +22,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/chorus-comms/chorus/observe"
+	"github.com/chorus-comms/chorus/observe/record"
 )
 
 // The test binary is also the program of the ranks, the launcher that is killed, and the guard: role names which.
@@ -140,7 +140,7 @@ var roles = map[string]func(args []string){
 		check(err)
 		rank, err := strconv.Atoi(os.Getenv("RANK"))
 		check(err)
-		observe.Open(observe.Settings{Entries: 8, Dir: os.Getenv(dumpVariable)}, "job", "world", rank, 2)
+		record.Open(record.Settings{Entries: 8, Dir: os.Getenv(dumpVariable)}, "job", "world", rank, 2)
 		fmt.Fprintln(fifo, "started")
 		forever()
 	},

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/chorus-comms/chorus/observe"
+	"github.com/chorus-comms/chorus/observe/record"
 )
 
 // dumpVariable tells the ranks where their flight records go.
@@ -104,7 +105,7 @@ func sweepJob(dir string) {
 	}
 	defer l.Close()
 	for _, attempt := range children(dir, isAttempt) {
-		if observe.Sweep(attempt, "") > 0 {
+		if record.Sweep(attempt, "") > 0 {
 			os.Remove(attempt) // it was all
 		}
 	}
@@ -149,11 +150,11 @@ func (r *records) close(well bool, job, given string) {
 		os.RemoveAll(r.dir)
 	case r.own:
 		for _, attempt := range children(r.dir, isAttempt) {
-			observe.Sweep(attempt, "")
+			record.Sweep(attempt, "")
 		}
 	}
 	if given != "" {
-		observe.Sweep(given, job)
+		record.Sweep(given, job)
 	}
 	r.lock.Close() // a nil file only says so
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/chorus-comms/chorus/comm/backend"
+	"github.com/chorus-comms/chorus/observe/record"
 )
 
 // engineWaits says what an engine's call waits for. Ranks are the communicator's.
@@ -17,7 +18,7 @@ func engineWaits(c *backend.EngineCall) string {
 }
 
 // engineStuck returns the call in which a member's engine waits; nil if it doesn't.
-func (st *CommState) engineStuck() *backend.EngineCall {
+func engineStuck(st *CommState) *backend.EngineCall {
 	if st == nil {
 		return nil
 	}
@@ -32,7 +33,7 @@ func (st *CommState) engineStuck() *backend.EngineCall {
 
 // engine says what a member's engine waits for; "" if it doesn't.
 func (v *view) engine() string {
-	if c := v.state.engineStuck(); c != nil {
+	if c := engineStuck(v.state); c != nil {
 		return fmt.Sprintf("; its engine's %s waits for %s", c.Op, engineWaits(c))
 	}
 	return ""
@@ -45,14 +46,14 @@ func (x *explainer) engines(s *stall) {
 	if g == nil || len(s.missing) > 0 {
 		return
 	}
-	f := Finding{Kind: KindEngine, Comm: g.name, Op: call(s.entry), Seq: s.seq}
+	f := Finding{Kind: KindEngine, Comm: g.name, Op: record.Call(s.entry), Seq: s.seq}
 	for m := range g.views {
-		if g.views[m].state.engineStuck() == nil {
+		if engineStuck(g.views[m].state) == nil {
 			continue
 		}
 		at := m // the end of the chain
 		for range g.views {
-			c := g.views[at].state.engineStuck()
+			c := engineStuck(g.views[at].state)
 			if c == nil || c.Peer == nil {
 				break
 			}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/observe"
+	"github.com/chorus-comms/chorus/observe/record"
 	"github.com/chorus-comms/chorus/store"
 	"github.com/chorus-comms/chorus/tensor"
 )
@@ -44,7 +45,7 @@ func ExampleExplain() {
 			failed.Done()
 			failed.Wait()
 			if rank == 0 {
-				if _, err := observe.DumpAll(dir); err != nil {
+				if _, err := record.DumpAll(dir); err != nil {
 					fmt.Println(err)
 				}
 				dumped.Done()

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+
+	"github.com/chorus-comms/chorus/observe/record"
 )
 
 // Explain finds out from the dumps of a job's ranks which are to blame. The dumps are as ReadDir returns them. Of ranks
@@ -158,7 +160,7 @@ func (v *view) stop() {
 	}
 	done, queued := v.state.Done, uint64(0)
 	for _, e := range v.entries {
-		if s := e.Chorus.Status; s == Done.String() || s == Refused.String() {
+		if s := e.Chorus.Status; s == record.Done.String() || s == record.Refused.String() {
 			continue
 		}
 		switch {
@@ -178,7 +180,7 @@ func (v *view) stop() {
 	}
 }
 
-func special(e *Entry) bool { return slices.Contains(specialNames[1:], e.Chorus.Op) }
+func special(e *Entry) bool { return record.IsSpecial(e.Chorus.Op) }
 
 // passed returns the position up to which the member has done everything.
 func (v *view) passed() uint64 {
@@ -253,7 +255,7 @@ func (g *group) stall(pos uint64, leaving []uint64) (*stall, float64) {
 			if s.entry == nil {
 				s.entry = v.at
 			}
-			p := Party{Ranks: []int{rank}, Does: numbered(v.at, s.seq) + v.engine(), At: site(v.at.Frames),
+			p := Party{Ranks: []int{rank}, Does: record.Numbered(v.at, s.seq) + v.engine(), At: record.CallSite(v.at.Frames),
 				Waited: waited(v.dump, v.at)}
 			waiting = append(waiting, p)
 			longest = max(longest, p.Waited)
@@ -308,13 +310,13 @@ func (x *explainer) disagree(g *group, s *stall, pos uint64) bool {
 		if e == nil {
 			continue
 		}
-		p := Party{Ranks: []int{g.members[m]}, Does: numbered(e, s.seq), At: site(e.Frames)}
+		p := Party{Ranks: []int{g.members[m]}, Does: record.Numbered(e, s.seq), At: record.CallSite(e.Frames)}
 		if signature(e) == norm {
 			if e == v.at {
 				p.Waited = waited(v.dump, e)
 			}
 			waiting = append(waiting, p)
-			f.Op = call(e)
+			f.Op = record.Call(e)
 			continue
 		}
 		tie = tie && len(calls[signature(e)]) == len(calls[norm])
@@ -347,25 +349,25 @@ func (x *explainer) failed(g *group, s *stall) bool {
 	}
 	peer := *first.Peer
 	rank := g.members[peer]
-	if first.Kind == PeerLost.String() && x.dumps[rank] != nil && s != nil && len(s.missing) > 0 {
+	if first.Kind == record.PeerLost.String() && x.dumps[rank] != nil && s != nil && len(s.missing) > 0 {
 		return false // it ended after it had failed elsewhere: what it was stuck in tells more
 	}
 	f := Finding{Comm: g.name, Op: first.Op, Seq: first.Seq, Ranks: []int{rank}, Detail: first.Message}
 	switch {
 	case s != nil:
-		f.Op, f.Seq = call(s.entry), s.seq
+		f.Op, f.Seq = record.Call(s.entry), s.seq
 	case f.Op == "":
 		f.Op = nothing
 	}
 	v := &g.views[peer]
 	switch {
-	case first.Kind == Aborted.String():
+	case first.Kind == record.Aborted.String():
 		f.Kind = KindAborted
-	case first.Kind == PeerLost.String() && v.dump == nil:
+	case first.Kind == record.PeerLost.String() && v.dump == nil:
 		f.Kind = KindNoDump
-	case first.Kind == PeerLost.String() && v.state == nil:
+	case first.Kind == record.PeerLost.String() && v.state == nil:
 		f.Kind = KindLeft
-	case first.Kind == PeerLost.String():
+	case first.Kind == record.PeerLost.String():
 		f.Kind = KindLost
 	default:
 		return false
@@ -396,10 +398,10 @@ func (x *explainer) party(rank int, v *view, s *stall) Party {
 		}
 		return p
 	case v != nil && v.at != nil:
-		p.Does, p.At = numbered(v.at, v.at.Seq), site(v.at.Frames)
+		p.Does, p.At = record.Numbered(v.at, v.at.Seq), record.CallSite(v.at.Frames)
 		return p
 	case v != nil && v.behind != nil:
-		p.Does, p.At = call(v.behind)+", to which its stream has not come yet", site(v.behind.Frames)
+		p.Does, p.At = record.Call(v.behind)+", to which its stream has not come yet", record.CallSite(v.behind.Frames)
 		return p
 	}
 	var last *Entry
@@ -409,18 +411,18 @@ func (x *explainer) party(rank int, v *view, s *stall) Party {
 		last = &d.Entries[len(d.Entries)-1]
 	}
 	if r := x.dumps[rank].Chorus.Raised; r != nil {
-		p.Does, p.At, p.After = r.What+" in "+r.At.Name, r.At.place(), after(last)
+		p.Does, p.At, p.After = r.What+" in "+r.At.Name, r.At.Place(), record.After(last)
 		return p
 	}
 	if all := x.dumps[rank].Chorus.Threads; len(all) > 0 {
-		p.Does, p.At = inProgram(all, last)
-		p.After = after(last)
+		p.Does, p.At = record.InProgram(all, last)
+		p.After = record.After(last)
 		return p
 	}
 	p.Does, p.At = whereabouts(x.dumps[rank], last)
 	if last != nil {
-		p.Does += fmt.Sprintf(" after %s", numbered(last, last.Seq))
-		if at := site(last.Frames); at != "" {
+		p.Does += fmt.Sprintf(" after %s", record.Numbered(last, last.Seq))
+		if at := record.CallSite(last.Frames); at != "" {
 			p.Does += " of " + at
 		}
 	}
@@ -431,7 +433,7 @@ func (x *explainer) party(rank int, v *view, s *stall) Party {
 // program ends by a panic or an exception.
 func (g *group) broken() bool {
 	return slices.ContainsFunc(g.views, func(v view) bool {
-		return v.state != nil && v.state.Failure != nil || v.dump != nil && v.dump.Chorus.ends()
+		return v.state != nil && v.state.Failure != nil || v.dump != nil && v.dump.Chorus.Ends()
 	})
 }
 
@@ -452,7 +454,7 @@ func (x *explainer) messages(rank int, d *Dump) {
 			continue
 		}
 		// A message that is late breaks nothing: only the last operation tells that the program didn't go on.
-		if s := e.Chorus.Status; s != Pending.String() && (s != TimedOut.String() || i < len(d.Entries)-1) {
+		if s := e.Chorus.Status; s != record.Pending.String() && (s != record.TimedOut.String() || i < len(d.Entries)-1) {
 			continue
 		}
 		c := &d.Chorus.Comms[e.Chorus.Comm]
@@ -461,7 +463,7 @@ func (x *explainer) messages(rank int, d *Dump) {
 			continue
 		}
 		s := &stall{comm: c.Name, entry: e, missing: []int{c.Members[peer]}, waiting: []Party{{Ranks: []int{rank},
-			Does: call(e), At: site(e.Frames), Waited: waited(d, e)}}}
+			Does: record.Call(e), At: record.CallSite(e.Frames), Waited: waited(d, e)}}}
 		x.stalls = append(x.stalls, s)
 		x.waits[rank] = s
 		return
@@ -513,7 +515,7 @@ func (x *explainer) circle(s *stall) []*stall {
 }
 
 func (x *explainer) crossed(circle []*stall) {
-	f := Finding{Kind: KindCrossed, Comm: circle[0].comm, Op: call(circle[0].entry), Seq: circle[0].seq}
+	f := Finding{Kind: KindCrossed, Comm: circle[0].comm, Op: record.Call(circle[0].entry), Seq: circle[0].seq}
 	for i, s := range circle {
 		before := circle[(i+len(circle)-1)%len(circle)]
 		for _, p := range s.waiting {
@@ -553,13 +555,13 @@ func (x *explainer) absent(s *stall) {
 			p.Does = refused[rank] + "; " + p.Does
 		case v != nil && v.state == nil:
 			kind = KindLeft
-		case v != nil && v.state.gaveUp():
+		case v != nil && gaveUp(v.state):
 			kind = KindAborted
 			p.Does = v.state.Failure.Message + "; " + p.Does
 		}
 		f := byKind[kind]
 		if f == nil {
-			f = &Finding{Kind: kind, Comm: s.comm, Op: call(s.entry), Seq: s.seq, Waiting: s.waiting}
+			f = &Finding{Kind: kind, Comm: s.comm, Op: record.Call(s.entry), Seq: s.seq, Waiting: s.waiting}
 			byKind[kind] = f
 		}
 		f.Ranks = append(f.Ranks, rank)
@@ -572,9 +574,9 @@ func (x *explainer) absent(s *stall) {
 }
 
 // gaveUp reports whether it was this rank that broke the communicator, by Abort or because its program panicked.
-func (st *CommState) gaveUp() bool {
+func gaveUp(st *CommState) bool {
 	f := st.Failure
-	return f != nil && f.Kind == Aborted.String() && f.Peer != nil && *f.Peer == st.Rank
+	return f != nil && f.Kind == record.Aborted.String() && f.Peer != nil && *f.Peer == st.Rank
 }
 
 // refusals returns why members refused their calls, by rank of the job.
@@ -612,7 +614,7 @@ func (x *explainer) slow(g *group) {
 	bySeq := map[uint64]*timed{}
 	for m := range g.views {
 		for _, e := range g.views[m].entries {
-			if e.Seq == 0 || e.Started == nil || e.Completed == nil || e.Chorus.Status != Done.String() {
+			if e.Seq == 0 || e.Started == nil || e.Completed == nil || e.Chorus.Status != record.Done.String() {
 				continue
 			}
 			t := bySeq[e.Seq]
@@ -649,7 +651,7 @@ func (x *explainer) slow(g *group) {
 	}
 	for m := range last {
 		// Of small operations one in eight is timed, so that the waits that are seen are at least as many as are counted.
-		if n < least || float64(last[m]) < often*float64(n) || float64(lost[m]) < share*float64(to-from)/timedPeriod {
+		if n < least || float64(last[m]) < often*float64(n) || float64(lost[m]) < share*float64(to-from)/record.TimedPeriod {
 			continue
 		}
 		v := &g.views[m]
@@ -657,7 +659,7 @@ func (x *explainer) slow(g *group) {
 		rank := g.members[m]
 		f := Finding{Kind: KindSlow, Comm: g.name, Op: e.Chorus.Op, Ranks: []int{rank},
 			Culprits: []Party{{Ranks: []int{rank}, Does: fmt.Sprintf("last in %d of %d timed operations", last[m], n),
-				At: site(e.Frames)}},
+				At: record.CallSite(e.Frames)}},
 			Detail: fmt.Sprintf("the others waited %.3f s for it in them", float64(lost[m])/1e9)}
 		x.findings = append(x.findings, f)
 	}

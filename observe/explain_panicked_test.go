@@ -6,13 +6,14 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/comm/backend"
+	"github.com/chorus-comms/chorus/observe/record"
 	"github.com/chorus-comms/chorus/tensor"
 )
 
 // afterOne is the recorder of a rank of two that has done an all-reduce, and that operation.
-func afterOne(rank int) (*Recorder, *backend.Op) {
+func afterOne(rank int) (*record.Recorder, *backend.Op) {
 	x := tensor.Of(make([]float32, 8))
-	r := Open(Settings{Entries: 8}, "train", "world", rank, 2)
+	r := record.Open(record.Settings{Entries: 8}, "train", "world", rank, 2)
 	op := &backend.Op{Kind: backend.AllReduce, In: x, Out: x}
 	id := r.Begin(op, false)
 	op.Seq = 1
@@ -29,7 +30,7 @@ func TestPanickedLongBefore(t *testing.T) {
 		if rank == 0 {
 			r.Begin(op, false)
 		}
-		d := r.rank.Snapshot("request")
+		d := r.Rank().Snapshot("request")
 		if rank == 1 {
 			d.Chorus.Panics = true
 			d.Chorus.Time -= int64(time.Hour)

@@ -17,6 +17,7 @@ import (
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/launch"
 	"github.com/chorus-comms/chorus/observe"
+	"github.com/chorus-comms/chorus/observe/record"
 	"github.com/chorus-comms/chorus/tensor"
 )
 
@@ -141,7 +142,7 @@ func program(name string) error {
 				return err
 			}
 		}
-		if _, err := observe.DumpAll(os.Getenv("CHORUS_DUMP_DIR")); err != nil {
+		if _, err := record.DumpAll(os.Getenv("CHORUS_DUMP_DIR")); err != nil {
 			return err
 		}
 		return c.Barrier(ctx)
@@ -151,12 +152,17 @@ func program(name string) error {
 
 // elsewhere is where a rank is that should be in an operation.
 func elsewhere(c *comm.Comm) error {
+	written := make(chan error, 1)
+	go func() { // so that the dump finds this function waiting, and not what looks for the dump
+		<-c.Broken()
+		written <- dumped(context.Background(), c.Rank())
+	}()
 	select {
-	case <-c.Broken():
-		return dumped(context.Background(), c.Rank())
+	case err := <-written:
+		return err
 	case <-time.After(20 * time.Second):
+		return nil
 	}
-	return nil
 }
 
 // dumped waits until this rank has written its dump.

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/chorus-comms/chorus/observe/record"
 )
 
 // A directory may hold what several jobs have left, or one job that was started several times. A rank's record explains
@@ -55,7 +57,7 @@ func (l Life) String() string {
 func (l Life) Silent(answers []Answer) []Silent {
 	var own []Answer
 	for _, a := range answers {
-		if strings.HasPrefix(nameOf(a.Path), cleanName(l.Job())+rankMark) && !a.Born.Before(l.began()) {
+		if strings.HasPrefix(record.NameOf(a.Path), record.CleanName(l.Job())+record.RankMark) && !a.Born.Before(l.began()) {
 			own = append(own, a)
 		}
 	}
@@ -65,7 +67,7 @@ func (l Life) Silent(answers []Answer) []Silent {
 // asked reports whether a rank of this life has written its dump for an answer.
 func (l Life) asked(answers []Answer) bool {
 	return slices.ContainsFunc(answers, func(a Answer) bool {
-		return a.Err == nil && slices.ContainsFunc(l, func(d *Dump) bool { return d.name == nameOf(a.Path) })
+		return a.Err == nil && slices.ContainsFunc(l, func(d *Dump) bool { return d.File == record.NameOf(a.Path) })
 	})
 }
 
@@ -87,7 +89,7 @@ func (all Lives) Running(answers []Answer) (running Lives) {
 const hostsApart = time.Minute
 
 // earlier reports whether a dump was written before the process of another of its job began.
-func (d *Dump) earlier(than *Dump) bool {
+func earlier(d, than *Dump) bool {
 	apart := int64(0)
 	if d.Chorus.Host != than.Chorus.Host {
 		apart = int64(hostsApart)
@@ -115,7 +117,7 @@ func livesOf(dumps []*Dump) (lives Lives, err error) {
 			var life Life
 			var before []*Dump
 			for _, d := range left {
-				if slices.ContainsFunc(life, d.earlier) {
+				if slices.ContainsFunc(life, func(than *Dump) bool { return earlier(d, than) }) {
 					before = append(before, d)
 				} else {
 					life = append(life, d)
@@ -146,8 +148,8 @@ func (l Life) twice() string {
 	for i, d := range l[1:] {
 		if a, b := &l[i].Chorus, &d.Chorus; a.Rank == b.Rank {
 			return fmt.Sprintf("two dumps of rank %d of job %q, by pid %d on %s and pid %d on %s: two jobs of this name ran at "+
-				"the same time; give each a name or a directory of its own", a.Rank, a.Job, a.Pid, plain(a.Host), b.Pid,
-				plain(b.Host))
+				"the same time; give each a name or a directory of its own", a.Rank, a.Job, a.Pid, record.Plain(a.Host), b.Pid,
+				record.Plain(b.Host))
 		}
 	}
 	return ""
@@ -185,7 +187,7 @@ func Running(answers []Answer) [][]Answer {
 	for i, job := range jobs {
 		l := job[0].Live
 		for _, a := range silent {
-			if strings.HasPrefix(nameOf(a.Path), cleanName(l.Job)+rankMark) && a.Born.UnixNano() >= l.Started {
+			if strings.HasPrefix(record.NameOf(a.Path), record.CleanName(l.Job)+record.RankMark) && a.Born.UnixNano() >= l.Started {
 				jobs[i] = append(jobs[i], a)
 			}
 		}

@@ -15,24 +15,25 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/comm/backend"
+	"github.com/chorus-comms/chorus/observe/record"
 )
 
 // left writes the dump of a rank that waits in a barrier, or does nothing, as a process left it that lived from one
 // second to another.
 func left(t *testing.T, dir, job string, attempt, rank, size int, host string, from, to int64, waits bool) {
 	t.Helper()
-	r := Open(Settings{Entries: 8}, job, "world", rank, size)
+	r := record.Open(record.Settings{Entries: 8}, job, "world", rank, size)
 	if waits {
 		r.Begin(&backend.Op{Kind: backend.Barrier}, false)
 	}
-	d := r.rank.Snapshot("failure")
-	name := r.rank.name
+	d := r.Rank().Snapshot("failure")
+	name := record.FileName(job, rank)
 	r.Close()
 	h := &d.Chorus
 	h.Attempt, h.Host, h.Started, h.Time, h.Pid = attempt, host, from*1e9, to*1e9, int(from)
 	text, err := json.Marshal(d)
 	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, name+dumpSuffix), text, 0o600)
+		err = os.WriteFile(filepath.Join(dir, name+record.DumpSuffix), text, 0o600)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -130,7 +131,7 @@ func TestTwice(t *testing.T) {
 // Only the files of its own job's dead go.
 func TestLeftovers(t *testing.T) {
 	dir := t.TempDir()
-	old := processBegan.Add(-time.Hour)
+	old := time.Now().Add(-24 * time.Hour)
 	make := func(name string, at time.Time, mk func(path string) error) {
 		path := filepath.Join(dir, name)
 		if err := mk(path); err != nil {
@@ -158,7 +159,7 @@ func TestLeftovers(t *testing.T) {
 		return err
 	})
 	make(kept[5], time.Now(), socket)
-	r := Open(Settings{Entries: 8, Dir: dir}, "train", "world", 0, 2)
+	r := record.Open(record.Settings{Entries: 8, Dir: dir}, "train", "world", 0, 2)
 	defer r.Close()
 	var names []string
 	entries, _ := os.ReadDir(dir)
@@ -192,10 +193,10 @@ func TestSameNameAtOnce(t *testing.T) {
 	if _, err := out.Read(make([]byte, 1)); err != nil {
 		t.Fatal(err)
 	}
-	r := Open(Settings{Entries: 8, Dir: dir}, "none", "world", 0, 1)
+	r := record.Open(record.Settings{Entries: 8, Dir: dir}, "none", "world", 0, 1)
 	defer r.Close()
-	if want := fmt.Sprintf("none.%d_rank_0", os.Getpid()); r.rank.name != want {
-		t.Errorf("its files are %s, want %s", r.rank.name, want)
+	if _, err := os.Stat(filepath.Join(dir, fmt.Sprintf("none.%d_rank_0.sock", os.Getpid()))); err != nil {
+		t.Error(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
@@ -217,7 +218,7 @@ func TestOtherJob(t *testing.T) {
 	if dir == "" {
 		t.Skip("it's for TestSameNameAtOnce")
 	}
-	defer Open(Settings{Entries: 8, Dir: dir}, "none", "world", 0, 1).Close()
+	defer record.Open(record.Settings{Entries: 8, Dir: dir}, "none", "world", 0, 1).Close()
 	fmt.Println("ready")
 	os.Stdin.Read(make([]byte, 1))
 }
@@ -225,10 +226,10 @@ func TestOtherJob(t *testing.T) {
 // TestRunning sorts answers of two jobs, and sockets without an answer, by the jobs.
 func TestRunning(t *testing.T) {
 	live := func(job string, rank int, started int64) Answer {
-		return Answer{Path: fileName(job, rank) + socketSuffix, Live: &Live{Job: job, Rank: rank, Size: 4, Started: started}}
+		return Answer{Path: record.FileName(job, rank) + record.SocketSuffix, Live: &Live{Job: job, Rank: rank, Size: 4, Started: started}}
 	}
 	silent := func(job string, rank int, born int64) Answer {
-		return Answer{Path: fileName(job, rank) + socketSuffix, Born: time.Unix(0, born), Err: os.ErrDeadlineExceeded}
+		return Answer{Path: record.FileName(job, rank) + record.SocketSuffix, Born: time.Unix(0, born), Err: os.ErrDeadlineExceeded}
 	}
 	all := []Answer{live("a", 0, 10), silent("a", 1, 20), live("b", 0, 30), live("a", 2, 11), silent("a", 3, 5), silent("a.x",
 		1, 40), silent("b", 1, 31)}
@@ -236,7 +237,7 @@ func TestRunning(t *testing.T) {
 	for _, job := range Running(all) {
 		var names []string
 		for _, a := range job {
-			names = append(names, nameOf(a.Path))
+			names = append(names, record.NameOf(a.Path))
 		}
 		got = append(got, strings.Join(names, " "))
 	}
@@ -251,7 +252,7 @@ func TestRunning(t *testing.T) {
 // TestUnwritable asks a rank for its dump whose directory takes none: it says why.
 func TestUnwritable(t *testing.T) {
 	dir := t.TempDir()
-	r := Open(Settings{Entries: 8, Dir: dir}, "train", "world", 1, 2)
+	r := record.Open(record.Settings{Entries: 8, Dir: dir}, "train", "world", 1, 2)
 	defer r.Close()
 	if err := os.Mkdir(filepath.Join(dir, "train_rank_1.json"), 0o700); err != nil {
 		t.Fatal(err)

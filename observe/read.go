@@ -15,6 +15,7 @@ import (
 
 	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/internal/sys"
+	"github.com/chorus-comms/chorus/observe/record"
 )
 
 // Parse reads a dump. Where it has more than last entries it may leave out the older ones; 0 means all.
@@ -39,27 +40,27 @@ func Parse(data []byte, last int) (*Dump, error) {
 		}
 		slices.Reverse(d.Entries)
 	}
-	return d, d.check()
+	return d, checkDump(d)
 }
 
 // cut divides a dump, as Rank writes it, into a dump without entries and the lines of the entries.
 func cut(data []byte) (head, lines []byte, ok bool) {
 	first, lines, ok := bytes.Cut(data, []byte("\n"))
-	if !ok || !bytes.HasSuffix(first, []byte(entriesMark)) {
+	if !ok || !bytes.HasSuffix(first, []byte(record.EntriesMark)) {
 		return nil, nil, false
 	}
-	lines, ok = bytes.CutSuffix(bytes.TrimRight(lines, "\n"), []byte(endMark))
-	return append(slices.Clip(first), endMark...), bytes.TrimRight(lines, "\n"), ok
+	lines, ok = bytes.CutSuffix(bytes.TrimRight(lines, "\n"), []byte(record.EndMark))
+	return append(slices.Clip(first), record.EndMark...), bytes.TrimRight(lines, "\n"), ok
 }
 
 // maxRanks is more than a job has; Explain takes memory for each of them.
 const maxRanks = 1 << 22
 
 // check refuses values that no rank writes, so that users of the dump need not.
-func (d *Dump) check() error {
+func checkDump(d *Dump) error {
 	h := &d.Chorus
-	if h.Format != Format {
-		return fmt.Errorf("observe: a dump of format %d; this program reads %d", h.Format, Format)
+	if h.Format != record.Format {
+		return fmt.Errorf("observe: a dump of format %d; this program reads %d", h.Format, record.Format)
 	}
 	if h.Size < 1 || h.Size > maxRanks || h.Rank < 0 || h.Rank >= h.Size {
 		return fmt.Errorf("observe: a dump of rank %d of %d", h.Rank, h.Size)
@@ -71,7 +72,7 @@ func (d *Dump) check() error {
 		}
 	}
 	for i := range d.Entries {
-		if err := d.Entries[i].check(h); err != nil {
+		if err := checkEntry(&d.Entries[i], h); err != nil {
 			return err
 		}
 	}
@@ -93,7 +94,7 @@ func checkMembers(name string, me int, members []int, rank, size int) error {
 
 // check refuses an operation that lacks what every recorder writes: a communicator, the sizes of its tensors, and a
 // message's peer.
-func (e *Entry) check(h *Header) error {
+func checkEntry(e *Entry, h *Header) error {
 	d := &e.Chorus
 	switch {
 	case d.Comm < 0 || d.Comm >= len(h.Comms):
@@ -118,13 +119,13 @@ const (
 func ReadFile(path string, last int) (*Dump, error) {
 	data, err := readFile(path, last)
 	if err != nil {
-		return nil, fmt.Errorf("observe: %s: %w", plain(path), err)
+		return nil, fmt.Errorf("observe: %s: %w", record.Plain(path), err)
 	}
 	d, err := Parse(data, last)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", plain(path), err)
+		return nil, fmt.Errorf("%s: %w", record.Plain(path), err)
 	}
-	d.name = nameOf(path)
+	d.File = record.NameOf(path)
 	return d, nil
 }
 
@@ -167,8 +168,8 @@ func matching(dir, pattern string) ([]string, error) {
 
 // Recorded reports whether ranks have dumped into a directory, or answer there.
 func Recorded(dir string) bool {
-	for _, suffix := range []string{dumpSuffix, socketSuffix} {
-		if paths, _ := matching(dir, "*"+rankMark+"*"+suffix); len(paths) > 0 {
+	for _, suffix := range []string{record.DumpSuffix, record.SocketSuffix} {
+		if paths, _ := matching(dir, "*"+record.RankMark+"*"+suffix); len(paths) > 0 {
 			return true
 		}
 	}
@@ -188,7 +189,7 @@ func ReadDir(dir string, last int) ([]*Dump, error) {
 // ReadLives reads all dumps of a directory. If some can't be read, it returns the others and an error that says which.
 // There is at least one, or an error.
 func ReadLives(dir string, last int) (Lives, error) {
-	paths, err := matching(dir, "*"+rankMark+"*"+dumpSuffix)
+	paths, err := matching(dir, "*"+record.RankMark+"*"+record.DumpSuffix)
 	if err != nil {
 		return nil, fmt.Errorf("observe: %w", err)
 	}

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/chorus-comms/chorus/observe/record"
 )
 
 // TestOddFiles reads a directory in which other things have the names of dumps. None of them is waited for.
@@ -61,7 +63,7 @@ func TestLongFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := bytes.NewBuffer(bytes.TrimSuffix(line, []byte(endMark)))
+	text := bytes.NewBuffer(bytes.TrimSuffix(line, []byte(record.EndMark)))
 	e.Name = strings.Repeat("x", 1<<20)
 	for i := range 70 {
 		e.Seq = uint64(i)
@@ -75,7 +77,7 @@ func TestLongFile(t *testing.T) {
 		text.WriteByte('\n')
 		text.Write(line)
 	}
-	text.WriteString("\n" + endMark + "\n")
+	text.WriteString("\n" + record.EndMark + "\n")
 	if err := os.WriteFile(path, text.Bytes(), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +97,7 @@ func noControl(t *testing.T, text string, lines int) {
 	if n := strings.Count(text, "\n"); n != lines {
 		t.Errorf("%d lines, not %d:\n%q", n, lines, text)
 	}
-	if strings.ContainsFunc(strings.ReplaceAll(text, "\n", ""), hidden) {
+	if line := strings.ReplaceAll(text, "\n", ""); record.Plain(line) != line {
 		t.Errorf("%q", text)
 	}
 }
@@ -111,12 +113,12 @@ func TestHostileNames(t *testing.T) {
 	noControl(t, NewTop(nil, []Answer{{Live: l}, {Live: &other}}).String(), 3+3+1+2)
 
 	e := Entry{InSizes: [][]int{{1}}, OutSizes: [][]int{{1}}, Seq: 1, Frames: []Frame{{Name: hostile, File: hostile}},
-		Chorus: Detail{Op: hostile, DType: hostile, Reduce: hostile, Status: Pending.String()}}
+		Chorus: Detail{Op: hostile, DType: hostile, Reduce: hostile, Status: record.Pending.String()}}
 	now := int64(1)
 	e.Started = &now
 	d := &Dump{Chorus: Header{Job: hostile, Size: 2, Host: hostile, Comms: []CommState{{Name: hostile,
 		Members: []int{0, 1}}}}, Entries: []Entry{e}}
-	away := &Dump{Chorus: Header{Job: hostile, Rank: 1, Size: 2, Raised: &Raised{What: hostile, At: Frame{Name: hostile,
+	away := &Dump{Chorus: Header{Job: hostile, Rank: 1, Size: 2, Raised: &record.Raised{What: hostile, At: Frame{Name: hostile,
 		File: hostile}}, Comms: []CommState{{Name: hostile, Rank: 1, Members: []int{0, 1}, Refused: hostile}}}}
 	r := Explain([]*Dump{d, away})
 	if len(r.Findings) != 1 || !slices.Equal(r.Findings[0].Ranks, []int{1}) {

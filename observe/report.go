@@ -2,11 +2,10 @@ package observe
 
 import (
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 
-	"github.com/chorus-comms/chorus/comm/backend"
+	"github.com/chorus-comms/chorus/observe/record"
 )
 
 // Kind says what sort of thing went wrong.
@@ -49,47 +48,9 @@ type Finding struct {
 	Detail   string  `json:"detail,omitempty"`
 }
 
-// Party is one or more ranks at one place of the program.
-type Party struct {
-	Ranks []int  `json:"ranks"`
-	Does  string `json:"does"`         // the operation it's in, or what else it does
-	At    string `json:"at,omitempty"` // file:line (function)
-
-	After string `json:"after,omitempty"` // the operation before, of a Python program, and its file:line
-
-	Waited float64 `json:"waited_s,omitempty"` // the longest of them, in seconds
-}
-
-func (p Party) String() string {
-	s := rankNames(p.Ranks) + ": " + p.Does
-	s += p.where()
-	if p.Waited > 0 {
-		s += fmt.Sprintf(", for %.3f s", p.Waited)
-	}
-	return plain(s)
-}
-
-// where says at which place a party is.
-func (p Party) where() string {
-	switch {
-	case p.At == "":
-		return ""
-	case p.After != "":
-		return fmt.Sprintf(" (%s), after %s", p.At, p.After)
-	}
-	return ", at " + p.At
-}
-
-func rankNames(ranks []int) string {
-	if len(ranks) == 1 {
-		return fmt.Sprintf("rank %d", ranks[0])
-	}
-	return "ranks " + backend.Ranks(ranks)
-}
-
 // headline says the finding in one line.
 func (f *Finding) headline() string {
-	who := rankNames(f.Ranks)
+	who := record.RankNames(f.Ranks)
 	is, has, calls := "is", "has", "calls"
 	if len(f.Ranks) > 1 {
 		is, has, calls = "are", "have", "call"
@@ -147,7 +108,7 @@ func (r *Report) Details() string {
 		if i > 0 {
 			b.WriteByte('\n')
 		}
-		fmt.Fprintf(&b, "%d. %s: %s\n", i+1, f.Kind, plain(f.headline()))
+		fmt.Fprintf(&b, "%d. %s: %s\n", i+1, f.Kind, record.Plain(f.headline()))
 		for _, p := range f.Culprits {
 			fmt.Fprintf(&b, "   %v\n", p)
 		}
@@ -155,78 +116,14 @@ func (r *Report) Details() string {
 			fmt.Fprintf(&b, "   waiting: %v\n", p)
 		}
 		if f.Detail != "" {
-			fmt.Fprintf(&b, "   %s\n", plain(f.Detail))
+			fmt.Fprintf(&b, "   %s\n", record.Plain(f.Detail))
 		}
 	}
 	if len(r.Missing) > 0 {
-		fmt.Fprintf(&b, "\nno dump: %s\n", rankNames(r.Missing))
+		fmt.Fprintf(&b, "\nno dump: %s\n", record.RankNames(r.Missing))
 	}
 	return b.String()
 }
-
-// call describes an entry's operation in full, as the errors of communicators do.
-func call(e *Entry) string {
-	d := &e.Chorus
-	var parts []string
-	if d.DType != "" {
-		n := e.InSizes[0][0]
-		if n == 0 {
-			n = e.OutSizes[0][0]
-		}
-		parts = append(parts, fmt.Sprintf("%s[%d]", d.DType, n))
-	}
-	switch d.Op {
-	case "broadcast", "reduce", "scatter", "gather", "gather_single":
-		parts = append(parts, fmt.Sprintf("root %d", d.Root))
-	case "send":
-		parts = append(parts, fmt.Sprintf("to %d", *d.Peer))
-	case "recv":
-		from := "any rank"
-		if *d.Peer >= 0 {
-			from = fmt.Sprint(*d.Peer)
-		}
-		parts = append(parts, "from "+from)
-	}
-	if d.Tag != 0 {
-		parts = append(parts, fmt.Sprintf("tag %d", d.Tag))
-	}
-	if d.Reduce != "" {
-		parts = append(parts, d.Reduce)
-	}
-	if len(parts) == 0 {
-		return d.Op
-	}
-	return d.Op + "(" + strings.Join(parts, ", ") + ")"
-}
-
-// numbered is call with the operation's number.
-func numbered(e *Entry, seq uint64) string {
-	if seq == 0 {
-		return call(e)
-	}
-	return fmt.Sprintf("%s #%d", call(e), seq)
-}
-
-// site is where an operation was called.
-func site(frames []Frame) string {
-	if len(frames) == 0 {
-		return ""
-	}
-	f := frames[0]
-	return fmt.Sprintf("%s (%s)", f.place(), shortName(f.Name))
-}
-
-// shortFile keeps the last two parts of a path.
-func shortFile(path string) string {
-	dir, file := filepath.Split(path)
-	if !filepath.IsAbs(path) && strings.Count(path, "/") < 2 {
-		return path
-	}
-	return filepath.Join(filepath.Base(dir), file)
-}
-
-// shortName keeps a function's name from its package's on.
-func shortName(name string) string { return name[strings.LastIndexByte(name, '/')+1:] }
 
 // gather joins the parties that do the same at the same place.
 func gather(parties []Party) []Party {

@@ -3,6 +3,8 @@ package observe
 import (
 	"strconv"
 	"strings"
+
+	"github.com/chorus-comms/chorus/observe/record"
 )
 
 // goroutine is one stack of Header.Stacks.
@@ -77,7 +79,7 @@ func whereabouts(d *Dump, last *Entry) (does, at string) {
 	g := gs[best]
 	for _, f := range g.frames {
 		if !waits(f.Name) {
-			return "busy elsewhere [" + g.state + "]", site([]Frame{f})
+			return "busy elsewhere [" + g.state + "]", record.CallSite([]Frame{f})
 		}
 	}
 	return "busy elsewhere [" + g.state + "]", ""
@@ -85,7 +87,7 @@ func whereabouts(d *Dump, last *Entry) (does, at string) {
 
 // waits reports whether a function belongs to the packages in which a program waits, or computes for its caller.
 func waits(name string) bool {
-	if internal(name) || name == "panic" {
+	if record.Internal(name) || name == "panic" {
 		return true
 	}
 	for _, p := range []string{"runtime.", "sync.", "time.", "syscall.", "internal/", "os.", "net.", "io.", "bufio.",

@@ -6,12 +6,13 @@ import (
 	"os"
 	"strings"
 
+	"github.com/chorus-comms/chorus/observe/record"
 	"golang.org/x/sys/unix"
 )
 
 // stateOf returns the state of the process that listens at a socket, if it's stopped; else nothing.
 func stateOf(path string) (state string) {
-	withShortPath(path, func(short string) error {
+	record.WithShortPath(path, func(short string) error {
 		c, err := net.Dial("unix", short)
 		if err != nil {
 			return err

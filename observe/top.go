@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"text/tabwriter"
 	"time"
+
+	"github.com/chorus-comms/chorus/observe/record"
 )
 
 // Top is what the ranks of a job do at a moment, and how fast, as `chorus top` shows it.
@@ -64,7 +66,7 @@ func NewTop(before, now []Answer) *Top {
 		at[a.Live.Pid] = a.Live.Time
 		for i := range a.Live.Comms {
 			c := &a.Live.Comms[i]
-			old[key{a.Live.Pid, fmt.Sprint(a.Live.Rank, c.id())}] = c
+			old[key{a.Live.Pid, fmt.Sprint(a.Live.Rank, c.ID())}] = c
 		}
 	}
 	for _, a := range now {
@@ -83,7 +85,7 @@ func NewTop(before, now []Answer) *Top {
 		for _, c := range l.Comms {
 			row := TopRow{Rank: l.Rank, Pid: l.Pid, OpsPerSec: -1, BytesPerSec: -1, LiveComm: c}
 			// Else it's a new one.
-			if o, since := old[key{l.Pid, fmt.Sprint(l.Rank, c.id())}], float64(l.Time-at[l.Pid])/1e9; o != nil &&
+			if o, since := old[key{l.Pid, fmt.Sprint(l.Rank, c.ID())}], float64(l.Time-at[l.Pid])/1e9; o != nil &&
 				o.Ops <= c.Ops && since > 0 {
 				row.OpsPerSec, row.BytesPerSec = float64(c.Ops-o.Ops)/since, float64(c.Bytes-o.Bytes)/since
 			}
@@ -107,8 +109,8 @@ func TopOf(dumps []*Dump, silent ...Silent) *Top {
 		alike := map[string]int{}
 		for _, c := range h.Comms {
 			x := LiveComm{Name: c.Name, Rank: c.Rank, Members: c.Members, Ops: c.Recorded}
-			x.Index = alike[x.id()]
-			alike[x.id()]++
+			x.Index = alike[x.ID()]
+			alike[x.ID()]++
 			if c.Failure != nil {
 				x.Cause = c.Failure.Message
 			}
@@ -123,14 +125,14 @@ func TopOf(dumps []*Dump, silent ...Silent) *Top {
 				c.Last = max(c.Last, e.Seq)
 			}
 			last = e
-			if e.Chorus.Status == Pending.String() && e.Started != nil && c.Op == "" {
-				c.Op, c.Seq, c.At, c.For = call(e), e.Seq, site(e.Frames), waited(d, e)
+			if e.Chorus.Status == record.Pending.String() && e.Started != nil && c.Op == "" {
+				c.Op, c.Seq, c.At, c.For = record.Call(e), e.Seq, record.CallSite(e.Frames), waited(d, e)
 				busy = true
 			}
 		}
 		if all := h.Threads; len(all) > 0 && !busy {
-			l.Where = &Party{Ranks: []int{h.Rank}, After: after(last)}
-			l.Where.Does, l.Where.At = inProgram(all, last)
+			l.Where = &Party{Ranks: []int{h.Rank}, After: record.After(last)}
+			l.Where.Does, l.Where.At = record.InProgram(all, last)
 		}
 		answers[i].Live = l
 	}
@@ -177,7 +179,7 @@ func (s Silent) why() string {
 }
 
 func rankOfSocket(path string) (int, bool) {
-	name := nameOf(path)
+	name := record.NameOf(path)
 	rank, err := strconv.Atoi(name[strings.LastIndexByte(name, '_')+1:])
 	return rank, err == nil && rank >= 0
 }
@@ -185,15 +187,15 @@ func rankOfSocket(path string) (int, bool) {
 func (t *Top) findWaits() {
 	seen := map[string]bool{}
 	for _, first := range t.Rows {
-		key := first.id()
+		key := first.ID()
 		if seen[key] {
 			continue
 		}
 		seen[key] = true
 		var w TopWait
 		for _, r := range t.Rows { // the furthest collective that a rank is in
-			if r.id() == key && r.Op != "" && r.Seq > w.Seq {
-				w.Comm, w.Op, w.Seq = r.label(), r.Op, r.Seq
+			if r.ID() == key && r.Op != "" && r.Seq > w.Seq {
+				w.Comm, w.Op, w.Seq = r.Label(), r.Op, r.Seq
 			}
 		}
 		if w.Seq == 0 {
@@ -201,7 +203,7 @@ func (t *Top) findWaits() {
 		}
 		for _, r := range t.Rows {
 			switch {
-			case r.id() != key:
+			case r.ID() != key:
 			case r.Seq == w.Seq && r.Op != "":
 				w.Waiting, w.Longest = append(w.Waiting, r.Rank), max(w.Longest, r.LiveComm.For)
 			case r.Last < w.Seq:
@@ -247,8 +249,8 @@ func (t *Top) String() string {
 				wait = fmt.Sprintf("%.2fs", r.LiveComm.For)
 			}
 		}
-		fmt.Fprintf(w, "%d\t%d\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Rank, r.Pid, plain(r.label()), ops, bytes, plain(what),
-			wait, plain(r.At))
+		fmt.Fprintf(w, "%d\t%d\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Rank, r.Pid, record.Plain(r.Label()), ops, bytes, record.Plain(what),
+			wait, record.Plain(r.At))
 	}
 	w.Flush()
 	for _, s := range t.Silent {
@@ -262,8 +264,8 @@ func (t *Top) String() string {
 		if len(x.Waiting) > 1 {
 			verb = "wait"
 		}
-		fmt.Fprintf(&b, "%s %s for %s in %s #%d of %q, for %.2f s\n", rankNames(x.Waiting), verb, rankNames(x.For),
-			plain(x.Op), x.Seq, x.Comm, x.Longest)
+		fmt.Fprintf(&b, "%s %s for %s in %s #%d of %q, for %.2f s\n", record.RankNames(x.Waiting), verb, record.RankNames(x.For),
+			record.Plain(x.Op), x.Seq, x.Comm, x.Longest)
 		for _, p := range t.Where {
 			if slices.Contains(x.For, p.Ranks[0]) {
 				fmt.Fprintf(&b, "  %v\n", p)

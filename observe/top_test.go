@@ -12,7 +12,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/observe"
+	"github.com/chorus-comms/chorus/observe/record"
+	"github.com/chorus-comms/chorus/tensor"
 )
 
 // TestTop looks twice at three ranks, of which one has not entered the collective that another is in, and a third is
@@ -75,7 +78,7 @@ func TestTopTwins(t *testing.T) {
 		t.Errorf("rows %+v", top.Rows)
 	}
 	dir := t.TempDir()
-	w := observe.Open(observe.Settings{Entries: 8, Dir: dir}, "twins", "world", 0, 2)
+	w := record.Open(record.Settings{Entries: 8, Dir: dir}, "twins", "world", 0, 2)
 	a, b := w.Split("half", 0, []int{0}), w.Split("half", 0, []int{0})
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
@@ -90,7 +93,7 @@ func TestTopTwins(t *testing.T) {
 	if !slices.Equal(indexes, []int{0, 0, 1}) {
 		t.Errorf("indexes %v", indexes)
 	}
-	for _, r := range []*observe.Recorder{a, b, w} {
+	for _, r := range []*record.Recorder{a, b, w} {
 		r.Close()
 	}
 }
@@ -107,7 +110,7 @@ func TestStatusServer(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	r := observe.Open(observe.Settings{Entries: 8, Dir: dir}, "train", "world", 1, 2)
+	r := record.Open(record.Settings{Entries: 8, Dir: dir}, "train", "world", 1, 2)
 	id := r.Begin(allReduce(100), false)
 	live, err := observe.AskLive(ctx, dir)
 	if err != nil || len(live) != 1 || live[0].Err != nil {
@@ -139,4 +142,9 @@ func TestStatusServer(t *testing.T) {
 	if left, _ := filepath.Glob(filepath.Join(dir, "*.sock")); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
+}
+
+func allReduce(n int) *backend.Op {
+	x := tensor.Of(make([]float32, n))
+	return &backend.Op{Kind: backend.AllReduce, In: x, Out: x, Reduce: backend.Reduction{Kind: backend.SumKind}}
 }

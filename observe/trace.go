@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"math"
+
+	"github.com/chorus-comms/chorus/observe/record"
 )
 
 // event is one of Chrome's trace events; times are microseconds.
@@ -69,11 +71,11 @@ func WriteTrace(w io.Writer, dumps []*Dump) error {
 			ev := event{Name: e.Chorus.Op, Phase: "X", Pid: h.Rank, Tid: e.Chorus.Comm, Time: micros(from),
 				Args: map[string]any{"seq": e.Seq, "status": e.Chorus.Status, "in": e.InSizes, "out": e.OutSizes,
 					"dtype":     e.Chorus.DType,
-					"algorithm": e.Chorus.Algorithm, "at": site(e.Frames), "queued_us": float64(from-e.Created) / 1e3}}
+					"algorithm": e.Chorus.Algorithm, "at": record.CallSite(e.Frames), "queued_us": float64(from-e.Created) / 1e3}}
 			switch {
 			case e.Completed != nil:
 				ev.Dur = lasted(from, *e.Completed)
-			case e.Chorus.Status == Pending.String():
+			case e.Chorus.Status == record.Pending.String():
 				ev.Dur = lasted(from, h.Time)
 			default:
 				ev.Dur = lasted(from, estimate(d.Entries, i))

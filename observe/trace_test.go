@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"maps"
 	"testing"
+
+	"github.com/chorus-comms/chorus/observe/record"
 )
 
 // TestTrace reads a trace of two ranks by the Trace Event Format of the Catapult project: an object with traceEvents.
@@ -17,7 +19,7 @@ func TestTrace(t *testing.T) {
 		ns := start + int64(us*1000)
 		return &ns
 	}
-	entry := func(comm int, op string, status Status, created float64, started, completed *int64) Entry {
+	entry := func(comm int, op string, status record.Status, created float64, started, completed *int64) Entry {
 		return Entry{Created: *at(created), Started: started, Completed: completed, Seq: 7, InSizes: [][]int{{3}},
 			OutSizes: [][]int{{3}},
 			Frames:   []Frame{{Name: "main.main", File: "train.go", Line: 12}}, Chorus: Detail{Comm: comm, Op: op,
@@ -26,19 +28,19 @@ func TestTrace(t *testing.T) {
 	comms := []CommState{{Name: "world"}, {Name: `"odd" <name>`}}
 	dumps := []*Dump{
 		{Chorus: Header{Rank: 0, Host: "a", Time: *at(900), Comms: comms}, Entries: []Entry{
-			entry(0, "all_reduce", Done, 100, at(100.25), at(140.5)),
-			entry(1, "barrier", Done, 150, at(150), at(150)), // shorter than the clock can tell
-			entry(0, "broadcast", Done, 160, nil, at(170)),
-			entry(0, "send", Pending, 200, at(210), nil),
+			entry(0, "all_reduce", record.Done, 100, at(100.25), at(140.5)),
+			entry(1, "barrier", record.Done, 150, at(150), at(150)), // shorter than the clock can tell
+			entry(0, "broadcast", record.Done, 160, nil, at(170)),
+			entry(0, "send", record.Pending, 200, at(210), nil),
 			// Ends that weren't timed: of the first, as long as the next like it; of the second, until that begins; of the last,
 			// nothing is known.
-			entry(1, "gather", Done, 300, at(300), nil),
-			entry(1, "gather", Done, 320, at(320), nil),
-			entry(1, "gather", Done, 330, at(330), at(345)),
-			entry(1, "recv", Done, 400, at(400), nil),
+			entry(1, "gather", record.Done, 300, at(300), nil),
+			entry(1, "gather", record.Done, 320, at(320), nil),
+			entry(1, "gather", record.Done, 330, at(330), at(345)),
+			entry(1, "recv", record.Done, 400, at(400), nil),
 		}},
 		{Chorus: Header{Rank: 3, Host: "b", Time: *at(50), Comms: comms[:1]}, Entries: []Entry{
-			entry(0, "all_reduce", Pending, 90, at(95), nil), // by a clock that is ahead of the dump's
+			entry(0, "all_reduce", record.Pending, 90, at(95), nil), // by a clock that is ahead of the dump's
 		}},
 	}
 	var b bytes.Buffer

@@ -62,7 +62,7 @@ fi
 if command -v qemu-aarch64-static >/dev/null; then
 	step "arm64 under emulation"
 	CGO_ENABLED=0 GOARCH=arm64 tests -trimpath -exec qemu-aarch64-static ./dtype ./kern
-	CGO_ENABLED=0 GOARCH=arm64 tests -trimpath -short -exec qemu-aarch64-static -run 'Path|Lane|HotLine' ./observe
+	CGO_ENABLED=0 GOARCH=arm64 tests -trimpath -short -exec qemu-aarch64-static -run 'Path|Lane|HotLine' ./observe/record
 else
 	skipped+=("arm64: qemu-aarch64-static is not installed")
 fi

@@ -30,7 +30,7 @@ JOB is the name of a job of chorus run on this host, while it runs or after it h
 dumps now. Without it it's the job whose records are in CHORUS_DUMP_DIR, or that was started by this shell, or else in this terminal;
 where that leaves several, they are listed. DIR is a directory with dumps; of several jobs there, or several lives of one, the last is
 explained. Ranks dump if CHORUS_DUMP_DIR names a directory, which chorus run sees to: at the first
-failure, and at SIGUSR1 (kill -USR1 PID), whatever they are doing. A program can ask for it, too: observe.DumpAll.
+failure, and at SIGUSR1 (kill -USR1 PID), whatever they are doing. A program can ask for it, too: record.DumpAll.
 
 The exit status is 0 if there is nobody to blame, and 1 if there is.`,
 		Example: `  chorus run -n 4 --rdzv-id train ./train

@@ -25,7 +25,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	const signals = "github.com/chorus-comms/chorus/observe.listen.func1" // for ever, once there is a dump
+	const signals = "github.com/chorus-comms/chorus/observe/record.listen.func1" // for ever, once there is a dump
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction(signals))
 }
 

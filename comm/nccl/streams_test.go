@@ -17,6 +17,7 @@ import (
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
 	"github.com/chorus-comms/chorus/observe"
+	"github.com/chorus-comms/chorus/observe/record"
 	"github.com/chorus-comms/chorus/tensor"
 )
 
@@ -202,7 +203,7 @@ func TestRecord(t *testing.T) {
 				if err = ctx.Err(); err != nil {
 					return errors.New(text)
 				}
-				_, err = observe.DumpAll(dir)
+				_, err = record.DumpAll(dir)
 				dumps, failed := observe.ReadDir(dir, 100)
 				text, err = observe.Explain(dumps).String(), errors.Join(err, failed)
 			}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/observe"
+	"github.com/chorus-comms/chorus/observe/record"
 	"github.com/chorus-comms/chorus/secure"
 )
 
@@ -150,8 +151,8 @@ func metrics(t *observe.Top) []byte {
 			for j, count := range h.Counts {
 				n += count
 				end := "+Inf"
-				if j < len(observe.LatencyBounds) {
-					end = fmt.Sprint(observe.LatencyBounds[j])
+				if j < len(record.LatencyBounds) {
+					end = fmt.Sprint(record.LatencyBounds[j])
 				}
 				fmt.Fprintf(&b, "%s_bucket{%s,le=\"%s\"} %d\n", took, labels, end, n)
 			}

@@ -15,12 +15,13 @@ import (
 	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/observe"
 	"github.com/chorus-comms/chorus/observe/endpoint"
+	"github.com/chorus-comms/chorus/observe/record"
 	"github.com/chorus-comms/chorus/tensor"
 )
 
 func TestEndpoint(t *testing.T) {
 	dir := t.TempDir()
-	r := observe.Open(observe.Settings{Entries: 8, Dir: dir}, "train", `odd "name"`, 0, 2)
+	r := record.Open(record.Settings{Entries: 8, Dir: dir}, "train", `odd "name"`, 0, 2)
 	defer r.Close()
 	x := tensor.Of(make([]float32, 100))
 	r.Begin(&backend.Op{Kind: backend.AllReduce, In: x, Out: x, Reduce: backend.Reduction{Kind: backend.SumKind}}, false)
@@ -52,7 +53,7 @@ func TestEndpoint(t *testing.T) {
 	}
 	// Two communicators may have one name, and one that's called like the second of them here; a name may stand for two
 	// sets of ranks.
-	var others []*observe.Recorder
+	var others []*record.Recorder
 	for _, name := range []string{"twin", "twin", "twin#2"} {
 		others = append(others, r.Split(name, 0, []int{0, 1}))
 		defer others[len(others)-1].Close()
@@ -120,11 +121,11 @@ func TestEndpoint(t *testing.T) {
 
 // TestPage writes the page of a job that is stuck, in which what programs have named can't break out of the script.
 func TestPage(t *testing.T) {
-	r := observe.Open(observe.Settings{Entries: 8, Dir: t.TempDir()}, "train", "</script>", 0, 2)
+	r := record.Open(record.Settings{Entries: 8, Dir: t.TempDir()}, "train", "</script>", 0, 2)
 	defer r.Close()
 	r.Begin(&backend.Op{Kind: backend.Barrier}, false)
 	dir := t.TempDir()
-	if _, err := observe.DumpAll(dir); err != nil {
+	if _, err := record.DumpAll(dir); err != nil {
 		t.Fatal(err)
 	}
 	dumps, err := observe.ReadDir(dir, 0)

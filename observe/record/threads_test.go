@@ -1,4 +1,4 @@
-package observe
+package record
 
 import (
 	"os"
@@ -74,12 +74,12 @@ func TestThreads(t *testing.T) {
 			t.Errorf("frame %d: %+v, want %+v", i, got, want)
 		}
 	}
-	if does, at := inProgram(all, nil); does != "torch.utils.data.dataloader.__next__ in load" ||
+	if does, at := InProgram(all, nil); does != "torch.utils.data.dataloader.__next__ in load" ||
 		at != "fine/__init__.py:0" {
 		t.Errorf("got %q at %q", does, at)
 	}
 	last := &Entry{Frames: []Frame{{Name: "Pool.work", File: "pool.py", Line: 3}}}
-	if does, at := inProgram(all, last); does != "threading.wait in work" || at != "pool.py:3" {
+	if does, at := InProgram(all, last); does != "threading.wait in work" || at != "pool.py:3" {
 		t.Errorf("got %q at %q, of the thread that has called the last operation", does, at)
 	}
 }

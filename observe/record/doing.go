@@ -1,4 +1,4 @@
-package observe
+package record
 
 import (
 	"fmt"
@@ -26,8 +26,8 @@ func (r *Recorder) Doing() string {
 		return "elsewhere, and has called nothing yet"
 	}
 	e := in.entry(best, line, nil, place)
-	what, at := fmt.Sprintf("%s of %q", numbered(&e, e.Seq), in.name), ""
-	if s := site(e.Frames); s != "" {
+	what, at := fmt.Sprintf("%s of %q", Numbered(&e, e.Seq), in.name), ""
+	if s := CallSite(e.Frames); s != "" {
 		at = ", at " + s
 	}
 	ago := func(tick uint64) time.Duration {

@@ -1,6 +1,6 @@
 //go:build !chorus_portable
 
-package observe
+package record
 
 import (
 	"fmt"
@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 )
 
-// withShortPath calls f with another name of a path: those of sockets may have 107 bytes at most.
-func withShortPath(path string, f func(short string) error) error {
+// WithShortPath calls f with another name of a path: those of sockets may have 107 bytes at most.
+func WithShortPath(path string, f func(short string) error) error {
 	dir, err := os.Open(filepath.Dir(path))
 	if err != nil {
 		return err

@@ -1,6 +1,6 @@
 //go:build amd64 || arm64
 
-package observe
+package record
 
 // sample stores the return addresses of the callers of its caller, innermost first and without the first. A zero
 // follows if there are fewer than frames. runtime.Callers, which looks each of them up in tables, takes far longer.

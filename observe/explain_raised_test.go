@@ -3,6 +3,8 @@ package observe
 import (
 	"strings"
 	"testing"
+
+	"github.com/chorus-comms/chorus/observe/record"
 )
 
 // TestRaisedWhileEnding has a dump asked for while a program ends that has raised an exception, and has closed its
@@ -14,10 +16,10 @@ func TestRaisedWhileEnding(t *testing.T) {
 		if rank == 0 {
 			world.Begin(op, false)
 		} else {
-			world.rank.raised.Store(&Raised{What: "ValueError", At: Frame{Name: "f", File: "train.py", Line: 1}})
+			record.Raise(record.Raised{What: "ValueError", At: Frame{Name: "f", File: "train.py", Line: 1}})
 			world.Close()
 		}
-		dumps = append(dumps, world.rank.Snapshot("request"))
+		dumps = append(dumps, world.Rank().Snapshot("request"))
 		if rank == 0 {
 			world.Close()
 		}

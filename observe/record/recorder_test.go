@@ -1,4 +1,4 @@
-package observe_test
+package record_test
 
 import (
 	"os"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/observe"
+	"github.com/chorus-comms/chorus/observe/record"
 	"github.com/chorus-comms/chorus/tensor"
 )
 
@@ -22,7 +23,7 @@ func allReduce(n int) *backend.Op {
 // snapshot dumps all ranks of the process and reads what the only one wrote.
 func snapshot(t *testing.T) *observe.Dump {
 	t.Helper()
-	files, err := observe.DumpAll(t.TempDir())
+	files, err := record.DumpAll(t.TempDir())
 	if err != nil || len(files) != 1 {
 		t.Fatalf("%v, %v", files, err)
 	}
@@ -34,7 +35,7 @@ func snapshot(t *testing.T) *observe.Dump {
 }
 
 func TestRecorderOff(t *testing.T) {
-	r := observe.Open(observe.Settings{}, "", "world", 0, 1)
+	r := record.Open(record.Settings{}, "", "world", 0, 1)
 	if r != nil {
 		t.Fatal("a recorder without entries")
 	}
@@ -51,7 +52,7 @@ func TestRecorderOff(t *testing.T) {
 }
 
 func TestRing(t *testing.T) {
-	r := observe.Open(observe.Settings{Entries: 8}, "job 1", "world", 1, 2)
+	r := record.Open(record.Settings{Entries: 8}, "job 1", "world", 1, 2)
 	defer r.Close()
 	for seq := uint64(1); seq <= 20; seq++ {
 		op := allReduce(int(seq))
@@ -89,7 +90,7 @@ func TestRing(t *testing.T) {
 
 // TestCallSite looks for the caller of a method of a communicator: the recorder's caller's caller.
 func TestCallSite(t *testing.T) {
-	r := observe.Open(observe.Settings{Entries: 8}, "", "world", 0, 1)
+	r := record.Open(record.Settings{Entries: 8}, "", "world", 0, 1)
 	defer r.Close()
 	method(r)
 	e := snapshot(t).Entries[0]
@@ -100,11 +101,11 @@ func TestCallSite(t *testing.T) {
 }
 
 //go:noinline
-func method(r *observe.Recorder) { r.Begin(allReduce(1), false) }
+func method(r *record.Recorder) { r.Begin(allReduce(1), false) }
 
 // TestConcurrent has operations recorded while dumps are made: no entry may mix two operations.
 func TestConcurrent(t *testing.T) {
-	r := observe.Open(observe.Settings{Entries: 16}, "", "world", 0, 1)
+	r := record.Open(record.Settings{Entries: 16}, "", "world", 0, 1)
 	defer r.Close()
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
@@ -124,7 +125,7 @@ func TestConcurrent(t *testing.T) {
 	}
 	dir := t.TempDir()
 	for range 50 {
-		files, err := observe.DumpAll(dir)
+		files, err := record.DumpAll(dir)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -150,7 +151,7 @@ func TestConcurrent(t *testing.T) {
 
 // BenchmarkRecord is what a small synchronous operation pays.
 func BenchmarkRecord(b *testing.B) {
-	r := observe.Open(observe.Settings{Entries: 1024}, "", "world", 0, 1)
+	r := record.Open(record.Settings{Entries: 1024}, "", "world", 0, 1)
 	defer r.Close()
 	op := allReduce(2)
 	op.Algorithm = "direct"

@@ -1,4 +1,4 @@
-package observe
+package record
 
 import "github.com/chorus-comms/chorus/comm/backend"
 
@@ -10,7 +10,7 @@ type Dump struct {
 	Groups  map[string]Group `json:"pg_config"`
 	Entries []Entry          `json:"entries"` // in the order in which they were called
 
-	name string // of the file that it was read from, without what it ends in
+	File string `json:"-"` // the name of the file that it was read from, without what it ends in
 }
 
 // Version is that of PyTorch's structure; its analyzer demands the same of all ranks.
@@ -70,8 +70,8 @@ type Failure struct {
 	Doing   map[int]string `json:"doing,omitempty"` // of those missing, instead
 }
 
-// ends reports whether the rank's program ends by a panic or an exception.
-func (h *Header) ends() bool { return h.Panics || h.Raised != nil }
+// Ends reports whether the rank's program ends by a panic or an exception.
+func (h *Header) Ends() bool { return h.Panics || h.Raised != nil }
 
 // Raised is an exception that ends a Python program.
 type Raised struct {

@@ -1,4 +1,4 @@
-package observe
+package record
 
 import (
 	"fmt"
@@ -160,7 +160,7 @@ func TestLane(t *testing.T) {
 			} else if e.Chorus.Status != status || e.Chorus.Algorithm != algorithms[e.Seq/5%3] {
 				t.Fatalf("#%d: %+v", e.Seq, e)
 			}
-			if timed := e.Completed != nil; timed != (e.Chorus.Status != "pending" && (e.Seq%timedPeriod == 0 || e.Seq%7 == 0)) {
+			if timed := e.Completed != nil; timed != (e.Chorus.Status != "pending" && (e.Seq%TimedPeriod == 0 || e.Seq%7 == 0)) {
 				t.Fatalf("#%d: completed %v", e.Seq, timed)
 			}
 		}

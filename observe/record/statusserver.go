@@ -1,8 +1,7 @@
-package observe
+package record
 
 import (
 	"bufio"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -29,8 +28,8 @@ type statusServer struct {
 
 // The requests.
 const (
-	askLive = "live" // a Live
-	askDump = "dump" // the path of the dump that was written for it
+	AskLive = "live" // a Live
+	AskDump = "dump" // the path of the dump that was written for it
 )
 
 const statusTimeout = 5 * time.Second // of one connection
@@ -40,12 +39,12 @@ func (r *Rank) openStatusServer() *statusServer {
 	if os.MkdirAll(r.Dir, 0o777) != nil {
 		return nil
 	}
-	sweep(r.Dir, cleanName(r.job), processBegan)
+	sweep(r.Dir, CleanName(r.job), processBegan)
 	l, path, err := r.listen()
 	if errors.Is(err, syscall.EADDRINUSE) && !slices.ContainsFunc(ranks.all, func(o *Rank) bool {
 		return o.Dir == r.Dir && o.name == r.name
 	}) { // a process of another job of that name: its files are left alone
-		r.name = fileName(fmt.Sprintf("%s.%d", r.job, os.Getpid()), r.rank)
+		r.name = FileName(fmt.Sprintf("%s.%d", r.job, os.Getpid()), r.rank)
 		l, path, err = r.listen()
 	}
 	if err != nil {
@@ -67,8 +66,8 @@ func (r *Rank) openStatusServer() *statusServer {
 
 // listen takes the path of the rank's socket, also from a process that is dead.
 func (r *Rank) listen() (l net.Listener, path string, err error) {
-	path = filepath.Join(r.Dir, r.name+socketSuffix)
-	err = withShortPath(path, func(short string) (err error) {
+	path = filepath.Join(r.Dir, r.name+SocketSuffix)
+	err = WithShortPath(path, func(short string) (err error) {
 		if l, err = listenUnix(short); errors.Is(err, syscall.EADDRINUSE) {
 			var c net.Conn
 			if c, err = net.Dial("unix", short); err == nil { // another world's rank of this number
@@ -87,21 +86,21 @@ func (r *Rank) listen() (l net.Listener, path string, err error) {
 // With a job's name it removes that job's alone. It returns the number of files.
 func Sweep(dir, job string) (removed int) {
 	if job != "" {
-		job = cleanName(job)
+		job = CleanName(job)
 	}
 	return sweep(dir, job, time.Now())
 }
 
 // sweep is Sweep of files that are older than a moment.
 func sweep(dir, job string, before time.Time) (removed int) {
-	of := rankMark
+	of := RankMark
 	if job != "" {
-		of = job + rankMark
+		of = job + RankMark
 	}
 	entries, _ := os.ReadDir(dir)
 	for _, e := range entries {
 		name, unfinished := strings.CutPrefix(e.Name(), unfinishedMark)
-		socket := strings.HasSuffix(name, socketSuffix) && e.Type() == fs.ModeSocket
+		socket := strings.HasSuffix(name, SocketSuffix) && e.Type() == fs.ModeSocket
 		if !strings.Contains(name, of) || job != "" && !strings.HasPrefix(name, of) || !unfinished && !socket {
 			continue
 		}
@@ -119,7 +118,7 @@ func sweep(dir, job string, before time.Time) (removed int) {
 // dead reports whether a socket has no listener.
 func dead(path string) bool {
 	var c net.Conn
-	err := withShortPath(path, func(short string) (err error) {
+	err := WithShortPath(path, func(short string) (err error) {
 		c, err = net.DialTimeout("unix", short, statusTimeout)
 		return err
 	})
@@ -158,14 +157,14 @@ func (r *Rank) answer(c net.Conn, closed <-chan struct{}) {
 	var reply any
 	what, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
 	switch what {
-	case askLive:
+	case AskLive:
 		reply = r.Live()
-	case askDump:
+	case AskDump:
 		path, err := r.dump(r.Dir, "request")
 		if reply = path; err != nil {
-			reply = refusal{err.Error()}
+			reply = Refusal{err.Error()}
 		}
-	case askProfile:
+	case AskProfile:
 		name, seconds := parseProfile(rest)
 		profile(c, name, seconds, closed)
 		return
@@ -175,110 +174,7 @@ func (r *Rank) answer(c net.Conn, closed <-chan struct{}) {
 	json.NewEncoder(c).Encode(reply)
 }
 
-// refusal is the answer of a rank that can't carry out a request.
-type refusal struct {
+// Refusal is the answer of a rank that can't carry out a request.
+type Refusal struct {
 	Error string `json:"error"`
-}
-
-// RefusedError is why a rank could not write its dump.
-type RefusedError struct{ Why string }
-
-func (e *RefusedError) Error() string { return e.Why }
-
-// Answer is a rank's answer to a request, or why there's none.
-type Answer struct {
-	Path string    // of the rank's socket
-	Born time.Time // when that was made
-	Live *Live     // nil if it didn't answer
-	Dump string    // the path of its dump
-	Err  error     // a *RefusedError if it answered that it can't
-
-	State string // of a rank that didn't answer: "stopped", if that's seen; else empty
-}
-
-// AskLive asks all ranks whose dumps would go to dir what they do, at once. Ranks that don't answer before ctx ends are
-// stuck in the kernel or stopped; those that refuse are dead.
-func AskLive(ctx context.Context, dir string) ([]Answer, error) {
-	return askAll(ctx, dir, askLive, (*Answer).readLive)
-}
-
-func (a *Answer) readLive(reply []byte) error {
-	l := new(Live)
-	if err := json.Unmarshal(reply, l); err != nil {
-		return fmt.Errorf("observe: not an answer: %w", err)
-	}
-	if err := l.check(a.Path); err != nil {
-		return err
-	}
-	a.Live = l
-	return nil
-}
-
-// AskDumps has all ranks whose dumps would go to dir write them now.
-func AskDumps(ctx context.Context, dir string) ([]Answer, error) {
-	return askAll(ctx, dir, askDump, func(a *Answer, reply []byte) error {
-		var no refusal
-		if json.Unmarshal(reply, &no) == nil {
-			return &RefusedError{no.Error}
-		}
-		return json.Unmarshal(reply, &a.Dump)
-	})
-}
-
-func askAll(ctx context.Context, dir, what string, read func(*Answer, []byte) error) ([]Answer, error) {
-	paths, err := matching(dir, "*"+rankMark+"*"+socketSuffix)
-	if err != nil {
-		return nil, fmt.Errorf("observe: %w", err)
-	}
-	answers := make([]Answer, len(paths))
-	var wg sync.WaitGroup
-	for i, path := range paths {
-		a := &answers[i]
-		a.Path = path
-		if i, err := os.Lstat(path); err == nil {
-			a.Born = i.ModTime()
-		}
-		wg.Go(func() {
-			var reply []byte
-			if reply, a.Err = ask(ctx, path, what); a.Err == nil {
-				a.Err = read(a, reply)
-			}
-			if a.Err != nil {
-				a.State = stateOf(path)
-			}
-		})
-	}
-	wg.Wait()
-	return answers, nil
-}
-
-// stopped is the state of a process that a signal or a debugger has stopped.
-const stopped = "stopped"
-
-// answerLimit bounds what is read of an answer.
-const answerLimit = 16 << 20
-
-func ask(ctx context.Context, path, what string) (reply json.RawMessage, err error) {
-	err = connect(ctx, path, what,
-		func(c net.Conn) error { return json.NewDecoder(io.LimitReader(c, answerLimit)).Decode(&reply) })
-	return reply, err
-}
-
-// connect sends a request and has f read the answer.
-func connect(ctx context.Context, path, what string, f func(c net.Conn) error) error {
-	return withShortPath(path, func(short string) error {
-		c, err := new(net.Dialer).DialContext(ctx, "unix", short)
-		if err != nil {
-			return err
-		}
-		defer c.Close()
-		if d, ok := ctx.Deadline(); ok {
-			c.SetDeadline(d)
-		}
-		defer context.AfterFunc(ctx, func() { c.Close() })()
-		if _, err := io.WriteString(c, what+"\n"); err != nil {
-			return err
-		}
-		return f(c)
-	})
 }

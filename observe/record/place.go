@@ -1,4 +1,4 @@
-package observe
+package record
 
 import (
 	"math"
@@ -46,7 +46,8 @@ func SiteFrame(n uintptr) (Frame, bool) {
 type placer map[uintptr][]Frame
 
 // own are the packages whose functions are no call sites.
-var own = []string{"github.com/chorus-comms/chorus/observe.", "github.com/chorus-comms/chorus/comm."}
+var own = []string{"github.com/chorus-comms/chorus/observe/record.", "github.com/chorus-comms/chorus/observe.",
+	"github.com/chorus-comms/chorus/comm."}
 
 func (p placer) frames(pcs []uintptr) []Frame {
 	all := []Frame{}
@@ -65,7 +66,7 @@ func (p placer) frames(pcs []uintptr) []Frame {
 			it := runtime.CallersFrames([]uintptr{pc})
 			for more := true; more; {
 				var f runtime.Frame
-				if f, more = it.Next(); f.Function != "" && !internal(f.Function) {
+				if f, more = it.Next(); f.Function != "" && !Internal(f.Function) {
 					fs = append(fs, Frame{Name: f.Function, File: f.File, Line: f.Line})
 				}
 			}
@@ -76,7 +77,8 @@ func (p placer) frames(pcs []uintptr) []Frame {
 	return all
 }
 
-func internal(function string) bool {
+// Internal reports whether a function is the Go runtime's or belongs to the packages whose functions are no call sites.
+func Internal(function string) bool {
 	for _, p := range own {
 		if strings.HasPrefix(function, p) {
 			return true

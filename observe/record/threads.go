@@ -1,4 +1,4 @@
-package observe
+package record
 
 import (
 	"bufio"
@@ -178,10 +178,10 @@ func calls(text string) string {
 	return "`" + text + "`"
 }
 
-// inProgram returns where a rank of a Python program is. It takes the thread from which it has called its last
+// InProgram returns where a rank of a Python program is. It takes the thread from which it has called its last
 // operation, or else the main one. There it returns the program's own innermost function, and the function that this
 // has called.
-func inProgram(all []Thread, last *Entry) (does, at string) {
+func InProgram(all []Thread, last *Entry) (does, at string) {
 	best, score := -1, 0
 	for i, t := range all {
 		n := 0
@@ -212,13 +212,13 @@ func inProgram(all []Thread, last *Entry) (does, at string) {
 		what = frames[i-1].Name
 	}
 	if what == "" {
-		return "in " + f.Name, f.place()
+		return "in " + f.Name, f.Place()
 	}
-	return what + " in " + f.Name, f.place()
+	return what + " in " + f.Name, f.Place()
 }
 
-// after says in short which operation a rank of a Python program called last, and where.
-func after(last *Entry) string {
+// After says in short which operation a rank of a Python program called last, and where.
+func After(last *Entry) string {
 	if last == nil {
 		return ""
 	}
@@ -227,10 +227,10 @@ func after(last *Entry) string {
 		s += fmt.Sprintf(" #%d", last.Seq)
 	}
 	if len(last.Frames) > 0 {
-		s += " (" + last.Frames[0].place() + ")"
+		s += " (" + last.Frames[0].Place() + ")"
 	}
 	return s
 }
 
-// place is a frame's file and line.
-func (f Frame) place() string { return shortFile(f.File) + ":" + strconv.Itoa(f.Line) }
+// Place is a frame's file and line.
+func (f Frame) Place() string { return shortFile(f.File) + ":" + strconv.Itoa(f.Line) }

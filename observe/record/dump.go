@@ -1,4 +1,4 @@
-package observe
+package record
 
 import (
 	"bufio"
@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -32,8 +33,8 @@ func (r *Rank) dump(dir, reason string) (string, error) {
 		return "", fmt.Errorf("observe: %w", err)
 	}
 	defer os.Remove(f.Name())
-	path := filepath.Join(dir, r.name+dumpSuffix)
-	err = d.write(f)
+	path := filepath.Join(dir, r.name+DumpSuffix)
+	err = d.Write(f)
 	err = errors.Join(err, f.Chmod(0o644), f.Close())
 	if err == nil {
 		err = os.Rename(f.Name(), path)
@@ -46,17 +47,17 @@ func (r *Rank) dump(dir, reason string) (string, error) {
 
 // Parts of the names of a rank's files: of its dump, of its socket, and of a dump that isn't finished.
 const (
-	rankMark       = "_rank_"
-	dumpSuffix     = ".json"
-	socketSuffix   = ".sock"
+	RankMark       = "_rank_"
+	DumpSuffix     = ".json"
+	SocketSuffix   = ".sock"
 	unfinishedMark = ".dump-"
 )
 
-// fileName is the name of a rank's files, without what they end in.
-func fileName(job string, rank int) string { return fmt.Sprint(cleanName(job), rankMark, rank) }
+// FileName is the name of a rank's files, without what they end in.
+func FileName(job string, rank int) string { return fmt.Sprint(CleanName(job), RankMark, rank) }
 
-// cleanName is a job's name as the names of files have it.
-func cleanName(job string) string {
+// CleanName is a job's name as the names of files have it.
+func CleanName(job string) string {
 	clean := strings.Map(func(c rune) rune {
 		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '.' {
 			return c
@@ -66,19 +67,20 @@ func cleanName(job string) string {
 	return cmp.Or(strings.TrimLeft(clean, "."), "job")
 }
 
-// nameOf is the name of a rank's files of which a path is one.
-func nameOf(path string) string {
-	return strings.TrimSuffix(strings.TrimSuffix(filepath.Base(path), socketSuffix), dumpSuffix)
+// NameOf is the name of a rank's files of which a path is one.
+func NameOf(path string) string {
+	return strings.TrimSuffix(strings.TrimSuffix(filepath.Base(path), SocketSuffix), DumpSuffix)
 }
 
 // The file is JSON with all but the entries on its first line and an entry on each line that follows, so that a
 // reader may do with the last of them.
 const (
-	entriesMark = `"entries":[`
-	endMark     = "]}"
+	EntriesMark = `"entries":[`
+	EndMark     = "]}"
 )
 
-func (d *Dump) write(f *os.File) error {
+// Write writes the dump as [Rank] does into files.
+func (d *Dump) Write(f io.Writer) error {
 	w := bufio.NewWriterSize(f, 1<<16)
 	head := *d
 	head.Entries = []Entry{}
@@ -86,7 +88,7 @@ func (d *Dump) write(f *os.File) error {
 	if err != nil {
 		return err
 	}
-	w.Write(line[:len(line)-len(endMark)])
+	w.Write(line[:len(line)-len(EndMark)])
 	for i := range d.Entries {
 		if i > 0 {
 			w.WriteByte(',')
@@ -97,7 +99,7 @@ func (d *Dump) write(f *os.File) error {
 		}
 		w.Write(line)
 	}
-	w.WriteString("\n" + endMark + "\n")
+	w.WriteString("\n" + EndMark + "\n")
 	return w.Flush()
 }
 

@@ -1,4 +1,4 @@
-package observe
+package record
 
 import (
 	"fmt"
@@ -43,12 +43,12 @@ type LiveComm struct {
 	Cause string  `json:"cause,omitempty"` // why the communicator is broken
 }
 
-// id is equal for the parts of one communicator on its ranks, and of no other. An exception: some ranks made the next
+// ID is equal for the parts of one communicator on its ranks, and of no other. An exception: some ranks made the next
 // one of that name and these members before they closed an older one, and others after.
-func (c *LiveComm) id() string { return fmt.Sprint(c.Name, c.Members, c.Index) }
+func (c *LiveComm) ID() string { return fmt.Sprint(c.Name, c.Members, c.Index) }
 
-// label is the name, with a number if there are others of that name and these members.
-func (c *LiveComm) label() string {
+// Label is the name, with a number if there are others of that name and these members.
+func (c *LiveComm) Label() string {
 	if c.Index == 0 {
 		return c.Name
 	}
@@ -77,7 +77,7 @@ func (r *Rank) Live() *Live {
 		}
 		if first != nil {
 			e := c.entry(first, line, nil, place)
-			x.Op, x.Seq, x.At = call(&e), e.Seq, site(e.Frames)
+			x.Op, x.Seq, x.At = Call(&e), e.Seq, CallSite(e.Frames)
 			x.For = max(0, now.Sub(time.Unix(0, line.at(first.started))).Seconds())
 		}
 		c.cold.Lock()
@@ -103,29 +103,9 @@ func (r *Rank) Live() *Live {
 				x := in.entry(last, line, nil, place)
 				e = &x
 			}
-			l.Where = &Party{Ranks: []int{r.rank}, After: after(e)}
-			l.Where.Does, l.Where.At = inProgram(all, e)
+			l.Where = &Party{Ranks: []int{r.rank}, After: After(e)}
+			l.Where.Does, l.Where.At = InProgram(all, e)
 		}
 	}
 	return l
-}
-
-// check refuses an answer that no rank gives whose socket has this path.
-func (l *Live) check(path string) error {
-	if l.Size < 1 || l.Size > maxRanks || l.Rank < 0 || l.Rank >= l.Size {
-		return fmt.Errorf("observe: an answer of rank %d of %d", l.Rank, l.Size)
-	}
-	if rank, ok := rankOfSocket(path); !ok || rank != l.Rank {
-		return fmt.Errorf("observe: an answer of rank %d from the socket of another", l.Rank)
-	}
-	for i := range l.Comms {
-		c := &l.Comms[i]
-		if err := checkMembers(c.Name, c.Rank, c.Members, l.Rank, l.Size); err != nil {
-			return err
-		}
-	}
-	if l.Where != nil && (len(l.Where.Ranks) != 1 || l.Where.Ranks[0] != l.Rank) {
-		return fmt.Errorf("observe: rank %d tells where ranks %v are", l.Rank, l.Where.Ranks)
-	}
-	return nil
 }

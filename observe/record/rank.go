@@ -1,4 +1,4 @@
-package observe
+package record
 
 import (
 	"os"
@@ -77,7 +77,7 @@ func rankOf(s Settings, job string, rank, size int, takes func(*Rank) bool) *Ran
 	})
 	if i < 0 {
 		i = len(ranks.all)
-		r := &Rank{Settings: s, job: job, rank: rank, size: size, name: fileName(job, rank)}
+		r := &Rank{Settings: s, job: job, rank: rank, size: size, name: FileName(job, rank)}
 		if s.Dir != "" {
 			r.status = r.openStatusServer()
 		}
@@ -117,6 +117,9 @@ func (r *Rank) add(name string, me int, members []int) *Recorder {
 	r.mu.Unlock()
 	return rec
 }
+
+// Rank is the rank of the job whose dumps hold the recorder.
+func (r *Recorder) Rank() *Rank { return r.rank }
 
 // Split makes the recorder of a communicator that was split off this one's; group lists its members by ranks of this
 // one.

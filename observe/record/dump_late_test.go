@@ -1,19 +1,22 @@
-package observe
+package record_test
 
 import (
 	"errors"
 	"path/filepath"
 	"testing"
+
+	"github.com/chorus-comms/chorus/observe"
+	"github.com/chorus-comms/chorus/observe/record"
 )
 
 // TestLate: a message that is late leaves a dump, and a failure leaves a later one in its place.
 func TestLate(t *testing.T) {
 	dir := t.TempDir()
-	r := Open(Settings{Entries: 8, Dir: dir}, "train", "world", 0, 2)
+	r := record.Open(record.Settings{Entries: 8, Dir: dir}, "train", "world", 0, 2)
 	defer r.Close()
-	read := func() (time int64, failure *Failure) {
+	read := func() (time int64, failure *record.Failure) {
 		t.Helper()
-		dumps, err := ReadDir(dir, 0)
+		dumps, err := observe.ReadDir(dir, 0)
 		if err != nil || len(dumps) != 1 {
 			t.Fatalf("%d dumps, %v", len(dumps), err)
 		}

@@ -1,6 +1,6 @@
 //go:build !linux || chorus_portable
 
-package observe
+package record
 
 import (
 	"os"
@@ -10,9 +10,9 @@ import (
 // longestName is how long the name of a socket may be, in bytes: macOS has room for 104 with the zero at its end.
 const longestName = 103
 
-// withShortPath calls f with another name of a path if it's too long for a socket: by way of a link to its directory
+// WithShortPath calls f with another name of a path if it's too long for a socket: by way of a link to its directory
 // that is there meanwhile.
-func withShortPath(path string, f func(short string) error) error {
+func WithShortPath(path string, f func(short string) error) error {
 	if len(path) <= longestName {
 		return f(path)
 	}

@@ -1,4 +1,4 @@
-package observe
+package record
 
 import (
 	"errors"
@@ -39,7 +39,7 @@ const (
 	flagSpecial   = 1 << 25 // no operation of the backend: the kind is a special one
 	untimed       = 1       // ended, but the clock wasn't read
 	timedElements = 64 << 10
-	timedPeriod   = 8
+	TimedPeriod   = 8
 )
 
 // Special is what a recorder knows besides the operations of the backend.
@@ -58,6 +58,9 @@ const (
 
 var specialNames = [...]string{"", "split", "new_window", "close_window", "suspend", "resume", "register_symmetric",
 	"deregister_symmetric"}
+
+// IsSpecial reports whether an operation of that name is a Special.
+func IsSpecial(op string) bool { return slices.Contains(specialNames[1:], op) }
 
 func (s Special) String() string { return specialNames[s] }
 
@@ -269,7 +272,7 @@ func (r *Recorder) Done(op *backend.Op) {
 		return
 	}
 	l.seq = op.Seq
-	if l.timed || op.Seq%timedPeriod == 0 {
+	if l.timed || op.Seq%TimedPeriod == 0 {
 		sys.StoreRelaxed(&l.record(l.at).ended, now())
 	}
 	sys.StoreRelaxed(&l.done, l.next)
@@ -302,7 +305,7 @@ func (r *Recorder) ended(id uint64, op *backend.Op, err error) {
 		toTime = r.own.timed
 	}
 	var tick uint64
-	if toTime || err != nil || seq%timedPeriod == 0 {
+	if toTime || err != nil || seq%TimedPeriod == 0 {
 		tick = now()
 	}
 	if id&shared == 0 {
