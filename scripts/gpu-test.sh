@@ -24,7 +24,7 @@ status=0
 	date -u
 	bin/chorus doctor | sed -n '/^libraries/,/^calibration/p' | sed '$d'
 	cd comm/nccl
-	../../bin/gpu.test -test.v -test.timeout 8m -test.run 'Devices$|Communicators$|Table$|RealLibraries|ByValue'
+	../../bin/gpu.test -test.v -test.timeout 8m -test.run 'Devices$|Communicators$|Table$|OnGPUs$|RealLibraries|ByValue'
 } 2>&1 | tee bin/gpu-test.txt || status=1
 bin/chorus doctor --json >bin/doctor.json || true
 commit=$(git log -1 --format=%h 2>/dev/null || echo unknown)

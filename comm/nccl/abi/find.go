@@ -116,7 +116,7 @@ func versionIn(file *elf.File) string {
 			return ""
 		}
 		if n := bytes.IndexByte(rest, 0); n > 0 && n < 64 && rest[0] >= '0' && rest[0] <= '9' {
-			return string(rest[:n])
+			return strings.TrimSpace(string(rest[:n]))
 		}
 		data = rest
 	}
