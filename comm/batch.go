@@ -140,7 +140,7 @@ func (c *Comm) runBatch(w *Work, calls []*call) error {
 	if w == nil && !x.joins(calls[0]) {
 		for _, o := range calls {
 			o.owner = c.lane.tryAcquire()
-			if err := c.collective(o); err != nil {
+			if err := c.collective(o.Ctx, o.Kind, o, nil); err != nil {
 				return err
 			}
 		}

@@ -14,7 +14,7 @@ type call struct {
 
 	owner    bool     // holds the lane
 	valid    bool     // validated before, with its batch
-	rest     bool     // has more than what every call sets: options, hints, lists
+	rest     bool     // has more than most calls have: options, hints, hooks
 	onDevice bool     // its tensors are on the communicator's device
 	record   uint64   // for the recorder; 0: it isn't recorded yet
 	hooks    *hookSet // whose pre-hooks have seen it; nil if there are none
@@ -33,66 +33,32 @@ type call struct {
 
 // begin makes a call for a collective: the communicator's own, if the lane is
 // free, so that nothing is allocated.
-func (c *Comm) begin(ctx context.Context, kind Kind, opts []Option) *call {
-	o := &c.own
-	if ctx == nil {
-		ctx = context.Background()
+func (c *Comm) begin() *call {
+	if c.lane.tryAcquire() {
+		c.own.owner = true
+		return &c.own
 	}
-	if !c.lane.tryAcquire() {
-		o = new(call)
-	}
-	o.owner = o == &c.own
-	if o.Kind != kind { // else the method sets them again
-		o.Kind, o.Root, o.Reduce = kind, 0, Reduction{}
-	}
-	if len(opts) > 0 || listed[kind] || c.hints.Load() != nil || !o.owner {
-		o.rest = true
-		c.fill(o, ctx, kind, opts)
-		return o
-	}
-	o.Ctx, o.Timeout = ctx, time.Duration(c.timeout.Load())
-	return o
+	return new(call)
 }
 
-// listed tells the collectives that have lists.
-var listed = func() (all [256]bool) {
-	for _, k := range backend.Collectives() {
-		row := k.Operation()
-		all[k] = row.In == backend.List || row.Out == backend.List || row.Splits()
-	}
-	return all
-}()
-
-func (c *Comm) fill(o *call, ctx context.Context, kind Kind, opts []Option) {
-	o.Kind, o.Ctx = kind, ctx
-	if ctx == nil {
-		o.Ctx = context.Background()
-	}
-	o.Timeout = time.Duration(c.timeout.Load())
-	if h := c.hints.Load(); h != nil {
-		o.Hints = *h
-	}
-	for i, f := range opts {
-		if f == nil {
-			o.nilOption = i + 1
-			continue
-		}
-		f(o)
-	}
-}
-
-// collective is the path of every collective: the call is validated, carried out by the executor, and finished there.
-func (c *Comm) collective(o *call) error {
+// collective is the path of every collective. The call has its arguments. It gets what else it needs, is validated,
+// carried out by the executor, and finished there.
+func (c *Comm) collective(ctx context.Context, kind Kind, o *call, opts []Option) error {
 	held := o.owner
 	defer c.recoverAndAbort(o, &held)
-	x := c.placement.Load()
-	if !o.valid && !c.plain(o) {
+	if len(opts) == 0 && ctx != nil && o.Timeout == 0 && c.hints.Load() == nil {
+		o.Kind, o.Ctx, o.Timeout = kind, ctx, time.Duration(c.timeout.Load()) // all that fill does for most calls
+	} else {
+		c.fill(o, ctx, kind, opts)
+	}
+	x, plain := c.placement.Load(), c.plain(o)
+	if !plain && !o.valid {
 		if err := c.validate(o); err != nil {
 			return x.refuse(c.detach(o, &held), err)
 		}
 	}
 	switch {
-	case held && x.callerRuns(o):
+	case held && (plain || x.callerRuns(o)):
 	case held && x.inline(o):
 		held = false
 		return nil
@@ -108,6 +74,31 @@ func (c *Comm) collective(o *call) error {
 	return err
 }
 
+// fill gives a call what it has from its caller besides arguments, and from the communicator.
+func (c *Comm) fill(o *call, ctx context.Context, kind Kind, opts []Option) {
+	o.Kind, o.Ctx = kind, ctx
+	if ctx == nil {
+		o.Ctx = context.Background()
+	}
+	if o.Timeout == 0 {
+		o.Timeout = time.Duration(c.timeout.Load())
+	}
+	if h := c.hints.Load(); h != nil && o.Hints == nil {
+		o.Hints, o.rest = *h, true
+	}
+	for i, f := range opts {
+		o.rest = true
+		if f == nil {
+			o.nilOption = i + 1
+			continue
+		}
+		f(o)
+	}
+	if o.hasInto && o.Out != nil {
+		o.Out = o.into
+	}
+}
+
 // detach gives back the lane, and with it the communicator's own call, if the call holds it.
 func (c *Comm) detach(o *call, held *bool) *call {
 	if *held {
@@ -121,13 +112,23 @@ func (c *Comm) detach(o *call, held *bool) *call {
 
 // releaseCall ends the use of the communicator's own call, which keeps no tensor alive, and of the lane.
 func (c *Comm) releaseCall() {
-	if o := &c.own; o.rest || o.Reduce.FactorTensor != nil {
+	if o := &c.own; o.rest || listed[o.Kind] {
 		*o = call{}
 	} else {
-		o.Ctx, o.In, o.Out, o.Seq, o.Algorithm, o.record = nil, nil, nil, 0, "", 0
+		o.Ctx, o.Timeout, o.In, o.Out, o.Root, o.Reduce = nil, 0, nil, nil, 0, Reduction{}
+		o.Seq, o.Algorithm, o.record = 0, "", 0
 		if o.value != nil {
 			o.value, o.Site, o.Stream = nil, 0, nil
 		}
 	}
 	c.lane.release()
 }
+
+// listed tells the collectives that have lists.
+var listed = func() (all [256]bool) {
+	for _, k := range backend.Collectives() {
+		row := k.Operation()
+		all[k] = row.In == backend.List || row.Out == backend.List || row.Splits()
+	}
+	return all
+}()

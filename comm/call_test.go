@@ -27,9 +27,9 @@ func BenchmarkCall(b *testing.B) {
 		b.Fatal(err)
 	}
 	sctx := device.WithStream(ctx, s)
-	op := comm.Op{Kind: backend.AllReduce, In: x, Out: x, Reduce: comm.Sum}
-	gather := comm.Op{Kind: backend.AllGatherSingle, In: x, Out: tensor.Must(host.Zeros(dtype.Float32, 2))}
-	onOp := comm.Op{Kind: backend.AllReduce, In: y, Out: y, Reduce: comm.Sum, Stream: s}
+	op := comm.Op{Ctx: ctx, Kind: backend.AllReduce, In: x, Out: x, Reduce: comm.Sum}
+	gather := comm.Op{Ctx: ctx, Kind: backend.AllGatherSingle, In: x, Out: tensor.Must(host.Zeros(dtype.Float32, 2))}
+	onOp := comm.Op{Ctx: ctx, Kind: backend.AllReduce, In: y, Out: y, Reduce: comm.Sum, Stream: s}
 	for _, form := range []struct {
 		name string
 		run  func() error

@@ -153,8 +153,8 @@ func (s *streams) current(ctx context.Context, given *device.Stream) (*device.St
 	return s.dev.CurrentStream(ctx)
 }
 
-// ownStream is where asynchronous operations go, behind what cur has: collectives on one stream, in their order, and
-// others on a stream that nothing is enqueued on, since one may have to wait for the next.
+// ownStream is where asynchronous operations go, behind what cur has. Collectives go on one stream, in their order.
+// Others go on a stream that nothing is enqueued on, since one may have to wait for the next.
 func (s *streams) ownStream(t *task, cur *device.Stream) (*device.Stream, error) {
 	if t.kind == ofCollectives {
 		if t.capturing {

@@ -27,6 +27,10 @@ func (c *Comm) execute(o *call) error {
 	if err == nil {
 		err = c.b.Wait(&o.Op)
 	}
+	if err == nil && o.owner && !o.rest && o.value == nil {
+		c.rec.Done(&o.Op) // all that finish does for most calls
+		return nil
+	}
 	return c.finish(o, err)
 }
 

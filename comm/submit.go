@@ -25,16 +25,18 @@ func (c *Comm) Submit(op *Op, w *Work) error {
 		c.adopt(&r.only, op, w)
 		return c.pointToPoint(r)
 	}
-	o := c.begin(op.Ctx, op.Kind, nil)
+	o := c.begin()
 	c.adopt(o, op, w)
-	return c.collective(o)
+	return c.collective(op.Ctx, op.Kind, o, nil)
 }
 
 // adopt fills a call from an operation. Fields that its kind doesn't use are dropped, and so are the root's
 // elsewhere, so that no code further down looks at one by mistake.
 func (c *Comm) adopt(o *call, op *Op, w *Work) {
-	o.value, o.work, op.Over = op, w, false
-	o.Stream = op.Stream
+	o.value, o.Stream, op.Over = op, op.Stream, false
+	if w != nil {
+		o.work, o.rest = w, true
+	}
 	row := op.Kind.Operation()
 	if row.Root {
 		o.Root = op.Root
@@ -67,6 +69,9 @@ func (c *Comm) adopt(o *call, op *Op, w *Work) {
 	}
 	o.Site = op.Site
 	if op.Hints != nil { // going over a map takes a while even if there's none
+		if h := c.hints.Load(); h != nil && o.Hints == nil {
+			o.Hints = *h
+		}
 		o.rest = true
 		for k, v := range op.Hints {
 			Hint(k, v)(o)

@@ -62,6 +62,21 @@ func TestSubmit(t *testing.T) {
 			return err
 		}
 		want("all_to_all_v_single", out, [][]int32{{1, 5, 6}, {2, 3, 4, 7}}[r])
+		// Without anything but a Work, and a method behind it.
+		sum, async := tensor.Of([]int32{int32(r)}), comm.Work{}
+		if err := c.Submit(&comm.Op{Kind: backend.AllReduce, In: sum, Out: sum, Reduce: comm.Sum,
+			Ctx: context.Background()}, &async); err != nil {
+			return err
+		}
+		if err := c.AllReduce(context.Background(), tensor.Of([]int32{1}), comm.Sum); err != nil {
+			return err
+		}
+		if err := async.Wait(context.Background()); err != nil {
+			return err
+		}
+		if !async.Completed() {
+			t.Errorf("rank %d: the operation before is %v", r, async.Status())
+		}
 		if r == 0 {
 			return c.Submit(&comm.Op{Kind: backend.Send, In: tensor.Of(x), Peer: 1, Tag: 3}, nil)
 		}

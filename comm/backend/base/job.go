@@ -185,6 +185,12 @@ func (j *Job) premultiply(op *backend.Op, s *Scratch) (err error) {
 
 // Unpack empties the output into the tensors that it stands for, and forgets them.
 func (j *Job) Unpack() {
+	if j.outs != nil {
+		j.unpack()
+	}
+}
+
+func (j *Job) unpack() {
 	off := 0
 	for _, t := range j.outs {
 		kern.Copy(t.Pointer(), unsafe.Add(j.Out, off), t.NBytes())
