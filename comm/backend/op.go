@@ -24,12 +24,10 @@ type Op struct {
 	Reduce  Reduction
 	Timeout time.Duration // counts from the operation's start; never 0
 
-	Ctx context.Context // never nil
-	Seq uint64          // the collective's sequence number; set by the backend
-	// It's the same as the one of the number before, but for its buffers, its context and its time; set by Submit.
-	Again     bool
-	Site      uint16 // where a program in another language calls it, as observe.Site numbers places; 0: in Go
-	Algorithm string // what carried it out, for recorders and benchmarks; set by the backend
+	Ctx       context.Context // never nil
+	Seq       uint64          // the collective's sequence number; set by the backend
+	Site      uint16          // where a program in another language calls it, as observe.Site numbers places; 0: in Go
+	Algorithm string          // what carried it out, for recorders and benchmarks; set by the backend
 
 	// Stream is where an operation on a device goes. The caller of comm.Submit may leave it nil, for the current one;
 	// for a backend it's where Enqueue puts the operation.

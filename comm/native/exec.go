@@ -30,7 +30,7 @@ func (g *group) enter(op *backend.Op) error {
 	if g.space == nil {
 		return nil
 	}
-	if c.short != nil && op.Again {
+	if c.short != nil && g.repeated {
 		if err := g.space.BeginAgain(g.waiter, g.seq); err != nil {
 			return err
 		}

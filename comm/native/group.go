@@ -44,7 +44,8 @@ type group struct {
 	mappable   bool     // this rank's buffers can be mapped
 	prog       *program // which runs, as far as that's known
 	done       int      // its steps that have run
-	repeats    repeatable
+	last       pattern  // of the last collective
+	repeated   bool     // the one under way is that one again
 	programs   programs
 	scratch    base.Scratch
 	base       []unsafe.Pointer // by baseOf
@@ -95,7 +96,7 @@ func (g *group) Submit(op *backend.Op) error {
 	}
 	g.entered = false
 	g.scratch.Reset()
-	if op.Again = g.again(op); !op.Again {
+	if g.repeated = g.repeats(op); !g.repeated {
 		if err := g.arrange(op); err != nil {
 			return g.invalid(op, err)
 		}
@@ -103,7 +104,7 @@ func (g *group) Submit(op *backend.Op) error {
 	// From here on the others may count on this rank: every failure is theirs, too.
 	g.seq++
 	op.Seq = g.seq
-	if g.space == nil || len(g.local) < len(g.members) || !op.Again && base.Prepares(op) || !g.space.Ready(g.seq) {
+	if g.space == nil || len(g.local) < len(g.members) || !g.repeated && base.Prepares(op) || !g.space.Ready(g.seq) {
 		return nil // it takes a while, perhaps forever
 	}
 	if err := g.enter(op); err != nil {
@@ -150,7 +151,7 @@ func (g *group) failCollective(op *backend.Op, err error) error {
 // arrange finds the programs of an operation, and fills the job.
 func (g *group) arrange(op *backend.Op) error {
 	q, j := &g.req, &g.job
-	g.repeats = repeatable{}
+	g.last = pattern{}
 	t, err := g.tune(op)
 	if err != nil {
 		return err
@@ -162,13 +163,13 @@ func (g *group) arrange(op *backend.Op) error {
 	}
 	j.desc = *g.describe(op, c, j.DType)
 	g.current = c
-	g.repeats = g.repeatable(op)
+	g.last = g.patternOf(op)
 	return nil
 }
 
-// repeatable is what an operation has in common with the last one if it's that one again, perhaps on other memory: then
+// pattern is what an operation has in common with the last one if it's that one again, perhaps on other memory: then
 // all that was arranged for it still holds.
-type repeatable struct {
+type pattern struct {
 	kind   backend.Kind // 0: nothing is known of the last operation
 	reduce backend.ReduceKind
 	dt     dtype.DType
@@ -177,31 +178,31 @@ type repeatable struct {
 	same   bool // input and output are the same memory
 }
 
-// repeatable returns the zero value for operations with hints or of the communicator's own, for those on lists, and for
+// patternOf returns the zero value for operations with hints or of the communicator's own, for those on lists, and for
 // those that Prepare has work with.
-func (g *group) repeatable(op *backend.Op) repeatable {
+func (g *group) patternOf(op *backend.Op) pattern {
 	if op.Hints != nil || g.purpose != 0 {
-		return repeatable{}
+		return pattern{}
 	}
 	switch op.Kind {
 	case backend.Barrier:
-		return repeatable{kind: op.Kind}
+		return pattern{kind: op.Kind}
 	case backend.Broadcast:
-		return repeatable{kind: op.Kind, dt: op.Out.DType(), n: op.Out.NumEl(), root: op.Root}
+		return pattern{kind: op.Kind, dt: op.Out.DType(), n: op.Out.NumEl(), root: op.Root}
 	case backend.AllReduce:
 		if op.Reduce.Kind == backend.PremulSumKind {
 			break
 		}
-		return repeatable{kind: op.Kind, reduce: op.Reduce.Kind, dt: op.In.DType(), n: op.In.NumEl(),
+		return pattern{kind: op.Kind, reduce: op.Reduce.Kind, dt: op.In.DType(), n: op.In.NumEl(),
 			same: op.In.Pointer() == op.Out.Pointer()}
 	}
-	return repeatable{}
+	return pattern{}
 }
 
-// again reports whether the operation is the last one again, and then fills the job. It compares field by field what
-// repeatable returns: a struct that was just written in parts is slow to read as a whole.
-func (g *group) again(op *backend.Op) bool {
-	r, j := &g.repeats, &g.job
+// repeats reports whether the operation is the last one again, and then fills the job. It compares field by field what
+// patternOf returns: a struct that was just written in parts is slow to read as a whole.
+func (g *group) repeats(op *backend.Op) bool {
+	r, j := &g.last, &g.job
 	if r.kind != op.Kind || op.Hints != nil || g.purpose != 0 {
 		return false
 	}

@@ -4,7 +4,6 @@ import (
 	"sync/atomic"
 	"unsafe"
 
-	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/internal/sys"
 )
 
@@ -112,20 +111,11 @@ func newLaneLog(entries int) laneLog {
 	return l
 }
 
-// repeats reports whether an operation, which was called from where the path says, is as the current description has
-// it, because that was made for those before it and they are alike.
-func (l *laneLog) repeats(op *backend.Op) bool {
-	return op.Again && op.Seq == l.next+1+l.shift && l.path.moves == l.moves && op.Site == l.site
-}
-
-// is sees to it that the current description is that of the next operation.
-func (l *laneLog) is(op *backend.Op, async bool) {
-	what, in, out := summary(op, async)
-	if l.path.moves != l.moves || what != l.what || in != l.in || out != l.out || l.seq-l.next != l.shift ||
-		op.Site != l.site {
-		l.site = op.Site
-		l.change(what, in, out)
-	}
+// repeats reports whether the next operation, which was called from where the path says, is as the current description
+// has it.
+func (l *laneLog) repeats(what, in, out uint64, site uint16) bool {
+	return l.path.moves == l.moves && what == l.what && in == l.in && out == l.out && l.seq-l.next == l.shift &&
+		site == l.site
 }
 
 // begin records an operation of the current description.
@@ -147,8 +137,9 @@ func (l *laneLog) record(at uint32) *record {
 }
 
 // change makes a description of the next operation. Its sequence number will be the next one, unless it's refused.
-func (l *laneLog) change(what, in, out uint64) {
+func (l *laneLog) change(what, in, out uint64, site uint16) {
 	id := l.next + 1
+	l.site = site
 	l.path.follow(&l.trail)
 	l.count(id)
 	l.what, l.in, l.out, l.moves = what, in, out, l.path.moves

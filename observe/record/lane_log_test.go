@@ -124,7 +124,7 @@ func TestLane(t *testing.T) {
 			x := xs[seq/3%50] // three at a time
 			op := &backend.Op{Kind: backend.AllReduce, In: x, Out: x, Reduce: backend.Reduction{Kind: backend.SumKind}}
 			if seq%2 == 0 { // as a backend that launches; the others say nothing yet
-				op.Seq, op.Again = seq, seq%3 != 0
+				op.Seq = seq
 			}
 			id := r.Begin(op, false)
 			op.Seq, op.Algorithm = seq, algorithms[seq/5%3]

@@ -166,8 +166,8 @@ func (r *Recorder) Begin(op *backend.Op, async bool) uint64 {
 	if l.kernels {
 		tick = now()
 	}
-	if !l.repeats(op) {
-		l.is(op, async)
+	if what, in, out := summary(op, async); !l.repeats(what, in, out, op.Site) {
+		l.change(what, in, out, op.Site)
 	}
 	return l.begin(tick)
 }

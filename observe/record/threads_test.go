@@ -23,7 +23,7 @@ func TestSites(t *testing.T) {
 	op := backend.Op{Kind: backend.AllReduce, In: x, Out: x}
 	want := []int{7, 7, 9, 7, 9}
 	for i, line := range want {
-		op.Seq, op.Again, op.Site = uint64(i), i > 0, map[int]uint16{7: here, 9: there}[line]
+		op.Seq, op.Site = uint64(i), map[int]uint16{7: here, 9: there}[line]
 		if line == 9 && i > 3 { // one that is queued
 			r.Issue(&op, true, true)
 			continue
