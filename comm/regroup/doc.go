@@ -17,12 +17,15 @@
 // comparison and exchange of one key of the leader's store. If the leader dies in between, the others resolve it among
 // themselves (resolve.go).
 //
+// Ranks of a world that don't know which of them are left call [Survivors.Run]: the lowest of them gathers the others, and
+// lists the members for an attempt. A newcomer waits for such a list in [Invited].
+//
 // Invariants:
 //
 //   - Of the processes that survive an attempt, either all get nil or all get an error; see resolve.go for
 //     what that rests on.
 //   - Agree ends by the deadline of its context and a grace for resolving. Its error is an [*Error] that names the
 //     members at fault.
-//   - An attempt that failed leaves a endpoint ready for the next, with a fresh uuid.
+//   - An attempt that failed leaves an endpoint ready for the next, with a fresh uuid.
 //   - Nothing that comes from another member is used before it was checked.
 package regroup
