@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/observe/record"
 )
 
@@ -270,18 +271,20 @@ func (g *group) stall(pos uint64, leaving []uint64) (*stall, float64) {
 // signature is what all ranks of a collective have in common: sizes only where they must agree.
 func signature(e *Entry) string {
 	d := &e.Chorus
-	in, out := e.InSizes[0][0], e.OutSizes[0][0]
-	count := ""
-	switch d.Op {
-	case "all_to_all", "all_to_all_v_single", "barrier", "split", "new_window", "close_window":
-	case "reduce", "gather", "gather_single", "reduce_scatter_v":
-		count = fmt.Sprint(in)
-	case "broadcast", "scatter", "all_gather_v":
-		count = fmt.Sprint(out)
-	default:
-		count = fmt.Sprint(in, out)
+	var counts []int
+	switch kind := backend.KindNamed(d.Op); {
+	case kind.Valid():
+		in, out := kind.Operation().SameSizes()
+		if in {
+			counts = append(counts, e.InSizes[0][0])
+		}
+		if out {
+			counts = append(counts, e.OutSizes[0][0])
+		}
+	case d.Op != record.Split.String() && d.Op != record.NewWindow.String() && d.Op != record.CloseWindow.String():
+		counts = []int{e.InSizes[0][0], e.OutSizes[0][0]}
 	}
-	return fmt.Sprintf("%s %s %s %d %s", d.Op, d.DType, count, d.Root, d.Reduce)
+	return fmt.Sprintf("%s %s %d %d %s", d.Op, d.DType, counts, d.Root, d.Reduce)
 }
 
 // disagree looks for members that call something else than the most under one number.

@@ -111,6 +111,16 @@ func (k Kind) String() string {
 	return fmt.Sprintf("operation(%d)", uint8(k))
 }
 
+// KindNamed returns the operation of this name; 0, of which [Kind.Operation] is an empty row, if there is none.
+func KindNamed(name string) Kind {
+	for k := Send; k < kinds; k++ {
+		if operations[k].Name == name {
+			return k
+		}
+	}
+	return 0
+}
+
 // PointToPoint reports whether only two ranks take part.
 func (k Kind) PointToPoint() bool { return k == Send || k == Recv }
 
@@ -131,6 +141,13 @@ func (o *Operation) Takes(me, root int) bool { return o.In != Nothing && (!o.Roo
 
 // Gives reports whether rank me gets something.
 func (o *Operation) Gives(me, root int) bool { return o.Out != Nothing && (!o.RootOut || me == root) }
+
+// SameSizes reports whether all ranks of a collective put in as many elements, and whether they get as many.
+func (o *Operation) SameSizes() (in, out bool) {
+	exchange := o.In >= Whole && o.Out >= Whole
+	in = o.In != Nothing && !o.RootIn && !(o.Uneven && (o.In == Part || exchange))
+	return in, o.Out != Nothing && !o.RootOut && !(o.Uneven && (o.Out == Part || exchange))
+}
 
 // Splits reports whether the sizes of the blocks are in Op.InSplits and Op.OutSplits.
 func (o *Operation) Splits() bool { return o.Uneven && o.In == Whole }

@@ -61,6 +61,7 @@ func (p Party) where() string {
 	return ", at " + p.At
 }
 
+// RankNames says which ranks these are: "rank 3", "ranks 0-2".
 func RankNames(ranks []int) string {
 	if len(ranks) == 1 {
 		return fmt.Sprintf("rank %d", ranks[0])
@@ -79,12 +80,12 @@ func Call(e *Entry) string {
 		}
 		parts = append(parts, fmt.Sprintf("%s[%d]", d.DType, n))
 	}
-	switch d.Op {
-	case "broadcast", "reduce", "scatter", "gather", "gather_single":
+	switch kind := backend.KindNamed(d.Op); {
+	case kind.Operation().Root:
 		parts = append(parts, fmt.Sprintf("root %d", d.Root))
-	case "send":
+	case kind == backend.Send:
 		parts = append(parts, fmt.Sprintf("to %d", *d.Peer))
-	case "recv":
+	case kind == backend.Recv:
 		from := "any rank"
 		if *d.Peer >= 0 {
 			from = fmt.Sprint(*d.Peer)
