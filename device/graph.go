@@ -144,7 +144,7 @@ func (d *Device) Capturing() bool {
 }
 
 // Replay enqueues a run of the graph on s. Memory and functions that the graph uses must still be there when it runs.
-// If s is being captured, the graph's work becomes a part of that.
+// If s is being captured, the graph's work becomes a part of that; on GPUs it's ErrUnsupported.
 func (g *Graph) Replay(s *Stream) error {
 	if _, err := g.handle(s); err != nil {
 		return err

@@ -227,18 +227,42 @@ func Fill(ctx context.Context, t *Tensor, v any) error {
 			return t.over(views[0]).Fill(one.Value())
 		})
 	}
-	pinned, err := EmptyPinned(t.store.place.rt, t.dt)
-	if err == nil {
-		defer pinned.Free() // which is kept until the kernel has run
-		err = pinned.CopyFrom(one)
-	}
-	if err == nil {
-		pinned, err = pinned.Expand(t.shape...)
-	}
+	source, err := fillSource(ctx, s, one)
 	if err != nil {
 		return err
 	}
-	return copyElements(s, t, pinned)
+	defer source.Free() // which is kept until the kernel has run
+	if source, err = source.Expand(t.shape...); err != nil {
+		return err
+	}
+	return copyElements(s, t, source)
+}
+
+// fillSource is memory with an element, for a kernel on the stream to read. In a capture it's the graph's, on the device,
+// since the kernel reads it at each replay.
+func fillSource(ctx context.Context, s *device.Stream, one *Tensor) (*Tensor, error) {
+	d := s.Device()
+	if !s.Capturing() {
+		pinned, err := EmptyPinned(d.Runtime(), one.dt)
+		if err == nil {
+			err = pinned.CopyFrom(one)
+		}
+		return pinned, err
+	}
+	if !d.Capturing() {
+		return nil, device.Errorf(device.ErrCapture, d.Name(), "fill", "another library captures the stream, whose graph "+
+			"can't keep an element with several values of bytes")
+	}
+	source, err := EmptyOn(device.WithStream(ctx, s), d, one.dt)
+	if err != nil {
+		return nil, err
+	}
+	for i, b := range one.raw() {
+		if err := s.Fill(source.devicePtr().Add(i), b, 1); err != nil {
+			return nil, err
+		}
+	}
+	return source, nil
 }
 
 // To is a contiguous copy on a device, nil standing for the host; see [Copy]. It's t itself if that's there and

@@ -23,10 +23,13 @@ import (
 	"github.com/chorus-comms/chorus/comm/nccl/abi"
 	"github.com/chorus-comms/chorus/comm/nccl/nccltest"
 	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/accinte"
+	"github.com/chorus-comms/chorus/device/accinte/accintetest"
 	"github.com/chorus-comms/chorus/device/devicetest"
 	"github.com/chorus-comms/chorus/device/gpu"
 	"github.com/chorus-comms/chorus/device/gpu/gputest"
 	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/internal/testutil"
 	"github.com/chorus-comms/chorus/store"
 	"github.com/chorus-comms/chorus/tensor"
 )
@@ -175,6 +178,9 @@ func supply(t *testing.T, sim *gputest.Library, family, name string) {
 func supplyWith(t *testing.T, sim *gputest.Library, family, name string, options nccltest.Options) {
 	t.Helper()
 	lib, err := gpu.Supply(family, "a stand-in", sim.Table())
+	if err == nil {
+		err = lib.SupplyCompiler("a stand-in", sim.Compiler())
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,7 +191,7 @@ func supplyWith(t *testing.T, sim *gputest.Library, family, name string, options
 	if err := device.Register(name, driver); err != nil {
 		t.Fatal(err)
 	}
-	options.Driver = sim.Driver()
+	options.Driver, options.Current = sim.Driver(), sim.Current
 	simulated, err := nccltest.New(options)
 	if err != nil {
 		t.Fatal(err)
@@ -224,8 +230,30 @@ func TestCommunicators(t *testing.T) {
 	}
 }
 
-// The suite of communicators holds over the real libraries, with a rank for each GPU.
+// onGPUs are the tests that are left out there: also those that launch functions in Go.
+var onGPUs = append([]string{"Graphs", "GraphsOfSeveral", "StreamPrograms"}, skipped...)
+
+// The suite of communicators holds over the real libraries, with a rank for each GPU; and over the stand-ins for both.
 func TestConformanceOnGPUs(t *testing.T) {
+	t.Run("StandIn", func(t *testing.T) {
+		sim, err := gputest.New(gputest.Options{Name: "cuda", MemoryBytes: 256 << 20, StructBytes: 8 + 3*8*8})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { sim.Close() })
+		const name = "cuda_stand_in_suite"
+		supply(t, sim, "cuda", name)
+		source, err := devices(t, name)[0].Runtime().Driver().(device.Elements).ElementsImage(0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		accinte.RegisterModule(string(source), map[string]accinte.Function{"copy_elements": accintetest.CopyElements})
+		commtest.Run(t, commtest.Config{
+			Open: func(t testing.TB, size int) []*comm.Comm {
+				return openOn(t, []string{name + ":0", name + ":1"}, "nccl", "for "+name, size)
+			},
+			Shared: true, Device: true, Worlds: testutil.Pick([]int{2}, []int{1, 2, 3}), Skip: onGPUs})
+	})
 	for backend, name := range families {
 		t.Run(name, func(t *testing.T) {
 			var names []string
@@ -239,7 +267,7 @@ func TestConformanceOnGPUs(t *testing.T) {
 			}
 			commtest.Run(t, commtest.Config{
 				Open:   func(t testing.TB, size int) []*comm.Comm { return openOn(t, names, backend, "", size) },
-				Shared: true, Device: true, Worlds: worlds, Skip: skipped})
+				Shared: true, Device: true, Worlds: worlds, Skip: onGPUs})
 		})
 	}
 }
