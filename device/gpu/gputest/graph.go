@@ -91,3 +91,42 @@ func (l *Library) nodeType(x abi.Node, kind *int32) abi.Result {
 	}
 	return abi.InvalidValue
 }
+
+// graphTable fills in captures and graphs.
+func (l *Library) graphTable(t *abi.Table) {
+	d := l.driver
+	t.IsCapturing = func(s abi.Stream, status *int32) abi.Result {
+		st, err := d.CaptureStatus(device.StreamHandle(s))
+		*status = int32(st)
+		return result(err)
+	}
+	t.BeginCapture = func(s abi.Stream, mode int32) abi.Result {
+		if mode != abi.CaptureModeRelaxed {
+			return abi.NotSupported // others would bind the capture to a thread
+		}
+		return result(d.CaptureBegin(device.StreamHandle(s)))
+	}
+	t.EndCapture = l.endCapture
+	t.GraphDestroy = l.graphDestroy
+	t.GraphNodes = l.graphNodes
+	t.GraphEdges = l.graphEdges
+	t.NodeType = l.nodeType
+	t.Instantiate = func(x *abi.Exec, g abi.Graph, _ uint64) abi.Result {
+		h, err := d.Instantiate(device.GraphHandle(g))
+		return give(x, h, err)
+	}
+	t.GraphLaunch = func(x abi.Exec, s abi.Stream) abi.Result {
+		if state, err := d.CaptureStatus(device.StreamHandle(s)); err == nil && state != device.NotCapturing {
+			return abi.CaptureUnsupported
+		}
+		return result(d.GraphLaunch(device.ExecHandle(x), device.StreamHandle(s)))
+	}
+	t.ExecDestroy = func(x abi.Exec) abi.Result { return result(d.ExecDestroy(device.ExecHandle(x))) }
+	t.ExecUpdate = func(x abi.Exec, g abi.Graph, _ *abi.Node, why *int32) abi.Result {
+		if err := d.GraphUpdate(device.ExecHandle(x), device.GraphHandle(g)); err != nil {
+			*why = 1
+			return abi.GraphExecUpdateFailure
+		}
+		return abi.Success
+	}
+}

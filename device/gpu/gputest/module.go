@@ -179,3 +179,28 @@ func (l *Library) Compiler() abi.Compiler {
 	}
 	return c
 }
+
+// moduleTable fills in the functions of modules.
+func (l *Library) moduleTable(t *abi.Table) {
+	d := l.driver
+	t.ModuleLoad, t.ModuleLoadEx = l.moduleLoad, l.moduleLoadEx
+	t.ModuleUnload = func(m abi.Module) abi.Result {
+		return l.on(func(int) abi.Result { return result(d.ModuleUnload(device.ModuleHandle(m))) })
+	}
+	t.ModuleFunction = func(f *abi.Function, m abi.Module, name *byte) abi.Result {
+		h, err := d.ModuleFunction(device.ModuleHandle(m), unix.BytePtrToString(name))
+		return give(f, h, err)
+	}
+	t.FunctionAttribute, t.FunctionParameter, t.FunctionLaunch = l.functionAttribute, l.functionParameter, l.launch
+	t.FunctionSet = func(_ abi.Function, attr, v int32) abi.Result {
+		if attr != abi.FunctionDynamic || v > l.attributes()[abi.CUDASharedAtMost] {
+			return abi.InvalidValue
+		}
+		return abi.Success
+	}
+	t.FunctionOccupancy = func(n *int32, f abi.Function, threads int32, shared uint64) abi.Result {
+		x, err := d.FunctionOccupancy(device.FunctionHandle(f), int(threads), int(shared))
+		*n = int32(x)
+		return result(err)
+	}
+}
