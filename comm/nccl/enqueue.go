@@ -315,7 +315,6 @@ func (x *calls) gather(in, out uintptr, bytes int) {
 
 // operation calls what an operation is.
 func (x *calls) operation(op *backend.Op) {
-	n := x.size
 	switch op.Kind {
 	case backend.Send:
 		x.send(address(op.In), op.In.NBytes(), op.Peer)
@@ -337,45 +336,51 @@ func (x *calls) operation(op *backend.Op) {
 	case backend.AllGather, backend.AllGatherV:
 		x.gatherList(op)
 	case backend.AllToAllSingle:
-		x.exchange(op, func() bool {
-			if bytes := op.In.NBytes() / n; x.lib.AllToAll != nil {
-				x.do("ncclAlltoAll", func() abi.Result {
-					if x.with != nil {
-						return x.lib.AllToAllWith(address(op.In), address(op.Out), uint64(bytes), abi.Uint8, x.c, x.stream, x.with)
-					}
-					return x.lib.AllToAll(address(op.In), address(op.Out), uint64(bytes), abi.Uint8, x.c, x.stream)
-				})
-				return true
-			}
-			return false
-		})
+		x.allToAll(op)
 	case backend.GatherSingle:
-		x.exchange(op, func() bool {
-			if x.lib.Gather != nil {
-				x.do("ncclGather", func() abi.Result {
-					if x.with != nil {
-						return x.lib.GatherWith(address(op.In), address(op.Out), uint64(op.In.NBytes()), abi.Uint8, int32(op.Root), x.c,
-							x.stream, x.with)
-					}
-					return x.lib.Gather(address(op.In), address(op.Out), uint64(op.In.NBytes()), abi.Uint8, int32(op.Root), x.c,
-						x.stream)
-				})
-			}
-			return x.lib.Gather != nil
-		})
+		x.gatherSingle(op)
 	default:
-		x.exchange(op, nil)
+		x.exchange(op)
 	}
 }
 
-// exchange is messages between all ranks, or one and the others: each block of what a rank puts in goes to the rank
-// that it's for. A library that has the operation does it at once.
-func (x *calls) exchange(op *backend.Op, native func() bool) {
-	row, me, n := op.Kind.Operation(), x.rank.rank, x.size
-	if first := op.First(); first == nil || row.In != backend.List && row.Out != backend.List && first.NBytes() == 0 {
+// allToAll is the library's own, if it has one.
+func (x *calls) allToAll(op *backend.Op) {
+	bytes := op.In.NBytes() / x.size
+	if x.lib.AllToAll == nil || bytes == 0 {
+		x.exchange(op)
 		return
 	}
-	if native != nil && native() {
+	in, out := address(op.In), address(op.Out)
+	x.do("ncclAlltoAll", func() abi.Result {
+		if x.with != nil {
+			return x.lib.AllToAllWith(in, out, uint64(bytes), abi.Uint8, x.c, x.stream, x.with)
+		}
+		return x.lib.AllToAll(in, out, uint64(bytes), abi.Uint8, x.c, x.stream)
+	})
+}
+
+// gatherSingle is the library's own, if it has one.
+func (x *calls) gatherSingle(op *backend.Op) {
+	bytes := op.In.NBytes()
+	if x.lib.Gather == nil || bytes == 0 {
+		x.exchange(op)
+		return
+	}
+	in, out := address(op.In), address(op.Out)
+	x.do("ncclGather", func() abi.Result {
+		if x.with != nil {
+			return x.lib.GatherWith(in, out, uint64(bytes), abi.Uint8, int32(op.Root), x.c, x.stream, x.with)
+		}
+		return x.lib.Gather(in, out, uint64(bytes), abi.Uint8, int32(op.Root), x.c, x.stream)
+	})
+}
+
+// exchange is messages between all ranks, or one and the others: each block of what a rank puts in goes to the rank
+// that it's for.
+func (x *calls) exchange(op *backend.Op) {
+	row, me, n := op.Kind.Operation(), x.rank.rank, x.size
+	if first := op.First(); first == nil || row.In != backend.List && row.Out != backend.List && first.NBytes() == 0 {
 		return
 	}
 	var ins, outs []block
