@@ -148,7 +148,7 @@ def submit_of(handle: int, host: bool, device: torch.device | None) -> Callable[
             return submit(place, native, kind + _lib.CALLER, *rest)
         finally:
             if beside is not None and kind < _lib.ISSUE:
-                torch.accelerator.current_stream(device).wait_stream(beside)
+                beside.lead()
 
     return on_current
 
@@ -160,5 +160,5 @@ def wait_for(work: int, device: torch.device) -> int:
         return int(_lib.library.chorus_stream_wait_work(0, work))
     status = _wait(_devices.place_of(device), native, work)
     if beside is not None:
-        torch.accelerator.current_stream(device).wait_stream(beside)
+        beside.lead()
     return status

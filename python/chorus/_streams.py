@@ -55,14 +55,32 @@ def capturing(device: torch.device) -> bool:
     return bool(module.is_current_stream_capturing())
 
 
+class Beside:
+    """The stream that stands in for PyTorch's default one of a device. The library keeps it."""
+
+    __slots__ = ("default", "native", "stream")
+
+    def __init__(self, native: int, stream: Any, default: Any):
+        self.native = native  # its handle
+        self.stream = stream  # PyTorch's object
+        self.default = default  # the stream that it stands in for
+
+    def follow(self) -> None:
+        """Let it run after the default stream's work so far."""
+        self.stream.wait_stream(self.default)
+
+    def lead(self) -> None:
+        """Let the default stream run after its work so far."""
+        self.default.wait_stream(self.stream)
+
+
 @functools.cache
-def _beside(device: torch.device) -> tuple[int, Any]:
-    """The stream that stands in for PyTorch's default one of a device: its native handle
-    and PyTorch's object. The library keeps it."""
+def _beside(device: torch.device) -> Beside:
     made, native = ctypes.c_uint64(), ctypes.c_uint64()
     check(_lib.library.chorus_stream_create(_devices.place_of(device), 0, ctypes.byref(made)))
     check(_lib.library.chorus_stream_native(made.value, ctypes.byref(native)))
-    return native.value, getattr(torch, device.type).ExternalStream(native.value, device=device)
+    module = getattr(torch, device.type)
+    return Beside(native.value, module.ExternalStream(native.value, device=device), module.default_stream(device))
 
 
 @functools.cache
@@ -73,10 +91,10 @@ def _default(place: int) -> int:
     return stream.value
 
 
-def taken(device: torch.device, waits: bool = True) -> tuple[int, Any]:
+def taken(device: torch.device, waits: bool = True) -> tuple[int, Beside | None]:
     """The current stream for one call into the library: its native handle, and None. The handle is 0 if the stream is
     the library's current one already. For the default stream it's the handle of the stream that stands in for it, and
-    that stream's object. With ``waits`` that stream waits for the default one first; the caller lets the default one
+    that stream. With ``waits`` that stream waits for the default one first; the caller lets the default one
     wait for it afterwards."""
     native = natives.get(device.type)
     if native is None or device in _thread.inside:
@@ -84,10 +102,12 @@ def taken(device: torch.device, waits: bool = True) -> tuple[int, Any]:
     handle = native(device)
     if handle not in _DEFAULTS:
         return handle, None
-    handle, beside = _beside(device)
+    beside = _beside(device)
+    if handle != 0:  # the same stream by another handle
+        beside = Beside(beside.native, beside.stream, torch.accelerator.current_stream(device))
     if waits:
-        beside.wait_stream(torch.accelerator.current_stream(device))
-    return handle, beside
+        beside.follow()
+    return beside.native, beside
 
 
 class current:
@@ -108,15 +128,14 @@ class current:
             self._device = None  # there's nothing to do, here or at the exit
             return
         self._place: int = _devices.place_of(device)
-        self._after: tuple[Any, Any, Any] | None = None
+        self._after: tuple[Beside, Any] | None = None
         adopted = ctypes.c_uint64()
         check(_lib.library.chorus_stream_adopt(self._place, handle, ctypes.byref(adopted)))
         self._stream = adopted.value
         if beside is not None:
-            before = torch.accelerator.current_stream(device)
-            entered = getattr(torch, device.type).stream(beside)
+            entered = getattr(torch, device.type).stream(beside.stream)
             entered.__enter__()
-            self._after = before, beside, entered
+            self._after = beside, entered
         status = _lib.library.chorus_stream_set_current(self._stream)
         _thread.inside.add(device)
         if status:
@@ -130,6 +149,6 @@ class current:
         _lib.library.chorus_stream_set_current(_default(self._place))
         _lib.library.chorus_stream_release(self._stream)
         if self._after is not None:
-            before, beside, entered = self._after
+            beside, entered = self._after
             entered.__exit__(None, None, None)
-            before.wait_stream(beside)
+            beside.lead()
