@@ -228,11 +228,14 @@ func openTapped(t *testing.T, what string, size, rank int, opts ...comm.NewOptio
 	t.Helper()
 	links, name := make(chan *link, 1), fmt.Sprint(what, worlds.Add(1))
 	backend.Register(name, func(ctx context.Context, c backend.Config) (backend.Backend, error) {
-		b, l, err := begin(ctx, c)
-		if c.Rank == rank {
-			links <- l
+		b, err := begin(ctx, c)
+		if err != nil {
+			return nil, err
 		}
-		return b, err
+		if c.Rank == rank {
+			links <- b.link
+		}
+		return b, nil
 	})
 	comms, err := openWorld(name, size, nil, opts...)
 	if err != nil {

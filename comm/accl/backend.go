@@ -23,31 +23,50 @@ const Name = "accl"
 func init() { backend.Register(Name, open, compress) }
 
 func open(ctx context.Context, c backend.Config) (backend.Backend, error) {
-	b, _, err := begin(ctx, c)
+	b, err := begin(ctx, c)
 	if err != nil {
 		return nil, err
 	}
 	return b, nil
 }
 
-// begin begins a rank's part, and returns the messages under it, too.
-func begin(ctx context.Context, c backend.Config) (*base.Runner, *link, error) {
+// rank is a rank's part of a communicator, whose operations its engine carries out.
+type rank struct {
+	*base.Runner
+	link *link
+}
+
+// EngineCalls implements backend.Engines.
+func (x *rank) EngineCalls() []backend.EngineCall { return x.link.calls(x.Number()) }
+
+// Split implements backend.Backend.
+func (x *rank) Split(ctx context.Context, name string, list []int, timeout time.Duration,
+	hints map[string]string) (backend.Backend, error) {
+	b, err := x.Runner.Split(ctx, name, list, timeout, hints)
+	if part, ok := b.(*base.Runner); ok {
+		b = &rank{part, x.link}
+	}
+	return b, err
+}
+
+// begin begins a rank's part of the communicator of all ranks.
+func begin(ctx context.Context, c backend.Config) (*rank, error) {
 	o, err := optionsOf(c.Hints)
 	if err == nil && c.Size > maxWorld {
 		err = fmt.Errorf("a world of %d; %s has a stream for each of %d ranks at most", c.Size, Name, maxWorld)
 	}
 	at := backend.Where{Comm: c.Name, Rank: c.Rank, Op: "new"}
 	if err != nil {
-		return nil, nil, &backend.InvalidArgumentError{Where: at, Detail: err.Error()}
+		return nil, &backend.InvalidArgumentError{Where: at, Detail: err.Error()}
 	}
 	if o.card != "" {
-		return nil, nil, &backend.UnsupportedError{Where: at, Detail: onCard(o.card)}
+		return nil, &backend.UnsupportedError{Where: at, Detail: onCard(o.card)}
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
 	l, err := connect(ctx, &c, o)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if c.Size > 1 { // an engine that is being set up forgets what has come
 		if o.emulator > 0 {
@@ -57,12 +76,12 @@ func begin(ctx context.Context, c backend.Config) (*base.Runner, *link, error) {
 		}
 		if err != nil {
 			l.shut(err)
-			return nil, nil, err
+			return nil, err
 		}
 	}
-	return base.NewRunner(c, base.Library{Fabric: l, Own: l.own, Memory: l.memory, Traffic: l.traffic, Engine: l.calls,
+	return &rank{base.NewRunner(c, base.Library{Fabric: l, Own: l.own, Memory: l.memory, Traffic: l.traffic,
 		Capabilities: backend.Capabilities{Name: Name, Devices: []string{"cpu"}, Windows: true, SharedMem: l.shares(),
-			Abort: true, AnySource: true, Tags: true, InProcess: true, MaxWorld: maxWorld}}), l, nil
+			Abort: true, AnySource: true, Tags: true, InProcess: true, MaxWorld: maxWorld}}), l}, nil
 }
 
 // connect sets up this rank's engine in the network of all.

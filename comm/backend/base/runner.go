@@ -32,8 +32,6 @@ type Library struct {
 	Own func(w *fabric.Waiter, c *Collective) (name string, err error)
 	// Traffic, if it isn't nil, counts the collectives that Own has carried out. All others go through messages.
 	Traffic func() backend.Traffic
-	// Engine, if it isn't nil, returns the calls of an engine that carries out the operations of a communicator.
-	Engine func(comm uint32) []backend.EngineCall
 	// Memory, if it isn't nil, returns how a rank reaches the windows of the others of a communicator; what it can't
 	// reach goes by messages. Windows exist if Capabilities say so.
 	Memory func(members []int) WindowMemory
@@ -417,13 +415,8 @@ func (x *Runner) NewWindow(ctx context.Context, t *tensor.Tensor, timeout time.D
 	return w, nil
 }
 
-// EngineCalls implements backend.Engines.
-func (x *Runner) EngineCalls() []backend.EngineCall {
-	if x.world.lib.Engine == nil {
-		return nil
-	}
-	return x.world.lib.Engine(x.c.Comm)
-}
+// Number is the communicator's number, as Collective.Comm has it.
+func (x *Runner) Number() uint32 { return x.c.Comm }
 
 // Traffic implements backend.Stats. The library's counts cover all communicators of the rank.
 func (x *Runner) Traffic() (t backend.Traffic) {
