@@ -78,34 +78,15 @@ func (r *runner) launchers(o *Outcome, round int) error {
 		}
 		o.struck = time.Now().UnixNano()
 	}
-	type word struct {
-		node int
-		a    answer
-		ok   bool
-	}
-	words, over := make(chan word), make(chan struct{})
+	over := make(chan struct{})
 	defer close(over)
-	for node, proc := range ps {
-		go func() {
-			for {
-				a, ok := <-proc.answers
-				select {
-				case words <- word{node, a, ok}:
-				case <-over:
-					return
-				}
-				if !ok || a.Reports != nil {
-					return
-				}
-			}
-		}()
-	}
+	answers := nodeAnswers(ps, over)
 	limit := time.NewTimer(realBudget)
 	defer limit.Stop()
 	var begun, ended int
 	for ended < p.Size && o.Stuck == "" {
 		select {
-		case w := <-words:
+		case w := <-answers:
 			switch {
 			case !w.ok:
 				o.Stuck = fmt.Sprintf("the launcher of node %d ended: %s", w.node, ps[w.node].errors.String())
@@ -136,6 +117,34 @@ func (r *runner) launchers(o *Outcome, round int) error {
 	}
 	r.give(ps...)
 	return nil
+}
+
+// A nodeAnswer is what the process of a launcher has said.
+type nodeAnswer struct {
+	node int
+	a    answer
+	ok   bool // else the process has ended
+}
+
+// nodeAnswers yields what the processes say, of each until it reports or ends; it ends with over.
+func nodeAnswers(ps []*process, over <-chan struct{}) <-chan nodeAnswer {
+	all := make(chan nodeAnswer)
+	for node, proc := range ps {
+		go func() {
+			for {
+				a, ok := <-proc.answers
+				select {
+				case all <- nodeAnswer{node, a, ok}:
+				case <-over:
+					return
+				}
+				if !ok || a.Reports != nil {
+					return
+				}
+			}
+		}()
+	}
+	return all
 }
 
 func kill(ps []*process) {
