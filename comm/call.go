@@ -35,7 +35,6 @@ type call struct {
 // free, so that nothing is allocated.
 func (c *Comm) begin() *call {
 	if c.lane.tryAcquire() {
-		c.own.owner = true
 		return &c.own
 	}
 	return new(call)
@@ -45,7 +44,11 @@ func (c *Comm) begin() *call {
 // carried out by the executor, and finished there.
 func (c *Comm) collective(ctx context.Context, kind Kind, o *call, opts []Option) error {
 	held := o.owner
-	defer c.recoverAndAbort(o, &held)
+	defer func() {
+		if held {
+			c.abortCall(o, recover())
+		}
+	}()
 	if len(opts) == 0 && ctx != nil && o.Timeout == 0 && c.hints.Load() == nil {
 		o.Kind, o.Ctx, o.Timeout = kind, ctx, time.Duration(c.timeout.Load()) // all that fill does for most calls
 	} else {
@@ -113,7 +116,7 @@ func (c *Comm) detach(o *call, held *bool) *call {
 // releaseCall ends the use of the communicator's own call, which keeps no tensor alive, and of the lane.
 func (c *Comm) releaseCall() {
 	if o := &c.own; o.rest || listed[o.Kind] {
-		*o = call{}
+		*o = call{owner: true}
 	} else {
 		o.Ctx, o.Timeout, o.In, o.Out, o.Root, o.Reduce = nil, 0, nil, nil, 0, Reduction{}
 		o.Seq, o.Algorithm, o.record = 0, "", 0

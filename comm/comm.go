@@ -318,6 +318,7 @@ func newComm(b backend.Backend, o *newOptions, abort bool) *Comm {
 		finalizer: &finalizer{b: b, name: o.name, log: o.log, done: make(chan struct{}), rec: o.recorder}}
 	c.opened.store, c.opened.recorder, c.opened.old = nil, nil, nil // another world has its own
 	c.opened.beside = nil
+	c.own.owner = true
 	c.timeout.Store(int64(o.timeout))
 	c.placement.Store(c.executorOf(nil))
 	c.rounds.New = func() any { return new(round) }

@@ -36,8 +36,10 @@ func (c *Comm) execute(o *call) error {
 
 // submit passes a call to the backend, behind its pre-hooks. If it fails, the call has ended.
 func (c *Comm) submit(o *call) error {
-	if err := c.before(o); err != nil {
-		return err
+	if c.hooks.Load() != nil {
+		if err := c.before(o); err != nil {
+			return err
+		}
 	}
 	return c.b.Submit(&o.Op)
 }

@@ -3,6 +3,7 @@ package comm
 import (
 	"context"
 
+	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/tensor"
 )
 
@@ -43,25 +44,26 @@ type executor interface {
 	close()
 }
 
-// placement is where the operations of a communicator run.
+// placement is where the operations of a communicator run, and where the tensors are that they take.
 type placement struct {
 	executor
-	dev *streams // nil if it's the host
+	host   bool           // tensors of the host
+	device *device.Device // tensors of this device; may be nil
+	dev    *streams       // what it has for the device
 }
 
 // executorOf chooses the executor for what newStreams has returned.
 func (c *Comm) executorOf(s *streams) *placement {
 	h := hostExecutor{c}
 	if s == nil {
-		return &placement{executor: h}
+		return &placement{executor: h, host: true}
 	}
 	s.hostExecutor = h
-	switch s.enq {
-	case nil:
-		return &placement{&streamExecutor{streams: s}, s}
-	default:
-		return &placement{&libraryExecutor{streams: s}, s}
+	p := &placement{host: s.host, device: s.dev, dev: s, executor: &streamExecutor{streams: s}}
+	if s.enq != nil {
+		p.executor = &libraryExecutor{streams: s}
 	}
+	return p
 }
 
 // dev is what the communicator has for its device; nil if it's the host's.

@@ -104,7 +104,11 @@ func (h hostExecutor) messages(r *round) error {
 		return &FinalizedError{Where: c.at(r.op)}
 	}
 	held := true
-	defer c.recoverAndAbort(r, &held)
+	defer func() {
+		if held {
+			c.abortCall(r, recover())
+		}
+	}()
 	w := r.work
 	if w != nil {
 		if err := w.issue(); err != nil {

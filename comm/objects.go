@@ -125,7 +125,7 @@ type placer func(*tensor.Tensor) *tensor.Tensor
 // of the host, and brings back what they hold afterwards.
 func (o Objects) carry(ctx context.Context, f func(ctx context.Context, at placer) error) error {
 	d := o.C.dev()
-	if d == nil || d.host {
+	if o.C.placement.Load().host {
 		return f(ctx, func(t *tensor.Tensor) *tensor.Tensor { return t })
 	}
 	s, err := takeStream(d.dev, d.priority)

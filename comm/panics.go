@@ -95,13 +95,9 @@ func (c *Comm) attempt(op string, under calls, f func() error, then func(error))
 	returned = true
 }
 
-// recoverAndAbort is deferred by the goroutine of a call while it holds the lane, or is in the gate. If the call panics
-// or ends the goroutine, unwind gives the lane or the gate back, and breaks the communicator.
-func (c *Comm) recoverAndAbort(under calls, held *bool) {
-	if !*held {
-		return
-	}
-	value := recover()
+// abortCall is due in a deferred function if a call has panicked, with a value, or ended its goroutine while it held the
+// lane, or was in the gate. It gives that back, and breaks the communicator. The panic goes on.
+func (c *Comm) abortCall(under calls, value any) {
 	under.release(c, c.panicked("", under, value))
 	if value != nil {
 		panic(value)

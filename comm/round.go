@@ -60,9 +60,14 @@ func (r *round) complete(err error) error {
 	for r.awaited < r.posted {
 		o := r.calls[r.awaited]
 		r.awaited++
-		err = errors.Join(err, r.c.finish(o, r.c.b.Wait(&o.Op)))
+		if e := r.c.finish(o, r.c.b.Wait(&o.Op)); e != nil {
+			err = errors.Join(err, e)
+		}
 	}
-	return single(err)
+	if err != nil {
+		err = single(err)
+	}
+	return err
 }
 
 // abandon completes those that are still under way when a hook has panicked at another. The communicator is broken.

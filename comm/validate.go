@@ -41,7 +41,7 @@ func (c *Comm) validate(o *call) error {
 // plain accepts the calls that most programs make most, whose checks would take much of the time of a small operation:
 // collectives of one tensor of the host, or of none, without options. It leaves all other calls to validate.
 func (c *Comm) plain(o *call) bool {
-	if o.rest || o.Timeout <= 0 || c.gate.closed() || c.dev() != nil || o.Ctx.Err() != nil {
+	if o.rest || o.Timeout <= 0 || c.gate.closed() || c.placement.Load().device != nil || o.Ctx.Err() != nil {
 		return false
 	}
 	t := o.Out
@@ -64,41 +64,53 @@ func (c *Comm) plain(o *call) bool {
 // placed finds out where a call's tensors are, and returns what is wrong with that, or "". Those without elements may
 // be anywhere.
 func (c *Comm) placed(o *call) string {
-	first := o.First()
+	p, first := c.placement.Load(), o.First()
 	if first == nil {
-		o.onDevice = c.dev() != nil
+		o.onDevice = p.device != nil
 		return ""
 	}
-	all := [3][]*tensor.Tensor{{o.In, o.Out}, o.Ins, o.Outs}
-	for i := 0; i < len(all) && first.NBytes() == 0; i++ {
-		for _, t := range all[i] {
-			if t != nil && t.NBytes() > 0 {
-				first = t
-				break
-			}
+	if first.NBytes() == 0 {
+		if t := o.find(func(t *tensor.Tensor) bool { return t.NBytes() > 0 }); t != nil {
+			first = t
 		}
 	}
-	o.onDevice = !first.OnHost() || first.NBytes() == 0 && c.dev() != nil && !c.dev().host
+	o.onDevice = !first.OnHost() || first.NBytes() == 0 && !p.host
 	if bad := c.here(first); bad != "" && first.NBytes() > 0 {
 		return bad
 	}
-	on := first.On()
-	for _, list := range all {
-		for _, t := range list {
-			if t != nil && t.On() != on && t.NBytes() > 0 {
-				return apartFrom(first, t)
-			}
+	if o.In != o.Out || o.Ins != nil || o.Outs != nil {
+		on := first.On()
+		if t := o.find(func(t *tensor.Tensor) bool { return t.On() != on && t.NBytes() > 0 }); t != nil {
+			return apartFrom(first, t)
 		}
 	}
-	if f := o.Reduce.FactorTensor; f != nil && !f.OnHost() && f.On() != on {
+	if f := o.Reduce.FactorTensor; f != nil && !f.OnHost() && f.On() != first.On() {
 		return apartFrom(first, f)
 	}
 	return ""
 }
 
+// find returns a tensor of the call for which f holds, or nil.
+func (o *call) find(f func(t *tensor.Tensor) bool) *tensor.Tensor {
+	for _, t := range [2]*tensor.Tensor{o.In, o.Out} {
+		if t != nil && f(t) {
+			return t
+		}
+	}
+	for _, list := range [2][]*tensor.Tensor{o.Ins, o.Outs} {
+		for _, t := range list {
+			if t != nil && f(t) {
+				return t
+			}
+		}
+	}
+	return nil
+}
+
 // here reports a tensor that isn't where the communicator's are.
 func (c *Comm) here(t *tensor.Tensor) string {
-	if t.OnHost() && (c.dev() == nil || c.dev().host) || c.dev() != nil && t.On() == c.dev().dev {
+	p := c.placement.Load()
+	if on := t.OnHost(); on && p.host || !on && t.On() == p.device {
 		return ""
 	}
 	if _, none := c.b.(*worldless); none {
