@@ -2,7 +2,7 @@ package observe
 
 import "github.com/chorus-comms/chorus/observe/record"
 
-// What ranks write, as package record defines it.
+// These are the parts of dumps and answers; package record writes them.
 type (
 	Dump      = record.Dump
 	Header    = record.Header

@@ -1,4 +1,6 @@
-// Package wire is the small parts that several protocols of Chorus share: how many bytes of an announced length are
-// believed ([ReadN]), checksums of what ranks compare ([HashAdd], [HashInts]), and lists of ranks in messages ([RankList],
-// [NamedRanks]).
+// Package wire has small parts that several protocols of Chorus share:
+//
+//   - [ReadN] reads a payload of an announced length;
+//   - [HashAdd] and [HashInts] condense what ranks compare;
+//   - [RankList] and [NamedRanks] write lists of ranks for messages.
 package wire
