@@ -36,6 +36,12 @@ func BenchmarkCall(b *testing.B) {
 	}{
 		{"all_reduce", func() error { return host.AllReduce(ctx, x, comm.Sum) }},
 		{"all_reduce/timeout", func() error { return host.AllReduce(ctx, x, comm.Sum, comm.Timeout(time.Minute)) }},
+		{"in_turns", func() error { // what the flight recorder describes anew each time
+			if err := host.AllReduce(ctx, x, comm.Sum); err != nil {
+				return err
+			}
+			return host.Broadcast(ctx, x, 0)
+		}},
 		{"barrier", func() error { return host.Barrier(ctx) }},
 		{"reduce", func() error { return host.Reduce(ctx, x, 0, comm.Sum) }},
 		{"all_gather_single", func() error { return host.AllGatherSingle(ctx, gather.Out, x) }},

@@ -44,7 +44,7 @@ type laneLog struct {
 	described     uint64 // descriptions so far; the last one is the current
 
 	records      []record
-	names        *[8]named // of algorithms, by address
+	names        *[16]named // of algorithms, by address
 	descriptions []description
 }
 
@@ -105,7 +105,7 @@ func (p *path) follow(t *trail) {
 }
 
 func newLaneLog(entries int) laneLog {
-	l := laneLog{records: make([]record, entries+1), descriptions: make([]description, entries+1), names: new([8]named),
+	l := laneLog{records: make([]record, entries+1), descriptions: make([]description, entries+1), names: new([16]named),
 		size: uint32(entries + 1), kernels: !steady}
 	l.first = &l.records[0]
 	return l
@@ -177,9 +177,10 @@ func (l *laneLog) describe() {
 	sys.StoreRelaxed(&l.described, number)
 }
 
-// named returns where the index of a name is kept, whose own it may not be.
+// named returns where the index of a name is kept, whose own it may not be. Names of constants lie close to each other:
+// all bits of the address count.
 func (l *laneLog) named(name string) *named {
-	return &l.names[uintptr(unsafe.Pointer(unsafe.StringData(name)))>>4%uintptr(len(l.names))]
+	return &l.names[uint64(uintptr(unsafe.Pointer(unsafe.StringData(name))))*0x9e3779b97f4a7c15>>60]
 }
 
 // expects reports whether the last operation, which is over, has the number and the algorithm that its description
