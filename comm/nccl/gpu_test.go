@@ -230,6 +230,8 @@ func TestCommunicators(t *testing.T) {
 	}
 }
 
+var registerElements sync.Once
+
 // onGPUs are the tests that are left out there: also those that launch functions in Go.
 var onGPUs = append([]string{"Graphs", "GraphsOfSeveral", "StreamPrograms"}, skipped...)
 
@@ -243,11 +245,18 @@ func TestConformanceOnGPUs(t *testing.T) {
 		t.Cleanup(func() { sim.Close() })
 		const name = "cuda_stand_in_suite"
 		supply(t, sim, "cuda", name)
+		t.Cleanup(func() {
+			if err := device.Unregister(name); err != nil {
+				t.Error(err)
+			}
+		})
 		source, err := devices(t, name)[0].Runtime().Driver().(device.Elements).ElementsImage(0)
 		if err != nil {
 			t.Fatal(err)
 		}
-		accinte.RegisterModule(string(source), map[string]accinte.Function{"copy_elements": accintetest.CopyElements})
+		registerElements.Do(func() { // the stand-in's compiler makes this of the source
+			accinte.RegisterModule(string(source), map[string]accinte.Function{"copy_elements": accintetest.CopyElements})
+		})
 		commtest.Run(t, commtest.Config{
 			Open: func(t testing.TB, size int) []*comm.Comm {
 				return openOn(t, []string{name + ":0", name + ":1"}, "nccl", "for "+name, size)

@@ -252,7 +252,7 @@ func (d *Driver) dropFunctions(b *gpu, list []captured) {
 	if len(list) == 0 {
 		return
 	}
-	d.deferred.add(d.gpus, 0, func() {
+	d.deferred.add(b, d.gpus, 0, func() {
 		d.launching.Lock()
 		defer d.launching.Unlock()
 		for _, c := range list {

@@ -3,7 +3,8 @@ package gpu
 import "sync"
 
 // deferredFrees holds resources that are given back when the work that may use them is done. A call of the library
-// before that would wait for the whole GPU.
+// before that would wait for the whole GPU, and one after it may still wait for the GPU's later work. So only threads that
+// use a GPU give back what is of that GPU: its work may be a collective that waits for another GPU's.
 type deferredFrees struct {
 	mu   sync.Mutex
 	list []*deferredFree
@@ -11,19 +12,16 @@ type deferredFrees struct {
 
 type deferredFree struct {
 	until   []*ticket
-	gpu     *gpu
-	bytes   int // of the GPU's memory
+	gpu     *gpu // whose resource it is
+	bytes   int  // of the GPU's memory
 	release func()
 }
 
-// add calls release when all work that streams of some GPUs have at the moment is done; at once if there's none.
-func (m *deferredFrees) add(gpus []*gpu, bytes int, release func()) {
-	l := &deferredFree{bytes: bytes, release: release}
-	for _, b := range gpus {
-		l.gpu = b
-		l.until = append(l.until, b.pending()...)
-	}
-	if len(l.until) == 0 {
+// add gives back a resource of GPU of when all work that streams of some GPUs have at the moment is done; at once if
+// there's none.
+func (m *deferredFrees) add(of *gpu, gpus []*gpu, bytes int, release func()) {
+	l := newDeferredFree(of, gpus, release)
+	if l.bytes = bytes; len(l.until) == 0 {
 		release()
 		return
 	}
@@ -32,19 +30,36 @@ func (m *deferredFrees) add(gpus []*gpu, bytes int, release func()) {
 	m.list = append(m.list, l)
 }
 
-// reap releases the resources whose work is done, and returns how many bytes of a GPU's memory remain.
+// later is add, but leaves all to reap.
+func (m *deferredFrees) later(of *gpu, gpus []*gpu, release func()) {
+	l := newDeferredFree(of, gpus, release)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.list = append(m.list, l)
+}
+
+func newDeferredFree(of *gpu, gpus []*gpu, release func()) *deferredFree {
+	l := &deferredFree{gpu: of, release: release}
+	for _, b := range gpus {
+		l.until = append(l.until, b.pending()...)
+	}
+	return l
+}
+
+// reap releases a GPU's resources whose work is done, and returns how many bytes of its memory remain.
 func (m *deferredFrees) reap(b *gpu) (bytes int) {
 	m.mu.Lock()
 	var now []*deferredFree
 	m.list = keep(m.list, func(l *deferredFree) bool {
+		if l.gpu != b {
+			return true
+		}
 		l.until = keep(l.until, func(t *ticket) bool { return !t.over() })
 		if len(l.until) == 0 {
 			now = append(now, l)
 			return false
 		}
-		if l.gpu == b {
-			bytes += l.bytes
-		}
+		bytes += l.bytes
 		return true
 	})
 	m.mu.Unlock()

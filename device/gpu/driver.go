@@ -169,6 +169,17 @@ func (d *Driver) anyGPU(op string) (*gpu, error) {
 	return d.gpu(op, 0)
 }
 
+// several reports whether more than one GPU is in use.
+func (d *Driver) several() bool {
+	n := 0
+	for _, b := range d.gpus {
+		if b.opened.Load() {
+			n++
+		}
+	}
+	return n > 1
+}
+
 // Bind is [device.Threads].Bind.
 func (d *Driver) Bind(dev int) (unbind func(), err error) {
 	const op = "bind"

@@ -258,7 +258,7 @@ func (d *Driver) ExecDestroy(h device.ExecHandle) error {
 	delete(d.execs, h)
 	d.mu.Unlock()
 	d.dropFunctions(x.b, x.functions)
-	d.deferred.add(d.gpus, 0, func() { _ = x.b.relaxed(func() abi.Result { return x.b.Library.ExecDestroy(x.h) }) })
+	d.deferred.add(x.b, d.gpus, 0, func() { _ = x.b.relaxed(func() abi.Result { return x.b.Library.ExecDestroy(x.h) }) })
 	d.dropModules(x.modules...)
 	return nil
 }

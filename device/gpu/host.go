@@ -255,7 +255,7 @@ func (b *gpu) keepWord(w word) {
 // dropWord keeps a word when no stream waits for it any more.
 func (d *Driver) dropWord(b *gpu, w word) {
 	if w.at != 0 {
-		d.deferred.add([]*gpu{b}, 0, func() { b.keepWord(w) })
+		d.deferred.add(b, []*gpu{b}, 0, func() { b.keepWord(w) })
 	}
 }
 

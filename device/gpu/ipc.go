@@ -154,7 +154,7 @@ func (d *Driver) IPCClose(p device.Ptr) error {
 		}
 		_ = a.b.call(op, "IpcCloseMemHandle", func() abi.Result { return a.b.IPCCloseMem(uintptr(p)) })
 	}
-	d.deferred.add(d.gpus, 0, closing)
+	d.deferred.add(a.b, d.gpus, 0, closing)
 	return nil
 }
 

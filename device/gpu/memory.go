@@ -134,7 +134,7 @@ func (d *Driver) Free(dev int, p device.Ptr) error {
 	if err != nil {
 		return err
 	}
-	d.deferred.add([]*gpu{b}, a.bytes, func() {
+	d.deferred.add(b, []*gpu{b}, a.bytes, func() {
 		d.memory.remove(a) // first: the library may give the address out again at once
 		_ = b.call(op, "MemFree", func() abi.Result { return b.MemFree(uintptr(p)) })
 	})
@@ -187,10 +187,15 @@ func (d *Driver) FreeHost(p device.Ptr) error {
 	if err != nil {
 		return err
 	}
-	d.deferred.add(d.gpus, 0, func() {
+	free := func() {
 		d.memory.remove(a)
 		_ = b.call(op, "MemFreeHost", func() abi.Result { return b.MemHostFree(uintptr(p)) })
-	})
+	}
+	if d.several() { // the caller may be another GPU's, for whose work this GPU waits
+		d.deferred.later(b, d.gpus, free)
+	} else {
+		d.deferred.add(b, d.gpus, 0, free)
+	}
 	return nil
 }
 

@@ -182,7 +182,7 @@ func holdModules(list []*module) []*module {
 func (d *Driver) dropModules(list ...*module) {
 	for _, m := range list {
 		if m.uses.Add(-1) == 0 {
-			d.deferred.add([]*gpu{m.b}, 0, func() {
+			d.deferred.add(m.b, []*gpu{m.b}, 0, func() {
 				_ = m.b.call("unload a module", "ModuleUnload", func() abi.Result { return m.b.Library.ModuleUnload(m.h) })
 			})
 		}
