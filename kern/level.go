@@ -89,7 +89,11 @@ func SetLevel(name string) (restore func()) {
 }
 
 // hide returns p in a way that escape analysis can't follow. Calls through function values make the compiler believe
-// that arguments are kept; no kernel keeps one, and without this every scratch block would be allocated.
+// that arguments are kept; no kernel keeps one, and without this every scratch block would be allocated. The stack, in
+// which the memory may be, moves only in calls. So there must be none between the two conversions, and the compiler's
+// check of pointers, part of -race, would be one.
+//
+//go:nocheckptr
 func hide(p unsafe.Pointer) unsafe.Pointer {
 	u := uintptr(p)
 	return *(*unsafe.Pointer)(unsafe.Pointer(&u))
