@@ -34,9 +34,9 @@ func (e *MissingRanksError) Error() string {
 // Unwrap returns the store's error.
 func (e *MissingRanksError) Unwrap() error { return e.Err }
 
-// Exchange gives every rank the payloads of all ranks, in order of rank. All ranks of a world call it with a store, or a
-// prefix of one, that was not used for an exchange before. Payloads are small: each rank reads all of them. A Rendezvous
-// is for ranks that may have to try again.
+// Exchange gives every rank the payloads of all ranks, in order of rank. All ranks of a world call it with a store, or
+// a prefix of one, that was not used for an exchange before. Payloads are small: each rank reads all of them. A
+// Rendezvous is for ranks that may have to try again.
 //
 // It takes five round trips whatever the size. A rank claims its number, sets its payload, and counts itself. The last
 // one sets a key for which the others wait, and all read everything at once. At the deadline of ctx, or after the

@@ -151,7 +151,8 @@ func (c *Comm) Scatter(ctx context.Context, out *tensor.Tensor, in []*tensor.Ten
 
 // Gather gives root every rank's t: out[r] = t of rank r. out is ignored on other ranks.
 //
-// Shapes: out has one tensor per rank, each with t's dtype and number of elements; as in Scatter if they differ in size.
+// Shapes: out has one tensor per rank, each with t's dtype and number of elements; as in Scatter if they differ in
+// size.
 func (c *Comm) Gather(ctx context.Context, out []*tensor.Tensor, t *tensor.Tensor, root int, opts ...Option) error {
 	o := c.begin()
 	o.In, o.Root = t, root

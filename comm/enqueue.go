@@ -207,7 +207,8 @@ func (s *streams) quiesce(ctx context.Context) error {
 	return nil
 }
 
-// refuseBy ends a collective that isn't valid: tell reports it to the backend. No rank waits for one that isn't captured.
+// refuseBy ends a collective that isn't valid: tell reports it to the backend. No rank waits for one that isn't
+// captured.
 func (s *streams) refuseBy(o *call, why error, tell func(op string)) error {
 	c := s.c
 	c.rec.Refused(why)

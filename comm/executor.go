@@ -8,9 +8,9 @@ import (
 )
 
 // An executor carries out the prepared operations of a communicator. There are three. The hostExecutor runs them on the
-// caller's goroutine, or in the lane's queue. The streamExecutor puts them on a stream of the device as functions of the
-// host. The libraryExecutor has the backend's library put them on a stream. A communicator gets its executor when it's
-// made; Bind exchanges the host's for that of a device.
+// caller's goroutine, or in the lane's queue. The streamExecutor puts them on a stream of the device as functions of
+// the host. The libraryExecutor has the backend's library put them on a stream. A communicator gets its executor when
+// it's made; Bind exchanges the host's for that of a device.
 type executor interface {
 	// callerRuns reports whether the caller's goroutine executes a collective that holds the lane.
 	callerRuns(o *call) bool

@@ -10,8 +10,8 @@ import (
 	"github.com/chorus-comms/chorus/tensor"
 )
 
-// libraryExecutor has the backend's library put operations on a stream of the device by itself. Operations on tensors of
-// the host are the hostExecutor's, after all that was enqueued before.
+// libraryExecutor has the backend's library put operations on a stream of the device by itself. Operations on tensors
+// of the host are the hostExecutor's, after all that was enqueued before.
 type libraryExecutor struct {
 	*streams
 	watched       watched

@@ -95,8 +95,8 @@ func (c *Comm) attempt(op string, under calls, f func() error, then func(error))
 	returned = true
 }
 
-// abortCall is due in a deferred function if a call has panicked, with a value, or ended its goroutine while it held the
-// lane, or was in the gate. It gives that back, and breaks the communicator. The panic goes on.
+// abortCall is due in a deferred function if a call has panicked, with a value, or ended its goroutine while it held
+// the lane, or was in the gate. It gives that back, and breaks the communicator. The panic goes on.
 func (c *Comm) abortCall(under calls, value any) {
 	under.release(c, c.panicked("", under, value))
 	if value != nil {

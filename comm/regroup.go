@@ -103,8 +103,8 @@ func (c *Comm) Regroup(ctx context.Context, opts ...RegroupOption) (*Comm, error
 			Detail: fmt.Sprintf("the ranks of backend %q can't speak to each other once an operation has failed; Reconfigure takes handles that they have exchanged before", c.backend)}
 	}
 	var n *Comm
-	r := &regroup.Survivors{Rank: c.rank, Size: c.size, Messenger: messenger, HadRank: c.hadRank, Without: o.without, With: o.with,
-		Patience: o.patience, AtLeast: o.atLeast, At: c.at(op),
+	r := &regroup.Survivors{Rank: c.rank, Size: c.size, Messenger: messenger, HadRank: c.hadRank, Without: o.without,
+		With: o.with, Patience: o.patience, AtLeast: o.atLeast, At: c.at(op),
 		Attempt: func(ctx context.Context, uuid string, members []regroup.Member) ([]regroup.Member, error) {
 			var err error
 			n, err = c.reconfigure(ctx, uuid, members, nil)

@@ -59,8 +59,8 @@ func (x *streamExecutor) function(t *task, o *call) func() error {
 	}
 }
 
-// turn runs a collective when its stream gets there, alone as always. Of a batch the last one completes the Work, or the
-// first that fails: the stream leaves out what comes behind that.
+// turn runs a collective when its stream gets there, alone as always. Of a batch the last one completes the Work, or
+// the first that fails: the stream leaves out what comes behind that.
 func (x *streamExecutor) turn(o *call, h handle) (err error) {
 	c := x.c
 	h.start()

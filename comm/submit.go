@@ -79,7 +79,8 @@ func (c *Comm) adopt(o *call, op *Op, w *Work) {
 	}
 }
 
-// report passes on how a call has ended: to the value that was given to Submit, to what From names, and to the rank's dump.
+// report passes on how a call has ended: to the value that was given to Submit, to what From names, and to the rank's
+// dump.
 func (c *Comm) report(o *call, err error) {
 	if o.value != nil {
 		o.value.Seq, o.value.From, o.value.Algorithm = o.Seq, o.Op.From, o.Op.Algorithm

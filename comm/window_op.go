@@ -38,8 +38,8 @@ var windowKinds = [...]string{"put", "get", "accumulate", "fetch_op", "compare_a
 
 func (k windowKind) String() string { return windowKinds[k] }
 
-// chained reports whether operations of a kind are in an order of the window's. One that is awaited elsewhere, a signal,
-// is in no order but its stream's.
+// chained reports whether operations of a kind are in an order of the window's. One that is awaited elsewhere, a
+// signal, is in no order but its stream's.
 func (k windowKind) chained() bool { return k != waitSignalOp }
 
 // do has the backend carry the operation out.

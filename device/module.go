@@ -51,8 +51,8 @@ type Elements interface {
 	ElementsImage(dev int) ([]byte, error)
 }
 
-// elementDims is how many dimensions the layout of copy_elements has, elementThreads how many threads run it in a block,
-// and mostElements how many elements a run copies.
+// elementDims is how many dimensions the layout of copy_elements has, elementThreads how many threads run it in a
+// block, and mostElements how many elements a run copies.
 const elementDims, elementThreads, mostElements = 8, 256, 1<<31 - 1
 
 // CopyElements enqueues a run of the driver's copy_elements, for tensors of at most 8 dimensions; see [Elements]. It's

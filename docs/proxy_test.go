@@ -41,8 +41,8 @@ func throughProxy(t *testing.T) []string {
 	}
 }
 
-// fromClone returns an environment in which `git clone https://github.com/chorus-comms/chorus` gives this checkout as it
-// is, with changes that aren't committed. The clone uses Go's caches of this checkout.
+// fromClone returns an environment in which `git clone https://github.com/chorus-comms/chorus` gives this checkout as
+// it is, with changes that aren't committed. The clone uses Go's caches of this checkout.
 func fromClone(t *testing.T) []string {
 	t.Helper()
 	origin := t.TempDir()

@@ -187,7 +187,8 @@ func Running(answers []Answer) [][]Answer {
 	for i, job := range jobs {
 		l := job[0].Live
 		for _, a := range silent {
-			if strings.HasPrefix(record.NameOf(a.Path), record.CleanName(l.Job)+record.RankMark) && a.Born.UnixNano() >= l.Started {
+			ours := strings.HasPrefix(record.NameOf(a.Path), record.CleanName(l.Job)+record.RankMark)
+			if ours && a.Born.UnixNano() >= l.Started {
 				jobs[i] = append(jobs[i], a)
 			}
 		}

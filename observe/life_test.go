@@ -226,10 +226,12 @@ func TestOtherJob(t *testing.T) {
 // TestRunning sorts answers of two jobs, and sockets without an answer, by the jobs.
 func TestRunning(t *testing.T) {
 	live := func(job string, rank int, started int64) Answer {
-		return Answer{Path: record.FileName(job, rank) + record.SocketSuffix, Live: &Live{Job: job, Rank: rank, Size: 4, Started: started}}
+		return Answer{Path: record.FileName(job, rank) + record.SocketSuffix,
+			Live: &Live{Job: job, Rank: rank, Size: 4, Started: started}}
 	}
 	silent := func(job string, rank int, born int64) Answer {
-		return Answer{Path: record.FileName(job, rank) + record.SocketSuffix, Born: time.Unix(0, born), Err: os.ErrDeadlineExceeded}
+		return Answer{Path: record.FileName(job, rank) + record.SocketSuffix, Born: time.Unix(0, born),
+			Err: os.ErrDeadlineExceeded}
 	}
 	all := []Answer{live("a", 0, 10), silent("a", 1, 20), live("b", 0, 30), live("a", 2, 11), silent("a", 3, 5), silent("a.x",
 		1, 40), silent("b", 1, 31)}

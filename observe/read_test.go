@@ -90,8 +90,8 @@ func TestLongFile(t *testing.T) {
 // hostile is text that a program may have given as a name.
 const hostile = "x\x1b[2J\r\n1. missing: rank 7\t\u202e\x00"
 
-// noControl fails if a text of lines has anything that moves a terminal's cursor but the lines' ends, or more lines than
-// it should.
+// noControl fails if a text of lines has anything that moves a terminal's cursor but the lines' ends, or more lines
+// than it should.
 func noControl(t *testing.T, text string, lines int) {
 	t.Helper()
 	if n := strings.Count(text, "\n"); n != lines {
@@ -118,8 +118,9 @@ func TestHostileNames(t *testing.T) {
 	e.Started = &now
 	d := &Dump{Chorus: Header{Job: hostile, Size: 2, Host: hostile, Comms: []CommState{{Name: hostile,
 		Members: []int{0, 1}}}}, Entries: []Entry{e}}
-	away := &Dump{Chorus: Header{Job: hostile, Rank: 1, Size: 2, Raised: &record.Raised{What: hostile, At: Frame{Name: hostile,
-		File: hostile}}, Comms: []CommState{{Name: hostile, Rank: 1, Members: []int{0, 1}, Refused: hostile}}}}
+	away := &Dump{Chorus: Header{Job: hostile, Rank: 1, Size: 2, Raised: &record.Raised{What: hostile,
+		At: Frame{Name: hostile, File: hostile}},
+		Comms: []CommState{{Name: hostile, Rank: 1, Members: []int{0, 1}, Refused: hostile}}}}
 	r := Explain([]*Dump{d, away})
 	if len(r.Findings) != 1 || !slices.Equal(r.Findings[0].Ranks, []int{1}) {
 		t.Fatalf("%+v", r.Findings)

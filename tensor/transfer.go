@@ -238,8 +238,8 @@ func Fill(ctx context.Context, t *Tensor, v any) error {
 	return copyElements(s, t, source)
 }
 
-// fillSource is memory with an element, for a kernel on the stream to read. In a capture it's the graph's, on the device,
-// since the kernel reads it at each replay.
+// fillSource is memory with an element, for a kernel on the stream to read. In a capture it's the graph's, on the
+// device, since the kernel reads it at each replay.
 func fillSource(ctx context.Context, s *device.Stream, one *Tensor) (*Tensor, error) {
 	d := s.Device()
 	if !s.Capturing() {

@@ -21,8 +21,8 @@ var otherNames = map[string]string{
 	"warmup-iters": "warmup",
 }
 
-// operationName returns the one of the known operations that was typed in any spelling, such as allreduce, all-reduce or
-// All_Reduce; what was typed if it's none of them.
+// operationName returns the one of the known operations that was typed in any spelling, such as allreduce, all-reduce
+// or All_Reduce; what was typed if it's none of them.
 func operationName[S any](typed string, known []S) string {
 	plain := func(s string) string { return strings.NewReplacer("_", "", "-", "").Replace(strings.ToLower(s)) }
 	for _, k := range known {

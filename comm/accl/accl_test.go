@@ -122,8 +122,8 @@ func TestConformanceLinks(t *testing.T) {
 // sizes are the worlds of tests.
 var sizes = []int{1, 2, 3, 4, 8}
 
-// gridLimit is for thousands of operations whose messages are cut into segments of some hundred bytes, on a machine that
-// has other work.
+// gridLimit is for thousands of operations whose messages are cut into segments of some hundred bytes, on a machine
+// that has other work.
 const gridLimit = 10 * time.Minute
 
 // TestGrid has the suite go every way, in worlds of every size, in one process and in many:

@@ -245,7 +245,8 @@ func Withdrawn(t *testing.T, cfg Config) {
 	for i := range sent {
 		sent[i] = float32(i % 1000)
 	}
-	patience := testutil.Pick(50*time.Millisecond, 200*time.Millisecond) // which is over in most rounds, and more than all moments
+	// It is over in most rounds, and more than all moments.
+	patience := testutil.Pick(50*time.Millisecond, 200*time.Millisecond)
 	w.each(func(ctx context.Context, c *comm.Comm) error {
 		x := zeros(ctx, c, dtype.Float32, count)
 		if err := tensor.Copy(ctx, x, tensor.Of(sent)); err != nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/chorus-comms/chorus/plan"
 )
 
-// TestProgramsAreBounded compiles programs for many more shapes than a group keeps: what it keeps stays below its bound,
-// which is about the memory that it takes, and what was used lately stays.
+// TestProgramsAreBounded compiles programs for many more shapes than a group keeps: what it keeps stays below its
+// bound, which is about the memory that it takes, and what was used lately stays.
 func TestProgramsAreBounded(t *testing.T) {
 	g := &group{machine: plan.DefaultMachine(), rank: 1}
 	tuned := new(tuning)

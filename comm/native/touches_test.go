@@ -7,8 +7,8 @@ import (
 	"github.com/chorus-comms/chorus/plan"
 )
 
-// A rank maps those buffers of the others that its program refers to, and no others: whose owner has nothing to wait for
-// may be through with the operation, and have freed them.
+// A rank maps those buffers of the others that its program refers to, and no others: whose owner has nothing to wait
+// for may be through with the operation, and have freed them.
 func TestOnlyWhatIsReferredToIsMapped(t *testing.T) {
 	const world, root = 3, 1
 	for _, kind := range []plan.Collective{plan.Broadcast, plan.Gather, plan.Scatter, plan.Reduce, plan.AllReduce,

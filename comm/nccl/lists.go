@@ -11,9 +11,9 @@ import (
 	"github.com/chorus-comms/chorus/tensor"
 )
 
-// A collective of a list whose tensors have one size, as all ranks see by the list, is the library's of one tensor. It's
-// on the list's memory where the tensors lie one behind the other; else on memory to or from which they are copied. One
-// call of the library is faster than a group of broadcasts, or of reductions.
+// A collective of a list whose tensors have one size, as all ranks see by the list, is the library's of one tensor.
+// It's on the list's memory where the tensors lie one behind the other; else on memory to or from which they are
+// copied. One call of the library is faster than a group of broadcasts, or of reductions.
 
 // together is where tensors of one size lie, if that is one behind the other in one allocation; else 0.
 func (r *rank) together(list []*tensor.Tensor, bytes int) uintptr {

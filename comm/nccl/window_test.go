@@ -21,7 +21,8 @@ import (
 // Windows that are open together have signals of their own, and what one leaves is not the next one's. There are as
 // many as the signals are enough for.
 func TestWindows(t *testing.T) {
-	waits := []chan struct{}{make(chan struct{}, 10), make(chan struct{}, 10)} // of each rank, for signals that haven't come
+	// Each rank's, for signals that haven't come.
+	waits := []chan struct{}{make(chan struct{}, 10), make(chan struct{}, 10)}
 	sim := simulate(t, nccltest.Options{Version: levels[len(levels)-1],
 		WaitsForSignal: func(rank int) { waits[rank] <- struct{}{} }})
 	each(t, open(t, "nccl", sim, 2), func(ctx context.Context, c *comm.Comm, s *device.Stream, x *tensor.Tensor) error {

@@ -17,8 +17,8 @@
 // comparison and exchange of one key of the leader's store. If the leader dies in between, the others resolve it among
 // themselves (resolve.go).
 //
-// Ranks of a world that don't know which of them are left call [Survivors.Run]: the lowest of them gathers the others, and
-// lists the members for an attempt. A newcomer waits for such a list in [Invited].
+// Ranks of a world that don't know which of them are left call [Survivors.Run]: the lowest of them gathers the others,
+// and lists the members for an attempt. A newcomer waits for such a list in [Invited].
 //
 // Invariants:
 //

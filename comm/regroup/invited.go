@@ -12,8 +12,8 @@ import (
 // invitations is the queue in a newcomer's store.
 const invitations = "invitations"
 
-// Invited waits until a world has sent this newcomer the list of an attempt's members. The error may say why this process
-// couldn't take a call.
+// Invited waits until a world has sent this newcomer the list of an attempt's members. The error may say why this
+// process couldn't take a call.
 func Invited(ctx context.Context, endpoint *Endpoint) (uuid string, members []Member, err error) {
 	for {
 		list, err := invitation(ctx, endpoint)

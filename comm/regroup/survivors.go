@@ -15,9 +15,9 @@ import (
 	"github.com/chorus-comms/chorus/store"
 )
 
-// Survivors is one rank's part in the agreement of the ranks of a world on who goes on, when they don't know who is left.
-// The lowest rank that isn't lost leads: it sends the others its endpoint's address, gathers the ranks that come there, and
-// publishes the list of members for an attempt. Its fields up to At are set by the caller.
+// Survivors is one rank's part in the agreement of the ranks of a world on who goes on, when they don't know who is
+// left. The lowest rank that isn't lost leads: it sends the others its endpoint's address, gathers the ranks that come
+// there, and publishes the list of members for an attempt. Its fields up to At are set by the caller.
 type Survivors struct {
 	Rank, Size int               // of the old world
 	Messenger  backend.Messenger // reaches its ranks

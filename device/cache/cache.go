@@ -214,8 +214,8 @@ func (c *Cache) findFree(p *pool, size int64, s Stream) *block {
 	return b
 }
 
-// suits reports whether a block that is large enough may be given out for a size. One that isn't split is kept for large
-// requests, of which it may be larger by a certain size.
+// suits reports whether a block that is large enough may be given out for a size. One that isn't split is kept for
+// large requests, of which it may be larger by a certain size.
 func (c *Cache) suits(b *block, size int64) bool {
 	if size < c.opts.MaxSplitSize {
 		return b.size < c.opts.MaxSplitSize

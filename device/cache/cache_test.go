@@ -685,8 +685,8 @@ func TestHostStats(t *testing.T) {
 		"host_alloc_time.avg": 0})
 }
 
-// When nothing else is left, a stream borrows a free part of another's segment, after that stream's work. The part comes
-// back behind the work of the stream that has borrowed it.
+// When nothing else is left, a stream borrows a free part of another's segment, after that stream's work. The part
+// comes back behind the work of the stream that has borrowed it.
 func TestBorrow(t *testing.T) {
 	d := newFake(20 << 20)
 	c := open(t, d)

@@ -3,8 +3,8 @@ package gpu
 import "sync"
 
 // deferredFrees holds resources that are given back when the work that may use them is done. A call of the library
-// before that would wait for the whole GPU, and one after it may still wait for the GPU's later work. So only threads that
-// use a GPU give back what is of that GPU: its work may be a collective that waits for another GPU's.
+// before that would wait for the whole GPU, and one after it may still wait for the GPU's later work. So only threads
+// that use a GPU give back what is of that GPU: its work may be a collective that waits for another GPU's.
 type deferredFrees struct {
 	mu   sync.Mutex
 	list []*deferredFree

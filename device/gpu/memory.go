@@ -316,8 +316,8 @@ func (d *Driver) side(b *gpu, op, what string, p device.Ptr, bytes int) (device.
 }
 
 // Copy is [device.Memory].Copy. The library waits for the stream's earlier work where host memory isn't pinned, or both
-// sides are the host's. It would do so with the stream's lock held, so that nothing else could be enqueued on the stream.
-// Copy waits without the lock instead, and copies between host memory by a function of the host.
+// sides are the host's. It would do so with the stream's lock held, so that nothing else could be enqueued on the
+// stream. Copy waits without the lock instead, and copies between host memory by a function of the host.
 func (d *Driver) Copy(h device.StreamHandle, dst, src device.Ptr, bytes int, kind device.CopyKind) error {
 	next, err := d.copy(h, dst, src, bytes, kind, true)
 	switch next {
@@ -345,7 +345,8 @@ const (
 	callHost             // a function of the host makes it
 )
 
-// copy checks a copy, and enqueues it unless it returns what must be done instead. It returns wait only if mayWait is set.
+// copy checks a copy, and enqueues it unless it returns what must be done instead. It returns wait only if mayWait is
+// set.
 func (d *Driver) copy(h device.StreamHandle, dst, src device.Ptr, bytes int, kind device.CopyKind, mayWait bool) (next,
 	error) {
 	const op = "copy"

@@ -95,9 +95,9 @@ func (d *Driver) modular(op string, dev int) (*gpu, error) {
 	return b, nil
 }
 
-// ModuleLoad is [device.Modules].ModuleLoad. An image is what the library takes: PTX, a program of the device or several
-// in a file; or else a source in the C that CUDA and HIP share, which NVRTC or hiprtc compiles, and whose functions are
-// extern "C".
+// ModuleLoad is [device.Modules].ModuleLoad. An image is what the library takes: PTX, a program of the device or
+// several in a file; or else a source in the C that CUDA and HIP share, which NVRTC or hiprtc compiles, and whose
+// functions are extern "C".
 func (d *Driver) ModuleLoad(dev int, image []byte) (device.ModuleHandle, error) {
 	const op = "load a module"
 	b, err := d.modular(op, dev)

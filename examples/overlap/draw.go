@@ -11,8 +11,8 @@ import (
 	"github.com/chorus-comms/chorus/internal/svg"
 )
 
-// draw writes the kernels and all-reduces of all devices as SVG, a line for each of the two on each device, over an axis
-// of time.
+// draw writes the kernels and all-reduces of all devices as SVG, a line for each of the two on each device, over an
+// axis of time.
 func draw(w io.Writer, activities []device.Activity) error {
 	type line struct {
 		dev     int

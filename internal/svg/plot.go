@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// Plot is one diagram. X grows by powers of two. Y is linear from 0, or logarithmic, as ratios should be. Points with an X
-// or Y that is not positive, or not finite, are left out.
+// Plot is one diagram. X grows by powers of two. Y is linear from 0, or logarithmic, as ratios should be. Points with
+// an X or Y that is not positive, or not finite, are left out.
 type Plot struct {
 	Title, XLabel, YLabel string
 	LogY                  bool

@@ -70,8 +70,8 @@ func TestCores(t *testing.T) {
 	}
 	// Processors that aren't allowed are left out.
 	got, err = Cores(sys, CPUSet{3, 5, 11, 13, 15})
-	if want := []Core{{CPUSet{5, 13}, 1, 0}, {CPUSet{15}, 1, 0}, {CPUSet{3, 11}, 0, 2}}; err != nil || !reflect.DeepEqual(got,
-		want) {
+	want = []Core{{CPUSet{5, 13}, 1, 0}, {CPUSet{15}, 1, 0}, {CPUSet{3, 11}, 0, 2}}
+	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%v, %v", got, err)
 	}
 	// core_cpus_list is the newer name; a package of -1 is none.

@@ -17,6 +17,6 @@
 //	cpu := sys.ReadCPUInfo()                             // {Model: "AMD EPYC", Cores: 4}
 //	free, total, err := sys.HostMemory()                 // in bytes
 //
-// It imports neither other packages of Chorus nor package net, so that the lowest ones can use it. On a system that lacks
-// something, its function does nothing or returns an error.
+// It imports neither other packages of Chorus nor package net, so that the lowest ones can use it. On a system that
+// lacks something, its function does nothing or returns an error.
 package sys

@@ -12,8 +12,8 @@ import (
 
 // FutexWait sleeps while *addr == v, at most d. It may return early. The word may be shared between processes.
 //
-// A loop over it and [Yield] never keeps the garbage collector from stopping its goroutine: FutexWait tells the scheduler
-// that it blocks, and Yield, which doesn't, passes a point at which the goroutine can be stopped.
+// A loop over it and [Yield] never keeps the garbage collector from stopping its goroutine: FutexWait tells the
+// scheduler that it blocks, and Yield, which doesn't, passes a point at which the goroutine can be stopped.
 func FutexWait(addr *uint32, v uint32, d time.Duration) {
 	ts := unix.NsecToTimespec(int64(d))
 	unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(addr)), 0, uintptr(v), uintptr(unsafe.Pointer(&ts)), 0, 0)

@@ -11,8 +11,8 @@ import (
 // longestWait is how long FutexWait sleeps before its caller looks again, since nothing wakes it.
 const longestWait = 100 * time.Microsecond
 
-// FutexWait sleeps while *addr == v, at most d. It may return early, and does: nothing here tells one process that another
-// has changed a word.
+// FutexWait sleeps while *addr == v, at most d. It may return early, and does: nothing here tells one process that
+// another has changed a word.
 func FutexWait(addr *uint32, v uint32, d time.Duration) {
 	if atomic.LoadUint32(addr) == v {
 		time.Sleep(min(d, longestWait))

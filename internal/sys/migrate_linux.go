@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hintLifetime is for how long a hint is believed, in units of 2^16 ns. Two processes that hand one core to each other write
-// their hints every 100 us; a process that has computed since may be anywhere.
+// hintLifetime is for how long a hint is believed, in units of 2^16 ns. Two processes that hand one core to each other
+// write their hints every 100 us; a process that has computed since may be anywhere.
 const hintLifetime = 16
 
 // MigrateOffSharedCore moves the caller to another core if the process that it waits for runs on the same one, and
@@ -71,8 +71,8 @@ func leaveCore(core int) {
 	}
 }
 
-// cacheSharers returns the other cores of these that share the last level of cache with a core; none if the kernel doesn't
-// tell.
+// cacheSharers returns the other cores of these that share the last level of cache with a core; none if the kernel
+// doesn't tell.
 func cacheSharers(core int, among *unix.CPUSet) (near unix.CPUSet) {
 	sharers := knownSharers[core].Load()
 	if sharers == nil {
@@ -86,7 +86,8 @@ func cacheSharers(core int, among *unix.CPUSet) (near unix.CPUSet) {
 	return near
 }
 
-// knownSharers keeps what readSharers has found for each core that a CPUSet can name: nothing here allocates a second time.
+// knownSharers keeps what readSharers has found for each core that a CPUSet can name: nothing here allocates a second
+// time.
 var knownSharers [len(unix.CPUSet{}) * 64]atomic.Pointer[unix.CPUSet]
 
 // readSharers reads from the kernel which cores share the last level of cache with a core. The list looks like "0-3,8".

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DisablePacing lets a connection within a host send at full speed if the kernel's congestion control is one that paces, like
-// BBR: there's no network to spare. Where the kernel doesn't permit that, nothing changes.
+// DisablePacing lets a connection within a host send at full speed if the kernel's congestion control is one that
+// paces, like BBR: there's no network to spare. Where the kernel doesn't permit that, nothing changes.
 func DisablePacing(nc syscall.Conn) {
 	raw, err := nc.SyscallConn()
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// AcceptPending reports whether a client of a listener waits to be accepted, or may: accept needs a free descriptor even to find that no
-// client does.
+// AcceptPending reports whether a client of a listener waits to be accepted, or may: accept needs a free descriptor
+// even to find that no client does.
 func AcceptPending(listener any) bool {
 	s, ok := listener.(syscall.Conn)
 	if !ok {

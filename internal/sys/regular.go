@@ -9,9 +9,9 @@ import (
 	"syscall"
 )
 
-// OpenRegular opens a regular file for reading, one that another program has put where Chorus looks for it, and that may
-// be anything. It returns its size. A FIFO, a socket, a device or a directory is an error,
-// and isn't waited for. Errors don't name the path.
+// OpenRegular opens a regular file for reading, one that another program has put where Chorus looks for it, and that
+// may be anything. It returns its size. A FIFO, a socket, a device or a directory is an error, and isn't waited for.
+// Errors don't name the path.
 func OpenRegular(path string) (*os.File, int64, error) {
 	i, err := os.Stat(path) // before it's opened, which does something to some devices
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 )
 
 // A SpareFD is a file descriptor kept in reserve for when a process has none left: to accept or make a connection then,
-// and report it. A listener without one is no worse off than without this type. The zero value has none yet; its methods may be called from any
-// goroutine.
+// and report it. A listener without one is no worse off than without this type. The zero value has none yet; its
+// methods may be called from any goroutine.
 type SpareFD struct {
 	mu   sync.Mutex
 	file *os.File // nil: none

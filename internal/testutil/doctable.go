@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// CheckDocTables demands that a page has these tables, by their names. With CHORUS_TEST_WRITE=1 it writes them. In the page
-// they stand between comments:
+// CheckDocTables demands that a page has these tables, by their names. With CHORUS_TEST_WRITE=1 it writes them. In the
+// page they stand between comments:
 //
 //	<!-- table: reductions -->
 //	| elements | reductions |

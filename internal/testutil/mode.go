@@ -5,10 +5,10 @@ import (
 	"testing"
 )
 
-// Short reports whether tests are to be brief: fewer sizes, worlds or rounds. `make test` has ten minutes for everything,
-// and sets CHORUS_TEST_SHORT; `make test-long`, and running a test by hand, run the long forms. It's a variable and not the
-// flag -short because go test then knows which packages read it, and takes the results of the others from its cache the
-// second time.
+// Short reports whether tests are to be brief: fewer sizes, worlds or rounds. `make test` has ten minutes for
+// everything, and sets CHORUS_TEST_SHORT; `make test-long`, and running a test by hand, run the long forms. It's a
+// variable and not the flag -short because go test then knows which packages read it, and takes the results of the
+// others from its cache the second time.
 func Short() bool { return os.Getenv("CHORUS_TEST_SHORT") == "1" }
 
 // SkipIfShort leaves a whole test out of a brief run.

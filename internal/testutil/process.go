@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// StartPiped starts a process and returns the ends of its standard input and output; what it writes to standard error the
-// test writes, unless that goes elsewhere. The caller waits for it.
+// StartPiped starts a process and returns the ends of its standard input and output; what it writes to standard error
+// the test writes, unless that goes elsewhere. The caller waits for it.
 //
 //	in, out := testutil.StartPiped(t, exec.Command(self, "share"))
 //	fmt.Fprintln(in, "open")

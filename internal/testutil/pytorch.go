@@ -28,9 +28,9 @@ func ModuleRoot(t testing.TB) string {
 	}
 }
 
-// Python returns the path of a Python that has PyTorch: of the one that `make venv` installs into .venv at the root of the
-// module, or what CHORUS_TEST_PYTHON names. Where it is missing, or CHORUS_TEST_PYTORCH=0 says to do without, the test is
-// skipped with the reason.
+// Python returns the path of a Python that has PyTorch: of the one that `make venv` installs into .venv at the root of
+// the module, or what CHORUS_TEST_PYTHON names. Where it is missing, or CHORUS_TEST_PYTORCH=0 says to do without, the
+// test is skipped with the reason.
 func Python(t testing.TB) string {
 	t.Helper()
 	if os.Getenv("CHORUS_TEST_PYTORCH") == "0" {

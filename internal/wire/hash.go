@@ -7,8 +7,8 @@ const (
 )
 
 // HashAdd takes one more word into a hash of words that ranks compare: FNV-1a by words of 64 bits, with a shift so that
-// high bits reach the low ones. Ranks of one job must compute the same, so it never depends on the process or the machine.
-// It is no protection against intent.
+// high bits reach the low ones. Ranks of one job must compute the same, so it never depends on the process or the
+// machine. It is no protection against intent.
 //
 //	h := wire.HashStart
 //	for _, w := range words {

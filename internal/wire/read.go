@@ -5,8 +5,9 @@ import "io"
 // FirstRead is how much memory an announcement gets by itself.
 const FirstRead = 64 << 10
 
-// ReadN reads n bytes, as many as a peer has announced, into memory that grows with what has arrived: it's never more than
-// FirstRead, or twice what has arrived. The error is io.EOF if nothing has come, and io.ErrUnexpectedEOF if not all has.
+// ReadN reads n bytes, as many as a peer has announced, into memory that grows with what has arrived: it's never more
+// than FirstRead, or twice what has arrived. The error is io.EOF if nothing has come, and io.ErrUnexpectedEOF if not
+// all has.
 func ReadN(r io.Reader, n int) ([]byte, error) {
 	b := make([]byte, min(n, FirstRead))
 	for done := 0; ; {

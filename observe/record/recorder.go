@@ -18,8 +18,8 @@ import (
 // frames is the number of return addresses kept of each call.
 const frames = 5
 
-// cell is an operation in the ring of those that anybody may call: two cache lines of words, stored by sys.StoreRelaxed and
-// loaded atomically; and to readers any operation.
+// cell is an operation in the ring of those that anybody may call: two cache lines of words, stored by sys.StoreRelaxed
+// and loaded atomically; and to readers any operation.
 type cell struct {
 	begun     uint64 // the operation's number; stored before all else
 	what      uint64 // kind, dtype, reduction and flags, one byte each; root or peer

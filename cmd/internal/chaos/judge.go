@@ -248,8 +248,8 @@ func (o *Outcome) lacks(rank, on int) bool {
 	return rep != nil && slices.Contains(rep.Without, on)
 }
 
-// passedOn reports whether an abort by a rank passes on an error of its own, which is judged there. An error that quotes
-// others leaves out how these begin.
+// passedOn reports whether an abort by a rank passes on an error of its own, which is judged there. An error that
+// quotes others leaves out how these begin.
 func (o *Outcome) passedOn(x Failure) bool {
 	if x.Kind != "aborted" || len(x.Named) != 1 {
 		return false

@@ -20,8 +20,8 @@ import (
 	"github.com/chorus-comms/chorus/observe/endpoint"
 )
 
-// A round of launchers has one for each rank of the program, on a node of its own, which starts one rank. The reports of
-// the round are the launchers'.
+// A round of launchers has one for each rank of the program, on a node of its own, which starts one rank. The reports
+// of the round are the launchers'.
 //
 // With Apart the ranks work together until they're ended: the links between the launcher at fault and the others fall
 // silent, and all launchers must return, and say which node is lost. With Deserted the rank at fault is many clients of
@@ -224,8 +224,8 @@ const pageVariable = "CHORUS_CHAOS_PAGE"
 // desertions is how many operations there are in a round of Deserted, and how many clients go away between them.
 const desertions = 20
 
-// launched is the rank of a launcher: it reduces with the others, until it's ended or has been deserted enough, and says
-// so when it has begun.
+// launched is the rank of a launcher: it reduces with the others, until it's ended or has been deserted enough, and
+// says so when it has begun.
 func launched(p *Program, rank int, out io.Writer) error {
 	ctx := context.Background()
 	c, err := comm.New(ctx, comm.WithFabric(p.Fabric), comm.WithTimeout(p.Patient))
@@ -251,7 +251,8 @@ func launched(p *Program, rank int, out io.Writer) error {
 		}
 		if deserted && rank == p.Fault.Rank {
 			store := net.JoinHostPort(os.Getenv("MASTER_ADDR"), os.Getenv("MASTER_PORT"))
-			if err := errors.Join(nettest.ResetHTTPClient(os.Getenv(pageVariable)), nettest.ResetStoreClient(store)); err != nil {
+			err := errors.Join(nettest.ResetHTTPClient(os.Getenv(pageVariable)), nettest.ResetStoreClient(store))
+			if err != nil {
 				return err
 			}
 		}

@@ -9,8 +9,8 @@ import (
 	"github.com/chorus-comms/chorus/observe"
 )
 
-// A round of Stale runs its program twice, as a job of one name with one directory of dumps, each time with processes of
-// its own. The dumps must tell afterwards of the second time.
+// A round of Stale runs its program twice, as a job of one name with one directory of dumps, each time with processes
+// of its own. The dumps must tell afterwards of the second time.
 
 // before returns the program as it's run the first time: another rank is the culprit.
 func (p Program) before() Program {

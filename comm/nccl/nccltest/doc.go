@@ -12,7 +12,8 @@
 // Like NCCL from 2.23 on, it runs each call of a non-blocking communicator on a thread of its own. Like NCCL, it
 // doesn't finalize, destroy or abort a communicator while a graph has an operation of it.
 //
-// [BuildNoop] builds another library, all of whose functions return success at once, to measure the calling program alone.
+// [BuildNoop] builds another library, all of whose functions return success at once, to measure the calling program
+// alone.
 //
 // Invariants: it behaves as the library does, even where that's unhelpful. Mismatched operations hang until the
 // communicator is aborted. So do operations that need a rank that is gone; the others see a remote error. An abort

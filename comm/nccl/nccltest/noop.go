@@ -41,11 +41,11 @@ int ncclCommInitRankConfig(uintptr_t *c, int n, ...) { *c = 0xacc1; return 0; }
 int ncclCommGetAsyncError(void *c, int *r) { *r = 0; return 0; }
 `
 
-// BuildNoop builds a shared library with the functions of CUDA and of NCCL, all of which return success at once. The time
-// that an operation takes over it is the overhead of the calling program alone.
+// BuildNoop builds a shared library with the functions of CUDA and of NCCL, all of which return success at once. The
+// time that an operation takes over it is the overhead of the calling program alone.
 //
-// It needs the C compiler cc; without one the error is [exec.ErrNotFound]. The library's soname, such as "libcuda.so.1",
-// is the name by which a process finds a library that it has already loaded. It may be empty.
+// It needs the C compiler cc; without one the error is [exec.ErrNotFound]. The library's soname, such as
+// "libcuda.so.1", is the name by which a process finds a library that it has already loaded. It may be empty.
 func BuildNoop(path, soname string) error {
 	cc, err := exec.LookPath("cc")
 	if err != nil {

@@ -278,8 +278,8 @@ func (l *Library) owner(s abi.Stream) (int, error) {
 	return 0, err
 }
 
-// copy waits for the stream where memory isn't pinned, or both sides are the host's, as the libraries do. In a capture it
-// becomes a node.
+// copy waits for the stream where memory isn't pinned, or both sides are the host's, as the libraries do. In a capture
+// it becomes a node.
 func (l *Library) copy(dst, src uintptr, n uint64, s abi.Stream) abi.Result {
 	return l.on(func(int) abi.Result {
 		err := l.driver.Copy(device.StreamHandle(s), device.Ptr(dst), device.Ptr(src), int(n), device.CopyDefault)

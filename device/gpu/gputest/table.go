@@ -13,8 +13,8 @@ import (
 // Table returns the functions that the library has.
 func (l *Library) Table() abi.Table {
 	var t abi.Table
-	for _, fill := range []func(*abi.Table){l.deviceTable, l.contextTable, l.hipTable, l.memoryTable, l.streamTable, l.eventTable,
-		l.ipcTable, l.graphTable, l.moduleTable} {
+	for _, fill := range []func(*abi.Table){l.deviceTable, l.contextTable, l.hipTable, l.memoryTable, l.streamTable,
+		l.eventTable, l.ipcTable, l.graphTable, l.moduleTable} {
 		fill(&t)
 	}
 	l.adapt(&t)

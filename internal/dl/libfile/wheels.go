@@ -8,8 +8,8 @@ import (
 )
 
 // InWheels returns paths, or patterns of paths, within folders of Python packages, as patterns of [filepath.Glob]. The
-// folders are the one from which the process has loaded PyTorch, and those of the active Python environments (VIRTUAL_ENV,
-// CONDA_PREFIX).
+// folders are the one from which the process has loaded PyTorch, and those of the active Python environments
+// (VIRTUAL_ENV, CONDA_PREFIX).
 //
 //	libfile.InWheels("nvidia/nccl/lib/libnccl.so.2") // $VIRTUAL_ENV/lib/python3*/site-packages/nvidia/...
 func InWheels(paths ...string) (all []string) {

@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 )
 
-// A Blackhole passes connections on to an address, until it's cut. Then it falls silent, as if the cable was pulled: nothing
-// passes any more, and neither end is notified.
+// A Blackhole passes connections on to an address, until it's cut. Then it falls silent, as if the cable was pulled:
+// nothing passes any more, and neither end is notified.
 //
 //	link, err := nettest.NewBlackhole("127.0.0.1:29400")
 //	dial(link.Addr())

@@ -15,9 +15,9 @@ const lowestPort = 10000
 //	port, err := nettest.FreePort()
 //	cmd := exec.Command(python, "serve.py", strconv.Itoa(port))
 //
-// A port that the kernel gave out and that was closed again may be given to the next program that asks, before the server
-// has it. So the port is one that the kernel gives to no program: it's below those that it gives out by itself (Linux:
-// ip(7), ip_local_port_range). FreePort is safe for concurrent use.
+// A port that the kernel gave out and that was closed again may be given to the next program that asks, before the
+// server has it. So the port is one that the kernel gives to no program: it's below those that it gives out by itself
+// (Linux: ip(7), ip_local_port_range). FreePort is safe for concurrent use.
 func FreePort() (int, error) { return FreePorts(1) }
 
 // FreePorts returns the first of n such ports, one after the other.

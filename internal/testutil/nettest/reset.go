@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// ResetStoreClient is a client of PyTorch's TCPStore that disconnects while it's being answered. It asks for more than the
-// connection's buffers hold, reads the beginning of an answer, shuts its writing side down, and resets the connection. The
-// server that is writing to it then gets EPIPE, and SIGPIPE if its process has asked for that signal.
+// ResetStoreClient is a client of PyTorch's TCPStore that disconnects while it's being answered. It asks for more than
+// the connection's buffers hold, reads the beginning of an answer, shuts its writing side down, and resets the
+// connection. The server that is writing to it then gets EPIPE, and SIGPIPE if its process has asked for that signal.
 func ResetStoreClient(addr string) error {
 	text := func(b []byte, s string) []byte {
 		return append(binary.LittleEndian.AppendUint64(b, uint64(len(s))), s...)
