@@ -238,7 +238,8 @@ var onGPUs = append([]string{"Graphs", "GraphsOfSeveral", "StreamPrograms"}, ski
 // The suite of communicators holds over the real libraries, with a rank for each GPU; and over the stand-ins for both.
 func TestConformanceOnGPUs(t *testing.T) {
 	t.Run("StandIn", func(t *testing.T) {
-		sim, err := gputest.New(gputest.Options{Name: "cuda", MemoryBytes: 256 << 20, StructBytes: 8 + 3*8*8})
+		sim, err := gputest.New(gputest.Options{Name: "cuda", Devices: 3, MemoryBytes: 256 << 20,
+			StructBytes: 8 + 3*8*8})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -259,7 +260,7 @@ func TestConformanceOnGPUs(t *testing.T) {
 		})
 		commtest.Run(t, commtest.Config{
 			Open: func(t testing.TB, size int) []*comm.Comm {
-				return openOn(t, []string{name + ":0", name + ":1"}, "nccl", "for "+name, size)
+				return openOn(t, []string{name + ":0", name + ":1", name + ":2"}, "nccl", "for "+name, size)
 			},
 			Shared: true, Device: true, Worlds: testutil.Pick([]int{2}, []int{1, 2, 3}), Skip: onGPUs})
 	})
