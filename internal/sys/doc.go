@@ -1,11 +1,11 @@
 // Package sys is what Chorus asks of the kernel and the processor beyond what Go's standard library has:
 //
-//   - processors: which there are ([ReadCPUInfo]), which a thread may use ([AllowedCPUs], [PinThread]), and how they make
-//     up cores, sockets and NUMA nodes ([Cores]);
+//   - processors: which there are ([ReadCPUInfo]), which a thread may use ([AllowedCPUs], [PinThread]), and how they
+//     make up cores, sockets and NUMA nodes ([Cores]);
 //   - memory: how much there is ([HostMemory]), words that one goroutine stores and others load ([StoreRelaxed]), and
 //     [Prefetch];
-//   - waits for a word of memory that processes share: [FutexWait], [FutexWake], [Yield], [Backoff], and a way off a core
-//     that the awaited process needs ([MigrateOffSharedCore]);
+//   - waits for a word of memory that processes share: [FutexWait], [FutexWake], [Yield], [Backoff], and a way off a
+//     core that the awaited process needs ([MigrateOffSharedCore]);
 //   - descriptors: a spare one ([SpareFD]), files that may turn out to be no files ([OpenRegular]), sockets that send at
 //     full speed ([DisablePacing]);
 //   - processes that end with their parent ([SetDeathSignal]).
