@@ -25,14 +25,15 @@ func (m *deferredFrees) add(of *gpu, gpus []*gpu, bytes int, release func()) {
 		release()
 		return
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.list = append(m.list, l)
+	m.push(l)
 }
 
 // later is add, but leaves all to reap.
 func (m *deferredFrees) later(of *gpu, gpus []*gpu, release func()) {
-	l := newDeferredFree(of, gpus, release)
+	m.push(newDeferredFree(of, gpus, release))
+}
+
+func (m *deferredFrees) push(l *deferredFree) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.list = append(m.list, l)
