@@ -85,7 +85,7 @@ func (w *world) Control(peer int, payload []byte) {
 	}
 }
 
-// lost acts on the report that a rank is lost. It's forwarded to that rank itself, which may well live: one end of a
+// lost acts on the report that a rank is lost. The report is forwarded to that rank, which may be alive: one end of a
 // broken link may not know of it.
 func (g *group) lost(from int, n notice, at backend.Where) {
 	size := len(g.members)
@@ -103,7 +103,15 @@ func (g *group) lost(from int, n notice, at backend.Where) {
 	if n.From > 0 { // it has left, and knows that
 		g.BreakFrom(n.From, cause)
 	} else if g.Break(cause) && from == n.By {
-		g.world.fab.Control(g.members[n.Rank], n.encode())
+		g.forward(n.Failure)
+	}
+}
+
+// forward sends the report that a rank is lost to that rank itself.
+func (g *group) forward(f base.Failure) {
+	if peer := g.member(f.Rank); f.Kind == base.Lost && f.From == 0 && peer >= 0 && f.Rank != g.rank {
+		n := notice{Failure: f, Comm: g.id}
+		g.world.fab.Control(peer, n.encode())
 	}
 }
 

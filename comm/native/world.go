@@ -306,7 +306,9 @@ func (g *group) join(ctx context.Context, from *splitOrigin) error {
 	if err == nil {
 		return nil
 	}
-	if other := (*peerGaveUpError)(nil); !errors.As(err, &other) {
+	if other := (*peerGaveUpError)(nil); errors.As(err, &other) {
+		g.forward(other.Failure.Translated(g.rankOf))
+	} else {
 		why := unopened(ctx, start, g.Where(), g.rankOf, err)
 		if stall, ok := errors.AsType[*stallError](err); ok && stall.outside(g.rankOf) {
 			why = errors.New(from.failure(ctx, err).Error()) // which names its ranks as what was split does
