@@ -489,13 +489,9 @@ func (c *Comm) finalize(ctx context.Context, last func(context.Context) error, g
 	defer c.rec.Close()
 	c.cleanup.Stop()
 	var err error
-	finished := make(chan struct{})
-	c.lane.enqueue(func() {
+	finished := c.lane.after(func() {
 		<-c.gate.shut
-		c.attempt("finalize", nil, func() error { return last(ctx) }, func(e error) {
-			err = e
-			close(finished)
-		})
+		c.attempt("finalize", nil, func() error { return last(ctx) }, func(e error) { err = e })
 	})
 	select {
 	case <-finished:

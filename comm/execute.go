@@ -73,7 +73,7 @@ func (c *Comm) refuse(op string, why error) error {
 		c.refused(op, why)
 		c.lane.release()
 	} else {
-		c.lane.enqueue(func() { c.refused(op, why) })
+		c.lane.after(func() { c.refused(op, why) })
 	}
 	return why
 }
@@ -83,14 +83,7 @@ func (c *Comm) exclusive(kind record.Special, n int, f func() error) error {
 	var err error
 	defer c.placement.Load().exclude()()
 	record := c.rec.BeginSpecial(kind, n)
-	done := make(chan struct{})
-	c.lane.enqueue(func() {
-		c.attempt(kind.String(), nil, f, func(e error) {
-			err = e
-			close(done)
-		})
-	})
-	<-done
+	<-c.lane.after(func() { c.attempt(kind.String(), nil, f, func(e error) { err = e }) })
 	c.rec.Drop(record, err)
 	if err != nil {
 		c.failed(err)

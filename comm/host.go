@@ -32,7 +32,7 @@ func (h hostExecutor) run(o *call) error {
 		return err
 	}
 	for x := o; x != nil; x = x.next {
-		c.queue(x, w)
+		c.lane.enqueue(&queuedCall{c: c, o: x, w: w})
 	}
 	if wait {
 		return c.awaitQueued(o, w)
@@ -40,13 +40,24 @@ func (h hostExecutor) run(o *call) error {
 	return nil
 }
 
-// queue has the lane execute a call when its turn comes.
-func (c *Comm) queue(o *call, w *Work) {
-	c.lane.enqueue(func() {
-		w.start()
-		c.rec.Start(o.record, &o.Op)
-		c.attempt(o.Kind.String(), o, func() error { return c.execute(o) }, func(err error) { w.ended(o, err) })
-	})
+// queuedCall is a call in the lane's queue.
+type queuedCall struct {
+	c *Comm
+	o *call
+	w *Work
+}
+
+func (q *queuedCall) run() {
+	c, o, w := q.c, q.o, q.w
+	w.start()
+	c.rec.Start(o.record, &o.Op)
+	c.attempt(o.Kind.String(), o, func() error { return c.execute(o) }, w.note)
+}
+
+func (q *queuedCall) ended() {
+	if q.o.next == nil {
+		q.w.finish()
+	}
 }
 
 // awaitQueued waits for a synchronous collective that had to queue. Its turn comes when

@@ -12,7 +12,7 @@ type lane struct {
 	busy   atomic.Uint32 // 1 while a call owns the lane
 	queued atomic.Int32  // calls in queue
 	mu     sync.Mutex
-	queue  []func()
+	queue  []turn
 }
 
 // tryAcquire takes the lane if no call owns it and none waits.
@@ -37,44 +37,77 @@ func (l *lane) release() {
 // resume has the queue run, if no call owns the lane.
 func (l *lane) resume() {
 	if l.busy.CompareAndSwap(0, 1) {
-		go l.drain()
+		go l.drain(nil)
 	}
 }
 
-// enqueue runs f after everything that was issued before.
-func (l *lane) enqueue(f func()) {
+// turn is what waits in the queue. The lane is free when ended is called, unless others wait: so what is issued next
+// doesn't queue.
+type turn interface {
+	run()   // in its turn; it may end the goroutine
+	ended() // once run has ended and the lane is given back or passed on
+}
+
+// enqueue runs t after everything that was issued before.
+func (l *lane) enqueue(t turn) {
 	l.mu.Lock()
-	l.queue = append(l.queue, f)
+	l.queue = append(l.queue, t)
 	l.queued.Add(1)
 	l.mu.Unlock()
 	l.resume()
 }
 
-// drain runs the queue; the caller has acquired the lane for it. If one of its functions ends the goroutine another
-// goes on.
-func (l *lane) drain() {
-	inside := false
+// after runs f after everything that was issued before. done is closed when f has ended.
+func (l *lane) after(f func()) (done <-chan struct{}) {
+	t := funcTurn{f, make(chan struct{})}
+	l.enqueue(t)
+	return t.done
+}
+
+type funcTurn struct {
+	f    func()
+	done chan struct{}
+}
+
+func (t funcTurn) run()   { t.f() }
+func (t funcTurn) ended() { close(t.done) }
+
+// drain runs the queue; the caller has acquired the lane for it. last, if it isn't nil, has run. If a turn ends the
+// goroutine another goes on.
+func (l *lane) drain(last turn) {
+	var now turn
 	defer func() {
-		if inside {
-			l.queued.Add(-1)
-			go l.drain()
+		if now != nil {
+			go l.drain(now)
 		}
 	}()
 	for {
-		l.mu.Lock()
-		if len(l.queue) == 0 {
-			l.queue = nil
-			l.mu.Unlock()
-			l.release()
+		if now = l.next(last); now == nil {
 			return
 		}
-		f := l.queue[0]
-		l.queue[0] = nil
-		l.queue = l.queue[1:]
-		l.mu.Unlock()
-		inside = true
-		f()
-		inside = false
+		now.run()
+		last, now = now, nil
+	}
+}
+
+// next ends the last turn and takes the next one from the queue. If there is none it gives the lane back.
+func (l *lane) next(last turn) (t turn) {
+	l.mu.Lock()
+	if last != nil {
 		l.queued.Add(-1)
 	}
+	if len(l.queue) == 0 {
+		l.queue = nil
+	} else {
+		t, l.queue[0] = l.queue[0], nil
+		l.queue = l.queue[1:]
+	}
+	l.mu.Unlock()
+	if t == nil {
+		l.release()
+	}
+	if last != nil {
+		last.ended()
+	}
+	return t
 }

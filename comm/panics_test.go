@@ -340,9 +340,8 @@ func contextPanics(t *testing.T, comms []*comm.Comm, call func(ctx context.Conte
 			<-made // a split is no barrier: the abort would be in time for the other rank's
 			got := outcome(t, func() error { return call(moody{context.Background()}, c) })
 			close(gone)
-			// A call that waits for its turn, behind the end of the split, gets an error, too.
 			var p *comm.PanicError
-			if !errors.As(got.err, &p) && (behind || got.value != errBoom) {
+			if behind && !errors.As(got.err, &p) || !behind && got.value != errBoom {
 				return fmt.Errorf("the call ended with %+v: %v", got, got.err)
 			}
 			if !errors.As(c.Err(), &p) || p.Value != errBoom || p.Hook != "" || !bytes.Contains(p.Stack, []byte("moody.Done")) {

@@ -82,14 +82,8 @@ func (x *streamExecutor) turn(o *call, h handle) (err error) {
 		})
 		return err
 	}
-	done := make(chan struct{})
-	c.lane.enqueue(func() {
-		c.attempt(o.Kind.String(), o, run, func(e error) {
-			ended(e)
-			close(done)
-		})
-	})
-	<-done
+	<-c.lane.after(func() { c.attempt(o.Kind.String(), o, run, func(e error) { err = e }) })
+	ended(err)
 	return err
 }
 

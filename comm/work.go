@@ -53,16 +53,20 @@ func (w *Work) start() {
 	w.mu.Unlock()
 }
 
-// ended finishes the work of an operation that may be one of a batch: the last one does, with the first error.
-func (w *Work) ended(o *call, err error) {
+// note keeps the error of an operation that may be one of a batch, whose first error is the work's.
+func (w *Work) note(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.err == nil {
 		w.err = err
 	}
-	if o.next == nil {
-		w.finishLocked(w.err)
-	}
+}
+
+// finish completes the work with the error that was noted.
+func (w *Work) finish() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.finishLocked(w.err)
 }
 
 func (w *Work) finishLocked(err error) {
