@@ -323,12 +323,7 @@ func newComm(b backend.Backend, o *newOptions, abort bool) *Comm {
 	c.placement.Store(c.executorOf(nil))
 	c.rounds.New = func() any { return new(round) }
 	c.cleanup = runtime.AddCleanup(c, warnNotFinalized, c.finalizer)
-	if m, ok := b.(backend.Messenger); ok && c.rec != nil {
-		m.SetDoing(c.rec.Doing)
-	}
-	if e, ok := b.(backend.Engines); ok && c.rec != nil {
-		c.rec.Engine(e.EngineCalls)
-	}
+	c.rec.Attach(b)
 	if c.rec.Watches() {
 		go c.finalizer.watch()
 	}

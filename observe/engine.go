@@ -4,12 +4,11 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/observe/record"
 )
 
 // engineWaits says what an engine's call waits for. Ranks are the communicator's.
-func engineWaits(c *backend.EngineCall) string {
+func engineWaits(c *record.EngineCall) string {
 	of := "any rank"
 	if c.Peer != nil {
 		of = fmt.Sprintf("rank %d", *c.Peer)
@@ -18,7 +17,7 @@ func engineWaits(c *backend.EngineCall) string {
 }
 
 // engineStuck returns the call in which a member's engine waits; nil if it doesn't.
-func engineStuck(st *CommState) *backend.EngineCall {
+func engineStuck(st *CommState) *record.EngineCall {
 	if st == nil {
 		return nil
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/comm/backend/base"
 	"github.com/chorus-comms/chorus/fabric"
+	"github.com/chorus-comms/chorus/observe/record"
 	"github.com/chorus-comms/chorus/store"
 )
 
@@ -36,8 +37,19 @@ type rank struct {
 	link *link
 }
 
-// EngineCalls implements backend.Engines.
-func (x *rank) EngineCalls() []backend.EngineCall { return x.link.calls(x.Number()) }
+// Traffic implements backend.Stats. It has the collectives of the engine for all communicators of the rank.
+func (x *rank) Traffic() backend.Traffic {
+	t := x.Runner.Traffic()
+	if n := x.link.count.Load(); x.link.staged {
+		t.Staged += n
+	} else {
+		t.Mapped += n
+	}
+	return t
+}
+
+// EngineCalls implements record.Engines.
+func (x *rank) EngineCalls() []record.EngineCall { return x.link.calls(x.Number()) }
 
 // Split implements backend.Backend.
 func (x *rank) Split(ctx context.Context, name string, list []int, timeout time.Duration,
@@ -79,7 +91,7 @@ func begin(ctx context.Context, c backend.Config) (*rank, error) {
 			return nil, err
 		}
 	}
-	return &rank{base.NewRunner(c, base.Library{Fabric: l, Own: l.own, Memory: l.memory, Traffic: l.traffic,
+	return &rank{base.NewRunner(c, base.Library{Fabric: l, Own: l.own, Memory: l.memory,
 		Capabilities: backend.Capabilities{Name: Name, Devices: []string{"cpu"}, Windows: true, SharedMem: l.shares(),
 			Abort: true, AnySource: true, Tags: true, InProcess: true, MaxWorld: maxWorld}}), l}, nil
 }

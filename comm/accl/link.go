@@ -14,7 +14,6 @@ import (
 	"github.com/chorus-comms/chorus/accl/abi"
 	"github.com/chorus-comms/chorus/accl/engine"
 	"github.com/chorus-comms/chorus/accl/wire"
-	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/fabric"
 	"github.com/chorus-comms/chorus/fabric/transport"
 )
@@ -317,14 +316,6 @@ func (x *controls) drain() {
 	if busy != nil {
 		<-busy
 	}
-}
-
-// traffic counts the collectives of the engine.
-func (l *link) traffic() backend.Traffic {
-	if l.staged {
-		return backend.Traffic{Staged: l.count.Load()}
-	}
-	return backend.Traffic{Mapped: l.count.Load()}
 }
 
 // Forget implements fabric.Announcer.

@@ -5,17 +5,17 @@ import (
 
 	"github.com/chorus-comms/chorus/accl/abi"
 	"github.com/chorus-comms/chorus/accl/engine"
-	"github.com/chorus-comms/chorus/comm/backend"
+	"github.com/chorus-comms/chorus/observe/record"
 )
 
 // calls returns the engine's calls for a communicator; those for none are in that of all ranks. An engine in another
 // process keeps no records.
-func (l *link) calls(comm uint32) []backend.EngineCall {
+func (l *link) calls(comm uint32) []record.EngineCall {
 	const ofAll = 1
 	if l.engine == nil {
 		return nil
 	}
-	var all []backend.EngineCall
+	var all []record.EngineCall
 	for _, r := range l.engine.Records() {
 		of := uint32(ofAll)
 		if len(r.Members) > 0 && r.Members[0].Port != 0 { // see communicator
@@ -28,8 +28,8 @@ func (l *link) calls(comm uint32) []backend.EngineCall {
 	return all
 }
 
-func callOf(r *engine.Record) backend.EngineCall {
-	c := backend.EngineCall{Op: r.Scenario.String(), Count: uint64(r.Count), Status: "active"}
+func callOf(r *engine.Record) record.EngineCall {
+	c := record.EngineCall{Op: r.Scenario.String(), Count: uint64(r.Count), Status: "active"}
 	if !r.Began.IsZero() {
 		c.Began = r.Began.UnixNano()
 	}

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/comm"
-	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/observe"
+	"github.com/chorus-comms/chorus/observe/record"
 	"github.com/chorus-comms/chorus/tensor"
 )
 
@@ -67,7 +67,7 @@ func explained(ctx context.Context, dir string, late int, what string) error {
 		}
 		for _, d := range dumps {
 			engine := d.Chorus.Comms[0].Engine
-			if !slices.ContainsFunc(engine, func(c backend.EngineCall) bool {
+			if !slices.ContainsFunc(engine, func(c record.EngineCall) bool {
 				return c.Op == "reduce" && c.Status == "done" && c.Cycles > 0
 			}) {
 				return fmt.Errorf("rank %d's record has %+v", d.Chorus.Rank, engine)

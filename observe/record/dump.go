@@ -131,8 +131,8 @@ func stacks() string {
 // snapshot returns the communicator's state and its operations, oldest first.
 func (r *Recorder) snapshot(index int, l timeline, place placer) (CommState, []Entry) {
 	st := CommState{Name: r.name, Rank: r.me, Members: r.members, Recorded: r.recorded()}
-	if engine := r.engine.Load(); engine != nil {
-		st.Engine = (*engine)()
+	if e := r.engine.Load(); e != nil {
+		st.Engine = (*e).EngineCalls()
 	}
 	r.algos.Lock()
 	algos := slices.Clone(r.algos.all)

@@ -1,7 +1,5 @@
 package record
 
-import "github.com/chorus-comms/chorus/comm/backend"
-
 // Dump is what one rank wrote: a file of JSON in the structure of PyTorch's flight recorder, version [Version], with
 // the members chorus beside PyTorch's own.
 type Dump struct {
@@ -53,7 +51,7 @@ type CommState struct {
 	RefusedAt uint64   `json:"refused_at,omitempty"`
 	Failure   *Failure `json:"failure,omitempty"`
 	// Engine has the last calls of the rank's engine, if there is one.
-	Engine []backend.EngineCall `json:"engine,omitempty"`
+	Engine []EngineCall `json:"engine,omitempty"`
 }
 
 // Failure is the first cause of a broken communicator, as its error tells it. Ranks are the communicator's.

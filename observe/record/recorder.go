@@ -76,7 +76,7 @@ type Recorder struct {
 	members []int // ranks of the job, by rank of the communicator
 	nth     int   // tells communicators apart that have the same name and members
 
-	engine atomic.Pointer[func() []backend.EngineCall]
+	engine atomic.Pointer[Engines]
 	algos  struct {
 		sync.Mutex
 		all []string
@@ -91,9 +91,6 @@ type Recorder struct {
 	}
 	_ [8]byte // to a whole number of lines: such sizes begin at one
 }
-
-// Engine gives the recorder what an engine does for the communicator.
-func (r *Recorder) Engine(calls func() []backend.EngineCall) { r.engine.Store(&calls) }
 
 // ring is the last operations of those that anybody may call.
 type ring struct {

@@ -30,8 +30,6 @@ type Library struct {
 	// depend only on what descriptions hold. All ranks have come, with the same operation. w says when to give up; then
 	// no buffer may be touched any more.
 	Own func(w *fabric.Waiter, c *Collective) (name string, err error)
-	// Traffic, if it isn't nil, counts the collectives that Own has carried out. All others go through messages.
-	Traffic func() backend.Traffic
 	// Memory, if it isn't nil, returns how a rank reaches the windows of the others of a communicator; what it can't
 	// reach goes by messages. Windows exist if Capabilities say so.
 	Memory func(members []int) WindowMemory
@@ -418,14 +416,9 @@ func (x *Runner) NewWindow(ctx context.Context, t *tensor.Tensor, timeout time.D
 // Number is the communicator's number, as Collective.Comm has it.
 func (x *Runner) Number() uint32 { return x.c.Comm }
 
-// Traffic implements backend.Stats. The library's counts cover all communicators of the rank.
-func (x *Runner) Traffic() (t backend.Traffic) {
-	if x.world.lib.Traffic != nil {
-		t = x.world.lib.Traffic()
-	}
-	t.Mapped += x.windows.Mapped.Load()
-	t.Staged += x.windows.Staged.Load() + x.byMessages.Load()
-	return t
+// Traffic implements backend.Stats, but for the collectives that Own has carried out.
+func (x *Runner) Traffic() backend.Traffic {
+	return backend.Traffic{Mapped: x.windows.Mapped.Load(), Staged: x.windows.Staged.Load() + x.byMessages.Load()}
 }
 
 // lost breaks the communicator because a peer is lost, and returns the error.

@@ -95,12 +95,6 @@ type WindowMemory interface {
 	Map(w *fabric.Waiter, rank int, place [2]uint64, n int) (unsafe.Pointer, error)
 }
 
-// WindowMover is a WindowMemory to and from which something else than the caller's processor copies.
-type WindowMover interface {
-	// Move copies. Nothing touches either side any more when it returns, also when the waiter has given up.
-	Move(w *fabric.Waiter, dst, src unsafe.Pointer, n int) error
-}
-
 // New makes a window. It's collective, as backend.Windower says.
 func (x *Windows) New(ctx context.Context, t *tensor.Tensor, timeout time.Duration) (*Window, error) {
 	n := len(x.Members)
@@ -232,7 +226,7 @@ func (w *Window) exchange(ctx context.Context, op string, to int, req []byte, wa
 		}
 	}
 	if err != nil {
-		return w.failure(op, to, waiter, err)
+		return w.Failure(op, to, waiter, err)
 	}
 	return nil
 }
@@ -243,7 +237,9 @@ func (w *Window) where(op string) backend.Where {
 	return at
 }
 
-func (w *Window) failure(op string, peer int, waiter *fabric.Waiter, err error) error {
+// Failure is the error of an operation on the window that concerns a peer, or this rank: err is what the fabric, or a
+// wait that began with waiter, has returned. It breaks the communicator if a rank is lost.
+func (w *Window) Failure(op string, peer int, waiter *fabric.Waiter, err error) error {
 	at := w.where(op)
 	if p, ok := errors.AsType[*fabric.PanicError](err); ok {
 		return w.x.Life.Panicked(at, p)
@@ -287,29 +283,24 @@ func (w *Window) pieces(n int, f func(off, n int) error) error {
 	return nil
 }
 
-// move copies to or from memory of a rank that is mapped.
-func (w *Window) move(ctx context.Context, op string, rank int, dst, src unsafe.Pointer, n int,
-	timeout time.Duration) error {
-	mover, ok := w.x.Memory.(WindowMover)
-	if !ok || rank == w.x.Rank {
-		kern.Copy(dst, src, n)
+// Reach returns where a target lies if it's memory that this rank can access without a message, and counts the access;
+// else nil.
+func (w *Window) Reach(to backend.Target) unsafe.Pointer {
+	p := w.ptrs[to.Rank]
+	if p == nil || w.closed.Load() || w.x.Life.Raised() {
 		return nil
 	}
-	waiter := w.x.Life.Waiter()
-	waiter.Begin(ctx, timeout)
-	if err := mover.Move(waiter, dst, src, n); err != nil {
-		return w.failure(op, w.x.Rank, waiter, err)
-	}
-	return nil
+	w.x.Mapped.Add(1)
+	return unsafe.Add(p, to.Offset*w.dt.Size())
 }
 
 // Put implements backend.Window.
 func (w *Window) Put(ctx context.Context, src *tensor.Tensor, to backend.Target, timeout time.Duration) error {
-	elem := w.dt.Size()
-	if p := w.ptrs[to.Rank]; p != nil && !w.closed.Load() && !w.x.Life.Raised() {
-		w.x.Mapped.Add(1)
-		return w.move(ctx, "put", to.Rank, unsafe.Add(p, to.Offset*elem), src.Pointer(), src.NBytes(), timeout)
+	if p := w.Reach(to); p != nil {
+		kern.Copy(p, src.Pointer(), src.NBytes())
+		return nil
 	}
+	elem := w.dt.Size()
 	w.x.Staged.Add(1)
 	return w.pieces(src.NumEl(), func(off, n int) error {
 		req := header(requestPut, backend.Target{Rank: to.Rank, Offset: to.Offset + off}, n)
@@ -320,11 +311,11 @@ func (w *Window) Put(ctx context.Context, src *tensor.Tensor, to backend.Target,
 
 // Get implements backend.Window.
 func (w *Window) Get(ctx context.Context, dst *tensor.Tensor, from backend.Target, timeout time.Duration) error {
-	elem := w.dt.Size()
-	if p := w.ptrs[from.Rank]; p != nil && !w.closed.Load() && !w.x.Life.Raised() {
-		w.x.Mapped.Add(1)
-		return w.move(ctx, "get", from.Rank, dst.Pointer(), unsafe.Add(p, from.Offset*elem), dst.NBytes(), timeout)
+	if p := w.Reach(from); p != nil {
+		kern.Copy(dst.Pointer(), p, dst.NBytes())
+		return nil
 	}
+	elem := w.dt.Size()
 	w.x.Staged.Add(1)
 	return w.pieces(dst.NumEl(), func(off, n int) error {
 		req := header(requestGet, backend.Target{Rank: from.Rank, Offset: from.Offset + off}, n)
@@ -401,7 +392,7 @@ func (w *Window) WaitSignal(ctx context.Context, peer, slot int, timeout time.Du
 			}
 			waiter := w.x.Life.Waiter()
 			waiter.Begin(ctx, timeout)
-			return w.failure(at.Op, peer, waiter, w.ended)
+			return w.Failure(at.Op, peer, waiter, w.ended)
 		case <-w.x.Life.Broken():
 			return w.x.Life.Err(at)
 		case <-ctx.Done():

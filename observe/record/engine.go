@@ -1,4 +1,6 @@
-package backend
+package record
+
+import "github.com/chorus-comms/chorus/comm/backend"
 
 // Engines is implemented by backends whose operations an engine beside the memory carries out.
 type Engines interface {
@@ -7,7 +9,20 @@ type Engines interface {
 	EngineCalls() []EngineCall
 }
 
-// EngineCall is a call of an engine, as flight records have it.
+// Attach has the recorder and a communicator's backend tell each other what this rank does.
+func (r *Recorder) Attach(b backend.Backend) {
+	if r == nil {
+		return
+	}
+	if m, ok := b.(backend.Messenger); ok {
+		m.SetDoing(r.Doing)
+	}
+	if e, ok := b.(Engines); ok {
+		r.engine.Store(&e)
+	}
+}
+
+// EngineCall is a call of an engine, as dumps have it.
 type EngineCall struct {
 	Op     string `json:"op"`
 	Count  uint64 `json:"count"`            // elements
