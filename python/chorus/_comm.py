@@ -10,6 +10,7 @@ import atexit
 import collections
 import contextlib
 import ctypes
+import dataclasses
 import queue
 import struct
 import threading
@@ -236,8 +237,43 @@ class DevicePending(Pending):
         _work_release(self.handle)
 
 
-# Operations to issue as one: packed operations, what they keep alive, what to call after, memory, the tensors' device.
-Batch = list[tuple[bytes, object, Callable[[], None] | None, object, torch.device | None]]
+@dataclasses.dataclass(slots=True, eq=False)
+class Operation:
+    """A collective or a message on memory, for :meth:`Communicator.run`: the fields of chorus_op. :mod:`chorus._ops`
+    makes it of tensors.
+
+    Attributes:
+        ins, outs: lists of buffers: address, count, address, count, and so on.
+        keep: what must live until the operation is done: its tensors, the input first.
+        after: called once the operation has succeeded, before it counts as done.
+        device: that of the tensors; None is the host.
+    """
+
+    kind: int
+    dtype: int = 0
+    reduction: int = 0
+    in_: int = 0
+    in_count: int = 0
+    out: int = 0
+    out_count: int = 0
+    root: int = 0
+    peer: int = 0
+    tag: int = 0
+    ins: list[int] | None = None
+    outs: list[int] | None = None
+    in_splits: Sequence[int] | None = None
+    out_splits: Sequence[int] | None = None
+    factor: float = 0.0
+    factor_data: int = 0
+    timeout_ns: int = 0
+    hints: dict[str, str] | None = None
+    keep: object = None
+    after: Callable[[], None] | None = None
+    device: torch.device | None = None
+
+
+# Operations to issue as one: each as chorus_op, the memory to which that points, and the operation itself.
+Batch = list[tuple[bytes, object, Operation]]
 
 
 def _ranks(ranks: Sequence[int]) -> ctypes.Array[ctypes.c_int32]:
@@ -488,43 +524,46 @@ class Communicator:
             raise self.explained(_failure(status))
         return True
 
-    def run(
-        self,
-        asynchronous: bool,
-        keep: object,
-        after: Callable[[], None] | None,
-        kind: int,
-        dtype: int = 0,
-        reduction: int = 0,
-        in_: int = 0,
-        in_count: int = 0,
-        out: int = 0,
-        out_count: int = 0,
-        root: int = 0,
-        peer: int = 0,
-        tag: int = 0,
-        ins: list[int] | None = None,
-        outs: list[int] | None = None,
-        in_splits: Sequence[int] | None = None,
-        out_splits: Sequence[int] | None = None,
-        factor: float = 0.0,
-        factor_data: int = 0,
-        timeout_ns: int = 0,
-        hints: dict[str, str] | None = None,
-        batch: Batch | None = None,
-        *,
-        device: torch.device | None = None,
-    ) -> Pending | None:
+    def run(self, op: Operation, asynchronous: bool, batch: Batch | None = None) -> Pending | None:
         """Run an operation, or issue it and return its Pending.
 
-        The arguments are those of chorus_op; lists of buffers are address, count, address, count, and so on. ``keep``
-        must live until the operation is done. ``after`` is called once it has succeeded, before the operation counts
-        as done. On the ``device`` of the tensors an operation is enqueued, and so is the work of ``after``.
-        With a ``batch`` the operation is put there, for :meth:`issue`.
+        On a device it's enqueued, and so is the work of ``op.after``. With a ``batch`` the operation is put there, for
+        :meth:`issue`.
         """
         site = _site(2)
-        place = self.place(device)
+        kind, device = op.kind, op.device
         slot = _slot
+        memory = self._pack(op, site, slot.op)
+        if kind > _RECV:
+            self.issued += 1
+            if slot.watches:
+                self.called_back = True
+        if batch is None:
+            batch = self._batch
+        if batch is not None:
+            batch.append((slot.op.raw, memory, op))
+            return None
+        event = _profiled.nothing
+        if profiler._is_profiler_enabled:
+            event = self._event(op, asynchronous)
+        if not asynchronous:
+            with event, self._on(device):
+                status = _submit(self._argument, slot.op_at, None)
+            if status:
+                raise self.explained(_failure(status))
+            if op.after is not None:
+                op.after()
+            return None
+        with event, self._on(device):
+            status = _submit(self._argument, slot.op_at, slot.work_at)
+        if status:
+            raise self.explained(last_error(status))
+        return self._issued(slot.work.value, kind, op.keep, op.after, event, device)
+
+    def _pack(self, op: Operation, site: int, into: ctypes.Array[ctypes.c_char]) -> object:
+        """Write an operation as chorus_op. The result must live until the library has read it."""
+        place = self.place(op.device)
+        ins, outs, in_splits, out_splits = op.ins, op.outs, op.in_splits, op.out_splits
         memory: Any = None
         ins_at = outs_at = in_splits_at = out_splits_at = n = 0
         if ins is not None or outs is not None or in_splits is not None:
@@ -534,7 +573,7 @@ class Communicator:
                 packed = struct.pack(f"={len(values)}q", *values)
             except struct.error:
                 splits = [*(in_splits or ()), *(out_splits or ())]
-                raise self._out_of_range(kind, 64, **{f"split {i}": n for i, n in enumerate(splits)}) from None
+                raise self._out_of_range(op.kind, 64, **{f"split {i}": n for i, n in enumerate(splits)}) from None
             memory = ctypes.create_string_buffer(packed, 8 * len(values) or 1)
             at = ctypes.addressof(memory)
             n = self.size
@@ -549,49 +588,29 @@ class Communicator:
                 out_splits_at = at
                 n = len(in_splits)
         hints_at = n_hints = 0
-        if hints:
-            array, n_hints = _lib.hints(hints)
+        if op.hints:
+            array, n_hints = _lib.hints(op.hints)
             hints_at, memory = ctypes.addressof(array), (array, memory)
         try:
-            _pack_op(slot.op, 0, _OP_SIZE, kind, dtype, reduction, in_, in_count, out, out_count, root, peer, tag, n,
-                ins_at, outs_at, in_splits_at, out_splits_at, factor, factor_data, timeout_ns, hints_at, n_hints, 0, 0,
-                site, 0, place)  # fmt: skip
+            _pack_op(into, 0, _OP_SIZE, op.kind, op.dtype, op.reduction, op.in_, op.in_count, op.out, op.out_count,
+                op.root, op.peer, op.tag, n, ins_at, outs_at, in_splits_at, out_splits_at, op.factor, op.factor_data,
+                op.timeout_ns, hints_at, n_hints, 0, 0, site, 0, place)  # fmt: skip
         except struct.error:
-            raise self._out_of_range(kind, 32, root=root, peer=peer, tag=tag) from None
-        if kind > _RECV:
-            self.issued += 1
-            if slot.watches:
-                self.called_back = True
-        if batch is None:
-            batch = self._batch
-        if batch is not None:
-            batch.append((slot.op.raw, keep, after, memory, device))
-            return None
-        event = _profiled.nothing
-        if profiler._is_profiler_enabled:
-            of_nccl = None
-            if device is not None and self.backend in _devices.LIBRARIES:
-                given, taken = in_count + sum((ins or [])[1::2]), out_count + sum((outs or [])[1::2])
-                of_nccl = _profiled.param_comms(
-                    kind, keep, asynchronous, self, (given, taken), (in_splits, out_splits), peer
-                )
-            event = _profiled.operation(
-                kind, keep, asynchronous, self.name, self.rank, self.issued, param_comms=of_nccl, root=root, peer=peer,
-                tag=tag,
-            )  # fmt: skip
-        if not asynchronous:
-            with event, self._on(device):
-                status = _submit(self._argument, slot.op_at, None)
-            if status:
-                raise self.explained(_failure(status))
-            if after is not None:
-                after()
-            return None
-        with event, self._on(device):
-            status = _submit(self._argument, slot.op_at, slot.work_at)
-            if status:
-                raise self.explained(last_error(status))
-        return self._issued(slot.work.value, kind, keep, after, event, device)
+            raise self._out_of_range(op.kind, 32, root=op.root, peer=op.peer, tag=op.tag) from None
+        return memory
+
+    def _event(self, op: Operation, asynchronous: bool) -> _profiled.Event:
+        """The profiler's event of an operation."""
+        of_nccl = None
+        if op.device is not None and self.backend in _devices.LIBRARIES:
+            given, taken = op.in_count + sum((op.ins or [])[1::2]), op.out_count + sum((op.outs or [])[1::2])
+            of_nccl = _profiled.param_comms(
+                op.kind, op.keep, asynchronous, self, (given, taken), (op.in_splits, op.out_splits), op.peer
+            )
+        return _profiled.operation(
+            op.kind, op.keep, asynchronous, self.name, self.rank, self.issued, param_comms=of_nccl, root=op.root,
+            peer=op.peer, tag=op.tag,
+        )  # fmt: skip
 
     def begin(self, kind: int, reduction: int, root: int, timeout_ns: int, tensor: torch.Tensor) -> Pending | None:
         """Issue a collective on a plain tensor faster than :meth:`run`, through :attr:`submit`, while no batch is open.
@@ -672,10 +691,10 @@ class Communicator:
     def issue(self, batch: Batch, asynchronous: bool, timeout_ns: int = 0) -> Pending | None:
         """Run the operations of a batch as one, or issue them; there must be one at least."""
         ops = ctypes.create_string_buffer(b"".join(packed for packed, *_ in batch), _OP_SIZE * len(batch))
-        keep = [(tensors, memory) for _, tensors, _, memory, _ in batch]
-        afters = [after for _, _, after, _, _ in batch if after is not None]
-        device = batch[0][4]
-        if any(where != device for *_, where in batch):
+        keep = [op.keep for *_, op in batch]
+        afters = [op.after for *_, op in batch if op.after is not None]
+        device = batch[0][2].device
+        if any(op.device != device for *_, op in batch):
             raise self.invalid("batch", "some tensors are on a device, and some on the host")
 
         def after() -> None:
@@ -686,9 +705,7 @@ class Communicator:
         submit = _lib.library.chorus_submit_batch
         event = _profiled.nothing
         if profiler._is_profiler_enabled:
-            event = _profiled.operation(
-                _BATCH, [tensors for tensors, _ in keep], asynchronous, self.name, self.rank, self.issued
-            )
+            event = _profiled.operation(_BATCH, keep, asynchronous, self.name, self.rank, self.issued)
         with event, self._on(device):
             status = submit(
                 self.handle, ctypes.addressof(ops), len(batch), timeout_ns, slot.work_at if asynchronous else None

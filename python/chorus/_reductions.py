@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 
 from chorus import _lib
-from chorus._tensors import Refusal, Staging
+from chorus._tensors import Reduction, Refusal, premultiplied
 
 _KINDS: Any = dist.ReduceOp.RedOpType
 # By the hash of a ReduceOp, which is its kind: every other attribute costs more to read.
@@ -28,7 +28,7 @@ NUMBERS = {
 _PREMUL_SUM = int(_KINDS.PREMUL_SUM)
 
 
-def reduction_of(opts: Any, dtype: torch.dtype, name: str, refuse: Refusal) -> tuple[int, float, torch.Tensor | None]:
+def reduction_of(opts: Any, dtype: torch.dtype, name: str, refuse: Refusal) -> Reduction:
     """The reduction that options of an operation, ``name``, ask for, and PREMUL_SUM's factor as number or tensor.
 
     Raises :class:`chorus.InvalidArgumentError` for a factor tensor that isn't of the data's ``dtype``.
@@ -42,9 +42,4 @@ def reduction_of(opts: Any, dtype: torch.dtype, name: str, refuse: Refusal) -> t
     if hash(op) != _PREMUL_SUM:
         raise refuse(name, f"there is no reduction {op}")
     # Only its pickled state contains the factor.
-    factor = op.__getstate__()[1]
-    if isinstance(factor, torch.Tensor):
-        if factor.dtype != dtype:
-            raise refuse(name, f"PREMUL_SUM's factor is {factor.dtype}; it must have the data's type, {dtype}")
-        return _lib.PREMUL_SUM, 0.0, Staging(name, refuse).input(factor.detach().cpu())
-    return _lib.PREMUL_SUM, float(factor), None
+    return premultiplied(op.__getstate__()[1], dtype, name, refuse)

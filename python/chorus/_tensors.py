@@ -14,6 +14,9 @@ from chorus.errors import InvalidArgumentError
 Refusal = Callable[[str, str], InvalidArgumentError]
 """A function that makes a group's or communicator's exception from an operation and what is wrong with it."""
 
+Reduction = tuple[int, float, torch.Tensor | None]
+"""The library's number of a reduction, and PREMUL_SUM's factor as a number or a tensor."""
+
 # The element types. Tensors of others can be moved, not reduced; they are sent as bytes.
 DTYPES: dict[torch.dtype, int] = {
     torch.bool: _lib.BOOL,
@@ -217,6 +220,15 @@ def reduced_as(tensor: torch.Tensor, op: str, refuse: Refusal) -> int:
     if code is None:
         raise refuse(op, f"{tensor.dtype} can't be reduced")
     return code
+
+
+def premultiplied(factor: float | torch.Tensor, dtype: torch.dtype, op: str, refuse: Refusal) -> Reduction:
+    """PREMUL_SUM with a factor; a tensor must be of the data's ``dtype``."""
+    if not isinstance(factor, torch.Tensor):
+        return _lib.PREMUL_SUM, float(factor), None
+    if factor.dtype != dtype:
+        raise refuse(op, f"PREMUL_SUM's factor is {factor.dtype}; it must have the data's type, {dtype}")
+    return _lib.PREMUL_SUM, 0.0, Staging(op, refuse).input(factor.detach().cpu())
 
 
 def buffers(tensors: Sequence[torch.Tensor], dtype: torch.dtype, width: int, op: str, refuse: Refusal) -> list[int]:

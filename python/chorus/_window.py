@@ -46,39 +46,13 @@ class Window:
         memo[id(self)] = self
         return self
 
-    def run(
-        self,
-        asynchronous: bool,
-        keep: object,
-        kind: int,
-        rank: int,
-        *,
-        slot: int = 0,
-        offset: int = 0,
-        data: int = 0,
-        count: int = 0,
-        old: int = 0,
-        expected: int = 0,
-        reduction: int = 0,
-        timeout_ns: int = 0,
-    ) -> Pending | None:
-        """Run an operation, or issue it and return its Pending. The arguments are chorus_window_op's."""
-        op = _lib.WindowOp(
-            size=ctypes.sizeof(_lib.WindowOp),
-            kind=kind,
-            rank=rank,
-            slot=slot,
-            offset=offset,
-            data=data,
-            count=count,
-            old=old,
-            expected=expected,
-            reduction=reduction,
-            timeout_ns=timeout_ns,
-        )
+    def run(self, op: _lib.WindowOp, asynchronous: bool, keep: object) -> Pending | None:
+        """Run an operation, or issue it and return its Pending; ``keep`` must live until it's done."""
+        op.size = ctypes.sizeof(op)
+        kind: int = op.kind
         event = _profiled.nothing
         if profiler._is_profiler_enabled:
-            event = _profiled.on_window(kind, keep, asynchronous, self.comm.name, self.comm.rank, rank)
+            event = _profiled.on_window(kind, keep, asynchronous, self.comm.name, self.comm.rank, op.rank)
         if not asynchronous:
             with event, self.comm._on(self.device):
                 status = _lib.library.chorus_window_submit(self.handle, ctypes.byref(op), None)

@@ -36,12 +36,12 @@ from torch._C._distributed_c10d import (
 )
 from torch.autograd import profiler
 
-from chorus import _devices, _lib, _nccl, _patches, _pytorch26_work, _store, _streams, memory
-from chorus._comm import Communicator, DevicePending, Pending
+from chorus import _devices, _lib, _nccl, _ops, _patches, _pytorch26_work, _store, _streams, memory
+from chorus._comm import Communicator, DevicePending, Operation, Pending
 from chorus._pg_options import split_options
 from chorus._reductions import NUMBERS, reduction_of
 from chorus._signatures import every_signature, has_fake
-from chorus._tensors import Staging, buffers, check_devices, dense, moved_as, reduced_as, same_sizes, single
+from chorus._tensors import check_devices, dense, same_sizes, single
 from chorus.errors import Error, InvalidArgumentError, TimeoutError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -261,13 +261,8 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
             from chorus import _sparse
 
             return Work(None, [_sparse.allreduce(self, tensor, opts)])
-        reduction, factor, factor_data = reduction_of(opts, tensor.dtype, "all_reduce", self.comm.invalid)
-        staging = Staging("all_reduce", self.comm.invalid)
-        data = staging.output(tensor, load=True)
-        at, n = data.data_ptr(), data.numel()
-        return self._run(opts, tensors, (data, factor_data), staging, _lib.ALL_REDUCE,
-            reduced_as(tensor, "all_reduce", self.comm.invalid), reduction, at, n, at, n, factor=factor,
-            factor_data=factor_data.data_ptr() if factor_data is not None else 0)  # fmt: skip
+        reduction = reduction_of(opts, tensor.dtype, "all_reduce", self.comm.invalid)
+        return self._run(opts, tensors, _ops.all_reduce(self.comm, tensor, reduction))
 
     def broadcast(self, tensors: _Tensors, opts: Any = None, *more: Any, **named: Any) -> dist.Work | None:
         """Copy the root's tensor to every rank. Shapes: the same on every rank."""
@@ -290,11 +285,7 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
             return self._at(tensor.device).broadcast(tensors, *_given(opts))
         root = opts.rootRank if opts is not None else 0
         dense(tensor, "broadcast", self.comm.invalid)
-        dtype, width = moved_as(tensor)
-        staging = Staging("broadcast", self.comm.invalid)
-        data = staging.input(tensor) if root == self.comm.rank else staging.output(tensor)
-        return self._run(opts, tensors, data, staging, _lib.BROADCAST, dtype, out=data.data_ptr(),
-            out_count=data.numel() * width, root=root)  # fmt: skip
+        return self._run(opts, tensors, _ops.broadcast(self.comm, tensor, root))
 
     @every_signature(ReduceOptions, "root", "op")
     def reduce(self, tensors: _Tensors, opts: Any = None) -> dist.Work | None:
@@ -304,30 +295,16 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
             return self._at(tensor.device).reduce(tensors, *_given(opts))
         dense(tensor, "reduce", self.comm.invalid)
         root = opts.rootRank if opts is not None else 0
-        reduction, factor, factor_data = reduction_of(opts, tensor.dtype, "reduce", self.comm.invalid)
-        staging = Staging("reduce", self.comm.invalid)
-        if root == self.comm.rank:
-            data = staging.output(tensor, load=True)
-            out, out_count = data.data_ptr(), data.numel()
-        else:
-            data, out, out_count = staging.input(tensor), 0, 0
-        return self._run(opts, tensors, (data, factor_data), staging, _lib.REDUCE,
-            reduced_as(tensor, "reduce", self.comm.invalid), reduction, data.data_ptr(), data.numel(), out, out_count,
-            root=root, factor=factor, factor_data=factor_data.data_ptr() if factor_data is not None else 0)  # fmt: skip
+        reduction = reduction_of(opts, tensor.dtype, "reduce", self.comm.invalid)
+        return self._run(opts, tensors, _ops.reduce(self.comm, tensor, reduction, root))
 
     @every_signature(AllgatherOptions, lists=False)
     def all_gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> dist.Work | None:
         """Block r of ``output`` becomes rank r's ``input``. Shapes: world size times the elements."""
         if self._other_backend(input):
             return self._at(input.device)._allgather_base(output, input, *_given(opts))
-        op = "all_gather_single"
-        staging = Staging(op, self.comm.invalid)
-        dtype, width = self._alike(output, input, op)
-        source = staging.input(input)
-        target = staging.result(output, source, self.comm.rank)
-        return self._run(opts, [output], (source, target), staging, _lib.ALL_GATHER_SINGLE, dtype,
-            in_=source.data_ptr(), in_count=source.numel() * width, out=target.data_ptr(),
-            out_count=target.numel() * width)  # fmt: skip
+        check_devices([output, input], "all_gather_single", self.comm.invalid)
+        return self._run(opts, [output], _ops.all_gather_single(self.comm, output, input))
 
     _allgather_base = all_gather_single
 
@@ -337,15 +314,9 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
         if self._other_backend(input):
             return self._at(input.device)._reduce_scatter_base(output, input, *_given(opts))
         op = "reduce_scatter_single"
-        self._alike(output, input, op)
-        reduction, factor, factor_data = reduction_of(opts, input.dtype, op, self.comm.invalid)
-        staging = Staging(op, self.comm.invalid)
-        source = staging.input(input)
-        target = staging.result(output, source, self.comm.rank)
-        return self._run(opts, [output], (source, target, factor_data), staging, _lib.REDUCE_SCATTER_SINGLE,
-            reduced_as(input, op, self.comm.invalid), reduction, source.data_ptr(), source.numel(), target.data_ptr(),
-            target.numel(), factor=factor,
-            factor_data=factor_data.data_ptr() if factor_data is not None else 0)  # fmt: skip
+        check_devices([output, input], op, self.comm.invalid)
+        reduction = reduction_of(opts, input.dtype, op, self.comm.invalid)
+        return self._run(opts, [output], _ops.reduce_scatter_single(self.comm, output, input, reduction))
 
     _reduce_scatter_base = reduce_scatter_single
 
@@ -366,20 +337,14 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
             splits = list(output_split_sizes), list(input_split_sizes)
             return self._at(input.device).alltoall_base(output, input, *splits, *_given(opts))
         op = "all_to_all_single"
-        dtype, width = self._alike(output, input, op)
-        staging = Staging(op, self.comm.invalid)
-        source = staging.input(input)
-        target = staging.result(output, source)
-        fields: dict[str, Any] = dict(in_=source.data_ptr(), in_count=source.numel() * width, out=target.data_ptr(),
-            out_count=target.numel() * width)  # fmt: skip
-        kind = _lib.ALL_TO_ALL_SINGLE
+        check_devices([output, input], op, self.comm.invalid)
         if output_split_sizes or input_split_sizes:
-            kind = _lib.ALL_TO_ALL_V_SINGLE
-            fields["in_splits"] = self._elements(input, input_split_sizes, width, "input", op)
-            fields["out_splits"] = self._elements(output, output_split_sizes, width, "output", op)
-        elif input.dim() and input.size(0) % self.comm.size:
+            in_rows = self._rows(input, input_split_sizes, "input", op)
+            out_rows = self._rows(output, output_split_sizes, "output", op)
+            return self._run(opts, [output], _ops.all_to_all_v_single(self.comm, output, input, out_rows, in_rows))
+        if input.dim() and input.size(0) % self.comm.size:
             raise self.comm.invalid(op, f"dimension 0 has {input.size(0)} rows, which {self.comm.size} ranks can't share equally")  # noqa: E501
-        return self._run(opts, [output], (source, target), staging, kind, dtype, **fields)
+        return self._run(opts, [output], _ops.all_to_all_single(self.comm, output, input))
 
     alltoall_base = all_to_all_single
 
@@ -394,14 +359,8 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
         if len(outputs) != 1:
             raise self.comm.invalid("all_gather", f"takes one list of outputs, not {len(outputs)}")
         check_devices([input, *outputs[0]], "all_gather", self.comm.invalid)
-        staging = Staging("all_gather", self.comm.invalid)
-        dtype, width = moved_as(input)
-        source = staging.input(input)
-        targets = staging.outputs(outputs[0], [source], self.comm.rank)
-        kind = _lib.ALL_GATHER if same_sizes(targets) else _lib.ALL_GATHER_V
-        return self._run(opts, outputs[0], (source, targets), staging, kind, dtype, in_=source.data_ptr(),
-            in_count=source.numel() * width,
-            outs=buffers(targets, input.dtype, width, "all_gather", self.comm.invalid))  # fmt: skip
+        lower = _ops.all_gather if same_sizes(outputs[0]) else _ops.all_gather_v
+        return self._run(opts, outputs[0], lower(self.comm, outputs[0], input))
 
     @every_signature(ReduceScatterOptions, "op")
     def reduce_scatter(self, outputs: _Tensors, inputs: list[_Tensors], opts: Any = None) -> dist.Work | None:
@@ -412,16 +371,9 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
         if len(inputs) != 1:
             raise self.comm.invalid("reduce_scatter", f"takes one list of inputs, not {len(inputs)}")
         check_devices([output, *inputs[0]], "reduce_scatter", self.comm.invalid)
-        reduction, factor, factor_data = reduction_of(opts, output.dtype, "reduce_scatter", self.comm.invalid)
-        staging = Staging("reduce_scatter", self.comm.invalid)
-        sources = [staging.input(t) for t in inputs[0]]
-        (target,) = staging.outputs([output], sources)
-        kind = _lib.REDUCE_SCATTER if same_sizes(sources) else _lib.REDUCE_SCATTER_V
-        return self._run(opts, outputs, (sources, target, factor_data), staging, kind,
-            reduced_as(output, "reduce_scatter", self.comm.invalid), reduction, out=target.data_ptr(),
-            out_count=target.numel(),
-            ins=buffers(sources, output.dtype, 1, "reduce_scatter", self.comm.invalid), factor=factor,
-            factor_data=factor_data.data_ptr() if factor_data is not None else 0)  # fmt: skip
+        reduction = reduction_of(opts, output.dtype, "reduce_scatter", self.comm.invalid)
+        lower = _ops.reduce_scatter if same_sizes(inputs[0]) else _ops.reduce_scatter_v
+        return self._run(opts, outputs, lower(self.comm, output, inputs[0], reduction))
 
     @every_signature(AllToAllOptions)
     def alltoall(self, outputs: _Tensors, inputs: _Tensors, opts: Any = None) -> dist.Work | None:
@@ -433,13 +385,7 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
                 "all_to_all", f"a list is empty; it must have {self.comm.size} tensors, one per rank"
             )
         check_devices([*inputs, *outputs], "all_to_all", self.comm.invalid)
-        staging = Staging("all_to_all", self.comm.invalid)
-        dtype, width = moved_as(inputs[0])
-        sources = [staging.input(t) for t in inputs]
-        targets = staging.outputs(outputs, sources)
-        return self._run(opts, outputs, (sources, targets), staging, _lib.ALL_TO_ALL, dtype,
-            ins=buffers(sources, inputs[0].dtype, width, "all_to_all", self.comm.invalid),
-            outs=buffers(targets, inputs[0].dtype, width, "all_to_all", self.comm.invalid))  # fmt: skip
+        return self._run(opts, outputs, _ops.all_to_all(self.comm, outputs, inputs))
 
     @every_signature(GatherOptions, "root")
     def gather(self, outputs: list[_Tensors], inputs: _Tensors, opts: Any = None) -> dist.Work | None:
@@ -450,14 +396,9 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
         root = opts.rootRank if opts is not None else 0
         if (root == self.comm.rank) != (len(outputs) == 1):
             raise self.comm.invalid("gather", "the root passes one list of outputs, the others none")
-        check_devices([input, *(outputs[0] if outputs else ())], "gather", self.comm.invalid)
-        staging = Staging("gather", self.comm.invalid)
-        dtype, width = moved_as(input)
-        source = staging.input(input)
-        targets = staging.outputs(outputs[0], [source], self.comm.rank) if outputs else []
-        outs = buffers(targets, input.dtype, width, "gather", self.comm.invalid) if outputs else None
-        return self._run(opts, outputs[0] if outputs else [], (source, targets), staging, _lib.GATHER, dtype,
-            in_=source.data_ptr(), in_count=source.numel() * width, outs=outs, root=root)  # fmt: skip
+        targets = outputs[0] if outputs else None
+        check_devices([input, *(targets or ())], "gather", self.comm.invalid)
+        return self._run(opts, targets or [], _ops.gather(self.comm, targets, input, root))
 
     @every_signature(GatherOptions, "root", lists=False)
     def gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> dist.Work | None:
@@ -488,14 +429,9 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
         root = opts.rootRank if opts is not None else 0
         if (root == self.comm.rank) != (len(inputs) == 1):
             raise self.comm.invalid("scatter", "the root passes one list of inputs, the others none")
-        check_devices([output, *(inputs[0] if inputs else ())], "scatter", self.comm.invalid)
-        staging = Staging("scatter", self.comm.invalid)
-        dtype, width = moved_as(output)
-        sources = [staging.input(t) for t in inputs[0]] if inputs else []
-        (target,) = staging.outputs([output], sources, self.comm.rank)
-        ins = buffers(sources, output.dtype, width, "scatter", self.comm.invalid) if inputs else None
-        return self._run(opts, outputs, (sources, target), staging, _lib.SCATTER, dtype, out=target.data_ptr(),
-            out_count=target.numel() * width, ins=ins, root=root)  # fmt: skip
+        sources = inputs[0] if inputs else None
+        check_devices([output, *(sources or ())], "scatter", self.comm.invalid)
+        return self._run(opts, outputs, _ops.scatter(self.comm, output, sources, root))
 
     def barrier(self, opts: Any = None, *more: Any, **named: Any) -> dist.Work | None:
         """Wait until every rank has called it."""
@@ -513,7 +449,7 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
     @every_signature(BarrierOptions)
     def _barrier(self, opts: Any = None) -> dist.Work | None:
         if self.comm.device is None:
-            return self._run(opts, [], None, Staging("barrier", self.comm.invalid), _lib.BARRIER)
+            return self._run(opts, [], _ops.barrier(None))
         pending = self._issue_barrier(0 if opts is None else timeout_ns(opts.timeout))
         work = Work(pending, [])
         if not self._synchronous(opts):
@@ -524,9 +460,9 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
     def _issue_barrier(self, ns: int) -> Pending | None:
         """A barrier for which the host waits, after the work on the current stream of the group's device."""
         device = self.comm.device
-        return self.comm.run(
-            True, None, None, _lib.BARRIER, timeout_ns=ns, device=device if _streams.foreign(device) else None
-        )
+        op = _ops.barrier(device if _streams.foreign(device) else None)
+        op.timeout_ns = ns
+        return self.comm.run(op, True)
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
         """A barrier whose :class:`chorus.TimeoutError` names the ranks that didn't come, on every rank that did.
@@ -616,11 +552,7 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
         if has_fake(tensor):
             return Work(None, tensors)
         dense(tensor, "send", self.comm.invalid)
-        staging = Staging("send", self.comm.invalid)
-        dtype, width = moved_as(tensor)
-        data = staging.input(tensor)
-        return self._message(tensors, data, staging, _lib.SEND, dtype, in_=data.data_ptr(),
-            in_count=data.numel() * width, peer=dst, tag=tag)  # fmt: skip
+        return Work(self.comm.run(_ops.send(self.comm, tensor, dst, tag), True), tensors)
 
     def recv(self, tensors: _Tensors, src: int, tag: int) -> dist.Work:
         """Receive a tensor. Shapes: dtype and number of elements must be the message's."""
@@ -630,11 +562,7 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
         if has_fake(tensor):
             return Work(None, tensors)
         dense(tensor, "recv", self.comm.invalid)
-        staging = Staging("recv", self.comm.invalid)
-        dtype, width = moved_as(tensor)
-        data = staging.output(tensor)
-        return self._message(tensors, data, staging, _lib.RECV, dtype, out=data.data_ptr(),
-            out_count=data.numel() * width, peer=src, tag=tag)  # fmt: skip
+        return Work(self.comm.run(_ops.recv(self.comm, tensor, src, tag), True), tensors)
 
     def recv_anysource(self, tensors: _Tensors, tag: int) -> dist.Work:
         """:meth:`recv` from any rank; ``Work.source_rank`` says from which."""
@@ -935,13 +863,13 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
             and not torch._C._len_torch_dispatch_stack()
         )
 
-    def _run(
-        self, opts: Any, value: Any, keep: object, staging: Staging, *args: Any, **fields: Any
-    ) -> dist.Work | None:
+    def _run(self, opts: Any, value: Any, op: Operation) -> dist.Work | None:
+        """Run an operation with the options of a call, or issue it; ``value`` is what the operation fills."""
         now = self._synchronous(opts)
-        fields["timeout_ns"] = 0 if opts is None else timeout_ns(opts.timeout)
-        awaited = now and self.comm.blocking and staging.device is not None
-        pending = self.comm.run(not now or awaited, keep, staging.after(), *args, device=staging.device, **fields)
+        if opts is not None:
+            op.timeout_ns = timeout_ns(opts.timeout)
+        awaited = now and self.comm.blocking and op.device is not None
+        pending = self.comm.run(op, not now or awaited)
         if awaited:
             Work(pending, value).wait()
         return _done(value) if now else Work(pending, value)
@@ -949,9 +877,6 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
     def _fake_result(self, value: Any, opts: Any) -> dist.Work | None:
         """The result of a call on tensors without elements."""
         return _done(value) if self._synchronous(opts) else Work(None, value)
-
-    def _message(self, tensors: _Tensors, data: torch.Tensor, staging: Staging, *args: Any, **fields: Any) -> Work:
-        return Work(self.comm.run(True, data, staging.after(), *args, device=staging.device, **fields), tensors)
 
     def _other_backend(self, tensor: torch.Tensor) -> bool:
         """Whether another backend of the group serves a tensor's device."""
@@ -961,14 +886,8 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
             raise self.comm.invalid("operation", "the tensor is on meta: it has no elements that could be moved")
         return True
 
-    def _alike(self, output: torch.Tensor, input: torch.Tensor, op: str) -> tuple[int, int]:
-        check_devices([output, input], op, self.comm.invalid)
-        if output.dtype != input.dtype:
-            raise self.comm.invalid(op, f"the output is {output.dtype} and the input {input.dtype}")
-        return moved_as(input)
-
-    def _elements(self, tensor: torch.Tensor, rows: Sequence[int], width: int, what: str, op: str) -> list[int]:
-        """Splits in elements of the type that is moved, from splits in rows."""
+    def _rows(self, tensor: torch.Tensor, rows: Sequence[int], what: str, op: str) -> Sequence[int]:
+        """The splits of a tensor, which make up its rows; equal ones if none are given."""
         n, height = self.comm.size, tensor.size(0) if tensor.dim() else 1
         if not rows:
             if height % n:
@@ -976,8 +895,7 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
             rows = [height // n] * n
         if len(rows) != n or sum(rows) != height:
             raise self.comm.invalid(op, f"the {what} splits {list(rows)} don't make up its {height} rows on {n} ranks")
-        size = tensor.numel() // height * width if height else 0
-        return [r * size for r in rows]
+        return rows
 
 
 def _done(value: Any) -> dist.Work | None:

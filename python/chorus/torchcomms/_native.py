@@ -8,19 +8,19 @@ import logging
 import operator
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
-from chorus import _lib, _streams
-from chorus._comm import Batch, Communicator
+from chorus import _lib, _ops, _streams
+from chorus._comm import Batch, Communicator, Operation
 from chorus._devices import served
-from chorus._tensors import Staging, buffers, check_devices, moved_as, reduced_as
+from chorus._tensors import Reduction, check_devices, premultiplied
 from chorus.errors import FinalizedError, check
 from chorus.process_group import timeout_ns
 from chorus.torchcomms import _hints
 from chorus.torchcomms._backend import TorchCommBackend
-from chorus.torchcomms._types import CommOptions, Options, P2POp, P2POpType, RedOpType, ReduceOp
+from chorus.torchcomms._types import CommOptions, Options, P2POp, P2POpType, ReduceOp
 from chorus.torchcomms._work import TorchWork
 
 if TYPE_CHECKING:
@@ -100,99 +100,54 @@ class NativeBackend(TorchCommBackend):
         return TorchWork(self.comm.issue(batch, async_op, timeout_ns(options.get("timeout"))))
 
     def _send(self, tensor: _Tensor, dst: int, async_op: bool, batch: Batch | None, options: Options) -> TorchWork:
-        dtype, width = self._moved(tensor, "send")
+        self.here([tensor], "send")
         self._in_range(dst, "dst", "send")
-        staging = Staging("send", self.comm.invalid)
-        data = staging.input(tensor)
-        return self._run(data, staging, async_op, options, _lib.SEND, dtype, in_=data.data_ptr(),
-            in_count=data.numel() * width, peer=dst, batch=batch)  # fmt: skip
+        return self._run(_ops.send(self.comm, tensor, dst), async_op, options, batch)
 
     def _recv(self, tensor: _Tensor, src: int, async_op: bool, batch: Batch | None, options: Options) -> TorchWork:
-        dtype, width = self._moved(tensor, "recv")
+        self.here([tensor], "recv")
         self._in_range(src, "src", "recv")
-        staging = Staging("recv", self.comm.invalid)
-        data = staging.output(tensor)
-        return self._run(data, staging, async_op, options, _lib.RECV, dtype, out=data.data_ptr(),
-            out_count=data.numel() * width, peer=src, batch=batch)  # fmt: skip
+        return self._run(_ops.recv(self.comm, tensor, src), async_op, options, batch)
 
     # ---- collectives on one tensor ----
 
     def broadcast(self, tensor: _Tensor, root: int, async_op: bool, **options: Unpack[Options]) -> TorchWork:
-        dtype, width = self._moved(tensor, "broadcast")
+        self.here([tensor], "broadcast")
         self._in_range(root, "root", "broadcast")
-        staging = Staging("broadcast", self.comm.invalid)
-        data = staging.input(tensor) if root == self.comm.rank else staging.output(tensor)
-        return self._run(data, staging, async_op, options, _lib.BROADCAST, dtype, out=data.data_ptr(),
-            out_count=data.numel() * width, root=root)  # fmt: skip
+        return self._run(_ops.broadcast(self.comm, tensor, root), async_op, options)
 
     def all_reduce(self, tensor: _Tensor, op: ReduceOp, async_op: bool, **options: Unpack[Options]) -> TorchWork:
-        dtype, reduction, factor, factor_data = self._reduced(tensor, op, "all_reduce")
-        staging = Staging("all_reduce", self.comm.invalid)
-        data = staging.output(tensor, load=True)
-        at, n = data.data_ptr(), data.numel()
-        return self._run((data, factor_data), staging, async_op, options, _lib.ALL_REDUCE, dtype, reduction,
-            at, n, at, n, factor=factor, factor_data=_at(factor_data))  # fmt: skip
+        reduction = self._reduction(tensor, op, "all_reduce")
+        return self._run(_ops.all_reduce(self.comm, tensor, reduction), async_op, options)
 
     def reduce(self, tensor: _Tensor, root: int, op: ReduceOp, async_op: bool, **options: Unpack[Options]) -> TorchWork:
-        dtype, reduction, factor, factor_data = self._reduced(tensor, op, "reduce")
+        reduction = self._reduction(tensor, op, "reduce")
         self._in_range(root, "root", "reduce")
-        staging = Staging("reduce", self.comm.invalid)
-        if root == self.comm.rank:
-            data = staging.output(tensor, load=True)
-            out, out_count = data.data_ptr(), data.numel()
-        else:
-            data, out, out_count = staging.input(tensor), 0, 0
-        return self._run((data, factor_data), staging, async_op, options, _lib.REDUCE, dtype, reduction,
-            data.data_ptr(), data.numel(), out, out_count, root=root, factor=factor,
-            factor_data=_at(factor_data))  # fmt: skip
+        return self._run(_ops.reduce(self.comm, tensor, reduction, root), async_op, options)
 
     # ---- collectives on two tensors ----
 
     def all_gather_single(
         self, output: _Tensor, input: _Tensor, async_op: bool, **options: Unpack[Options]
     ) -> TorchWork:
-        return self._blocks(_lib.ALL_GATHER_SINGLE, "all_gather_single", output, input, async_op, options)
+        self.here([output, input], "all_gather_single")
+        return self._run(_ops.all_gather_single(self.comm, output, input), async_op, options)
 
     def gather_single(
         self, output: _Tensor, input: _Tensor, root: int, async_op: bool, **options: Unpack[Options]
     ) -> TorchWork:
         self._in_range(root, "root", "gather_single")
-        if root == self.comm.rank:
-            return self._blocks(_lib.GATHER_SINGLE, "gather_single", output, input, async_op, options, root)
-        dtype, width = self._moved(input, "gather_single")
-        staging = Staging("gather_single", self.comm.invalid)
-        source = staging.input(input)
-        return self._run(source, staging, async_op, options, _lib.GATHER_SINGLE, dtype,
-            in_=source.data_ptr(), in_count=source.numel() * width, root=root)  # fmt: skip
+        self.here([output, input] if root == self.comm.rank else [input], "gather_single")
+        return self._run(_ops.gather_single(self.comm, output, input, root), async_op, options)
 
     def all_to_all_single(
         self, output: _Tensor, input: _Tensor, async_op: bool, **options: Unpack[Options]
     ) -> TorchWork:
-        self.here([input], "all_to_all_single")
+        self.here([output, input], "all_to_all_single")
         rows = input.size(0) if input.dim() else 1
         if rows % (self.comm.size or 1):  # without a world the library refuses
             raise self.comm.invalid("all_to_all_single", f"the input's {rows} rows must be divisible by comm_size ({self.comm.size})")  # noqa: E501
-        return self._blocks(_lib.ALL_TO_ALL_SINGLE, "all_to_all_single", output, input, async_op, options)
-
-    def _blocks(
-        self,
-        kind: int,
-        what: str,
-        output: _Tensor,
-        input: _Tensor,
-        async_op: bool,
-        options: Options,
-        root: int = 0,
-        **splits: Any,
-    ) -> TorchWork:
-        dtype, width = self._alike(output, input, what)
-        staging = Staging(what, self.comm.invalid)
-        source = staging.input(input)
-        exchanged = kind in (_lib.ALL_TO_ALL_SINGLE, _lib.ALL_TO_ALL_V_SINGLE)
-        target = staging.result(output, source, -1 if exchanged else self.comm.rank, load=bool(splits))
-        return self._run((source, target), staging, async_op, options, kind, dtype, in_=source.data_ptr(),
-            in_count=source.numel() * width, out=target.data_ptr(), out_count=target.numel() * width, root=root,
-            **splits)  # fmt: skip
+        return self._run(_ops.all_to_all_single(self.comm, output, input), async_op, options)
 
     def all_to_all_v_single(
         self,
@@ -203,125 +158,82 @@ class NativeBackend(TorchCommBackend):
         async_op: bool,
         **options: Unpack[Options],
     ) -> TorchWork:
-        what = "all_to_all_v_single"
-        _, width = self._alike(output, input, what)
-        ins = self._elements(input, input_split_sizes, width, "input")
-        outs = self._elements(output, output_split_sizes, width, "output")
-        return self._blocks(_lib.ALL_TO_ALL_V_SINGLE, what, output, input, async_op, options,
-            in_splits=ins, out_splits=outs)  # fmt: skip
+        self.here([output, input], "all_to_all_v_single")
+        in_rows = self._rows(input, input_split_sizes, "input")
+        out_rows = self._rows(output, output_split_sizes, "output")
+        return self._run(_ops.all_to_all_v_single(self.comm, output, input, out_rows, in_rows), async_op, options)
 
     def reduce_scatter_single(
         self, output: _Tensor, input: _Tensor, op: ReduceOp, async_op: bool, **options: Unpack[Options]
     ) -> TorchWork:
-        self._alike(output, input, "reduce_scatter_single")
-        dtype, reduction, factor, factor_data = self._reduced(input, op, "reduce_scatter_single")
-        staging = Staging("reduce_scatter_single", self.comm.invalid)
-        source = staging.input(input)
-        target = staging.result(output, source, self.comm.rank)
-        return self._run((source, target, factor_data), staging, async_op, options,
-            _lib.REDUCE_SCATTER_SINGLE, dtype, reduction, source.data_ptr(), source.numel(), target.data_ptr(),
-            target.numel(), factor=factor, factor_data=_at(factor_data))  # fmt: skip
+        self.here([output, input], "reduce_scatter_single")
+        reduction = self._reduction(input, op, "reduce_scatter_single")
+        return self._run(_ops.reduce_scatter_single(self.comm, output, input, reduction), async_op, options)
 
     # ---- collectives on lists ----
 
     def all_gather(
         self, tensor_list: _Tensors, tensor: _Tensor, async_op: bool, **options: Unpack[Options]
     ) -> TorchWork:
-        return self._gathered(_lib.ALL_GATHER, "all_gather", tensor_list, tensor, async_op, options)
+        self._listed(tensor_list, tensor, "output", "all_gather")
+        return self._run(_ops.all_gather(self.comm, tensor_list, tensor), async_op, options)
 
     def all_gather_v(
         self, tensor_list: _Tensors, tensor: _Tensor, async_op: bool, **options: Unpack[Options]
     ) -> TorchWork:
-        return self._gathered(_lib.ALL_GATHER_V, "all_gather_v", tensor_list, tensor, async_op, options)
+        self._listed(tensor_list, tensor, "output", "all_gather_v")
+        return self._run(_ops.all_gather_v(self.comm, tensor_list, tensor), async_op, options)
 
     def gather(
         self, output_tensor_list: _Tensors, input_tensor: _Tensor, root: int, async_op: bool, **options: Unpack[Options]
     ) -> TorchWork:
         self._in_range(root, "root", "gather")
-        outputs = output_tensor_list if root == self.comm.rank else None
-        return self._gathered(_lib.GATHER, "gather", outputs, input_tensor, async_op, options, root)
-
-    def _gathered(
-        self,
-        kind: int,
-        what: str,
-        outputs: _Tensors | None,
-        input: _Tensor,
-        async_op: bool,
-        options: Options,
-        root: int = 0,
-    ) -> TorchWork:
-        dtype, width = self._moved(input, what)
-        if outputs is not None:
-            self._listed(outputs, input, "output", what)
-        staging = Staging(what, self.comm.invalid)
-        source = staging.input(input)
-        targets = None if outputs is None else staging.outputs(outputs, [source], self.comm.rank)
-        outs = None if targets is None else buffers(targets, input.dtype, width, what, self.comm.invalid)
-        return self._run((source, targets), staging, async_op, options, kind, dtype, in_=source.data_ptr(),
-            in_count=source.numel() * width, outs=outs, root=root)  # fmt: skip
+        outputs = None
+        if root == self.comm.rank:
+            outputs = output_tensor_list
+            self._listed(outputs, input_tensor, "output", "gather")
+        else:
+            self.here([input_tensor], "gather")
+        return self._run(_ops.gather(self.comm, outputs, input_tensor, root), async_op, options)
 
     def reduce_scatter(
         self, output: _Tensor, input_list: _Tensors, op: ReduceOp, async_op: bool, **options: Unpack[Options]
     ) -> TorchWork:
-        return self._scattered(_lib.REDUCE_SCATTER, "reduce_scatter", output, input_list, op, async_op, options)
+        reduction = self._reduction(output, op, "reduce_scatter")
+        self._listed(input_list, output, "input", "reduce_scatter")
+        return self._run(_ops.reduce_scatter(self.comm, output, input_list, reduction), async_op, options)
 
     def reduce_scatter_v(
         self, output: _Tensor, input_list: _Tensors, op: ReduceOp, async_op: bool, **options: Unpack[Options]
     ) -> TorchWork:
-        return self._scattered(_lib.REDUCE_SCATTER_V, "reduce_scatter_v", output, input_list, op, async_op, options)
-
-    def _scattered(
-        self, kind: int, what: str, output: _Tensor, inputs: _Tensors, op: ReduceOp, async_op: bool, options: Options
-    ) -> TorchWork:
-        dtype, reduction, factor, factor_data = self._reduced(output, op, what)
-        self._listed(inputs, output, "input", what)
-        staging = Staging(what, self.comm.invalid)
-        sources = [staging.input(t) for t in inputs]
-        (target,) = staging.outputs([output], sources)
-        return self._run((sources, target, factor_data), staging, async_op, options, kind, dtype, reduction,
-            out=target.data_ptr(), out_count=target.numel(),
-            ins=buffers(sources, output.dtype, 1, what, self.comm.invalid),
-            factor=factor, factor_data=_at(factor_data))  # fmt: skip
+        reduction = self._reduction(output, op, "reduce_scatter_v")
+        self._listed(input_list, output, "input", "reduce_scatter_v")
+        return self._run(_ops.reduce_scatter_v(self.comm, output, input_list, reduction), async_op, options)
 
     def all_to_all(
         self, output_tensor_list: _Tensors, input_tensor_list: _Tensors, async_op: bool, **options: Unpack[Options]
     ) -> TorchWork:
         for tensors, which in ((input_tensor_list, "input"), (output_tensor_list, "output")):
             self._listed(tensors, input_tensor_list[0] if input_tensor_list else None, which, "all_to_all")
-        dtype, width = moved_as(input_tensor_list[0])
-        staging = Staging("all_to_all", self.comm.invalid)
-        sources = [staging.input(t) for t in input_tensor_list]
-        targets = staging.outputs(output_tensor_list, sources)
-        return self._run((sources, targets), staging, async_op, options, _lib.ALL_TO_ALL, dtype,
-            ins=buffers(sources, sources[0].dtype, width, "all_to_all", self.comm.invalid),
-            outs=buffers(targets, sources[0].dtype, width, "all_to_all", self.comm.invalid))  # fmt: skip
+        return self._run(_ops.all_to_all(self.comm, output_tensor_list, input_tensor_list), async_op, options)
 
     def scatter(
         self, output_tensor: _Tensor, input_tensor_list: _Tensors, root: int, async_op: bool, **options: Unpack[Options]
     ) -> TorchWork:
-        dtype, width = self._moved(output_tensor, "scatter")
+        self.here([output_tensor], "scatter")
         self._in_range(root, "root", "scatter")
-        staging = Staging("scatter", self.comm.invalid)
-        sources: list[_Tensor] = []
-        ins = None
-        if root == self.comm.rank:
-            self._listed(input_tensor_list, output_tensor, "input", "scatter")
-            sources = [staging.input(t) for t in input_tensor_list]
-            ins = buffers(sources, output_tensor.dtype, width, "scatter", self.comm.invalid)
-        (target,) = staging.outputs([output_tensor], sources, self.comm.rank)
-        return self._run((sources, target), staging, async_op, options, _lib.SCATTER, dtype,
-            out=target.data_ptr(), out_count=target.numel() * width, ins=ins, root=root)  # fmt: skip
+        inputs = input_tensor_list if root == self.comm.rank else None
+        if inputs is not None:
+            self._listed(inputs, output_tensor, "input", "scatter")
+        return self._run(_ops.scatter(self.comm, output_tensor, inputs, root), async_op, options)
 
     def barrier(self, async_op: bool, **options: Unpack[Options]) -> TorchWork:
-        staging = Staging("barrier", self.comm.invalid)
-        if not self._of_group or _streams.foreign(self.comm.device):
-            staging.device = self.comm.device
+        op = _ops.barrier(self.comm.device if not self._of_group or _streams.foreign(self.comm.device) else None)
         if self._of_group and self.comm.device is not None and not async_op:  # the host waits
-            work = self._run(None, staging, True, options, _lib.BARRIER)
+            work = self._run(op, True, options)
             work.wait_blocking()
             return work
-        return self._run(None, staging, async_op, options, _lib.BARRIER)
+        return self._run(op, async_op, options)
 
     # ---- the communicator itself ----
 
@@ -401,7 +313,7 @@ class NativeBackend(TorchCommBackend):
         self.comm.set_hints(_hints.of_operation(hints, self._name) or {})
 
     def tensor_register(self, tensor: _Tensor) -> None:
-        self._moved(tensor, "tensor_register")
+        self.here([tensor], "tensor_register")
         storage = tensor.untyped_storage()
         check(_lib.library.chorus_register(self.comm.handle, storage.data_ptr(), storage.nbytes()))
 
@@ -411,13 +323,11 @@ class NativeBackend(TorchCommBackend):
 
     # ---- helpers ----
 
-    def _run(
-        self, keep: object, staging: Staging, async_op: bool, options: Options, *args: Any, **fields: Any
-    ) -> TorchWork:
+    def _run(self, op: Operation, async_op: bool, options: Options, batch: Batch | None = None) -> TorchWork:
         if options:
-            fields["hints"] = _hints.of_operation(options.get("hints"), self._name)
-            fields["timeout_ns"] = timeout_ns(options.get("timeout"))
-        return TorchWork(self.comm.run(async_op, keep, staging.after(), *args, device=staging.device, **fields))
+            op.hints = _hints.of_operation(options.get("hints"), self._name)
+            op.timeout_ns = timeout_ns(options.get("timeout"))
+        return TorchWork(self.comm.run(op, async_op, batch))
 
     def _in_range(self, rank: int, what: str, op: str) -> None:
         if not 0 <= rank < self.comm.size:  # the library's "any rank" is negative; this interface has none
@@ -440,24 +350,14 @@ class NativeBackend(TorchCommBackend):
                 raise self.comm.invalid(op, f"Expected tensor on {bound or 'cpu'} but found tensor on {place}")
             check_devices([tensor, first], op, self.comm.invalid)
 
-    def _moved(self, tensor: _Tensor, op: str) -> tuple[int, int]:
-        self.here([tensor], op)
-        return moved_as(tensor)
-
-    def _alike(self, output: _Tensor, input: _Tensor, op: str) -> tuple[int, int]:
-        self.here([output, input], op)
-        if output.dtype != input.dtype:
-            raise self.comm.invalid(op, f"the output is {output.dtype} and the input {input.dtype}")
-        return moved_as(input)
-
     def _listed(self, tensors: Sequence[_Tensor], other: _Tensor | None, what: str, op: str) -> None:
         """Refuse a list that isn't one of a tensor per rank, on the device of another tensor of the operation."""
         if len(tensors) != self.comm.size:
             raise self.comm.invalid(op, f"the list of {what}s has {len(tensors)} tensors; its size must equal comm_size ({self.comm.size})")  # noqa: E501
         self.here([*tensors, other] if other is not None else tensors, op)
 
-    def _elements(self, tensor: _Tensor, rows: Sequence[int], width: int, what: str) -> list[int]:
-        """Splits in elements of the type that is moved, from splits in rows, which may add up to less than all rows."""
+    def _rows(self, tensor: _Tensor, rows: Sequence[int], what: str) -> list[int]:
+        """The splits of a tensor, in rows, which may add up to less than all of them."""
         op, height = "all_to_all_v_single", tensor.size(0) if tensor.dim() else 1
         if len(rows) != self.comm.size:
             raise self.comm.invalid(
@@ -465,24 +365,12 @@ class NativeBackend(TorchCommBackend):
             )
         if min(rows) < 0 or sum(rows) > height:
             raise self.comm.invalid(op, f"the {what} splits {list(rows)} don't fit into {height} rows")
-        size = tensor.numel() // height * width if height else 0
-        return [operator.index(r) * size for r in rows]
+        return [operator.index(r) for r in rows]
 
-    def _reduced(self, tensor: _Tensor, op: ReduceOp, what: str) -> tuple[int, int, float, _Tensor | None]:
-        """The tensor's type, the reduction, and PREMUL_SUM's factor as number or tensor."""
+    def _reduction(self, tensor: _Tensor, op: ReduceOp, what: str) -> Reduction:
         self.here([tensor], what)
         if not isinstance(op, ReduceOp):
             raise TypeError(f"{what}: op must be a ReduceOp of torchcomms, not {op!r}")
-        dtype = reduced_as(tensor, what, self.comm.invalid)
-        if op._type is not RedOpType.PREMUL_SUM:
-            return dtype, op._type._value_, 0.0, None
-        factor = op.factor
-        if isinstance(factor, torch.Tensor):
-            if factor.dtype != tensor.dtype:
-                raise self.comm.invalid(what, f"PREMUL_SUM's factor is {factor.dtype}; it must have the data's type, {tensor.dtype}")  # noqa: E501
-            return dtype, _lib.PREMUL_SUM, 0.0, Staging(what, self.comm.invalid).input(factor.detach().cpu())
-        return dtype, _lib.PREMUL_SUM, factor or 0.0, None
-
-
-def _at(tensor: _Tensor | None) -> int:
-    return 0 if tensor is None else tensor.data_ptr()
+        if op.factor is None:
+            return op._type._value_, 0.0, None
+        return premultiplied(op.factor, tensor.dtype, what, self.comm.invalid)

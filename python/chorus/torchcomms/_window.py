@@ -137,7 +137,8 @@ class TorchCommWindow:
     def fence(self, async_op: bool = False, timeout: timedelta | None = None) -> TorchWork:
         """Wait until this rank's earlier operations are complete on all ranks. Not in the original."""
         window, _ = self._registered("fence")
-        return TorchWork(window.run(async_op, self, _lib.FENCE, _lib.ANY, timeout_ns=timeout_ns(timeout)))
+        op = _lib.WindowOp(kind=_lib.FENCE, rank=_lib.ANY, timeout_ns=timeout_ns(timeout))
+        return TorchWork(window.run(op, async_op, self))
 
     def map_remote_tensor(self, rank: int) -> torch.Tensor:
         """Rank ``rank``'s tensor itself, to load from and store to, until :meth:`tensor_deregister`.
@@ -242,9 +243,10 @@ class TorchCommWindow:
                 f"Requested size ({(offset + tensor.numel()) * size} bytes) exceeds the window size "
                 f"({count // self._width * size} bytes) of rank {rank}; the offset is {offset} elements",
             )
-        return TorchWork(window.run(async_op, (tensor, self), kind, rank, offset=offset * self._width,
-            data=tensor.data_ptr(), count=tensor.numel() * self._width, reduction=reduction,
-            timeout_ns=timeout_ns(timeout)))  # fmt: skip
+        n = tensor.numel() * self._width
+        moved = _lib.WindowOp(kind=kind, rank=rank, offset=offset * self._width, data=tensor.data_ptr(), count=n,
+            reduction=reduction, timeout_ns=timeout_ns(timeout))  # fmt: skip
+        return TorchWork(window.run(moved, async_op, (tensor, self)))
 
     def _signal(
         self, kind: int, op: str, rank: int, async_op: bool, timeout: timedelta | None, slot: int
@@ -253,7 +255,8 @@ class TorchCommWindow:
         self._in_range(rank, op)
         if not 0 <= slot < 2**31:  # the library's type; the library checks the number of slots
             raise self._comm.invalid(op, f"slot {slot} is out of range")
-        return TorchWork(window.run(async_op, self, kind, rank, slot=slot, timeout_ns=timeout_ns(timeout)))
+        signal = _lib.WindowOp(kind=kind, rank=rank, slot=slot, timeout_ns=timeout_ns(timeout))
+        return TorchWork(window.run(signal, async_op, self))
 
     @property
     def _comm(self) -> Communicator:

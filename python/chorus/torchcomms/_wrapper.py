@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 
 from chorus import _lib
+from chorus._comm import Operation
 from chorus._devices import LIBRARIES
 from chorus.errors import TimeoutError
 from chorus.process_group import ProcessGroup, Work
@@ -136,21 +137,18 @@ class CommGroup(ProcessGroup):
             return call(opts, *more, **named)
         return self._with_hooks(OpName.barrier, (not self._synchronous(opts),), lambda: call(opts, *more, **named))
 
-    def _run(
-        self, opts: Any, value: Any, keep: Any, staging: Any, kind: int, *args: Any, **fields: Any
-    ) -> Any:
+    def _run(self, opts: Any, value: Any, op: Operation) -> Any:
         call = super()._run
-        if not self._hooked() or kind not in _SEEN:
-            return call(opts, value, keep, staging, kind, *args, **fields)
-        name, told = _SEEN[kind]
-        number = fields.get("reduction", args[1] if len(args) > 1 else 0)
-        factor = fields.get("factor", 0.0) if number == _lib.PREMUL_SUM else None
-        op = ReduceOp(RedOpType(number), factor) if number else None
-        seen = told(value, keep, fields.get("root", 0), op)
-        if kind == _lib.ALL_TO_ALL_V_SINGLE:
-            seen += _rows(value[0], fields["out_splits"]), _rows(keep[0], fields["in_splits"])
-        return self._with_hooks(name, (*seen, not self._synchronous(opts)),
-            lambda: call(opts, value, keep, staging, kind, *args, **fields))  # fmt: skip
+        if not self._hooked() or op.kind not in _SEEN:
+            return call(opts, value, op)
+        name, told = _SEEN[op.kind]
+        factor = op.factor if op.reduction == _lib.PREMUL_SUM else None
+        reduction = ReduceOp(RedOpType(op.reduction), factor) if op.reduction else None
+        keep: Any = op.keep
+        seen = told(value, keep, op.root, reduction)
+        if op.out_splits is not None and op.in_splits is not None:
+            seen += _rows(value[0], op.out_splits), _rows(keep[0], op.in_splits)
+        return self._with_hooks(name, (*seen, not self._synchronous(opts)), lambda: call(opts, value, op))
 
     def send(self, tensors: list[torch.Tensor], dst: int, tag: int) -> Any:
         """Send a tensor; done when the tensor may be reused."""
@@ -178,7 +176,7 @@ class CommGroup(ProcessGroup):
         return work
 
 
-def _rows(tensor: torch.Tensor, splits: list[int]) -> list[int]:
+def _rows(tensor: torch.Tensor, splits: Sequence[int]) -> list[int]:
     """Splits in rows, from splits in elements, which add up to the whole tensor."""
     height, whole = tensor.size(0) if tensor.dim() else 1, sum(splits)
     return [n * height // whole if whole else 0 for n in splits]
