@@ -884,18 +884,16 @@ CHORUS_API chorus_status chorus_set_python(const chorus_python *functions);
 #define CHORUS_PYTHON_OTHERWISE (-1)
 
 /* chorus_python_submit is a method for Python (ml_meth of a PyMethodDef, METH_FASTCALL) whose self is a communicator's
- * handle: self(kind, reduction, root, timeout_ns[, out[, in]]) runs a collective on tensors [blocks], which are one if
- * there is no in. It returns an int, a chorus_status or CHORUS_PYTHON_OTHERWISE: for tensors that aren't in the host's memory,
- * one element after the other, or whose dtypes differ, are complex or unknown here. A tensor whose bit for negative
- * values is set isn't recognized; the caller asks before. The host's check may leave an exception; then it's raised.
+ * handle: self(kind, reduction, root, timeout_ns, callers, issue[, out[, in]]) runs a collective on tensors [blocks], which
+ * are one if there is no in. It returns an int, a chorus_status or CHORUS_PYTHON_OTHERWISE: for tensors that aren't in the
+ * host's memory, one element after the other, or whose dtypes differ, are complex or unknown here. A tensor whose bit for
+ * negative values is set isn't recognized; the caller asks before. The host's check may leave an exception; then it's raised.
  *
- * kind may have CHORUS_PYTHON_CALLER added to it, d times: the call site is looked for from the d-th caller of self's caller on. */
+ * callers says where the search for the call site begins: 0 is self's caller, and each number more is one caller above.
+ *
+ * If issue isn't 0, the operation is issued. The int is then the handle of its chorus_work, CHORUS_PYTHON_OTHERWISE, or -1
+ * less the chorus_status. The caller keeps the tensors until the work is done. */
 CHORUS_API void *chorus_python_submit(void *self, void *const *args, intptr_t n);
-#define CHORUS_PYTHON_CALLER 256
-
-/* With CHORUS_PYTHON_ISSUE added to kind, the operation is issued. The int is the handle of its chorus_work then,
- * CHORUS_PYTHON_OTHERWISE, or -1 less the chorus_status. The caller keeps the tensors until the work is done. */
-#define CHORUS_PYTHON_ISSUE 0x1000000
 
 /* The same for a communicator that is bound to a device that PyTorch has by an extension: of the device's tensors, or of those
  * and the host's. */
@@ -910,7 +908,7 @@ CHORUS_API void *chorus_python_submit_either(void *self, void *const *args, intp
 CHORUS_API void *chorus_python_submit_gpu(void *self, void *const *args, intptr_t n);
 CHORUS_API void *chorus_python_wait_gpu(void *self, void *const *args, intptr_t n);
 
-/* chorus_python_site is a method for Python like it: self(d) returns the call site of an operation that self's caller begins, as an int. */
+/* chorus_python_site is a method for Python like it: self(callers) returns the call site of an operation that self's caller begins, as an int. */
 CHORUS_API void *chorus_python_site(void *self, void *const *args, intptr_t n);
 
 /* chorus_submit_batch submits n operations as one: the sends and receives among

@@ -309,36 +309,36 @@ EXPORT void *chorus_python_site(void *self, void *const *args, intptr_t n) {
 // Where the tensors of an operation may be.
 enum { HOSTS = 1, BOUND = 2 /* those of the device that the communicator is bound to */, GPUS = 4 /* likewise, of PyTorch's own */ };
 
+// The arguments of an operation from Python.
+enum { KIND, REDUCTION, ROOT, TIMEOUT, CALLERS, ISSUE, OUT, IN, ARGUMENTS };
+
 // submit runs, or issues, the operation that Python's arguments say.
 static void *submit(void *self, void *const *args, intptr_t n, int takes) {
-	if (n < (takes & (BOUND | GPUS) ? 5 : 4) || n > 6) // a barrier is the host's
+	if (n < (takes & (BOUND | GPUS) ? IN : OUT) || n > ARGUMENTS) // a barrier is the host's
 		return python.integer(CHORUS_PYTHON_OTHERWISE);
 	chorus_comm comm = (chorus_comm)python.as_integer(self);
 	int32_t dtype;
-	long long kind = python.as_integer(args[0]);
-	long long root = python.as_integer(args[2]);
-	int issued = kind >= CHORUS_PYTHON_ISSUE;
-	if (issued)
-		kind -= CHORUS_PYTHON_ISSUE;
-	chorus_op op = {.size = sizeof op, .kind = (int32_t)(kind % CHORUS_PYTHON_CALLER), .reduction = (int32_t)python.as_integer(args[1]),
-		.root = (int32_t)root, .timeout_ns = python.as_integer(args[3]), .device = CHORUS_HOST};
+	long long root = python.as_integer(args[ROOT]), callers = python.as_integer(args[CALLERS]);
+	int issued = python.as_integer(args[ISSUE]) != 0;
+	chorus_op op = {.size = sizeof op, .kind = (int32_t)python.as_integer(args[KIND]), .reduction = (int32_t)python.as_integer(args[REDUCTION]),
+		.root = (int32_t)root, .timeout_ns = python.as_integer(args[TIMEOUT]), .device = CHORUS_HOST};
 	if (python.failed())
 		return NULL;
 	if (root != op.root)
 		return python.integer(CHORUS_PYTHON_OTHERWISE);
-	if (n > 4) {
-		int where = look(args[4], &op.out, &op.out_count, &op.dtype);
+	if (n > OUT) {
+		int where = look(args[OUT], &op.out, &op.out_count, &op.dtype);
 		int bound = (where == EXTENSION && takes & BOUND) || ((where == CUDA || where == ROCM) && takes & GPUS);
 		if (!(where == CPU && takes & HOSTS) && !bound)
 			return python.integer(CHORUS_PYTHON_OTHERWISE);
 		op.in = op.out;
 		op.in_count = op.out_count;
-		if (n > 5 && (look(args[5], (void **)&op.in, &op.in_count, &dtype) != where || dtype != op.dtype))
+		if (n > IN && (look(args[IN], (void **)&op.in, &op.in_count, &dtype) != where || dtype != op.dtype))
 			return python.integer(CHORUS_PYTHON_OTHERWISE);
 		if (bound)
 			op.device = CHORUS_BOUND;
 	}
-	op.site = called_at(kind / CHORUS_PYTHON_CALLER);
+	op.site = called_at(callers);
 	chorus_work work = 0;
 	chorus_status status = chorus_submit(comm, &op, issued ? &work : NULL);
 	if (python.failed()) // a signal handler's exception
@@ -388,7 +388,7 @@ EXPORT void *chorus_python_submit_gpu(void *self, void *const *args, intptr_t n)
 		return NULL;
 	chorus_status status = enter(&e, device, native);
 	if (status) {
-		int issued = n > 2 && python.as_integer(args[2]) >= CHORUS_PYTHON_ISSUE;
+		int issued = n > 2 + ISSUE && python.as_integer(args[2 + ISSUE]) != 0;
 		return python.integer(issued ? -1 - (long long)status : status);
 	}
 	void *result = submit(self, args + 2, n - 2, BOUND | GPUS);

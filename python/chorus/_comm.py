@@ -612,10 +612,12 @@ class Communicator:
             peer=op.peer, tag=op.tag,
         )  # fmt: skip
 
-    def begin(self, kind: int, reduction: int, root: int, timeout_ns: int, tensor: torch.Tensor) -> Pending | None:
+    def begin(
+        self, kind: int, reduction: int, root: int, timeout_ns: int, callers: int, tensor: torch.Tensor
+    ) -> Pending | None:
         """Issue a collective on a plain tensor faster than :meth:`run`, through :attr:`submit`, while no batch is open.
-        None means that nothing was done."""
-        handle = self.submit(kind + _lib.ISSUE + _lib.CALLER, reduction, root, timeout_ns, tensor)
+        None means that nothing was done. The search for the call site begins ``callers`` above this method's caller."""
+        handle = self.submit(kind, reduction, root, timeout_ns, callers + 1, True, tensor)
         if handle == _fastcall.OTHERWISE:
             return None
         self.issued += 1
@@ -624,7 +626,7 @@ class Communicator:
         if handle < 0:
             raise self.explained(last_error(-1 - handle))
         device = None if tensor.is_cpu else self.device
-        return self._issued(handle, kind % _lib.CALLER, tensor, None, _profiled.nothing, device)
+        return self._issued(handle, kind, tensor, None, _profiled.nothing, device)
 
     def _issued(
         self,

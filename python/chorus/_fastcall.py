@@ -112,7 +112,7 @@ _SITE = _fast(b"site", _lib.library.chorus_python_site)
 _new: Any = ctypes.PYFUNCTYPE(py_object, POINTER(_Method), py_object, c_void_p)(("PyCFunction_NewEx", ctypes.pythonapi))
 
 
-# site(d): the call site of an operation that the caller begins; the search starts d callers above. See _lib.CALLER.
+# site(callers): the call site of an operation that the caller begins; the search starts so many callers above.
 site: Callable[[int], int] = _new(ctypes.byref(_SITE), 0, None)
 _wait: Callable[[int, int, int], int] = _new(ctypes.byref(_WAIT), 0, None)
 
@@ -123,11 +123,11 @@ def otherwise(*_: Any) -> int:
 
 
 def submit_of(handle: int, host: bool, device: torch.device | None) -> Callable[..., int]:
-    """``submit(kind, reduction, root, timeout_ns[, out[, in]])`` of a communicator, for tensors of the host,
-    of a device or of either. It returns a status or OTHERWISE. With :data:`_lib.ISSUE` added to ``kind`` it issues the
-    operation and returns the operation's handle, OTHERWISE, or ``-1 - status``.
+    """``submit(kind, reduction, root, timeout_ns, callers, issue[, out[, in]])`` of a communicator, for tensors of the
+    host, of a device or of either. It returns a status or OTHERWISE. With ``issue`` it issues the operation and returns
+    the operation's handle, OTHERWISE, or ``-1 - status``.
 
-    Multiples of :data:`_lib.CALLER` added to ``kind`` say where the search for the call site begins.
+    The search for the call site begins with submit's caller, or with one that is ``callers`` above.
     OTHERWISE means that nothing was done, and that the caller must use :meth:`Communicator.run`. The caller has checked
     that the tensors are of type ``torch.Tensor`` itself, and not ``is_neg()``.
     """
@@ -142,12 +142,14 @@ def submit_of(handle: int, host: bool, device: torch.device | None) -> Callable[
     assert device is not None
     place = _devices.place_of(device)
 
-    def on_current(kind: int, *rest: Any) -> int:
+    def on_current(
+        kind: int, reduction: int, root: int, timeout_ns: int, callers: int, issue: bool, *tensors: Any
+    ) -> int:
         native, beside = _streams.taken(device)
         try:
-            return submit(place, native, kind + _lib.CALLER, *rest)
+            return submit(place, native, kind, reduction, root, timeout_ns, callers + 1, issue, *tensors)
         finally:
-            if beside is not None and kind < _lib.ISSUE:
+            if beside is not None and not issue:
                 beside.lead()
 
     return on_current

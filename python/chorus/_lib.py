@@ -19,13 +19,7 @@ from typing import Any
 
 from chorus import _libpath
 from chorus._abi import *
-from chorus._abi import ABI_MAJOR, ABI_MINOR, FUNCTIONS, PYTHON_CALLER, PYTHON_ISSUE, Hint, Host, Status
-
-# Added d times to an operation's kind for Communicator.submit: the search for the call site begins d callers above
-# submit's caller.
-CALLER = PYTHON_CALLER
-ISSUE = PYTHON_ISSUE  # added likewise: issue the operation, and return the handle of its work
-
+from chorus._abi import ABI_MAJOR, ABI_MINOR, FUNCTIONS, Hint, Host, Status
 
 PATH = _libpath.library()
 

@@ -84,7 +84,8 @@ def _all_reduce(kind: Any, work: Any) -> None:
     arguments = list(inspect.signature(theirs).parameters) if inspect.isfunction(theirs) else []
     _expect(arguments == ["tensor", "op", "group", "async_op"], "another torch.distributed.all_reduce than known")
     _expect(_fastcall.POSSIBLE, "tensors have no exchange API of DLPack")
-    kind_of_it = _lib.ALL_REDUCE + 2 * _lib.CALLER  # beyond the wrapper
+    operation = _lib.ALL_REDUCE
+    callers = 2  # the call site is beyond the wrapper
     plain, modes = torch.Tensor, torch._C._len_torch_dispatch_stack
     add, enum = dist.ReduceOp.SUM, dist.ReduceOp.RedOpType
 
@@ -104,19 +105,19 @@ def _all_reduce(kind: Any, work: Any) -> None:
         ):
             comm = of.comm
             if comm._batch is None and async_op:
-                pending = comm.begin(kind_of_it, number, 0, 0, tensor)
+                pending = comm.begin(operation, number, 0, 0, callers, tensor)
                 if pending is None and (side := of._library_comm(tensor.device)) is not None:  # of a GPU's tensors
-                    pending = side.begin(kind_of_it, number, 0, 0, tensor)
+                    pending = side.begin(operation, number, 0, 0, callers, tensor)
                 if pending is not None:
                     return work(pending, [tensor])
             elif comm._batch is None:
-                status = comm.submit(kind_of_it, number, 0, 0, tensor)
+                status = comm.submit(operation, number, 0, 0, callers, False, tensor)
                 if not status:
                     comm.issued += 1
                     return None
                 if status < 0 and (side := of._library_comm(tensor.device)) is not None:
                     comm = side
-                    status = comm.submit(kind_of_it, number, 0, 0, tensor)
+                    status = comm.submit(operation, number, 0, 0, callers, False, tensor)
                 if comm.handled(status):  # raises the operation's error
                     return None
         return theirs(tensor, op, group, async_op)

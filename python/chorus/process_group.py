@@ -241,11 +241,11 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
             tensor = tensors[0]
             comm = self.comm
             if self._can_submit(tensor, opts, AllreduceOptions) and (reduction := NUMBERS.get(hash(opts.reduceOp))):
-                kind, ns = _lib.ALL_REDUCE + _lib.CALLER, timeout_ns(opts.timeout)
+                kind, ns = _lib.ALL_REDUCE, timeout_ns(opts.timeout)
                 if not self._synchronous(opts):
-                    if (pending := comm.begin(kind, reduction, 0, ns, tensor)) is not None:
+                    if (pending := comm.begin(kind, reduction, 0, ns, 1, tensor)) is not None:
                         return Work(pending, tensors)
-                elif comm.handled(comm.submit(kind, reduction, 0, ns, tensor)):
+                elif comm.handled(comm.submit(kind, reduction, 0, ns, 1, False, tensor)):
                     return _done(tensors)
         return self._allreduce(tensors, opts, *more, **named)
 
@@ -270,11 +270,11 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
             tensor = tensors[0]
             comm = self.comm
             if self._can_submit(tensor, opts, BroadcastOptions):
-                kind, ns = _lib.BROADCAST + _lib.CALLER, timeout_ns(opts.timeout)
+                kind, ns = _lib.BROADCAST, timeout_ns(opts.timeout)
                 if not self._synchronous(opts):
-                    if (pending := comm.begin(kind, 0, opts.rootRank, ns, tensor)) is not None:
+                    if (pending := comm.begin(kind, 0, opts.rootRank, ns, 1, tensor)) is not None:
                         return Work(pending, tensors)
-                elif comm.handled(comm.submit(kind, 0, opts.rootRank, ns, tensor)):
+                elif comm.handled(comm.submit(kind, 0, opts.rootRank, ns, 1, False, tensor)):
                     return _done(tensors)
         return self._broadcast(tensors, opts, *more, **named)
 
@@ -441,7 +441,7 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
         if (
             self._synchronous(opts)
             and not profiler._is_profiler_enabled
-            and comm.handled(comm.submit(_lib.BARRIER + _lib.CALLER, 0, 0, timeout_ns(opts.timeout)))
+            and comm.handled(comm.submit(_lib.BARRIER, 0, 0, timeout_ns(opts.timeout), 1, False))
         ):
             return _done([])
         return self._barrier(opts, *more, **named)

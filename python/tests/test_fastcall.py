@@ -53,40 +53,49 @@ def group():
 def test_taken(group, name):
     make, taken = TENSORS[name]
     tensor = make()
-    status = group.comm.submit(_lib.BROADCAST, 0, 0, 0, tensor)
+    status = group.comm.submit(_lib.BROADCAST, 0, 0, 0, 0, False, tensor)
     assert status == (_lib.OK if taken else _fastcall.OTHERWISE)
 
 
 def test_two_tensors(group):
     submit = group.comm.submit
     source, target = torch.arange(4), torch.zeros(4, dtype=torch.int64)
-    assert submit(_lib.ALL_GATHER_SINGLE, 0, 0, 0, target, source) == _lib.OK
+    assert submit(_lib.ALL_GATHER_SINGLE, 0, 0, 0, 0, False, target, source) == _lib.OK
     assert target.equal(source)
-    assert submit(_lib.ALL_GATHER_SINGLE, 0, 0, 0, target, torch.zeros(4)) == _fastcall.OTHERWISE
+    assert submit(_lib.ALL_GATHER_SINGLE, 0, 0, 0, 0, False, target, torch.zeros(4)) == _fastcall.OTHERWISE
     strided = torch.zeros(8, dtype=torch.int64)[::2]
-    assert submit(_lib.ALL_GATHER_SINGLE, 0, 0, 0, target, strided) == _fastcall.OTHERWISE
+    assert submit(_lib.ALL_GATHER_SINGLE, 0, 0, 0, 0, False, target, strided) == _fastcall.OTHERWISE
 
 
 @pytest.mark.parametrize(
     "arguments, error",
-    [(("x", 0, 0, 0), TypeError), ((_lib.BARRIER, 0, 0, 1.5), TypeError), ((1 << 70, 0, 0, 0), OverflowError)],
+    [
+        (("x", 0, 0, 0, 0, False), TypeError),
+        ((_lib.BARRIER, 0, 0, 1.5, 0, False), TypeError),
+        ((_lib.BARRIER, 0, 0, 0, None, False), TypeError),
+        ((_lib.BARRIER, 0, 0, 0, 0, None), TypeError),
+        ((1 << 70, 0, 0, 0, 0, False), OverflowError),
+    ],
 )
 def test_arguments_that_are_no_integers(group, arguments, error):
     with pytest.raises(error):
         group.comm.submit(*arguments)
-    assert group.comm.submit(_lib.BARRIER, 0, 0, 0) == _lib.OK
+    assert group.comm.submit(_lib.BARRIER, 0, 0, 0, 0, False) == _lib.OK
 
 
-@pytest.mark.parametrize("arguments", [(), (_lib.BARRIER,), (_lib.BROADCAST, 0, 0, 0) + 3 * (torch.ones(1),)])
+@pytest.mark.parametrize(
+    "arguments",
+    [(), (_lib.BARRIER,), (_lib.BARRIER, 0, 0, 0, 0), (_lib.BROADCAST, 0, 0, 0, 0, False) + 3 * (torch.ones(1),)],
+)
 def test_numbers_of_arguments(group, arguments):
     assert group.comm.submit(*arguments) == _fastcall.OTHERWISE
 
 
 @pytest.mark.parametrize(
     "arguments",
-    [(99, 0, 0, 0), (_lib.ALL_REDUCE, 99, 0, 0, torch.ones(2)), (_lib.BROADCAST, 0, 5, 0, torch.ones(2)),
-     (_lib.BARRIER, 0, 0, -5),
-     (_lib.ALL_REDUCE, 1, 0, 0)],
+    [(99, 0, 0, 0, 0, False), (_lib.ALL_REDUCE, 99, 0, 0, 0, False, torch.ones(2)),
+     (_lib.BROADCAST, 0, 5, 0, 0, False, torch.ones(2)), (_lib.BARRIER, 0, 0, -5, 0, False),
+     (_lib.ALL_REDUCE, 1, 0, 0, 0, False)],
 )  # fmt: skip
 def test_refused(group, arguments):
     with pytest.raises(chorus.InvalidArgumentError):

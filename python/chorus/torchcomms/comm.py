@@ -45,7 +45,7 @@ _Hints = Mapping[str, str] | None
 # Numbers of operations, for hooks: one sequence for the whole process. finalize has a number of its own.
 _op_ids = itertools.count()
 _FINALIZE_ID = (1 << 64) - 1
-_ALL_REDUCE = _lib.ALL_REDUCE + _lib.CALLER
+_ALL_REDUCE = _lib.ALL_REDUCE
 _unnamed = itertools.count()
 _open: weakref.WeakSet[TorchComm] = weakref.WeakSet()
 # Operators of graphs take communicators by a text, which is a constant of the graph.
@@ -304,7 +304,7 @@ class TorchComm:
                      or profiler._is_profiler_enabled)
         ):  # fmt: skip
             comm = impl.comm
-            status = comm.submit(_ALL_REDUCE, op._type._value_, 0, 0, tensor)
+            status = comm.submit(_ALL_REDUCE, op._type._value_, 0, 0, 1, False, tensor)
             if not status:
                 comm.issued += 1
                 next(_op_ids)

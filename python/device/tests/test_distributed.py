@@ -226,14 +226,14 @@ def _one_call(peers):
             (x.to(torch.complex64), OTHERWISE),
             (torch.ones(2, device="meta"), OTHERWISE),
         ):
-            assert submit(_lib.BROADCAST, 0, 0, 0, tensor) == status, tensor
+            assert submit(_lib.BROADCAST, 0, 0, 0, 0, False, tensor) == status, tensor
         out = torch.zeros(4, 3, device=d)
-        assert submit(_lib.ALL_GATHER_SINGLE, 0, 0, 0, out, x) == OK
+        assert submit(_lib.ALL_GATHER_SINGLE, 0, 0, 0, 0, False, out, x) == OK
         assert out.cpu().eq(3).all()
-        assert submit(_lib.ALL_GATHER_SINGLE, 0, 0, 0, out, x.cpu()) == OTHERWISE
-        assert submit(_lib.BARRIER, 0, 0, 0) == OTHERWISE
+        assert submit(_lib.ALL_GATHER_SINGLE, 0, 0, 0, 0, False, out, x.cpu()) == OTHERWISE
+        assert submit(_lib.BARRIER, 0, 0, 0, 0, False) == OTHERWISE
         wrong = torch.ones(2, device=_device(peers.rank + 1))
-        assert submit(_lib.BROADCAST, 0, 0, 0, wrong) == _lib.INVALID_ARGUMENT
+        assert submit(_lib.BROADCAST, 0, 0, 0, 0, False, wrong) == _lib.INVALID_ARGUMENT
     dist.destroy_process_group(group)
 
 
