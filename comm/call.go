@@ -54,7 +54,8 @@ func (c *Comm) collective(ctx context.Context, kind Kind, o *call, opts []Option
 	} else {
 		c.fill(o, ctx, kind, opts)
 	}
-	x, plain := c.placement.Load(), c.plain(o)
+	x := c.placement.Load()
+	plain := c.plain(o, x)
 	if !plain && !o.valid {
 		if err := c.validate(o); err != nil {
 			return x.refuse(c.detach(o, &held), err)

@@ -40,8 +40,8 @@ func (c *Comm) validate(o *call) error {
 
 // plain accepts the calls that most programs make most, whose checks would take much of the time of a small operation:
 // collectives of one tensor of the host, or of none, without options. It leaves all other calls to validate.
-func (c *Comm) plain(o *call) bool {
-	if o.rest || o.Timeout <= 0 || c.gate.closed() || c.placement.Load().device != nil || o.Ctx.Err() != nil {
+func (c *Comm) plain(o *call, x *placement) bool {
+	if o.rest || o.Timeout <= 0 || c.gate.closed() || x.device != nil || o.Ctx.Err() != nil {
 		return false
 	}
 	t := o.Out
