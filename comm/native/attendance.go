@@ -2,47 +2,19 @@ package native
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/chorus-comms/chorus/comm/backend"
+	"github.com/chorus-comms/chorus/comm/backend/base"
 	"github.com/chorus-comms/chorus/fabric"
 )
 
 // A rank that times out asks the others which operation they are in.
 
-// lastRefusal is the last collective that this rank has refused. It breaks nothing: the caller may
-// correct the call, and then the others, who wait, are served. If it doesn't, their time-outs say why.
-type lastRefusal struct {
-	mu   sync.Mutex
-	seq  uint64 // the number that it would have had
-	text string
-}
-
 // Refused implements backend.Messenger.
-func (g *group) Refused(op string, why error) {
-	text := why.Error()
-	var bad *backend.InvalidArgumentError
-	var canceled *backend.CanceledError
-	switch {
-	case errors.As(why, &bad):
-		text = bad.Detail
-	case errors.As(why, &canceled):
-		text = fmt.Sprintf("its context had ended: %v", canceled.Err)
-	}
-	r := &g.refusal
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.seq, r.text = g.seq+1, op+": "+text
-}
-
-func (r *lastRefusal) get() (seq uint64, text string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.seq, r.text
-}
+func (g *group) Refused(op string, why error) { g.refusal.Set(g.seq+1, op, why) }
 
 // SetDoing implements backend.Messenger. doing is the same for all communicators of a world: what their
 // rank does.
@@ -231,11 +203,9 @@ func (g *group) attendance(seq uint64, limit time.Duration, mayAsk bool) (a back
 			continue
 		}
 		if said.RefusedSeq == seq {
-			note(&a.Refused, r, said.Text)
+			base.Note(&a.Refused, r, said.Text)
 		}
-		if said.Doing != "" {
-			note(&a.Doing, r, said.Doing)
-		}
+		base.Note(&a.Doing, r, said.Doing)
 	}
 	slices.Sort(a.Arrived)
 	slices.Sort(a.Missing)
@@ -261,19 +231,12 @@ func (g *group) diagnoseStall(op *backend.Op, e *backend.TimeoutError) error {
 	return e
 }
 
-func note(m *map[int]string, rank int, text string) {
-	if *m == nil {
-		*m = map[int]string{}
-	}
-	(*m)[rank] = text
-}
-
 // answer says where this rank is, and what it has done. It waits for the ranks awaits in the operation in question.
 func (g *group) answer(peer int, ask notice, awaits []int) {
 	n := g.newNotice(noticeAnswer)
 	n.Ended, n.Awaits = ask.Waits && g.HasEnded(ask.About), awaits
 	n.Seq, n.About = g.announced.Load(), ask.About
-	n.RefusedSeq, n.Text = g.refusal.get()
+	n.RefusedSeq, n.Text = g.refusal.Get()
 	n.Doing = g.world.activity()
 	if d, ok := g.world.fab.Announced(g.id, ask.About); ok {
 		n.Desc = d[:]

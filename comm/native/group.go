@@ -66,7 +66,7 @@ type group struct {
 	status     statusBoard
 	departures departures
 	controls   controlQueue
-	refusal    lastRefusal
+	refusal    base.Refusal
 	splits     splits
 	awaited    awaited
 	registered registry

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/comm/backend"
+	"github.com/chorus-comms/chorus/comm/backend/base"
 	"github.com/chorus-comms/chorus/fabric"
 	"github.com/chorus-comms/chorus/plan"
 )
@@ -38,9 +39,7 @@ func (e *stallError) Unwrap() error { return e.err }
 func (e *stallError) attend(a *backend.Attendance, rankOf func(peer int) int) {
 	for _, p := range e.missing {
 		a.Missing = append(a.Missing, rankOf(p))
-		if text := e.doing[p]; text != "" {
-			note(&a.Doing, rankOf(p), text)
-		}
+		base.Note(&a.Doing, rankOf(p), e.doing[p])
 	}
 	for _, p := range e.unknown {
 		a.Unknown = append(a.Unknown, rankOf(p))

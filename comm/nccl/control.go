@@ -107,8 +107,7 @@ type record struct {
 	seq     uint64
 	recent  [recentOps]description
 	runs    map[uint64]captured // of those that graphs have captured, if their runs are watched
-	refused uint64              // the number that the last collective would have had that was refused, and
-	why     string
+	refusal base.Refusal
 	doing   func() string
 }
 
@@ -179,7 +178,7 @@ func (r *rank) compare(ctx context.Context, op *backend.Op, mine string) error {
 		case late:
 			a.Missing = append(a.Missing, q)
 		case err == nil && string(theirs) != mine:
-			r.Fail(differ(at, r.rank, q, mine, string(theirs)))
+			r.Fail(base.MismatchOf(at, q, mine, string(theirs)))
 			return r.Err(at)
 		}
 	}
@@ -196,14 +195,6 @@ func (r *rank) compare(ctx context.Context, op *backend.Op, mine string) error {
 	return r.Err(at)
 }
 
-// differ is the error of two ranks that call different things, in the order of the ranks.
-func differ(at backend.Where, me, q int, mine, theirs string) *backend.MismatchError {
-	if q < me {
-		return &backend.MismatchError{Where: at, RankA: q, OpA: theirs, RankB: me, OpB: mine}
-	}
-	return &backend.MismatchError{Where: at, RankA: me, OpA: mine, RankB: q, OpB: theirs}
-}
-
 // answer says how far this is, and what collective seq was, if it has come to that and that wasn't long ago.
 func (rec *record) answer(al alarm) answer {
 	seq := al.Seq
@@ -214,8 +205,8 @@ func (rec *record) answer(al alarm) answer {
 	} else if b := rec.recent[seq%recentOps]; seq > 0 && b.seq == seq {
 		a.Op = b.String()
 	}
-	if a.Seq < seq && rec.refused == a.Seq+1 {
-		a.Refused = rec.why
+	if refused, why := rec.refusal.Get(); a.Seq < seq && refused == a.Seq+1 {
+		a.Refused = why
 	}
 	doing := rec.doing
 	rec.Unlock()
@@ -394,25 +385,14 @@ func (r *rank) ask(al alarm) (a backend.Attendance, ops map[int]string) {
 			a.Unknown = append(a.Unknown, q)
 		case got.Seq < al.Seq || al.Run && !got.Running:
 			a.Missing = append(a.Missing, q)
-			note(&a.Refused, q, got.Refused)
-			note(&a.Doing, q, got.Doing)
+			base.Note(&a.Refused, q, got.Refused)
+			base.Note(&a.Doing, q, got.Doing)
 		default:
 			a.Arrived = append(a.Arrived, q)
 			ops[q] = got.Op
 		}
 	}
 	return a, ops
-}
-
-// note has a map say what is known of a rank, if anything is.
-func note(m *map[int]string, q int, text string) {
-	if text == "" {
-		return
-	}
-	if *m == nil {
-		*m = map[int]string{}
-	}
-	(*m)[q] = text
 }
 
 // Overdue implements backend.Enqueuer.
@@ -426,7 +406,7 @@ func (r *rank) Overdue(at backend.Where, op *backend.Op, elapsed time.Duration) 
 	mine := r.what(op)
 	for q := range r.size {
 		if theirs := ops[q]; theirs != "" && theirs != mine {
-			e := differ(at, r.rank, q, mine, theirs)
+			e := base.MismatchOf(at, q, mine, theirs)
 			e.Attendance = a
 			r.Fail(e)
 			return

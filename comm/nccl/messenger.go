@@ -218,14 +218,10 @@ func (r *rank) Gone() map[int]string {
 
 // Refused implements backend.Messenger.
 func (r *rank) Refused(op string, why error) {
-	text := why.Error()
-	if bad, ok := errors.AsType[*backend.InvalidArgumentError](why); ok {
-		text = bad.Detail
-	}
-	rec := &r.record
-	rec.Lock()
-	defer rec.Unlock()
-	rec.refused, rec.why = rec.seq+1, op+": "+text
+	r.record.Lock()
+	next := r.record.seq + 1
+	r.record.Unlock()
+	r.record.refusal.Set(next, op, why)
 }
 
 // SetDoing implements backend.Messenger.

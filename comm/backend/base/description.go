@@ -116,7 +116,7 @@ func Words(d *fabric.Desc) string {
 func (l *Life) Disagreement(peer int, mine, theirs *fabric.Desc, seq uint64) *backend.MismatchError {
 	at := l.In(Name(mine))
 	at.Seq = seq
-	return bothSides(at, peer, Words(mine), Words(theirs))
+	return MismatchOf(at, peer, Words(mine), Words(theirs))
 }
 
 // UnequalBlocks is the error of ranks that agree about everything but how much one sends the other: in an uneven
@@ -128,11 +128,11 @@ func (j *Job) UnequalBlocks(at backend.Where, peer int, e *fabric.TruncatedError
 		}
 		return fmt.Sprintf("%s(%s %d bytes of a block)", at.Op, verb, bytes)
 	}
-	return bothSides(at, peer, side("expects", e.Capacity), side("sends", e.Sent))
+	return MismatchOf(at, peer, side("expects", e.Capacity), side("sends", e.Sent))
 }
 
-// bothSides states what two ranks take an operation for, in the order of the ranks.
-func bothSides(at backend.Where, peer int, mine, theirs string) *backend.MismatchError {
+// MismatchOf states what two ranks take an operation for, in the order of the ranks.
+func MismatchOf(at backend.Where, peer int, mine, theirs string) *backend.MismatchError {
 	if peer < at.Rank {
 		return &backend.MismatchError{Where: at, RankA: peer, RankB: at.Rank, OpA: theirs, OpB: mine}
 	}

@@ -5,6 +5,7 @@
 //   - [Failure]: a typed error in a form that travels.
 //   - [Job], [Description], [Scratch]: a collective as a request of package plan and two flat buffers, and what ranks
 //     compare before they exchange data.
+//   - [Refusal]: a call that never came, for the time-outs of the ranks that wait for it.
 //   - [Transfers]: sends and receives, with tags and any source, over a [Link].
 //   - [Offers]: what ranks tell each other in a split.
 //   - [Windows]: one-sided windows over a Link, and over memory that other ranks reach where it lies.
