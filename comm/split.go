@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/chorus-comms/chorus/comm/backend"
+	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/observe/record"
 )
 
@@ -20,6 +22,11 @@ type splitOptions struct {
 	timeout time.Duration
 	hints   map[string]string
 	beside  *Comm
+
+	ranks     []int             // that Split was passed
+	own, each map[string]string // hints of the communicator, and of its operations
+	priority  device.Priority
+	replays   time.Duration
 }
 
 // SplitName names the new communicator; the default is the parent's name, a dot and its lowest parent rank.
@@ -42,103 +49,108 @@ func SplitBeside(c *Comm) SplitOption { return func(o *splitOptions) { o.beside 
 // If the lists don't agree, every rank gets a *MismatchError and c stays usable.
 // Parent and children are finalized independently.
 func (c *Comm) Split(ctx context.Context, ranks []int, opts ...SplitOption) (*Comm, error) {
-	const op = "split"
 	if ctx == nil {
 		ctx = context.Background()
 	}
-	refuse := func(err error) (*Comm, error) { return nil, c.refuse(op, err) }
-	if err := c.usable(ctx, op); err != nil {
-		return refuse(err)
+	o, err := c.checkSplit(ctx, ranks, opts)
+	if err == nil {
+		err = c.placement.Load().quiesce(ctx)
 	}
-	o := splitOptions{timeout: time.Duration(c.timeout.Load())}
-	for i, f := range opts {
-		if f == nil {
-			return refuse(c.noOption(op, i+1))
-		}
-		f(&o)
-	}
-	if o.timeout <= 0 {
-		return refuse(c.invalid(op, "timeout %v", o.timeout))
-	}
-	if c.size == 0 {
-		return refuse(c.invalid(op, "%s", noWorld))
-	}
-	me, lowest := -1, c.size
-	seen := map[int]bool{}
-	for i, r := range ranks {
-		if bad := c.peer(r, "each rank"); bad != "" {
-			return refuse(c.invalid(op, "%s", bad))
-		}
-		if seen[r] {
-			return refuse(c.invalid(op, "rank %d is listed twice", r))
-		}
-		seen[r] = true
-		lowest = min(lowest, r)
-		if r == c.rank {
-			me = i
-		}
-	}
-	if len(ranks) > 0 && me < 0 {
-		return refuse(c.invalid(op, "this rank, %d, is not in its own list %v", c.rank, ranks))
-	}
-	if o.name == "" {
-		o.name = fmt.Sprintf("%s.%d", c.name, lowest)
-	}
-	o.hints = maps.Clone(o.hints)
-	priority, given, err := takePriority(o.hints)
 	if err != nil {
-		return refuse(err)
+		return nil, c.refuse(record.Split.String(), err)
 	}
-	replays, looks, err := takeReplays(o.hints)
-	if err != nil {
-		return refuse(err)
-	}
-	own, opHints := c.opHints.Split(o.hints)
-	if err := c.opHints.Check(c.at(""), opHints); err != nil {
-		return refuse(err)
-	}
-	if o.hints == nil {
-		if h := c.hints.Load(); h != nil {
-			opHints = *h
-		}
-	}
-	if err := c.placement.Load().quiesce(ctx); err != nil {
-		return refuse(err)
-	}
-	group := append([]int(nil), ranks...)
 	var b backend.Backend
-	err = c.exclusive(record.Split, len(group), func() (err error) {
-		b, err = c.b.Split(ctx, o.name, group, o.timeout, own)
+	err = c.exclusive(record.Split, len(o.ranks), func() (err error) {
+		b, err = c.b.Split(ctx, o.name, o.ranks, o.timeout, o.own)
 		return err
 	})
-	if err != nil {
+	if err != nil || b == nil {
 		return nil, err
 	}
-	if b == nil {
-		return nil, nil
+	return c.child(ctx, b, o)
+}
+
+// checkSplit validates what a rank passes to Split, and fills in what it leaves open.
+func (c *Comm) checkSplit(ctx context.Context, ranks []int, opts []SplitOption) (*splitOptions, error) {
+	const op = "split"
+	if err := c.usable(ctx, op); err != nil {
+		return nil, err
 	}
+	o := &splitOptions{timeout: time.Duration(c.timeout.Load()), ranks: slices.Clone(ranks)}
+	for i, f := range opts {
+		if f == nil {
+			return nil, c.noOption(op, i+1)
+		}
+		f(o)
+	}
+	if o.timeout <= 0 {
+		return nil, c.invalid(op, "timeout %v", o.timeout)
+	}
+	if c.size == 0 {
+		return nil, c.invalid(op, "%s", noWorld)
+	}
+	seen := map[int]bool{}
+	for _, r := range ranks {
+		if bad := c.peer(r, "each rank"); bad != "" {
+			return nil, c.invalid(op, "%s", bad)
+		}
+		if seen[r] {
+			return nil, c.invalid(op, "rank %d is listed twice", r)
+		}
+		seen[r] = true
+	}
+	if len(ranks) > 0 && !seen[c.rank] {
+		return nil, c.invalid(op, "this rank, %d, is not in its own list %v", c.rank, ranks)
+	}
+	if o.name == "" {
+		o.name = fmt.Sprintf("%s.%d", c.name, slices.Min(append(o.ranks, c.size)))
+	}
+	return o, c.splitHints(o)
+}
+
+// splitHints tells apart whom the hints of a split are for.
+func (c *Comm) splitHints(o *splitOptions) (err error) {
+	o.hints = maps.Clone(o.hints)
+	o.priority, o.replays = c.opened.priority, c.opened.replays
+	if p, given, err := takePriority(o.hints); err != nil {
+		return err
+	} else if given {
+		o.priority = p
+	}
+	if pause, given, err := takeReplays(o.hints); err != nil {
+		return err
+	} else if given {
+		o.replays = pause
+	}
+	o.own, o.each = c.opHints.Split(o.hints)
+	if err := c.opHints.Check(c.at(""), o.each); err != nil {
+		return err
+	}
+	if h := c.hints.Load(); o.hints == nil && h != nil {
+		o.each = *h
+	}
+	return nil
+}
+
+// child is the communicator of a split over b.
+func (c *Comm) child(ctx context.Context, b backend.Backend, o *splitOptions) (*Comm, error) {
 	made := c.opened
-	made.name, made.rank, made.size, made.timeout = o.name, me, len(ranks), o.timeout
-	made.recorder = c.rec.Split(o.name, me, group)
+	made.name, made.rank, made.size, made.timeout = o.name, slices.Index(o.ranks, c.rank), len(o.ranks), o.timeout
+	made.recorder = c.rec.Split(o.name, made.rank, o.ranks)
 	made.world += "/" + o.name
-	if looks {
-		made.replays = replays
-	}
+	made.priority, made.replays = o.priority, o.replays
 	if o.hints != nil {
 		made.hints, _ = c.opHints.Split(made.hints)
 		maps.Copy(made.hints, o.hints)
 	}
 	child := newComm(b, &made, c.abortOnError)
-	if len(opHints) > 0 {
-		child.hints.Store(&opHints)
+	if len(o.each) > 0 {
+		child.hints.Store(&o.each)
 	}
 	if d := c.dev(); d != nil {
-		if !given {
-			priority = d.priority
-		}
-		s, err := newStreams(d.dev, priority, made.replays, b)
+		s, err := newStreams(d.dev, made.priority, made.replays, b)
 		if err != nil {
-			return nil, errors.Join(c.deviceError(op, err), child.Finalize(ctx))
+			return nil, errors.Join(c.deviceError("split", err), child.Finalize(ctx))
 		}
 		child.placement.Store(child.executorOf(s))
 	}

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"io"
 	"os"
 	"time"
 
@@ -17,9 +19,7 @@ import (
 const askLimit = 2 * time.Second
 
 func newExplainCmd() *cobra.Command {
-	var asJSON bool
-	var last int
-	var trace, torch, html, job string
+	var o explainOptions
 	cmd := &cobra.Command{
 		Use:   "explain [JOB|DIR]",
 		Short: "Say from the dumps of a job which rank is to blame for a hang or a failure",
@@ -41,88 +41,96 @@ The exit status is 0 if there is nobody to blame, and 1 if there is.`,
   chorus explain --torch out dumps && torchfrtrace out`,
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: completeJobs(false),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if trace != "" || torch != "" {
-				last = 0
-			}
-			dir, err := findRecords(args, launch.FindRecords)
-			if err != nil {
-				return err
-			}
-			if len(args) == 0 {
-				if job := launch.Ended(launch.JobsDir(), dir); job != "" {
-					cmd.PrintErrf("chorus: of job %s, which has ended\n", job)
-				}
-			}
-			ctx, cancel := context.WithTimeout(cmd.Context(), askLimit)
-			defer cancel()
-			answers, err := observe.AskDumps(ctx, dir)
-			if err != nil {
-				return err
-			}
-			lives, err := observe.ReadLives(dir, last)
-			switch {
-			case lives == nil:
-				return err
-			case err != nil:
-				cmd.PrintErrln("chorus:", err) // the ranks that are left may tell enough
-			}
-			dumps, err := pickLife(dir, job, lives, answers)
-			if err != nil {
-				return err
-			}
-			for i := range lives {
-				if &lives[i][0] != &dumps[0] {
-					cmd.PrintErrf("chorus: %v is not looked at: it's another job, or from before\n", lives[i])
-				}
-			}
-			if torch != "" {
-				return observe.WriteTorch(torch, dumps)
-			}
-			if trace != "" {
-				f, err := os.Create(trace)
-				if err != nil {
-					return err
-				}
-				defer f.Close()
-				if err := observe.WriteTrace(f, dumps); err != nil {
-					return err
-				}
-				return f.Close()
-			}
-			silent := dumps.Silent(answers)
-			if html != "" {
-				f, err := os.Create(html)
-				if err != nil {
-					return err
-				}
-				defer f.Close()
-				if err := endpoint.WritePage(f, dumps, silent); err != nil {
-					return err
-				}
-				return f.Close()
-			}
-			report := observe.Explain(dumps, silent...)
-			if asJSON {
-				enc := json.NewEncoder(cmd.OutOrStdout())
-				enc.SetIndent("", "  ")
-				err = enc.Encode(report)
-			} else {
-				_, err = cmd.OutOrStdout().Write([]byte(report.String()))
-			}
-			if err == nil && len(report.Findings) > 0 {
-				err = errReported
-			}
-			return err
-		},
+		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd, args) },
 	}
 	fs := cmd.Flags()
-	fs.BoolVar(&asJSON, "json", false, "print JSON")
-	fs.IntVar(&last, "last", 256, "how many of each rank's last operations to look at; 0: all")
-	fs.StringVar(&job, "job", "", "which job, where a directory has dumps of several")
-	fs.StringVar(&trace, "trace", "", "write what the ranks did to this file, in Chrome's trace format, instead")
-	fs.StringVar(&html, "html", "", "write it as a page to this file, which needs no server, instead")
-	fs.StringVar(&torch, "torch", "", "write the dumps to this directory, for PyTorch's torchfrtrace, instead")
+	fs.BoolVar(&o.asJSON, "json", false, "print JSON")
+	fs.IntVar(&o.last, "last", 256, "how many of each rank's last operations to look at; 0: all")
+	fs.StringVar(&o.job, "job", "", "which job, where a directory has dumps of several")
+	fs.StringVar(&o.trace, "trace", "", "write what the ranks did to this file, in Chrome's trace format, instead")
+	fs.StringVar(&o.html, "html", "", "write it as a page to this file, which needs no server, instead")
+	fs.StringVar(&o.torch, "torch", "", "write the dumps to this directory, for PyTorch's torchfrtrace, instead")
 	cmd.MarkFlagsMutuallyExclusive("json", "trace", "torch", "html")
 	return cmd
+}
+
+// explainOptions are the flags of chorus explain.
+type explainOptions struct {
+	asJSON                  bool
+	last                    int
+	trace, torch, html, job string
+}
+
+// run explains the dumps that the arguments name.
+func (o *explainOptions) run(cmd *cobra.Command, args []string) error {
+	dumps, answers, err := o.read(cmd, args)
+	switch {
+	case err != nil || dumps == nil:
+		return err
+	case o.torch != "":
+		return observe.WriteTorch(o.torch, dumps)
+	case o.trace != "":
+		return writeFile(o.trace, func(w io.Writer) error { return observe.WriteTrace(w, dumps) })
+	case o.html != "":
+		return writeFile(o.html, func(w io.Writer) error { return endpoint.WritePage(w, dumps, dumps.Silent(answers)) })
+	}
+	report := observe.Explain(dumps, dumps.Silent(answers)...)
+	if o.asJSON {
+		enc := json.NewEncoder(cmd.OutOrStdout())
+		enc.SetIndent("", "  ")
+		err = enc.Encode(report)
+	} else {
+		_, err = cmd.OutOrStdout().Write([]byte(report.String()))
+	}
+	if err == nil && len(report.Findings) > 0 {
+		err = errReported
+	}
+	return err
+}
+
+// read returns the dumps of one life of a job, and the answers of its ranks that still run. There may be no dumps.
+func (o *explainOptions) read(cmd *cobra.Command, args []string) (dumps observe.Life, answers []observe.Answer, err error) {
+	last := o.last
+	if o.trace != "" || o.torch != "" {
+		last = 0
+	}
+	dir, err := findRecords(args, launch.FindRecords)
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(args) == 0 {
+		if job := launch.Ended(launch.JobsDir(), dir); job != "" {
+			cmd.PrintErrf("chorus: of job %s, which has ended\n", job)
+		}
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), askLimit)
+	defer cancel()
+	if answers, err = observe.AskDumps(ctx, dir); err != nil {
+		return nil, nil, err
+	}
+	lives, err := observe.ReadLives(dir, last)
+	switch {
+	case lives == nil:
+		return nil, nil, err
+	case err != nil:
+		cmd.PrintErrln("chorus:", err) // the ranks that are left may tell enough
+	}
+	if dumps, err = pickLife(dir, o.job, lives, answers); err != nil {
+		return nil, nil, err
+	}
+	for i := range lives {
+		if &lives[i][0] != &dumps[0] {
+			cmd.PrintErrf("chorus: %v is not looked at: it's another job, or from before\n", lives[i])
+		}
+	}
+	return dumps, answers, nil
+}
+
+// writeFile makes a file of what write writes.
+func writeFile(name string, write func(w io.Writer) error) error {
+	f, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(write(f), f.Close())
 }
