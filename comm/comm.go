@@ -93,32 +93,41 @@ func New(ctx context.Context, opts ...NewOption) (*Comm, error) {
 		}
 		f(&o)
 	}
-	var st store.Store
-	fail := func(format string, args ...any) (*Comm, error) {
-		if cause := o.besideCause(); cause != nil {
-			return nil, cause
-		}
-		if e := o.storeHostLost(st, args); e != nil {
-			return nil, e
-		}
-		err := fmt.Errorf(format, args...)
-		if !strings.Contains(err.Error(), backend.Beginning) {
-			return nil, joinTimeout(o.name, fmt.Errorf(backend.Beginning+"communicator %q: %w", o.name, err))
-		}
-		return nil, joinTimeout(o.name, &locatedError{err})
-	}
 	if none != 0 {
-		return fail("%w: option %d is nil", ErrInvalidArgument, none)
+		return nil, o.failure(nil, fmt.Errorf("%w: option %d is nil", ErrInvalidArgument, none))
 	}
+	c, st, err := o.new(ctx)
+	if err != nil {
+		return nil, o.failure(st, err)
+	}
+	return c, nil
+}
+
+// failure is the error of New.
+func (o *newOptions) failure(st store.Store, err error) error {
+	if cause := o.besideCause(); cause != nil {
+		return cause
+	}
+	if e := o.storeHostLost(st, err); e != nil {
+		return e
+	}
+	if !strings.Contains(err.Error(), backend.Beginning) {
+		return joinTimeout(o.name, fmt.Errorf(backend.Beginning+"communicator %q: %w", o.name, err))
+	}
+	return joinTimeout(o.name, &locatedError{err})
+}
+
+// new makes the communicator. With an error it returns the store in which the ranks meet, once there is one.
+func (o *newOptions) new(ctx context.Context) (*Comm, store.Store, error) {
 	cfg, err := config.Load(nil)
 	if err != nil {
-		return fail("%w", err)
+		return nil, nil, err
 	}
 	if o.timeout == 0 {
 		o.timeout = cfg.Timeout
 	}
 	if o.timeout < 0 {
-		return fail("%w: negative timeout %v", ErrInvalidArgument, o.timeout)
+		return nil, nil, fmt.Errorf("%w: negative timeout %v", ErrInvalidArgument, o.timeout)
 	}
 	abort := cfg.AbortOnError
 	if o.abortOnError != nil {
@@ -129,47 +138,54 @@ func New(ctx context.Context, opts ...NewOption) (*Comm, error) {
 	ctx, alone := o.whileBeside(ctx)
 	defer alone()
 	if o.newcomer {
-		return o.openWorldless(abort), nil
+		return o.openWorldless(abort), nil, nil
 	}
 	launched, err := o.place(ctx)
 	if err != nil {
-		return fail("%w", err)
+		return nil, nil, err
 	}
 	if o.job == "" {
 		o.job = cfg.Run // of a rank whose options have its place, as PyTorch's do
 	}
 	if err := checkName(o.name); err != nil {
-		return fail("%w", err)
+		return nil, nil, err
 	}
-	if o.size > 1 {
-		st = store.NewPrefix(fmt.Sprintf("chorus/%s/%d", o.name, o.size), o.store)
-	}
-	o.world = o.name
-	rendezvous := o.rendezvous(st)
-	b, dev, err := o.open(ctx, st, rendezvous)
-	if rendezvous != nil {
-		st = rendezvous.Store()
-	}
-	foreign := err == nil && b.Capabilities().Foreign // others don't say that they have arrived
-	if err == nil && st != nil && !foreign {
-		if err = completeRendezvous(ctx, rendezvous); store.Gone(err) {
-			err = nil // it's not needed any more: the ranks have found each other
-		}
-		if err != nil {
-			b.Finalize(ctx)
-		}
-	}
+	b, dev, st, err := o.meet(ctx)
 	if err != nil {
-		return fail("%w", err)
+		return nil, st, err
 	}
 	c := o.join(cfg, abort, b, dev)
 	if o.beside != nil {
 		go shareFailures(b, o.beside.b)
 	}
-	if launched && st != nil && !foreign {
+	if launched && st != nil && !b.Capabilities().Foreign {
 		c.finalizer.leave = func() error { return leave(st, o.rank) }
 	}
-	return c, nil
+	return c, st, nil
+}
+
+// meet opens the backend, and waits until all ranks have. It returns the store in which they meet, if there is one, also
+// with an error.
+func (o *newOptions) meet(ctx context.Context) (b backend.Backend, dev *streams, st store.Store, err error) {
+	if o.size > 1 {
+		st = store.NewPrefix(fmt.Sprintf("chorus/%s/%d", o.name, o.size), o.store)
+	}
+	o.world = o.name
+	rendezvous := o.rendezvous(st)
+	b, dev, err = o.open(ctx, st, rendezvous)
+	if rendezvous != nil {
+		st = rendezvous.Store()
+	}
+	if err != nil || st == nil || b.Capabilities().Foreign { // whose ranks don't say that they have arrived
+		return b, dev, st, err
+	}
+	if err = completeRendezvous(ctx, rendezvous); store.Gone(err) {
+		err = nil // it's not needed any more: the ranks have found each other
+	}
+	if err != nil {
+		b.Finalize(ctx)
+	}
+	return b, dev, st, err
 }
 
 // A locatedError is an error whose text says where it happened: the text before that is left out.

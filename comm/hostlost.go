@@ -13,14 +13,10 @@ import (
 const lookTime = 500 * time.Millisecond
 
 // storeHostLost is the error of New on a rank that has lost the store, if it's known whose process served that. When
-// that host dies other ranks give up, too, so a rank that seems lost is a reason to check the store. The errors of New
-// are in args, and st is nil if New has not used a store yet.
-func (o *newOptions) storeHostLost(st store.Store, args []any) error {
-	if !o.hosted || st == nil || o.host == o.rank || len(args) == 0 {
-		return nil
-	}
-	err, ok := args[0].(error)
-	if !ok || fabric.Exhausted(err) {
+// that host dies other ranks give up, too, so a rank that seems lost is a reason to check the store. err is what New has
+// failed with, and st is nil if it has not used a store yet.
+func (o *newOptions) storeHostLost(st store.Store, err error) error {
+	if !o.hosted || st == nil || o.host == o.rank || fabric.Exhausted(err) {
 		return nil
 	}
 	gone := err

@@ -66,43 +66,14 @@ The exit status is 1 if any element was wrong.`,
   chorus bench --calibrate --ranks 2`,
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: cobra.FixedCompletions(bench.Operations(), cobra.ShellCompDirectiveNoFileComp),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := f.parse(args); err != nil {
-				return err
-			}
-			if f.calibration {
-				if err := f.checkCalibrate(cmd.Flags().Changed, args); err != nil {
-					return err
-				}
-			}
-			rank, err := f.ranks.isRank(cmd)
-			if err != nil {
-				return err
-			}
-			if !rank { // one complaint rather than one from each rank
-				if err := f.config.Check(f.ranks.ranks); err != nil {
-					return usage(err)
-				}
-			}
-			hints := map[string]string{}
-			if f.connections > 0 {
-				hints["fabric.connections"] = strconv.Itoa(f.connections)
-			}
-			if f.calibration {
-				hints["calibration"] = "off" // it's what is about to be measured
-			}
-			opts := []comm.NewOption{comm.WithHints(hints)}
-			return f.ranks.run(cmd, cmd.OutOrStdout(), opts, func(ctx context.Context, c *comm.Comm) error {
-				if f.calibration {
-					return f.calibrate(ctx, c, opts, cmd.OutOrStdout())
-				}
-				if f.turns > 0 {
-					return f.beside(ctx, c, opts, cmd.OutOrStdout())
-				}
-				return f.measure(ctx, c, cmd.OutOrStdout())
-			})
-		},
+		RunE:              func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
 	}
+	f.add(cmd)
+	return cmd
+}
+
+// add declares the flags.
+func (f *benchFlags) add(cmd *cobra.Command) {
 	f.ranks.add(cmd, "n", 2, "auto")
 	fs := cmd.Flags()
 	g := &f.config
@@ -131,7 +102,44 @@ The exit status is 1 if any element was wrong.`,
 	fs.StringVar(&f.csv, "csv", "", "write the rows as CSV to a file, or - for standard output instead of the table")
 	fs.StringVar(&f.plot, "plot", "", "draw the bandwidths as SVG into a file")
 	cmd.MarkFlagsMutuallyExclusive("step", "step-bytes")
-	return cmd
+}
+
+// run is the command.
+func (f *benchFlags) run(cmd *cobra.Command, args []string) error {
+	if err := f.parse(args); err != nil {
+		return err
+	}
+	if f.calibration {
+		if err := f.checkCalibrate(cmd.Flags().Changed, args); err != nil {
+			return err
+		}
+	}
+	rank, err := f.ranks.isRank(cmd)
+	if err != nil {
+		return err
+	}
+	if !rank { // one complaint rather than one from each rank
+		if err := f.config.Check(f.ranks.ranks); err != nil {
+			return usage(err)
+		}
+	}
+	hints := map[string]string{}
+	if f.connections > 0 {
+		hints["fabric.connections"] = strconv.Itoa(f.connections)
+	}
+	if f.calibration {
+		hints["calibration"] = "off" // it's what is about to be measured
+	}
+	opts := []comm.NewOption{comm.WithHints(hints)}
+	return f.ranks.run(cmd, cmd.OutOrStdout(), opts, func(ctx context.Context, c *comm.Comm) error {
+		if f.calibration {
+			return f.calibrate(ctx, c, opts, cmd.OutOrStdout())
+		}
+		if f.turns > 0 {
+			return f.beside(ctx, c, opts, cmd.OutOrStdout())
+		}
+		return f.measure(ctx, c, cmd.OutOrStdout())
+	})
 }
 
 // parse turns what was typed into a config.

@@ -148,41 +148,73 @@ func (d *diagnosis) warn(format string, args ...any) {
 
 // print shows the diagnosis to people.
 func (d *diagnosis) print(w io.Writer) error {
-	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	section := func(name string) { fmt.Fprintf(tw, "%s\n", name) }
-	row := func(name, format string, args ...any) {
-		fmt.Fprintf(tw, "  %s\t%s\n", name, fmt.Sprintf(format, args...))
+	p := &page{tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)}
+	p.section(d.Version.String())
+	d.printMachine(p)
+	d.printLibraries(p)
+	p.section("calibration")
+	p.row("in use", "%s", d.Calibration.use())
+	p.row("file", "%s", d.Calibration.File)
+	for _, e := range d.Calibration.Entries {
+		p.row(fmt.Sprintf("%d ranks", e.Ranks), "%s, cores %s, %d values measured", e.Date, e.Placement, len(e.Measured))
 	}
-	section(d.Version.String())
-	section("host")
-	row("name", "%s", d.Host.Name)
-	row("kernel", "%s", d.Host.Kernel)
-	row("identity", "%s", d.Host.ID)
-	row("launcher", "%s", d.Launcher)
 
-	section("processor")
-	row("model", "%s", d.CPU.Model)
-	row("cores", "%d online, %d usable by this process (%s)", d.CPU.Online, d.CPU.Usable, d.CPU.Affinity)
-	row("cgroup limit", "%s", orNone(d.CPU.CgroupCores > 0, "%.4g cores", d.CPU.CgroupCores))
-	row("kernels", "%s (available: %s)", d.CPU.Kernels, strings.Join(d.CPU.KernelsAvailable, ", "))
+	p.section("settings")
+	for _, s := range d.Settings {
+		p.row(s.Name, "%q\t%s\t%s", s.Value, s.Origin, s.Doc)
+	}
+	for _, text := range d.Warnings {
+		fmt.Fprintf(p, "warning: %s\n", text)
+	}
+	for _, text := range d.Problems {
+		fmt.Fprintf(p, "problem: %s\n", text)
+	}
+	if len(d.Problems) == 0 {
+		p.section("Chorus can work here")
+	}
+	return p.Flush()
+}
+
+// page is what doctor prints: sections of rows.
+type page struct{ *tabwriter.Writer }
+
+func (p *page) section(name string) { fmt.Fprintf(p, "%s\n", name) }
+
+func (p *page) row(name, format string, args ...any) {
+	fmt.Fprintf(p, "  %s\t%s\n", name, fmt.Sprintf(format, args...))
+}
+
+// printMachine prints what this host is and has.
+func (d *diagnosis) printMachine(p *page) {
+	p.section("host")
+	p.row("name", "%s", d.Host.Name)
+	p.row("kernel", "%s", d.Host.Kernel)
+	p.row("identity", "%s", d.Host.ID)
+	p.row("launcher", "%s", d.Launcher)
+
+	p.section("processor")
+	p.row("model", "%s", d.CPU.Model)
+	p.row("cores", "%d online, %d usable by this process (%s)", d.CPU.Online, d.CPU.Usable, d.CPU.Affinity)
+	p.row("cgroup limit", "%s", orNone(d.CPU.CgroupCores > 0, "%.4g cores", d.CPU.CgroupCores))
+	p.row("kernels", "%s (available: %s)", d.CPU.Kernels, strings.Join(d.CPU.KernelsAvailable, ", "))
 	for _, n := range d.CPU.NUMA {
-		row(fmt.Sprintf("NUMA node %d", n.ID), "cores %s, %s", n.Cores, bytesText(n.MemoryBytes))
+		p.row(fmt.Sprintf("NUMA node %d", n.ID), "cores %s, %s", n.Cores, bytesText(n.MemoryBytes))
 	}
 
-	section("memory")
-	row("total", "%s, %s available", bytesText(d.Memory.TotalBytes), bytesText(d.Memory.AvailableBytes))
-	row("cgroup limit", "%s", orNone(d.Memory.CgroupBytes > 0, "%s", bytesText(d.Memory.CgroupBytes)))
-	row("huge pages", "%d of %s, %d free; transparent for shared memory: %s",
+	p.section("memory")
+	p.row("total", "%s, %s available", bytesText(d.Memory.TotalBytes), bytesText(d.Memory.AvailableBytes))
+	p.row("cgroup limit", "%s", orNone(d.Memory.CgroupBytes > 0, "%s", bytesText(d.Memory.CgroupBytes)))
+	p.row("huge pages", "%d of %s, %d free; transparent for shared memory: %s",
 		d.Memory.HugePages, bytesText(d.Memory.HugePageBytes), d.Memory.HugePagesFree, d.Memory.TransparentShared)
 
-	section("shared memory")
-	row("memory files", "%s", d.Shared.MemoryFile)
-	row("with huge pages", "%s", d.Shared.HugeMemoryFile)
-	row("copy across processes", "%s", d.Shared.CrossProcessCopy)
-	row("Yama scope", "%s", d.Shared.YamaScope)
+	p.section("shared memory")
+	p.row("memory files", "%s", d.Shared.MemoryFile)
+	p.row("with huge pages", "%s", d.Shared.HugeMemoryFile)
+	p.row("copy across processes", "%s", d.Shared.CrossProcessCopy)
+	p.row("Yama scope", "%s", d.Shared.YamaScope)
 
-	section("network")
-	row("loopback", "%s", d.Network.Loopback)
+	p.section("network")
+	p.row("loopback", "%s", d.Network.Loopback)
 	for _, i := range d.Network.Interfaces {
 		addresses := strings.Join(i.Addresses, ", ")
 		if addresses == "" {
@@ -192,62 +224,43 @@ func (d *diagnosis) print(w io.Writer) error {
 		if !i.Up {
 			state = ", down"
 		}
-		row(i.Name, "%s, MTU %d%s", addresses, i.MTU, state)
+		p.row(i.Name, "%s, MTU %d%s", addresses, i.MTU, state)
 	}
+}
 
-	section("libraries")
+// printLibraries prints which libraries of vendors were found, and what they have.
+func (d *diagnosis) printLibraries(p *page) {
+	p.section("libraries")
 	if len(d.Libraries) == 0 {
-		row("NCCL, NCCLX, RCCL", "none found (CHORUS_NCCL_LIBRARY names one)")
+		p.row("NCCL, NCCLX, RCCL", "none found (CHORUS_NCCL_LIBRARY names one)")
 	}
 	for _, l := range d.Libraries {
 		if l.Error != "" {
-			row(l.Backend, "%s: %s", l.Path, l.Error)
+			p.row(l.Backend, "%s: %s", l.Path, l.Error)
 			continue
 		}
-		row(l.Backend, "%s: %s", l.Path, orNone(l.Version != "", "version %s", l.Version))
-		row("", "has %s", strings.Join(l.Has, ", "))
-		row("", "lacks %s", strings.Join(l.Lacks, ", "))
+		p.row(l.Backend, "%s: %s", l.Path, orNone(l.Version != "", "version %s", l.Version))
+		p.row("", "has %s", strings.Join(l.Has, ", "))
+		p.row("", "lacks %s", strings.Join(l.Lacks, ", "))
 	}
 
-	section("drivers of GPUs")
+	p.section("drivers of GPUs")
 	for i := range gpu.Families {
 		f := &gpu.Families[i]
 		if !slices.ContainsFunc(d.Drivers, func(l libraryFacts) bool { return l.Device == f.Name }) {
-			row(f.Name, "none found of %s", strings.Join(f.Places, ", "))
+			p.row(f.Name, "none found of %s", strings.Join(f.Places, ", "))
 		}
 	}
 	for _, l := range d.Drivers {
 		if l.Error != "" {
-			row(l.Device, "%s: %s", l.Path, l.Error)
+			p.row(l.Device, "%s: %s", l.Path, l.Error)
 			continue
 		}
-		row(l.Device, "%s: has %s", l.Path, strings.Join(l.Has, ", "))
+		p.row(l.Device, "%s: has %s", l.Path, strings.Join(l.Has, ", "))
 		if len(l.Lacks) > 0 {
-			row("", "lacks %s", strings.Join(l.Lacks, ", "))
+			p.row("", "lacks %s", strings.Join(l.Lacks, ", "))
 		}
 	}
-
-	section("calibration")
-	row("in use", "%s", d.Calibration.use())
-	row("file", "%s", d.Calibration.File)
-	for _, e := range d.Calibration.Entries {
-		row(fmt.Sprintf("%d ranks", e.Ranks), "%s, cores %s, %d values measured", e.Date, e.Placement, len(e.Measured))
-	}
-
-	section("settings")
-	for _, s := range d.Settings {
-		row(s.Name, "%q\t%s\t%s", s.Value, s.Origin, s.Doc)
-	}
-	for _, text := range d.Warnings {
-		fmt.Fprintf(tw, "warning: %s\n", text)
-	}
-	for _, text := range d.Problems {
-		fmt.Fprintf(tw, "problem: %s\n", text)
-	}
-	if len(d.Problems) == 0 {
-		section("Chorus can work here")
-	}
-	return tw.Flush()
 }
 
 func orNone(ok bool, format string, args ...any) string {

@@ -97,29 +97,14 @@ Flags may be spelled with underscores, and each may be given by a variable inste
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := setFromEnv(cmd.Flags()); err != nil {
-				return usagef("run: %w", err)
-			}
-			job, err := f.job(args)
-			if err != nil {
-				return fmt.Errorf("run: %w", err)
-			}
-			if f.http.address != "" {
-				l, err := f.http.listen()
-				if err != nil {
-					return fmt.Errorf("run: %w", err)
-				}
-				var dir atomic.Value
-				dir.Store("")
-				job.Recording = func(d string) { dir.Store(d) }
-				ctx, cancel := context.WithCancel(cmd.Context())
-				defer cancel()
-				go f.http.serve(ctx, l, func() string { return dir.Load().(string) })
-			}
-			return job.Run(cmd.Context())
-		},
+		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
 	}
+	f.add(cmd)
+	return cmd
+}
+
+// add declares the flags.
+func (f *runFlags) add(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.SetInterspersed(false) // what follows the program belongs to it
 	fs.StringVarP(&f.nprocPerNode, "nproc-per-node", "n", "1",
@@ -157,7 +142,30 @@ Flags may be spelled with underscores, and each may be given by a variable inste
 	fs.DurationVar(&f.joinTimeout, "join-timeout", 5*time.Minute, "time that nodes have to come")
 	fs.DurationVar(&f.heartbeat, "heartbeat", 5*time.Second,
 		"a node whose launcher is silent for so long is lost, and the job with it; that of node 0 counts")
-	return cmd
+}
+
+// run is the command.
+func (f *runFlags) run(cmd *cobra.Command, args []string) error {
+	if err := setFromEnv(cmd.Flags()); err != nil {
+		return usagef("run: %w", err)
+	}
+	job, err := f.job(args)
+	if err != nil {
+		return fmt.Errorf("run: %w", err)
+	}
+	if f.http.address != "" {
+		l, err := f.http.listen()
+		if err != nil {
+			return fmt.Errorf("run: %w", err)
+		}
+		var dir atomic.Value
+		dir.Store("")
+		job.Recording = func(d string) { dir.Store(d) }
+		ctx, cancel := context.WithCancel(cmd.Context())
+		defer cancel()
+		go f.http.serve(ctx, l, func() string { return dir.Load().(string) })
+	}
+	return job.Run(cmd.Context())
 }
 
 // newGuardCmd is for chorus run alone.

@@ -197,17 +197,65 @@ func (r *runner) real(o *Outcome, round int) error {
 
 // ranks has processes carry out a task of a real round, one rank each, and returns those that are there when it's done.
 func (r *runner) ranks(o *Outcome, ps []*process, t task) (left []*process, err error) {
-	p := o.Program
-	type word struct {
-		rank int
-		a    answer
-		ok   bool
-	}
-	words := make(chan word)
+	j := job{o: o, ps: ps, gone: make([]bool, o.Program.Size)}
 	over := make(chan struct{})
 	defer close(over)
-	gone := make([]bool, p.Size)
+	words := j.start(t, over)
+	limit := time.NewTimer(realBudget)
+	defer limit.Stop()
+	stop := syscall.SIGQUIT // has a program write its stacks
+	for j.waits() {
+		select {
+		case w := <-words:
+			j.heard(w)
+		case <-limit.C:
+			for rank, proc := range ps {
+				if o.Reports[rank] == nil && !j.gone[rank] {
+					proc.signal(stop)
+				}
+			}
+			stop = syscall.SIGKILL
+			limit.Reset(dumping)
+		case <-r.ctx.Done():
+			for _, proc := range ps {
+				proc.signal(syscall.SIGKILL)
+			}
+			return nil, errStopped
+		}
+	}
 	for rank, proc := range ps {
+		if o.Reports[rank] != nil {
+			left = append(left, proc)
+			continue
+		}
+		proc.signal(syscall.SIGKILL)
+		go func() {
+			for range proc.answers {
+			}
+		}()
+	}
+	return left, nil
+}
+
+// job is a program that processes run.
+type job struct {
+	o     *Outcome
+	ps    []*process
+	gone  []bool // by rank: the process has ended
+	fired bool   // the fault has
+}
+
+// word is an answer of a rank's process, or the end of them.
+type word struct {
+	rank int
+	a    answer
+	ok   bool
+}
+
+// start gives each process its task. The answers come until over is closed.
+func (j *job) start(t task, over <-chan struct{}) <-chan word {
+	words := make(chan word)
+	for rank, proc := range j.ps {
 		t.Rank = rank
 		proc.tasks.Encode(t) // a process that is gone tells by the end of its answers
 		go func() {
@@ -224,67 +272,41 @@ func (r *runner) ranks(o *Outcome, ps []*process, t task) (left []*process, err 
 			}
 		}()
 	}
-	fired := false
-	dead := func(rank int) bool { return fired && p.Fault.dead() && rank == p.Fault.Rank }
-	waiting := func() bool {
-		for rank := range ps {
-			if o.Reports[rank] == nil && !gone[rank] && !dead(rank) {
-				return true
-			}
-		}
-		return false
-	}
-	limit := time.NewTimer(realBudget)
-	defer limit.Stop()
-	quit := false
-	for waiting() {
-		select {
-		case w := <-words:
-			switch {
-			case !w.ok:
-				gone[w.rank] = true
-				if !dead(w.rank) {
-					o.Stuck += fmt.Sprintf("the process of rank %d ended: %s\n", w.rank, ps[w.rank].errors.String())
-				}
-			case w.a.Reports != nil:
-				o.Reports[w.rank] = w.a.Reports[0]
-			default:
-				fired = true
-				o.struck = w.a.Fired
-				if p.Fault.Kind == Pause {
-					time.AfterFunc(p.Fault.Delay, func() { ps[w.rank].signal(syscall.SIGCONT) })
-				}
-			}
-		case <-limit.C:
-			for rank, proc := range ps {
-				switch {
-				case o.Reports[rank] != nil || gone[rank]:
-				case quit:
-					proc.signal(syscall.SIGKILL)
-				default:
-					proc.signal(syscall.SIGQUIT)
-				}
-			}
-			quit = true
-			limit.Reset(dumping)
-		case <-r.ctx.Done():
-			for _, proc := range ps {
-				proc.signal(syscall.SIGKILL)
-			}
-			return nil, errStopped
+	return words
+}
+
+// dead reports whether the fault has killed a rank, or stopped it for good.
+func (j *job) dead(rank int) bool {
+	f := &j.o.Program.Fault
+	return j.fired && f.dead() && rank == f.Rank
+}
+
+// waits reports whether a rank may yet answer.
+func (j *job) waits() bool {
+	for rank := range j.ps {
+		if j.o.Reports[rank] == nil && !j.gone[rank] && !j.dead(rank) {
+			return true
 		}
 	}
-	for rank, proc := range ps {
-		switch {
-		case o.Reports[rank] != nil:
-			left = append(left, proc)
-		default:
-			proc.signal(syscall.SIGKILL)
-			go func() {
-				for range proc.answers {
-				}
-			}()
+	return false
+}
+
+// heard notes what a rank's process has answered.
+func (j *job) heard(w word) {
+	o, f := j.o, &j.o.Program.Fault
+	switch {
+	case !w.ok:
+		j.gone[w.rank] = true
+		if !j.dead(w.rank) {
+			o.Stuck += fmt.Sprintf("the process of rank %d ended: %s\n", w.rank, j.ps[w.rank].errors.String())
+		}
+	case w.a.Reports != nil:
+		o.Reports[w.rank] = w.a.Reports[0]
+	default:
+		j.fired = true
+		o.struck = w.a.Fired
+		if f.Kind == Pause {
+			time.AfterFunc(f.Delay, func() { j.ps[w.rank].signal(syscall.SIGCONT) })
 		}
 	}
-	return left, nil
 }
