@@ -82,6 +82,9 @@ type Config struct {
 	// NCCLLibrary is the file of the library that the backends nccl, ncclx and rccl use; empty: the first that is found.
 	NCCLLibrary string // CHORUS_NCCL_LIBRARY
 
+	// OpenCLLibrary lists files of OpenCL's loader or of its drivers, separated by colons; empty: those that are found.
+	OpenCLLibrary string // CHORUS_OPENCL_LIBRARY
+
 	// AllocConf is how the caching allocators of devices work. [Config.DeviceAllocator] says which settings hold.
 	AllocConf Allocator // PYTORCH_ALLOC_CONF
 

@@ -173,6 +173,8 @@ var specs = []spec{
 		func(c *Config, s string) error { return setBool(&c.DeviceInline, s) }},
 	{"CHORUS_NCCL_LIBRARY", "", "file of the library of the backends nccl, ncclx and rccl; empty: the first that is found",
 		func(c *Config, s string) error { c.NCCLLibrary = s; return nil }},
+	{"CHORUS_OPENCL_LIBRARY", "", "files of OpenCL's loader or drivers, separated by colons; empty: those that are found",
+		func(c *Config, s string) error { c.OpenCLLibrary = s; return nil }},
 	{"PYTORCH_ALLOC_CONF", "",
 		"settings of the caching allocators of devices, such as max_split_size_mb:128,expandable_segments:True",
 		func(c *Config, s string) error { return setAllocator(&c.AllocConf, s) }},

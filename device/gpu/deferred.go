@@ -1,6 +1,10 @@
 package gpu
 
-import "sync"
+import (
+	"sync"
+
+	"github.com/chorus-comms/chorus/device/internal/outcome"
+)
 
 // deferredFrees holds resources that are given back when the work that may use them is done. A call of the library
 // before that would wait for the whole GPU, and one after it may still wait for the GPU's later work. So only threads
@@ -51,11 +55,11 @@ func newDeferredFree(of *gpu, gpus []*gpu, release func()) *deferredFree {
 func (m *deferredFrees) reap(b *gpu) (bytes int) {
 	m.mu.Lock()
 	var now []*deferredFree
-	m.list = keep(m.list, func(l *deferredFree) bool {
+	m.list = outcome.Keep(m.list, func(l *deferredFree) bool {
 		if l.gpu != b {
 			return true
 		}
-		l.until = keep(l.until, func(t *ticket) bool { return !t.over() })
+		l.until = outcome.Keep(l.until, func(t *ticket) bool { return !t.over() })
 		if len(l.until) == 0 {
 			now = append(now, l)
 			return false

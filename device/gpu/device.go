@@ -10,6 +10,7 @@ import (
 
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
+	"github.com/chorus-comms/chorus/device/internal/outcome"
 	"github.com/chorus-comms/chorus/internal/sys"
 )
 
@@ -259,7 +260,7 @@ func (b *gpu) pending() (all []*ticket) {
 	for s := range b.streams {
 		streams = append(streams, s)
 	}
-	b.going = keep(b.going, func(t *ticket) bool { return !t.over() })
+	b.going = outcome.Keep(b.going, func(t *ticket) bool { return !t.over() })
 	all = append(all, b.going...)
 	b.mu.Unlock()
 	for _, s := range streams {
@@ -274,15 +275,4 @@ func (b *gpu) pending() (all []*ticket) {
 		s.mu.Unlock()
 	}
 	return all
-}
-
-func keep[T any](list []T, f func(T) bool) []T {
-	kept := list[:0]
-	for _, x := range list {
-		if f(x) {
-			kept = append(kept, x)
-		}
-	}
-	clear(list[len(kept):])
-	return kept
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
+	"github.com/chorus-comms/chorus/device/internal/outcome"
 )
 
 // event is one of the library's, and what it stands for.
@@ -20,7 +21,7 @@ type event struct {
 	mu       sync.Mutex
 	gone     bool
 	recorded bool
-	outcome  *workResult
+	outcome  *outcome.Result
 	capture  *capture // of the last record, which then means nothing outside
 	foreign  bool     // the last record was in another owner's capture, likewise
 }
@@ -160,7 +161,7 @@ func (e *event) query(op string) (bool, error) {
 	if err != nil || !done {
 		return false, err
 	}
-	if failed, _ := e.outcome.failed(); failed != nil {
+	if failed, _ := e.outcome.Failed(); failed != nil {
 		return true, failed
 	}
 	return true, nil
@@ -194,7 +195,7 @@ func (d *Driver) EventSynchronize(ctx context.Context, h device.EventHandle) err
 	if err := e.b.await(ctx, op, done, func() string { return "the event's work has not been done" }); err != nil {
 		return err
 	}
-	if failed, _ := f.failed(); failed != nil {
+	if failed, _ := f.Failed(); failed != nil {
 		return failed
 	}
 	return nil

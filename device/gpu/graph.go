@@ -182,8 +182,8 @@ func (d *Driver) GraphLaunch(xh device.ExecHandle, h device.StreamHandle) error 
 			err = device.Errorf(device.ErrInvalidPointer, s.b.name, op, "%v, which a node uses, is %v memory now", u.p, at.Type)
 		}
 		if err != nil {
-			s.outcome = s.outcome.after(1)
-			s.outcome.ran(s.failure("graph", err))
+			s.outcome = s.outcome.After(1)
+			s.outcome.Ran(s.failure("graph", err))
 			return nil
 		}
 	}
@@ -194,7 +194,7 @@ func (d *Driver) GraphLaunch(xh device.ExecHandle, h device.StreamHandle) error 
 		if err := s.comeAfter(op, x.functions); err != nil {
 			return err
 		}
-		mine = s.outcome.after(n)
+		mine = s.outcome.After(n)
 		for _, c := range x.functions {
 			c.f.mu.Lock()
 			c.f.runs = append(c.f.runs, run{mine, s})

@@ -9,6 +9,7 @@ import (
 
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
+	"github.com/chorus-comms/chorus/device/internal/outcome"
 	"github.com/chorus-comms/chorus/internal/dl"
 )
 
@@ -21,7 +22,7 @@ type function struct {
 	word word
 	done uint32 // what the word is when the function has run
 
-	outcome  *workResult // of the only run
+	outcome  *outcome.Result // of the only run
 	captured bool
 	uses     atomic.Int32 // graphs and instantiated ones that have it
 	mu       sync.Mutex
@@ -31,7 +32,7 @@ type function struct {
 
 // run is the run of a graph in which a function runs.
 type run struct {
-	outcome *workResult
+	outcome *outcome.Result
 	s       *stream
 }
 
@@ -90,12 +91,12 @@ func (f *function) run() {
 			mine, s = f.runs[0].outcome, f.runs[0].s
 			f.runs = f.runs[1:]
 		} else {
-			mine = &workResult{left: 1} // a run that other code has launched
+			mine = (*outcome.Result)(nil).After(1) // a run that other code has launched
 		}
 		f.mu.Unlock()
 	}
 	s.at.Store(f)
-	failed, _ := mine.failed()
+	failed, _ := mine.Failed()
 	if failed == nil {
 		if err := protect(f.f); err != nil {
 			failed = s.failure(f.name, err)
@@ -103,7 +104,7 @@ func (f *function) run() {
 	}
 	s.at.CompareAndSwap(f, nil)
 	s.queued.Add(-1)
-	mine.ran(failed)
+	mine.Ran(failed)
 	if f.hold {
 		f.word.set(f.done)
 	}
@@ -154,7 +155,7 @@ func (d *Driver) HostFunc(h device.StreamHandle, name string, f func() error) er
 		}
 	}
 	if !x.captured {
-		x.outcome = s.outcome.after(1)
+		x.outcome = s.outcome.After(1)
 	}
 	entry, number := x.add()
 	err = s.result(op, "LaunchHostFunc", func() abi.Result {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
+	"github.com/chorus-comms/chorus/device/internal/outcome"
 )
 
 // stream is one of the library's.
@@ -20,7 +21,7 @@ type stream struct {
 
 	mu      sync.Mutex
 	gone    bool
-	outcome *workResult
+	outcome *outcome.Result
 	capture *capture
 	word    word   // what functions set when they have run; none before the first
 	count   uint32 // functions enqueued, and so what the word is in the end
@@ -205,7 +206,7 @@ func (s *stream) broken() error {
 	if err := s.b.broken(); err != nil {
 		return err
 	}
-	err, settled := s.outcome.failed()
+	err, settled := s.outcome.Failed()
 	if err != nil {
 		return err
 	}
@@ -252,7 +253,7 @@ func (d *Driver) StreamSynchronize(ctx context.Context, h device.StreamHandle) e
 }
 
 // finish waits for a stream. The error may be what it carries, which is the result that is returned then.
-func (d *Driver) finish(ctx context.Context, op string, h device.StreamHandle) (*workResult, error) {
+func (d *Driver) finish(ctx context.Context, op string, h device.StreamHandle) (*outcome.Result, error) {
 	s, err := d.stream(op, h)
 	if err != nil {
 		return nil, err
@@ -274,7 +275,7 @@ func (d *Driver) finish(ctx context.Context, op string, h device.StreamHandle) (
 	if err := s.b.broken(); err != nil {
 		return nil, err
 	}
-	if err, _ := f.failed(); err != nil {
+	if err, _ := f.Failed(); err != nil {
 		return f, err
 	}
 	return nil, nil
@@ -338,7 +339,7 @@ func (d *Driver) Synchronize(ctx context.Context, dev int) error {
 	type wait struct {
 		t *ticket
 		s *stream
-		f *workResult
+		f *outcome.Result
 	}
 	var waits []wait
 	for _, s := range streams {
@@ -368,7 +369,7 @@ func (d *Driver) Synchronize(ctx context.Context, dev int) error {
 	}
 	d.deferred.reap(b)
 	for _, w := range waits {
-		if err, _ := w.f.failed(); err != nil {
+		if err, _ := w.f.Failed(); err != nil {
 			return err
 		}
 	}
@@ -398,7 +399,7 @@ func (d *Driver) StreamWaitEvent(h device.StreamHandle, eh device.EventHandle) e
 		return err
 	}
 	if s.capture == nil && !e.foreign {
-		s.outcome = merge(s.outcome, e.outcome)
+		s.outcome = outcome.Merge(s.outcome, e.outcome)
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ type Library struct {
 	place  string
 	handle uintptr
 	ask    func(*Library) (string, error)
+	lookup func(name string) (uintptr, bool) // of symbols that the linker doesn't know; may be nil
 
 	once    sync.Once
 	version string
@@ -44,4 +45,16 @@ func (l *Library) Version() string {
 func (l *Library) String() string { return l.name + " " + l.Version() + " (" + l.Path() + ")" }
 
 // Symbol returns the address of a symbol, and whether there is one.
-func (l *Library) Symbol(name string) (uintptr, bool) { return symbol(l.handle, name) }
+func (l *Library) Symbol(name string) (uintptr, bool) {
+	if l.lookup != nil {
+		return l.lookup(name)
+	}
+	return symbol(l.handle, name)
+}
+
+// By returns the library with symbols that lookup finds, in place of the linker's: of a library that hands out a table
+// of its functions, for example. version is what it says of itself.
+func (l *Library) By(lookup func(name string) (uintptr, bool), version string) *Library {
+	return &Library{name: l.name, place: l.place, handle: l.handle, lookup: lookup,
+		ask: func(*Library) (string, error) { return version, nil }}
+}

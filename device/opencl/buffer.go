@@ -1,0 +1,104 @@
+package opencl
+
+import (
+	"sync"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/opencl/abi"
+)
+
+// part is the buffer that an allocation is, on a device without shared virtual memory. The allocation's addresses are
+// reserved, and nothing is there: a pointer into it stands for the buffer and an offset.
+type part struct {
+	mem abi.Mem
+
+	mu    sync.Mutex
+	parts map[uintptr]abi.Mem // that begin within, for kernels
+}
+
+func (x side) buffered() bool { return x.device() && x.a.buf != nil }
+
+func (x side) offset() uintptr { return uintptr(x.p - x.a.base) }
+
+// allocateBuffer makes a buffer, with addresses of its own.
+func (b *dev) allocateBuffer(a *allocation) bool {
+	r := new(abi.Result)
+	mem := b.BufferMake(b.space.h, abi.MemReadWrite, uintptr(a.bytes), 0, r)
+	if *r != abi.Success {
+		return false
+	}
+	addresses, err := unix.Mmap(-1, 0, a.bytes+alignment, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANON|noReserve)
+	if err != nil {
+		b.BufferFree(mem)
+		return false
+	}
+	a.base = device.Ptr(unsafe.Pointer(unsafe.SliceData(addresses)))
+	a.buf = &part{mem: mem, parts: map[uintptr]abi.Mem{}}
+	a.free = func() {
+		for _, m := range a.buf.parts {
+			b.BufferFree(m)
+		}
+		b.BufferFree(mem)
+		_ = unix.Munmap(addresses)
+	}
+	return true
+}
+
+// from is a buffer that begins at an offset, which must be a multiple of the device's alignment.
+func (b *dev) from(op string, a *allocation, offset uintptr) (abi.Mem, error) {
+	if offset == 0 {
+		return a.buf.mem, nil
+	}
+	a.buf.mu.Lock()
+	defer a.buf.mu.Unlock()
+	if m, ok := a.buf.parts[offset]; ok {
+		return m, nil
+	}
+	region, r := &[2]uintptr{offset, uintptr(a.bytes) - offset}, new(abi.Result)
+	m := b.BufferPart(a.buf.mem, abi.MemReadWrite, abi.BufferRegion, region, r)
+	if err := b.result(op, "clCreateSubBuffer", *r); err != nil {
+		return 0, err
+	}
+	a.buf.parts[offset] = m
+	return m, nil
+}
+
+// mapBuffer makes pinned memory of a buffer of the host's, which stays mapped. Kernels can't touch it.
+func (b *dev) mapBuffer(op string, a *allocation) error {
+	r := new(abi.Result)
+	bytes := uintptr(a.bytes)
+	mem := b.BufferMake(b.space.h, abi.MemReadWrite|abi.MemAllocHostPtr, bytes, 0, r)
+	if err := b.result(op, "clCreateBuffer", *r); err != nil {
+		return err
+	}
+	s, err := b.queue(op, 0)
+	if err != nil {
+		b.BufferFree(mem)
+		return err
+	}
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		_ = s.end(op)
+	}()
+	at := b.BufferMap(s.q, mem, 1, abi.MapRead|abi.MapWrite, 0, bytes, 0, nil, nil, r)
+	if err := b.result(op, "clEnqueueMapBuffer", *r); err != nil {
+		b.BufferFree(mem)
+		return err
+	}
+	a.base = device.Ptr(at)
+	a.free = func() {
+		if s, err := b.queue(op, 0); err == nil {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.dirty = true
+			b.BufferUnmap(s.q, mem, at, 0, nil, nil)
+			_ = s.end(op)
+		}
+		b.BufferFree(mem)
+	}
+	return nil
+}

@@ -1,0 +1,230 @@
+package opencl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/internal/outcome"
+	"github.com/chorus-comms/chorus/device/opencl/abi"
+	"github.com/chorus-comms/chorus/internal/sys"
+)
+
+// space is a context, which all devices of a platform share: they see the same memory and events.
+type space struct {
+	*Library
+	platform abi.Platform
+	devs     []*dev
+
+	opening sync.Mutex
+	opened  atomic.Bool
+	h       abi.Context
+}
+
+// open makes the context, at the first use of one of its devices.
+func (s *space) open() error {
+	if s.opened.Load() {
+		return nil
+	}
+	s.opening.Lock()
+	defer s.opening.Unlock()
+	if s.opened.Load() {
+		return nil
+	}
+	ids := make([]abi.Device, len(s.devs))
+	for i, b := range s.devs {
+		ids[i] = b.id
+	}
+	props, r := []uintptr{abi.ContextPlatform, uintptr(s.platform), 0}, new(abi.Result)
+	s.h = s.ContextMake(&props[0], uint32(len(ids)), &ids[0], 0, 0, r)
+	if *r != abi.Success {
+		return device.Errorf(kindOf(*r), name, "open", "%w", s.failed("clCreateContext", *r))
+	}
+	s.opened.Store(true)
+	return nil
+}
+
+func (s *space) close() {
+	s.opening.Lock()
+	defer s.opening.Unlock()
+	if s.h != 0 {
+		s.ContextFree(s.h)
+		s.h = 0
+		s.opened.Store(false)
+	}
+}
+
+// dev is one device.
+type dev struct {
+	*Library
+	d     *Driver
+	space *space
+	name  string // "opencl:0"
+	index int
+	id    abi.Device
+	kind  uint64
+	props device.Properties
+	lost  atomic.Pointer[device.WorkError] // set when the device has failed
+
+	svm        uint64 // abi.SVM...; 0: memory is buffers
+	properties bool   // queues are made with properties
+	priorities bool
+	language   string // the option that selects the newest language; empty: the default one
+	driver     string // its version
+	allocation int64  // bytes at most
+	local      int    // bytes of local memory
+	align      int    // bytes, of the beginning of a part of a buffer
+	group      int    // work items at most
+	items      [3]uintptr
+	used       atomic.Int64 // bytes allocated
+
+	mu      sync.Mutex
+	streams map[*stream]bool
+	going   []*ticket // of streams that were destroyed with work
+}
+
+// identify finds out what a device is and can do.
+func (b *dev) identify(o Options) error {
+	const call = "clGetDeviceInfo"
+	title, err := text(b.Library, call, b.DeviceInfo, b.id, abi.DeviceName)
+	if err != nil {
+		return err
+	}
+	var available, compiler, units, align uint32
+	var total, most, local uint64
+	var group uintptr
+	for _, x := range []struct {
+		what uint32
+		to   any
+	}{{abi.DeviceAvailable, &available}, {abi.DeviceCompilerAvailable, &compiler}, {abi.DeviceComputeUnits, &units},
+		{abi.DeviceAddressAlign, &align}, {abi.DeviceGlobalMemory, &total}, {abi.DeviceMaxAllocation, &most},
+		{abi.DeviceLocalMemory, &local}, {abi.DeviceType, &b.kind}, {abi.DeviceWorkGroupSize, &group}} {
+		switch to := x.to.(type) {
+		case *uint32:
+			*to, err = value[uint32](b.Library, call, b.DeviceInfo, b.id, x.what)
+		case *uint64:
+			*to, err = value[uint64](b.Library, call, b.DeviceInfo, b.id, x.what)
+		case *uintptr:
+			*to, err = value[uintptr](b.Library, call, b.DeviceInfo, b.id, x.what)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", title, err)
+		}
+	}
+	if available == 0 {
+		return fmt.Errorf("%s is not available", title)
+	}
+	items, err := list[uintptr](b.Library, call, b.DeviceInfo, b.id, abi.DeviceWorkItemSizes)
+	if err != nil || len(items) < len(b.items) {
+		return fmt.Errorf("%s has work items of %d dimensions: %w", title, len(items), err)
+	}
+	copy(b.items[:], items)
+	version, _ := text(b.Library, call, b.DeviceInfo, b.id, abi.DeviceVersion)
+	b.driver, _ = text(b.Library, call, b.DeviceInfo, b.id, abi.DeviceDriverVersion)
+	modern := !strings.HasPrefix(version, "OpenCL 1.")
+	b.properties = modern && b.caps.Has("queues with properties")
+	if modern && b.caps.Has("shared virtual memory") && !o.Buffers {
+		b.svm, _ = value[uint64](b.Library, call, b.DeviceInfo, b.id, abi.DeviceSVM) // 3.0 may have none
+	}
+	extensions, _ := text(b.Library, call, b.DeviceInfo, b.id, abi.DeviceExtensions)
+	platform, _ := text(b.Library, "clGetPlatformInfo", b.PlatformInfo, b.space.platform, abi.PlatformExtensions)
+	has := func(extension string) bool {
+		return strings.Contains(" "+extensions+" "+platform+" ", " "+extension+" ")
+	}
+	b.priorities = b.properties && has("cl_khr_priority_hints")
+	b.language = b.newest()
+	b.allocation, b.local, b.align, b.group = int64(most), int(local), int(align/8), int(group)
+	b.props = device.Properties{Name: title, TotalMemory: int64(total), Units: int(units), PriorityLevels: 1}
+	if b.priorities {
+		b.props.PriorityLevels = 2
+	}
+	if has("cl_khr_device_uuid") {
+		b.props.UUID, _ = value[[16]byte](b.Library, call, b.DeviceInfo, b.id, abi.DeviceUUID)
+	}
+	return nil
+}
+
+// newest is the option for the newest version of the language that the device says it has. Compilers take 1.2 without.
+func (b *dev) newest() string {
+	v, _ := text(b.Library, "clGetDeviceInfo", b.DeviceInfo, b.id, abi.DeviceLanguageVersion)
+	words := strings.Fields(v) // OpenCL C 3.0 of the vendor
+	if len(words) < 3 || strings.HasPrefix(words[2], "1.0") || strings.HasPrefix(words[2], "1.1") {
+		return ""
+	}
+	return "-cl-std=CL" + words[2]
+}
+
+// hostAccess reports whether the processor may touch the device's memory at any time.
+func (b *dev) hostAccess() bool { return b.svm&(abi.SVMBuffers|abi.SVMSystem) != 0 }
+
+// result is the error that a result is. A device that has failed is remembered: nothing works any more.
+func (b *dev) result(op, call string, r abi.Result) error {
+	if r == abi.Success {
+		return nil
+	}
+	err := b.failed(call, r)
+	if r.Lost() {
+		b.lost.CompareAndSwap(nil, &device.WorkError{Device: b.name, Work: "earlier work, as " + call + " found,",
+			At: time.Now(), Err: err})
+		return b.lost.Load()
+	}
+	return device.Errorf(kindOf(r), b.name, op, "%w", err)
+}
+
+// broken is the error of a device that has failed.
+func (b *dev) broken() error {
+	if w := b.lost.Load(); w != nil {
+		return w
+	}
+	return nil
+}
+
+// all are the device's streams.
+func (b *dev) all() []*stream {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	streams := make([]*stream, 0, len(b.streams))
+	for s := range b.streams {
+		streams = append(streams, s)
+	}
+	return streams
+}
+
+// pending returns tickets for all that the device's streams have to do at the moment.
+func (b *dev) pending(op string) (all []*ticket) {
+	streams := b.all()
+	b.mu.Lock()
+	b.going = outcome.Keep(b.going, func(t *ticket) bool { return !t.passed() })
+	all = append(all, b.going...)
+	b.mu.Unlock()
+	for _, s := range streams {
+		s.mu.Lock()
+		if t, err := s.point(op); err == nil && !t.passed() {
+			all = append(all, t)
+		}
+		s.mu.Unlock()
+	}
+	return all
+}
+
+// await waits until done says so, or ctx ends. at says what is waited for.
+func (b *dev) await(ctx context.Context, op string, done func() (bool, error), at func() string) error {
+	begin := time.Now()
+	for pace := (sys.Backoff{}); ; pace.Pause() {
+		if ok, err := done(); ok || err != nil {
+			return err
+		}
+		if err := ctx.Err(); err != nil {
+			kind := device.ErrCanceled
+			if errors.Is(err, context.DeadlineExceeded) {
+				kind = device.ErrTimeout
+			}
+			return device.Errorf(kind, b.name, op, "%s for %v", at(), time.Since(begin).Round(time.Millisecond))
+		}
+	}
+}

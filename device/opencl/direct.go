@@ -1,0 +1,87 @@
+package opencl
+
+import (
+	"runtime"
+	"unsafe"
+
+	"github.com/chorus-comms/chorus/device/opencl/abi"
+	"github.com/chorus-comms/chorus/internal/dl"
+)
+
+// The functions that every launch, copy or query calls are made without reflection. Pointers must point to the heap
+// here, since these functions are called through variables.
+func init() {
+	dl.Direct(release[abi.Queue])
+	dl.Direct(release[abi.Event])
+	dl.Direct(func(f dl.Func) abi.SettingArgument {
+		return func(k abi.Kernel, i uint32, n uintptr, value unsafe.Pointer) abi.Result {
+			r := f.Call(uintptr(k), uintptr(i), n, uintptr(value))
+			runtime.KeepAlive(value)
+			return abi.Result(r)
+		}
+	})
+	dl.Direct(func(f dl.Func) abi.SettingPointer {
+		return func(k abi.Kernel, i uint32, p uintptr) abi.Result {
+			return abi.Result(f.Call(uintptr(k), uintptr(i), p))
+		}
+	})
+	dl.Direct(func(f dl.Func) abi.Running {
+		return func(q abi.Queue, k abi.Kernel, dims uint32, offset, global, local *uintptr, n uint32,
+			events, made *abi.Event) abi.Result {
+			r := f.Call(uintptr(q), uintptr(k), uintptr(dims), word(offset), word(global), word(local), uintptr(n),
+				word(events), word(made))
+			runtime.KeepAlive([...]*uintptr{offset, global, local})
+			runtime.KeepAlive([...]*abi.Event{events, made})
+			return abi.Result(r)
+		}
+	})
+	dl.Direct(func(f dl.Func) abi.CopyingShared {
+		return func(q abi.Queue, wait uint32, dst, src, n uintptr, waits uint32, events, made *abi.Event) abi.Result {
+			r := f.Call(uintptr(q), uintptr(wait), dst, src, n, uintptr(waits), word(events), word(made))
+			runtime.KeepAlive([...]*abi.Event{events, made})
+			return abi.Result(r)
+		}
+	})
+	dl.Direct(func(f dl.Func) abi.Waiting {
+		return func(q abi.Queue, n uint32, events, made *abi.Event) abi.Result {
+			r := f.Call(uintptr(q), uintptr(n), word(events), word(made))
+			runtime.KeepAlive([...]*abi.Event{events, made})
+			return abi.Result(r)
+		}
+	})
+	dl.Direct(func(f dl.Func) abi.Asking[abi.Event] {
+		return func(e abi.Event, what uint32, n uintptr, value unsafe.Pointer, ret *uintptr) abi.Result {
+			r := f.Call(uintptr(e), uintptr(what), n, uintptr(value), word(ret))
+			runtime.KeepAlive(value)
+			runtime.KeepAlive(ret)
+			return abi.Result(r)
+		}
+	})
+}
+
+func word[T any](p *T) uintptr { return uintptr(unsafe.Pointer(p)) }
+
+func release[T ~uintptr](f dl.Func) abi.Release[T] {
+	return func(x T) abi.Result { return abi.Result(f.Call(uintptr(x))) }
+}
+
+var escape struct {
+	ever bool
+	to   any
+}
+
+// onHeap moves what p points to to the heap, where the address stays good.
+func onHeap[T any](p *T) *T {
+	if escape.ever {
+		escape.to = p
+	}
+	return p
+}
+
+// pinned calls f while what p points to stays where it is, though another Go pointer leads there.
+func pinned(p *byte, f func()) {
+	var pin runtime.Pinner
+	defer pin.Unpin()
+	pin.Pin(p)
+	f()
+}

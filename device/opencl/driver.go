@@ -1,0 +1,220 @@
+package opencl
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/internal/outcome"
+	"github.com/chorus-comms/chorus/device/opencl/abi"
+)
+
+// Driver is the devices of all libraries of the machine.
+type Driver struct {
+	devs     []*dev
+	memory   allocations
+	deferred deferredFrees
+	peers    peers
+
+	mu      sync.RWMutex
+	streams map[device.StreamHandle]*stream
+	events  map[device.EventHandle]*event
+	modules map[device.ModuleHandle]*module
+	kernels map[device.FunctionHandle]*kernel
+	graphs  map[device.GraphHandle]*graph
+	execs   map[device.ExecHandle]*exec
+	last    uintptr // the last handle
+
+	capturing sync.Mutex // guards captures and membership in them
+}
+
+const name = "opencl"
+
+var (
+	_ device.Driver      = (*Driver)(nil)
+	_ device.Closer      = (*Driver)(nil)
+	_ device.Modules     = (*Driver)(nil)
+	_ device.Graphs      = (*Driver)(nil)
+	_ device.Peers       = (*Driver)(nil)
+	_ device.HostKernels = hosted{}
+)
+
+func init() {
+	device.RegisterLoader(name, func() (device.Driver, error) {
+		libraries, err := Load()
+		if err != nil {
+			return nil, err
+		}
+		return New(libraries, Options{})
+	})
+}
+
+// Options are for tests.
+type Options struct {
+	Buffers bool // do without shared virtual memory, as on a device that has none
+}
+
+// New makes a driver of the devices of libraries, of which there must be one: GPUs and accelerators first, processors
+// last. It implements [device.HostKernels] too if the processor can touch the memory of all of them.
+func New(libraries []*Library, o Options) (device.Driver, error) {
+	d := &Driver{streams: map[device.StreamHandle]*stream{}, events: map[device.EventHandle]*event{},
+		modules: map[device.ModuleHandle]*module{}, kernels: map[device.FunctionHandle]*kernel{},
+		graphs: map[device.GraphHandle]*graph{}, execs: map[device.ExecHandle]*exec{}}
+	var unfit []string
+	for _, l := range libraries {
+		for _, p := range l.platforms {
+			s := &space{Library: l, platform: p}
+			for _, id := range l.deviceIDs(p) {
+				b := &dev{Library: l, d: d, space: s, id: id, streams: map[*stream]bool{}}
+				if err := b.identify(o); err != nil {
+					unfit = append(unfit, err.Error())
+					continue
+				}
+				d.devs = append(d.devs, b)
+			}
+		}
+	}
+	if len(d.devs) == 0 {
+		return nil, device.Errorf(device.ErrNoDevice, name, "", "%v: no device that can be used; %s", libraries,
+			strings.Join(unfit, "; "))
+	}
+	slices.SortStableFunc(d.devs, func(a, b *dev) int { return int(a.kind&abi.DeviceCPU) - int(b.kind&abi.DeviceCPU) })
+	touchable := true
+	for i, b := range d.devs {
+		b.index, b.name = i, fmt.Sprintf("%s:%d", name, i)
+		b.space.devs = append(b.space.devs, b)
+		if b.props.UUID == [16]byte{} {
+			copy(b.props.UUID[:], name)
+			binary.BigEndian.PutUint32(b.props.UUID[12:], uint32(i))
+		}
+		touchable = touchable && b.hostAccess()
+	}
+	d.peers.access = make([]bool, len(d.devs)*len(d.devs))
+	if touchable {
+		return hosted{d}, nil
+	}
+	return d, nil
+}
+
+// deviceIDs are a platform's; none if it has none now.
+func (l *Library) deviceIDs(p abi.Platform) []abi.Device {
+	n := new(uint32)
+	if l.DeviceIDs(p, abi.AllDevices, 0, nil, n) != abi.Success || *n == 0 {
+		return nil
+	}
+	ids := make([]abi.Device, *n)
+	if l.DeviceIDs(p, abi.AllDevices, *n, &ids[0], nil) != abi.Success {
+		return nil
+	}
+	return ids
+}
+
+func (d *Driver) knows(op string, dev int) error {
+	if dev < 0 || dev >= len(d.devs) {
+		return device.Errorf(device.ErrWrongDevice, name, op, "there is no device %d of %d", dev, len(d.devs))
+	}
+	return nil
+}
+
+// dev is a device that is going to be used.
+func (d *Driver) dev(op string, i int) (*dev, error) {
+	if err := d.knows(op, i); err != nil {
+		return nil, err
+	}
+	b := d.devs[i]
+	if err := b.space.open(); err != nil {
+		return nil, err
+	}
+	return b, b.broken()
+}
+
+// handle returns a number that no other thing of the driver has. The driver is locked.
+func (d *Driver) handle() uintptr {
+	d.last++
+	return d.last
+}
+
+// DeviceCount is [device.Driver].DeviceCount.
+func (d *Driver) DeviceCount() (int, error) { return len(d.devs), nil }
+
+// Properties is [device.Driver].Properties.
+func (d *Driver) Properties(dev int) (device.Properties, error) {
+	if err := d.knows("properties", dev); err != nil {
+		return device.Properties{}, err
+	}
+	return d.devs[dev].props, nil
+}
+
+// Library is what a device's functions are from, with its version and place.
+func (d *Driver) Library(dev int) string { return d.devs[dev].Library.String() }
+
+// Synchronize is [device.Driver].Synchronize.
+func (d *Driver) Synchronize(ctx context.Context, dev int) error {
+	const op = "synchronize"
+	b, err := d.dev(op, dev)
+	if err != nil {
+		return err
+	}
+	type wait struct {
+		s *stream
+		t *ticket
+		f *outcome.Result
+	}
+	var waits []wait
+	for _, s := range b.all() {
+		s.mu.Lock()
+		err := s.unlessCaptured(op)
+		if err == nil {
+			var t *ticket
+			if t, err = s.point(op); err == nil {
+				waits = append(waits, wait{s, t, s.outcome})
+			}
+		}
+		s.mu.Unlock()
+		if err != nil {
+			return err
+		}
+	}
+	for _, w := range waits {
+		if err := b.await(ctx, op, w.t.over, w.s.doing); err != nil {
+			return err
+		}
+	}
+	d.deferred.reap(b)
+	for _, w := range waits {
+		if err := w.s.carried(w.f); err != nil {
+			return err
+		}
+	}
+	return b.broken()
+}
+
+// Close gives the contexts back. Nothing may be used any more, and no work may be under way.
+func (d *Driver) Close() error {
+	for _, b := range d.devs {
+		if b.space.h == 0 {
+			continue
+		}
+		if len(b.pending("close")) > 0 {
+			return device.Errorf(device.ErrNotReady, b.name, "close", "it has work")
+		}
+		d.deferred.reap(b)
+	}
+	d.mu.Lock()
+	modules := make([]device.ModuleHandle, 0, len(d.modules))
+	for h := range d.modules {
+		modules = append(modules, h)
+	}
+	d.mu.Unlock()
+	for _, m := range modules {
+		_ = d.ModuleUnload(m)
+	}
+	for _, b := range d.devs {
+		b.space.close()
+	}
+	return nil
+}

@@ -1,0 +1,68 @@
+package opencl
+
+import (
+	"fmt"
+	"unsafe"
+
+	"github.com/chorus-comms/chorus/device"
+)
+
+// hosted is a driver whose devices' memory the processor can touch at any time: [device.HostKernels] as well.
+type hosted struct{ *Driver }
+
+// Launch is [device.HostKernels].Launch.
+func (d hosted) Launch(h device.StreamHandle, title string, operands []device.Span,
+	f func(views []unsafe.Pointer) error) error {
+	const op = "launch"
+	s, err := d.stream(op, h)
+	if err != nil {
+		return err
+	}
+	defer s.mu.Unlock()
+	b := s.b
+	if f == nil {
+		return device.Errorf(device.ErrInvalidArgument, b.name, op, "%s: no function", title)
+	}
+	w := work{kind: device.ActivityKernel, name: title}
+	views := make([]unsafe.Pointer, len(operands))
+	for i, o := range operands {
+		x, err := d.side(b, op, fmt.Sprintf("operand %d of %s", i, title), o.Ptr, o.Bytes)
+		if err == nil {
+			err = d.touches(b, op, x)
+		}
+		if err != nil {
+			return err
+		}
+		w.uses = append(w.uses, x)
+		views[i] = pointer(uintptr(o.Ptr))
+	}
+	w.run = func(s *stream) error { return s.function(title, func() error { return f(views) }) }
+	return s.submit(op, w)
+}
+
+// touches demands that kernels of a device may touch memory.
+func (d *Driver) touches(b *dev, op string, x side) error {
+	switch {
+	case x.typ == device.HostMemory:
+		return nil
+	case !x.device():
+		return device.Errorf(device.ErrWrongKind, b.name, op, "%v is %v memory, not the device's", x.p, x.typ)
+	case !d.reaches(b.index, x.a.b.index):
+		return device.Errorf(device.ErrWrongDevice, b.name, op,
+			"%v is memory of device %d, to which %s has no access (see SetPeerAccess)", x.p, x.a.b.index, b.name)
+	}
+	return nil
+}
+
+// View is [device.HostKernels].View.
+func (d hosted) View(p device.Ptr, n int) (unsafe.Pointer, error) {
+	const op = "view"
+	x, err := d.side(d.devs[0], op, "memory", p, n)
+	if err != nil {
+		return nil, err
+	}
+	if !x.device() {
+		return nil, device.Errorf(device.ErrWrongKind, name, op, "%v is %v memory, not a device's", p, x.typ)
+	}
+	return pointer(uintptr(p)), nil
+}

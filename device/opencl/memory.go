@@ -1,0 +1,455 @@
+package opencl
+
+import (
+	"slices"
+	"sync"
+	"time"
+	"unsafe"
+
+	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/opencl/abi"
+)
+
+// alignment of allocations in bytes, as device.Memory demands it.
+const alignment = 256
+
+// allocation is memory that the driver has allocated.
+type allocation struct {
+	base  device.Ptr
+	bytes int
+	typ   device.MemoryType
+	b     *dev  // whose it is, or whose context has pinned memory
+	freed bool  // and not yet given back, as work may use it
+	buf   *part // what it is in the library; nil: shared virtual memory at base
+	free  func()
+}
+
+// allocations are all of them, by their addresses.
+type allocations struct {
+	mu   sync.RWMutex
+	list []*allocation
+}
+
+func (as *allocations) search(p device.Ptr) int {
+	at, found := slices.BinarySearchFunc(as.list, p, func(a *allocation, p device.Ptr) int {
+		switch {
+		case a.base < p:
+			return -1
+		case a.base > p:
+			return 1
+		}
+		return 0
+	})
+	if !found {
+		at--
+	}
+	return at
+}
+
+// find returns the allocation that p points into, freed or not, or nil.
+func (as *allocations) find(p device.Ptr) *allocation {
+	as.mu.RLock()
+	defer as.mu.RUnlock()
+	if i := as.search(p); i >= 0 && int(p-as.list[i].base) < as.list[i].bytes {
+		return as.list[i]
+	}
+	return nil
+}
+
+// known is find for memory that isn't freed.
+func (as *allocations) known(p device.Ptr) *allocation {
+	as.mu.RLock()
+	defer as.mu.RUnlock()
+	if i := as.search(p); i >= 0 && int(p-as.list[i].base) < as.list[i].bytes && !as.list[i].freed {
+		return as.list[i]
+	}
+	return nil
+}
+
+func (as *allocations) add(a *allocation) {
+	as.mu.Lock()
+	defer as.mu.Unlock()
+	as.list = slices.Insert(as.list, as.search(a.base)+1, a)
+}
+
+func (as *allocations) remove(a *allocation) {
+	as.mu.Lock()
+	defer as.mu.Unlock()
+	as.list = slices.DeleteFunc(as.list, func(o *allocation) bool { return o == a })
+}
+
+// free marks an allocation as freed if check has nothing against it.
+func (as *allocations) free(p device.Ptr, check func(a *allocation) error) (*allocation, error) {
+	as.mu.Lock()
+	defer as.mu.Unlock()
+	var a *allocation
+	if i := as.search(p); i >= 0 && int(p-as.list[i].base) < as.list[i].bytes && !as.list[i].freed {
+		a = as.list[i]
+	}
+	if err := check(a); err != nil {
+		return nil, err
+	}
+	a.freed = true
+	return a, nil
+}
+
+// patience is how long an allocation waits for memory that was freed under work.
+const patience = 100 * time.Millisecond
+
+// Malloc is [device.Memory].Malloc.
+func (d *Driver) Malloc(dev int, bytes int) (device.Ptr, error) {
+	const op = "allocate"
+	b, err := d.dev(op, dev)
+	if err != nil {
+		return 0, err
+	}
+	if bytes <= 0 {
+		return 0, device.Errorf(device.ErrInvalidArgument, b.name, op, "%d bytes", bytes)
+	}
+	if int64(bytes) > b.allocation {
+		return 0, device.Errorf(device.ErrOutOfMemory, b.name, op, "%d bytes; the device allocates %d at a time", bytes,
+			b.allocation)
+	}
+	a := b.allocate(bytes)
+	for begin := time.Now(); a == nil && d.deferred.reap(b) > 0 && time.Since(begin) < patience; {
+		time.Sleep(time.Millisecond)
+	}
+	if a == nil {
+		a = b.allocate(bytes)
+	}
+	if a == nil {
+		return 0, device.Errorf(device.ErrOutOfMemory, b.name, op, "%d bytes, of %d there are %d in use", bytes,
+			b.props.TotalMemory, b.used.Load())
+	}
+	d.memory.add(a)
+	return a.base, nil
+}
+
+// allocate returns nil if there's not enough memory.
+func (b *dev) allocate(bytes int) *allocation {
+	if b.used.Add(int64(bytes)) > b.props.TotalMemory {
+		b.used.Add(int64(-bytes))
+		return nil
+	}
+	a := &allocation{bytes: bytes, typ: device.DeviceMemory, b: b}
+	var ok bool
+	if b.svm == 0 {
+		ok = b.allocateBuffer(a)
+	} else {
+		flags := uint64(abi.MemReadWrite)
+		if b.hostAccess() {
+			flags |= abi.MemSVMFine
+		}
+		ok = b.allocateShared(a, flags)
+	}
+	if !ok {
+		b.used.Add(int64(-bytes))
+		return nil
+	}
+	free := a.free
+	a.free = func() { free(); b.used.Add(int64(-bytes)) }
+	return a
+}
+
+// allocateShared allocates shared virtual memory. Libraries need not be able to align it to more than 128 bytes.
+func (b *dev) allocateShared(a *allocation, flags uint64) bool {
+	at := b.SVMAlloc(b.space.h, flags, uintptr(a.bytes), alignment)
+	whole := at
+	if at == 0 || at%alignment != 0 {
+		if at != 0 {
+			b.SVMFree(b.space.h, at)
+		}
+		if whole = b.SVMAlloc(b.space.h, flags, uintptr(a.bytes+alignment), 0); whole == 0 {
+			return false
+		}
+		at = (whole + alignment - 1) / alignment * alignment
+	}
+	a.base = device.Ptr(at)
+	a.free = func() { b.SVMFree(b.space.h, whole) }
+	return true
+}
+
+// Free is [device.Memory].Free. The library gets the memory back when the streams have done what they have to do.
+func (d *Driver) Free(dev int, p device.Ptr) error {
+	const op = "free"
+	b, err := d.dev(op, dev)
+	if err != nil || p == 0 {
+		return err
+	}
+	a, err := d.memory.free(p, func(a *allocation) error {
+		switch {
+		case a == nil:
+			return device.Errorf(device.ErrInvalidPointer, b.name, op, "%v is not memory of the driver", p)
+		case a.typ != device.DeviceMemory:
+			return device.Errorf(device.ErrWrongKind, b.name, op, "%v is %v memory", p, a.typ)
+		case a.b != b:
+			return device.Errorf(device.ErrWrongDevice, b.name, op, "%v is memory of %s", p, a.b.name)
+		case a.base != p:
+			return device.Errorf(device.ErrInvalidPointer, b.name, op, "%v lies inside the allocation at %v", p, a.base)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	d.deferred.add(b, a.bytes, func() { d.give(a) })
+	d.deferred.reap(b)
+	return nil
+}
+
+// give gives memory back. Others may get its address at once.
+func (d *Driver) give(a *allocation) {
+	d.memory.remove(a)
+	a.free()
+}
+
+// pins is the device whose context has pinned memory: one whose kernels can touch it, if there is one.
+func (d *Driver) pins(op string) (*dev, error) {
+	at := max(0, slices.IndexFunc(d.devs, func(b *dev) bool { return b.svm&(abi.SVMBuffers|abi.SVMSystem) != 0 }))
+	return d.dev(op, at)
+}
+
+// MallocHost is [device.Memory].MallocHost.
+func (d *Driver) MallocHost(bytes int) (device.Ptr, error) {
+	const op = "allocate host memory"
+	if bytes <= 0 {
+		return 0, device.Errorf(device.ErrInvalidArgument, name, op, "%d bytes", bytes)
+	}
+	b, err := d.pins(op)
+	if err != nil {
+		return 0, err
+	}
+	a := &allocation{bytes: bytes, typ: device.HostMemory, b: b}
+	switch {
+	case int64(bytes) > b.props.TotalMemory:
+		err = device.Errorf(device.ErrOutOfMemory, name, op, "%d bytes", bytes)
+	case b.svm&(abi.SVMBuffers|abi.SVMSystem) != 0:
+		if !b.allocateShared(a, abi.MemReadWrite|abi.MemSVMFine) {
+			err = device.Errorf(device.ErrOutOfMemory, name, op, "%d bytes", bytes)
+		}
+	default:
+		err = b.mapBuffer(op, a)
+	}
+	if err != nil {
+		return 0, err
+	}
+	d.memory.add(a)
+	return a.base, nil
+}
+
+// FreeHost is [device.Memory].FreeHost.
+func (d *Driver) FreeHost(p device.Ptr) error {
+	const op = "free host memory"
+	if p == 0 {
+		return nil
+	}
+	a, err := d.memory.free(p, func(a *allocation) error {
+		switch {
+		case a == nil:
+			return device.Errorf(device.ErrInvalidPointer, name, op, "%v is not memory of the driver", p)
+		case a.typ != device.HostMemory:
+			return device.Errorf(device.ErrWrongKind, name, op, "%v is %v memory", p, a.typ)
+		case a.base != p:
+			return device.Errorf(device.ErrInvalidPointer, name, op, "%v lies inside the allocation at %v", p, a.base)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	l := &deferredFree{dev: a.b, release: func() { d.give(a) }}
+	for _, b := range d.devs {
+		l.until = append(l.until, b.pending(op)...)
+	}
+	if len(l.until) == 0 {
+		l.release()
+		return nil
+	}
+	d.deferred.push(l)
+	return nil
+}
+
+// MemInfo is [device.Memory].MemInfo. OpenCL doesn't say what others have: free is what the driver hasn't allocated.
+func (d *Driver) MemInfo(dev int) (free, total int64, err error) {
+	b, err := d.dev("memory info", dev)
+	if err != nil {
+		return 0, 0, err
+	}
+	waiting := d.deferred.reap(b)
+	return b.props.TotalMemory - b.used.Load() + int64(waiting), b.props.TotalMemory, nil
+}
+
+// Attributes is [device.Memory].Attributes.
+func (d *Driver) Attributes(p device.Ptr) (device.Attributes, error) {
+	if p == 0 {
+		return device.Attributes{}, device.Errorf(device.ErrInvalidPointer, name, "attributes", "null")
+	}
+	a := d.memory.known(p)
+	if a == nil {
+		return device.Attributes{Type: device.Unmanaged, Device: -1, Base: p}, nil
+	}
+	at := device.Attributes{Type: a.typ, Device: -1, Base: a.base, Bytes: a.bytes}
+	if a.typ == device.DeviceMemory {
+		at.Device = a.b.index
+	}
+	return at, nil
+}
+
+// side is one of a copy's or a launch's, found and checked.
+type side struct {
+	p     device.Ptr
+	typ   device.MemoryType
+	a     *allocation // nil if it's unmanaged
+	bytes int
+}
+
+// side finds and checks memory.
+func (d *Driver) side(b *dev, op, what string, p device.Ptr, bytes int) (side, error) {
+	x := side{p: p, bytes: bytes}
+	if p == 0 {
+		return x, device.Errorf(device.ErrInvalidPointer, b.name, op, "%s: null", what)
+	}
+	if bytes < 0 {
+		return x, device.Errorf(device.ErrInvalidArgument, b.name, op, "%s: %d bytes", what, bytes)
+	}
+	if x.a = d.memory.known(p); x.a == nil {
+		return x, nil
+	}
+	x.typ = x.a.typ
+	if bytes > x.a.bytes-int(p-x.a.base) {
+		return x, device.Errorf(device.ErrOutOfBounds, b.name, op,
+			"%s: %d bytes at %v leave the allocation of %d bytes at %v", what, bytes, p, x.a.bytes, x.a.base)
+	}
+	return x, nil
+}
+
+// still demands that memory is what it was, for a replay.
+func (x side) still(d *Driver, b *dev, op string) error {
+	now, err := d.side(b, op, "a node", x.p, x.bytes)
+	if err == nil && now.a != x.a {
+		err = device.Errorf(device.ErrInvalidPointer, b.name, op, "%v, which a node uses, is other memory now", x.p)
+	}
+	return err
+}
+
+func (x side) device() bool { return x.typ == device.DeviceMemory }
+
+// Copy is [device.Memory].Copy.
+func (d *Driver) Copy(h device.StreamHandle, dst, src device.Ptr, bytes int, kind device.CopyKind) error {
+	const op = "copy"
+	s, err := d.stream(op, h)
+	if err != nil {
+		return err
+	}
+	defer s.mu.Unlock()
+	b := s.b
+	if bytes <= 0 {
+		return device.Errorf(device.ErrInvalidArgument, b.name, op, "%d bytes", bytes)
+	}
+	if kind > device.CopyDefault {
+		return device.Errorf(device.ErrInvalidArgument, b.name, op, "%v", kind)
+	}
+	to, err := d.side(b, op, "destination", dst, bytes)
+	if err != nil {
+		return err
+	}
+	from, err := d.side(b, op, "source", src, bytes)
+	if err != nil {
+		return err
+	}
+	if kind != device.CopyDefault {
+		for _, x := range []struct {
+			what   string
+			side   side
+			device bool
+		}{
+			{"destination", to, kind == device.HostToDevice || kind == device.DeviceToDevice},
+			{"source", from, kind == device.DeviceToHost || kind == device.DeviceToDevice},
+		} {
+			if x.side.device() != x.device {
+				return device.Errorf(device.ErrWrongKind, b.name, op, "%v: the %s %v is %v memory", kind, x.what, x.side.p,
+					x.side.typ)
+			}
+		}
+	}
+	if dst < src.Add(bytes) && src < dst.Add(bytes) {
+		return device.Errorf(device.ErrInvalidArgument, b.name, op, "the ranges of %d bytes at %v and %v overlap", bytes,
+			dst, src)
+	}
+	w := work{kind: device.ActivityCopy, name: "copy", uses: []side{to, from}}
+	w.run = func(s *stream) error { return s.copy(to, from) }
+	return s.submit(op, w)
+}
+
+// copy enqueues a copy. The stream is locked.
+func (s *stream) copy(to, from side) error {
+	const op = "copy"
+	for _, x := range []side{to, from} {
+		if x.device() && x.a.b.space != s.b.space {
+			return s.function(op, func() error { return stage(to, from) })
+		}
+	}
+	n := uintptr(to.bytes)
+	switch {
+	case !to.device() && !from.device():
+		return s.function(op, func() error {
+			copy(bytesAt(to.p, to.bytes), bytesAt(from.p, from.bytes))
+			return nil
+		})
+	case to.buffered() && from.buffered():
+		return s.command(op, "clEnqueueCopyBuffer", func() abi.Result {
+			return s.b.BufferCopy(s.q, from.a.buf.mem, to.a.buf.mem, from.offset(), to.offset(), n, 0, nil, nil)
+		})
+	case to.buffered():
+		return s.command(op, "clEnqueueWriteBuffer", func() abi.Result {
+			return s.b.BufferWrite(s.q, to.a.buf.mem, 0, to.offset(), n, uintptr(from.p), 0, nil, nil)
+		})
+	case from.buffered():
+		return s.command(op, "clEnqueueReadBuffer", func() abi.Result {
+			return s.b.BufferRead(s.q, from.a.buf.mem, 0, from.offset(), n, uintptr(to.p), 0, nil, nil)
+		})
+	}
+	return s.command(op, "clEnqueueSVMMemcpy", func() abi.Result {
+		return s.b.SVMCopy(s.q, 0, uintptr(to.p), uintptr(from.p), n, 0, nil, nil)
+	})
+}
+
+// bytesAt are bytes of host memory.
+func bytesAt(p device.Ptr, n int) []byte { return unsafe.Slice(*(**byte)(unsafe.Pointer(&p)), n) }
+
+// Fill is [device.Memory].Fill.
+func (d *Driver) Fill(h device.StreamHandle, dst device.Ptr, v byte, bytes int) error {
+	const op = "fill"
+	s, err := d.stream(op, h)
+	if err != nil {
+		return err
+	}
+	defer s.mu.Unlock()
+	b := s.b
+	if bytes <= 0 {
+		return device.Errorf(device.ErrInvalidArgument, b.name, op, "%d bytes", bytes)
+	}
+	to, err := d.side(b, op, "destination", dst, bytes)
+	switch {
+	case err != nil:
+		return err
+	case !to.device():
+		return device.Errorf(device.ErrWrongKind, b.name, op, "%v is %v memory, not the device's", dst, to.typ)
+	case !d.reaches(b.index, to.a.b.index):
+		return device.Errorf(device.ErrWrongDevice, b.name, op, "%v is memory of device %d, to which %s has no access", dst,
+			to.a.b.index, b.name)
+	}
+	w := work{kind: device.ActivityFill, name: op, uses: []side{to}}
+	w.run = func(s *stream) error {
+		pattern := onHeap(&[1]byte{v})
+		if to.buffered() {
+			return s.command(op, "clEnqueueFillBuffer", func() abi.Result {
+				return s.b.BufferFill(s.q, to.a.buf.mem, &pattern[0], 1, to.offset(), uintptr(bytes), 0, nil, nil)
+			})
+		}
+		return s.command(op, "clEnqueueSVMMemFill", func() abi.Result {
+			return s.b.SVMFill(s.q, uintptr(dst), &pattern[0], 1, uintptr(bytes), 0, nil, nil)
+		})
+	}
+	return s.submit(op, w)
+}

@@ -1,0 +1,470 @@
+package opencl
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"unicode/utf8"
+	"unsafe"
+
+	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/opencl/abi"
+)
+
+// module is a program that was built for a device.
+type module struct {
+	b       *dev
+	h       abi.Program
+	handles []device.FunctionHandle // guarded by the driver's mu
+	kernels []*kernel               // likewise
+	uses    atomic.Int32            // the handle, calls under way, and graphs that run its functions
+}
+
+// kernel is a function of a module.
+type kernel struct {
+	m      *module
+	attrs  device.FunctionAttributes
+	params []param
+	local  bool // its last parameter is local memory: of a launch's dynamic size
+
+	mu sync.Mutex // a kernel has its arguments until it's enqueued
+	h  abi.Kernel
+}
+
+// param is what a kernel says of a parameter.
+type param struct {
+	known   bool
+	address uint32
+	typ     string
+}
+
+// CompileError is what a compiler says of a source.
+type CompileError struct {
+	Log  string
+	Code abi.Result
+}
+
+func (e *CompileError) Error() string { return "the source doesn't compile: " + e.Log }
+
+func (m *module) hold() { m.uses.Add(1) }
+
+// drop counts one use less. The library keeps what enqueued work needs.
+func (m *module) drop() {
+	if m.uses.Add(-1) > 0 {
+		return
+	}
+	for _, k := range m.kernels {
+		m.b.KernelFree(k.h)
+	}
+	m.b.ProgramFree(m.h)
+}
+
+// sourceOf reports whether an image is a source: text.
+func sourceOf(image []byte) bool { return bytes.IndexByte(image, 0) < 0 && utf8.Valid(image) }
+
+// ModuleLoad is [device.Modules].ModuleLoad. An image is a source in OpenCL C, or a program that the device's own
+// compiler has made.
+func (d *Driver) ModuleLoad(dev int, image []byte) (device.ModuleHandle, error) {
+	const op = "load a module"
+	b, err := d.dev(op, dev)
+	if err != nil {
+		return 0, err
+	}
+	if image = bytes.TrimRight(image, "\x00"); len(image) == 0 {
+		return 0, device.Errorf(device.ErrInvalidArgument, b.name, op, "an image of no bytes")
+	}
+	h, err := b.build(op, image)
+	if err != nil {
+		return 0, err
+	}
+	m := &module{b: b, h: h}
+	m.uses.Store(1)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	mh := device.ModuleHandle(d.handle())
+	d.modules[mh] = m
+	return mh, nil
+}
+
+// build makes a program of an image.
+func (b *dev) build(op string, image []byte) (abi.Program, error) {
+	r := new(abi.Result)
+	data, n := &image[0], uintptr(len(image))
+	var h abi.Program
+	call := "clCreateProgramWithSource"
+	if sourceOf(image) {
+		pinned(data, func() { h = b.ProgramFromSource(b.space.h, 1, &data, &n, r) })
+	} else {
+		call = "clCreateProgramWithBinary"
+		pinned(data, func() { h = b.ProgramFromBinary(b.space.h, 1, &b.id, &n, &data, nil, r) })
+	}
+	if err := b.result(op, call, *r); err != nil {
+		return 0, err
+	}
+	options := append([]byte(strings.TrimSpace(b.language+" -cl-kernel-arg-info")), 0)
+	res := b.ProgramBuild(h, 1, &b.id, &options[0], 0, 0)
+	if res == abi.Success {
+		return h, nil
+	}
+	defer b.ProgramFree(h)
+	log, _ := text(b.Library, "clGetProgramBuildInfo", about(b.ProgramBuildInfo, b.id), h, abi.BuildLog)
+	if res.Lost() {
+		return 0, b.result(op, "clBuildProgram", res)
+	}
+	if log == "" {
+		log = b.failed("clBuildProgram", res).Error()
+	}
+	kind := device.ErrInvalidArgument
+	if res == abi.CompilerNotAvailable {
+		kind = device.ErrUnsupported
+	}
+	return 0, device.Errorf(kind, b.name, op, "%w", &CompileError{Log: log, Code: res})
+}
+
+// ModuleUnload is [device.Modules].ModuleUnload.
+func (d *Driver) ModuleUnload(h device.ModuleHandle) error {
+	const op = "unload a module"
+	d.mu.Lock()
+	m := d.modules[h]
+	delete(d.modules, h)
+	if m != nil {
+		for _, f := range m.handles {
+			delete(d.kernels, f)
+		}
+	}
+	d.mu.Unlock()
+	if m == nil {
+		return device.Errorf(device.ErrInvalidHandle, name, op, "no module has the handle %#x", uintptr(h))
+	}
+	m.drop()
+	return m.b.broken()
+}
+
+// ModuleFunction is [device.Modules].ModuleFunction.
+func (d *Driver) ModuleFunction(h device.ModuleHandle, fn string) (device.FunctionHandle, error) {
+	const op = "look up a function"
+	d.mu.RLock()
+	m := d.modules[h]
+	if m != nil {
+		m.hold()
+	}
+	d.mu.RUnlock()
+	if m == nil {
+		return 0, device.Errorf(device.ErrInvalidHandle, name, op, "no module has the handle %#x", uintptr(h))
+	}
+	defer m.drop()
+	b := m.b
+	if err := b.broken(); err != nil {
+		return 0, err
+	}
+	names, err := text(b.Library, "clGetProgramInfo", b.ProgramInfo, m.h, abi.ProgramKernelNames)
+	if err != nil {
+		return 0, device.Errorf(device.ErrInternal, b.name, op, "%w", err)
+	}
+	if !slices.Contains(strings.Split(names, ";"), fn) {
+		return 0, device.Errorf(device.ErrNotFound, b.name, op, "the module has no function %q, but %s", fn,
+			strings.ReplaceAll(names, ";", ", "))
+	}
+	r, title := new(abi.Result), append([]byte(fn), 0)
+	k := &kernel{m: m}
+	k.h = b.KernelMake(m.h, &title[0], r)
+	if err := b.result(op, "clCreateKernel", *r); err != nil {
+		return 0, err
+	}
+	if err := k.describe(op, fn); err != nil {
+		b.KernelFree(k.h)
+		return 0, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.modules[h] != m {
+		b.KernelFree(k.h)
+		return 0, device.Errorf(device.ErrInvalidHandle, b.name, op, "module %#x was unloaded meanwhile", uintptr(h))
+	}
+	fh := device.FunctionHandle(d.handle())
+	d.kernels[fh] = k
+	m.handles = append(m.handles, fh)
+	m.kernels = append(m.kernels, k)
+	return fh, nil
+}
+
+// describe asks what the library knows of a function.
+func (k *kernel) describe(op, fn string) error {
+	b := k.m.b
+	fail := func(err error) error { return device.Errorf(device.ErrInternal, b.name, op, "%s: %w", fn, err) }
+	const call = "clGetKernelWorkGroupInfo"
+	group, err := value[uintptr](b.Library, call, about(b.KernelGroupInfo, b.id), k.h, abi.KernelGroupSize)
+	if err != nil {
+		return fail(err)
+	}
+	static, err := value[uint64](b.Library, call, about(b.KernelGroupInfo, b.id), k.h, abi.KernelLocal)
+	if err != nil {
+		return fail(err)
+	}
+	private, _ := value[uint64](b.Library, call, about(b.KernelGroupInfo, b.id), k.h, abi.KernelPrivate)
+	n, err := value[uint32](b.Library, "clGetKernelInfo", b.KernelInfo, k.h, abi.KernelNumArgs)
+	if err != nil {
+		return fail(err)
+	}
+	k.attrs = device.FunctionAttributes{Name: fn, MaxThreads: min(int(group), b.group), SharedBytes: int(static),
+		LocalBytes: int(private)}
+	k.params = make([]param, n)
+	all := true
+	for i := range k.params {
+		p := &k.params[i]
+		ask := about(b.KernelArgInfo, uint32(i))
+		p.address, err = value[uint32](b.Library, "clGetKernelArgInfo", ask, k.h, abi.ArgAddress)
+		p.typ, _ = text(b.Library, "clGetKernelArgInfo", ask, k.h, abi.ArgTypeName)
+		p.known = err == nil
+		all = all && p.known
+	}
+	last := len(k.params) - 1
+	k.local = last >= 0 && k.params[last].known && k.params[last].address == abi.AddressLocal
+	if k.local {
+		k.params = k.params[:last]
+	}
+	if !all {
+		return nil
+	}
+	k.attrs.Params = make([]device.ParamKind, len(k.params))
+	for i, p := range k.params {
+		k.attrs.Params[i] = p.kind()
+	}
+	return nil
+}
+
+// kinds are the parameters' kinds by their types' names in OpenCL C.
+var kinds = map[string]device.ParamKind{"int": device.ParamInt32, "uint": device.ParamUint32,
+	"unsigned int": device.ParamUint32, "long": device.ParamInt64, "ulong": device.ParamUint64,
+	"unsigned long": device.ParamUint64, "float": device.ParamFloat32, "double": device.ParamFloat64}
+
+// kind is the kind of argument that a parameter takes. One by value of another type is bytes: a struct, or a type that
+// the source has defined.
+func (p param) kind() device.ParamKind {
+	if p.address != abi.AddressPrivate {
+		return device.ParamPointer
+	}
+	if k, ok := kinds[p.typ]; ok {
+		return k
+	}
+	return device.ParamBytes
+}
+
+// takes reports whether a parameter may take an argument. The library checks the size of what is bytes here.
+func (p param) takes(k device.ParamKind) bool {
+	if !p.known {
+		return true
+	}
+	want := p.kind()
+	return want == k || want == device.ParamBytes && k != device.ParamPointer
+}
+
+// kernel finds a function, whose module stays until it's dropped.
+func (d *Driver) kernel(op string, h device.FunctionHandle) (*kernel, error) {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	if k := d.kernels[h]; k != nil {
+		k.m.hold()
+		return k, nil
+	}
+	return nil, device.Errorf(device.ErrInvalidHandle, name, op, "no function has the handle %#x", uintptr(h))
+}
+
+// FunctionAttributes is [device.Modules].FunctionAttributes.
+func (d *Driver) FunctionAttributes(h device.FunctionHandle) (device.FunctionAttributes, error) {
+	k, err := d.kernel("attributes of a function", h)
+	if err != nil {
+		return device.FunctionAttributes{}, err
+	}
+	defer k.m.drop()
+	a := k.attrs
+	a.Params = slices.Clone(a.Params)
+	return a, nil
+}
+
+// FunctionOccupancy is [device.Modules].FunctionOccupancy. OpenCL doesn't say how many blocks a unit runs: it's as many
+// as its local memory and the largest block suggest.
+func (d *Driver) FunctionOccupancy(h device.FunctionHandle, threads, shared int) (int, error) {
+	const op = "occupancy"
+	k, err := d.kernel(op, h)
+	if err != nil {
+		return 0, err
+	}
+	defer k.m.drop()
+	b := k.m.b
+	if threads <= 0 || shared < 0 {
+		return 0, device.Errorf(device.ErrInvalidArgument, b.name, op, "blocks of %d threads with %d bytes", threads, shared)
+	}
+	if threads > k.attrs.MaxThreads || shared > k.dynamic() {
+		return 0, b.broken()
+	}
+	if b.kind&abi.DeviceCPU != 0 {
+		return 1, b.broken()
+	}
+	n := max(1, k.attrs.MaxThreads/threads)
+	if bytes := k.attrs.SharedBytes + shared; bytes > 0 {
+		n = min(n, max(1, b.local/bytes))
+	}
+	return n, b.broken()
+}
+
+// dynamic is how much dynamic local memory a block of the kernel can have.
+func (k *kernel) dynamic() int { return max(0, k.m.b.local-k.attrs.SharedBytes) }
+
+// FunctionLaunch is [device.Modules].FunctionLaunch. Dynamic shared memory is the function's last parameter, a pointer
+// to local memory, for which there's no argument.
+func (d *Driver) FunctionLaunch(h device.StreamHandle, fh device.FunctionHandle, l device.Launch) error {
+	k, err := d.kernel("launch", fh)
+	if err != nil {
+		return err
+	}
+	defer k.m.drop()
+	op := "launch " + k.attrs.Name
+	s, err := d.stream(op, h)
+	if err != nil {
+		return err
+	}
+	defer s.mu.Unlock()
+	if k.m.b != s.b {
+		return device.Errorf(device.ErrWrongDevice, s.b.name, op, "the function's module is loaded on %s", k.m.b.name)
+	}
+	x, err := d.prepare(op, k, &l)
+	if err != nil {
+		return err
+	}
+	if !s.captured() {
+		return x.run(s)
+	}
+	x.args = slices.Clone(x.args)
+	x.params = slices.Clone(x.params)
+	return s.submit(op, work{kind: device.ActivityKernel, name: k.attrs.Name, uses: x.uses, kernel: k, run: x.run})
+}
+
+// launch is a run of a kernel with its arguments.
+type launch struct {
+	op            string
+	k             *kernel
+	args          []byte
+	params        []device.Param
+	sides         []side // by parameter; zero for what is no pointer
+	uses          []side
+	shared        uintptr
+	global, local [3]uintptr
+}
+
+// prepare checks a launch, whose dimensions are at least 1 then.
+func (d *Driver) prepare(op string, k *kernel, l *device.Launch) (*launch, error) {
+	b := k.m.b
+	refuse := func(format string, args ...any) (*launch, error) {
+		return nil, device.Errorf(device.ErrInvalidArgument, b.name, op, format, args...)
+	}
+	g, t := l.Grid.OrOne(), l.Block.OrOne()
+	for _, n := range [...]int{g.X, g.Y, g.Z, t.X, t.Y, t.Z} {
+		if n < 0 || n > math.MaxInt32 {
+			return refuse("a grid of %v blocks of %v threads", g, t)
+		}
+	}
+	most := k.attrs.MaxThreads
+	if t.X > most || t.Y > most || t.Z > most || t.Count() > most || uintptr(t.X) > b.items[0] ||
+		uintptr(t.Y) > b.items[1] || uintptr(t.Z) > b.items[2] {
+		return refuse("blocks of %v threads, of which it runs %d at most, and %v in each dimension", t, most, b.items)
+	}
+	if l.Shared < 0 || l.Shared > k.dynamic() || l.Shared > 0 && !k.local {
+		return refuse("%d bytes of dynamic shared memory; there are %d, for a last parameter that is local (%t)", l.Shared,
+			k.dynamic(), k.local)
+	}
+	x := &launch{op: op, k: k, shared: uintptr(max(l.Shared, 1)),
+		global: [3]uintptr{uintptr(g.X * t.X), uintptr(g.Y * t.Y), uintptr(g.Z * t.Z)},
+		local:  [3]uintptr{uintptr(t.X), uintptr(t.Y), uintptr(t.Z)}}
+	x.args, x.params = l.Args.Packed()
+	if len(x.params) != len(k.params) {
+		return refuse("%d arguments, and it has %d parameters", len(x.params), len(k.params))
+	}
+	x.sides = make([]side, len(x.params))
+	for i, p := range x.params {
+		switch {
+		case p.Bytes == 0:
+			return refuse("argument %d is a struct of no bytes", i)
+		case !k.params[i].takes(p.Kind):
+			return refuse("argument %d is a %v, and the parameter a %s", i, p.Kind, k.params[i].typ)
+		case p.Kind != device.ParamPointer:
+			continue
+		}
+		at := device.Ptr(binary.NativeEndian.Uint64(x.args[p.Offset:]))
+		if at == 0 {
+			continue
+		}
+		u, err := d.side(b, op, "argument", at, 1)
+		if err == nil {
+			err = d.reachable(b, op, i, u)
+		}
+		if err != nil {
+			return nil, err
+		}
+		x.sides[i] = u
+		x.uses = append(x.uses, u)
+	}
+	return x, nil
+}
+
+// reachable demands that kernels of a device can touch what an argument points to.
+func (d *Driver) reachable(b *dev, op string, i int, u side) error {
+	switch {
+	case u.typ == device.Unmanaged && b.svm&abi.SVMSystem == 0:
+		return device.Errorf(device.ErrWrongKind, b.name, op,
+			"argument %d is %v memory, which kernels of the device can't touch", i, u.typ)
+	case u.typ == device.HostMemory && (u.a.b.space != b.space || b.svm&(abi.SVMBuffers|abi.SVMSystem) == 0):
+		return device.Errorf(device.ErrWrongKind, b.name, op, "argument %d is pinned memory, which kernels of the device "+
+			"can't touch: copy it", i)
+	case u.device() && !d.reaches(b.index, u.a.b.index):
+		return device.Errorf(device.ErrWrongDevice, b.name, op,
+			"argument %d is memory of device %d, to which %s has no access", i, u.a.b.index, b.name)
+	}
+	return nil
+}
+
+// run enqueues the launch, unless the stream carries an error. The stream is locked.
+func (x *launch) run(s *stream) error {
+	k, b := x.k, s.b
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for i, p := range x.params {
+		if err := x.set(uint32(i), p); err != nil {
+			return err
+		}
+	}
+	if k.local {
+		r := b.KernelArgument(k.h, uint32(len(x.params)), x.shared, nil)
+		if err := b.result(x.op, "clSetKernelArg", r); err != nil {
+			return err
+		}
+	}
+	return s.command(x.op, "clEnqueueNDRangeKernel", func() abi.Result {
+		return b.KernelRun(s.q, k.h, 3, nil, &x.global[0], &x.local[0], 0, nil, nil)
+	})
+}
+
+// set sets an argument of the kernel.
+func (x *launch) set(i uint32, p device.Param) error {
+	b, k := x.k.m.b, x.k
+	if p.Kind != device.ParamPointer {
+		r := b.KernelArgument(k.h, i, uintptr(p.Bytes), unsafe.Pointer(&x.args[p.Offset]))
+		return b.result(x.op, "clSetKernelArg", r)
+	}
+	u := x.sides[i]
+	if b.svm != 0 {
+		return b.result(x.op, "clSetKernelArgSVMPointer", b.SVMPointer(k.h, i, uintptr(u.p)))
+	}
+	m := new(abi.Mem) // null
+	if u.p != 0 {
+		var err error
+		if *m, err = b.from(x.op, u.a, u.offset()); err != nil {
+			return err
+		}
+	}
+	return b.result(x.op, "clSetKernelArg", b.KernelArgument(k.h, i, unsafe.Sizeof(*m), unsafe.Pointer(m)))
+}

@@ -1,0 +1,5 @@
+package opencl
+
+import "golang.org/x/sys/unix"
+
+const noReserve = unix.MAP_NORESERVE

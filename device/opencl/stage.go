@@ -1,0 +1,56 @@
+package opencl
+
+import (
+	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/opencl/abi"
+)
+
+// stage copies between memory of two contexts, or of another context than the stream's, by way of the host. It's a
+// function of the host.
+func stage(to, from side) error {
+	if !from.device() || !to.device() {
+		return move(to, from)
+	}
+	const most = 4 << 20
+	room := make([]byte, min(to.bytes, most))
+	for at := 0; at < to.bytes; at += most {
+		n := min(most, to.bytes-at)
+		host := side{p: device.Ptr(word(onHeap(&room[0]))), bytes: n}
+		piece := func(x side) side { x.p, x.bytes = x.p.Add(at), n; return x }
+		if err := move(host, piece(from)); err != nil {
+			return err
+		}
+		if err := move(piece(to), host); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// move copies between a device's memory and the host's, and waits for it.
+func move(to, from side) error {
+	const op = "copy"
+	of := to
+	if from.device() {
+		of = from
+	}
+	b := of.a.b
+	s, err := b.queue(op, 0)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	defer s.end(op)
+	n := uintptr(to.bytes)
+	var r abi.Result
+	switch {
+	case to.buffered():
+		r = b.BufferWrite(s.q, to.a.buf.mem, 1, to.offset(), n, uintptr(from.p), 0, nil, nil)
+	case from.buffered():
+		r = b.BufferRead(s.q, from.a.buf.mem, 1, from.offset(), n, uintptr(to.p), 0, nil, nil)
+	default:
+		r = b.SVMCopy(s.q, 1, uintptr(to.p), uintptr(from.p), n, 0, nil, nil)
+	}
+	return b.result(op, "a copy", r)
+}

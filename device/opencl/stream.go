@@ -1,0 +1,295 @@
+package opencl
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/internal/outcome"
+	"github.com/chorus-comms/chorus/device/opencl/abi"
+)
+
+// stream is a queue of the library, which runs its commands in order.
+type stream struct {
+	b *dev
+	h device.StreamHandle
+	q abi.Queue
+
+	broke atomic.Pointer[device.WorkError] // a command has failed
+
+	mu      sync.Mutex
+	gone    bool
+	dirty   bool    // there is work behind tail
+	tail    *ticket // the last that was made
+	outcome *outcome.Result
+	at      atomic.Pointer[function]
+	queued  atomic.Int32         // functions that have not run
+	lane    atomic.Pointer[lane] // of the capture that the stream is in; changed with Driver.capturing
+}
+
+// stream finds a stream, and returns it locked.
+func (d *Driver) stream(op string, h device.StreamHandle) (*stream, error) {
+	d.mu.RLock()
+	s := d.streams[h]
+	d.mu.RUnlock()
+	if s != nil {
+		s.mu.Lock()
+		if !s.gone {
+			return s, nil
+		}
+		s.mu.Unlock()
+	}
+	return nil, device.Errorf(device.ErrInvalidHandle, name, op, "no stream has the handle %#x", uintptr(h))
+}
+
+// queue makes a stream of a device, which has no handle yet.
+func (b *dev) queue(op string, priority int) (*stream, error) {
+	r, s := new(abi.Result), &stream{b: b}
+	if b.properties {
+		props := []uint64{abi.QueueProperties, abi.QueueProfiling}
+		if b.priorities {
+			level := uint64(abi.QueuePriorityMedium)
+			if priority > 0 {
+				level = abi.QueuePriorityHigh
+			}
+			props = append(props, abi.QueuePriority, level)
+		}
+		props = append(props, 0)
+		s.q = b.QueueMake(b.space.h, b.id, &props[0], r)
+	} else {
+		s.q = b.QueueMakeOld(b.space.h, b.id, abi.QueueProfiling, r)
+	}
+	if err := b.result(op, "clCreateCommandQueue", *r); err != nil {
+		return nil, err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.streams[s] = true
+	return s, nil
+}
+
+// StreamCreate is [device.Streams].StreamCreate.
+func (d *Driver) StreamCreate(dev int, priority int) (device.StreamHandle, error) {
+	const op = "create stream"
+	b, err := d.dev(op, dev)
+	if err != nil {
+		return 0, err
+	}
+	if priority < 0 || priority >= b.props.PriorityLevels {
+		return 0, device.Errorf(device.ErrInvalidArgument, b.name, op, "priority %d of %d", priority,
+			b.props.PriorityLevels)
+	}
+	s, err := b.queue(op, priority)
+	if err != nil {
+		return 0, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s.h = device.StreamHandle(d.handle())
+	d.streams[s.h] = s
+	return s.h, nil
+}
+
+// StreamDestroy is [device.Streams].StreamDestroy.
+func (d *Driver) StreamDestroy(h device.StreamHandle) error {
+	const op = "destroy stream"
+	s, err := d.stream(op, h)
+	if err != nil {
+		return err
+	}
+	defer s.mu.Unlock()
+	if s.captured() {
+		return device.Errorf(device.ErrCapture, s.b.name, op, "stream %#x is captured", uintptr(h))
+	}
+	d.mu.Lock()
+	delete(d.streams, h)
+	d.mu.Unlock()
+	return s.end(op)
+}
+
+// end gives the queue back when its work is done. It's locked.
+func (s *stream) end(op string) error {
+	t, err := s.point(op)
+	s.gone = true
+	s.b.mu.Lock()
+	delete(s.b.streams, s)
+	if err == nil && !t.passed() {
+		s.b.going = append(s.b.going, t)
+	}
+	s.b.mu.Unlock()
+	if err != nil && s.b.lost.Load() == nil {
+		return err
+	}
+	if t.passed() {
+		return s.b.result(op, "clReleaseCommandQueue", s.b.QueueFree(s.q))
+	}
+	// The release of a queue that has work waits for it in some libraries.
+	s.b.d.deferred.push(&deferredFree{until: []*ticket{t}, dev: s.b, release: func() { s.b.QueueFree(s.q) }})
+	return nil
+}
+
+// point is a ticket for all that the stream has to do now. It's locked.
+func (s *stream) point(op string) (*ticket, error) {
+	if !s.dirty || s.gone {
+		return s.tail, nil
+	}
+	t, err := s.newTicket(op, false)
+	if err != nil {
+		return nil, err
+	}
+	s.tail, s.dirty = t, false
+	return t, nil
+}
+
+// broken is what the stream carries. It's locked.
+func (s *stream) broken() error {
+	err, settled := s.outcome.Failed()
+	if err == nil && settled {
+		s.outcome = nil
+	}
+	return s.carried(s.outcome)
+}
+
+// carried is the error of a result of the stream's, of its commands or of its device.
+func (s *stream) carried(f *outcome.Result) error {
+	if err := s.b.broken(); err != nil {
+		return err
+	}
+	if err, _ := f.Failed(); err != nil {
+		return err
+	}
+	if err := s.broke.Load(); err != nil {
+		return err
+	}
+	return nil
+}
+
+// doing says what the stream is at, for errors.
+func (s *stream) doing() string {
+	if f := s.at.Load(); f != nil {
+		return fmt.Sprintf("stream %#x has been at %q, with %d functions behind it,", uintptr(s.h), f.name,
+			max(s.queued.Load()-1, 0))
+	}
+	return fmt.Sprintf("stream %#x has been at work of the device", uintptr(s.h))
+}
+
+// StreamQuery is [device.Streams].StreamQuery.
+func (d *Driver) StreamQuery(h device.StreamHandle) (bool, error) {
+	const op = "query stream"
+	s, err := d.stream(op, h)
+	if err != nil {
+		return false, err
+	}
+	defer s.mu.Unlock()
+	if err := s.unlessCaptured(op); err != nil {
+		return false, err
+	}
+	t, err := s.point(op)
+	if err != nil || !t.passed() {
+		return false, err
+	}
+	return true, s.broken()
+}
+
+// StreamSynchronize is [device.Streams].StreamSynchronize.
+func (d *Driver) StreamSynchronize(ctx context.Context, h device.StreamHandle) error {
+	_, err := d.finish(ctx, "synchronize stream", h)
+	return err
+}
+
+// finish waits for a stream. The error may be what it carries: waited is true then.
+func (d *Driver) finish(ctx context.Context, op string, h device.StreamHandle) (waited bool, err error) {
+	s, err := d.stream(op, h)
+	if err != nil {
+		return false, err
+	}
+	err = s.unlessCaptured(op)
+	var t *ticket
+	if err == nil {
+		t, err = s.point(op)
+	}
+	f := s.outcome
+	s.mu.Unlock()
+	if err != nil {
+		return false, err
+	}
+	if err := s.b.await(ctx, op, t.over, s.doing); err != nil {
+		return false, err
+	}
+	d.deferred.reap(s.b)
+	return true, s.carried(f)
+}
+
+// StreamRecover is [device.Streams].StreamRecover: of what functions of the host and commands have failed with. A
+// device that is lost can't be recovered in this process.
+func (d *Driver) StreamRecover(ctx context.Context, h device.StreamHandle) error {
+	const op = "recover stream"
+	waited, err := d.finish(ctx, op, h)
+	if !waited || err == nil {
+		return err
+	}
+	s, gone := d.stream(op, h)
+	if gone != nil {
+		return gone
+	}
+	defer s.mu.Unlock()
+	if lost := s.b.lost.Load(); lost != nil {
+		return device.Errorf(device.ErrUnsupported, s.b.name, op, "the device is lost for this process: %w", lost)
+	}
+	s.outcome = nil
+	s.broke.Store(nil)
+	return err
+}
+
+// StreamWaitEvent is [device.Streams].StreamWaitEvent.
+func (d *Driver) StreamWaitEvent(h device.StreamHandle, eh device.EventHandle) error {
+	const op = "wait for event"
+	s, err := d.stream(op, h)
+	if err != nil {
+		return err
+	}
+	defer s.mu.Unlock()
+	e, err := d.event(op, eh)
+	if err != nil {
+		return err
+	}
+	defer e.mu.Unlock()
+	if captured, err := s.meets(op, e); captured || err != nil {
+		return err
+	}
+	return s.follow(op, e.ticket, e.outcome)
+}
+
+// follow makes the stream's later work come after a ticket and have its result. It's locked.
+func (s *stream) follow(op string, t *ticket, f *outcome.Result) error {
+	if t == nil {
+		return nil
+	}
+	if t.s != s {
+		if err := t.before(op, s); err != nil {
+			return err
+		}
+	}
+	s.outcome = outcome.Merge(s.outcome, f)
+	return nil
+}
+
+// failure is the error of work of the stream.
+func (s *stream) failure(work string, err error) *device.WorkError {
+	return &device.WorkError{Device: s.b.name, Stream: s.h, Work: work, At: time.Now(), Err: err}
+}
+
+// command enqueues a command of the library, unless the stream carries an error. It's locked.
+func (s *stream) command(op, call string, f func() abi.Result) error {
+	if s.broken() != nil {
+		return s.b.broken() // left out, unless it's the device
+	}
+	s.dirty = true
+	if err := s.b.result(op, call, f()); err != nil {
+		return err
+	}
+	return s.b.result(op, "clFlush", s.b.Flush(s.q))
+}
