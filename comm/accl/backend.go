@@ -91,7 +91,7 @@ func begin(ctx context.Context, c backend.Config) (*rank, error) {
 			return nil, err
 		}
 	}
-	return &rank{base.NewRunner(c, base.Library{Fabric: l, Own: l.own, Memory: l.memory,
+	return &rank{base.NewRunner(c, base.RunnerConfig{Fabric: l, Own: l.own, Memory: l.memory,
 		Capabilities: backend.Capabilities{Name: Name, Devices: []string{"cpu"}, Windows: true, SharedMem: l.shares(),
 			Abort: true, AnySource: true, Tags: true, InProcess: true, MaxWorld: maxWorld}}), l}, nil
 }

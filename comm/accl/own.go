@@ -67,7 +67,7 @@ type engineCollective struct {
 	count   int
 }
 
-// own carries out what the engines have, as base.Library says.
+// own carries out what the engines have, as base.RunnerConfig says.
 func (l *link) own(w *fabric.Waiter, c *base.Collective) (name string, err error) {
 	x := engineCollective{Driver: l.driver, ctx: context.Background(), q: &c.Request, count: c.Request.Count}
 	n, ok := natives[c.Request.Collective]

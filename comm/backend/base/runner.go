@@ -18,8 +18,8 @@ import (
 	"github.com/chorus-comms/chorus/tensor"
 )
 
-// Library is what a Runner knows of the library under it.
-type Library struct {
+// RunnerConfig is what a Runner knows of the library under it.
+type RunnerConfig struct {
 	// Fabric is the library's messages between all ranks of the job: no more than a fabric must have is needed.
 	// The Runner closes it.
 	Fabric fabric.Fabric

@@ -38,7 +38,7 @@ func init() {
 				return nil, err
 			}
 			links.Store(c.Rank, f)
-			return base.NewRunner(c, base.Library{Fabric: bare{f}, Capabilities: backend.Capabilities{Name: "runner",
+			return base.NewRunner(c, base.RunnerConfig{Fabric: bare{f}, Capabilities: backend.Capabilities{Name: "runner",
 				Devices: []string{"cpu"}, Abort: true, AnySource: true, Tags: true, InProcess: true}}), nil
 		})
 	}

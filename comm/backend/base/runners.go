@@ -15,7 +15,7 @@ import (
 // runners are the communicators of one rank that were split from each other, and have one library. It's the Handler of
 // what happens outside of their messages.
 type runners struct {
-	lib Library
+	lib RunnerConfig
 	fab fabric.Messenger
 
 	mu    sync.Mutex
@@ -36,7 +36,7 @@ type notice struct {
 
 // NewRunner begins this rank's part of the communicator of all ranks, on links that its library has made. The
 // Runner is the backend.
-func NewRunner(c backend.Config, lib Library) *Runner {
+func NewRunner(c backend.Config, lib RunnerConfig) *Runner {
 	w := &runners{lib: lib, fab: transport.Extend(lib.Fabric), all: map[uint32]*Runner{}, lost: map[int]error{}}
 	members := make([]int, c.Size)
 	for r := range members {

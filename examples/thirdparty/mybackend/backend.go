@@ -55,7 +55,7 @@ func connect(ctx context.Context, c backend.Config) (l link, err error) {
 }
 
 func begin(c backend.Config, l link) backend.Backend {
-	return base.NewRunner(c, base.Library{Fabric: l, Own: l.sum, Capabilities: backend.Capabilities{
+	return base.NewRunner(c, base.RunnerConfig{Fabric: l, Own: l.sum, Capabilities: backend.Capabilities{
 		Name: Name, Devices: []string{"cpu"}, Abort: true, AnySource: true, Tags: true, InProcess: true}})
 }
 
