@@ -18,7 +18,7 @@ func (t costTerms) detour() float64 {
 
 // costTerms gathers what the formulas need.
 type costTerms struct {
-	Link
+	LinkCost
 	n, levels float64 // ranks, ceil(log2 n)
 	bytes     float64 // of the whole for vectors, of the mean block otherwise
 	reduce    float64 // seconds per byte
@@ -28,7 +28,7 @@ type costTerms struct {
 
 func newTerms(q Request, m Machine) costTerms {
 	crowd := m.crowd(q)
-	t := costTerms{Link: m.link(q), n: float64(q.World), levels: float64(rounds(q.World)),
+	t := costTerms{LinkCost: m.link(q), n: float64(q.World), levels: float64(rounds(q.World)),
 		bytes: float64(q.Count * q.ElemSize), reduce: crowd / m.Reduce, copy: crowd / m.Copy}
 	if q.Counts != nil {
 		t.bytes = float64(q.layout().total(q.World)*q.ElemSize) / t.n

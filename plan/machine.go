@@ -7,8 +7,8 @@ import "fmt"
 // algorithms. It encodes to JSON: package calibration keeps measured values in a file.
 type Machine struct {
 	// Local carries messages between ranks of one host, Remote between hosts.
-	Local  Link `json:"local"`
-	Remote Link `json:"remote"`
+	Local  LinkCost `json:"local"`
+	Remote LinkCost `json:"remote"`
 	// Sync is the time in seconds from a Notify to the end of the Await for it;
 	// CrowdedSync the same when a host has more ranks than cores, per rank.
 	Sync        float64 `json:"sync_s"`
@@ -21,8 +21,8 @@ type Machine struct {
 	Cores int `json:"cores"`
 }
 
-// Link describes the two-sided messages of one class of pairs.
-type Link struct {
+// LinkCost describes the two-sided messages of one class of pairs.
+type LinkCost struct {
 	Latency   float64 `json:"latency_s"`   // seconds until an empty message has arrived
 	Overhead  float64 `json:"overhead_s"`  // seconds of a core for one more message at the same time
 	Bandwidth float64 `json:"bytes_per_s"` // of one rank in each direction
@@ -34,8 +34,8 @@ type Link struct {
 // core ran at about 50 GB/s.
 func DefaultMachine() Machine {
 	return Machine{
-		Local:       Link{Latency: 0.4e-6, Overhead: 0.1e-6, Bandwidth: 12e9},
-		Remote:      Link{Latency: 11e-6, Overhead: 2e-6, Bandwidth: 4.5e9},
+		Local:       LinkCost{Latency: 0.4e-6, Overhead: 0.1e-6, Bandwidth: 12e9},
+		Remote:      LinkCost{Latency: 11e-6, Overhead: 2e-6, Bandwidth: 4.5e9},
 		Sync:        0.1e-6,
 		CrowdedSync: 2e-6,
 		Copy:        50e9,
@@ -94,7 +94,7 @@ func (m Machine) sync(q Request) float64 {
 }
 
 // link returns the links that bound a two-sided algorithm over the whole world.
-func (m Machine) link(q Request) Link {
+func (m Machine) link(q Request) LinkCost {
 	if q.Topo.Hosts(q.World) == 1 {
 		l := m.Local
 		l.Latency = max(l.Latency, m.sync(q))
@@ -104,4 +104,4 @@ func (m Machine) link(q Request) Link {
 	return m.Remote
 }
 
-func (l Link) time(bytes float64) float64 { return l.Latency + bytes/l.Bandwidth }
+func (l LinkCost) time(bytes float64) float64 { return l.Latency + bytes/l.Bandwidth }

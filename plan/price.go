@@ -55,7 +55,7 @@ type batch struct {
 	out, in, reduce   float64
 }
 
-func (b *batch) add(s *Step, l Link, bytes float64) {
+func (b *batch) add(s *Step, l LinkCost, bytes float64) {
 	b.latency = max(b.latency, l.Latency)
 	b.overhead += l.Overhead
 	if s.Kind == Send {

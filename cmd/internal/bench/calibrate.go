@@ -207,7 +207,7 @@ func (t *timings) machine(world, perHost, cores int) (m plan.Machine, measured [
 		*field = value
 		measured = append(measured, name)
 	}
-	link := func(name string, l *plan.Link, t linkTimings, n int, crowd float64) {
+	link := func(name string, l *plan.LinkCost, t linkTimings, n int, crowd float64) {
 		if t.small == 0 {
 			return
 		}
