@@ -169,7 +169,7 @@ func (f *benchFlags) parse(args []string) (err error) {
 	if g.Reduction, err = bench.ParseReduction(f.op); err != nil {
 		return usagef("--op: %w", err)
 	}
-	g.Memory, g.Fabric = bench.Memory(f.memory), f.ranks.fabric
+	g.Memory, g.Fabric = bench.MemoryKind(f.memory), f.ranks.fabric
 	if f.turns != 0 && (f.turns < 0 || f.calibration || f.ranks.device == device.Host || f.json+f.csv+f.plot != "") {
 		return usagef("--turns %d: want a positive number, with a --device, and for a table only", f.turns)
 	}
@@ -186,9 +186,9 @@ func (f *benchFlags) measure(ctx context.Context, c *comm.Comm, stdout io.Writer
 		return err
 	}
 	g := f.config
-	var table *bench.Table
+	var table *bench.TableWriter
 	if f.json != "-" && f.csv != "-" {
-		table = bench.NewTable(stdout)
+		table = bench.NewTableWriter(stdout)
 		g.OnRow = table.Row
 	}
 	res, err := bench.Run(ctx, c, g)

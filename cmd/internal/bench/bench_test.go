@@ -63,7 +63,7 @@ func quick(op string) Config {
 func TestEveryOperation(t *testing.T) {
 	for _, op := range operations {
 		for _, n := range []int{2, 3} {
-			for _, memory := range []Memory{Mapped, Ordinary} {
+			for _, memory := range []MemoryKind{Mapped, Ordinary} {
 				t.Run(fmt.Sprintf("%s/%d/%s", op.name, n, memory), func(t *testing.T) {
 					g := quick(op.name)
 					g.Memory, g.InPlace, g.OutOfPlace, g.Root = memory, op.inPlace, op.outOfPlace, n-1

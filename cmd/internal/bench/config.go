@@ -12,13 +12,13 @@ import (
 	"github.com/chorus-comms/chorus/plan"
 )
 
-// Memory says what kind of memory the buffers are in.
-type Memory string
+// MemoryKind says what kind of memory the buffers are in.
+type MemoryKind string
 
 // The kinds of memory.
 const (
-	Mapped   Memory = "mapped"   // from Comm.Empty: peers on this host can map it
-	Ordinary Memory = "ordinary" // of the Go heap
+	Mapped   MemoryKind = "mapped"   // from Comm.Empty: peers on this host can map it
+	Ordinary MemoryKind = "ordinary" // of the Go heap
 )
 
 // Config says what to measure. Every rank passes the same. The zero value of a
@@ -31,7 +31,7 @@ type Config struct {
 	DType     dtype.DType
 	Reduction comm.Reduction // default Sum
 	Root      int
-	Memory    Memory // default Mapped
+	Memory    MemoryKind // default Mapped
 	// InPlace and OutOfPlace choose the forms; neither means the operation's usual one.
 	InPlace, OutOfPlace bool
 	Refill              bool   // write the inputs anew before each round

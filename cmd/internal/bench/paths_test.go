@@ -30,7 +30,7 @@ var halvesAndCrowds = []struct {
 
 // allReduces makes a world over shared memory in this process. Rank 0 hands its round to timed, in the caller's
 // goroutine; the other ranks do n rounds, so timed must.
-func allReduces(tb testing.TB, ranks int, dt dtype.DType, bytes int, memory Memory, n int, timed func(round func())) {
+func allReduces(tb testing.TB, ranks int, dt dtype.DType, bytes int, memory MemoryKind, n int, timed func(round func())) {
 	tb.Helper()
 	const warmup = 20
 	ctx, cancel := context.WithTimeout(tb.Context(), time.Minute)
@@ -96,7 +96,7 @@ func allReduces(tb testing.TB, ranks int, dt dtype.DType, bytes int, memory Memo
 
 func TestHalvesAndCrowdsAllocateNothing(t *testing.T) {
 	for _, p := range halvesAndCrowds {
-		for _, memory := range []Memory{Mapped, Ordinary} {
+		for _, memory := range []MemoryKind{Mapped, Ordinary} {
 			for _, bytes := range []int{16, 64 << 10} {
 				const rounds = 50
 				allReduces(t, p.ranks, p.dt, bytes, memory, rounds+1, func(round func()) {
@@ -112,7 +112,7 @@ func TestHalvesAndCrowdsAllocateNothing(t *testing.T) {
 // BenchmarkAllReduce measures what BenchmarkPaths of package comm leaves out.
 func BenchmarkAllReduce(b *testing.B) {
 	for _, p := range halvesAndCrowds {
-		for _, memory := range []Memory{Mapped, Ordinary} {
+		for _, memory := range []MemoryKind{Mapped, Ordinary} {
 			for _, bytes := range []int{16, 256 << 10, 4 << 20} {
 				b.Run(fmt.Sprintf("%s/%s/%d", p.name, memory, bytes), func(b *testing.B) {
 					b.ReportAllocs()

@@ -7,20 +7,20 @@ import (
 	"text/tabwriter"
 )
 
-// Table writes rows as they come, in the manner of nccl-tests.
-type Table struct{ w io.Writer }
+// TableWriter writes rows as they come, in the manner of nccl-tests.
+type TableWriter struct{ w io.Writer }
 
-// NewTable writes the head of a table.
-func NewTable(w io.Writer) *Table {
+// NewTableWriter writes the head of a table.
+func NewTableWriter(w io.Writer) *TableWriter {
 	fmt.Fprintf(w, "#%11s %12s %9s %10s %9s %10s %10s %8s %8s %7s %6s  %s\n",
 		"size", "count", "type", "redop", "in place", "time", "p99", "algbw", "busbw", "#wrong", "limit", "algorithm")
 	fmt.Fprintf(w, "#%11s %12s %9s %10s %9s %10s %10s %8s %8s %7s %6s\n",
 		"(B)", "(elements)", "", "", "", "(us)", "(us)", "(GB/s)", "(GB/s)", "", "(%)")
-	return &Table{w}
+	return &TableWriter{w}
 }
 
 // Row writes one line.
-func (t *Table) Row(r Row) {
+func (t *TableWriter) Row(r Row) {
 	place, share, wrong := "no", "-", "-"
 	if r.InPlace {
 		place = "yes"
@@ -48,7 +48,7 @@ func micros(us float64) string {
 }
 
 // End writes what the table was measured on.
-func (t *Table) End(r *Result) {
+func (t *TableWriter) End(r *Result) {
 	tw := tabwriter.NewWriter(t.w, 0, 0, 1, ' ', 0)
 	fmt.Fprintf(tw, "#\tmachine\t%s, %d cores, %s, kernels %s\n", r.Machine.CPU, r.Machine.Cores, r.Machine.Kernel,
 		r.Machine.Kernels)
@@ -70,7 +70,7 @@ func (t *Table) End(r *Result) {
 
 // WriteTable writes a whole table.
 func (r *Result) WriteTable(w io.Writer) {
-	t := NewTable(w)
+	t := NewTableWriter(w)
 	for _, row := range r.Rows {
 		t.Row(row)
 	}

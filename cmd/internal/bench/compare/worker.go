@@ -171,7 +171,7 @@ func (w *worker) runner(b buffers) (*bench.Runner, error) {
 	}
 	// How many rounds run is said with each row; the time is that of the limit.
 	r, err := bench.NewRunner(w.ctx, w.c, bench.Config{Operation: b.op, Min: b.bytes, Max: b.bytes, DType: dt,
-		Memory: bench.Memory(b.memory), Refill: b.refill, Time: 8 * time.Millisecond})
+		Memory: bench.MemoryKind(b.memory), Refill: b.refill, Time: 8 * time.Millisecond})
 	if err == nil {
 		w.runners[b] = r
 	}
