@@ -19,9 +19,9 @@ import (
 )
 
 // glooSteps are collectives that PyTorch's Gloo backend and this package both run on the same inputs.
-func glooSteps() (steps []glootest.Step) {
+func glooSteps() (steps []glootest.Operation) {
 	add := func(kind, op, dt string, count int) {
-		steps = append(steps, glootest.Step{Kind: kind, Op: op, DType: dt, Count: count, Root: len(steps)})
+		steps = append(steps, glootest.Operation{Kind: kind, Op: op, DType: dt, Count: count, Root: len(steps)})
 	}
 	for _, dt := range []string{"float32", "float64", "float16", "bfloat16", "int32", "int64", "uint8"} {
 		for _, count := range []int{1, 5, 1027, 40_000} {
@@ -47,7 +47,7 @@ func glooSteps() (steps []glootest.Step) {
 // sums, products and averages. There both sides round at most n times: Gloo after every addition,
 // and this package as late as it can. Each time they round by at most half the spacing of numbers
 // as large as the partial results.
-func likeGloo(x glootest.Step, n, me int, got []*tensor.Tensor, want []byte) error {
+func likeGloo(x glootest.Operation, n, me int, got []*tensor.Tensor, want []byte) error {
 	dt := glootest.Parse(x.DType)
 	loose := dt.IsFloating() && (x.Op == "sum" || x.Op == "product" || x.Op == "avg")
 	for j, t := range got {
@@ -82,7 +82,7 @@ func likeGloo(x glootest.Step, n, me int, got []*tensor.Tensor, want []byte) err
 }
 
 // magnitude bounds the partial results of element i.
-func magnitude(x glootest.Step, n, i int) float64 {
+func magnitude(x glootest.Operation, n, i int) float64 {
 	sum, product := 0.0, 1.0
 	for r := range n {
 		v := math.Abs(glootest.Value(glootest.Parse(x.DType), r, i, false))
@@ -147,7 +147,7 @@ func TestSameResultsAsGloo(t *testing.T) {
 	}
 }
 
-func compareWithGloo(t *testing.T, comms []*comm.Comm, steps []glootest.Step, theirs [][]byte) {
+func compareWithGloo(t *testing.T, comms []*comm.Comm, steps []glootest.Operation, theirs [][]byte) {
 	n := len(comms)
 	var wg sync.WaitGroup
 	for r, c := range comms {

@@ -43,9 +43,9 @@ os._exit(0)
 // that follow have the same numbers everywhere: those of PyTorch count what fails.
 func TestForeign(t *testing.T) {
 	version := glootest.Version(t)
-	var steps []glootest.Step
+	var steps []glootest.Operation
 	for _, kind := range glootest.Kinds {
-		s := glootest.Step{Kind: kind, DType: "int16", Count: 3}
+		s := glootest.Operation{Kind: kind, DType: "int16", Count: 3}
 		if glootest.Reduces(kind) {
 			s.Op = "sum"
 		}
@@ -56,8 +56,8 @@ func TestForeign(t *testing.T) {
 		}
 	}
 	if version > 206 {
-		steps = append(steps, glootest.Step{Kind: "gather", DType: "complex64", Count: 3},
-			glootest.Step{Kind: "all_reduce", Op: "premul_sum", DType: "float32"})
+		steps = append(steps, glootest.Operation{Kind: "gather", DType: "complex64", Count: 3},
+			glootest.Operation{Kind: "all_reduce", Op: "premul_sum", DType: "float32"})
 	}
 	j := start(t, "pg", failing, steps)
 	j.each(func(ctx context.Context, c *comm.Comm) error {

@@ -47,11 +47,11 @@ func (r running) Run() int {
 }
 
 // everything is a list of steps: every collective, and messages, over some types and sizes.
-func everything(dtypes []string, counts ...int) (steps []glootest.Step) {
+func everything(dtypes []string, counts ...int) (steps []glootest.Operation) {
 	for _, dt := range dtypes {
 		for _, count := range counts {
 			add := func(kind, op string) {
-				steps = append(steps, glootest.Step{Kind: kind, Op: op, DType: dt, Count: count, Root: len(steps), NaN: true})
+				steps = append(steps, glootest.Operation{Kind: kind, Op: op, DType: dt, Count: count, Root: len(steps), NaN: true})
 			}
 			for _, kind := range glootest.Kinds {
 				if !glootest.Reduces(kind) {
@@ -73,28 +73,28 @@ func everything(dtypes []string, counts ...int) (steps []glootest.Step) {
 }
 
 // segments are the steps of buffers of many segments of a MiB, some of them empty, in a world of n ranks.
-func segments(n int) []glootest.Step {
-	s := glootest.Step{Kind: "all_reduce", Op: "sum", DType: "float32", Count: 3<<20/4*n + 1}
+func segments(n int) []glootest.Operation {
+	s := glootest.Operation{Kind: "all_reduce", Op: "sum", DType: "float32", Count: 3<<20/4*n + 1}
 	r := s
 	r.Kind, r.Op, r.Root = "reduce", "max", 1
-	return []glootest.Step{s, r}
+	return []glootest.Operation{s, r}
 }
 
 // groups are the steps of groups in a world of n ranks.
-func groups(n int) (steps []glootest.Step) {
+func groups(n int) (steps []glootest.Operation) {
 	for first := range n - 1 {
 		steps = append(steps, group(n, first)...)
 	}
-	return append(steps, glootest.Step{Kind: "new_group"}, glootest.Step{Kind: "barrier", DType: "float32"})
+	return append(steps, glootest.Operation{Kind: "new_group"}, glootest.Operation{Kind: "barrier", DType: "float32"})
 }
 
 // group are the steps of a group of all ranks from the first on.
-func group(n, first int) []glootest.Step {
+func group(n, first int) []glootest.Operation {
 	var ranks []int
 	for r := first; r < n; r++ {
 		ranks = append(ranks, r)
 	}
-	return []glootest.Step{{Kind: "new_group", Ranks: ranks},
+	return []glootest.Operation{{Kind: "new_group", Ranks: ranks},
 		{Kind: "all_reduce", Op: "sum", DType: "float32", Count: 17}, {Kind: "all_gather", DType: "int32", Count: 17},
 		{Kind: "ring", DType: "int8", Count: 17}, {Kind: "barrier", DType: "float32"}}
 }
@@ -182,7 +182,7 @@ func TestLargeWithPyTorch(t *testing.T) {
 	if hours {
 		all = append(all, "pggp", "gpgpg", "pgppgppg")
 	} else {
-		steps = slices.DeleteFunc(steps, func(s glootest.Step) bool {
+		steps = slices.DeleteFunc(steps, func(s glootest.Operation) bool {
 			ops := glootest.Ops(s.DType)
 			return s.Op != "" && s.Op != ops[(3+slices.Index(glootest.DTypes, s.DType))%len(ops)]
 		})
@@ -190,7 +190,7 @@ func TestLargeWithPyTorch(t *testing.T) {
 	for _, ranks := range all {
 		t.Run(ranks, func(t *testing.T) {
 			if len(ranks) == 8 { // which would take 5 GB
-				steps = slices.DeleteFunc(steps, func(s glootest.Step) bool { return s.DType == "complex128" })
+				steps = slices.DeleteFunc(steps, func(s glootest.Operation) bool { return s.DType == "complex128" })
 			}
 			compare(t, len(ranks), []string{ranks}, steps)
 		})
@@ -198,9 +198,9 @@ func TestLargeWithPyTorch(t *testing.T) {
 }
 
 // compare runs the steps in worlds of n ranks, and demands what ranks of PyTorch get among themselves.
-func compare(t *testing.T, n int, worlds []string, steps []glootest.Step, env ...string) {
+func compare(t *testing.T, n int, worlds []string, steps []glootest.Operation, env ...string) {
 	t.Helper()
-	steps = slices.DeleteFunc(slices.Clone(steps), func(s glootest.Step) bool {
+	steps = slices.DeleteFunc(slices.Clone(steps), func(s glootest.Operation) bool {
 		return s.Kind != "new_group" && !s.In(glootest.Version(t))
 	})
 	want := alone(t, n, steps)
@@ -227,7 +227,7 @@ func compare(t *testing.T, n int, worlds []string, steps []glootest.Step, env ..
 var known = map[string][][]byte{}
 
 // alone runs the steps in a world of n ranks of PyTorch, unless they have been run.
-func alone(t *testing.T, n int, steps []glootest.Step) [][]byte {
+func alone(t *testing.T, n int, steps []glootest.Operation) [][]byte {
 	t.Helper()
 	key := fmt.Sprint(n, steps)
 	if known[key] == nil {
@@ -240,8 +240,8 @@ func alone(t *testing.T, n int, steps []glootest.Step) [][]byte {
 }
 
 // mine are the steps that a rank has results of, by their numbers.
-func mine(steps []glootest.Step, rank int) iter.Seq2[int, glootest.Step] {
-	return func(yield func(int, glootest.Step) bool) {
+func mine(steps []glootest.Operation, rank int) iter.Seq2[int, glootest.Operation] {
+	return func(yield func(int, glootest.Operation) bool) {
 		var group []int
 		for i, s := range steps {
 			switch {
@@ -307,7 +307,7 @@ func TestUneven(t *testing.T) {
 
 // TestGoneGo demands that ranks of PyTorch, and those in Go, fail when a rank in Go gives up.
 func TestGoneGo(t *testing.T) {
-	j := start(t, "pgg", endless, []glootest.Step{{Kind: "all_reduce", Op: "sum", DType: "float32", Count: 1000}})
+	j := start(t, "pgg", endless, []glootest.Operation{{Kind: "all_reduce", Op: "sum", DType: "float32", Count: 1000}})
 	ctx := context.Background()
 	var wg sync.WaitGroup
 	for r := 1; r < 3; r++ {

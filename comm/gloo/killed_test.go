@@ -50,7 +50,7 @@ except RuntimeError as e:
 `
 
 // repeat runs a step until it fails, when all ranks have joined. done is told of each that was well.
-func repeat(ctx context.Context, c *comm.Comm, s glootest.Step, done func()) error {
+func repeat(ctx context.Context, c *comm.Comm, s glootest.Operation, done func()) error {
 	empty := func(dt dtype.DType, n int) *tensor.Tensor { return tensor.Must(tensor.Empty(dt, n)) }
 	if err := c.Barrier(ctx); err != nil {
 		return err
@@ -70,7 +70,7 @@ const victim = "CHORUS_TEST_GLOO_VICTIM"
 func runVictim(seat string) {
 	var addr string
 	var rank, size, root int
-	s := glootest.Step{DType: "float32", Count: killedCount}
+	s := glootest.Operation{DType: "float32", Count: killedCount}
 	hints := map[string]string{}
 	fmt.Sscan(seat, &addr, &rank, &size, &s.Kind, &root)
 	json.Unmarshal([]byte(os.Getenv(victim+"_HINTS")), &hints)
@@ -102,7 +102,7 @@ func TestKilled(t *testing.T) {
 		kinds = []string{"all_reduce", "broadcast", "gather", "all_to_all", "any"}
 	}
 	kinds = slices.DeleteFunc(kinds, func(kind string) bool {
-		return !glootest.Step{Kind: kind, Op: "sum", Count: killedCount}.In(glootest.Version(t))
+		return !glootest.Operation{Kind: kind, Op: "sum", Count: killedCount}.In(glootest.Version(t))
 	})
 	worlds := []string{"gvpg", "gppg"}
 	if *control {
@@ -116,7 +116,7 @@ func TestKilled(t *testing.T) {
 				if testutil.Short() && root != i%3 || !rooted && root != 0 || kind == "any" && root != at {
 					continue // who receives from anyone goes on while there is anyone
 				}
-				s := glootest.Step{Kind: kind, DType: "float32", Count: killedCount, Root: root}
+				s := glootest.Operation{Kind: kind, DType: "float32", Count: killedCount, Root: root}
 				if glootest.Reduces(kind) {
 					s.Op = "sum"
 				}
@@ -150,8 +150,8 @@ func TestKilled(t *testing.T) {
 var control = flag.Bool("control", false, "kill ranks among PyTorch's, too")
 
 // killedIn kills a rank, and returns how many of PyTorch hang, and an error if one in Go says that another was lost.
-func killedIn(t *testing.T, ranks string, at int, s glootest.Step) (hung int, wrong error) {
-	j := start(t, ranks, endless, []glootest.Step{s})
+func killedIn(t *testing.T, ranks string, at int, s glootest.Operation) (hung int, wrong error) {
+	j := start(t, ranks, endless, []glootest.Operation{s})
 	pid := 0
 	if p := j.peers[at]; p != nil {
 		pid = p.PID
@@ -367,10 +367,10 @@ func descriptors(t *testing.T) (all []string) {
 
 // TestLeaks demands that neither descriptors nor goroutines are left of a group of both kinds of ranks that has ended.
 func TestLeaks(t *testing.T) {
-	var steps []glootest.Step
+	var steps []glootest.Operation
 	for range 20 {
-		steps = append(steps, glootest.Step{Kind: "new_group", Ranks: []int{0, 1}},
-			glootest.Step{Kind: "all_reduce", Op: "sum", DType: "float32", Count: 17})
+		steps = append(steps, glootest.Operation{Kind: "new_group", Ranks: []int{0, 1}},
+			glootest.Operation{Kind: "all_reduce", Op: "sum", DType: "float32", Count: 17})
 	}
 	j := start(t, "pg", "", steps)
 	fds, routines := 0, 0

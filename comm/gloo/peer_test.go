@@ -31,7 +31,7 @@ type job struct {
 var home = "127.0.0.1"
 
 // start starts the store of a job, and PyTorch's ranks with a script or, without one, the steps.
-func start(t *testing.T, ranks, script string, steps []glootest.Step, env ...string) *job {
+func start(t *testing.T, ranks, script string, steps []glootest.Operation, env ...string) *job {
 	t.Helper()
 	s, err := store.ListenTCP(net.JoinHostPort(home, "0"), store.ServerOptions{})
 	if err != nil {
@@ -114,7 +114,7 @@ func (j *job) each(f func(ctx context.Context, c *comm.Comm) error) {
 }
 
 // results runs the steps on all ranks, and returns what each got.
-func results(t *testing.T, ranks string, steps []glootest.Step, env ...string) [][]byte {
+func results(t *testing.T, ranks string, steps []glootest.Operation, env ...string) [][]byte {
 	t.Helper()
 	j := start(t, ranks, "", steps, env...)
 	all := make([][]byte, len(ranks))

@@ -19,15 +19,15 @@ var (
 
 // program makes a random program of a world of n ranks: collectives, of which several may be under way at once,
 // messages, and groups.
-func program(rng *rand.Rand, n int) (steps []glootest.Step) {
+func program(rng *rand.Rand, n int) (steps []glootest.Operation) {
 	// A rank that destroys a group before the others have left new_group would make their new_group
 	// fail.
-	leave := glootest.Step{Kind: "barrier", DType: "float32"}
+	leave := glootest.Operation{Kind: "barrier", DType: "float32"}
 	pick := func(of []string) string { return of[rng.IntN(len(of))] }
 	for range 5 + rng.IntN(20) {
 		if rng.IntN(8) == 0 {
 			steps = append(steps, leave)
-			s := glootest.Step{Kind: "new_group"}
+			s := glootest.Operation{Kind: "new_group"}
 			if ranks := rng.Perm(n)[:rng.IntN(n+1)]; len(ranks) > 1 {
 				slices.Sort(ranks)
 				s.Ranks = ranks
@@ -35,7 +35,7 @@ func program(rng *rand.Rand, n int) (steps []glootest.Step) {
 			steps = append(steps, s)
 			continue
 		}
-		s := glootest.Step{Kind: pick(glootest.Kinds), DType: pick(glootest.DTypes), Root: rng.IntN(n),
+		s := glootest.Operation{Kind: pick(glootest.Kinds), DType: pick(glootest.DTypes), Root: rng.IntN(n),
 			Count: rng.IntN(1 << rng.IntN(14)), NaN: rng.IntN(2) == 0, Async: rng.IntN(3) == 0}
 		if rng.IntN(6) == 0 {
 			if s.Kind = pick(glootest.Messages); s.Kind == "any" {
@@ -51,7 +51,7 @@ func program(rng *rand.Rand, n int) (steps []glootest.Step) {
 		}
 		steps = append(steps, s)
 	}
-	return append(steps, leave, glootest.Step{Kind: "new_group"})
+	return append(steps, leave, glootest.Operation{Kind: "new_group"})
 }
 
 // TestPrograms demands that random programs have the results that they have in PyTorch:
@@ -61,7 +61,7 @@ func TestPrograms(t *testing.T) {
 	rng := rand.New(rand.NewPCG(*seed, 0))
 	for left, batch := *programs, 0; left > 0; batch++ {
 		n := []int{2, 3, 4, 5, 8}[batch%testutil.Pick(4, 5)]
-		var steps []glootest.Step
+		var steps []glootest.Operation
 		for range min(left, testutil.Pick(5, 50)) {
 			steps = append(steps, program(rng, n)...)
 			left--

@@ -19,8 +19,8 @@ import (
 	"github.com/chorus-comms/chorus/tensor"
 )
 
-// A Step is one operation of a group: of the world, or of the one that the last step of kind "new_group" made of Ranks.
-type Step struct {
+// An Operation is one operation of a group: of the world, or of the one that the last step of kind "new_group" made of Ranks.
+type Operation struct {
 	Kind  string `json:"kind"`
 	Op    string `json:"op"` // reduction, or ""
 	DType string `json:"dtype"`
@@ -62,7 +62,7 @@ func Ops(dt string) []string {
 }
 
 // In reports whether a version of PyTorch has a step: 1.13 (113), 2.6 (206) or a later one.
-func (s Step) In(version int) bool {
+func (s Operation) In(version int) bool {
 	old, complex := version < 200, strings.HasPrefix(s.DType, "complex")
 	switch {
 	case complex && (old || s.Kind == "gather"):
@@ -154,7 +154,7 @@ func once(of input) *tensor.Tensor {
 func split(count, sender, receiver int) int { return count * (sender + 2*receiver + 1) / 16 }
 
 // Run carries a step out on a rank in Go, or begins it, and returns what it gets. Tensors come from empty.
-func (s Step) Run(ctx context.Context, c *comm.Comm, empty func(dt dtype.DType, n int) *tensor.Tensor,
+func (s Operation) Run(ctx context.Context, c *comm.Comm, empty func(dt dtype.DType, n int) *tensor.Tensor,
 	opts ...comm.Option) (outs []*tensor.Tensor, err error) {
 	n, me, root, dt := c.Size(), c.Rank(), s.Root%c.Size(), Parse(s.DType)
 	red := reductions[s.Op]
@@ -257,7 +257,7 @@ func (s Step) Run(ctx context.Context, c *comm.Comm, empty func(dt dtype.DType, 
 }
 
 // Play runs the steps on a rank in Go, and returns the checksum of what it got in each of those that it took part in.
-func Play(ctx context.Context, world *comm.Comm, steps []Step) (sums []byte, err error) {
+func Play(ctx context.Context, world *comm.Comm, steps []Operation) (sums []byte, err error) {
 	empty := func(dt dtype.DType, n int) *tensor.Tensor { return tensor.Must(tensor.Empty(dt, n)) }
 	group := world
 	type begun struct {
@@ -291,7 +291,7 @@ func Play(ctx context.Context, world *comm.Comm, steps []Step) (sums []byte, err
 		}
 		return group.Finalize(ctx)
 	}
-	step := func(s Step) (err error) {
+	step := func(s Operation) (err error) {
 		switch {
 		case s.Kind == "new_group":
 			if err := errors.Join(collect(), leave()); err != nil {
@@ -331,7 +331,7 @@ func Play(ctx context.Context, world *comm.Comm, steps []Step) (sums []byte, err
 }
 
 // Write puts steps where ranks of PyTorch find them.
-func Write(dir string, steps []Step) error {
+func Write(dir string, steps []Operation) error {
 	b, err := json.Marshal(steps)
 	if err != nil {
 		return err
