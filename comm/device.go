@@ -213,7 +213,7 @@ func (c *Comm) Stream() *device.Stream {
 // Traffic counts how the data of this rank's collectives and operations on windows moved so far: in place in the ranks'
 // own memory, or through other. It's zero for backends that don't say.
 func (c *Comm) Traffic() Traffic {
-	if b, ok := c.b.(backend.Stats); ok {
+	if b, ok := c.b.(backend.TrafficCounter); ok {
 		return b.Traffic()
 	}
 	return Traffic{}

@@ -37,7 +37,7 @@ type rank struct {
 	link *link
 }
 
-// Traffic implements backend.Stats. It has the collectives of the engine for all communicators of the rank.
+// Traffic implements backend.TrafficCounter. It has the collectives of the engine for all communicators of the rank.
 func (x *rank) Traffic() backend.Traffic {
 	t := x.Runner.Traffic()
 	if n := x.link.count.Load(); x.link.staged {

@@ -160,8 +160,8 @@ type Suspender interface {
 	Resume(ctx context.Context) error
 }
 
-// Stats is implemented by backends that count how the data of collectives and windows moved.
-type Stats interface {
+// TrafficCounter is implemented by backends that count how the data of collectives and windows moved.
+type TrafficCounter interface {
 	Traffic() Traffic
 }
 

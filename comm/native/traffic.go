@@ -24,7 +24,7 @@ func (g *group) count(p *program) {
 	sys.StoreRelaxed(n, *n+1)
 }
 
-// Traffic implements backend.Stats.
+// Traffic implements backend.TrafficCounter.
 func (g *group) Traffic() backend.Traffic {
 	t, w := &g.traffic, &g.windows
 	return backend.Traffic{Mapped: atomic.LoadUint64(&t.mapped) + w.Mapped.Load(),

@@ -416,7 +416,7 @@ func (x *Runner) NewWindow(ctx context.Context, t *tensor.Tensor, timeout time.D
 // Number is the communicator's number, as Collective.Comm has it.
 func (x *Runner) Number() uint32 { return x.c.Comm }
 
-// Traffic implements backend.Stats, but for the collectives that Own has carried out.
+// Traffic implements backend.TrafficCounter, but for the collectives that Own has carried out.
 func (x *Runner) Traffic() backend.Traffic {
 	return backend.Traffic{Mapped: x.windows.Mapped.Load(), Staged: x.windows.Staged.Load() + x.byMessages.Load()}
 }
