@@ -253,8 +253,8 @@ func (c calibrator) timeLink(ctx context.Context, on *comm.Comm) (t linkTimings,
 }
 
 // timeOf returns the seconds of an operation by an algorithm.
-func (c calibrator) timeOf(ctx context.Context, on *comm.Comm, op, algorithm string, bytes int, memory MemoryKind) (float64,
-	error) {
+func (c calibrator) timeOf(ctx context.Context, on *comm.Comm, op, algorithm string, bytes int,
+	memory MemoryKind) (float64, error) {
 	r, err := NewRunner(ctx, on, Config{Operation: op, Algorithm: algorithm, Min: bytes, Max: bytes, Memory: memory,
 		Time: c.time})
 	if err != nil {

@@ -84,7 +84,8 @@ func TestTimingsFitTheModel(t *testing.T) {
 		n, cores := rapid.IntRange(2, 9).Draw(t, "ranks"), rapid.IntRange(1, 9).Draw(t, "cores")
 		want := plan.Machine{Cores: cores, Sync: time("sync"), CrowdedSync: time("crowded"), Copy: rate("copy"),
 			Reduce: rate("reduce"),
-			Local:  plan.LinkCost{Latency: time("near"), Bandwidth: rate("near bytes")}, Remote: plan.LinkCost{Latency: time("far"),
+			Local:  plan.LinkCost{Latency: time("near"), Bandwidth: rate("near bytes")},
+			Remote: plan.LinkCost{Latency: time("far"),
 				Bandwidth: rate("far bytes")}}
 		want.Local.Overhead, want.Remote.Overhead = want.Local.Latency/3, want.Remote.Latency/2
 		predict := func(c plan.Collective, algorithm string, block int, topo *plan.Topology) float64 {

@@ -30,7 +30,8 @@ var halvesAndCrowds = []struct {
 
 // allReduces makes a world over shared memory in this process. Rank 0 hands its round to timed, in the caller's
 // goroutine; the other ranks do n rounds, so timed must.
-func allReduces(tb testing.TB, ranks int, dt dtype.DType, bytes int, memory MemoryKind, n int, timed func(round func())) {
+func allReduces(tb testing.TB, ranks int, dt dtype.DType, bytes int, memory MemoryKind, n int,
+	timed func(round func())) {
 	tb.Helper()
 	const warmup = 20
 	ctx, cancel := context.WithTimeout(tb.Context(), time.Minute)

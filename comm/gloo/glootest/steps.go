@@ -19,7 +19,7 @@ import (
 	"github.com/chorus-comms/chorus/tensor"
 )
 
-// An Operation is one operation of a group: of the world, or of the one that the last step of kind "new_group" made of Ranks.
+// An Operation is one of a group: of the world, or of the group that the last step of kind "new_group" made of Ranks.
 type Operation struct {
 	Kind  string `json:"kind"`
 	Op    string `json:"op"` // reduction, or ""
