@@ -1,0 +1,126 @@
+// Functions of a real floating-point type T that not every target has.
+#define PI ((T)3.14159265358979323846)
+
+DEVICE T t_max(T a, T b) { return isnan(a) || a > b ? a : b; }
+DEVICE T t_min(T a, T b) { return isnan(a) || a < b ? a : b; }
+DEVICE T t_sigmoid(T x) { return 1 / (1 + exp(-x)); }
+DEVICE T t_softplus(T x) { return x > 0 ? x + log1p(exp(-x)) : log1p(exp(x)); }
+DEVICE T t_logsigmoid(T x) { return (x < 0 ? x : (T)0) - log1p(exp(-fabs(x))); }
+DEVICE T t_logaddexp(T a, T b) {
+	if (isinf(a) && a == b)
+		return a;
+	return t_max(a, b) + log1p(exp(-fabs(a - b)));
+}
+DEVICE T t_logaddexp2(T a, T b) {
+	if (isinf(a) && a == b)
+		return a;
+	return t_max(a, b) + log1p(exp2(-fabs(a - b))) * (T)1.44269504088896340736;
+}
+DEVICE T t_floor_div(T a, T b) {
+	if (b == 0)
+		return a / b;
+	T mod = fmod(a, b), div = (a - mod) / b;
+	if (mod != 0 && (b < 0) != (mod < 0))
+		div -= 1;
+	if (div == 0)
+		return copysign((T)0, a / b);
+	T down = floor(div);
+	return div - down > (T)0.5 ? down + 1 : down;
+}
+DEVICE T t_remainder(T a, T b) {
+	T mod = fmod(a, b);
+	return mod != 0 && (b < 0) != (mod < 0) ? mod + b : mod;
+}
+// By the branches of Giles, "Approximating the erfinv function" (2010), with two steps of Newton.
+DEVICE T t_erfinv(T y) {
+	T w, x;
+	if (!(fabs(y) < 1))
+		return fabs(y) == 1 ? copysign((T)INFINITY, y) : (T)NAN;
+	w = -log1p(-y * y);
+	if (w < 5) {
+		w -= (T)2.5;
+		x = (T)2.81022636e-08;
+		x = (T)3.43273939e-07 + x * w;
+		x = (T)-3.5233877e-06 + x * w;
+		x = (T)-4.39150654e-06 + x * w;
+		x = (T)0.00021858087 + x * w;
+		x = (T)-0.00125372503 + x * w;
+		x = (T)-0.00417768164 + x * w;
+		x = (T)0.246640727 + x * w;
+		x = (T)1.50140941 + x * w;
+	} else {
+		w = sqrt(w) - 3;
+		x = (T)-0.000200214257;
+		x = (T)0.000100950558 + x * w;
+		x = (T)0.00134934322 + x * w;
+		x = (T)-0.00367342844 + x * w;
+		x = (T)0.00573950773 + x * w;
+		x = (T)-0.0076224613 + x * w;
+		x = (T)0.00943887047 + x * w;
+		x = (T)1.00167406 + x * w;
+		x = (T)2.83297682 + x * w;
+	}
+	x *= y;
+	for (int k = 0; k < 2; k++) {
+		T error = fabs(y) < (T)0.5 ? erf(x) - y : copysign(1 - fabs(y) - erfc(fabs(x)), y);
+		x -= error / ((T)1.12837916709551257390 * exp(-x * x));
+	}
+	return x;
+}
+DEVICE T t_digamma(T x) {
+	T result = 0, y;
+	if (x == 0)
+		return copysign((T)INFINITY, -x);
+	if (x < 0) {
+		if (x == floor(x))
+			return (T)NAN;
+		y = x - trunc(x);
+		result = -PI / tan(PI * y);
+		x = 1 - x;
+	}
+	while (x < 10) {
+		result -= 1 / x;
+		x += 1;
+	}
+	y = 1 / (x * x);
+	result += log(x) - (T)0.5 / x;
+	return result - y * ((T)(1.0 / 12) - y * ((T)(1.0 / 120) - y * ((T)(1.0 / 252) - y * ((T)(1.0 / 240) -
+		y * ((T)(1.0 / 132) - y * (T)(691.0 / 32760))))));
+}
+DEVICE T t_trigamma(T x) {
+	T sign = 1, result = 0, y;
+	if (x < (T)0.5) {
+		sign = -1;
+		y = sin(PI * x);
+		result = -(PI * PI) / (y * y);
+		x = 1 - x;
+	}
+	for (int k = 0; k < 10; k++) {
+		result += 1 / (x * x);
+		x += 1;
+	}
+	y = 1 / (x * x);
+	result += (1 + 1 / (2 * x) + y * ((T)(1.0 / 6) - y * ((T)(1.0 / 30) - y * (T)(1.0 / 42)))) / x;
+	return sign * result;
+}
+// The series where it converges fast, and else the asymptotic one.
+DEVICE T t_i0e(T x) {
+	T term = 1, sum = 1;
+	x = fabs(x);
+	if (x < 20) {
+		for (int k = 1; k < 80 && term > sum * (T)1e-17; k++) {
+			term *= (x / (2 * k)) * (x / (2 * k));
+			sum += term;
+		}
+		return sum * exp(-x);
+	}
+	for (int k = 1; k < 20; k++) {
+		term *= (T)((2 * k - 1) * (2 * k - 1)) / (8 * k * x);
+		sum += term;
+	}
+	return sum / sqrt(2 * PI * x);
+}
+DEVICE T t_gelu_tanh_backward(T grad, T x) {
+	T k = (T)0.79788456080286535588, t = tanh(k * (x + (T)0.044715 * x * x * x));
+	return grad * ((T)0.5 * (1 + t) + (T)0.5 * x * (1 - t * t) * k * (1 + (T)0.134145 * x * x));
+}

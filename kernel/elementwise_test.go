@@ -1,0 +1,177 @@
+package kernel
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/internal/testutil"
+)
+
+// torchOps are PyTorch's expressions for operations whose names or arguments are others there.
+var torchOps = map[string]string{
+	"copy": "a.clone()", "conj": "torch.conj_physical(a)", "sign": "torch.sign(a)", "imag": "a.imag", "real": "torch.real(a)",
+	"isfinite": "torch.isfinite(a)", "i0e": "torch.special.i0e(a)", "logit_eps": "torch.logit(a, 0.1)",
+	"trigamma": "torch.polygamma(1, a)", "ndtr": "torch.special.ndtr(a)",
+	"nan_to_num": "torch.nan_to_num(a, 0.5, 7, -8)", "clamp": "torch.clamp(a, -1, 2)", "clamp_min": "torch.clamp_min(a, -1)",
+	"clamp_max": "torch.clamp_max(a, 2)", "threshold": "F.threshold(a, 1, 5)", "hardtanh": "F.hardtanh(a, -1, 2)",
+	"hardsigmoid": "F.hardsigmoid(a)", "hardswish": "F.hardswish(a)", "hardshrink": "F.hardshrink(a, 0.5)",
+	"softshrink": "F.softshrink(a, 0.5)", "leaky_relu": "F.leaky_relu(a, 0.25)",
+	"elu": "torch._C._nn.elu(a, 1.5, 0.5, 2)", "celu": "F.celu(a, 1.5)", "silu": "F.silu(a)", "mish": "F.mish(a)",
+	"gelu": "F.gelu(a)", "gelu_tanh": "F.gelu(a, approximate='tanh')", "softplus": "F.softplus(a, 2, 5)",
+	"log_sigmoid": "F.logsigmoid(a)",
+	"add":         "torch.add(a, b, alpha=1 if a.dtype == torch.bool else 2)", "sub": "torch.sub(a, b, alpha=2)",
+	"rsub":      "torch.rsub(a, b, alpha=2)",
+	"div_trunc": "torch.div(a, b, rounding_mode='trunc')", "div_floor": "torch.div(a, b, rounding_mode='floor')",
+	"xlog1py": "torch.special.xlog1py(a, b)", "complex": "torch.complex(a.real, b.real)",
+	"polar": "torch.polar(a.real.contiguous(), b.real.contiguous())", "masked_fill": "torch.masked_fill(a, b != 0, 1)",
+	"prelu": "torch.prelu(a, b)", "mse_loss": "F.mse_loss(a, b, reduction='none')",
+	"l1_loss": "F.l1_loss(a, b, reduction='none')", "smooth_l1_loss": "F.smooth_l1_loss(a, b, reduction='none', beta=0.5)",
+	"huber_loss":                    "F.huber_loss(a, b, reduction='none', delta=0.5)",
+	"binary_cross_entropy":          "F.binary_cross_entropy(a, b, reduction='none')",
+	"sigmoid_backward":              "torch.ops.aten.sigmoid_backward(a, b)",
+	"tanh_backward":                 "torch.ops.aten.tanh_backward(a, b)",
+	"threshold_backward":            "torch.ops.aten.threshold_backward(a, b, 0.5)",
+	"hardtanh_backward":             "torch.ops.aten.hardtanh_backward(a, b, -1, 2)",
+	"hardsigmoid_backward":          "torch.ops.aten.hardsigmoid_backward(a, b)",
+	"hardswish_backward":            "torch.ops.aten.hardswish_backward(a, b)",
+	"hardshrink_backward":           "torch.ops.aten.hardshrink_backward(a, b, 0.5)",
+	"leaky_relu_backward":           "torch.ops.aten.leaky_relu_backward(a, b, 0.25, False)",
+	"elu_backward":                  "torch.ops.aten.elu_backward(a, 1.5, 0.5, 2, False, b)",
+	"elu_backward_result":           "torch.ops.aten.elu_backward(a, 1.5, 0.5, 2, True, b)",
+	"silu_backward":                 "torch.ops.aten.silu_backward(a, b)",
+	"mish_backward":                 "torch.ops.aten.mish_backward(a, b)",
+	"gelu_backward":                 "torch.ops.aten.gelu_backward(a, b)",
+	"gelu_tanh_backward":            "torch.ops.aten.gelu_backward(a, b, approximate='tanh')",
+	"softplus_backward":             "torch.ops.aten.softplus_backward(a, b, 2, 5)",
+	"log_sigmoid_backward":          "torch.ops.aten.log_sigmoid_backward(a, b, torch.exp(-b.abs()))",
+	"logit_backward":                "torch.ops.aten.logit_backward(a, b)",
+	"mse_loss_backward":             "torch.ops.aten.mse_loss_backward(a, b, c, 2) / a.numel() * 0 + 2 * (b - c) * a",
+	"smooth_l1_loss_backward":       "torch.ops.aten.smooth_l1_loss_backward(a, b, c, 0, 0.5)",
+	"huber_loss_backward":           "torch.ops.aten.huber_loss_backward(a, b, c, 0, 0.5)",
+	"binary_cross_entropy_backward": "torch.ops.aten.binary_cross_entropy_backward(a, b, c, None, 0)",
+	"where":                         "torch.where(a != 0, b, c)", "addcmul": "torch.addcmul(a, b, c, value=2)",
+	"addcdiv": "torch.addcdiv(a, b, c, value=2)", "clamp_tensor": "torch.clamp(a, b, c)",
+	"sincos": "(torch.sin(a), torch.cos(a))", "aminmax_pair": "(torch.minimum(a, b), torch.maximum(a, b))",
+	"glu_backward_pair": "(a * torch.sigmoid(c), a * b * torch.sigmoid(c) * (1 - torch.sigmoid(c)))",
+}
+
+// torchNumbers are the numbers of those expressions.
+var torchNumbers = map[string][]*Number{
+	"logit_eps": {Float(0.1)}, "nan_to_num": {Float(0.5), Float(7), Float(-8)}, "clamp": {Float(-1), Float(2)},
+	"clamp_min": {Float(-1)}, "clamp_max": {Float(2)}, "threshold": {Int(1), Int(5)}, "hardtanh": {Int(-1), Int(2)},
+	"hardshrink": {Float(0.5)}, "softshrink": {Float(0.5)}, "leaky_relu": {Float(0.25)},
+	"elu": {Float(1.5), Float(0.5), Float(2)}, "celu": {Float(1.5)}, "softplus": {Float(2), Float(5)},
+	"add": {Int(2)}, "sub": {Int(2)}, "rsub": {Int(2)}, "masked_fill": {Int(1)}, "smooth_l1_loss": {Float(0.5)},
+	"huber_loss": {Float(0.5)}, "threshold_backward": {Float(0.5)}, "hardtanh_backward": {Int(-1), Int(2)},
+	"hardshrink_backward": {Float(0.5)}, "leaky_relu_backward": {Float(0.25)},
+	"elu_backward": {Float(1.5), Float(0.5), Float(2)}, "elu_backward_result": {Float(1.5), Float(0.5), Float(2)},
+	"softplus_backward": {Float(2), Float(5)}, "mse_loss_backward": {Int(2)},
+	"smooth_l1_loss_backward": {Int(1), Float(0.5)}, "huber_loss_backward": {Int(1), Float(0.5)}, "addcmul": {Int(2)},
+	"addcdiv": {Int(2)},
+}
+
+// looser are operations whose tolerance is some times the type's: iterations, and differences of large numbers.
+var looser = map[string]float64{"erfinv": 20, "lgamma": 10, "digamma": 50, "trigamma": 50, "i0": 10, "pow": 50, "tan": 50,
+	"logit_backward": 10, "polar": 10, "exp": 10, "exp2": 10, "sinh": 10, "cosh": 10, "expm1": 10, "acosh": 10,
+	"silu_backward": 10, "mish_backward": 10, "gelu_backward": 10, "gelu_tanh_backward": 10}
+
+// types are those that the tests of all operations use.
+var types = []dtype.DType{dtype.Float32, dtype.Int32, dtype.Bool, dtype.Complex64, dtype.Float64, dtype.Float16,
+	dtype.BFloat16, dtype.Uint8, dtype.Int8, dtype.Int16, dtype.Int64, dtype.Complex128}
+
+// Every operation of the table, on every type that it's defined for, against PyTorch. The brief form has some.
+func TestElementwiseTorch(t *testing.T) {
+	c, dir := openCL(t), t.TempDir()
+	const n = 300
+	ins := map[dtype.DType][]*array{}
+	files := map[dtype.DType][]string{}
+	for _, dt := range types {
+		for k := range 3 {
+			a := c.dense(t, dt, n)
+			a.set(sample(dt, n, uint64(k)))
+			ins[dt] = append(ins[dt], a)
+			files[dt] = append(files[dt], a.file(t, dir, k))
+		}
+	}
+	var lines []string
+	var plans []func(want []tensorResult)
+	for k, o := range Ops() {
+		for _, dt := range types {
+			if testutil.Short() && (k+int(dt))%80 != 0 || o.Name == "copy" && dt.IsComplex() ||
+				strings.HasPrefix(o.Name, "binary_cross") && dt.Size() == 2 { // PyTorch's constants are 0 there
+				continue
+			}
+			compute, result, err := o.Types(dt)
+			if err != nil {
+				continue
+			}
+			expression := torchOps[o.Name]
+			if expression == "" {
+				expression = "torch." + o.Name + "(" + "a, b, c"[:3*o.Ins-2] + ")"
+			}
+			operands := ins[dt]
+			if o.Name == "binary_cross_entropy" || o.Name == "binary_cross_entropy_backward" { // of probabilities
+				operands = nil
+				for k := range 3 {
+					a := c.dense(t, dt, n)
+					z := sample(dt, n, uint64(7+k))
+					for i := range z {
+						z[i] = complex(float64(i*(k+1)%n)/n, 0)
+					}
+					a.set(z)
+					operands = append(operands, a)
+				}
+			}
+			var names []string
+			for k, a := range operands[:o.Ins] {
+				if a == ins[dt][k] {
+					names = append(names, files[dt][k])
+				} else {
+					names = append(names, a.file(t, dir, 100+10*int(dt)+k+1000*len(lines)))
+				}
+			}
+			lines = append(lines, fmt.Sprintf("%v|%s|%s", dt, strings.Join(names, " "), expression))
+			plans = append(plans, func(want []tensorResult) {
+				if want == nil {
+					return
+				}
+				what := o.Name + " of " + dt.String()
+				var outs, inputs []Operand
+				var results []*array
+				for range o.results() {
+					a := c.dense(t, result, n)
+					results, outs = append(results, a), append(outs, a.Operand)
+				}
+				for _, a := range operands[:o.Ins] {
+					inputs = append(inputs, a.Operand)
+				}
+				numbers := torchNumbers[o.Name]
+				if dt == dtype.Bool && o.Name == "add" {
+					numbers = []*Number{Int(1)}
+				}
+				var p Plan
+				if err := p.Elementwise(o.Name, compute, outs, inputs, numbers...); err != nil {
+					t.Errorf("%s: %v", what, err)
+					return
+				}
+				if err := c.run(&p); err != nil {
+					t.Errorf("%s: %v", what, err)
+					return
+				}
+				for k, a := range results {
+					a.equal(t, what, want[k], tolerance(dt)*max(1, looser[o.Name])+tolerance(result))
+				}
+			})
+		}
+	}
+	run := 0
+	for k, want := range torch(t, lines) {
+		if want != nil {
+			run++
+		}
+		plans[k](want)
+	}
+	t.Logf("%d pairs of an operation and a type, of which PyTorch has %d", len(lines), run)
+}

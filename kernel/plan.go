@@ -1,0 +1,67 @@
+package kernel
+
+import (
+	"errors"
+
+	"github.com/chorus-comms/chorus/device"
+)
+
+// Call is one run of a kernel.
+type Call struct {
+	Spec        Spec
+	Grid, Block device.Dim
+	Args        device.Args
+}
+
+// Plan is the runs of kernels that carry operations out, in order. The functions of the package add to it; Reset
+// empties it and keeps its memory, so that a plan that's used again allocates nothing.
+type Plan struct {
+	Calls []Call
+
+	// Scratch returns memory of the device for the runs, aligned to 16 bytes at least, which is good until they are
+	// done. Operations of several runs need it.
+	Scratch func(bytes int) (device.Ptr, error)
+
+	space space
+}
+
+// Reset takes all calls out.
+func (p *Plan) Reset() { p.Calls = p.Calls[:0] }
+
+// call adds a run in one dimension of n threads or more.
+func (p *Plan) call(s Spec, n int) *Call {
+	block := int(s.Block)
+	return p.blocks(s, device.Dim{X: (n + block - 1) / block, Y: 1, Z: 1})
+}
+
+// blocks adds a run of so many blocks.
+func (p *Plan) blocks(s Spec, grid device.Dim) *Call {
+	if len(p.Calls) < cap(p.Calls) {
+		p.Calls = p.Calls[:len(p.Calls)+1]
+	} else {
+		p.Calls = append(p.Calls, Call{})
+	}
+	c := &p.Calls[len(p.Calls)-1]
+	c.Spec, c.Grid, c.Block = s, grid, device.Dim{X: int(s.Block), Y: 1, Z: 1}
+	c.Args.Reset()
+	return c
+}
+
+func (p *Plan) scratch(bytes int) (device.Ptr, error) {
+	if p.Scratch == nil {
+		return 0, errors.New("kernel: the operation needs memory for intermediate results, and the plan has no Scratch")
+	}
+	return p.Scratch(bytes)
+}
+
+// index adds a number of type I.
+func (c *Call) index(n int) {
+	if c.Spec.Wide {
+		c.Args.Int64(int64(n))
+	} else {
+		c.Args.Int32(int32(n))
+	}
+}
+
+// threads is how many a block of most kernels has.
+const threads = 256

@@ -1,0 +1,85 @@
+package kernel
+
+import (
+	"fmt"
+
+	"github.com/chorus-comms/chorus/dtype"
+)
+
+// The most that a kernel has.
+const (
+	MaxOperands = 12 // results and inputs together
+	MaxInputs   = 8
+	MaxDims     = 16 // after those that lie one after the other are joined
+)
+
+// Spec describes a kernel: all that its text depends on. It's a value that can be compared, the key of a loaded kernel.
+type Spec struct {
+	Family  Family
+	Op      string                   // of the family's table, or a user's function
+	Compute dtype.DType              // what it computes in
+	Types   [MaxOperands]dtype.DType // of the results, then of the inputs
+	Outs    uint8
+	Ins     uint8
+	Values  uint16 // inputs that are numbers in the call, a bit each
+	Dims    uint8  // of the places of elements; 0: all operands are dense and in the same order
+	Wide    bool   // 64 bits for indexes
+	Block   uint16 // threads
+	Form    uint8  // a variant, by the family
+	Extra   [4]int32
+}
+
+// Family is a kind of kernels, which share a generator.
+type Family uint8
+
+var families = map[Family]struct {
+	name     string
+	generate func(Spec) (Source, error)
+}{}
+
+// register adds a family, in an init function.
+func register(f Family, name string, generate func(Spec) (Source, error)) {
+	families[f] = struct {
+		name     string
+		generate func(Spec) (Source, error)
+	}{name, generate}
+}
+
+func (f Family) String() string {
+	if x, ok := families[f]; ok {
+		return x.name
+	}
+	return fmt.Sprintf("Family(%d)", uint8(f))
+}
+
+// Source generates the kernel's text. The same spec gives the same text.
+func (s Spec) Source() (Source, error) {
+	f, ok := families[s.Family]
+	if !ok {
+		return Source{}, fmt.Errorf("kernel: there is no %v", s.Family)
+	}
+	return f.generate(s)
+}
+
+// String is a short name, for errors and profiles.
+func (s Spec) String() string {
+	name := s.Op
+	if isUser(name) {
+		name = "user function"
+	}
+	text := s.Family.String() + " " + name + "("
+	for k := range int(s.Outs + s.Ins) {
+		switch k {
+		case 0:
+		case int(s.Outs):
+			text += " <- "
+		default:
+			text += ", "
+		}
+		text += s.Types[k].Short()
+	}
+	return text + ")"
+}
+
+func (s Spec) outs() []dtype.DType { return s.Types[:s.Outs] }
+func (s Spec) ins() []dtype.DType  { return s.Types[s.Outs : s.Outs+s.Ins] }
