@@ -90,7 +90,7 @@ func (c *cl) build(src Source) (uintptr, error) {
 	p := &text[0]
 	var outcome int32
 	program := c.call("clCreateProgramWithSource", c.context, 1, addr(&p), 0, addr(&outcome))
-	options := append([]byte("-cl-std=CL1.2"), 0)
+	options := append([]byte("-cl-std=CL1.2 -w"), 0)
 	if e := c.call("clBuildProgram", program, 1, addr(&c.device), addr(&options[0]), 0, 0); e != 0 {
 		log, n := make([]byte, 1<<16), uintptr(0)
 		c.call("clGetProgramBuildInfo", program, c.device, 0x1183, uintptr(len(log)), addr(&log[0]), addr(&n))

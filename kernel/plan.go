@@ -22,7 +22,7 @@ type Plan struct {
 	// done. Operations of several runs need it.
 	Scratch func(bytes int) (device.Ptr, error)
 
-	space space
+	space, reduced space // of the operation that's being added
 }
 
 // Reset takes all calls out.

@@ -62,7 +62,7 @@ DEVICE T t_erfinv(T y) {
 	}
 	x *= y;
 	for (int k = 0; k < 2; k++) {
-		T error = fabs(y) < (T)0.5 ? erf(x) - y : copysign(1 - fabs(y) - erfc(fabs(x)), y);
+		T error = fabs(y) < (T)0.5 ? erf(x) - y : (1 - fabs(y) - erfc(fabs(x))) * copysign((T)1, y);
 		x -= error / ((T)1.12837916709551257390 * exp(-x * x));
 	}
 	return x;

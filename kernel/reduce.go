@@ -1,0 +1,283 @@
+package kernel
+
+import (
+	"fmt"
+
+	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/dtype"
+)
+
+// ReduceFamily computes each element of the results of many elements of the input.
+const ReduceFamily Family = 2
+
+func init() { register(ReduceFamily, "reduce", reduceSource) }
+
+// The forms of a reduction, by what reduces the elements of one result.
+const (
+	reduceThread = iota // a thread
+	reduceBlock         // a block
+	reduceParts         // several blocks, each of which leaves an accumulator
+	reduceJoin          // a block, of those accumulators
+)
+
+// Limits between the forms, in elements.
+const (
+	fewElements    = 32      // reduced by a thread
+	manyResults    = 1 << 14 // are enough threads, if neighbours read neighbours
+	elementsOfPart = 1 << 14 // of a block, where several reduce
+	mostParts      = 256
+	enoughBlocks   = 64
+	accumulator    = 32 // bytes of one at most
+)
+
+// Reduce adds one of [Reductions] over dimensions of the input; nil stands for all. The results have the input's number
+// of dimensions, with size 1 in those that are reduced. compute is the type that elements are converted to and that the
+// results are converted from; indexes are int64. numbers are the reduction's own, such as the correction of var.
+func (p *Plan) Reduce(op string, compute dtype.DType, outs []Operand, in Operand, dims []int, numbers ...*Number) error {
+	s := Spec{Family: ReduceFamily, Op: op, Compute: compute, Block: threads, Outs: uint8(len(outs)), Ins: 1}
+	k, ok := reductionNames[op]
+	switch {
+	case !ok:
+		return fmt.Errorf("kernel: there is no reduction %q", op)
+	case !reductions[k].Defined(compute) || compute.Size() == 2 && compute.IsFloating() || !Supported(compute):
+		return fmt.Errorf("kernel: %s isn't computed in %v", op, compute)
+	case len(outs) != reductions[k].Results() || len(numbers) != reductions[k].Numbers:
+		return fmt.Errorf("kernel: %s has %d results and %d numbers, not %d and %d", op, reductions[k].Results(),
+			reductions[k].Numbers, len(outs), len(numbers))
+	}
+	r := &reductions[k]
+	if err := in.check("the input"); err != nil {
+		return err
+	}
+	if in.Value != nil || len(in.Sizes) > maxRank {
+		return fmt.Errorf("kernel: %s of a number, or of %d dimensions", op, len(in.Sizes))
+	}
+	for i := range outs {
+		s.Types[i] = outs[i].Type
+		if err := outs[i].check("a result"); err != nil {
+			return err
+		}
+		if len(outs[i].Sizes) != len(in.Sizes) {
+			return fmt.Errorf("kernel: %s: a result of %d dimensions, and an input of %d", op, len(outs[i].Sizes), len(in.Sizes))
+		}
+	}
+	s.Types[len(outs)] = in.Type
+	var gone [maxRank]bool
+	for _, d := range dims {
+		if d < 0 || d >= len(in.Sizes) || gone[d] {
+			return fmt.Errorf("kernel: %s over dimensions %v of %d", op, dims, len(in.Sizes))
+		}
+		gone[d] = true
+	}
+	keep, away := &p.space, &p.reduced
+	*keep, *away = space{count: 1, ops: len(outs) + 1}, space{count: 1, ops: 1}
+	for d := len(in.Sizes) - 1; d >= 0; d-- {
+		if dims == nil || gone[d] {
+			away.dim(in.Sizes[d], in.Strides[d])
+			for i := range outs {
+				if outs[i].Sizes[d] != 1 {
+					return fmt.Errorf("kernel: %s: a result has %d elements in the reduced dimension %d", op, outs[i].Sizes[d], d)
+				}
+			}
+			continue
+		}
+		var strides [MaxOperands]int
+		for i := range outs {
+			if outs[i].Sizes[d] != in.Sizes[d] {
+				return fmt.Errorf("kernel: %s: a result of sizes %v of an input of %v", op, outs[i].Sizes, in.Sizes)
+			}
+			strides[i] = outs[i].Strides[d]
+		}
+		strides[len(outs)] = in.Strides[d]
+		keep.dim(in.Sizes[d], strides[:len(outs)+1]...)
+	}
+	if keep.count == 0 {
+		return nil
+	}
+	if away.count == 0 && r.Needs {
+		return fmt.Errorf("kernel: %s of no elements has no result", op)
+	}
+	keep.join()
+	if r.ordered {
+		away.squeeze()
+	} else {
+		away.join()
+	}
+	if keep.dims > MaxDims || away.dims > MaxDims {
+		return fmt.Errorf("kernel: %s: more than %d dimensions that don't join", op, MaxDims)
+	}
+	s.Dims, s.Extra[0] = uint8(keep.dims), int32(away.dims)
+	s.Wide = keep.wide() || away.wide()
+	return p.reduce(s, numbers, outs, &in)
+}
+
+func (p *Plan) reduce(s Spec, numbers []*Number, outs []Operand, in *Operand) error {
+	keep, away := &p.space, &p.reduced
+	args := func(c *Call, parts int, scratch device.Ptr) {
+		for i := range outs {
+			c.Args.Pointer(outs[i].Ptr)
+		}
+		c.Args.Pointer(in.Ptr)
+		c.index(keep.count)
+		c.index(away.count)
+		if c.Spec.Form >= reduceParts {
+			c.Args.Pointer(scratch)
+			c.index(parts)
+		}
+		for _, v := range numbers {
+			v.add(&c.Args, Real(s.Compute))
+		}
+		if keep.dims > 0 {
+			keep.layout(&c.Args, s.Wide)
+		}
+		if away.dims > 0 {
+			away.layout(&c.Args, s.Wide)
+		}
+	}
+	near := keep.dims > 0 && keep.strides[len(outs)][0] == 1 // neighbouring results read neighbours
+	switch {
+	case away.count <= fewElements, near && keep.count >= manyResults:
+		s.Form = reduceThread
+		args(p.call(s, keep.count), 0, 0)
+		return nil
+	case keep.count >= enoughBlocks, away.count < 2*elementsOfPart:
+		s.Form = reduceBlock
+		args(p.blocks(s, device.Dim{X: keep.count, Y: 1, Z: 1}), 0, 0)
+		return nil
+	}
+	parts := min(mostParts, (away.count+elementsOfPart-1)/elementsOfPart)
+	scratch, err := p.scratch(keep.count * parts * accumulator)
+	if err != nil {
+		return err
+	}
+	s.Form = reduceParts
+	args(p.blocks(s, device.Dim{X: keep.count * parts, Y: 1, Z: 1}), parts, scratch)
+	s.Form = reduceJoin
+	args(p.blocks(s, device.Dim{X: keep.count, Y: 1, Z: 1}), parts, scratch)
+	return nil
+}
+
+// dim adds a dimension, outside of those that there are.
+func (p *space) dim(size int, strides ...int) {
+	p.sizes[p.dims] = size
+	p.count *= size
+	for o, s := range strides {
+		p.strides[o][p.dims] = s
+	}
+	p.dims++
+}
+
+// squeeze joins dimensions and keeps their order.
+func (p *space) squeeze() {
+	n := 0
+	for k := range p.dims {
+		if p.sizes[k] != 1 {
+			p.move(n, k)
+			n++
+		}
+	}
+	p.dims = n
+	p.merge()
+}
+
+func reduceSource(s Spec) (Source, error) {
+	k, ok := reductionNames[s.Op]
+	if !ok || !reductions[k].Defined(s.Compute) {
+		return Source{}, fmt.Errorf("kernel: there is no reduction %s of %v", s.Op, s.Compute)
+	}
+	r, numbers := reductions[k].of(s.Compute), reductions[k].Numbers
+	outs, away := int(s.Outs), int(s.Extra[0])
+	var w writer
+	w.begin(s)
+	w.line("typedef struct { %s } A;", r.fields)
+	if r.helper != "" {
+		w.line("%s", r.helper)
+	}
+	var params, args string
+	for k := range numbers {
+		params += fmt.Sprintf(", R s%d", k)
+		args += fmt.Sprintf(", s%d", k)
+	}
+	w.line("DEVICE A r_init() { A a; %s return a; }", r.init)
+	w.line("DEVICE A r_join(A a, A b) { %s return a; }", r.join)
+	w.line("DEVICE A r_step(A a, T x, i64 i%s) { %s return a; }", params, r.step)
+	for k, o := range r.done {
+		w.line("DEVICE %s r_done%d(A a, i64 n%s) { return %s; }", stored(o.kind.dtype(s.Compute)), k, params, o.expr)
+	}
+	w.layoutType("kept", int(s.Dims), outs+1)
+	w.layoutType("reduced", away, 1)
+	w.pointers(s)
+	w.param("I results")
+	w.param("I n")
+	if s.Form >= reduceParts {
+		w.param("GLOBAL A *scratch")
+		w.param("I parts")
+	}
+	for k := range numbers {
+		w.param("R s%d", k)
+	}
+	if s.Dims > 0 {
+		w.param("kept l")
+	}
+	if away > 0 {
+		w.param("reduced m")
+	}
+	w.function("reduce_" + s.Op + [...]string{"_threads", "_blocks", "_parts", "_join"}[s.Form])
+	if s.Form != reduceThread {
+		w.line("\tLOCAL A part[%d];", s.Block)
+	}
+	w.line("\tI from = 0, to = n, step = 1;")
+	switch s.Form {
+	case reduceThread:
+		w.line("\tI result = (I)(BLOCK * THREADS + THREAD);")
+		w.line("\tif (result >= results)")
+		w.line("\t\treturn;")
+	case reduceBlock:
+		w.line("\tI result = (I)BLOCK;")
+	case reduceJoin:
+		w.line("\tI result = (I)BLOCK;")
+		w.line("\tto = parts;")
+	case reduceParts:
+		w.line("\tI result = (I)(BLOCK / parts), chunk = (n - 1) / parts + 1;")
+		w.line("\tfrom = (I)(BLOCK %% parts) * chunk;")
+		w.line("\tto = n - from < chunk ? n : from + chunk;")
+	}
+	if s.Form != reduceThread {
+		w.line("\tfrom += THREAD;")
+		w.line("\tstep = THREADS;")
+	}
+	w.places("result", "l", int(s.Dims), outs+1)
+	w.line("\tA a = r_init();")
+	w.line("\tfor (I i = from; i < to; i += step) {")
+	if s.Form == reduceJoin {
+		w.line("\t\ta = r_join(a, scratch[result * parts + i]);")
+	} else {
+		w.line("\t\tI in;")
+		w.line("\t\t{")
+		w.places("i", "m", away, 1)
+		w.line("\t\tin = at0;")
+		w.line("\t\t}")
+		w.line("\t\ta = r_step(a, %s, i%s);", converted(s.Compute, s.ins()[0], fmt.Sprintf("i0[at%d + in]", outs)), args)
+	}
+	w.line("\t}")
+	if s.Form != reduceThread {
+		w.line("\tpart[THREAD] = a;")
+		w.line("\tBARRIER();")
+		w.line("\tfor (int k = THREADS / 2; k > 0; k /= 2) {")
+		w.line("\t\tif (THREAD < k)")
+		w.line("\t\t\tpart[THREAD] = r_join(part[THREAD], part[THREAD + k]);")
+		w.line("\t\tBARRIER();")
+		w.line("\t}")
+		w.line("\tif (THREAD != 0)")
+		w.line("\t\treturn;")
+		w.line("\ta = part[0];")
+	}
+	if s.Form == reduceParts {
+		w.line("\tscratch[BLOCK] = a;")
+		return w.done()
+	}
+	for k, o := range r.done {
+		w.line("\to%d[at%d] = %s;", k, k, narrowed(s.Types[k], o.kind.dtype(s.Compute), fmt.Sprintf("r_done%d(a, n%s)", k, args)))
+	}
+	return w.done()
+}
