@@ -94,6 +94,12 @@ type Config struct {
 	// NoMemoryCaching makes the caching allocators ask the driver each time, to find errors in the use of memory.
 	NoMemoryCaching bool // PYTORCH_NO_CUDA_MEMORY_CACHING
 
+	// KernelCache says whether compiled kernels are kept in files. The name is PyTorch's, as is that of the next.
+	KernelCache bool // USE_PYTORCH_KERNEL_CACHE
+
+	// KernelCachePath is the directory of those files; empty: torch/kernels in the user's cache directory.
+	KernelCachePath string // PYTORCH_KERNEL_CACHE_PATH
+
 	// Run is the identity of the job, set by `chorus run` for the ranks it starts; empty under any other launcher.
 	Run string // CHORUS_RUN
 

@@ -12,7 +12,12 @@ type CompileError struct {
 	Spec   Spec
 	Source string // the whole text
 	Log    string // of the compiler
+
+	cause error
 }
+
+// Unwrap is the device's error.
+func (e *CompileError) Unwrap() error { return e.cause }
 
 // Error has the compiler's log, and the lines of the source that it's about with three before and after each.
 func (e *CompileError) Error() string {

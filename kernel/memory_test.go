@@ -18,8 +18,9 @@ const guard = 256
 // array is a tensor in memory that kernels can touch, between guards.
 type array struct {
 	Operand
-	whole []byte // with the guards
-	data  []byte
+	offset int    // of the first element in the memory, in elements
+	whole  []byte // with the guards
+	data   []byte
 }
 
 // array makes a tensor whose memory has so many elements, with undefined contents.

@@ -167,34 +167,77 @@ func read(p abi.Program, size func(abi.Program, *uint64) abi.Outcome,
 	return b, o
 }
 
+// ModuleCompiler is [device.Compiler].ModuleCompiler.
+func (d *Driver) ModuleCompiler(dev int) (string, error) {
+	const op = "name the compiler"
+	b, err := d.modular(op, dev)
+	if err != nil {
+		return "", err
+	}
+	b.compiler.mu.Lock()
+	err = b.compiler.open()
+	name := b.compiler.name
+	b.compiler.mu.Unlock()
+	if err != nil {
+		return "", device.Errorf(device.ErrUnsupported, b.name, op, "%w", err)
+	}
+	target, err := b.target(op)
+	if err != nil {
+		return "", err
+	}
+	return name + " for " + b.props.Name + " " + target, nil
+}
+
+// ModuleCompile is [device.Compiler].ModuleCompile.
+func (d *Driver) ModuleCompile(dev int, source []byte) ([]byte, error) {
+	const op = "compile a source"
+	b, err := d.modular(op, dev)
+	if err != nil {
+		return nil, err
+	}
+	return b.program(op, source)
+}
+
+// target is the architecture to compile for: of CUDA's compilers, or empty for hiprtc, which takes the current device's.
+func (b *gpu) target(op string) (string, error) {
+	if b.family.Name != "cuda" {
+		return "", nil
+	}
+	major, err := b.attribute(op, abi.CUDAMajor)
+	if err != nil {
+		return "", err
+	}
+	minor, err := b.attribute(op, abi.CUDAMinor)
+	if err != nil {
+		return "", err
+	}
+	target, err := b.compiler.target(major*10 + minor)
+	if err != nil {
+		return "", refused(b, op, err)
+	}
+	return target, nil
+}
+
+// refused is an error of the compiler as one of the device.
+func refused(b *gpu, op string, err error) error {
+	kind := device.ErrUnsupported // there is no compiler, or none for the device
+	if e := (*CompileError)(nil); errors.As(err, &e) {
+		switch e.Outcome {
+		case abi.CompilationError:
+			kind = device.ErrInvalidArgument
+		case abi.NoBuiltins:
+		default:
+			kind = device.ErrInternal
+		}
+	}
+	return device.Errorf(kind, b.name, op, "a source, to be compiled: %w", err)
+}
+
 // program compiles a source for the GPU.
 func (b *gpu) program(op string, source []byte) ([]byte, error) {
-	refuse := func(err error) ([]byte, error) {
-		kind := device.ErrUnsupported // there is no compiler, or none for the device
-		if e := (*CompileError)(nil); errors.As(err, &e) {
-			switch e.Outcome {
-			case abi.CompilationError:
-				kind = device.ErrInvalidArgument
-			case abi.NoBuiltins:
-			default:
-				kind = device.ErrInternal
-			}
-		}
-		return nil, device.Errorf(kind, b.name, op, "a source, to be compiled: %w", err)
-	}
-	target := ""
-	if b.family.Name == "cuda" {
-		major, err := b.attribute(op, abi.CUDAMajor)
-		if err != nil {
-			return nil, err
-		}
-		minor, err := b.attribute(op, abi.CUDAMinor)
-		if err != nil {
-			return nil, err
-		}
-		if target, err = b.compiler.target(major*10 + minor); err != nil {
-			return refuse(err)
-		}
+	target, err := b.target(op)
+	if err != nil {
+		return nil, err
 	}
 	var image []byte
 	var failed error
@@ -205,7 +248,7 @@ func (b *gpu) program(op string, source []byte) ([]byte, error) {
 		return nil, err
 	}
 	if failed != nil {
-		return refuse(failed)
+		return nil, refused(b, op, failed)
 	}
 	return image, nil
 }

@@ -1,0 +1,31 @@
+package kernel
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/chorus-comms/chorus/internal/testutil"
+)
+
+// The tables of docs/kernels.md are those of the package.
+func TestDocTables(t *testing.T) {
+	mark := func(yes bool) string {
+		if yes {
+			return "yes"
+		}
+		return ""
+	}
+	var e, r strings.Builder
+	e.WriteString("| operation | inputs | numbers | results | type | float | integer | bool | complex |\n|---|---|---|---|---|---|---|---|---|\n")
+	for _, o := range Ops() {
+		fmt.Fprintf(&e, "| `%s` | %d | %d | %d | %v | %s | %s | %s | %s |\n", o.Name, o.Ins, o.Numbers, o.results(), o.Rule,
+			mark(o.Float != ""), mark(o.Int != ""), mark(o.Bool != ""), mark(o.Complex != ""))
+	}
+	r.WriteString("| reduction | numbers | results | float | integer, bool | complex |\n|---|---|---|---|---|---|\n")
+	for _, x := range Reductions() {
+		fmt.Fprintf(&r, "| `%s` | %d | %d | %s | %s | %s |\n", x.Name, x.Numbers, x.Results(), mark(x.real), mark(x.whole),
+			mark(x.complex != nil))
+	}
+	testutil.CheckDocTables(t, "../docs/kernels.md", map[string]string{"elementwise": e.String(), "reductions": r.String()})
+}

@@ -1,0 +1,304 @@
+package kernel
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/internal/testutil"
+)
+
+// random makes a tensor of sizes whose dimensions lie in memory in any order, with gaps, and some backwards.
+func (c *cl) random(t testing.TB, r *rand.Rand, dt dtype.DType, sizes []int) *array {
+	strides, step, offset := make([]int, len(sizes)), 1, 0
+	for _, k := range r.Perm(len(sizes)) {
+		strides[k] = step
+		step *= max(sizes[k], 1)
+		if r.IntN(3) == 0 {
+			step += r.IntN(3)
+		}
+		if r.IntN(4) == 0 && sizes[k] > 0 {
+			offset += (sizes[k] - 1) * strides[k]
+			strides[k] = -strides[k]
+		}
+	}
+	a := c.array(t, dt, step, sizes, strides)
+	a.Ptr = a.Ptr.Add(offset * dt.Size())
+	a.offset = offset
+	a.set(sample(dt, step, r.Uint64()))
+	return a
+}
+
+// Operands of any sizes and strides, types and broadcasting, against a definition in Go. Memory between the elements of a
+// result stays as it was.
+func TestElementwiseLayout(t *testing.T) {
+	c, r := openCL(t), rand.New(rand.NewPCG(1, 2))
+	kinds := []dtype.DType{dtype.Float32, dtype.Int64, dtype.Bool, dtype.Float16, dtype.Uint8}
+	for round := range testutil.Pick(12, 150) {
+		sizes := make([]int, r.IntN(5))
+		for k := range sizes {
+			sizes[k] = 1 + r.IntN(7)
+		}
+		if len(sizes) > 0 && round%10 == 9 {
+			sizes[0] = 0
+		}
+		part := func() []int { // to be broadcast
+			s := slices.Clone(sizes[r.IntN(len(sizes)+1):])
+			for k := range s {
+				if r.IntN(4) == 0 {
+					s[k] = 1
+				}
+			}
+			return s
+		}
+		pick := func() dtype.DType { return kinds[r.IntN(len(kinds))] }
+		out := c.random(t, r, dtype.Float32, sizes)
+		x, y := c.random(t, r, pick(), part()), c.random(t, r, pick(), part())
+		what := fmt.Sprintf("round %d: %v and %v to %v", round, x.Operand, y.Operand, out.Operand)
+		before := out.elements()
+		var p Plan
+		if err := p.Elementwise("sub", dtype.Float32, []Operand{out.Operand}, []Operand{x.Operand, y.Operand},
+			Float(0.5)); err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		if len(p.Calls) > 0 == slices.Contains(sizes, 0) {
+			t.Errorf("%s: %d runs", what, len(p.Calls))
+		}
+		if err := c.run(&p); err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		out.intact(t, what)
+		xs, ys, all := x.elements(), y.elements(), out.elements()
+		at := func(a *array, index []int) int {
+			place := a.offset
+			for k := range a.Sizes {
+				if a.Sizes[k] > 1 {
+					place += a.Strides[k] * index[len(index)-len(a.Sizes)+k]
+				}
+			}
+			return place
+		}
+		index := make([]int, len(sizes))
+		for range out.Count() {
+			o := at(out, index)
+			want := float64(float32(real(xs[at(x, index)])) - 0.5*float32(real(ys[at(y, index)])))
+			if !near(real(all[o]), want, 1e-6) {
+				t.Fatalf("%s: element %v is %v, want %v", what, index, all[o], want)
+			}
+			before[o] = all[o]
+			for k := len(index) - 1; k >= 0; k-- {
+				if index[k]++; index[k] < sizes[k] {
+					break
+				}
+				index[k] = 0
+			}
+		}
+		for i := range all {
+			if !nearComplex(all[i], before[i], 0) {
+				t.Fatalf("%s: written between elements, at %d", what, i)
+			}
+		}
+	}
+}
+
+// Every type is converted to every other, against package kern.
+func TestElementwiseCast(t *testing.T) {
+	c := openCL(t)
+	const n = 257
+	for k, from := range types {
+		src := c.dense(t, from, n)
+		z := sample(from, n, 3)
+		for i := range z { // what every type of the other side has
+			if x := real(z[i]); x != x || x > 100 || x < -100 {
+				z[i] = 1
+			}
+		}
+		src.set(z)
+		for j, to := range types {
+			if testutil.Short() && (k+j)%12 != 0 {
+				continue
+			}
+			compute := Opmath(Promote(from, to))
+			dst := c.dense(t, to, n)
+			var p Plan
+			err := p.Elementwise("copy", compute, []Operand{dst.Operand}, []Operand{src.Operand})
+			if err == nil {
+				err = c.run(&p)
+			}
+			if err != nil {
+				t.Fatalf("%v to %v: %v", from, to, err)
+			}
+			want := c.dense(t, to, n)
+			values := src.elements()
+			for i, v := range values {
+				switch {
+				case to == dtype.Bool && v != 0:
+					values[i] = 1
+				case to.IsInteger() && !to.IsSigned() && real(v) < 0:
+					values[i] = complex(float64(uint8(int64(real(v)))), 0)
+				case !to.IsComplex():
+					values[i] = complex(real(v), 0)
+				}
+			}
+			want.set(values)
+			x, y := dst.elements(), want.elements()
+			for i := range x {
+				if !nearComplex(x[i], y[i], 0) {
+					t.Errorf("%v to %v: %v becomes %v, want %v", from, to, src.elements()[i], x[i], y[i])
+					break
+				}
+			}
+		}
+	}
+}
+
+// Numbers may stand for inputs.
+func TestElementwiseNumbers(t *testing.T) {
+	c := openCL(t)
+	for _, dt := range []dtype.DType{dtype.Float32, dtype.Int64, dtype.Complex64} {
+		a, o := c.dense(t, dt, 5, 3), c.dense(t, dt, 5, 3)
+		a.set(sample(dtype.Int8, 15, 1))
+		var p Plan
+		must(t, p.Elementwise("mul", dt, []Operand{o.Operand}, []Operand{{Type: dt, Value: Int(3)}, a.Operand}))
+		must(t, p.Elementwise("copy", dt, []Operand{a.Operand}, []Operand{{Type: dt, Value: Int(7)}}))
+		before := a.elements()
+		must(t, c.run(&p))
+		for i, v := range o.elements() {
+			if v != 3*before[i] || a.elements()[i] != 7 {
+				t.Fatalf("%v: element %d: %v and %v", dt, i, v, a.elements()[i])
+			}
+		}
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A user's functions, as the JITerator takes them.
+func TestUserFunctions(t *testing.T) {
+	c := openCL(t)
+	a, b := c.dense(t, dtype.Float32, 300), c.dense(t, dtype.BFloat16, 300)
+	x, y := c.dense(t, dtype.Float32, 300), c.dense(t, dtype.Float64, 300)
+	for i := range 2 {
+		z := make([]complex128, 300)
+		for k := range z {
+			z[k] = complex(float64(k*(i+3)%17)/4, 0)
+		}
+		[]*array{a, b}[i].set(z)
+	}
+	chain := `template <typename scalar_t> scalar_t chain(scalar_t x, scalar_t y, scalar_t alpha) {
+		scalar_t z = static_cast<scalar_t>(x * y);
+		if (z > alpha) { return std::exp(-z); }
+		return std::max(z, y) + alpha;
+	}`
+	pair := `template <typename T>
+	void pair(const T x, T y, T& sum, T& difference) { sum = x + y; difference = x - y; }`
+	var p Plan
+	must(t, p.Elementwise(chain, dtype.Float32, []Operand{x.Operand}, []Operand{a.Operand, b.Operand}, Float(2.5)))
+	must(t, c.run(&p))
+	as, bs := a.elements(), b.elements()
+	for i, v := range x.elements() {
+		z := as[i] * bs[i]
+		want := max(real(z), real(bs[i])) + 2.5
+		if real(z) > 2.5 {
+			want = math.Exp(-real(z))
+		}
+		if !near(real(v), want, 1e-6) {
+			t.Fatalf("chain of %v and %v is %v, want %v", as[i], bs[i], v, want)
+		}
+	}
+	p.Reset()
+	must(t, p.Elementwise(pair, dtype.Float32, []Operand{x.Operand, y.Operand}, []Operand{a.Operand, b.Operand}))
+	must(t, c.run(&p))
+	for i, v := range x.elements() {
+		if v != as[i]+bs[i] || y.elements()[i] != as[i]-bs[i] {
+			t.Fatalf("pair of %v and %v is %v and %v", as[i], bs[i], v, y.elements()[i])
+		}
+	}
+	for text, want := range map[string]string{
+		"template <typename T> T f(T x { return x; }":                     "must have the form",
+		"template <typename T> int f(T x) { return 1; }":                  "returns int",
+		"template <typename T> T f(float x) { return x; }":                `parameter "float x"`,
+		"template <typename T> void f(T x) { }":                           "references for several",
+		"template <typename T> void f(T& x, T y) { }":                     "stands behind its results",
+		"template <typename T> T f(T x) { return x; ":                     "braces",
+		"template <typename T> T f(T x, T y, T z, T w) { return x; }":     "the call has 1, 0 and 1",
+		"template <typename T> T f(T x) {\n\treturn x + not_there;\n}":    ">",
+		"template <typename T> void f(T x, T& y, T& z) { y = x; z = x; }": "has 2 results",
+	} {
+		p.Reset()
+		err := p.Elementwise(text, dtype.Float32, []Operand{x.Operand}, []Operand{a.Operand})
+		if err == nil {
+			err = c.run(&p)
+		}
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+		if strings.Contains(text, "not_there") && !strings.Contains(fmt.Sprint(err), "return x + not_there;") {
+			t.Errorf("the error has no line of the source: %v", err)
+		}
+	}
+}
+
+// Promote and Types are PyTorch's rules.
+func TestTypesTorch(t *testing.T) {
+	var lines []string
+	for _, a := range types {
+		for _, b := range types {
+			lines = append(lines, fmt.Sprintf("%v||torch.empty(0, dtype=torch.promote_types(torch.%v, torch.%v))", a, a, b))
+		}
+	}
+	for k, want := range torch(t, lines) {
+		a, b := types[k/len(types)], types[k%len(types)]
+		if got := Promote(a, b); got != want[0].dtype {
+			t.Errorf("%v and %v: %v, and PyTorch says %v", a, b, got, want[0].dtype)
+		}
+	}
+}
+
+// A plan that's used again allocates nothing.
+func TestElementwiseAllocations(t *testing.T) {
+	op := Operand{Ptr: 4096, Type: dtype.Float32, Sizes: []int{8, 9, 10}, Strides: []int{1, 8, 72}}
+	outs, ins := []Operand{op}, []Operand{op, {Ptr: 4096, Type: dtype.Float16, Sizes: []int{10}, Strides: []int{1}}}
+	two := []*Number{Float(2)}
+	var p Plan
+	if n := testing.AllocsPerRun(100, func() {
+		p.Reset()
+		if err := p.Elementwise("add", dtype.Float32, outs, ins, two...); err != nil {
+			t.Fatal(err)
+		}
+	}); n > 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+// Indexes have 64 bits where they must.
+func TestElementwiseWide(t *testing.T) {
+	var p Plan
+	for _, c := range []struct {
+		sizes, strides []int
+		wide           bool
+	}{
+		{[]int{1 << 20}, []int{1}, false},
+		{[]int{1<<31 - 1}, []int{1}, false},
+		{[]int{1 << 31}, []int{1}, true},
+		{[]int{3, 5}, []int{1 << 30, 1}, true},
+		{[]int{3, 5}, []int{-(1 << 30), 1}, false},
+		{[]int{4, 5}, []int{-(1 << 30), 1}, true},
+	} {
+		op := Operand{Ptr: 4096, Type: dtype.Uint8, Sizes: c.sizes, Strides: c.strides}
+		p.Reset()
+		must(t, p.Elementwise("bitwise_not", dtype.Uint8, []Operand{op}, []Operand{op}))
+		if p.Calls[0].Spec.Wide != c.wide {
+			t.Errorf("sizes %v, strides %v: wide is %v", c.sizes, c.strides, p.Calls[0].Spec.Wide)
+		}
+	}
+}
