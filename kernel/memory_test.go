@@ -7,7 +7,6 @@ import (
 	"testing"
 	"unsafe"
 
-	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
 	"github.com/chorus-comms/chorus/kern"
 )
@@ -25,10 +24,9 @@ type array struct {
 
 // array makes a tensor whose memory has so many elements, with undefined contents.
 func (c *cl) array(t testing.TB, dt dtype.DType, elements int, sizes, strides []int) *array {
-	whole := c.alloc(2*guard + elements*dt.Size())
-	t.Cleanup(func() { c.free(whole) })
-	a := &array{whole: whole, data: whole[guard : len(whole)-guard]}
-	a.Operand = Operand{Ptr: device.Ptr(uintptr(unsafe.Pointer(&whole[guard]))), Type: dt, Sizes: sizes, Strides: strides}
+	m := c.alloc(t, 2*guard+elements*dt.Size())
+	a := &array{whole: m.host, data: m.host[guard : len(m.host)-guard]}
+	a.Operand = Operand{Ptr: m.ptr.Add(guard), Type: dt, Sizes: sizes, Strides: strides}
 	return a
 }
 
