@@ -36,7 +36,7 @@ package: venv
 python: package
 	@if command -v $${CXX:-c++} >/dev/null; then \
 		$(VENV)/bin/pip install -q --disable-pip-version-check --no-build-isolation --no-deps \
-			--config-settings editable_mode=compat -e ./python/device; \
+			--config-settings editable_mode=compat -e ./python/device -e ./python/accinte; \
 	else echo "left out: torch.device(\"accinte\"), since there is no C++ compiler"; fi
 
 # The Python tests on other versions of PyTorch, in environments of their own: 5 GB and some minutes for each.

@@ -57,7 +57,7 @@ until cp $TMPDIR/chorus-*/mine/attempt_0/*_rank_[01].json dumps; do kill -0 $(ca
 			"make wheels":    "make test-long runs it, before these tests",
 			"make release":   "make test-long runs it",
 		},
-		"../README.md": {"make test": "it runs these tests", "pip install --no-build-isolation ./python/device": compiled},
+		"../README.md": {"make test": "it runs these tests", "pip install --no-build-isolation ./python/device ./python/accinte": compiled},
 		"../python/README.md": {
 			"chorus run -n 4 train.py":                         "pytorch-ten-minutes.md has the like, with a program",
 			"chorus explain":                                   "observability.md has it",
@@ -68,17 +68,21 @@ until cp $TMPDIR/chorus-*/mine/attempt_0/*_rank_[01].json dumps; do kill -0 $(ca
 			"pip install ./python":                             "python/accl/README.md has the like",
 			"pip install --no-build-isolation ./python/device": compiled,
 		},
+		"../python/accinte/README.md": {
+			"pip install ./python": "python/accl/README.md has the like",
+			"pip install --no-build-isolation ./python/device ./python/accinte": compiled,
+		},
 		"../python/torchcomms/README.md": {"pip install ./python ./python/torchcomms": "README.md has it"},
 		"new-device.md": {
 			"pip install --no-build-isolation ../chorus/python/device": compiled,
-			"python -m torch_accinte.check mydevice":                   "takes minutes; python/device/tests/test_mydevice.py runs it",
+			"python -m chorus_device.check mydevice":                   "takes minutes; python/device/tests/test_mydevice.py runs it",
 		},
 		"pytorch.md":    {"pip install ./python": "README.md has the like", "pip install chorus-comms": "python/README.md has it"},
 		"torchcomms.md": {"pip install ./python ./python/torchcomms": "README.md has it"},
 		"torch-device.md": {
-			"pip install ./python":                             "README.md has the like",
-			"pip install --no-build-isolation ./python/device": compiled,
-			"CHORUS_ACCINTE_MEMORY=64MiB PYTORCH_ALLOC_CONF=large_segment_size_mb:11 python -m torch_accinte.programs accinte --pressure": "test_programs.py runs it, with fewer programs",
+			"pip install ./python": "README.md has the like",
+			"pip install --no-build-isolation ./python/device ./python/accinte":                                                           compiled,
+			"CHORUS_ACCINTE_MEMORY=64MiB PYTORCH_ALLOC_CONF=large_segment_size_mb:11 python -m chorus_device.programs accinte --pressure": "test_programs.py runs it, with fewer programs",
 		},
 		"clusters.md": {"*": "python/tests/test_clusters.py runs these files, with a stand-in for Slurm"},
 		"comparison.md": {

@@ -227,18 +227,20 @@ func withPyTorch(t *testing.T, compilers bool, env ...string) *host {
 	return reader(t, bin, append(env, "PYTHONPATH="+packages, "PIP_FIND_LINKS="+dist(t), "PIP_QUIET=1")...)
 }
 
-// deviceOf adds torch_accinte to a host that has PyTorch, as make python has compiled it.
+// deviceOf adds chorus_device and torch_accinte to a host that has PyTorch, as make python has compiled it.
 func deviceOf(t *testing.T, h *host) *host {
 	t.Helper()
-	extension, _ := filepath.Glob("../python/device/torch_accinte/_C*.so")
-	metadata, _ := filepath.Glob("../.venv/lib/python3*/site-packages/torch_accinte-*.dist-info")
-	if len(extension) == 0 || len(metadata) == 0 {
-		t.Skip("left out: torch_accinte isn't compiled: make python")
+	extension, _ := filepath.Glob("../python/device/chorus_device/_C*.so")
+	found, _ := filepath.Glob("../.venv/lib/python3*/site-packages/chorus_device-*.dist-info")
+	accinte, _ := filepath.Glob("../.venv/lib/python3*/site-packages/torch_accinte-*.dist-info")
+	if len(extension) == 0 || len(found) == 0 || len(accinte) == 0 {
+		t.Skip("left out: chorus_device isn't compiled: make python")
 	}
+	found = append(append(found, accinte...), "../python/device/chorus_device", "../python/accinte/torch_accinte")
 	for i, v := range h.env {
 		if packages, ok := strings.CutPrefix(v, "PYTHONPATH="); ok {
 			also := t.TempDir()
-			for _, path := range []string{filepath.Dir(extension[0]), metadata[0]} {
+			for _, path := range found {
 				path, err := filepath.Abs(path)
 				if err != nil {
 					t.Fatal(err)

@@ -9,7 +9,7 @@ venv=${CHORUS_VENVS:-.venvs}/models
 read -ra arguments <<<"${CHORUS_PYTEST:--q}"
 if [ ! -e "$venv/ok" ]; then
 	.venv/bin/python -m venv "$venv"
-	for folder in .venv/lib/python3*/site-packages python python/device; do
+	for folder in .venv/lib/python3*/site-packages python python/device python/accinte; do
 		echo "$PWD/$folder"
 	done >"$(echo "$venv"/lib/python3*/site-packages)/chorus.pth"
 	torch=$(.venv/bin/python -c 'import torch; print(torch.__version__.partition("+")[0])')

@@ -27,7 +27,7 @@ for version in "$@"; do
 	# torch.device("accinte") takes 2.9; the examples of a vendor and of NCCL build libraries of their own for the venv of make python.
 	if [ "$(printf '%s\n' 2.9 "$version" | sort -V | head -1)" = 2.9 ]; then
 		CHORUS_LIBRARY=$PWD/bin/libchorus.so "$venv/bin/pip" install -q --disable-pip-version-check \
-			--no-build-isolation --no-deps --force-reinstall ./python/device
+			--no-build-isolation --no-deps --force-reinstall ./python/device ./python/accinte
 		"$venv/bin/python" -m pytest -p no:cacheprovider "${arguments[@]}" python/device/tests \
 			--ignore python/device/tests/test_mydevice.py --ignore python/device/tests/test_nccl.py || failed+=("$version")
 	fi

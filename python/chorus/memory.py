@@ -136,14 +136,15 @@ def use_shared_allocator(enabled: bool = True) -> None:
     copies of them, like those of ``Tensor.share_memory_``. Its own new tensors use PyTorch's allocator.
 
     Raises:
-        RuntimeError: the package ``torch-accinte``, whose extension replaces PyTorch's allocator, isn't installed or
-            doesn't work, or this process is a child made by fork.
+        RuntimeError: no device of the package ``chorus-device``, whose extension replaces PyTorch's allocator, is
+            plugged in, or this process is a child made by fork.
     """
-    module = sys.modules.get("torch_accinte._C")
+    module = sys.modules.get("chorus_device._C")
     if module is None:
-        why = getattr(getattr(torch, "accinte", None), "_cause", None)
+        why = getattr(sys.modules.get("chorus_device._plug"), "failure", None)
         raise RuntimeError(
-            f"use_shared_allocator needs the package torch-accinte: {why or 'it is not installed'}"
+            "use_shared_allocator needs a device of the package chorus-device, such as that of torch-accinte: "
+            f"{why or 'none is plugged in'}"
         ) from why
     module.map_cpu_memory(enabled)
 

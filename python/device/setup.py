@@ -30,7 +30,7 @@ def torch_root() -> pathlib.Path:
     spec = importlib.util.find_spec("torch")
     if spec is None or spec.origin is None:
         raise SystemExit(
-            "torch-accinte: PyTorch is not installed here; its extension is compiled against it "
+            "chorus-device: PyTorch is not installed here; its extension is compiled against it "
             "(pip needs --no-build-isolation)"
         )
     return pathlib.Path(spec.origin).parent
@@ -52,7 +52,7 @@ class Build(build_ext):
         root = torch_root()
         compiler = shlex.split(os.environ.get("CXX", "c++"))
         if shutil.which(compiler[0]) is None:
-            raise SystemExit(f"torch-accinte: its extension needs a C++ compiler; {compiler[0]} was not found")
+            raise SystemExit(f"chorus-device: its extension needs a C++ compiler; {compiler[0]} was not found")
         own = [CSRC, *([HEADER.parent] if HEADER.exists() else []), sysconfig.get_path("include")]
         theirs = [root / "include", root / "include/torch/csrc/api/include"]
         flags = [*FLAGS, *(f"-I{d}" for d in own), *(f"-isystem{d}" for d in theirs)]
@@ -69,7 +69,7 @@ class Build(build_ext):
         target = kept = pathlib.Path(self.get_ext_fullpath(ext.name)).resolve()
         notes = objects
         if self.editable_mode:  # setuptools' directories are new each time
-            kept, notes = HERE / "torch_accinte" / target.name, HERE / "build"
+            kept, notes = HERE / "chorus_device" / target.name, HERE / "build"
             notes.mkdir(exist_ok=True)
         # The versions that it was built with: builds for several versions of PyTorch may share the directory.
         made_with = notes / f"made-{zlib.crc32(os.fsencode(kept)):08x}"
@@ -104,6 +104,6 @@ class Sdist(sdist):
 
 
 setup(
-    ext_modules=[Extension("torch_accinte._C", sorted(str(f.relative_to(HERE)) for f in CSRC.glob("*.cpp")))],
+    ext_modules=[Extension("chorus_device._C", sorted(str(f.relative_to(HERE)) for f in CSRC.glob("*.cpp")))],
     cmdclass={"build_ext": Build, "sdist": Sdist},
 )

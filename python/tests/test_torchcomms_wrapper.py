@@ -195,7 +195,7 @@ def test_failures(pair):
 def test_the_error_if_it_is_missing():
     code = """
 import sys, torch, chorus
-sys.modules["torch_accinte"] = sys.modules["torch_accinte._C"] = None
+sys.modules["chorus_device"] = sys.modules["chorus_device._C"] = None
 from chorus import torchcomms
 from chorus.torchcomms import _comms
 comm = torchcomms.new_comm("fake", torch.device("cpu"), "x", rank=0, world_size=1)
@@ -206,4 +206,4 @@ except chorus.UnsupportedError as error:
 comm.finalize()
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert "pip install torch-accinte" in done.stdout, done.stderr
+    assert "pip install chorus-device" in done.stdout, done.stderr

@@ -1,6 +1,6 @@
 """A communicator as the backend of PyTorch's own process groups: ``_BackendWrapper``.
 
-It's written in C++, in torch_accinte, which is compiled against the installed PyTorch. It passes calls on to
+It's written in C++, in chorus_device, which is compiled against the installed PyTorch. It passes calls on to
 :class:`~chorus.torchcomms._wrapper.CommGroup`.
 """
 
@@ -16,15 +16,15 @@ from chorus.torchcomms.comm import TorchComm
 def _missing() -> str:
     """Why there is no ``_BackendWrapper``; "" if there is one."""
     try:
-        _C: Any = importlib.import_module("torch_accinte._C")
+        _C: Any = importlib.import_module("chorus_device._C")
     except ImportError as error:
-        why = f"torch_accinte, which has it, can't be imported ({error})"
+        why = f"chorus_device, which has it, can't be imported ({error})"
     else:
         if hasattr(_C, "backend_wrapper"):
             return ""
-        why = "torch_accinte, which has it, is older than this package"
+        why = "chorus_device, which has it, is older than this package"
     return (
-        f"a backend of PyTorch's own process groups is written in C++, and {why}: pip install torch-accinte "
+        f"a backend of PyTorch's own process groups is written in C++, and {why}: pip install chorus-device "
         '(in a clone: make python); init_process_group("chorus") needs none'
     )
 
@@ -42,4 +42,4 @@ if TYPE_CHECKING:
 elif MISSING:
     _BackendWrapper = _NoBackendWrapper
 else:
-    _BackendWrapper = importlib.import_module("torch_accinte._C").backend_wrapper()
+    _BackendWrapper = importlib.import_module("chorus_device._C").backend_wrapper()

@@ -330,7 +330,7 @@ class BackendWrapper final : public c10d::Backend {
 
 py::object backend_wrapper() {
   constexpr const char* name = "_BackendWrapper";
-  py::module_ m = py::module_::import("torch_accinte._C");
+  py::module_ m = py::module_::import("chorus_device._C");
   if (!py::hasattr(m, name)) {
     py::class_<BackendWrapper, c10::intrusive_ptr<BackendWrapper>, c10d::Backend>(
         m, name,

@@ -8,6 +8,7 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/csrc/autograd/autograd_not_implemented_fallback.h>
 #include <torch/library.h>
 
 #include "boxed.h"
@@ -305,6 +306,14 @@ void fallback(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, torch
   torch::jit::drop(*stack, n);
   for (c10::IValue& v : host)
     stack->push_back(std::move(v));
+}
+
+void register_autograd_fallback() {
+  if (c10::Dispatcher::singleton().hasBackendFallbackForDispatchKey(c10::DispatchKey::AutogradPrivateUse1))
+    return;
+  auto others = new torch::Library(
+      torch::Library::IMPL, "_", c10::DispatchKey::AutogradPrivateUse1, __FILE__, __LINE__);
+  others->fallback(torch::autograd::basicAutogradNotImplementedFallback());
 }
 
 torch::jit::Stack call_cpu(const c10::OperatorHandle& op, torch::jit::Stack arguments) {

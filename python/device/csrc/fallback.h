@@ -11,6 +11,10 @@ namespace chorus {
 // fallback is the boxed kernel of every operator that has no other.
 void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
 
+// register_autograd_fallback gives operators without a kernel of autograd one that runs them, and whose backward pass
+// warns, unless PyTorch has it already, which it has from 2.10 on.
+void register_autograd_fallback();
+
 // call_cpu runs an operator through the fallback, with all its arguments, and returns the results.
 torch::jit::Stack call_cpu(const c10::OperatorHandle& op, torch::jit::Stack arguments);
 

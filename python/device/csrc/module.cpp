@@ -1,4 +1,4 @@
-// The Python module torch_accinte._C.
+// The Python module chorus_device._C.
 #include <array>
 
 #include <pybind11/pybind11.h>
@@ -13,8 +13,8 @@
 #include "backend_wrapper.h"
 #include "alloc_sites.h"
 #include "cpu_allocator.h"
-#include "custom.h"
 #include "autograd_shutdown.h"
+#include "examples.h"
 #include "fallback.h"
 #include "generator.h"
 #include "graph.h"
@@ -44,7 +44,7 @@ void start(const std::string& path, const std::string& name, const std::string& 
   host_allocator();
   register_guard();
   register_hooks();
-  register_custom(name);
+  register_autograd_fallback();
   register_graph();
   register_profiler();
 }
@@ -71,6 +71,7 @@ PYBIND11_MODULE(_C, m) {
     }
   });
   m.def("start", &start);
+  m.def("register_examples", &register_examples);
   m.def("backend_wrapper", &backend_wrapper);
   m.def("device_count", &count);
   m.def("current_device", &current);

@@ -3,7 +3,7 @@
 import os
 import sys
 
-from torch_accinte import plug
-from torch_accinte.accinte import *
+from chorus_device import plug
+from chorus_device.namespace import *
 
 plug("apart", driver="apart", module=sys.modules[__name__], library=os.environ["APART_LIBRARY"])

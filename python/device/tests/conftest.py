@@ -12,7 +12,7 @@ sys.path[:0] = [os.path.dirname(__file__), os.path.join(os.path.dirname(__file__
 
 import standins  # noqa: E402
 import torch  # noqa: E402
-from torch_accinte._device import drain_autograd  # noqa: E402
+from chorus_device._device import drain_autograd  # noqa: E402
 from worlds import close_worlds, world_of  # noqa: E402
 
 

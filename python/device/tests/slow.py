@@ -6,7 +6,7 @@ import os
 import threading
 
 import torch
-from torch_accinte._device import handle_of
+from chorus_device._device import handle_of
 
 from chorus import _lib
 

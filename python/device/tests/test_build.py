@@ -9,7 +9,7 @@ import sysconfig
 import pytest
 
 HERE = pathlib.Path(__file__).resolve().parent.parent
-LIBRARY = HERE / "torch_accinte" / f"_C{sysconfig.get_config_var('EXT_SUFFIX')}"
+LIBRARY = HERE / "chorus_device" / f"_C{sysconfig.get_config_var('EXT_SUFFIX')}"
 
 
 def test_an_up_to_date_extension_is_not_compiled_again(tmp_path):

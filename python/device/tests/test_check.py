@@ -1,12 +1,12 @@
-"""python -m torch_accinte.check: missing mechanisms of a device."""
+"""python -m chorus_device.check: missing mechanisms of a device."""
 
 import os
 import subprocess
 import sys
 import textwrap
 
-from torch_accinte import check
-from torch_accinte.checks import CHECKS
+from chorus_device import check
+from chorus_device.checks import CHECKS
 from versions import VERSION
 
 
@@ -14,7 +14,7 @@ def tried(name, module=None, only=(), **env):
     """The command's output, and its exit status."""
     more = [*(["--import", module] if module else []), *(["--only", *only] if only else [])]
     done = subprocess.run(
-        [sys.executable, "-m", "torch_accinte.check", name, *more],
+        [sys.executable, "-m", "chorus_device.check", name, *more],
         capture_output=True, text=True, timeout=600, env={**os.environ, **env},
     )  # fmt: skip
     return done.stdout + done.stderr, done.returncode
@@ -31,16 +31,16 @@ def test_accinte_lacks_nothing():
 PARTS = """
 import sys, types
 import torch
-import torch_accinte
-from torch_accinte import accinte
+import chorus_device
+from chorus_device import namespace
 
 lacking = types.ModuleType("lacking")
-for name in dir(accinte):
+for name in dir(namespace):
     if name not in ("manual_seed_all", "get_amp_supported_dtype", "get_rng_state_all"):
-        setattr(lacking, name, getattr(accinte, name))
-torch_accinte.plug("lacking", driver="accinte", module=lacking)
+        setattr(lacking, name, getattr(namespace, name))
+chorus_device.plug("lacking", driver="accinte", module=lacking)
 for name in ("aten::sort.stable", "aten::convolution_overrideable", "aten::mm.out", "aten::mm"):
-    torch_accinte._C.block(name, True)
+    chorus_device._C.block(name, True)
 """
 
 

@@ -1,6 +1,7 @@
 """torch.compile with inductor: its kernels run on the device's memory, in the stream's order."""
 
 import copy
+import os
 import subprocess
 import sys
 
@@ -55,6 +56,40 @@ def test_a_model_and_its_backward():
         for a, b in zip(step(model, *on_device), want, strict=True):
             assert a.device.type == D
             torch.testing.assert_close(a.cpu(), b)
+
+
+CACHED = """
+import sys, torch
+from torch._dynamo.utils import counters
+from chorus_device import inductor
+if sys.argv[1]:
+    inductor.CacheKey.uuid = lambda self: "another version"
+    write_header = inductor.PythonWrapperCodegen.write_header
+    def other(self):
+        write_header(self)
+        self.imports.splice("from chorus_device.gone import launch as launch_on_stream\\n")
+    inductor.PythonWrapperCodegen.write_header = other
+x = torch.ones(8, device="accinte")
+try:
+    print(torch.compile(lambda x: x.sin() + 1)(x).sum().item() > 8, end=" ")
+except Exception as error:
+    print("chorus_device.gone" in str(error), end=" ")
+print(counters["inductor"]["fxgraph_cache_hit"], counters["inductor"]["fxgraph_cache_miss"])
+"""
+
+
+@pytest.mark.long
+@since(2, 13, "older versions have other counters, or no keys of devices")
+def test_a_cached_program_of_another_version_is_not_used(tmp_path):
+    def run(version):
+        env = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}
+        done = subprocess.run([sys.executable, "-c", CACHED, version], capture_output=True, text=True, env=env)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert run("another") == "True 0 1\n"
+    assert run("") == "True 0 1\n"
+    assert run("") == "True 1 0\n"
 
 
 def heads(t):

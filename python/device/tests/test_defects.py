@@ -6,8 +6,8 @@ import warnings
 
 import pytest
 import torch
+from chorus_device._device import handle_of
 from slow import busy
-from torch_accinte._device import handle_of
 
 D = "accinte"
 

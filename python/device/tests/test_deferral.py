@@ -11,8 +11,8 @@ import warnings
 
 import pytest
 import torch
+from chorus_device import programs, sweep
 from slow import busy
-from torch_accinte import programs, sweep
 
 D = torch.device("accinte", 0)
 
@@ -303,26 +303,26 @@ def run(*arguments, seconds=300, **environment):
 
 @pytest.mark.long
 def test_sweep_with_numbers_of_the_host():
-    run("torch_accinte.sweep", "accinte", "--every", "97", "--numbers")
+    run("chorus_device.sweep", "accinte", "--every", "97", "--numbers")
 
 
 @pytest.mark.long
 def test_sweep_and_programs_always_busy(tmp_path):
     file = str(tmp_path / "answers")
-    some = ("torch_accinte.sweep", "accinte", "--every", "151")
+    some = ("chorus_device.sweep", "accinte", "--every", "151")
     run(*some, "--json", file)
     assert "fail" not in run(*some, "--as", file, **ALWAYS_BUSY)
-    run("torch_accinte.programs", "accinte", "--programs", "2", "--steps", "60", **ALWAYS_BUSY)
+    run("chorus_device.programs", "accinte", "--programs", "2", "--steps", "60", **ALWAYS_BUSY)
 
 
 @pytest.mark.skipif("CHORUS_TEST_LONG" not in os.environ, reason="CHORUS_TEST_LONG: it takes half an hour")
 @pytest.mark.long
 def test_all_of_the_sweep_and_200_programs_always_busy(tmp_path):
     file = str(tmp_path / "answers")
-    run("torch_accinte.sweep", "accinte", "--json", file, seconds=7200)
-    run("torch_accinte.sweep", "accinte", "--as", file, seconds=7200, **ALWAYS_BUSY)
+    run("chorus_device.sweep", "accinte", "--json", file, seconds=7200)
+    run("chorus_device.sweep", "accinte", "--as", file, seconds=7200, **ALWAYS_BUSY)
     seed = os.environ.get("CHORUS_TEST_SEED", "1")
-    run("torch_accinte.programs", "accinte", "--programs", "200", "--seed", seed, seconds=7200, **ALWAYS_BUSY)
+    run("chorus_device.programs", "accinte", "--programs", "200", "--seed", seed, seconds=7200, **ALWAYS_BUSY)
 
 
 def test_a_run_with_other_bits_is_reported():

@@ -4,8 +4,8 @@ import threading
 
 import pytest
 import torch
+from chorus_device._device import handle_of
 from slow import ALWAYS_BUSY, busy
-from torch_accinte._device import handle_of
 
 D = torch.device("accinte:0")
 
@@ -150,7 +150,7 @@ def test_errors_are_raised_by_the_call():
 
 
 def test_block_list():
-    from torch_accinte import _C
+    from chorus_device import _C
 
     x = torch.ones(3, device=D)
     _C.block("aten::erfinv.out", True)

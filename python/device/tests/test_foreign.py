@@ -9,8 +9,8 @@ import weakref
 import pytest
 import torch
 import torch.distributed as dist
+from chorus_device._device import handle_of
 from slow import busy, held
-from torch_accinte._device import handle_of
 
 from chorus import _lib, _streams
 from chorus._devices import place_of

@@ -26,7 +26,7 @@ importlib.metadata.entry_points = without_chorus
 import time
 from gputest.gpu import Gpu
 from gputest.rank import Rank, checks_of, serve
-from torch_accinte._device import handle_of
+from chorus_device._device import handle_of
 
 class Emulated(Gpu):
     module = torch.accinte

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 
+import alone
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
@@ -57,22 +58,51 @@ def test_it_is_there(installed):
 def test_one_of_several(installed, tmp_path):
     ask = "import torch; print(torch._C._get_privateuse1_backend_name())"
     assert run(installed, ask).stdout == "mydevice\n"
-    assert run(installed, ask, TORCH_ACCINTE_DEVICE="accinte").stdout == "accinte\n"
+    assert run(installed, ask, CHORUS_TORCH_DEVICE="accinte").stdout == "accinte\n"
     done = run(installed, """
         import torch
         try:
             torch.nonesuch.current_device()
         except RuntimeError as error:
             print(error)
-    """, TORCH_ACCINTE_DEVICE="nonesuch")  # fmt: skip
-    assert done.stdout.endswith("set TORCH_ACCINTE_DEVICE to one of accinte, mydevice\n"), done.stderr
-    first = "import torch_accinte, torch; print(torch.ones(1, device='mydevice').device, torch_accinte.plug.__name__)"
+    """, CHORUS_TORCH_DEVICE="nonesuch")  # fmt: skip
+    assert done.stdout.endswith("set CHORUS_TORCH_DEVICE to one of accinte, mydevice\n"), done.stderr
+    other = tmp_path / "other-1.dist-info"
+    other.mkdir()
+    (other / "METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 1\n")
+    (other / "entry_points.txt").write_text("[chorus_device.devices]\nother = other\n")
+    done = run(f"{installed}:{tmp_path}", """
+        import torch
+        for module in torch.mydevice, torch.other:
+            print(module.is_available())
+            try:
+                module.current_device()
+            except RuntimeError as error:
+                print(error)
+        print(hasattr(torch, "accinte"))
+    """)  # fmt: skip
+    for name in ("mydevice", "other"):
+        says = f"False\ntorch.device({name!r}) can't be used: PyTorch has one place for a device from outside: "
+        assert says + "set CHORUS_TORCH_DEVICE to one of accinte, mydevice, other\n" in done.stdout, done.stderr
+    assert done.stdout.endswith("\nFalse\n"), done.stdout
+    first = "import chorus_device, torch; print(torch.ones(1, device='mydevice').device, chorus_device.plug.__name__)"
     assert run(installed, first).stdout == "mydevice:0 plug\n"
+
+
+def test_it_needs_no_other_device(installed, tmp_path):
+    done = alone.run("""
+        import torch
+        x = torch.ones(2, device="mydevice") + 1
+        print(x.cpu().tolist(), torch._C._get_privateuse1_backend_name())
+        import torch_accinte
+    """, tmp_path, "chorus-comms", "chorus-device", PYTHONPATH=str(installed))  # fmt: skip
+    assert done.stdout == "[2.0, 2.0] mydevice\n", done.stderr
+    assert done.stderr.endswith("ModuleNotFoundError: No module named 'torch_accinte'\n")
 
 
 def test_it_passes(installed):
     env = {**os.environ, "PYTHONPATH": str(installed)}
-    command = [sys.executable, "-m", "torch_accinte.check", "mydevice"]
+    command = [sys.executable, "-m", "chorus_device.check", "mydevice"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=900, env=env)
     assert done.returncode == 0, done.stdout + done.stderr
     missing = [line.strip().split(": ")[1] for line in done.stdout.splitlines() if "missing, optional" in line]
@@ -92,7 +122,7 @@ def apart(installed, tmp_path_factory):
     info = target / "apart-1.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: apart\nVersion: 1\n")
-    (info / "entry_points.txt").write_text("[torch_accinte.devices]\napart = apart\n")
+    (info / "entry_points.txt").write_text("[chorus_device.devices]\napart = apart\n")
     return {"APART_LIBRARY": str(installed / "mydevice" / "libmydevice.so"), "target": str(target)}
 
 
@@ -177,7 +207,7 @@ def test_operators_without_host_access_to_memory(apart):
 def test_checks_that_pass_without_host_access_to_memory(apart):
     env = {**os.environ, "PYTHONPATH": apart["target"], "APART_LIBRARY": apart["APART_LIBRARY"]}
     groups = ["memory", "operators", "autograd", "amp", "serialization", "compiler", "graphs"]
-    command = [sys.executable, "-m", "torch_accinte.check", "apart", "--only", *groups]
+    command = [sys.executable, "-m", "chorus_device.check", "apart", "--only", *groups]
     done = subprocess.run(command, capture_output=True, text=True, timeout=900, env=env)
     assert done.returncode == 0, done.stdout + done.stderr
     missing = [line.strip().split(": ")[1] for line in done.stdout.splitlines() if "missing, optional" in line]

@@ -1,11 +1,11 @@
-"""A part of PyTorch's database of operators, on the device and on the CPU. `python -m torch_accinte.sweep accinte` runs
+"""A part of PyTorch's database of operators, on the device and on the CPU. `python -m chorus_device.sweep accinte` runs
 all of it."""
 
 import pytest
 import torch
 import torch.nn.functional as F
+from chorus_device import sweep
 from slow import busy
-from torch_accinte import sweep
 
 D = "accinte"
 

@@ -4,6 +4,7 @@ import subprocess
 import sys
 import textwrap
 
+import alone
 import pytest
 from versions import since
 
@@ -45,32 +46,30 @@ def test_the_program():
     assert done.stdout == PRINTS
 
 
-def test_the_program_with_these_two_packages_alone(tmp_path):
-    """The distributions chorus-comms and torch-accinte are enough: no other package of ours can be imported."""
-    import importlib.metadata
-    import os
-    import pathlib
-
-    import torch
-    import torch_accinte
-
-    import chorus
-
-    places = [pathlib.Path(p.__file__).parent for p in (chorus, torch_accinte)]
-    site = pathlib.Path(torch.__file__).parent.parent
-    others = [p for p in site.iterdir() if not any(w in p.name.lower() for w in ("chorus", "accinte", ".pth", "accl"))]
-    found = {p.name: p for p in others + places}
-    for name in ("chorus-comms", "torch-accinte"):
-        info = importlib.metadata.distribution(name)._path
-        found[info.name] = info
-    for name, path in found.items():
-        (tmp_path / name).symlink_to(path, target_is_directory=path.is_dir())
-    program = f"import sys; sys.path.append({str(tmp_path)!r})" + PROGRAM
-    done = subprocess.run(
-        [sys.executable, "-S", "-c", program], capture_output=True, text=True, timeout=240, cwd=tmp_path,
-        env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"},
-    )  # fmt: skip
+def test_the_program_with_these_three_packages_alone(tmp_path):
+    """The distributions chorus-comms, chorus-device and torch-accinte are enough."""
+    done = alone.run(PROGRAM, tmp_path, *alone.OURS)
     assert (done.returncode, done.stdout) == (0, PRINTS), done.stderr
+
+
+def test_no_device_is_installed(tmp_path):
+    """With chorus-device alone ``import torch`` adds nothing, and what needs a device says so."""
+    done = alone.run("""
+        import torch, chorus, chorus_device
+        print(torch._C._get_privateuse1_backend_name(), hasattr(torch, "accinte"))
+        for needs in (chorus_device.load, chorus.use_shared_allocator):
+            try:
+                needs()
+            except RuntimeError as error:
+                print(error)
+    """, tmp_path, "chorus-comms", "chorus-device")  # fmt: skip
+    none = "there is no device to plug in: no package with one is installed"
+    assert done.stdout.splitlines() == [
+        "privateuseone False",
+        none,
+        f"use_shared_allocator needs a device of the package chorus-device, such as that of torch-accinte: {none}",
+    ], done.stderr
+    assert done.stderr == ""
 
 
 def test_autoload_can_be_switched_off():
@@ -79,24 +78,24 @@ def test_autoload_can_be_switched_off():
 
 
 def test_plugged_in_without_autoload():
-    """A program plugs a device in by itself."""
+    """A program imports the device's package."""
     done = run(
-        "import torch; from torch_accinte import _plug; _plug.own(); print(torch.ones(2, device='accinte').cpu())",
+        "import torch, torch_accinte; print(torch.accinte is torch_accinte, torch.ones(2, device='accinte').cpu())",
         TORCH_DEVICE_BACKEND_AUTOLOAD="0",
     )
-    assert done.stdout == "tensor([1., 1.])\n", done.stderr
+    assert done.stdout == "True tensor([1., 1.])\n", done.stderr
 
 
 def test_load():
     """``load`` plugs the device in if autoload is off; a second call changes nothing."""
     done = run(
         """
-        import torch, torch_accinte
+        import torch, chorus_device
         print(hasattr(torch, "accinte"))
-        torch_accinte.load()
+        chorus_device.load()
         module = torch.accinte
-        torch_accinte.load()
-        torch_accinte._autoload()
+        chorus_device.load()
+        chorus_device._autoload()
         print(torch.accinte is module, torch.ones(2, device="accinte").cpu())
         """,
         TORCH_DEVICE_BACKEND_AUTOLOAD="0",
@@ -106,9 +105,9 @@ def test_load():
 
 def test_autoload_again():
     done = run("""
-        import torch, torch_accinte
+        import torch, chorus_device
         module = torch.accinte
-        torch_accinte._autoload()
+        chorus_device._autoload()
         print(torch.accinte is module, torch.accinte.is_available())
     """)
     assert done.stdout == "True True\n", done.stderr
@@ -167,7 +166,7 @@ def test_why_it_could_not_be_loaded():
         import sys
         class Broken:
             def find_spec(self, name, path=None, target=None):
-                if name == "torch_accinte._C":
+                if name == "chorus_device._C":
                     raise ImportError("libstdc++ is too old")
         sys.meta_path.insert(0, Broken())
         import torch
@@ -184,9 +183,9 @@ def test_why_it_could_not_be_loaded():
 
 def test_one_place_for_a_device():
     done = run("""
-        import types, torch, torch_accinte
+        import types, torch, chorus_device
         try:
-            torch_accinte.plug("zoom", driver="accinte", module=types.ModuleType("zoom"))
+            chorus_device.plug("zoom", driver="accinte", module=types.ModuleType("zoom"))
         except RuntimeError as error:
             print(error)
     """)
@@ -280,16 +279,15 @@ def test_any_use_may_be_the_first():
     assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr
 
 
-def test_the_package_can_be_imported_first():
-    done = run(
-        "import torch_accinte, torch; print(torch_accinte.plug.__name__, torch.ones(1, device='accinte').device)"
-    )
+@pytest.mark.parametrize("first", ["torch_accinte", "chorus_device"])
+def test_the_package_can_be_imported_first(first):
+    done = run(f"import {first}, torch; print({first}.plug.__name__, torch.ones(1, device='accinte').device)")
     assert done.stdout == "plug accinte:0\n", done.stderr
 
 
 SETTLED = """
 import os, weakref, torch
-from torch_accinte import accinte
+from chorus_device import _device
 
 class Thing:
     pass
@@ -303,7 +301,7 @@ def alive():
     (x * 2).sum().backward()
     torch._C._stash_obj_in_tls("thing", None)
     if settling:
-        accinte.c().drain_autograd(60)
+        _device.c().drain_autograd(60)
     return ref() is not None
 
 os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # the caller goes on before the thread has let go
@@ -324,7 +322,7 @@ def test_autograd_threads_drop_their_objects():
 
 END = """
 import sys, threading, time, torch
-from torch_accinte import _device
+from chorus_device import _device
 
 class Twice(torch.autograd.Function):
     @staticmethod

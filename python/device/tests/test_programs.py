@@ -1,4 +1,4 @@
-"""Random programs, on the device and on the CPU. `python -m torch_accinte.programs accinte` runs a hundred."""
+"""Random programs, on the device and on the CPU. `python -m chorus_device.programs accinte` runs a hundred."""
 
 import os
 import subprocess
@@ -6,8 +6,8 @@ import sys
 
 import pytest
 import torch
+from chorus_device import programs
 from slow import busy
-from torch_accinte import programs
 from versions import since
 
 D = "accinte"
@@ -26,7 +26,7 @@ D = "accinte"
 def test_programs(how, memory):
     seed = os.environ.get("CHORUS_TEST_SEED", "1")
     done = subprocess.run(
-        [sys.executable, "-m", "torch_accinte.programs", D, "--seed", seed, *how],
+        [sys.executable, "-m", "chorus_device.programs", D, "--seed", seed, *how],
         env={**os.environ, **memory}, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr

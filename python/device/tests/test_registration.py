@@ -150,7 +150,7 @@ def test_names():
 
 def test_a_module_of_another_device():
     """The names with an underscore that PyTorch uses are added, unless the module has its own."""
-    from torch_accinte import _plug
+    from chorus_device import _plug
 
     module = types.ModuleType("torch.other")
     module._lazy_init = own = lambda: None

@@ -1,8 +1,8 @@
 import pytest
 import torch
+from chorus_device import sweep
 from slow import busy
 from torch.utils.checkpoint import checkpoint
-from torch_accinte import sweep
 from versions import since
 
 D = "accinte"

@@ -10,7 +10,7 @@ from multiprocessing.reduction import ForkingPickler
 import pytest
 import torch
 import torch.multiprocessing as mp
-from torch_accinte import sharing
+from chorus_device import sharing
 
 D = "accinte"
 spawn = mp.get_context("spawn")

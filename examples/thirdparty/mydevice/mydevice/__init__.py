@@ -3,8 +3,8 @@
 import pathlib
 import sys
 
-from torch_accinte import plug
-from torch_accinte.accinte import *  # torch.mydevice has the names of torch.cuda
+from chorus_device import plug
+from chorus_device.namespace import *  # torch.mydevice has the names of torch.cuda
 
 plug(
     "mydevice",

@@ -1,4 +1,4 @@
-"""Checks a device from outside: ``python -m torch_accinte.check NAME`` tries every mechanism that PyTorch has for one,
+"""Checks a device from outside: ``python -m chorus_device.check NAME`` tries every mechanism that PyTorch has for one,
 and prints the missing ones.
 
 It's for any device of PyTorch's key PrivateUse1, from any vendor. PyTorch loads it by itself, or importing a module
@@ -22,7 +22,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from torch_accinte.checks import CHECKS, Check, Subject, Unfit
+from chorus_device.checks import CHECKS, Check, Subject, Unfit
 
 START = 120.0  # seconds until a process must have started
 
@@ -54,7 +54,7 @@ def run(
 ) -> Iterator[tuple[Check, str, str]]:
     """Every check, or those of some groups, with its status ("ok", "missing" or "left out") and the reason."""
     environment = {**os.environ, **({"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"} if module else {})}
-    command = [sys.executable, "-m", "torch_accinte.check", name, *(["--import", module] if module else [])]
+    command = [sys.executable, "-m", "chorus_device.check", name, *(["--import", module] if module else [])]
     wanted = set(groups)
     left = [i for i, check in enumerate(CHECKS) if not wanted or check.group in wanted]
     while left:
@@ -127,7 +127,7 @@ def report(answers: Iterable[tuple[Check, str, str]]) -> tuple[str, bool]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m torch_accinte.check", description=(__doc__ or "").split("\n\n")[0])
+    parser = argparse.ArgumentParser(prog="python -m chorus_device.check", description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("name", help="the type of device")
     parser.add_argument("--import", dest="module", help="the module whose import registers it")
     parser.add_argument("--only", metavar="GROUP", nargs="+", default=[], help="mechanisms, as the report names them")

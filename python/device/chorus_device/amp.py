@@ -1,4 +1,4 @@
-"""Mixed precision on devices: ``torch.accinte.amp``, like ``torch.cuda.amp``. It's PyTorch's own ``torch.amp`` with the
+"""Mixed precision on devices: ``torch.<name>.amp``, like ``torch.cuda.amp``. It's PyTorch's own ``torch.amp`` with the
 device's name."""
 
 from __future__ import annotations
@@ -7,13 +7,13 @@ from typing import Any
 
 import torch
 
-from torch_accinte._device import name
+from chorus_device._device import name
 
-__all__ = ["get_amp_supported_dtype", "is_bf16_supported"]  # in torch.accinte itself
+__all__ = ["get_amp_supported_dtype", "is_bf16_supported"]  # in torch.<name> itself
 
 
 class autocast(torch.amp.autocast_mode.autocast):
-    """``torch.autocast("accinte")``."""
+    """``torch.autocast(name)``."""
 
     def __init__(
         self, enabled: bool = True, dtype: torch.dtype | None = None, cache_enabled: bool | None = None
@@ -22,19 +22,19 @@ class autocast(torch.amp.autocast_mode.autocast):
 
 
 class GradScaler(torch.amp.grad_scaler.GradScaler):
-    """``torch.amp.GradScaler("accinte")``."""
+    """``torch.amp.GradScaler(name)``."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(name(), *args, **kwargs)
 
 
 def custom_fwd(fwd: Any = None, *, cast_inputs: torch.dtype | None = None) -> Any:
-    """``torch.amp.custom_fwd(device_type="accinte")``, for the forward of an autograd function under autocast."""
+    """``torch.amp.custom_fwd(device_type=name)``, for the forward of an autograd function under autocast."""
     return torch.amp.custom_fwd(fwd, device_type=name(), cast_inputs=cast_inputs)
 
 
 def custom_bwd(bwd: Any = None) -> Any:
-    """``torch.amp.custom_bwd(device_type="accinte")``: the backward runs with the autocast state of the forward."""
+    """``torch.amp.custom_bwd(device_type=name)``: the backward runs with the autocast state of the forward."""
     return torch.amp.custom_bwd(bwd, device_type=name())
 
 

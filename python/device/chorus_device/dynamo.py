@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import torch
 from torch._dynamo.device_interface import DeviceInterface
 
-from torch_accinte import accinte
-from torch_accinte._device import c, handle_of, name
+from chorus_device import namespace
+from chorus_device._device import c, handle_of, name
 
 
 class Properties(NamedTuple):
@@ -20,21 +20,21 @@ class Properties(NamedTuple):
 
 
 class Interface(DeviceInterface):
-    device = accinte.device
+    device = namespace.device
     Event = torch.Event
     Stream = torch.Stream
-    current_device = staticmethod(accinte.current_device)
-    set_device = staticmethod(accinte.set_device)
-    device_count = staticmethod(accinte.device_count)
-    is_available = staticmethod(accinte.is_available)
-    stream = staticmethod(accinte.stream)
-    current_stream = staticmethod(accinte.current_stream)
-    set_stream = staticmethod(accinte.set_stream)
-    synchronize = staticmethod(accinte.synchronize)
+    current_device = staticmethod(namespace.current_device)
+    set_device = staticmethod(namespace.set_device)
+    device_count = staticmethod(namespace.device_count)
+    is_available = staticmethod(namespace.is_available)
+    stream = staticmethod(namespace.stream)
+    current_stream = staticmethod(namespace.current_stream)
+    set_stream = staticmethod(namespace.set_stream)
+    synchronize = staticmethod(namespace.synchronize)
 
     class Worker(DeviceInterface.Worker):
-        set_device = staticmethod(accinte.set_device)
-        current_device = staticmethod(accinte.current_device)
+        set_device = staticmethod(namespace.set_device)
+        current_device = staticmethod(namespace.current_device)
 
         @staticmethod
         def get_device_properties(device: Any = None) -> Any:
@@ -62,7 +62,7 @@ class Interface(DeviceInterface):
 
     @staticmethod
     def get_raw_stream(device_idx: int) -> int:
-        return handle_of(accinte.current_stream(device_idx))
+        return handle_of(namespace.current_stream(device_idx))
 
     @staticmethod
     def is_bf16_supported(including_emulation: bool = False) -> bool:
@@ -70,7 +70,7 @@ class Interface(DeviceInterface):
 
 
 def backend(graph: Any, inputs: Any, **options: Any) -> Any:
-    """``torch.compile(backend="accinte")``, an entry point of this package: inductor, which is the default."""
+    """``torch.compile(backend=name)``, if a package has this as an entry point: inductor, which is the default."""
     from torch._dynamo.backends.registry import lookup_backend
 
     inductor: Any = lookup_backend("inductor")

@@ -8,20 +8,32 @@ import importlib.metadata
 import os
 import threading
 import types
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 
-from torch_accinte._on_import import when_imported
+from chorus_device._on_import import when_imported
+
+VARIABLE = "CHORUS_TORCH_DEVICE"  # names the device if several are installed
 
 _plugged: str | None = None
+failure: Exception | None = None  # why autoload has plugged no device in
 _END_SECONDS = 5.0  # the deadline of autograd's threads at Python's end
 
 
-def plug(name: str, *, driver: str, module: types.ModuleType, library: str | os.PathLike[str] | None = None) -> None:
+def plug(
+    name: str,
+    *,
+    driver: str,
+    module: types.ModuleType,
+    library: str | os.PathLike[str] | None = None,
+    title: str = "",
+) -> None:
     """Make ``torch.device(name)`` the devices of a driver of libchorus.so, and ``torch.<name>`` the module.
 
     ``library`` is the path of a libchorus.so with the driver in it, unless the one of the package chorus has it.
+    ``title`` is the device's name in messages that say "CUDA" for CUDA; by default it's ``name``.
 
     Raises:
         RuntimeError: another device has PyTorch's place.
@@ -36,15 +48,15 @@ def plug(name: str, *, driver: str, module: types.ModuleType, library: str | os.
     atexit.register(_end)  # registered before chorus's handlers, which so run first and end what devices wait for
     from chorus import _libpath
     from chorus.backend import serve
-    from torch_accinte import batchnorm, meta, random, sharing
+    from chorus_device import _device, batchnorm, meta, random, sharing
 
-    extension: Any = importlib.import_module("torch_accinte._C")
+    extension: Any = importlib.import_module("chorus_device._C")
     if library is not None:
         _libpath.use(library)
     utils: Any = torch.utils
     register: Any = torch._register_device_module
     extension.start(_libpath.library(), name, driver, threading.main_thread().ident)
-    _plugged = name
+    _plugged, _device.title = name, title or name
     meta.register(name)
     batchnorm.register()
     serve(name, driver)
@@ -59,16 +71,16 @@ def plug(name: str, *, driver: str, module: types.ModuleType, library: str | os.
 
 
 def _tell_dynamo(interfaces: types.ModuleType) -> None:
-    from torch_accinte import dynamo
+    from chorus_device import dynamo
 
     dynamo.register(interfaces)
 
 
 def _end() -> None:
     """Make autograd's threads drop their Python objects before the interpreter ends."""
-    from torch_accinte import _device, accinte
+    from chorus_device import _device, namespace
 
-    if accinte.is_initialized():
+    if namespace.is_initialized():
         _device.c().record_alloc_sites(False)  # recording takes the GIL
         _device.drain_autograd(_END_SECONDS)
 
@@ -76,10 +88,10 @@ def _end() -> None:
 def complete(name: str, module: types.ModuleType) -> None:
     """Add to a module the names with an underscore that PyTorch uses, unless it has its own: ``import *`` leaves them
     out. Make compiled programs use the device's generators."""
-    from torch_accinte import accinte
+    from chorus_device import namespace
 
     for attribute in ("_get_generator", "_is_in_bad_fork", "_lazy_init", "__getattr__"):
-        vars(module).setdefault(attribute, getattr(accinte, attribute))
+        vars(module).setdefault(attribute, getattr(namespace, attribute))
     compiled: Any = importlib.import_module("torch._functorch._aot_autograd.utils")
     if hasattr(compiled, "register_graphsafe_rng_device_type"):  # from PyTorch 2.13 on
         compiled.register_graphsafe_rng_device_type(name)
@@ -123,58 +135,59 @@ class Failed(types.ModuleType):
         raise RuntimeError(f"torch.device({self._name!r}) can't be used: {self._cause}") from self._cause
 
 
-def others() -> dict[str, importlib.metadata.EntryPoint]:
-    """The installed packages with devices of their own: entry points of the group "torch_accinte.devices", whose
-    modules call :func:`plug`."""
-    return {e.name: e for e in importlib.metadata.entry_points(group="torch_accinte.devices")}
+def installed() -> tuple[dict[str, importlib.metadata.EntryPoint], dict[str, importlib.metadata.EntryPoint]]:
+    """The installed packages with devices, by the devices' names, and those with emulated devices: entry points of the
+    groups "chorus_device.devices" and "chorus_device.emulated". Their modules call :func:`plug` when they're imported.
+    """
+    found = importlib.metadata.entry_points()
+    devices, emulated = ({e.name: e for e in found.select(group=f"chorus_device.{g}")} for g in ("devices", "emulated"))
+    return devices, emulated
 
 
 def load() -> None:
-    """Plug in the device that TORCH_ACCINTE_DEVICE names, or the one that another package installs, else this package's
-    own. It does nothing if a device is plugged in already.
+    """Plug in the device that CHORUS_TORCH_DEVICE names, else the only one that is installed. Emulated devices count
+    only if there is no other. It does nothing if a device is plugged in already.
 
     ``import torch`` calls it, unless TORCH_DEVICE_BACKEND_AUTOLOAD=0 is set; then the program calls it.
 
     Raises:
-        RuntimeError: several devices are installed and none is named, or another device has PyTorch's place.
+        RuntimeError: no device is installed, or several are and none is named, or the named one isn't, or another
+            device has PyTorch's place.
         ImportError: the device can't be loaded.
     """
-    if _plugged is not None:
-        return
-    found = others()
-    name = _wanted(found)
-    if name in found:
-        found[name].load()
-    elif name == _own_name() and (len(found) < 2 or "TORCH_ACCINTE_DEVICE" in os.environ):
-        own()
-    else:
-        names = ", ".join([_own_name(), *sorted(found)])
+    if _plugged is None:
+        _load(*installed())
+
+
+def _load(
+    devices: dict[str, importlib.metadata.EntryPoint], emulated: dict[str, importlib.metadata.EntryPoint]
+) -> None:
+    every, names = {**emulated, **devices}, _candidates(devices, emulated)
+    if len(names) == 1 and names[0] in every:
+        every[names[0]].load()
+    elif every:
         raise RuntimeError(
-            f"PyTorch has one place for a device from outside: set TORCH_ACCINTE_DEVICE to one of {names}"
+            f"PyTorch has one place for a device from outside: set {VARIABLE} to one of {', '.join(sorted(every))}"
         )
+    else:
+        raise RuntimeError("there is no device to plug in: no package with one is installed")
 
 
-def _own_name() -> str:
-    from torch_accinte.accinte import NAME
-
-    return NAME
-
-
-def _wanted(found: dict[str, importlib.metadata.EntryPoint]) -> str:
-    return os.environ.get("TORCH_ACCINTE_DEVICE") or (next(iter(found)) if len(found) == 1 else _own_name())
+def _candidates(devices: Iterable[str], emulated: Iterable[str]) -> list[str]:
+    """The names of the devices that may be meant: one if it's clear which."""
+    named = os.environ.get(VARIABLE)
+    return [named] if named else list(devices) or list(emulated)
 
 
 def autoload() -> None:
     """:func:`load`, without an exception: ``import torch`` works even if it failed."""
+    global failure
+    if _plugged is not None:
+        return
+    found = installed()
     try:
-        load()
+        _load(*found)
     except Exception as cause:
-        name = _wanted(others())
-        setattr(torch, name, Failed(name, cause))
-
-
-def own() -> None:
-    """Plug this package's device in."""
-    from torch_accinte import accinte
-
-    plug(accinte.NAME, driver=accinte.NAME, module=accinte)
+        failure = cause
+        for name in _candidates(*found):
+            setattr(torch, name, Failed(name, cause))

@@ -1,4 +1,4 @@
-"""Random numbers of devices: ``torch.accinte.random``, whose names are in ``torch.accinte``, too."""
+"""Random numbers of devices: ``torch.<name>.random``, whose names are in ``torch.<name>``, too."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torch_accinte._device import c, index, name
+from chorus_device._device import c, index, name
 
 __all__ = [
     "default_generators",

@@ -1,6 +1,6 @@
 """PyTorch's own database of operators, OpInfo, on a device from outside and on the CPU, side by side.
 
-``python -m torch_accinte.sweep NAME`` runs every operator, with every type that the CPU has, forward and backward, once
+``python -m chorus_device.sweep NAME`` runs every operator, with every type that the CPU has, forward and backward, once
 with an idle stream and once with a busy one. It compares results, sizes, strides and gradients. They must be close to
 the CPU's, and equal to each other, bit for bit.
 It's for any device that draws the CPU's random numbers; for others random operators are not compared.
@@ -41,7 +41,7 @@ from typing import Any
 
 import torch
 
-from torch_accinte._device import drain_autograd, handle_of
+from chorus_device._device import drain_autograd, handle_of
 
 # The results of these have undefined contents.
 UNDEFINED = {
@@ -99,7 +99,7 @@ def busy(device: str) -> None:
 def fallbacks() -> list[str]:
     """The operators that used the fallback since the last call."""
     try:
-        extension: Any = importlib.import_module("torch_accinte._C")
+        extension: Any = importlib.import_module("chorus_device._C")
     except ImportError:  # a device of another extension
         return []
     return list(extension.fallbacks())
@@ -414,7 +414,7 @@ class Worker:
     """A worker process, restarted after a case has ended it."""
 
     def __init__(self, device: str, most: int, more: Sequence[str]) -> None:
-        self.command = [sys.executable, "-m", "torch_accinte.sweep", device, "--serve", "--most", str(most), *more]
+        self.command = [sys.executable, "-m", "chorus_device.sweep", device, "--serve", "--most", str(most), *more]
         self.process: subprocess.Popen[str] | None = None
 
     def hear(self, process: subprocess.Popen[str], seconds: float) -> tuple[dict[str, Any] | None, bool]:
@@ -537,7 +537,7 @@ def page(device: str, answers: list[dict[str, Any]]) -> str:
     lines = [
         f"# PyTorch's operators on {device}",
         "",
-        f"`python -m torch_accinte.sweep {device} --table docs/torch-operators.md` writes this page from the database",
+        f"`python -m chorus_device.sweep {device} --table docs/torch-operators.md` writes this page from the database",
         f"of operators of PyTorch {torch.__version__.split('+')[0]}. It compares each operator with the CPU,",
         "for each type that the CPU supports, forward and backward, on an idle and on a busy stream.",
         "[torch-device.md](torch-device.md#every-operator) describes the comparison.",
@@ -578,7 +578,7 @@ def page(device: str, answers: list[dict[str, Any]]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m torch_accinte.sweep", description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m chorus_device.sweep", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("device")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument(

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from torch_accinte._device import c, index
+from chorus_device._device import c, index
 
 __all__ = [
     "MemPool",

@@ -1,4 +1,4 @@
-"""The checks of :mod:`torch_accinte.check`: functions that raise if something is wrong with a device."""
+"""The checks of :mod:`chorus_device.check`: functions that raise if something is wrong with a device."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Random programs, on a device from outside and on the CPU.
 
-``python -m torch_accinte.programs NAME`` draws programs from a seed: operators, views, types, random numbers, backward
+``python -m chorus_device.programs NAME`` draws programs from a seed: operators, views, types, random numbers, backward
 passes, copies between devices and the host, streams and events, threads, graphs. Each runs on the device and on the
 CPU, and the values that it reads on the way and at its end must have the same bits. ``--pressure`` uses tensors of
-MiBs, for devices with little memory (``CHORUS_ACCINTE_MEMORY=64MiB``).
+MiBs, for devices with little memory.
 It's for any device whose kernels and random numbers are the CPU's.
 """
 
@@ -22,8 +22,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from torch_accinte import memory
-from torch_accinte._device import drain_autograd
+from chorus_device import memory
+from chorus_device._device import drain_autograd
 
 FLOATS = (torch.float32, torch.float64, torch.bfloat16)
 DTYPES = (*FLOATS, torch.int64, torch.int32, torch.bool)
@@ -698,7 +698,7 @@ def tell(program: Program, last: int | None = None) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        prog="python -m torch_accinte.programs", description=(__doc__ or "").splitlines()[0]
+        prog="python -m chorus_device.programs", description=(__doc__ or "").splitlines()[0]
     )
     parser.add_argument("device")
     parser.add_argument("--programs", type=int, default=100, help="how many")

@@ -1,5 +1,5 @@
-"""``torch.accinte``, the equivalent of ``torch.cuda``. The module of another device can have the same names:
-``from torch_accinte.accinte import *``."""
+"""The names of ``torch.<name>``, the equivalent of ``torch.cuda``. A device's module takes them over:
+``from chorus_device.namespace import *``."""
 
 from __future__ import annotations
 
@@ -11,19 +11,17 @@ from typing import Any, NamedTuple, cast
 
 import torch
 
-from torch_accinte import amp as amp
-from torch_accinte import memory as memory
-from torch_accinte import meta as meta
-from torch_accinte import random as random
-from torch_accinte import typed
-from torch_accinte._device import c, index, name
-from torch_accinte.amp import *
-from torch_accinte.graphs import *
-from torch_accinte.memory import *
-from torch_accinte.random import *
-from torch_accinte.random import _get_generator as _get_generator
-
-NAME = "accinte"
+from chorus_device import _device, typed
+from chorus_device import amp as amp
+from chorus_device import memory as memory
+from chorus_device import meta as meta
+from chorus_device import random as random
+from chorus_device._device import c, index, name
+from chorus_device.amp import *
+from chorus_device.graphs import *
+from chorus_device.memory import *
+from chorus_device.random import *
+from chorus_device.random import _get_generator as _get_generator
 
 OutOfMemoryError = torch.OutOfMemoryError
 
@@ -32,7 +30,7 @@ _forked = False
 
 def _after_fork() -> None:
     global _forked
-    extension = sys.modules.get("torch_accinte._C")  # there is none if it could not be loaded
+    extension = sys.modules.get("chorus_device._C")  # there is none if it could not be loaded
     _forked = _forked or (extension is not None and extension.is_loaded())
 
 
@@ -65,7 +63,7 @@ def _is_in_bad_fork() -> bool:
 
 def _lazy_init() -> None:
     if _forked:
-        title = {NAME: "AccInte"}.get(name(), name())
+        title = _device.title
         raise RuntimeError(
             f"Cannot re-initialize {title} in forked subprocess. To use {title} with multiprocessing, you must use the "
             "'spawn' start method"
@@ -250,17 +248,17 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def __getattr__(attribute: str) -> Any:
-    """Names that most programs don't need. :mod:`torch_accinte.profiler` takes long to load, and so does
-    :mod:`torch_accinte.inductor`, in which inductor looks for ``Scheduling``. Checkpoints read ``_initialized`` to
-    decide whether to save random states. :mod:`torch_accinte.typed` has the names of tensors of one type."""
+    """Names that most programs don't need. :mod:`chorus_device.profiler` takes long to load, and so does
+    :mod:`chorus_device.inductor`, in which inductor looks for ``Scheduling``. Checkpoints read ``_initialized`` to
+    decide whether to save random states. :mod:`chorus_device.typed` has the names of tensors of one type."""
     if attribute == "_initialized":
         return is_initialized()
     if attribute == "Scheduling":
-        from torch_accinte.inductor import Scheduling
+        from chorus_device.inductor import Scheduling
 
         return Scheduling
     if attribute in typed.NAMES:
         return typed.named(attribute)
     if attribute == "profiler":
-        return importlib.import_module("torch_accinte.profiler")
+        return importlib.import_module("chorus_device.profiler")
     raise AttributeError(f"module {'torch.' + name()!r} has no attribute {attribute!r}")

@@ -1,6 +1,6 @@
 """``torch.compile`` with inductor: its C++ kernels run on the device's own memory, as work of the current stream.
 
-Inductor asks ``torch.accinte`` for a :class:`Scheduling` at its first use. That loads this module, which registers the
+Inductor asks ``torch.<name>`` for a :class:`Scheduling` at its first use. That loads this module, which registers the
 rest. A kernel is inductor's kernel for the CPU, with an entry point that takes its arguments from an array. The program
 around the kernels passes it to :func:`launch`.
 """
@@ -10,11 +10,15 @@ from __future__ import annotations
 import ast
 import contextlib
 import ctypes
+import hashlib
+import inspect
+import pathlib
 import re
 from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch._inductor import custom_graph_pass
 from torch._inductor.codegen.common import register_backend_for_device, register_device_op_overrides
 from torch._inductor.codegen.cpp import CppScheduling
 from torch._inductor.codegen.cpu_device_op_overrides import CpuDeviceOpOverrides
@@ -23,7 +27,7 @@ from torch._inductor.codegen.wrapper import SubgraphPythonWrapperCodegen as Subg
 from torch._inductor.scheduler import BaseSchedulerNode
 from torch._inductor.virtualized import V
 
-from torch_accinte._device import c, name
+from chorus_device._device import c, name
 
 _launch = c().launch
 
@@ -72,7 +76,7 @@ class Own:
     def write_header(self) -> None:
         super().write_header()  # type: ignore[misc]
         imports: Any = self.imports  # type: ignore[attr-defined]
-        imports.splice("from torch_accinte.inductor import launch as launch_on_stream\n")
+        imports.splice("from chorus_device.inductor import launch as launch_on_stream\n")
 
     def define_kernel(self, kernel_name: str, kernel_body: str, *args: Any, **kwargs: Any) -> Any:
         body = entered(kernel_body) if self._own else kernel_body
@@ -170,6 +174,19 @@ class Overrides(CpuDeviceOpOverrides):
         return f"torch.accelerator.device_index({device_idx})"
 
 
+class CacheKey(getattr(custom_graph_pass, "CustomGraphModulePass", object)):  # type: ignore[misc]
+    """Changes nothing in graphs. Its ``uuid`` is a part of the keys of inductor's caches on disk, so that a program
+    from another version of this module isn't used."""
+
+    def __call__(self, graph: torch.fx.GraphModule) -> None:
+        pass
+
+    def uuid(self) -> str:
+        return hashlib.sha256(pathlib.Path(__file__).read_bytes()).hexdigest()
+
+
 setattr(BaseSchedulerNode, "is_cpu", is_cpu)  # noqa: B010
-register_backend_for_device(name(), Scheduling, PythonWrapperCodegen, CppWrapperCodegen)
+key = "device_custom_pass"
+passes: Any = {key: CacheKey()} if key in inspect.signature(register_backend_for_device).parameters else {}
+register_backend_for_device(name(), Scheduling, PythonWrapperCodegen, CppWrapperCodegen, **passes)
 register_device_op_overrides(name(), Overrides())

@@ -1,4 +1,4 @@
-"""Shared by the parts of ``torch.accinte``: the extension, and the index of a caller's device."""
+"""Shared by the parts of ``torch.<name>``: the extension, and the index of a caller's device."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from typing import Any
 
 import torch
 
+title = ""  # the device's name in sentences
+
 
 def c() -> Any:
     """The extension."""
-    return sys.modules.get("torch_accinte._C") or importlib.import_module("torch_accinte._C")
+    return sys.modules.get("chorus_device._C") or importlib.import_module("chorus_device._C")
 
 
 def name() -> str:

@@ -1,4 +1,4 @@
-"""The cost of the device compared with the CPU, in the same run: ``python -m torch_accinte.bench``.
+"""The cost of the device compared with the CPU, in the same run: ``python -m chorus_device.bench``.
 
 Each row has a ratio or a difference of medians, and its bound. Samples are taken in turns, with one thread for each
 process.
@@ -18,6 +18,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import TCPStore
+
+from chorus_device._device import name
 
 MIB = 1 << 20
 CALLS = 8  # all-reduces for each synchronization
@@ -145,8 +147,8 @@ def rank_main(rank: int, port: int, device: str, shared: bool, seconds: float) -
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m torch_accinte.bench", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("device", nargs="?", default="accinte")
+    parser = argparse.ArgumentParser(prog="python -m chorus_device.bench", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("device", nargs="?", default=name(), help="the plugged one, by default")
     parser.add_argument("--seconds", type=float, default=2.0, help="for each row; training steps take eight times that")
     parser.add_argument("--collectives", choices=["device", "shared"], help="only all-reduces, of such tensors")
     args = parser.parse_args()

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from torch_accinte._device import c
+from chorus_device._device import c
 
 __all__ = ["CUDAGraph", "Graph", "graph", "graph_pool_handle", "is_current_stream_capturing", "make_graphed_callables"]
 

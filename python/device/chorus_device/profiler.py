@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch._C._profiler import ProfilerConfig, ProfilerState, _ExperimentalConfig
 
-from torch_accinte._device import c
+from chorus_device._device import c
 
 __all__ = ["emit_ranges", "profile"]
 

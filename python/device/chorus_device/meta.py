@@ -1,8 +1,7 @@
-"""Kernels for fake tensors and ``torch.compile``, which give the shapes, strides and types of the device's operators.
+"""Kernels for fake tensors and ``torch.compile``, which give the shapes, strides and types of operators' results.
 
-PyTorch has them for its own operators. The device's operators have kernels for Meta: in ``custom.cpp``, or here.
-For some of its own operators PyTorch distinguishes the CPU from all other devices. This device runs the CPU's kernels,
-so it gets the CPU's results.
+PyTorch has them for its own operators. For some of these it distinguishes the CPU from all other devices. Devices of
+this package run the CPU's kernels, so they get the CPU's results.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ import torch
 import torch.utils._pytree as pytree
 from torch._subclasses import fake_impls
 
-_library: Any = None
 _AS_ON_CPU = (
     "convolution",
     "_convolution",
@@ -24,11 +22,6 @@ _AS_ON_CPU = (
     "native_layer_norm",
     "nonzero_static",
 )
-
-
-def custom_abs(input: torch.Tensor) -> torch.Tensor:
-    """A tensor like the argument."""
-    return torch.empty_like(input)
 
 
 def _as_on_cpu(kind: str, before: Any) -> Any:
@@ -79,15 +72,11 @@ def _moved(values: Any, device: torch.device) -> Any:
     return pytree.tree_map_only(torch.Tensor, alike, values)
 
 
-def register(space: str) -> None:
-    """Register the kernels with PyTorch, for the operators of a namespace."""
-    global _library
-    library: Any = torch.library
-    _library = library.Library(space, "IMPL", "Meta")
-    _library.impl("custom_abs", custom_abs)
+def register(kind: str) -> None:
+    """Register the kernels with PyTorch, for a type of device."""
     fakes = getattr(fake_impls, "op_implementations_dict", {})  # PyTorch's own, from 2.2 on
     for name in _AS_ON_CPU:
         op = getattr(torch.ops.aten, name).default
-        fakes[op] = _as_on_cpu(space, fakes.get(op))
+        fakes[op] = _as_on_cpu(kind, fakes.get(op))
     attention = torch.ops.aten._scaled_dot_product_fused_attention_overrideable_backward.default
-    fakes[attention] = _attention_backward(space, fakes.get(attention))
+    fakes[attention] = _attention_backward(kind, fakes.get(attention))

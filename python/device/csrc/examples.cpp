@@ -1,12 +1,11 @@
-// The device's own operators, one for each of PyTorch's ways to define them: with a kernel; with an autograd function
-// that has its own backward pass; and with an autograd function that returns a view. They are in torch.ops under the
-// device's name.
-#include "custom.h"
+// Operators that a device may define as its own, one for each of PyTorch's ways to do so: with a kernel; with an
+// autograd function that has its own backward pass; and with an autograd function that returns a view. They are in
+// torch.ops, in a namespace that a device's package chooses.
+#include "examples.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/abs.h>
-#include <torch/csrc/autograd/autograd_not_implemented_fallback.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
@@ -45,13 +44,7 @@ at::Tensor aliasing(const at::Tensor& self) {
 
 } // namespace
 
-void register_custom(const std::string& space) {
-  // PyTorch has this fallback itself since 2.10: operators without an autograd kernel run, and their backward warns.
-  if (!c10::Dispatcher::singleton().hasBackendFallbackForDispatchKey(c10::DispatchKey::AutogradPrivateUse1)) {
-    auto others = new torch::Library(
-        torch::Library::IMPL, "_", c10::DispatchKey::AutogradPrivateUse1, __FILE__, __LINE__);
-    others->fallback(torch::autograd::basicAutogradNotImplementedFallback());
-  }
+void register_examples(const std::string& space) {
   auto define = new torch::Library(torch::Library::DEF, space, std::nullopt, __FILE__, __LINE__);
   define->def("custom_abs(Tensor input) -> Tensor");
   define->def("custom_autograd_fn_returns_self(Tensor input) -> Tensor");
@@ -62,7 +55,7 @@ void register_custom(const std::string& space) {
   kernels->impl("custom_autograd_fn_aliasing", &aliasing);
   auto host = new torch::Library(torch::Library::IMPL, space, c10::DispatchKey::CPU, __FILE__, __LINE__);
   host->impl("custom_abs", &custom_abs);
-  // The Meta kernel of custom_abs is in Python: meta.py.
+  // The Meta kernel of custom_abs is in Python: examples.py.
   auto meta = new torch::Library(torch::Library::IMPL, space, c10::DispatchKey::Meta, __FILE__, __LINE__);
   meta->impl("custom_autograd_fn_returns_self", &returns_self);
   meta->impl("custom_autograd_fn_aliasing", &aliasing);

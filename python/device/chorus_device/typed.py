@@ -1,4 +1,4 @@
-"""``torch.accinte.FloatTensor`` and the like, as ``torch.cuda`` has them. They make tensors of one type on the current
+"""``torch.<name>.FloatTensor`` and the like, as ``torch.cuda`` has them. They make tensors of one type on the current
 device, ``isinstance`` knows them, and ``Tensor.type`` takes them."""
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from torch_accinte._device import name
+from chorus_device._device import name
 
 NAMES = {
     "BFloat16Tensor": torch.bfloat16,

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from torch_accinte._device import c, name
+from chorus_device._device import c, name
 
 
 class Sharer:
