@@ -62,6 +62,9 @@ func reconfigureRank() error {
 	if err := r.publish(ctx, "start"); err != nil {
 		return err
 	}
+	if _, err := r.handles(ctx, "start"); err != nil { // no rank dies while another one is in New
+		return err
+	}
 	world := "start" // whose handles are the newest
 	for i, d := range deaths {
 		slices.Reverse(r.alive) // so that any rank leads
@@ -124,15 +127,23 @@ func (r *reconfigurer) publish(ctx context.Context, world string) error {
 	return r.st.Set(ctx, fmt.Sprintf("handle/%s/%d", world, r.me), []byte(h))
 }
 
-// attempt reconfigures with those that are taken to be alive, by their handles in a world.
-func (r *reconfigurer) attempt(ctx context.Context, uuid, world string) error {
-	var handles []string
+// handles waits for the handles in a world of those that are taken to be alive.
+func (r *reconfigurer) handles(ctx context.Context, world string) (all []string, err error) {
 	for _, rank := range r.alive {
 		h, err := r.st.Get(ctx, fmt.Sprintf("handle/%s/%d", world, rank))
 		if err != nil {
-			return err
+			return nil, err
 		}
-		handles = append(handles, string(h))
+		all = append(all, string(h))
+	}
+	return all, nil
+}
+
+// attempt reconfigures with those that are taken to be alive, by their handles in a world.
+func (r *reconfigurer) attempt(ctx context.Context, uuid, world string) error {
+	handles, err := r.handles(ctx, world)
+	if err != nil {
+		return err
 	}
 	next, err := r.c.Reconfigure(ctx, uuid, handles)
 	if err != nil {
