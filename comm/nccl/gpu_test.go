@@ -174,7 +174,7 @@ func supply(t *testing.T, sim *gputest.Library, family, name string) {
 	supplyWith(t, sim, family, name, nccltest.Options{Version: "2.32"})
 }
 
-// supplyWith is supply of a stand-in for NCCL with options.
+// supplyWith is supply of a stand-in for NCCL with options. The devices are forgotten at the end of the test.
 func supplyWith(t *testing.T, sim *gputest.Library, family, name string, options nccltest.Options) {
 	t.Helper()
 	lib, err := gpu.Supply(family, "a stand-in", sim.Table())
@@ -191,6 +191,11 @@ func supplyWith(t *testing.T, sim *gputest.Library, family, name string, options
 	if err := device.Register(name, driver); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		if err := device.Unregister(name); err != nil {
+			t.Error(err)
+		}
+	})
 	options.Driver, options.Current = sim.Driver(), sim.Current
 	simulated, err := nccltest.New(options)
 	if err != nil {
@@ -210,13 +215,8 @@ func TestCommunicators(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer sim.Close()
+			t.Cleanup(func() { sim.Close() })
 			name := family + "_stand_in"
-			defer func() {
-				if err := device.Unregister(name); err != nil {
-					t.Error(err)
-				}
-			}()
 			supply(t, sim, family, name)
 			communicators(t, "nccl", "for "+name, devices(t, name))
 		}
@@ -246,11 +246,6 @@ func TestConformanceOnGPUs(t *testing.T) {
 		t.Cleanup(func() { sim.Close() })
 		const name = "cuda_stand_in_suite"
 		supply(t, sim, "cuda", name)
-		t.Cleanup(func() {
-			if err := device.Unregister(name); err != nil {
-				t.Error(err)
-			}
-		})
 		source, err := devices(t, name)[0].Runtime().Driver().(device.Elements).ElementsImage(0)
 		if err != nil {
 			t.Fatal(err)
