@@ -66,29 +66,37 @@ func (v values) of(rank, i int) int {
 func (v values) reduced(i int) int {
 	x := v.of(0, i)
 	for r := 1; r < v.n; r++ {
-		y := v.of(r, i)
-		switch v.red {
-		case backend.ProductKind:
-			x *= y
-		case backend.MinKind:
-			x = min(x, y)
-		case backend.MaxKind:
-			x = max(x, y)
-		case backend.BAndKind:
-			x &= y
-		case backend.BOrKind:
-			x |= y
-		case backend.BXorKind:
-			x ^= y
-		default:
-			x += y
-		}
+		x = Fold(v.red, x, v.of(r, i))
 	}
-	switch v.red {
+	return Final(v.red, x, v.n, premulFactor)
+}
+
+// Fold combines two whole numbers as a reduction does.
+func Fold(red backend.ReduceKind, x, y int) int {
+	switch red {
+	case backend.ProductKind:
+		return x * y
+	case backend.MinKind:
+		return min(x, y)
+	case backend.MaxKind:
+		return max(x, y)
+	case backend.BAndKind:
+		return x & y
+	case backend.BOrKind:
+		return x | y
+	case backend.BXorKind:
+		return x ^ y
+	}
+	return x + y
+}
+
+// Final is what a reduction makes of the numbers of n ranks that were folded; factor is that of PREMUL_SUM.
+func Final(red backend.ReduceKind, x, n, factor int) int {
+	switch red {
 	case backend.AvgKind:
-		x /= v.n
+		return x / n
 	case backend.PremulSumKind:
-		x *= premulFactor
+		return x * factor
 	}
 	return x
 }

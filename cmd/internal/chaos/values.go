@@ -7,6 +7,7 @@ import (
 	"math"
 	"unsafe"
 
+	"github.com/chorus-comms/chorus/cmd/internal/bench"
 	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/dtype"
 	"github.com/chorus-comms/chorus/tensor"
@@ -68,31 +69,9 @@ func source(s *step, n, rank, i int) int {
 func reduced(s *step, n, first, end, i int) int {
 	v := source(s, n, first, i)
 	for r := first + 1; r < end; r++ {
-		x := source(s, n, r, i)
-		switch s.Reduce.Kind {
-		case backend.ProductKind:
-			v *= x
-		case backend.MinKind:
-			v = min(v, x)
-		case backend.MaxKind:
-			v = max(v, x)
-		case backend.BAndKind:
-			v &= x
-		case backend.BOrKind:
-			v |= x
-		case backend.BXorKind:
-			v ^= x
-		default:
-			v += x
-		}
+		v = bench.Fold(s.Reduce.Kind, v, source(s, n, r, i))
 	}
-	switch s.Reduce.Kind {
-	case backend.AvgKind:
-		v /= n
-	case backend.PremulSumKind:
-		v *= 2 // the factor of every rank
-	}
-	return v
+	return bench.Final(s.Reduce.Kind, v, n, 2) // the factor of every rank
 }
 
 // A flow is one rank's view of a collective: the sizes of its blocks, in elements, and what comes out.
