@@ -21,6 +21,7 @@ import (
 	_ "github.com/chorus-comms/chorus/comm/fake"
 	_ "github.com/chorus-comms/chorus/comm/gloo"
 	_ "github.com/chorus-comms/chorus/comm/nccl"
+	_ "github.com/chorus-comms/chorus/fabric/ucx"
 	"github.com/chorus-comms/chorus/internal/release"
 )
 

@@ -85,6 +85,9 @@ type Config struct {
 	// OpenCLLibrary lists files of OpenCL's loader or of its drivers, separated by colons; empty: those that are found.
 	OpenCLLibrary string // CHORUS_OPENCL_LIBRARY
 
+	// UCXLibrary is the file of libucp that the fabric ucx uses; empty: the first that is found.
+	UCXLibrary string // CHORUS_UCX_LIBRARY
+
 	// AllocConf is how the caching allocators of devices work. [Config.DeviceAllocator] says which settings hold.
 	AllocConf Allocator // PYTORCH_ALLOC_CONF
 

@@ -177,6 +177,8 @@ var specs = []spec{
 		func(c *Config, s string) error { c.NCCLLibrary = s; return nil }},
 	{"CHORUS_OPENCL_LIBRARY", "", "files of OpenCL's loader or drivers, separated by colons; empty: those that are found",
 		func(c *Config, s string) error { c.OpenCLLibrary = s; return nil }},
+	{"CHORUS_UCX_LIBRARY", "", "file of libucp, for the fabric ucx; empty: the first that is found",
+		func(c *Config, s string) error { c.UCXLibrary = s; return nil }},
 	{"PYTORCH_ALLOC_CONF", "",
 		"settings of the caching allocators of devices, such as max_split_size_mb:128,expandable_segments:True",
 		func(c *Config, s string) error { return setAllocator(&c.AllocConf, s) }},

@@ -45,3 +45,5 @@ func call(f uintptr, args []uintptr) uintptr {
 func register(f any, address uintptr) { purego.RegisterFunc(f, address) }
 
 func callback(f func(arg uintptr)) uintptr { return purego.NewCallback(f) }
+
+func callback3(f func(a, b, c uintptr)) uintptr { return purego.NewCallback(f) }

@@ -40,6 +40,9 @@ func Direct[F any](convert func(f Func) F) {
 // process, and none is ever given back.
 func Callback(f func(arg uintptr)) Func { return Func(callback(f)) }
 
+// Callback3 is Callback for a function of three words.
+func Callback3(f func(a, b, c uintptr)) Func { return Func(callback3(f)) }
+
 // Resolve fills a table: a pointer to a struct whose fields have tags.
 //
 //	dl:"name"           the symbol; with "a|b" the first that there is
