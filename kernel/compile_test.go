@@ -68,7 +68,8 @@ func specs() []Spec {
 				continue
 			}
 			s := Spec{Family: ElementwiseFamily, Op: o.Name, Compute: compute, Block: threads, Outs: uint8(o.results()),
-				Ins: uint8(o.Ins), Form: uint8(o.Numbers), Dims: uint8(dt % 4), Wide: dt%5 == 0}
+				Ins: uint8(o.Ins), Form: uint8(o.Numbers), Dims: uint8(dt % 4), Wide: dt%5 == 0,
+				Extra: [4]int32{int32(o.Integers)}}
 			for k := range o.results() + o.Ins {
 				s.Types[k] = dt
 				if k < o.results() {
@@ -93,6 +94,20 @@ func specs() []Spec {
 					}
 				}
 				s.Types[s.Outs] = dt
+				all = append(all, s)
+			}
+		}
+	}
+	for _, op := range []string{"take", "put", "add", "mul", "amax", "amin"} {
+		for _, dt := range types {
+			s := Spec{Family: IndexFamily, Op: op, Compute: Opmath(dt), Block: threads, Outs: 1, Ins: 2 + uint8(dt%3),
+				Values: uint16(dt % 2), Dims: uint8(dt % 4), Wide: dt%5 == 0}
+			if op == "take" {
+				s.Values = 0
+			}
+			s.Types = [MaxOperands]dtype.DType{dt, dt, dtype.Int64, dtype.Int32, dtype.Int64}
+			known := op == "take" || op == "put" || indexExpression(op, s.Compute) != ""
+			if known && (dt != dtype.Complex128 || op != "mul") {
 				all = append(all, s)
 			}
 		}

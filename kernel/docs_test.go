@@ -19,7 +19,7 @@ func TestDocTables(t *testing.T) {
 	var e, r strings.Builder
 	e.WriteString("| operation | inputs | numbers | results | type | float | integer | bool | complex |\n|---|---|---|---|---|---|---|---|---|\n")
 	for _, o := range Ops() {
-		fmt.Fprintf(&e, "| `%s` | %d | %d | %d | %v | %s | %s | %s | %s |\n", o.Name, o.Ins, o.Numbers, o.results(), o.Rule,
+		fmt.Fprintf(&e, "| `%s` | %d | %d | %d | %v | %s | %s | %s | %s |\n", o.Name, o.Ins, o.Numbers+o.Integers, o.results(), o.Rule,
 			mark(o.Float != ""), mark(o.Int != ""), mark(o.Bool != ""), mark(o.Complex != ""))
 	}
 	r.WriteString("| reduction | numbers | results | float | integer, bool | complex |\n|---|---|---|---|---|---|\n")

@@ -17,7 +17,14 @@ func init() { register(ElementwiseFamily, "elementwise", elementwiseSource) }
 // that the result is converted from. numbers are the operation's own, such as alpha of add. Results may be inputs if
 // they lie in the same places, and overlap nothing else.
 func (p *Plan) Elementwise(op string, compute dtype.DType, outs, ins []Operand, numbers ...*Number) error {
+	return p.elementwise(op, compute, outs, ins, nil, numbers)
+}
+
+// elementwise adds an operation. Of one that takes integers the expressions have each element's number i, in the order
+// of the indexes.
+func (p *Plan) elementwise(op string, compute dtype.DType, outs, ins []Operand, integers []int, numbers []*Number) error {
 	s := Spec{Family: ElementwiseFamily, Op: op, Compute: compute, Block: threads}
+	s.Extra[0] = int32(len(integers))
 	if len(outs) == 0 || len(outs)+len(ins) > MaxOperands || len(ins) > MaxInputs {
 		return fmt.Errorf("kernel: %s with %d results and %d inputs", s, len(outs), len(ins))
 	}
@@ -52,7 +59,11 @@ func (p *Plan) Elementwise(op string, compute dtype.DType, outs, ins []Operand, 
 	if err := elementwiseCheck(s); err != nil || p.space.count == 0 {
 		return err
 	}
-	p.space.join()
+	if integers != nil {
+		p.space.squeeze()
+	} else {
+		p.space.join()
+	}
 	if p.space.dims > MaxDims {
 		return fmt.Errorf("kernel: %v: %d dimensions that don't join, of at most %d", s, p.space.dims, MaxDims)
 	}
@@ -75,6 +86,9 @@ func (p *Plan) Elementwise(op string, compute dtype.DType, outs, ins []Operand, 
 	for _, v := range numbers {
 		v.add(&c.Args, compute)
 	}
+	for _, n := range integers {
+		c.Args.Int64(int64(n))
+	}
 	if s.Dims > 0 {
 		p.space.layout(&c.Args, s.Wide)
 	}
@@ -93,8 +107,9 @@ func elementwiseCheck(s Spec) error {
 	switch {
 	case !ok:
 		return fmt.Errorf("kernel: there is no operation %q", s.Op)
-	case o.Ins != int(s.Ins) || o.Numbers != int(s.Form):
-		return fmt.Errorf("kernel: %s takes %d inputs and %d numbers, not %d and %d", s.Op, o.Ins, o.Numbers, s.Ins, s.Form)
+	case o.Ins != int(s.Ins) || o.Numbers != int(s.Form) || o.Integers != int(s.Extra[0]):
+		return fmt.Errorf("kernel: %s takes %d inputs and %d numbers, not %d and %d", s.Op, o.Ins, o.Numbers+o.Integers,
+			s.Ins, int(s.Form)+int(s.Extra[0]))
 	case o.expression(s.Compute) == "":
 		return fmt.Errorf("kernel: %s isn't defined for %v", s.Op, s.Compute)
 	case o.results() != int(s.Outs):
@@ -131,6 +146,9 @@ func elementwiseSource(s Spec) (Source, error) {
 	w.param("I n")
 	for k := range s.Form {
 		w.param("%s number%d", number(s.Compute), k)
+	}
+	for k := range s.Extra[0] {
+		w.param("i64 n%d", k)
 	}
 	if s.Dims > 0 {
 		w.param("layout l")

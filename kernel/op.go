@@ -16,6 +16,8 @@ type Op struct {
 	Rule    Rule
 
 	Float, Int, Bool, Complex string
+
+	Integers int // numbers n0, n1 of 64 bits whatever the type is; i is the element's number
 }
 
 // Rule says what type a result has.
@@ -139,25 +141,30 @@ func larger(a, b dtype.DType) dtype.DType {
 
 // both is an expression for all real numbers.
 func both(name string, ins, numbers int, rule Rule, real, boolean, complex string) Op {
-	return Op{name, ins, numbers, rule, real, real, boolean, complex}
+	return Op{name, ins, numbers, rule, real, real, boolean, complex, 0}
 }
 
 // float is one that is defined for floating-point and complex numbers.
 func float(name string, ins, numbers int, real, complex string) Op {
-	return Op{name, ins, numbers, Floating, real, "", "", complex}
+	return Op{name, ins, numbers, Floating, real, "", "", complex, 0}
 }
 
 // compare is a comparison.
 func compare(name, real, complex string) Op {
-	return Op{name, 2, 0, Truth, real, real, real, complex}
+	return Op{name, 2, 0, Truth, real, real, real, complex, 0}
 }
 
 // only is one that is defined for real floating-point numbers, and gives one.
 func only(name string, ins, numbers int, real string) Op {
-	return Op{name, ins, numbers, Same, real, "", "", ""}
+	return Op{name, ins, numbers, Same, real, "", "", "", 0}
 }
 
 // bits is one of integers and bool.
 func bits(name string, ins int, integer, boolean string) Op {
-	return Op{name, ins, 0, Same, "", integer, boolean, ""}
+	return Op{name, ins, 0, Same, "", integer, boolean, "", 0}
+}
+
+// placed is an operation that depends on the place of an element.
+func placed(name string, ins, integers, numbers int, real, complex string) Op {
+	return Op{name, ins, numbers, Same, real, real, real, complex, integers}
 }

@@ -22,7 +22,8 @@ type Plan struct {
 	// done. Operations of several runs need it.
 	Scratch func(bytes int) (device.Ptr, error)
 
-	space, reduced space // of the operation that's being added
+	one            [2]Operand // of an operation that is an elementwise one
+	space, reduced space      // of the operation that's being added
 }
 
 // Reset takes all calls out.

@@ -82,8 +82,9 @@ func moments(name string, done ...outcome) Reduction {
 		step: "T d = x - a.mean; a.n++; a.mean += d / (R)a.n; a.m2 += d * (x - a.mean);",
 		join: "if (a.n == 0) return b; if (b.n != 0) { i64 n = a.n + b.n; T d = b.mean - a.mean; " +
 			"a.mean += d * ((R)b.n / (R)n); a.m2 += b.m2 + d * d * ((R)a.n * (R)b.n / (R)n); a.n = n; }",
-		done: done, real: true}
-	r.complex = &Reduction{fields: r.fields, init: "a.n = 0; a.mean = c_make(0, 0); a.m2 = 0;",
+		helper: "DEVICE T r_mean(A a) { return a.n == 0 ? (T)NAN : a.mean; }", done: done, real: true}
+	r.complex = &Reduction{fields: r.fields,
+		helper: "DEVICE T r_mean(A a) { return a.n == 0 ? c_make((R)NAN, (R)NAN) : a.mean; }", init: "a.n = 0; a.mean = c_make(0, 0); a.m2 = 0;",
 		step: "T d = c_sub(x, a.mean), e; a.n++; a.mean = c_add(a.mean, c_scale(d, 1 / (R)a.n)); " +
 			"e = c_sub(x, a.mean); a.m2 += d.re * e.re + d.im * e.im;",
 		join: "if (a.n == 0) return b; if (b.n != 0) { i64 n = a.n + b.n; T d = c_sub(b.mean, a.mean); " +
@@ -95,6 +96,7 @@ func moments(name string, done ...outcome) Reduction {
 const (
 	variance  = "a.m2 / ((R)a.n > s0 ? (R)a.n - s0 : (R)0)"
 	deviation = "sqrt(" + variance + ")"
+	mean      = "r_mean(a)"
 )
 
 // reductions are the reductions by their names in ATen.
@@ -102,9 +104,9 @@ var reductions = func() []Reduction {
 	sum := total("sum", "x", element, "a.v")
 	sum.complex = &Reduction{fields: "T v;", init: "a.v = c_make(0, 0);", step: "a.v = c_add(a.v, x);",
 		join: "a.v = c_add(a.v, b.v);", done: sum.done}
-	mean := total("mean", "x", element, "a.v / (R)n")
-	mean.whole = false
-	mean.complex = &Reduction{fields: "T v;", init: "a.v = c_make(0, 0);", step: "a.v = c_add(a.v, x);",
+	average := total("mean", "x", element, "a.v / (R)n")
+	average.whole = false
+	average.complex = &Reduction{fields: "T v;", init: "a.v = c_make(0, 0);", step: "a.v = c_add(a.v, x);",
 		join: "a.v = c_add(a.v, b.v);", done: []outcome{{element, "c_make(a.v.re / (R)n, a.v.im / (R)n)"}}}
 	prod := Reduction{Name: "prod", fields: "T v;", init: "a.v = 1;", step: "a.v *= x;", join: "a.v *= b.v;",
 		done: []outcome{{element, "a.v"}}, real: true, whole: true,
@@ -143,7 +145,7 @@ var reductions = func() []Reduction {
 		return r
 	}
 	return []Reduction{
-		sum, mean, prod, all, exists, count,
+		sum, average, prod, all, exists, count,
 		{Name: "nansum", fields: "T v;", init: "a.v = 0;", step: "a.v += x == x ? x : 0;", join: "a.v += b.v;",
 			done: []outcome{{element, "a.v"}}, real: true, whole: true},
 		extreme("amax", ">", outcome{element, "a.v"}),
@@ -159,8 +161,8 @@ var reductions = func() []Reduction {
 			done: []outcome{{element, "a.low"}, {element, "a.high"}}, real: true, whole: true},
 		moments("var", outcome{part, variance}),
 		moments("std", outcome{part, deviation}),
-		moments("var_mean", outcome{part, variance}, outcome{element, "a.mean"}),
-		moments("std_mean", outcome{part, deviation}, outcome{element, "a.mean"}),
+		moments("var_mean", outcome{part, variance}, outcome{element, mean}),
+		moments("std_mean", outcome{part, deviation}, outcome{element, mean}),
 		norm("norm0", "x != 0", "c_true(x)", 0, "a.v"),
 		norm("norm1", "fabs(x)", "c_abs(x)", 0, "a.v"),
 		norm("norm2", "x * x", "x.re * x.re + x.im * x.im", 0, "sqrt(a.v)"),
