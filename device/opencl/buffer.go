@@ -79,13 +79,15 @@ func (b *dev) mapBuffer(op string, a *allocation) error {
 		b.BufferFree(mem)
 		return err
 	}
-	defer func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		_ = s.end(op)
-	}()
-	at := b.BufferMap(s.q, mem, 1, abi.MapRead|abi.MapWrite, 0, bytes, 0, nil, nil, r)
-	if err := b.result(op, "clEnqueueMapBuffer", *r); err != nil {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	defer s.end(op)
+	s.dirty = true
+	at := b.BufferMap(s.q, mem, 0, abi.MapRead|abi.MapWrite, 0, bytes, 0, nil, nil, r)
+	if err = b.result(op, "clEnqueueMapBuffer", *r); err == nil {
+		err = s.wait(op)
+	}
+	if err != nil {
 		b.BufferFree(mem)
 		return err
 	}

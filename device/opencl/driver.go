@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/device/internal/outcome"
@@ -199,8 +200,12 @@ func (d *Driver) Close() error {
 		if b.space.h == 0 {
 			continue
 		}
-		if len(b.pending("close")) > 0 {
-			return device.Errorf(device.ErrNotReady, b.name, "close", "it has work")
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second) // for what ends: unmapping, for example
+		err := b.await(ctx, "close", func() (bool, error) { return len(b.pending("close")) == 0, nil },
+			func() string { return "it has had work" })
+		cancel()
+		if err != nil {
+			return device.Errorf(device.ErrNotReady, b.name, "close", "%w", err)
 		}
 		d.deferred.reap(b)
 	}

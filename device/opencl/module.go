@@ -19,6 +19,7 @@ import (
 type module struct {
 	b       *dev
 	h       abi.Program
+	image   []byte
 	handles []device.FunctionHandle // guarded by the driver's mu
 	kernels []*kernel               // likewise
 	uses    atomic.Int32            // the handle, calls under way, and graphs that run its functions
@@ -31,8 +32,12 @@ type kernel struct {
 	params []param
 	local  bool // its last parameter is local memory: of a launch's dynamic size
 
-	mu sync.Mutex // a kernel has its arguments until it's enqueued
-	h  abi.Kernel
+	localType string
+
+	mu      sync.Mutex // a kernel has its arguments until it's enqueued
+	h       abi.Kernel
+	behind  abi.Kernel // takes offsets, if one has been needed
+	refused error      // why there's none
 }
 
 // param is what a kernel says of a parameter.
@@ -59,6 +64,9 @@ func (m *module) drop() {
 	}
 	for _, k := range m.kernels {
 		m.b.KernelFree(k.h)
+		if k.behind != 0 {
+			m.b.KernelFree(k.behind)
+		}
 	}
 	m.b.ProgramFree(m.h)
 }
@@ -81,7 +89,7 @@ func (d *Driver) ModuleLoad(dev int, image []byte) (device.ModuleHandle, error) 
 	if err != nil {
 		return 0, err
 	}
-	m := &module{b: b, h: h}
+	m := &module{b: b, h: h, image: bytes.Clone(image)}
 	m.uses.Store(1)
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -225,6 +233,7 @@ func (k *kernel) describe(op, fn string) error {
 	last := len(k.params) - 1
 	k.local = last >= 0 && k.params[last].known && k.params[last].address == abi.AddressLocal
 	if k.local {
+		k.localType = k.params[last].typ
 		k.params = k.params[:last]
 	}
 	if !all {
@@ -432,39 +441,64 @@ func (x *launch) run(s *stream) error {
 	k, b := x.k, s.b
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	h, shifted := k.h, b.svm == 0 && x.unaligned()
+	if shifted {
+		var err error
+		if h, err = k.shifted(x.op); err != nil {
+			return err
+		}
+	}
+	at := uint32(0)
+	set := func(n uintptr, value unsafe.Pointer) error {
+		at++
+		return b.result(x.op, "clSetKernelArg", b.KernelArgument(h, at-1, n, value))
+	}
 	for i, p := range x.params {
-		if err := x.set(uint32(i), p); err != nil {
+		var err error
+		u := x.sides[i]
+		switch {
+		case p.Kind != device.ParamPointer:
+			err = set(uintptr(p.Bytes), unsafe.Pointer(&x.args[p.Offset]))
+		case b.svm != 0:
+			err = b.result(x.op, "clSetKernelArgSVMPointer", b.SVMPointer(h, at, uintptr(u.p)))
+			at++
+		case shifted:
+			m, offset := new(abi.Mem), new(uint64)
+			if u.p != 0 {
+				*m, *offset = u.a.buf.mem, uint64(u.offset())
+			}
+			if err = set(unsafe.Sizeof(*m), unsafe.Pointer(m)); err == nil {
+				err = set(unsafe.Sizeof(*offset), unsafe.Pointer(offset))
+			}
+		default:
+			m := new(abi.Mem) // null
+			if u.p != 0 {
+				*m, err = b.from(x.op, u.a, u.offset())
+			}
+			if err == nil {
+				err = set(unsafe.Sizeof(*m), unsafe.Pointer(m))
+			}
+		}
+		if err != nil {
 			return err
 		}
 	}
 	if k.local {
-		r := b.KernelArgument(k.h, uint32(len(x.params)), x.shared, nil)
-		if err := b.result(x.op, "clSetKernelArg", r); err != nil {
+		if err := set(x.shared, nil); err != nil {
 			return err
 		}
 	}
 	return s.command(x.op, "clEnqueueNDRangeKernel", func() abi.Result {
-		return b.KernelRun(s.q, k.h, 3, nil, &x.global[0], &x.local[0], 0, nil, nil)
+		return b.KernelRun(s.q, h, 3, nil, &x.global[0], &x.local[0], 0, nil, nil)
 	})
 }
 
-// set sets an argument of the kernel.
-func (x *launch) set(i uint32, p device.Param) error {
-	b, k := x.k.m.b, x.k
-	if p.Kind != device.ParamPointer {
-		r := b.KernelArgument(k.h, i, uintptr(p.Bytes), unsafe.Pointer(&x.args[p.Offset]))
-		return b.result(x.op, "clSetKernelArg", r)
-	}
-	u := x.sides[i]
-	if b.svm != 0 {
-		return b.result(x.op, "clSetKernelArgSVMPointer", b.SVMPointer(k.h, i, uintptr(u.p)))
-	}
-	m := new(abi.Mem) // null
-	if u.p != 0 {
-		var err error
-		if *m, err = b.from(x.op, u.a, u.offset()); err != nil {
-			return err
+// unaligned reports whether a pointer lies where no part of a buffer may begin.
+func (x *launch) unaligned() bool {
+	for _, u := range x.sides {
+		if u.p != 0 && u.offset()%uintptr(max(x.k.m.b.align, 1)) != 0 {
+			return true
 		}
 	}
-	return b.result(x.op, "clSetKernelArg", b.KernelArgument(k.h, i, unsafe.Sizeof(*m), unsafe.Pointer(m)))
+	return false
 }

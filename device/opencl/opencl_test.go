@@ -37,7 +37,7 @@ func open(t testing.TB, o opencl.Options) device.Driver {
 }
 
 func TestConformance(t *testing.T) {
-	for name, o := range map[string]opencl.Options{"shared": {}} {
+	for name, o := range map[string]opencl.Options{"shared": {}, "buffers": {Buffers: true}} {
 		t.Run(name, func(t *testing.T) {
 			d := open(t, o)
 			options := []devicetest.Option{devicetest.SharedMemory(), devicetest.Programs(testutil.Pick(10, 100)),

@@ -1,6 +1,9 @@
 package opencl
 
 import (
+	"context"
+	"runtime"
+
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/device/opencl/abi"
 )
@@ -13,6 +16,7 @@ func stage(to, from side) error {
 	}
 	const most = 4 << 20
 	room := make([]byte, min(to.bytes, most))
+	defer runtime.KeepAlive(room)
 	for at := 0; at < to.bytes; at += most {
 		n := min(most, to.bytes-at)
 		host := side{p: device.Ptr(word(onHeap(&room[0]))), bytes: n}
@@ -44,13 +48,33 @@ func move(to, from side) error {
 	defer s.end(op)
 	n := uintptr(to.bytes)
 	var r abi.Result
+	s.dirty = true
 	switch {
 	case to.buffered():
-		r = b.BufferWrite(s.q, to.a.buf.mem, 1, to.offset(), n, uintptr(from.p), 0, nil, nil)
+		r = b.BufferWrite(s.q, to.a.buf.mem, 0, to.offset(), n, uintptr(from.p), 0, nil, nil)
 	case from.buffered():
-		r = b.BufferRead(s.q, from.a.buf.mem, 1, from.offset(), n, uintptr(to.p), 0, nil, nil)
+		r = b.BufferRead(s.q, from.a.buf.mem, 0, from.offset(), n, uintptr(to.p), 0, nil, nil)
 	default:
-		r = b.SVMCopy(s.q, 1, uintptr(to.p), uintptr(from.p), n, 0, nil, nil)
+		r = b.SVMCopy(s.q, 0, uintptr(to.p), uintptr(from.p), n, 0, nil, nil)
 	}
-	return b.result(op, "a copy", r)
+	if err := b.result(op, "a copy", r); err != nil {
+		return err
+	}
+	return s.wait(op)
+}
+
+// wait waits for what a queue of the driver's own has to do. It's locked. Calls of the library that wait aren't used:
+// one of Intel's returns before the buffer is read.
+func (s *stream) wait(op string) error {
+	t, err := s.point(op)
+	if err != nil {
+		return err
+	}
+	if err := s.b.await(context.Background(), op, t.over, s.doing); err != nil {
+		return err
+	}
+	if err := t.failure(); err != nil {
+		return err
+	}
+	return nil
 }
