@@ -4,7 +4,7 @@ PYTHON  ?= python3
 VENV    := .venv
 TORCH   := 2.13.0
 
-.PHONY: demo test test-long gpu-test lint build venv capi package python python-versions conformance compare bench-commits wheels release site site-tools clean
+.PHONY: demo test test-long gpu-test lint build venv capi package python python-versions conformance compare bench-commits wheels release site site-tools opencl opencl-intel clean
 
 build:
 	CGO_ENABLED=0 $(GO) build ./...
@@ -107,6 +107,21 @@ site: site-tools
 	$(GO) run ./site/goref out/site-pages
 	NO_MKDOCS_2_WARNING=1 $(SITE)/bin/mkdocs build -f site/mkdocs.yml
 	@echo "the site is in out/site: open out/site/index.html"
+
+# PoCL, an OpenCL for the processor, in .venvs/opencl (60 MB to download, 160 MB there), for the tests of device/opencl.
+# Intel's in .venvs/opencl-intel (280 MB, 900 MB) is for the long ones.
+OPENCL := .venvs/opencl
+$(OPENCL)/ok:
+	$(PYTHON) -m venv --clear $(OPENCL)
+	$(OPENCL)/bin/pip install -q --disable-pip-version-check --no-deps pocl-binary-distribution==3.0
+	touch $@
+$(OPENCL)-intel/ok:
+	$(PYTHON) -m venv --clear $(OPENCL)-intel
+	$(OPENCL)-intel/bin/pip install -q --disable-pip-version-check intel-opencl-rt intel-cmplr-lib-rt
+	touch $@
+
+opencl: $(OPENCL)/ok
+opencl-intel: $(OPENCL)-intel/ok
 
 clean:
 	rm -rf $(VENV) .venvs .peers bin out dist

@@ -15,6 +15,7 @@ import (
 	"github.com/chorus-comms/chorus/device"
 	_ "github.com/chorus-comms/chorus/device/accinte"
 	_ "github.com/chorus-comms/chorus/device/gpu"
+	_ "github.com/chorus-comms/chorus/device/opencl"
 )
 
 var (

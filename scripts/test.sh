@@ -9,6 +9,8 @@ export CHORUS_TEST_SHORT=1
 # Downloading and unpacking PyTorch takes a minute, in which the network and the disk are busy; what is compiled meanwhile is not waited for.
 [ "${CHORUS_TEST_PYTORCH:-1}" = 0 ] || make venv >out/venv 2>&1 &
 
+make opencl >out/opencl 2>&1 & # without it, the tests of device/opencl say that they are left out
+
 step "format and build" # go test vets what it tests; all of vet is in scripts/test-long.sh
 unformatted=$(gofmt -l $(git ls-files '*.go' 2>/dev/null || find . -name '*.go' -not -path './.venv/*'))
 if [ -n "$unformatted" ]; then

@@ -15,6 +15,7 @@ import (
 	"github.com/chorus-comms/chorus/comm/nccl/abi"
 	"github.com/chorus-comms/chorus/config"
 	gpu "github.com/chorus-comms/chorus/device/gpu/abi"
+	opencl "github.com/chorus-comms/chorus/device/opencl/abi"
 )
 
 // diagnosis is all that chorus doctor finds.
@@ -74,6 +75,15 @@ func (d *diagnosis) libraries() {
 			}
 			d.Drivers = append(d.Drivers, l)
 		}
+	}
+	for _, found := range opencl.Find(cfg.OpenCLLibrary) {
+		l := libraryFacts{Device: "opencl", Path: found.Path, Has: found.Has, Lacks: found.Lacks}
+		if found.Err != nil {
+			l.Error = found.Err.Error()
+		} else if !found.Loader {
+			l.Has = []string{"a driver"}
+		}
+		d.Drivers = append(d.Drivers, l)
 	}
 }
 
@@ -250,6 +260,10 @@ func (d *diagnosis) printLibraries(p *page) {
 		if !slices.ContainsFunc(d.Drivers, func(l libraryFacts) bool { return l.Device == f.Name }) {
 			p.row(f.Name, "none found of %s", strings.Join(f.Places, ", "))
 		}
+	}
+	if !slices.ContainsFunc(d.Drivers, func(l libraryFacts) bool { return l.Device == "opencl" }) {
+		p.row("opencl", "none found of %s, and no driver in a Python package (CHORUS_OPENCL_LIBRARY names one)",
+			strings.Join(opencl.Names, ", "))
 	}
 	for _, l := range d.Drivers {
 		if l.Error != "" {

@@ -72,10 +72,12 @@ type dev struct {
 	lost  atomic.Pointer[device.WorkError] // set when the device has failed
 
 	svm        uint64 // abi.SVM...; 0: memory is buffers
+	unified    bool   // its memory is the processor's
 	properties bool   // queues are made with properties
 	priorities bool
 	language   string // the option that selects the newest language; empty: the default one
 	driver     string // its version
+	compiler   bool   // it takes sources
 	allocation int64  // bytes at most
 	local      int    // bytes of local memory
 	align      int    // bytes, of the beginning of a part of a buffer
@@ -95,7 +97,7 @@ func (b *dev) identify(o Options) error {
 	if err != nil {
 		return err
 	}
-	var available, compiler, units, align uint32
+	var available, compiler, units, align, unified uint32
 	var total, most, local uint64
 	var group uintptr
 	for _, x := range []struct {
@@ -131,12 +133,15 @@ func (b *dev) identify(o Options) error {
 	if modern && b.caps.Has("shared virtual memory") && !o.Buffers {
 		b.svm, _ = value[uint64](b.Library, call, b.DeviceInfo, b.id, abi.DeviceSVM) // 3.0 may have none
 	}
+	unified, _ = value[uint32](b.Library, call, b.DeviceInfo, b.id, abi.DeviceUnifiedMemory) // not in every 3.0
+	b.unified = unified != 0 || b.kind&abi.DeviceCPU != 0
 	extensions, _ := text(b.Library, call, b.DeviceInfo, b.id, abi.DeviceExtensions)
 	platform, _ := text(b.Library, "clGetPlatformInfo", b.PlatformInfo, b.space.platform, abi.PlatformExtensions)
 	has := func(extension string) bool {
 		return strings.Contains(" "+extensions+" "+platform+" ", " "+extension+" ")
 	}
 	b.priorities = b.properties && has("cl_khr_priority_hints")
+	b.compiler = compiler != 0
 	b.language = b.newest()
 	b.allocation, b.local, b.align, b.group = int64(most), int(local), int(align/8), int(group)
 	b.props = device.Properties{Name: title, TotalMemory: int64(total), Units: int(units), PriorityLevels: 1}
@@ -159,8 +164,11 @@ func (b *dev) newest() string {
 	return "-cl-std=CL" + words[2]
 }
 
-// hostAccess reports whether the processor may touch the device's memory at any time.
-func (b *dev) hostAccess() bool { return b.svm&(abi.SVMBuffers|abi.SVMSystem) != 0 }
+// fine reports whether the processor and kernels may touch shared virtual memory at the same time.
+func (b *dev) fine() bool { return b.svm&(abi.SVMBuffers|abi.SVMSystem) != 0 }
+
+// hostAccess reports whether the device's memory is such memory: where that lies in the processor's memory anyway.
+func (b *dev) hostAccess() bool { return b.fine() && b.unified }
 
 // result is the error that a result is. A device that has failed is remembered: nothing works any more.
 func (b *dev) result(op, call string, r abi.Result) error {

@@ -205,7 +205,7 @@ func (d *Driver) give(a *allocation) {
 
 // pins is the device whose context has pinned memory: one whose kernels can touch it, if there is one.
 func (d *Driver) pins(op string) (*dev, error) {
-	at := max(0, slices.IndexFunc(d.devs, func(b *dev) bool { return b.svm&(abi.SVMBuffers|abi.SVMSystem) != 0 }))
+	at := max(0, slices.IndexFunc(d.devs, func(b *dev) bool { return b.fine() }))
 	return d.dev(op, at)
 }
 
@@ -223,7 +223,7 @@ func (d *Driver) MallocHost(bytes int) (device.Ptr, error) {
 	switch {
 	case int64(bytes) > b.props.TotalMemory:
 		err = device.Errorf(device.ErrOutOfMemory, name, op, "%d bytes", bytes)
-	case b.svm&(abi.SVMBuffers|abi.SVMSystem) != 0:
+	case b.fine():
 		if !b.allocateShared(a, abi.MemReadWrite|abi.MemSVMFine) {
 			err = device.Errorf(device.ErrOutOfMemory, name, op, "%d bytes", bytes)
 		}

@@ -104,6 +104,9 @@ func (b *dev) build(op string, image []byte) (abi.Program, error) {
 	data, n := &image[0], uintptr(len(image))
 	var h abi.Program
 	call := "clCreateProgramWithSource"
+	if sourceOf(image) && !b.compiler {
+		return 0, device.Errorf(device.ErrUnsupported, b.name, op, "the device's driver has no compiler (%v)", b.Library)
+	}
 	if sourceOf(image) {
 		pinned(data, func() { h = b.ProgramFromSource(b.space.h, 1, &data, &n, r) })
 	} else {
@@ -426,7 +429,7 @@ func (d *Driver) reachable(b *dev, op string, i int, u side) error {
 	case u.typ == device.Unmanaged && b.svm&abi.SVMSystem == 0:
 		return device.Errorf(device.ErrWrongKind, b.name, op,
 			"argument %d is %v memory, which kernels of the device can't touch", i, u.typ)
-	case u.typ == device.HostMemory && (u.a.b.space != b.space || b.svm&(abi.SVMBuffers|abi.SVMSystem) == 0):
+	case u.typ == device.HostMemory && (u.a.b.space != b.space || !b.fine()):
 		return device.Errorf(device.ErrWrongKind, b.name, op, "argument %d is pinned memory, which kernels of the device "+
 			"can't touch: copy it", i)
 	case u.device() && !d.reaches(b.index, u.a.b.index):

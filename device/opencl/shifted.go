@@ -28,8 +28,8 @@ func (k *kernel) shifted(op string) (abi.Kernel, error) {
 func (k *kernel) shift(op string) (abi.Kernel, error) {
 	b := k.m.b
 	refuse := func(why error) (abi.Kernel, error) {
-		return 0, device.Errorf(device.ErrUnsupported, b.name, op, "an argument doesn't point to a multiple of %d bytes of its "+
-			"allocation, which the device has no shared virtual memory for, and the kernel can't be called by another one: %w",
+		return 0, device.Errorf(device.ErrUnsupported, b.name, op, "an argument doesn't point to a multiple of %d bytes of "+
+			"its allocation, which the device has no shared virtual memory for, and the kernel can't be called by another one: %w",
 			b.align, why)
 	}
 	source, err := k.shiftedSource()

@@ -72,12 +72,11 @@ type Table struct {
 	BufferMap   Mapping       `dl:"clEnqueueMapBuffer" icd:"56"`
 	BufferUnmap Unmapping     `dl:"clEnqueueUnmapMemObject" icd:"58"`
 
-	SVMAlloc   Allocating      `dl:"clSVMAlloc" icd:"126" cap:"shared virtual memory" since:"2.0"`
-	SVMFree    Freeing         `dl:"clSVMFree" icd:"127" cap:"shared virtual memory"`
-	SVMCopy    CopyingShared   `dl:"clEnqueueSVMMemcpy" icd:"129" cap:"shared virtual memory"`
-	SVMFill    FillingShared   `dl:"clEnqueueSVMMemFill" icd:"130" cap:"shared virtual memory"`
-	SVMPointer SettingPointer  `dl:"clSetKernelArgSVMPointer" icd:"134" cap:"shared virtual memory"`
-	ExecInfo   SettingArgument `dl:"clSetKernelExecInfo" icd:"135" cap:"shared virtual memory"`
+	SVMAlloc   Allocating     `dl:"clSVMAlloc" icd:"126" cap:"shared virtual memory" since:"2.0"`
+	SVMFree    Freeing        `dl:"clSVMFree" icd:"127" cap:"shared virtual memory"`
+	SVMCopy    CopyingShared  `dl:"clEnqueueSVMMemcpy" icd:"129" cap:"shared virtual memory"`
+	SVMFill    FillingShared  `dl:"clEnqueueSVMMemFill" icd:"130" cap:"shared virtual memory"`
+	SVMPointer SettingPointer `dl:"clSetKernelArgSVMPointer" icd:"134" cap:"shared virtual memory"`
 
 	Marker      Waiting        `dl:"clEnqueueMarkerWithWaitList" icd:"105"`
 	Barrier     Waiting        `dl:"clEnqueueBarrierWithWaitList" icd:"106"`
@@ -108,20 +107,27 @@ type Table struct {
 // Slots are the places of the table's functions in that of a driver.
 func Slots() map[string]int {
 	slots := map[string]int{}
-	t := reflect.TypeFor[Table]()
-	for i := range t.NumField() {
-		n, err := strconv.Atoi(t.Field(i).Tag.Get("icd"))
+	for _, f := range fields() {
+		n, err := strconv.Atoi(f.Tag.Get("icd"))
 		if err != nil {
 			panic(err) // the table is wrong, which a test notices
 		}
-		slots[t.Field(i).Tag.Get("dl")] = n
+		slots[f.Tag.Get("dl")] = n
 	}
 	return slots
+}
+
+// fields are the table's.
+func fields() (all []reflect.StructField) {
+	t := reflect.TypeFor[Table]()
+	for i := range t.NumField() {
+		all = append(all, t.Field(i))
+	}
+	return all
 }
 
 // Names are where a library may be, in the order in which that's tried: a loader, which knows the machine's drivers.
 var Names = []string{"libOpenCL.so.1", "libOpenCL.so"}
 
 // Wheels are drivers within a folder of Python packages, each of which is used beside the loader's.
-var Wheels = []string{"pyopencl/.libs/libpocl*.so*", "pocl_binary_distribution/.libs/libpocl*.so*",
-	"../../libintelocl.so", "../../../lib/libintelocl.so"}
+var Wheels = []string{"pyopencl/.libs/libpocl*.so*", "../../libintelocl.so"}

@@ -18,29 +18,26 @@ type Result int32
 
 // The results that the driver tells apart.
 const (
-	Success                 Result = 0
-	DeviceNotFound          Result = -1
-	DeviceNotAvailable      Result = -2
-	CompilerNotAvailable    Result = -3
-	MemAllocationFailure    Result = -4
-	OutOfResources          Result = -5
-	OutOfHostMemory         Result = -6
-	BuildProgramFailure     Result = -11
-	KernelArgInfoMissing    Result = -19
-	InvalidValue            Result = -30
-	InvalidDevice           Result = -33
-	InvalidContext          Result = -34
-	InvalidCommandQueue     Result = -36
-	InvalidBinary           Result = -42
-	InvalidProgramExecution Result = -45
-	InvalidKernelName       Result = -46
-	InvalidArgIndex         Result = -49
-	InvalidArgValue         Result = -50
-	InvalidArgSize          Result = -51
-	InvalidKernelArgs       Result = -52
-	InvalidWorkGroupSize    Result = -54
-	InvalidBufferSize       Result = -61
-	PlatformNotFound        Result = -1001
+	Success              Result = 0
+	DeviceNotAvailable   Result = -2
+	CompilerNotAvailable Result = -3
+	MemAllocationFailure Result = -4
+	OutOfResources       Result = -5
+	OutOfHostMemory      Result = -6
+	BuildProgramFailure  Result = -11
+	InvalidValue         Result = -30
+	InvalidDevice        Result = -33
+	InvalidContext       Result = -34
+	InvalidCommandQueue  Result = -36
+	InvalidBinary        Result = -42
+	InvalidKernelName    Result = -46
+	InvalidArgIndex      Result = -49
+	InvalidArgValue      Result = -50
+	InvalidArgSize       Result = -51
+	InvalidKernelArgs    Result = -52
+	InvalidWorkGroupSize Result = -54
+	InvalidBufferSize    Result = -61
+	PlatformNotFound     Result = -1001
 )
 
 // names are the library's for results. It has no function that tells them.
@@ -77,41 +74,36 @@ func (r Result) Lost() bool {
 	return false
 }
 
-// What can be asked of a platform, a device, a context, a program, a kernel or an event, and the values that answers
-// and flags consist of.
+// Questions about platforms, devices, programs, kernels and events, and the values of answers and flags.
 const (
 	PlatformVersion    = 0x0901
-	PlatformName       = 0x0902
 	PlatformExtensions = 0x0904
 
 	AllDevices = 0xFFFFFFFF
 	DeviceCPU  = 1 << 1
 
-	DeviceType                = 0x1000
-	DeviceComputeUnits        = 0x1002
-	DeviceWorkGroupSize       = 0x1004
-	DeviceWorkItemSizes       = 0x1005
-	DeviceMaxAllocation       = 0x1010
-	DeviceAddressAlign        = 0x1019
-	DeviceGlobalMemory        = 0x101F
-	DeviceLocalMemory         = 0x1023
-	DeviceAvailable           = 0x1027
-	DeviceCompilerAvailable   = 0x1028
-	DeviceName                = 0x102B
-	DeviceVendor              = 0x102C
-	DeviceDriverVersion       = 0x102D
-	DeviceVersion             = 0x102F
-	DeviceExtensions          = 0x1030
-	DeviceUnifiedMemory       = 0x1035
-	DeviceLanguageVersion     = 0x103D
-	DeviceSVM                 = 0x1053
-	DeviceUUID                = 0x106A // cl_khr_device_uuid
-	DeviceLanguageAllVersions = 0x1066
+	DeviceType              = 0x1000
+	DeviceComputeUnits      = 0x1002
+	DeviceWorkGroupSize     = 0x1004
+	DeviceWorkItemSizes     = 0x1005
+	DeviceMaxAllocation     = 0x1010
+	DeviceAddressAlign      = 0x1019
+	DeviceGlobalMemory      = 0x101F
+	DeviceLocalMemory       = 0x1023
+	DeviceAvailable         = 0x1027
+	DeviceCompilerAvailable = 0x1028
+	DeviceName              = 0x102B
+	DeviceDriverVersion     = 0x102D
+	DeviceVersion           = 0x102F
+	DeviceExtensions        = 0x1030
+	DeviceUnifiedMemory     = 0x1035
+	DeviceLanguageVersion   = 0x103D
+	DeviceSVM               = 0x1053
+	DeviceUUID              = 0x106A // cl_khr_device_uuid
 
 	SVMCoarse  = 1 << 0
 	SVMBuffers = 1 << 1
 	SVMSystem  = 1 << 2
-	SVMAtomics = 1 << 3
 
 	QueueProperties     = 0x1093
 	QueueProfiling      = 1 << 1
@@ -128,26 +120,21 @@ const (
 
 	BufferRegion = 0x1220
 
-	ProgramBinarySizes = 0x1165
-	ProgramBinaries    = 0x1166
 	ProgramKernelNames = 0x1168
 	BuildLog           = 0x1183
 
-	KernelNumArgs    = 0x1191
-	KernelGroupSize  = 0x11B0
-	KernelLocal      = 0x11B2
-	KernelMultiple   = 0x11B3
-	KernelPrivate    = 0x11B4
-	ArgAddress       = 0x1196
-	ArgTypeName      = 0x1198
-	ArgName          = 0x119A
-	AddressGlobal    = 0x119B
-	AddressLocal     = 0x119C
-	AddressConstant  = 0x119D
-	AddressPrivate   = 0x119E
-	EventStatus      = 0x11D3
-	Complete         = 0
-	ProfileEnd       = 0x1283
-	ContextPlatform  = 0x1084
-	ExecInfoPointers = 0x11B6
+	KernelNumArgs   = 0x1191
+	KernelGroupSize = 0x11B0
+	KernelLocal     = 0x11B2
+	KernelPrivate   = 0x11B4
+	ArgAddress      = 0x1196
+	ArgTypeName     = 0x1198
+	AddressGlobal   = 0x119B
+	AddressLocal    = 0x119C
+	AddressConstant = 0x119D
+	AddressPrivate  = 0x119E
+	EventStatus     = 0x11D3
+	Complete        = 0
+	ProfileEnd      = 0x1283
+	ContextPlatform = 0x1084
 )
