@@ -178,7 +178,6 @@ func TestEvents(t *testing.T) {
 	}
 	refused(t, o.Record(&e), device.ErrWrongDevice,
 		"Event device accinte:0 does not match recording stream's device accinte:1.")
-	ok(t, e.RecordOnce(o)) // was recorded already
 	ok(t, o.Wait(&e))
 	ok(t, o.Synchronize(ctx))
 
@@ -227,13 +226,6 @@ func TestHostAccess(t *testing.T) {
 		t.Errorf("%q, %v", b, err)
 	}
 	refused(t, second(rt.HostBytes(pin.Ptr(), 1025)), device.ErrOutOfBounds) // 1000 bytes get 1024
-	if !rt.IsPinned(pin.Ptr()) || rt.IsPinned(p) || rt.IsPinned(0) {
-		t.Error("IsPinned is wrong")
-	}
-	if d, err := rt.DeviceOf(p.Add(999)); d != a || err != nil {
-		t.Errorf("the pointer is of %v, %v", d, err)
-	}
-	refused(t, second(rt.DeviceOf(pin.Ptr())), device.ErrWrongKind, "failed to get device from pointer")
 
 	// Asynchronously from pinned memory, synchronously from and to slices.
 	ok(t, s.Copy(p, pin.Ptr(), 6))

@@ -112,14 +112,6 @@ func OpenEvent(d *Device, handle []byte) (*Event, error) {
 	return e, nil
 }
 
-// RecordOnce records the event if that was never done before.
-func (e *Event) RecordOnce(s *Stream) error {
-	if _, h := e.handle(); h != 0 {
-		return nil
-	}
-	return e.record(s)
-}
-
 // Device is the event's device, nil before the first record.
 func (e *Event) Device() *Device {
 	d, _ := e.handle()

@@ -66,24 +66,6 @@ func (rt *Runtime) Device(index int) (*Device, error) {
 // Devices returns all devices. The slice belongs to the runtime.
 func (rt *Runtime) Devices() []*Device { return rt.devices }
 
-// DeviceOf returns the device whose memory p points into.
-func (rt *Runtime) DeviceOf(p Ptr) (*Device, error) {
-	at, err := rt.drv.Attributes(p)
-	if err != nil {
-		return nil, err
-	}
-	if at.Type != DeviceMemory {
-		return nil, Errorf(ErrWrongKind, rt.Name(), "", "failed to get device from pointer: %v is %v memory", p, at.Type)
-	}
-	return rt.Device(at.Device)
-}
-
-// IsPinned reports whether p points into pinned host memory of the driver.
-func (rt *Runtime) IsPinned(p Ptr) bool {
-	at, err := rt.drv.Attributes(p)
-	return err == nil && at.Type == HostMemory
-}
-
 // HostBytes returns memory that the host may touch as a slice: pinned memory, and device memory if
 // [Properties].HostAccess says so. Other device memory is [ErrHostAccess], and memory that the driver doesn't know
 // [ErrWrongKind]. The slice doesn't keep the memory.

@@ -6,7 +6,6 @@ import (
 	"math/bits"
 	"runtime"
 	"slices"
-	"sync/atomic"
 	"unsafe"
 
 	"github.com/chorus-comms/chorus/dtype"
@@ -35,7 +34,6 @@ type storage struct {
 	block *hostmem.Block // holds shared memory; nil for other memory, which base itself keeps alive if it is Go's
 	place *place         // on a device, or pinned; nil for ordinary host memory
 	of    *storage       // what this is another view of, and keeps alive; nil if it's none
-	meta  atomic.Pointer[map[string]string]
 }
 
 // newTensor describes memory whose bounds and alignment have been checked.

@@ -369,9 +369,6 @@ func TestOpen(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if _, err := OpenCoyote(); !errors.Is(err, errors.ErrUnsupported) {
-		t.Error(err)
-	}
 	for _, x := range []struct {
 		XRT
 		want string

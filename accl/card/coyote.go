@@ -1,12 +1,6 @@
 package card
 
-import (
-	"errors"
-	"fmt"
-	"path/filepath"
-
-	"github.com/chorus-comms/chorus/accl"
-)
+import "github.com/chorus-comms/chorus/accl"
 
 // Coyote is a card with Coyote's shell, as a program that has its library gives it: Read and Write reach the registers
 // of the application, and Allocate returns memory at whose address in this process the card sees it, too.
@@ -19,18 +13,6 @@ type Coyote struct {
 
 // coyoteBase is where the kernels' registers begin.
 var coyoteBase = [2]uint32{Engine: 0, Controller: 0x2000}
-
-// OpenCoyote says why no card with Coyote can be opened: Coyote's library is one of C++ templates, with no interface
-// that can be found at run time. A program that is linked with it fills a Coyote.
-func OpenCoyote() (*Coyote, error) {
-	for _, pattern := range []string{"/dev/coyote*", "/dev/fpga*"} {
-		if found, _ := filepath.Glob(pattern); len(found) > 0 {
-			return nil, fmt.Errorf("accl: %s is there, but Coyote's library can't be opened at run time: fill a card.Coyote: %w",
-				found[0], errors.ErrUnsupported)
-		}
-	}
-	return nil, fmt.Errorf("accl: this machine has no card with Coyote: %w", errors.ErrUnsupported)
-}
 
 func (c *Coyote) ReadRegister(k Kernel, offset uint32) (uint32, error) {
 	return c.Read(coyoteBase[k] + offset)
