@@ -101,6 +101,14 @@ def test_a_barrier_waits_for_the_current_stream(group, barrier, side):
         assert event.query()
 
 
+def released(gone):
+    """Wait until a storage is released, by a thread that sees the end of its operation."""
+    deadline = time.monotonic() + 20
+    while gone() is not None and time.monotonic() < deadline:
+        time.sleep(0.005)
+    assert gone() is None
+
+
 @pytest.mark.parametrize("other", [False, True])
 @pytest.mark.parametrize("side", [False, True])
 def test_tensors_are_released_when_their_stream_waits(group, side, other):
@@ -118,6 +126,7 @@ def test_tensors_are_released_when_their_stream_waits(group, side, other):
         assert not work.is_completed()
         del x, work
         assert (gone() is None) != other
+    released(gone)
 
 
 def test_tensors_without_a_waiter_are_released_when_the_operation_is_done(group):
@@ -131,7 +140,4 @@ def test_tensors_without_a_waiter_are_released_when_the_operation_is_done(group)
         assert gone() is not None
         names = [t.name for t in threading.enumerate()]
         assert "chorus-holding" in names and f"chorus-{dist.group.WORLD.comm.name}" not in names
-    deadline = time.monotonic() + 20
-    while gone() is not None and time.monotonic() < deadline:
-        time.sleep(0.005)
-    assert gone() is None
+    released(gone)
