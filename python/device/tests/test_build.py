@@ -5,6 +5,7 @@ import pathlib
 import subprocess
 import sys
 import sysconfig
+import tarfile
 
 import pytest
 
@@ -25,3 +26,12 @@ def test_an_up_to_date_extension_is_not_compiled_again(tmp_path):
                           cwd=HERE, env=environment, capture_output=True, text=True, timeout=100)  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert list(tmp_path.glob("*.whl")) and LIBRARY.stat().st_mtime == before
+
+
+def test_a_source_distribution_has_what_the_extension_is_compiled_of(tmp_path):
+    subprocess.run([sys.executable, "setup.py", "-q", "egg_info", "-e", tmp_path, "sdist", "-d", tmp_path],
+                   cwd=HERE, check=True, capture_output=True, timeout=100)  # fmt: skip
+    (archive,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(archive) as opened:
+        found = {pathlib.PurePath(name).name for name in opened.getnames() if "/csrc/" in name}
+    assert found == {file.name for file in (HERE / "csrc").iterdir()} | {"chorus.h"}
