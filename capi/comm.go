@@ -20,6 +20,7 @@ import (
 	"github.com/chorus-comms/chorus/comm/backend"
 	_ "github.com/chorus-comms/chorus/comm/fake"
 	_ "github.com/chorus-comms/chorus/comm/gloo"
+	_ "github.com/chorus-comms/chorus/comm/mpi"
 	_ "github.com/chorus-comms/chorus/comm/nccl"
 	_ "github.com/chorus-comms/chorus/fabric/ucx"
 	"github.com/chorus-comms/chorus/internal/release"

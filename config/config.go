@@ -81,6 +81,8 @@ type Config struct {
 
 	// NCCLLibrary is the file of the library that the backends nccl, ncclx and rccl use; empty: the first that is found.
 	NCCLLibrary string // CHORUS_NCCL_LIBRARY
+	// MPILibrary is the file of the library that backend mpi uses; empty: the first that is found.
+	MPILibrary string // CHORUS_MPI_LIBRARY
 
 	// OpenCLLibrary lists files of OpenCL's loader or of its drivers, separated by colons; empty: those that are found.
 	OpenCLLibrary string // CHORUS_OPENCL_LIBRARY

@@ -175,6 +175,8 @@ var specs = []spec{
 		func(c *Config, s string) error { return setBool(&c.DeviceInline, s) }},
 	{"CHORUS_NCCL_LIBRARY", "", "file of the library of the backends nccl, ncclx and rccl; empty: the first that is found",
 		func(c *Config, s string) error { c.NCCLLibrary = s; return nil }},
+	{"CHORUS_MPI_LIBRARY", "", "file of the library of backend mpi; empty: the first that is found",
+		func(c *Config, s string) error { c.MPILibrary = s; return nil }},
 	{"CHORUS_OPENCL_LIBRARY", "", "files of OpenCL's loader or drivers, separated by colons; empty: those that are found",
 		func(c *Config, s string) error { c.OpenCLLibrary = s; return nil }},
 	{"CHORUS_UCX_LIBRARY", "", "file of libucp, for the fabric ucx; empty: the first that is found",

@@ -16,6 +16,7 @@ import (
 	"github.com/chorus-comms/chorus/comm/backend"
 	_ "github.com/chorus-comms/chorus/comm/fake"
 	_ "github.com/chorus-comms/chorus/comm/gloo"
+	"github.com/chorus-comms/chorus/comm/mpi"
 	"github.com/chorus-comms/chorus/comm/nccl"
 	"github.com/chorus-comms/chorus/comm/nccl/nccltest"
 	"github.com/chorus-comms/chorus/device"
@@ -43,6 +44,7 @@ func TestCapabilities(t *testing.T) {
 	for _, name := range columns {
 		all = append(all, capabilities(t, comm.WithBackend(name)))
 	}
+	columns, all = append(columns, "mpi"), append(all, mpi.Capabilities())
 	for _, version := range []string{"2.18", "2.32"} {
 		sim, err := nccltest.New(nccltest.Options{Version: version, Driver: rt.Driver()})
 		if err != nil {

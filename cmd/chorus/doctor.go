@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	mpi "github.com/chorus-comms/chorus/comm/mpi/abi"
 	"github.com/chorus-comms/chorus/comm/nccl/abi"
 	"github.com/chorus-comms/chorus/config"
 	gpu "github.com/chorus-comms/chorus/device/gpu/abi"
@@ -64,6 +65,15 @@ func (d *diagnosis) libraries() {
 			}
 			d.Libraries = append(d.Libraries, l)
 		}
+	}
+	for _, found := range mpi.Find(cfg.MPILibrary, os.Getenv) {
+		l := libraryFacts{Backend: "mpi", Path: found.Path}
+		if found.Err != nil {
+			l.Error = found.Err.Error()
+		} else {
+			l.Has = []string{"the interface of " + found.Family.Name}
+		}
+		d.Libraries = append(d.Libraries, l)
 	}
 	d.Drivers = []libraryFacts{}
 	for i := range gpu.Families {
@@ -242,11 +252,15 @@ func (d *diagnosis) printMachine(p *page) {
 func (d *diagnosis) printLibraries(p *page) {
 	p.section("libraries")
 	if len(d.Libraries) == 0 {
-		p.row("NCCL, NCCLX, RCCL", "none found (CHORUS_NCCL_LIBRARY names one)")
+		p.row("NCCL, RCCL, MPI", "none found (CHORUS_NCCL_LIBRARY and CHORUS_MPI_LIBRARY name one)")
 	}
 	for _, l := range d.Libraries {
 		if l.Error != "" {
 			p.row(l.Backend, "%s: %s", l.Path, l.Error)
+			continue
+		}
+		if l.Lacks == nil { // MPI, whose file doesn't say more
+			p.row(l.Backend, "%s: %s", l.Path, strings.Join(l.Has, ", "))
 			continue
 		}
 		p.row(l.Backend, "%s: %s", l.Path, orNone(l.Version != "", "version %s", l.Version))

@@ -329,7 +329,7 @@ func Open(ctx context.Context, name string, c Config) (Backend, error) {
 
 // packages are where this module's backends are, which register when they are imported.
 var packages = map[string]string{"native": "native", "gloo": "gloo", "nccl": "nccl", "ncclx": "nccl", "rccl": "nccl",
-	"accl": "accl", "fake": "fake"}
+	"accl": "accl", "mpi": "mpi", "fake": "fake"}
 
 // Unknown says that no such backend is registered, and which import would register it.
 func Unknown(name string) string {

@@ -18,6 +18,7 @@ func open(place string, _ bool) (uintptr, error) {
 func loaded(string, bool) (uintptr, bool)     { return 0, false }
 func symbol(uintptr, string) (uintptr, bool)  { panic("dl: unreachable") }
 func call(uintptr, []uintptr) uintptr         { panic("dl: unreachable") }
+func closeLibrary(uintptr)                    { panic("dl: unreachable") }
 func register(any, uintptr)                   { panic("dl: unreachable") }
 func callback(func(uintptr)) uintptr          { panic("dl: unreachable") }
 func callback3(func(a, b, c uintptr)) uintptr { panic("dl: unreachable") }

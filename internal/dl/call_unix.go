@@ -42,6 +42,8 @@ func call(f uintptr, args []uintptr) uintptr {
 	return r
 }
 
+func closeLibrary(handle uintptr) { purego.Dlclose(handle) }
+
 func register(f any, address uintptr) { purego.RegisterFunc(f, address) }
 
 func callback(f func(arg uintptr)) uintptr { return purego.NewCallback(f) }

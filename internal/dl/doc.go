@@ -22,7 +22,8 @@
 //
 // Invariants:
 //   - The symbol decides what a library can do, never its version, which is in error texts only.
-//   - A library that was opened stays: what it started, threads for example, could not be stopped.
+//   - A library that was opened stays: what it started, threads for example, could not be stopped. The exception is one
+//     that its user closes, because its exit handlers have to run.
 //   - A program that imports this package is linked dynamically, without cgo too, so that programs that need to run
 //     anywhere leave it out.
 package dl

@@ -58,3 +58,7 @@ func (l *Library) By(lookup func(name string) (uintptr, bool), version string) *
 	return &Library{name: l.name, place: l.place, handle: l.handle, lookup: lookup,
 		ask: func(*Library) (string, error) { return version, nil }}
 }
+
+// Close gives the library up, whose exit handlers run if nothing else of the process uses it. None of its functions may
+// be running, or be called any more.
+func (l *Library) Close() { closeLibrary(l.handle) }

@@ -6,7 +6,7 @@ import ctypes
 
 import torch
 
-NAME, ACCL = "chorus", "accl"
+NAME, ACCL, MPI = "chorus", "accl", "mpi"
 NAMES = (NAME, ACCL)
 # Backends of the library that enqueue operations on a device by themselves, and take no other tensors.
 LIBRARIES = ("nccl", "ncclx", "rccl")

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store, _DistributedBackendOptions
 
 from chorus._devices import ACCL as ACCL
-from chorus._devices import LIBRARIES, NAME, NAMES, drivers
+from chorus._devices import LIBRARIES, MPI, NAME, NAMES, drivers
 
 if TYPE_CHECKING:
     from chorus.process_group import ProcessGroup
@@ -222,7 +222,7 @@ def _carrier(backend: str, options: Any, given: dict[str, Any] | None) -> tuple[
         return ACCL, {k if "." in k else f"{ACCL}.{k}": text(v) for k, v in (given or {}).items()}
     hints = dict(given or {})
     theirs = getattr(getattr(world, "comm", None), "backend", None)
-    library = _library(hints.pop("backend", theirs if theirs in LIBRARIES else None))
+    library = _library(hints.pop("backend", theirs if theirs in (*LIBRARIES, MPI) else None), MPI)
     if library is not None:
         return library, hints
     inherited = "gloo" if theirs == "gloo" else NAME
@@ -234,12 +234,13 @@ def _carrier(backend: str, options: Any, given: dict[str, Any] | None) -> tuple[
     return "gloo", {**hints, "own_store": "true"}
 
 
-def _library(name: str | None) -> str | None:
-    """The library's backend that ``pg_options`` names, or None."""
+def _library(name: str | None, *others: str) -> str | None:
+    """The library's backend that ``pg_options`` names, or None. It may be one of others, too."""
     from chorus.errors import InvalidArgumentError
 
-    if name is not None and name not in LIBRARIES:
-        raise InvalidArgumentError(f"chorus: pg_options: backend is one of {', '.join(LIBRARIES)}, not {name!r}")
+    known = (*LIBRARIES, *others)
+    if name is not None and name not in known:
+        raise InvalidArgumentError(f"chorus: pg_options: backend is one of {', '.join(known)}, not {name!r}")
     return name
 
 

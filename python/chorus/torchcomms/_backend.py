@@ -173,7 +173,7 @@ class TorchCommBackend:
 _registered: dict[str, type[TorchCommBackend]] = {}
 
 # Programs' names of the library's backends for CPU tensors.
-_NATIVE = {"native": "native", "chorus": "native", "gloo": "native", "fake": "fake"}
+_NATIVE = {"native": "native", "chorus": "native", "gloo": "native", "fake": "fake", "mpi": "mpi"}
 
 # The original's backends for accelerators: the library of each, and its devices.
 _ACCELERATORS = {

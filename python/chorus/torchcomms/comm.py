@@ -775,8 +775,8 @@ def new_comm(
     """Join a communicator. All of its ranks call it; it returns when they have found each other.
 
     Args:
-        backend: "native" (also "chorus" and "gloo"); "fake", which moves nothing; "nccl", "ncclx" and "rccl", on
-            devices of the library of this name; or a registered one.
+        backend: "native" (also "chorus" and "gloo"); "fake", which moves nothing; "mpi", over the site's MPI
+            library; "nccl", "ncclx" and "rccl", on devices of the library of this name; or a registered one.
         device: the CPU, or a device whose driver is the library's, such as "accinte:1". The operations take its tensors
             and the CPU's; those of NCCL take the device's alone. Without an index it's the device of number rank modulo
             the number of devices, or the thread's current one if the environment doesn't tell the rank.

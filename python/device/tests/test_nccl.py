@@ -153,8 +153,8 @@ def main():
     assert found == [{"rank": r} for r in range(n)]
     with pytest.raises(RuntimeError, match="device type cpu"):
         dist.all_reduce(torch.ones(3, device="cpu"))
-    with pytest.raises(chorus.InvalidArgumentError, match="backend is one of nccl, ncclx, rccl, not 'mpi'"):
-        dist.new_group(range(n), pg_options={"backend": "mpi"})
+    with pytest.raises(chorus.InvalidArgumentError, match="backend is one of nccl, ncclx, rccl, mpi, not 'ucc'"):
+        dist.new_group(range(n), pg_options={"backend": "ucc"})
     group = dist.new_group(range(n))  # takes after the world
     dist.all_reduce(y := torch.ones(2), group=group)
     got = torch.empty_like(x)
