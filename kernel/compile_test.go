@@ -3,7 +3,9 @@ package kernel
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -110,6 +112,20 @@ func specs() []Spec {
 			if known && (dt != dtype.Complex128 || op != "mul") {
 				all = append(all, s)
 			}
+		}
+	}
+	for _, op := range slices.Sorted(maps.Keys(rowOps)) {
+		for _, dt := range types {
+			o, form := rowOps[op], uint8(dt%2)
+			if !dt.IsFloating() {
+				continue
+			}
+			s := Spec{Family: RowFamily, Op: op, Compute: Opmath(dt), Block: threads, Outs: uint8(1 + len(o.rowOut)),
+				Ins: uint8(o.ins + o.rowIns + o.weights), Dims: uint8(dt % 3), Wide: dt%5 == 0, Form: form}
+			for k := range s.Outs + s.Ins {
+				s.Types[k] = dt
+			}
+			all = append(all, s)
 		}
 	}
 	return all

@@ -1,0 +1,334 @@
+package kernel
+
+import (
+	"fmt"
+
+	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/dtype"
+)
+
+// RowFamily reduces the elements of each row, once or more, and computes the elements of a new row of them.
+const RowFamily Family = 4
+
+func init() { register(RowFamily, "row", rowSource) }
+
+// rowOp is an operation on rows of n elements. Expressions are of the row's inputs x, y, of numbers p, q that a row has
+// one of each, of weights w, b of elements, and of the call's number s0.
+type rowOp struct {
+	ins, rowIns, weights, numbers int
+
+	stages []rowStage
+	out    string
+	rowOut []string
+}
+
+// rowStage is a reduction to one or two sums, or to the largest element, and a name for what comes of it.
+type rowStage struct {
+	v, u   string // what's added
+	max    bool   // v is compared
+	result string // statements, of a.v and a.u
+}
+
+var (
+	softmaxStages = []rowStage{{v: "x", max: true, result: "T m = a.v == -(T)INFINITY ? 0 : a.v;"},
+		{v: "exp(x - m)", result: "T s = a.v;"}}
+	meanStages = []rowStage{{v: "x", result: "T p = a.v / n;"},
+		{v: "(x - p) * (x - p)", result: "T q = 1 / sqrt(a.v / n + s0);"}}
+)
+
+// rowOps are the operations on rows.
+var rowOps = map[string]rowOp{
+	"softmax":     {ins: 1, stages: softmaxStages, out: "exp(x - m) / s"},
+	"log_softmax": {ins: 1, stages: softmaxStages, out: "x - m - log(s)"},
+	"softmax_backward": {ins: 2, stages: []rowStage{{v: "x * y", result: "T s = a.v;"}}, // gradient, result
+		out: "y * (x - s)"},
+	"log_softmax_backward": {ins: 2, stages: []rowStage{{v: "x", result: "T s = a.v;"}}, out: "x - exp(y) * s"},
+
+	"layer_norm": {ins: 1, weights: 2, numbers: 1, stages: meanStages, out: "(x - p) * q * w + b", rowOut: []string{"p", "q"}},
+	"layer_norm_backward": {ins: 2, rowIns: 2, weights: 1, // gradient, input; mean, 1/deviation
+		stages: []rowStage{{v: "x * w", u: "x * w * (y - p) * q", result: "T s = a.v / n, t = a.u / n;"}},
+		out:    "q * (x * w - s - (y - p) * q * t)"},
+	"rms_norm": {ins: 1, weights: 2, numbers: 1, stages: []rowStage{{v: "x * x", result: "T q = 1 / sqrt(a.v / n + s0);"}},
+		out: "x * q * w + b", rowOut: []string{"q"}},
+	"rms_norm_backward": {ins: 2, rowIns: 1, weights: 1,
+		stages: []rowStage{{v: "x * w * y", result: "T s = a.v / n;"}}, out: "p * (x * w - y * p * p * s)"},
+}
+
+// rows is what an operation on rows is given.
+type rows struct {
+	out            Operand
+	ins            [2]Operand
+	dim            int        // of the elements of a row
+	rowOut, rowIns [2]Operand // one element a row, in the order of the rows' indexes, one after the other
+	weights        [2]Operand // addresses of elements one after the other; no type: none
+	share          [3]int     // weight of element k of row r: (r mod share[0])*share[1] + k / share[2]
+	numbers        []*Number
+}
+
+// Softmax adds softmax or log_softmax over a dimension.
+func (p *Plan) Softmax(op string, out, in Operand, dim int) error {
+	return p.rows(op, &rows{out: out, ins: [2]Operand{in}, dim: dim, share: [3]int{1, 0, 1}})
+}
+
+// SoftmaxBackward adds the gradient of softmax or log_softmax, given that of its result, and its result.
+func (p *Plan) SoftmaxBackward(op string, out, grad, result Operand, dim int) error {
+	return p.rows(op+"_backward", &rows{out: out, ins: [2]Operand{grad, result}, dim: dim, share: [3]int{1, 0, 1}})
+}
+
+// Norm is a normalization of rows: of layers, of groups, or by the root of the mean square.
+type Norm struct {
+	Weight, Bias Operand // elements one after the other; the zero Operand: none
+	Mean, Rstd   Operand // one element a row, results of forward and inputs of backward; Mean isn't used by rms_norm
+
+	// Channel c of the weight is for elements c*Inner to (c+1)*Inner of a row, and groups of Channels of them take turns
+	// with rows: of group_norm the group's channels and the number of elements of a channel. 0 both: element k has weight
+	// k.
+	Channels, Inner int
+	Groups          int
+}
+
+func (n *Norm) share() [3]int {
+	if n.Inner == 0 {
+		return [3]int{1, 0, 1}
+	}
+	return [3]int{max(n.Groups, 1), n.Channels, n.Inner}
+}
+
+// Normalize adds layer_norm, or rms_norm, of the rows of the last dimension. A row has mean 0 and variance 1 (rms_norm:
+// mean square 1) before weight and bias. group_norm is a layer_norm of rows of a group's elements.
+func (p *Plan) Normalize(op string, out, in Operand, n *Norm, eps float64) error {
+	r := &rows{out: out, ins: [2]Operand{in}, dim: len(in.Sizes) - 1, weights: [2]Operand{n.Weight, n.Bias},
+		rowOut: [2]Operand{n.Mean, n.Rstd}, share: n.share(), numbers: []*Number{Float(eps)}}
+	if op == "rms_norm" {
+		r.rowOut[0] = n.Rstd
+	}
+	return p.rows(op, r)
+}
+
+// NormalizeBackward adds the gradient of a normalization's input, given that of its result, and its input. Those of
+// weight and bias are sums over rows: see [Plan.NormalizeWeights].
+func (p *Plan) NormalizeBackward(op string, out, grad, in Operand, n *Norm) error {
+	r := &rows{out: out, ins: [2]Operand{grad, in}, dim: len(in.Sizes) - 1, weights: [2]Operand{n.Weight},
+		rowIns: [2]Operand{n.Mean, n.Rstd}, share: n.share()}
+	if op == "rms_norm" {
+		r.rowIns[0] = n.Rstd
+	}
+	return p.rows(op+"_backward", r)
+}
+
+func (p *Plan) rows(op string, r *rows) error {
+	o, ok := rowOps[op]
+	if !ok {
+		return fmt.Errorf("kernel: there is no operation %q on rows", op)
+	}
+	compute := Opmath(r.out.Type)
+	if !compute.IsFloating() {
+		return fmt.Errorf("kernel: %s of %v isn't defined", op, r.out.Type)
+	}
+	s := Spec{Family: RowFamily, Op: op, Compute: compute, Block: threads, Outs: uint8(1 + len(o.rowOut)),
+		Ins: uint8(o.ins + o.rowIns + o.weights)}
+	keep := &p.space
+	*keep = space{count: 1, ops: 1 + o.ins}
+	operands := [3]*Operand{&r.out, &r.ins[0], &r.ins[1]}
+	if r.dim < 0 && len(r.out.Sizes) > 0 || r.dim >= max(len(r.out.Sizes), 1) {
+		return fmt.Errorf("kernel: %s over dimension %d of %d", op, r.dim, len(r.out.Sizes))
+	}
+	n, steps := 1, [3]int{}
+	for _, x := range operands[:1+o.ins] {
+		if err := x.check("an operand"); err != nil {
+			return err
+		}
+		if x.Value != nil || len(x.Sizes) != len(r.out.Sizes) || len(x.Sizes) > maxRank {
+			return fmt.Errorf("kernel: %s of %v to %v", op, x.Sizes, r.out.Sizes)
+		}
+	}
+	for d := len(r.out.Sizes) - 1; d >= 0; d-- {
+		var strides [3]int
+		for k, x := range operands[:1+o.ins] {
+			if x.Sizes[d] != r.out.Sizes[d] {
+				return fmt.Errorf("kernel: %s of %v to %v", op, x.Sizes, r.out.Sizes)
+			}
+			strides[k] = x.Strides[d]
+		}
+		if d == r.dim {
+			n, steps = r.out.Sizes[d], strides
+			continue
+		}
+		keep.dim(r.out.Sizes[d], strides[:1+o.ins]...)
+	}
+	if keep.count == 0 || n == 0 && len(o.rowOut) == 0 {
+		return nil
+	}
+	keep.squeeze()
+	if keep.dims > MaxDims {
+		return fmt.Errorf("kernel: %s: more than %d dimensions that don't join", op, MaxDims)
+	}
+	s.Dims, s.Wide = uint8(keep.dims), keep.wide() || n*keep.count > 1<<31-1
+	for _, step := range steps {
+		s.Wide = s.Wide || max(step, -step)*n > 1<<30
+	}
+	s.Form = reduceBlock
+	if n <= fewElements || keep.dims > 0 && keep.strides[1][0] == 1 && keep.count >= manyResults {
+		s.Form = reduceThread
+	}
+	k := 0
+	var places [MaxOperands]device.Ptr
+	use := func(x *Operand, part bool) error {
+		if part && x.Type == dtype.Invalid {
+			s.Extra[0] |= 1 << k // isn't there
+			s.Types[k] = compute
+		} else {
+			if !x.Type.IsFloating() || !Supported(x.Type) {
+				return fmt.Errorf("kernel: %s with %v", op, x.Type)
+			}
+			s.Types[k] = x.Type
+		}
+		places[k] = x.Ptr
+		k++
+		return nil
+	}
+	var err error
+	add := func(list []Operand, part bool) {
+		for i := range list {
+			if e := use(&list[i], part); e != nil && err == nil {
+				err = e
+			}
+		}
+	}
+	p.one[0] = r.out
+	add(p.one[:1], false)
+	add(r.rowOut[:len(o.rowOut)], true)
+	add(r.ins[:o.ins], false)
+	add(r.rowIns[:o.rowIns], false)
+	add(r.weights[:o.weights], true)
+	if err != nil {
+		return err
+	}
+	var c *Call
+	if s.Form == reduceThread {
+		c = p.call(s, keep.count)
+	} else {
+		c = p.blocks(s, device.Dim{X: keep.count, Y: 1, Z: 1})
+	}
+	for _, at := range places[:k] {
+		c.Args.Pointer(at)
+	}
+	c.index(keep.count)
+	c.index(n)
+	for i := range 1 + o.ins {
+		c.index(steps[i])
+	}
+	for _, v := range r.numbers {
+		v.add(&c.Args, compute)
+	}
+	for _, v := range r.share {
+		c.index(v)
+	}
+	if s.Dims > 0 {
+		keep.layout(&c.Args, s.Wide)
+	}
+	return nil
+}
+
+func rowSource(s Spec) (Source, error) {
+	o, ok := rowOps[s.Op]
+	if !ok || !s.Compute.IsFloating() {
+		return Source{}, fmt.Errorf("kernel: there is no operation %s of %v on rows", s.Op, s.Compute)
+	}
+	there := func(k int) bool { return s.Extra[0]>>k&1 == 0 }
+	outs := int(s.Outs)
+	var w writer
+	w.begin(s)
+	w.line("typedef struct { T v, u; } A;")
+	w.layoutType("kept", int(s.Dims), 1+o.ins)
+	w.pointers(s)
+	w.param("I rows")
+	w.param("I length")
+	for k := range 1 + o.ins {
+		w.param("I step%d", k)
+	}
+	for k := range o.numbers {
+		w.param("T s%d", k)
+	}
+	w.param("I share0, I share1, I share2")
+	if s.Dims > 0 {
+		w.param("kept l")
+	}
+	w.function("row_" + s.Op)
+	if s.Form == reduceThread {
+		w.line("\tI row = (I)(BLOCK * THREADS + THREAD), from = 0, step = 1;")
+		w.line("\tif (row >= rows)")
+		w.line("\t\treturn;")
+	} else {
+		w.line("\tLOCAL A part[%d];", s.Block)
+		w.line("\tI row = (I)BLOCK, from = THREAD, step = THREADS;")
+	}
+	w.places("row", "l", int(s.Dims), 1+o.ins)
+	w.line("\tT n = (T)length;")
+	for k := range o.rowIns {
+		i := o.ins + k
+		w.line("\tT %c = %s;", 'p'+k, converted(s.Compute, s.Types[outs+i], fmt.Sprintf("i%d[row]", i)))
+	}
+	w.line("\tI weights = row %% share0 * share1;")
+	element := func() {
+		for k := range o.ins {
+			w.line("\t\tT %c = %s;", 'x'+k, converted(s.Compute, s.Types[outs+k], fmt.Sprintf("i%d[at%d + j * step%d]", k, k+1, k+1)))
+		}
+		for k := range o.weights {
+			i := o.ins + o.rowIns + k
+			if there(outs + i) {
+				w.line("\t\tT %s = %s;", [...]string{"w", "b"}[k], converted(s.Compute, s.Types[outs+i],
+					fmt.Sprintf("i%d[weights + j / share2]", i)))
+			} else {
+				w.line("\t\tT %s = %d;", [...]string{"w", "b"}[k], 1-k)
+			}
+		}
+	}
+	w.line("\tA a;")
+	for _, stage := range o.stages {
+		first := "0"
+		if stage.max {
+			first = "-(T)INFINITY"
+		}
+		join := func(to, v, u string) string {
+			if stage.max {
+				return fmt.Sprintf("%s.v = t_max(%s.v, %s);", to, to, v)
+			}
+			if stage.u == "" {
+				return fmt.Sprintf("%s.v += %s;", to, v)
+			}
+			return fmt.Sprintf("%s.v += %s; %s.u += %s;", to, v, to, u)
+		}
+		w.line("\ta.v = %s; a.u = 0;", first)
+		w.line("\tfor (I j = from; j < length; j += step) {")
+		element()
+		w.line("\t\t%s", join("a", stage.v, stage.u))
+		w.line("\t}")
+		if s.Form != reduceThread {
+			w.line("\tpart[THREAD] = a;")
+			w.line("\tBARRIER();")
+			w.line("\tfor (int k = THREADS / 2; k > 0; k /= 2) {")
+			w.line("\t\tif (THREAD < k) { %s }", join("part[THREAD]", "part[THREAD + k].v", "part[THREAD + k].u"))
+			w.line("\t\tBARRIER();")
+			w.line("\t}")
+			w.line("\ta = part[0];")
+			w.line("\tBARRIER();")
+		}
+		w.line("\t%s", stage.result)
+	}
+	w.line("\tfor (I j = from; j < length; j += step) {")
+	element()
+	w.line("\t\tT r = %s;", o.out)
+	w.line("\t\to0[at0 + j * step0] = %s;", narrowed(s.Types[0], s.Compute, "r"))
+	w.line("\t}")
+	if len(o.rowOut) > 0 {
+		w.line("\tif (from == 0) {")
+		for k, e := range o.rowOut {
+			if there(1 + k) {
+				w.line("\t\to%d[row] = %s;", 1+k, narrowed(s.Types[1+k], s.Compute, e))
+			}
+		}
+		w.line("\t}")
+	}
+	return w.done()
+}
