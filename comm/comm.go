@@ -164,8 +164,8 @@ func (o *newOptions) new(ctx context.Context) (*Comm, store.Store, error) {
 	return c, st, nil
 }
 
-// meet opens the backend, and waits until all ranks have. It returns the store in which they meet, if there is one, also
-// with an error.
+// meet opens the backend, and waits until all ranks have. It returns the store in which they meet, if there
+// is one, even with an error.
 func (o *newOptions) meet(ctx context.Context) (b backend.Backend, dev *streams, st store.Store, err error) {
 	if o.size > 1 {
 		st = store.NewPrefix(fmt.Sprintf("chorus/%s/%d", o.name, o.size), o.store)

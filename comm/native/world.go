@@ -89,22 +89,9 @@ func Open(ctx context.Context, c backend.Config) (backend.Backend, error) {
 	})
 	if err != nil {
 		unwatch(&err)
-		err = fmt.Errorf("opening fabric %q (%s): %w", s.fabric, s.fabricBy, err)
-		if _, ok := errors.AsType[*fabric.ConfigError](err); ok {
-			err = &backend.InvalidArgumentError{Where: at, Detail: err.Error()}
-		} else if errors.Is(err, errors.ErrUnsupported) {
-			err = &backend.UnsupportedError{Where: at, Detail: err.Error()}
-		}
-		return nil, together.failed(ctx, err)
+		return nil, together.failed(ctx, s.fabricFailure(at, err))
 	}
-	w := &world{fab: transport.Extend(fab), groups: map[uint32]*group{}, timeout: c.Timeout, machine: agreed.machine()}
-	w.placer, _ = fab.(fabric.Placer)
-	if w.sharer, _ = fab.(fabric.Sharer); w.sharer != nil {
-		w.hosts = w.sharer.Hosts()
-	} else {
-		w.hosts = transport.Hosts(agreed.hosts)
-	}
-	w.fab.Handle(w)
+	w := newWorld(fab, agreed, c.Timeout)
 	members := make([]int, c.Size)
 	for r := range members {
 		members[r] = r
@@ -122,6 +109,30 @@ func Open(ctx context.Context, c backend.Config) (backend.Backend, error) {
 		return nil, why
 	}
 	return g, nil
+}
+
+// fabricFailure is the error of a fabric that can't be opened.
+func (s *settings) fabricFailure(at backend.Where, err error) error {
+	err = fmt.Errorf("opening fabric %q (%s): %w", s.fabric, s.fabricBy, err)
+	if _, ok := errors.AsType[*fabric.ConfigError](err); ok {
+		return &backend.InvalidArgumentError{Where: at, Detail: err.Error()}
+	} else if errors.Is(err, errors.ErrUnsupported) {
+		return &backend.UnsupportedError{Where: at, Detail: err.Error()}
+	}
+	return err
+}
+
+// newWorld makes what the communicators of a rank have in common, over a fabric that is open.
+func newWorld(fab fabric.Fabric, agreed agreedSettings, timeout time.Duration) *world {
+	w := &world{fab: transport.Extend(fab), groups: map[uint32]*group{}, timeout: timeout, machine: agreed.machine()}
+	w.placer, _ = fab.(fabric.Placer)
+	if w.sharer, _ = fab.(fabric.Sharer); w.sharer != nil {
+		w.hosts = w.sharer.Hosts()
+	} else {
+		w.hosts = transport.Hosts(agreed.hosts)
+	}
+	w.fab.Handle(w)
+	return w
 }
 
 // hostID says which host this is.

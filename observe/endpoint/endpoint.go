@@ -140,8 +140,18 @@ func metrics(t *observe.Top) []byte {
 		}
 		return 0
 	}))
+	histograms(&b, t, names)
+	family("chorus_waited_for_seconds", "gauge",
+		"How long others have waited for a rank in a collective that it has not entered.",
+		func(sample func(float64, ...any)) { waitedFor(t, sample) })
+	return []byte(b.String())
+}
+
+// histograms writes how long the operations of each row have taken. names are the rows' communicators.
+func histograms(b *strings.Builder, t *observe.Top, names []string) {
 	const took = "chorus_operation_duration_seconds"
-	fmt.Fprintf(&b, "# HELP %s How long operations have taken, of those that were timed and still recorded at a look.\n# TYPE %s histogram\n", took, took)
+	const help = "How long operations have taken, of those that were timed and still recorded at a look."
+	fmt.Fprintf(b, "# HELP %s %s\n# TYPE %s histogram\n", took, help, took)
 	for i := range t.Rows {
 		r := &t.Rows[i]
 		for _, h := range r.Took {
@@ -154,30 +164,29 @@ func metrics(t *observe.Top) []byte {
 				if j < len(record.LatencyBounds) {
 					end = fmt.Sprint(record.LatencyBounds[j])
 				}
-				fmt.Fprintf(&b, "%s_bucket{%s,le=\"%s\"} %d\n", took, labels, end, n)
+				fmt.Fprintf(b, "%s_bucket{%s,le=\"%s\"} %d\n", took, labels, end, n)
 			}
-			fmt.Fprintf(&b, "%s_sum{%s} %v\n%s_count{%s} %d\n", took, labels, h.Sum, took, labels, n)
+			fmt.Fprintf(b, "%s_sum{%s} %v\n%s_count{%s} %d\n", took, labels, h.Sum, took, labels, n)
 		}
 	}
-	family("chorus_waited_for_seconds", "gauge",
-		"How long others have waited for a rank in a collective that it has not entered.",
-		func(sample func(float64, ...any)) {
-			longest := map[label]float64{}
-			var order []label
-			for _, w := range t.Waits {
-				for _, rank := range w.For {
-					l := label{rank, w.Comm}
-					if _, known := longest[l]; !known {
-						order = append(order, l)
-					}
-					longest[l] = max(longest[l], w.Longest)
-				}
+}
+
+// waitedFor passes on how long others have waited for each rank.
+func waitedFor(t *observe.Top, sample func(value float64, labels ...any)) {
+	longest := map[label]float64{}
+	var order []label
+	for _, w := range t.Waits {
+		for _, rank := range w.For {
+			l := label{rank, w.Comm}
+			if _, known := longest[l]; !known {
+				order = append(order, l)
 			}
-			for _, l := range order {
-				sample(longest[l], "job", t.Job, "rank", l.rank, "comm", l.comm)
-			}
-		})
-	return []byte(b.String())
+			longest[l] = max(longest[l], w.Longest)
+		}
+	}
+	for _, l := range order {
+		sample(longest[l], "job", t.Job, "rank", l.rank, "comm", l.comm)
+	}
 }
 
 // label is what tells the samples of a family apart.
