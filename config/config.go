@@ -87,6 +87,10 @@ type Config struct {
 	// OpenCLLibrary lists files of OpenCL's loader or of its drivers, separated by colons; empty: those that are found.
 	OpenCLLibrary string // CHORUS_OPENCL_LIBRARY
 
+	// OpenCLCompiler is a command whose process compiles sources for OpenCL, with its arguments; "self" is this program's
+	// own file; empty: this process does.
+	OpenCLCompiler string // CHORUS_OPENCL_COMPILER
+
 	// UCXLibrary is the file of libucp that the fabric ucx uses; empty: the first that is found.
 	UCXLibrary string // CHORUS_UCX_LIBRARY
 

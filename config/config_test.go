@@ -73,6 +73,7 @@ var samples = map[string]struct {
 	"CHORUS_DEVICE_INLINE":          {"no", false, []string{"maybe"}},
 	"CHORUS_NCCL_LIBRARY":           {"/opt/libnccl.so.2", "/opt/libnccl.so.2", nil},
 	"CHORUS_MPI_LIBRARY":            {"/opt/libmpi.so.40", "/opt/libmpi.so.40", nil},
+	"CHORUS_OPENCL_COMPILER":        {"self", "self", nil},
 	"CHORUS_OPENCL_LIBRARY":         {"/opt/libpocl.so:/opt/libintelocl.so", "/opt/libpocl.so:/opt/libintelocl.so", nil},
 	"CHORUS_UCX_LIBRARY":            {"/opt/libucp.so.0", "/opt/libucp.so.0", nil},
 	"PYTORCH_ALLOC_CONF": {"expandable_segments:True", expandable(), []string{"expandable_segments:yes",

@@ -179,6 +179,8 @@ var specs = []spec{
 		func(c *Config, s string) error { c.MPILibrary = s; return nil }},
 	{"CHORUS_OPENCL_LIBRARY", "", "files of OpenCL's loader or drivers, separated by colons; empty: those that are found",
 		func(c *Config, s string) error { c.OpenCLLibrary = s; return nil }},
+	{"CHORUS_OPENCL_COMPILER", "", "command whose process compiles sources for OpenCL, or self; empty: this process does",
+		func(c *Config, s string) error { c.OpenCLCompiler = strings.TrimSpace(s); return nil }},
 	{"CHORUS_UCX_LIBRARY", "", "file of libucp, for the fabric ucx; empty: the first that is found",
 		func(c *Config, s string) error { c.UCXLibrary = s; return nil }},
 	{"PYTORCH_ALLOC_CONF", "",

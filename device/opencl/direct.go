@@ -9,8 +9,10 @@ import (
 )
 
 // The functions that every launch, copy or query calls are made without reflection. Pointers must point to the heap
-// here, since these functions are called through variables.
-func init() {
+// here, since these functions are called through variables. They are there before any init function.
+var _ = direct()
+
+func direct() bool {
 	dl.Direct(release[abi.Queue])
 	dl.Direct(release[abi.Event])
 	dl.Direct(func(f dl.Func) abi.SettingArgument {
@@ -57,6 +59,7 @@ func init() {
 			return abi.Result(r)
 		}
 	})
+	return true
 }
 
 func word[T any](p *T) uintptr { return uintptr(unsafe.Pointer(p)) }

@@ -100,13 +100,28 @@ func (d *Driver) ModuleLoad(dev int, image []byte) (device.ModuleHandle, error) 
 
 // build makes a program of an image.
 func (b *dev) build(op string, image []byte) (abi.Program, error) {
+	options := strings.TrimSpace(b.language + " -cl-kernel-arg-info")
+	if sourceOf(image) {
+		if !b.compiler {
+			return 0, device.Errorf(device.ErrUnsupported, b.name, op, "the device's driver has no compiler (%v)", b.Library)
+		}
+		program, err := b.apart(op, image, options)
+		if err != nil {
+			return 0, err
+		}
+		if program != nil {
+			return b.make(op, program, options)
+		}
+	}
+	return b.make(op, image, options)
+}
+
+// make has the library compile a source, or load a program.
+func (b *dev) make(op string, image []byte, options string) (abi.Program, error) {
 	r := new(abi.Result)
 	data, n := &image[0], uintptr(len(image))
 	var h abi.Program
 	call := "clCreateProgramWithSource"
-	if sourceOf(image) && !b.compiler {
-		return 0, device.Errorf(device.ErrUnsupported, b.name, op, "the device's driver has no compiler (%v)", b.Library)
-	}
 	if sourceOf(image) {
 		pinned(data, func() { h = b.ProgramFromSource(b.space.h, 1, &data, &n, r) })
 	} else {
@@ -116,8 +131,8 @@ func (b *dev) build(op string, image []byte) (abi.Program, error) {
 	if err := b.result(op, call, *r); err != nil {
 		return 0, err
 	}
-	options := append([]byte(strings.TrimSpace(b.language+" -cl-kernel-arg-info")), 0)
-	res := b.ProgramBuild(h, 1, &b.id, &options[0], 0, 0)
+	with := append([]byte(options), 0)
+	res := b.ProgramBuild(h, 1, &b.id, &with[0], 0, 0)
 	if res == abi.Success {
 		return h, nil
 	}
@@ -324,6 +339,9 @@ func (d *Driver) FunctionOccupancy(h device.FunctionHandle, threads, shared int)
 	return n, b.broken()
 }
 
+// known reports whether the kernel tells its last parameter.
+func (k *kernel) known() bool { return len(k.params) > 0 && k.params[len(k.params)-1].known }
+
 // dynamic is how much dynamic local memory a block of the kernel can have.
 func (k *kernel) dynamic() int { return max(0, k.m.b.local-k.attrs.SharedBytes) }
 
@@ -358,14 +376,15 @@ func (d *Driver) FunctionLaunch(h device.StreamHandle, fh device.FunctionHandle,
 
 // launch is a run of a kernel with its arguments.
 type launch struct {
-	op            string
-	k             *kernel
-	args          []byte
-	params        []device.Param
-	sides         []side // by parameter; zero for what is no pointer
-	uses          []side
-	shared        uintptr
-	global, local [3]uintptr
+	op           string
+	k            *kernel
+	args         []byte
+	params       []device.Param
+	sides        []side // by parameter; zero for what is no pointer
+	uses         []side
+	local        bool // the last parameter is local memory, of shared bytes
+	shared       uintptr
+	items, block [3]uintptr
 }
 
 // prepare checks a launch, whose dimensions are at least 1 then.
@@ -385,15 +404,18 @@ func (d *Driver) prepare(op string, k *kernel, l *device.Launch) (*launch, error
 		uintptr(t.Y) > b.items[1] || uintptr(t.Z) > b.items[2] {
 		return refuse("blocks of %v threads, of which it runs %d at most, and %v in each dimension", t, most, b.items)
 	}
-	if l.Shared < 0 || l.Shared > k.dynamic() || l.Shared > 0 && !k.local {
+	if l.Shared < 0 || l.Shared > k.dynamic() || l.Shared > 0 && !k.local && (k.known() || len(k.params) == 0) {
 		return refuse("%d bytes of dynamic shared memory; there are %d, for a last parameter that is local (%t)", l.Shared,
 			k.dynamic(), k.local)
 	}
 	x := &launch{op: op, k: k, shared: uintptr(max(l.Shared, 1)),
-		global: [3]uintptr{uintptr(g.X * t.X), uintptr(g.Y * t.Y), uintptr(g.Z * t.Z)},
-		local:  [3]uintptr{uintptr(t.X), uintptr(t.Y), uintptr(t.Z)}}
+		items: [3]uintptr{uintptr(g.X * t.X), uintptr(g.Y * t.Y), uintptr(g.Z * t.Z)},
+		block: [3]uintptr{uintptr(t.X), uintptr(t.Y), uintptr(t.Z)}}
 	x.args, x.params = l.Args.Packed()
-	if len(x.params) != len(k.params) {
+	if x.local = k.local; len(x.params) == len(k.params)-1 && !k.params[len(x.params)].known {
+		x.local = true // a program need not tell its parameters
+	}
+	if want := len(k.params); len(x.params) != want && !(x.local && !k.local) {
 		return refuse("%d arguments, and it has %d parameters", len(x.params), len(k.params))
 	}
 	x.sides = make([]side, len(x.params))
@@ -486,13 +508,13 @@ func (x *launch) run(s *stream) error {
 			return err
 		}
 	}
-	if k.local {
+	if x.local {
 		if err := set(x.shared, nil); err != nil {
 			return err
 		}
 	}
 	return s.command(x.op, "clEnqueueNDRangeKernel", func() abi.Result {
-		return b.KernelRun(s.q, h, 3, nil, &x.global[0], &x.local[0], 0, nil, nil)
+		return b.KernelRun(s.q, h, 3, nil, &x.items[0], &x.block[0], 0, nil, nil)
 	})
 }
 

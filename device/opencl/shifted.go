@@ -29,7 +29,7 @@ func (k *kernel) shift(op string) (abi.Kernel, error) {
 	b := k.m.b
 	refuse := func(why error) (abi.Kernel, error) {
 		return 0, device.Errorf(device.ErrUnsupported, b.name, op, "an argument doesn't point to a multiple of %d bytes of "+
-			"its allocation, which the device has no shared virtual memory for, and the kernel can't be called by another one: %w",
+			"its allocation, which the device without shared virtual memory needs, and no other kernel can call this one: %w",
 			b.align, why)
 	}
 	source, err := k.shiftedSource()

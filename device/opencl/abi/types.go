@@ -121,6 +121,8 @@ const (
 	BufferRegion = 0x1220
 
 	ProgramKernelNames = 0x1168
+	ProgramBinarySizes = 0x1165
+	ProgramBinaries    = 0x1166
 	BuildLog           = 0x1183
 
 	KernelNumArgs   = 0x1191
