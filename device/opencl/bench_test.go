@@ -1,0 +1,51 @@
+//go:build linux && (amd64 || arm64)
+
+package opencl_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/opencl"
+)
+
+// BenchmarkLaunch is a launch of a small kernel, with a wait each 64.
+func BenchmarkLaunch(b *testing.B) {
+	d := open(b, opencl.Options{})
+	if !compiles(b, d, 0) {
+		b.Skip("the device's compiler doesn't work here")
+	}
+	m := d.(device.Modules)
+	h, err := m.ModuleLoad(0, source)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer m.ModuleUnload(h)
+	f, err := m.ModuleFunction(h, "accumulate")
+	if err != nil {
+		b.Fatal(err)
+	}
+	p, err := d.Malloc(0, 4096)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer d.Free(0, p)
+	s, err := d.StreamCreate(0, 0)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer d.StreamDestroy(s)
+	l := device.Launch{Block: device.Dim{X: 64}, Args: new(device.Args).Pointer(p).Int32(64)}
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		if err := m.FunctionLaunch(s, f, l); err != nil {
+			b.Fatal(err)
+		}
+		if i%64 == 63 {
+			if err := d.StreamSynchronize(context.Background(), s); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+}
