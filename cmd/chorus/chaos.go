@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/chorus-comms/chorus/cmd/internal/chaos"
+	"github.com/chorus-comms/chorus/fabric"
 )
 
 // chaosFlags are the flags of chorus chaos.
@@ -69,7 +70,8 @@ ends a campaign with the result of those that were done.`,
 		"give all rounds the same seed: real ones differ in what the scheduler does")
 	fs.StringSliceVar(&f.faults, "faults", nil, "faults to draw from; empty: all")
 	fs.StringSliceVar(&f.campaign.Fabrics, "fabrics", nil,
-		"with --real, fabrics to draw from, of "+strings.Join(chaos.Fabrics, ", ")+"; empty: all")
+		"with --real, fabrics to draw from, of "+strings.Join(append(chaos.Fabrics, chaos.Named...), ", ")+
+			"; empty: all but ucx")
 	fs.IntVar(&f.campaign.Jobs, "jobs", runtime.NumCPU(), "rounds to run at a time")
 	fs.DurationVar(&f.timeout, "timeout", 0, "end after this time, with the result of the rounds that were done; 0: never")
 	fs.StringVar(&f.json, "json", "", "write a JSON document to a file, or - for standard output instead of the table")
@@ -99,8 +101,11 @@ func (f *chaosFlags) run(cmd *cobra.Command) error {
 		c.Faults = append(c.Faults, chaos.FaultKind(name))
 	}
 	for _, name := range c.Fabrics {
-		if !slices.Contains(chaos.Fabrics, name) {
-			return usagef("--fabrics %s: there are %s", name, strings.Join(chaos.Fabrics, ", "))
+		if !slices.Contains(append(chaos.Named, chaos.Fabrics...), name) {
+			return usagef("--fabrics %s: there are %s", name, strings.Join(append(chaos.Fabrics, chaos.Named...), ", "))
+		}
+		if _, err := fabric.Lookup(name); err != nil {
+			return usagef("--fabrics %s: this command was built without it; go build -tags %s has it", name, name)
 		}
 	}
 	if c.Rounds < 1 {

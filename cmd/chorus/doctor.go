@@ -32,6 +32,7 @@ type diagnosis struct {
 
 	Libraries []libraryFacts `json:"libraries"`
 	Drivers   []libraryFacts `json:"drivers"`
+	UCX       ucxFacts       `json:"ucx"`
 
 	Calibration calibrationFacts `json:"calibration"`
 
@@ -289,6 +290,7 @@ func (d *diagnosis) printLibraries(p *page) {
 			p.row("", "lacks %s", strings.Join(l.Lacks, ", "))
 		}
 	}
+	d.printUCX(p)
 }
 
 func orNone(ok bool, format string, args ...any) string {

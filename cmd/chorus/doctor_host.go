@@ -73,6 +73,7 @@ func diagnose(ctx context.Context) *diagnosis {
 	d.launcher()
 	d.calibration()
 	d.libraries()
+	d.ucx()
 	d.settings()
 	return d
 }

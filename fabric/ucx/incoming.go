@@ -136,7 +136,7 @@ func (in *incoming) grant(m *fabric.Msg) {
 		tag := f.draw.Uint64() &^ tagKind
 		request, s := f.w.receive(m.Buf, n, tagData|tag, tagAll)
 		if request == 0 {
-			err = &fabric.PeerError{Peer: p.rank, Err: statusError(s)}
+			err = &fabric.PeerError{Peer: p.rank, Err: p.statusError(s)}
 			p.note(kindDrop, id, 0)
 			break
 		}

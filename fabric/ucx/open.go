@@ -225,12 +225,15 @@ func endpointFailed(number, _, status uintptr) {
 	}
 }
 
-// statusError says what UCX reports of a peer.
-func statusError(s abi.Status) error {
-	switch s {
-	case abi.ConnectionReset:
+// statusError says what UCX reports of the peer.
+func (p *peer) statusError(s abi.Status) error {
+	switch {
+	case !p.met.Load() && s != abi.Unreachable:
+		// It had left before this rank had a word from it, or has died.
+		return fmt.Errorf("%w: %w", fabric.ErrClosing, s)
+	case s == abi.ConnectionReset:
 		return fmt.Errorf("its connection was reset: %w", s)
-	case abi.EndpointTimeout:
+	case s == abi.EndpointTimeout:
 		return fmt.Errorf("it doesn't answer: %w", s)
 	}
 	return fmt.Errorf("UCX reports %w", s)

@@ -21,14 +21,15 @@ type peer struct {
 	reported atomic.Int32 // status with which the endpoint has failed; 0: it hasn't
 	heard    atomic.Int64 // tick of the heartbeat at which a frame came last
 
-	endpoint uintptr // 0: none yet, or none any more
-	closing  uintptr // request that ends the endpoint
-	flushing uintptr // request after which the endpoint is closed
-	err      error   // why nothing can be posted any more
-	said     bool    // this rank has said goodbye to it
-	answered bool    // it has heard that, or has left itself
-	told     bool    // the failure that UCX has reported has been dealt with; guarded by the turn
-	stalled  uint64  // the scan of frames in which one of its frames wasn't complete
+	endpoint uintptr     // 0: none yet, or none any more
+	closing  uintptr     // request that ends the endpoint
+	flushing uintptr     // request after which the endpoint is closed
+	err      error       // why nothing can be posted any more
+	met      atomic.Bool // a frame of it has come
+	said     bool        // this rank has said goodbye to it
+	answered bool        // it has heard that, or has left itself
+	told     bool        // the failure that UCX has reported has been dealt with; guarded by the turn
+	stalled  uint64      // the scan of frames in which one of its frames wasn't complete
 
 	// Sending.
 	nextOut uint64
@@ -83,7 +84,7 @@ func (p *peer) connect() bool {
 	}
 	ep, err := p.f.w.connect(p.address, mode, p.number)
 	if err != nil {
-		status := abi.Status(-6)
+		status := abi.Unreachable
 		if c, ok := err.(*CallError); ok {
 			status = c.Status
 		}
@@ -185,7 +186,7 @@ func (p *peer) granted(id, tag uint64) (*fabric.Msg, error) {
 	p.drop(o)
 	if s != abi.OK {
 		p.report(s)
-		return m, &fabric.PeerError{Peer: p.rank, Err: statusError(s)}
+		return m, &fabric.PeerError{Peer: p.rank, Err: p.statusError(s)}
 	}
 	return m, nil
 }

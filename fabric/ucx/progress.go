@@ -187,7 +187,7 @@ func (f *Fabric) failReported() {
 		}
 		if s := p.reported.Load(); s != 0 && !p.told {
 			p.told = true
-			p.fail(statusError(abi.Status(s)))
+			p.fail(p.statusError(abi.Status(s)))
 		}
 	}
 }
@@ -235,7 +235,7 @@ func (p *peer) reason(s abi.Status) error {
 	case p.err != nil:
 		return p.err
 	}
-	return &fabric.PeerError{Peer: p.rank, Err: statusError(s)}
+	return &fabric.PeerError{Peer: p.rank, Err: p.statusError(s)}
 }
 
 // checkReceives looks at what is being received. The caller holds the lock.
@@ -347,6 +347,7 @@ func (f *Fabric) handle(frame []byte) {
 	err := h.parse(frame)
 	payload := frame[headerBytes:]
 	p.heard.Store(f.ticks.Load())
+	p.met.Store(true)
 	if err == nil {
 		err = p.take(&h, payload)
 	}

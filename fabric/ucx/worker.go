@@ -31,6 +31,9 @@ func newWorker(peers int, set settings) (*worker, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := spare(openDescriptors); err != nil {
+		return nil, err
+	}
 	w := &worker{library: l, eventFD: -1, plain: heap(abi.RequestParam{}), info: heap(abi.TagRecvInfo{}),
 		certain: heap(abi.RequestParam{Mask: abi.OpNoImm}),
 		force:   heap(abi.RequestParam{Mask: abi.OpFlags, Flags: abi.CloseForce})}

@@ -127,13 +127,18 @@ func (m *maker) place(fabrics []string) {
 			fabrics = Fabrics
 		}
 		p.Fabric = of(m, fabrics...)
-		if p.Fabric != "shm" {
+		switch p.Fabric {
+		case "ucx":
+			p.Hints["fabric.heartbeat"] = heartbeat.String()
+			p.Hints["fabric.eager"] = of(m, "0", "4096", "65536")
+			p.Hints["fabric.window"] = of(m, "0", "20000", "4194304")
+		case "tcp", "auto":
 			p.Hints["fabric.heartbeat"] = heartbeat.String()
 			p.Hints["fabric.addr"] = "127.0.0.1"
 			p.Hints["fabric.connections"] = of(m, "1", "2", "3")
 			p.Hints["fabric.eager"] = of(m, "0", "4096", "65536")
 		}
-		if p.Fabric != "tcp" {
+		if p.Fabric == "shm" || p.Fabric == "auto" {
 			p.Hints["fabric.cma"] = of(m, "auto", "off")
 			p.Hints["fabric.map"] = of(m, "auto", "off")
 		}
@@ -157,7 +162,10 @@ func (m *maker) place(fabrics []string) {
 // Fabrics are what real programs run on.
 var Fabrics = []string{"shm", "tcp", "auto"}
 
-// heartbeat is the interval of TCP's heartbeats in real programs: a machine that runs many processes must keep up.
+// Named are fabrics that they run on only if a campaign names them, since not every machine or build has them.
+var Named = []string{"ucx"}
+
+// heartbeat is the interval of the heartbeats of TCP and UCX in real programs: a machine that runs many processes must keep up.
 const heartbeat = time.Second
 
 // kinds are the collectives.
