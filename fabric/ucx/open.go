@@ -228,6 +228,8 @@ func endpointFailed(number, _, status uintptr) {
 // statusError says what UCX reports of the peer.
 func (p *peer) statusError(s abi.Status) error {
 	switch {
+	case p.unable != nil:
+		return p.unable
 	case !p.met.Load() && s != abi.Unreachable:
 		// It had left before this rank had a word from it, or has died.
 		return fmt.Errorf("%w: %w", fabric.ErrClosing, s)

@@ -24,6 +24,7 @@ type peer struct {
 	endpoint uintptr     // 0: none yet, or none any more
 	closing  uintptr     // request that ends the endpoint
 	flushing uintptr     // request after which the endpoint is closed
+	unable   error       // why this rank can't connect to it, set before that is reported
 	err      error       // why nothing can be posted any more
 	met      atomic.Bool // a frame of it has come
 	said     bool        // this rank has said goodbye to it
@@ -81,6 +82,11 @@ func (p *peer) connect() bool {
 	mode := int32(abi.ErrHandlingPeer)
 	if p.f.o.errors == "none" {
 		mode = abi.ErrHandlingNone
+	}
+	if err := spare(connectDescriptors); err != nil {
+		p.unable = err
+		p.report(abi.NoResource)
+		return false
 	}
 	ep, err := p.f.w.connect(p.address, mode, p.number)
 	if err != nil {

@@ -133,6 +133,7 @@ type Status int32
 const (
 	OK              Status = 0
 	InProgress      Status = 1
+	NoResource      Status = -2
 	Unreachable     Status = -6
 	Busy            Status = -15
 	Canceled        Status = -16
@@ -144,7 +145,7 @@ const (
 
 // names are the identifiers of status.h.
 var names = map[Status]string{
-	OK: "UCS_OK", InProgress: "UCS_INPROGRESS", -1: "UCS_ERR_NO_MESSAGE", -2: "UCS_ERR_NO_RESOURCE",
+	OK: "UCS_OK", InProgress: "UCS_INPROGRESS", -1: "UCS_ERR_NO_MESSAGE", NoResource: "UCS_ERR_NO_RESOURCE",
 	-3: "UCS_ERR_IO_ERROR", -4: "UCS_ERR_NO_MEMORY", -5: "UCS_ERR_INVALID_PARAM", Unreachable: "UCS_ERR_UNREACHABLE",
 	-7: "UCS_ERR_INVALID_ADDR", -8: "UCS_ERR_NOT_IMPLEMENTED", -9: "UCS_ERR_MESSAGE_TRUNCATED",
 	-10: "UCS_ERR_NO_PROGRESS", -11: "UCS_ERR_BUFFER_TOO_SMALL", -12: "UCS_ERR_NO_ELEM",
