@@ -37,8 +37,10 @@ type Fabric struct {
 	unsure   bool      // requests are to be looked at, whether or not anything has moved
 	gone     bool      // the worker is freed
 	broken   error     // no buffer can be posted
-	draw     *rand.ChaCha8
-	reports  atomic.Bool // an endpoint has failed
+	// reachedAll: there's been an endpoint for each peer.
+	reachedAll bool
+	draw       *rand.ChaCha8
+	reports    atomic.Bool // an endpoint has failed
 
 	spinFirst bool // a wait looks again and again before it sleeps: every rank has a core
 	spinning  atomic.Int32
@@ -115,17 +117,28 @@ func (f *Fabric) Wait(m *fabric.Msg, w *fabric.Waiter) error {
 	return m.Err
 }
 
-// reach connects to a peer that is waited for: without an endpoint its death would go unnoticed.
+// reach connects to a peer that is waited for, or to all of them: without an endpoint its death would go unnoticed.
 func (f *Fabric) reach(peer int) {
-	if !f.reaches(peer) {
-		return
-	}
-	p := f.peers[peer]
 	f.mu.Lock()
-	if p.endpoint == 0 && p.err == nil {
-		p.note(kindPing, 0, 0) // has the peer connect, too
+	defer f.mu.Unlock()
+	switch {
+	case f.reaches(peer):
+		f.peers[peer].reach()
+	case peer == fabric.AnySource && !f.reachedAll:
+		f.reachedAll = true
+		for _, p := range f.peers {
+			if p != nil {
+				p.reach()
+			}
+		}
 	}
-	f.mu.Unlock()
+}
+
+// reach has the peer connect, too. The caller holds the lock.
+func (p *peer) reach() {
+	if p.endpoint == 0 && p.err == nil {
+		p.note(kindPing, 0, 0)
+	}
 }
 
 // spin is the first part of a wait: as long as something comes, or may be about to, this goroutine makes progress.

@@ -64,11 +64,16 @@ type outgoing struct {
 	moving bool
 }
 
-// report notes that the endpoint has failed: the goroutine that makes progress next draws the consequences.
+// report notes that the endpoint has failed: the goroutine that makes progress next draws the consequences. The caller
+// holds the lock.
 func (p *peer) report(s abi.Status) {
-	if p.reported.CompareAndSwap(0, int32(s)) {
-		p.f.reports.Store(true)
+	if p.reported.Load() != 0 {
+		return
 	}
+	// Without descriptors UCX reports of the peer what is this process's own fault.
+	p.unable = spare(connectDescriptors)
+	p.reported.Store(int32(s))
+	p.f.reports.Store(true)
 }
 
 // connect makes the endpoint if there is none yet. The caller holds the lock.
@@ -83,8 +88,7 @@ func (p *peer) connect() bool {
 	if p.f.o.errors == "none" {
 		mode = abi.ErrHandlingNone
 	}
-	if err := spare(connectDescriptors); err != nil {
-		p.unable = err
+	if spare(connectDescriptors) != nil {
 		p.report(abi.NoResource)
 		return false
 	}
