@@ -1,9 +1,6 @@
 package gpu
 
-import _ "embed"
-
-//go:embed elements.cu
-var elements []byte
+import "github.com/chorus-comms/chorus/device/internal/elements"
 
 // ElementsImage is [device.Elements].ElementsImage: a source, which needs NVRTC or hiprtc.
-func (d *Driver) ElementsImage(int) ([]byte, error) { return elements, nil }
+func (d *Driver) ElementsImage(int) ([]byte, error) { return elements.Source, nil }

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"unsafe"
 
+	"github.com/chorus-comms/chorus/device/internal/elements"
 	"github.com/chorus-comms/chorus/dtype"
 	"github.com/chorus-comms/chorus/internal/dl"
 	"github.com/chorus-comms/chorus/kern"
@@ -44,7 +45,7 @@ func hostElements(t *testing.T) dl.Func {
 	}
 	dir := t.TempDir()
 	source, library := filepath.Join(dir, "elements.c"), filepath.Join(dir, "elements.so")
-	text := bytes.Join([][]byte{[]byte(prelude), elements, []byte(grid)}, nil)
+	text := bytes.Join([][]byte{[]byte(prelude), elements.Source, []byte(grid)}, nil)
 	if err := os.WriteFile(source, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -265,7 +266,7 @@ func TestElementsDimensions(t *testing.T) {
 func TestElementsCompile(t *testing.T) {
 	c := realCompiler(t)
 	for _, target := range []string{"compute_75", "sm_90"} {
-		image, err := c.compile(elements, target)
+		image, err := c.compile(elements.Source, target)
 		if err != nil || !bytes.Contains(image, []byte("copy_elements")) {
 			t.Errorf("%s: %v", target, err)
 		}

@@ -41,6 +41,7 @@ var (
 	_ device.Modules     = (*Driver)(nil)
 	_ device.Graphs      = (*Driver)(nil)
 	_ device.Peers       = (*Driver)(nil)
+	_ device.Elements    = (*Driver)(nil)
 	_ device.HostKernels = hosted{}
 )
 

@@ -1,16 +1,27 @@
-// copy_elements is what device.Elements describes, in the C that CUDA and HIP share. Numbers are converted as kern.Convert
-// does, to the bit, but for what is in a NaN.
+// copy_elements is what device.Elements describes, in the C that CUDA, HIP and OpenCL share. Numbers are converted as
+// kern.Convert does, to the bit, but for what is in a NaN.
 
+#ifdef __OPENCL_VERSION__
+#define KERNEL kernel
+#define DEVICE static
+#define GLOBAL global
+#define INDEX get_global_id(0)
+typedef ulong u64;
+typedef long i64;
+#else
 #ifndef KERNEL
 #define KERNEL extern "C" __global__
 #define DEVICE static __device__
+#endif
+#define GLOBAL
+#define INDEX (blockIdx.x * blockDim.x + threadIdx.x)
+typedef unsigned long long u64;
+typedef long long i64;
 #endif
 
 typedef unsigned char u8;
 typedef unsigned short u16;
 typedef unsigned int u32;
-typedef unsigned long long u64;
-typedef long long i64;
 
 // The numbers of package dtype.
 enum {
@@ -39,13 +50,13 @@ DEVICE float single(u32 bits) { union f32 x; x.bits = bits; return x.f; }
 DEVICE u32 bits_of(float f) { union f32 x; x.f = f; return x.bits; }
 
 // load and store move up to 8 bytes at any address: one that isn't aligned would be a fault.
-DEVICE u64 load(const u8 *p, int n) {
+DEVICE u64 load(GLOBAL const u8 *p, int n) {
 	if (((u64)p & (n - 1)) == 0)
 		switch (n) {
 		case 1: return *p;
-		case 2: return *(const u16 *)p;
-		case 4: return *(const u32 *)p;
-		case 8: return *(const u64 *)p;
+		case 2: return *(GLOBAL const u16 *)p;
+		case 4: return *(GLOBAL const u32 *)p;
+		case 8: return *(GLOBAL const u64 *)p;
 		}
 	u64 v = 0;
 	for (int i = 0; i < n; i++)
@@ -53,13 +64,13 @@ DEVICE u64 load(const u8 *p, int n) {
 	return v;
 }
 
-DEVICE void store(u8 *p, int n, u64 v) {
+DEVICE void store(GLOBAL u8 *p, int n, u64 v) {
 	if (((u64)p & (n - 1)) == 0)
 		switch (n) {
 		case 1: *p = (u8)v; return;
-		case 2: *(u16 *)p = (u16)v; return;
-		case 4: *(u32 *)p = (u32)v; return;
-		case 8: *(u64 *)p = v; return;
+		case 2: *(GLOBAL u16 *)p = (u16)v; return;
+		case 4: *(GLOBAL u32 *)p = (u32)v; return;
+		case 8: *(GLOBAL u64 *)p = v; return;
 		}
 	for (int i = 0; i < n; i++)
 		p[i] = (u8)(v >> 8 * i);
@@ -128,7 +139,7 @@ DEVICE float to_odd(double f) {
 
 DEVICE double odd_double(u64 v) {
 	if (v >> 53 != 0 && (v & 0x7ff) != 0)
-		v = (v & ~0x7ffull) | 1 << 11;
+		v = (v & ~(u64)0x7ff) | 1 << 11;
 	return (double)v;
 }
 
@@ -141,10 +152,10 @@ struct number {
 	double f, imaginary;
 };
 
-DEVICE double read_double(const u8 *p) { union f64 x; x.bits = load(p, 8); return x.f; }
-DEVICE void write_double(u8 *p, double f) { union f64 x; x.f = f; store(p, 8, x.bits); }
+DEVICE double read_double(GLOBAL const u8 *p) { union f64 x; x.bits = load(p, 8); return x.f; }
+DEVICE void write_double(GLOBAL u8 *p, double f) { union f64 x; x.f = f; store(p, 8, x.bits); }
 
-DEVICE struct number read_number(int type, const u8 *p) {
+DEVICE struct number read_number(int type, GLOBAL const u8 *p) {
 	struct number x = {0};
 	int n = bytes_of(type);
 	x.kind = 'u';
@@ -173,7 +184,7 @@ DEVICE struct number read_number(int type, const u8 *p) {
 // to_integer goes towards zero, and to the nearest end of the type's range for what is beyond; NaN becomes 0.
 DEVICE u64 to_integer(int type, double f) {
 	int bits = 8 * bytes_of(type), is_signed = type >= INT8;
-	u64 largest = is_signed ? (1ull << (bits - 1)) - 1 : ~0ull >> (64 - bits);
+	u64 largest = is_signed ? ((u64)1 << (bits - 1)) - 1 : ~(u64)0 >> (64 - bits);
 	if (f != f)
 		return 0;
 	if (f >= (double)largest)
@@ -183,7 +194,7 @@ DEVICE u64 to_integer(int type, double f) {
 	return f <= 0 ? 0 : (u64)f;
 }
 
-DEVICE void write_number(int type, u8 *p, struct number x) {
+DEVICE void write_number(int type, GLOBAL u8 *p, struct number x) {
 	int n = bytes_of(type);
 	if (type == BOOL) {
 		*p = x.kind == 'i' ? x.i != 0 : x.kind == 'u' ? x.u != 0 : x.f != 0 || x.imaginary != 0;
@@ -223,12 +234,12 @@ struct layout {
 
 // The number of an element has 32 bits, as a division of 64 takes some hundred instructions. Dimensions that aren't there
 // take none, and the outermost one no division: so elements that lie one after the other are found without any.
-KERNEL void copy_elements(void *dst, const void *src, i64 n, struct layout l) {
-	u32 i = blockIdx.x * blockDim.x + threadIdx.x;
+KERNEL void copy_elements(GLOBAL void *dst, GLOBAL const void *src, i64 n, struct layout l) {
+	u32 i = INDEX;
 	if (i >= n)
 		return;
-	u8 *to = (u8 *)dst;
-	const u8 *from = (const u8 *)src;
+	GLOBAL u8 *to = (GLOBAL u8 *)dst;
+	GLOBAL const u8 *from = (GLOBAL const u8 *)src;
 #pragma unroll
 	for (int k = 7; k >= 0; k--) {
 		u32 size = (u32)l.sizes[k], at = i;
