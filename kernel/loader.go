@@ -89,7 +89,9 @@ func (l *Loader) load(s Spec) (*device.Function, error) {
 		m, err = l.dev.LoadModule(image)
 		if err != nil && key != nil && !errors.Is(err, device.ErrOutOfMemory) { // another driver, or a damaged file
 			l.disk.remove(*key)
-			m, err = l.dev.LoadModule(text)
+			if image, _, err = l.image(text); err == nil {
+				m, err = l.dev.LoadModule(image)
+			}
 		}
 		if err == nil {
 			return m.Function(src.Entry)

@@ -82,7 +82,10 @@ func (d *Driver) ModuleLoad(dev int, image []byte) (device.ModuleHandle, error) 
 	if err != nil {
 		return 0, err
 	}
-	if image = bytes.TrimRight(image, "\x00"); len(image) == 0 {
+	if source := bytes.TrimRight(image, "\x00"); len(source) == 0 || sourceOf(source) {
+		image = source // a program may end with zeros
+	}
+	if len(image) == 0 {
 		return 0, device.Errorf(device.ErrInvalidArgument, b.name, op, "an image of no bytes")
 	}
 	h, err := b.build(op, image)

@@ -125,6 +125,8 @@ func TestConstants(t *testing.T) {
 		"CL_QUEUE_PRIORITY_MED_KHR": QueuePriorityMedium, "CL_MEM_READ_WRITE": MemReadWrite,
 		"CL_MEM_ALLOC_HOST_PTR": MemAllocHostPtr, "CL_MEM_SVM_FINE_GRAIN_BUFFER": MemSVMFine, "CL_MAP_READ": MapRead,
 		"CL_MAP_WRITE": MapWrite, "CL_BUFFER_CREATE_TYPE_REGION": BufferRegion, "CL_PROGRAM_KERNEL_NAMES": ProgramKernelNames,
+		"CL_PROGRAM_DEVICES": ProgramDevices, "CL_PROGRAM_BINARY_SIZES": ProgramBinarySizes,
+		"CL_PROGRAM_BINARIES":  ProgramBinaries,
 		"CL_PROGRAM_BUILD_LOG": BuildLog, "CL_KERNEL_NUM_ARGS": KernelNumArgs, "CL_KERNEL_WORK_GROUP_SIZE": KernelGroupSize,
 		"CL_KERNEL_LOCAL_MEM_SIZE": KernelLocal, "CL_KERNEL_PRIVATE_MEM_SIZE": KernelPrivate,
 		"CL_KERNEL_ARG_ADDRESS_QUALIFIER": ArgAddress, "CL_KERNEL_ARG_TYPE_NAME": ArgTypeName,

@@ -120,6 +120,9 @@ const (
 
 	BufferRegion = 0x1220
 
+	ProgramDevices     = 0x1163
+	ProgramBinarySizes = 0x1165
+	ProgramBinaries    = 0x1166
 	ProgramKernelNames = 0x1168
 	ProgramBinarySizes = 0x1165
 	ProgramBinaries    = 0x1166

@@ -1,0 +1,63 @@
+package kernel
+
+import (
+	"testing"
+
+	"github.com/chorus-comms/chorus/dtype"
+)
+
+// A compiled kernel is read from the disk by the next loader, and compiled again if what's there isn't good.
+func TestLoaderDisk(t *testing.T) {
+	c := openCL(t)
+	if _, err := c.dev.Compiler(); err != nil {
+		t.Skip("left out: ", err)
+	}
+	a := c.dense(t, dtype.Float32, 10)
+	dir := t.TempDir()
+	run := func(what string, compiled int, want DiskStats) {
+		t.Helper()
+		disk := &Disk{dir: dir}
+		l, err := NewLoader(c.dev, disk)
+		must(t, err)
+		old := c.loader
+		c.loader = l
+		defer func() { c.loader = old }()
+		for k := range 10 {
+			a.set(make([]complex128, 10))
+			a.data[4*k+3] = 0xbf // -0.5
+			var p Plan
+			must(t, p.Elementwise("abs", dtype.Float32, []Operand{a.Operand}, []Operand{a.Operand}))
+			must(t, c.run(&p))
+			if got := a.elements()[k]; got != 0.5 {
+				t.Fatalf("%s: %v", what, got)
+			}
+		}
+		if l.Compiled() != compiled || disk.Stats() != want {
+			t.Errorf("%s: %d kernels compiled, %+v", what, l.Compiled(), disk.Stats())
+		}
+	}
+	run("the first time", 1, DiskStats{Misses: 1})
+	run("the second time", 0, DiskStats{Hits: 1})
+
+	name, err := c.dev.Compiler()
+	must(t, err)
+	s := Spec{Family: ElementwiseFamily, Op: "abs", Compute: dtype.Float32, Block: threads, Outs: 1, Ins: 1}
+	s.Types[0], s.Types[1] = dtype.Float32, dtype.Float32
+	src, err := s.Source()
+	must(t, err)
+	key := newDiskKey("opencl "+name, []byte(src.For(OpenCL)))
+	disk := &Disk{dir: dir}
+	if _, ok := disk.get(key); !ok {
+		t.Fatal("the kernel has another key")
+	}
+	disk.put(key, []byte("\x00a whole file with a program of no device\x00"))
+	run("a program that the device refuses", 1, DiskStats{Hits: 1, Misses: 1, Failures: 1})
+	run("after that", 0, DiskStats{Hits: 1})
+}
+
+// A device that compiles no sources has no loader.
+func TestLoaderRefused(t *testing.T) {
+	if _, ok := TargetOf("accinte"); ok {
+		t.Error("an emulated device is a target")
+	}
+}
