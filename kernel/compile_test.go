@@ -128,6 +128,17 @@ func specs() []Spec {
 			all = append(all, s)
 		}
 	}
+	for k, dt := range types {
+		if dt == dtype.Bool {
+			continue
+		}
+		s := Spec{Family: MatmulFamily, Compute: Opmath(dt), Block: threads, Outs: 1, Ins: 3, Dims: uint8(k % 3), Wide: k%5 == 0,
+			Form: uint8(k % 2), Types: [MaxOperands]dtype.DType{dt, dt, dt, dt}}
+		if dt.IsFloating() {
+			s.Op = "gelu"
+		}
+		all = append(all, s)
+	}
 	return all
 }
 

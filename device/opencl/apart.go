@@ -108,17 +108,27 @@ func (q *request) compile() ([]byte, error) {
 	return b.program(h)
 }
 
-// program is what the compiler has made.
+// program is what the compiler has made for the device.
 func (b *dev) program(h abi.Program) ([]byte, error) {
 	const call = "clGetProgramInfo"
-	sizes, err := list[uintptr](b.Library, call, b.ProgramInfo, h, abi.ProgramBinarySizes)
-	if err != nil || len(sizes) != 1 || sizes[0] == 0 {
-		return nil, fmt.Errorf("the driver gives no program out (%v, %w)", sizes, err)
+	devices, err := list[abi.Device](b.Library, call, b.ProgramInfo, h, abi.ProgramDevices)
+	if err != nil {
+		return nil, err
 	}
-	data := make([]byte, sizes[0])
-	to := &data[0]
+	sizes, err := list[uintptr](b.Library, call, b.ProgramInfo, h, abi.ProgramBinarySizes)
+	if err != nil {
+		return nil, err
+	}
+	at := slices.Index(devices, b.id)
+	if at < 0 || len(sizes) != len(devices) || sizes[at] == 0 {
+		return nil, fmt.Errorf("the driver gives no program out (%v)", sizes)
+	}
+	data, places := make([]byte, sizes[at]), make([]*byte, len(devices)) // those that aren't wanted are null
+	places[at] = &data[0]
 	r := abi.Success
-	pinned(to, func() { r = b.ProgramInfo(h, abi.ProgramBinaries, unsafe.Sizeof(to), unsafe.Pointer(&to), nil) })
+	pinned(&data[0], func() {
+		r = b.ProgramInfo(h, abi.ProgramBinaries, uintptr(len(places))*unsafe.Sizeof(places[0]), unsafe.Pointer(&places[0]), nil)
+	})
 	if r != abi.Success {
 		return nil, b.failed(call, r)
 	}

@@ -1,13 +1,6 @@
 package opencl
 
-import (
-	"runtime"
-	"slices"
-	"unsafe"
-
-	"github.com/chorus-comms/chorus/device"
-	"github.com/chorus-comms/chorus/device/opencl/abi"
-)
+import "github.com/chorus-comms/chorus/device"
 
 // ModuleCompiler is [device.Compiler].ModuleCompiler.
 func (d *Driver) ModuleCompiler(dev int) (string, error) {
@@ -38,30 +31,9 @@ func (d *Driver) ModuleCompile(dev int, source []byte) ([]byte, error) {
 		return nil, err
 	}
 	defer b.ProgramFree(h)
-	return b.binary(h)
-}
-
-// binary is a program's for the device.
-func (b *dev) binary(h abi.Program) ([]byte, error) {
-	const call = "clGetProgramInfo"
-	devices, err := list[abi.Device](b.Library, call, b.ProgramInfo, h, abi.ProgramDevices)
+	image, err := b.program(h)
 	if err != nil {
-		return nil, err
+		return nil, device.Errorf(device.ErrUnsupported, b.name, op, "%w", err)
 	}
-	sizes, err := list[uintptr](b.Library, call, b.ProgramInfo, h, abi.ProgramBinarySizes)
-	if err != nil {
-		return nil, err
-	}
-	at := slices.Index(devices, b.id)
-	if at < 0 || len(sizes) != len(devices) || sizes[at] == 0 {
-		return nil, device.Errorf(device.ErrUnsupported, b.name, "compile a source", "the driver gives no program (%v)", b.Library)
-	}
-	image, places := make([]byte, sizes[at]), make([]*byte, len(devices)) // those that aren't wanted are null
-	var pin runtime.Pinner
-	defer pin.Unpin()
-	pin.Pin(&image[0])
-	pin.Pin(&places[0])
-	places[at] = &image[0]
-	r := b.ProgramInfo(h, abi.ProgramBinaries, uintptr(len(places))*unsafe.Sizeof(places[0]), unsafe.Pointer(&places[0]), nil)
-	return image, b.result("compile a source", call, r)
+	return image, nil
 }

@@ -124,8 +124,6 @@ const (
 	ProgramBinarySizes = 0x1165
 	ProgramBinaries    = 0x1166
 	ProgramKernelNames = 0x1168
-	ProgramBinarySizes = 0x1165
-	ProgramBinaries    = 0x1166
 	BuildLog           = 0x1183
 
 	KernelNumArgs   = 0x1191

@@ -1,0 +1,187 @@
+package kernel
+
+import (
+	"fmt"
+
+	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/dtype"
+)
+
+// MatmulFamily multiplies matrices, also many at once.
+const MatmulFamily Family = 5
+
+func init() { register(MatmulFamily, "matmul", matmulSource) }
+
+// matmulTile is how many rows and columns of the result a block computes, 4 by 4 a thread; matmulDepth how many
+// elements of the sums it has in local memory at once.
+const matmulTile, matmulDepth = 64, 16
+
+// Matmul adds out = activation(alpha * a @ b + beta * c) for matrices of the last two dimensions, and each of those
+// before, in which a, b and c are broadcast. c may be the zero Operand, and may be out. activation is an operation of one input and
+// no numbers of [Ops], such as relu or gelu; or empty. Strides are any, so that a transposed matrix is one with strides
+// exchanged. All have one type, which isn't bool.
+func (p *Plan) Matmul(out, a, b, c Operand, alpha, beta *Number, activation string) error {
+	s := Spec{Family: MatmulFamily, Op: activation, Compute: Opmath(out.Type), Block: threads, Outs: 1, Ins: 3}
+	there := c.Type != dtype.Invalid
+	if !there {
+		c = out
+	}
+	d := len(out.Sizes)
+	if d < 2 || len(a.Sizes) != d || len(b.Sizes) != d || len(c.Sizes) > d {
+		return fmt.Errorf("kernel: matmul of %v and %v to %v", a.Sizes, b.Sizes, out.Sizes)
+	}
+	for k, o := range []*Operand{&out, &a, &b, &c} {
+		if err := o.check("an operand of matmul"); err != nil {
+			return err
+		}
+		if o.Value != nil || o.Type != out.Type || o.Type == dtype.Bool {
+			return fmt.Errorf("kernel: matmul of %v with %v", out.Type, o.Type)
+		}
+		s.Types[k] = o.Type
+	}
+	if activation != "" {
+		x, ok := OpNamed(activation)
+		if !ok || x.Ins != 1 || x.Numbers+x.Integers > 0 || x.results() != 1 || x.expression(s.Compute) == "" {
+			return fmt.Errorf("kernel: matmul with %s of %v", activation, s.Compute)
+		}
+	}
+	m, n, depth := out.Sizes[d-2], out.Sizes[d-1], a.Sizes[d-1]
+	if a.Sizes[d-2] != m || b.Sizes[d-1] != n || b.Sizes[d-2] != depth {
+		return fmt.Errorf("kernel: matmul of %v and %v to %v", a.Sizes, b.Sizes, out.Sizes)
+	}
+	// c as the others, with as many dimensions
+	var cs [2]int
+	for k := range 2 {
+		if at := len(c.Sizes) - 1 - k; at >= 0 && c.Sizes[at] != 1 {
+			if c.Sizes[at] != out.Sizes[d-1-k] {
+				return fmt.Errorf("kernel: matmul to %v plus %v", out.Sizes, c.Sizes)
+			}
+			cs[1-k] = c.Strides[at]
+		}
+	}
+	q := &p.space
+	if err := q.init(out.Sizes[:d-2]); err != nil {
+		return err
+	}
+	batch := func(o Operand) error {
+		cut := max(len(o.Sizes)-2, 0)
+		o.Sizes, o.Strides = o.Sizes[:cut], o.Strides[:cut]
+		return q.add(&o)
+	}
+	for _, o := range []Operand{out, a, b, c} {
+		if err := batch(o); err != nil {
+			return err
+		}
+	}
+	if q.count*m*n == 0 {
+		return nil
+	}
+	q.join()
+	if q.dims > MaxDims || q.count > 65535 {
+		return fmt.Errorf("kernel: matmul of %d matrices, in %d dimensions that don't join", q.count, q.dims)
+	}
+	s.Dims = uint8(q.dims)
+	s.Wide = q.wide()
+	for _, o := range []Operand{out, a, b, c} {
+		reach := 0
+		for k := range o.Sizes {
+			reach += max(o.Strides[k], -o.Strides[k]) * o.Sizes[k]
+		}
+		s.Wide = s.Wide || reach > 1<<31-1
+	}
+	if there {
+		s.Form = 1
+	}
+	call := p.blocks(s, device.Dim{X: (n + matmulTile - 1) / matmulTile, Y: (m + matmulTile - 1) / matmulTile, Z: q.count})
+	if call.Grid.Y > 65535 {
+		return fmt.Errorf("kernel: matmul of %d rows", m)
+	}
+	for _, o := range []Operand{out, a, b, c} {
+		call.Args.Pointer(o.Ptr)
+	}
+	for _, v := range []int{m, n, depth, out.Strides[d-2], out.Strides[d-1], a.Strides[d-2], a.Strides[d-1],
+		b.Strides[d-2], b.Strides[d-1], cs[0], cs[1]} {
+		call.index(v)
+	}
+	alpha.add(&call.Args, s.Compute)
+	beta.add(&call.Args, s.Compute)
+	if s.Dims > 0 {
+		q.layout(&call.Args, s.Wide)
+	}
+	return nil
+}
+
+func matmulSource(s Spec) (Source, error) {
+	t := s.Types[0]
+	var w writer
+	w.begin(s)
+	w.layoutType("layout", int(s.Dims), 4)
+	w.pointers(s)
+	w.param("I m, I n, I depth, I om, I on, I am, I ak, I bk, I bn, I cm, I cn")
+	w.param("%s alpha, %s beta", number(s.Compute), number(s.Compute))
+	if s.Dims > 0 {
+		w.param("layout l")
+	}
+	zero, add := "0", "sum[r][q] += x[r] * y[q];"
+	if s.Compute.IsComplex() {
+		zero, add = "c_make(0, 0)", "sum[r][q] = c_add(sum[r][q], c_mul(x[r], y[q]));"
+	}
+	w.function("matmul_" + s.Op)
+	w.line("\tLOCAL T left[%d][%d], right[%[1]d][%[2]d];", matmulDepth, matmulTile+1)
+	w.line("\tI batch = (I)BLOCK_Z, row0 = (I)BLOCK_Y * %d, column0 = (I)BLOCK * %[1]d;", matmulTile)
+	w.line("\tint tx = THREAD %% 16, ty = THREAD / 16;")
+	w.places("batch", "l", int(s.Dims), 4)
+	if s.Dims == 0 {
+		w.line("\tat0 = at1 = at2 = at3 = 0;")
+	}
+	w.line("\tT sum[4][4];")
+	w.line("\tfor (int r = 0; r < 4; r++)")
+	w.line("\t\tfor (int q = 0; q < 4; q++)")
+	w.line("\t\t\tsum[r][q] = %s;", zero)
+	w.line("\tfor (I k0 = 0; k0 < depth; k0 += %d) {", matmulDepth)
+	w.line("\t\tfor (int e = THREAD; e < %d; e += THREADS) {", matmulTile*matmulDepth)
+	// neighbouring threads read neighbouring elements, whichever dimension they are in
+	w.line("\t\t\tint near = ak == 1, k = near ? e %% %d : e / %d, r = near ? e / %[1]d : e %% %[2]d;", matmulDepth, matmulTile)
+	w.line("\t\t\tleft[k][r] = %s;", zero)
+	w.line("\t\t\tif (row0 + r < m && k0 + k < depth)")
+	w.line("\t\t\t\tleft[k][r] = %s;", converted(s.Compute, t, "i0[at1 + (row0 + r) * am + (k0 + k) * ak]"))
+	w.line("\t\t\tnear = bk == 1;")
+	w.line("\t\t\tk = near ? e %% %d : e / %d;", matmulDepth, matmulTile)
+	w.line("\t\t\tr = near ? e / %d : e %% %d;", matmulDepth, matmulTile)
+	w.line("\t\t\tright[k][r] = %s;", zero)
+	w.line("\t\t\tif (column0 + r < n && k0 + k < depth)")
+	w.line("\t\t\t\tright[k][r] = %s;", converted(s.Compute, t, "i1[at2 + (k0 + k) * bk + (column0 + r) * bn]"))
+	w.line("\t\t}")
+	w.line("\t\tBARRIER();")
+	w.line("\t\tfor (int k = 0; k < %d; k++) {", matmulDepth)
+	w.line("\t\t\tT x[4], y[4];")
+	w.line("\t\t\tfor (int r = 0; r < 4; r++) {")
+	w.line("\t\t\t\tx[r] = left[k][ty + 16 * r];")
+	w.line("\t\t\t\ty[r] = right[k][tx + 16 * r];")
+	w.line("\t\t\t}")
+	w.line("\t\t\tfor (int r = 0; r < 4; r++)")
+	w.line("\t\t\t\tfor (int q = 0; q < 4; q++)")
+	w.line("\t\t\t\t\t%s", add)
+	w.line("\t\t}")
+	w.line("\t\tBARRIER();")
+	w.line("\t}")
+	w.line("\tfor (int r = 0; r < 4; r++)")
+	w.line("\t\tfor (int q = 0; q < 4; q++) {")
+	w.line("\t\t\tI row = row0 + ty + 16 * r, column = column0 + tx + 16 * q;")
+	w.line("\t\t\tif (row >= m || column >= n)")
+	w.line("\t\t\t\tcontinue;")
+	scale, plus := "(T)(%s * sum[r][q])", "(T)(a + %s * %s)"
+	if s.Compute.IsComplex() {
+		scale, plus = "c_mul(%s, sum[r][q])", "c_add(a, c_mul(%s, %s))"
+	}
+	w.line("\t\t\tT a = "+scale+";", computed(s.Compute, "alpha"))
+	if s.Form == 1 {
+		w.line("\t\t\ta = "+plus+";", computed(s.Compute, "beta"), converted(s.Compute, t, "i2[at3 + row * cm + column * cn]"))
+	}
+	if x, ok := OpNamed(s.Op); ok {
+		w.line("\t\t\ta = %s;", x.expression(s.Compute))
+	}
+	w.line("\t\t\to0[at0 + row * om + column * on] = %s;", narrowed(t, s.Compute, "a"))
+	w.line("\t\t}")
+	return w.done()
+}
