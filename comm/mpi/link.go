@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -25,10 +26,11 @@ type link struct {
 	lib     *library
 	comm    uintptr
 	buffers transport.Buffers
-	turn    sync.Mutex // held while one goroutine makes progress
-	events  []event    // with turn held
-	onHost  int        // ranks
-	crowded bool       // they are more than cores
+	turn    sync.Mutex  // held while one goroutine makes progress
+	events  []event     // with turn held
+	onHost  int         // ranks
+	crowded bool        // they are more than cores
+	busy    atomic.Bool // bytes of messages are moving
 
 	// Within library.exec.
 	ring     [ringSlots]slot // posted receives of heads, in order
@@ -398,21 +400,23 @@ func (l *link) goodbye(peer int) {
 
 // Wait implements fabric.Fabric.
 func (l *link) Wait(m *fabric.Msg, w *fabric.Waiter) error {
-	if err := l.until(w, m.Done); err != nil {
+	if err := l.until(w, m.Done, spinTime); err != nil {
 		return err
 	}
 	return m.Err
 }
 
-// The stages of a wait: looks that give the core away at most, and then pauses that get longer.
+// The stages of a wait: looks that give the core away at most, and then pauses that get longer. MPI moves data only
+// while it's called: so there are looks for longer while data is moving.
 const (
 	spinTime   = 200 * time.Microsecond
+	movingTime = 20 * time.Millisecond
 	firstPause = 20 * time.Microsecond
 	lastPause  = time.Millisecond
 )
 
-// until makes progress until done reports true, or w gives up.
-func (l *link) until(w *fabric.Waiter, done func() bool) error {
+// until makes progress until done reports true, or w gives up. It looks for so long before it pauses.
+func (l *link) until(w *fabric.Waiter, done func() bool, spin time.Duration) error {
 	var since time.Time
 	pause := firstPause
 	for i := 0; ; i++ {
@@ -438,7 +442,7 @@ func (l *link) until(w *fabric.Waiter, done func() bool) error {
 		case i%8 < 7:
 		case since.IsZero():
 			since = time.Now()
-		case time.Since(since) > spinTime:
+		case time.Since(since) > spin && (!l.busy.Load() || time.Since(since) > movingTime):
 			if err := w.Check(); err != nil {
 				return err
 			}

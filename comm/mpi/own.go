@@ -260,7 +260,7 @@ func (l *link) call(w *fabric.Waiter, x *call, comm *communicator, name string, 
 			l.lib.exec(look)
 		}
 		return over
-	})
+	}, movingTime)
 	for end := time.Now().Add(cancelGrace); late != nil && !over && time.Now().Before(end); time.Sleep(firstPause) {
 		l.progress()
 		l.lib.exec(look)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/chorus-comms/chorus/bootstrap"
 	"github.com/chorus-comms/chorus/comm"
+	"github.com/chorus-comms/chorus/internal/testutil"
 	"github.com/chorus-comms/chorus/store"
 )
 
@@ -35,15 +36,15 @@ type mpi struct {
 	env     []string
 }
 
-// installations are those of this machine: Open MPI in PATH, and those that CHORUS_TEST_MPI names: folders with
-// bin/mpiexec and lib, separated by colons.
+// installations are those of this machine: Open MPI in PATH, and unless the test is brief those that
+// scripts/fetch-mpi.sh has fetched.
 func installations() (all []mpi) {
 	open := []string{"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1", "PRTE_ALLOW_RUN_AS_ROOT=1",
 		"PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1"}
 	if path, err := exec.LookPath("mpirun"); err == nil {
 		all = append(all, mpi{name: "path", mpirun: path, env: open})
 	}
-	for _, folder := range filepath.SplitList(os.Getenv("CHORUS_TEST_MPI")) {
+	for _, folder := range fetched() {
 		lib := filepath.Join(folder, "lib")
 		found, _ := filepath.Glob(lib + "/libmpi*.so.*[0-9]")
 		seen := map[string]bool{}
@@ -63,6 +64,19 @@ func installations() (all []mpi) {
 		}
 	}
 	return all
+}
+
+// fetched are the folders of scripts/fetch-mpi.sh.
+func fetched() []string {
+	cache := os.Getenv("CHORUS_TEST_MPI")
+	if home, err := os.UserCacheDir(); cache == "" && err == nil {
+		cache = filepath.Join(home, "chorus-mpi")
+	}
+	if cache == "" || testutil.Short() {
+		return nil
+	}
+	folders, _ := filepath.Glob(filepath.Join(cache, "*"))
+	return folders
 }
 
 // openMPI reports whether the launcher is that of Open MPI, whose ranks may be more than the cores if it's told.

@@ -89,6 +89,9 @@ func (l *link) poll() {
 		}
 	}
 	l.moving = slices.DeleteFunc(l.moving, l.pollMove)
+	if moving := len(l.moving) > 0; moving != l.busy.Load() {
+		l.busy.Store(moving)
+	}
 	l.left = slices.DeleteFunc(l.left, func(x *call) bool {
 		done, _ := l.lib.test(&x.request) // its operation has failed already
 		return done

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// header returns the C header of MPI for a family, and the folder that it's in: one of this machine, or of the folders
-// that CHORUS_TEST_MPI names.
+// header returns the C header of MPI for a family, and the folder that it's in: one of this machine, or of those that
+// scripts/fetch-mpi.sh has fetched.
 func header(t *testing.T, f *Family) (file, folder string) {
 	t.Helper()
 	patterns := map[*Family][]string{
@@ -18,9 +18,11 @@ func header(t *testing.T, f *Family) (file, folder string) {
 		MPICH:    {"/usr/include/*-linux-gnu/mpich/mpi.h"},
 		Standard: {"/usr/include/*-linux-gnu/mpich/mpi_abi.h"},
 	}[f]
-	for _, root := range filepath.SplitList(os.Getenv("CHORUS_TEST_MPI")) {
-		patterns = append(patterns, filepath.Join(root, "include", "mpi*.h"), filepath.Join(root, "include/*/mpi*.h"))
+	cache := os.Getenv("CHORUS_TEST_MPI")
+	if home, err := os.UserCacheDir(); cache == "" && err == nil {
+		cache = filepath.Join(home, "chorus-mpi")
 	}
+	patterns = append(patterns, filepath.Join(cache, "*/include/mpi*.h"))
 	marks := map[*Family]string{OpenMPI: "ompi_mpi_comm_world", MPICH: "0x44000000", Standard: "MPI_ABI_Comm"}
 	for _, p := range patterns {
 		found, _ := filepath.Glob(p)
@@ -32,7 +34,7 @@ func header(t *testing.T, f *Family) (file, folder string) {
 			}
 		}
 	}
-	t.Skipf("no header of %s on this machine (libopenmpi-dev, libmpich-dev, or CHORUS_TEST_MPI)", f.Name)
+	t.Skipf("no header of %s on this machine (libopenmpi-dev, libmpich-dev, or scripts/fetch-mpi.sh)", f.Name)
 	return "", ""
 }
 
