@@ -11,6 +11,15 @@ pytorch
 step "tests" # of packages whose tests are never brief, go test has the results of make test
 tests ./...
 
+step "OpenCL, on Intel's runtime for the processor"
+if [ "$(uname -m)" != x86_64 ]; then
+	skipped+=("OpenCL on Intel's runtime: it's for x86-64")
+elif make opencl-intel; then
+	CHORUS_OPENCL_LIBRARY=$PWD/.venvs/opencl-intel/lib/libintelocl.so tests ./device/opencl ./kernel
+else
+	skipped+=("OpenCL on Intel's runtime: it can't be installed, see above")
+fi
+
 if package; then
 	step "the Python package"
 	make python
