@@ -139,6 +139,19 @@ func specs() []Spec {
 		}
 		all = append(all, s)
 	}
+	for k, op := range slices.Sorted(maps.Keys(distributions)) {
+		for _, dt := range []dtype.DType{dtype.Float32, dtype.Float64, dtype.Float16, dtype.BFloat16} {
+			s := Spec{Family: RandomFamily, Op: op, Compute: Opmath(dt), Block: threads, Outs: 1, Dims: uint8(k % 3)}
+			s.Types[0] = dt
+			if dt == dtype.Float64 {
+				s.Form = 1
+			}
+			if distributions[op].integer {
+				s.Compute = dtype.Int64
+			}
+			all = append(all, s)
+		}
+	}
 	return all
 }
 

@@ -118,8 +118,8 @@ const (
 	perCall      = 4
 )
 
-// threads returns the number of threads of a launch that fills n elements.
-func (p GPU) threads(n int) int {
+// Threads returns the number of threads of a launch that fills n elements.
+func (p GPU) Threads(n int) int {
 	blocks := (n + blockThreads - 1) / blockThreads
 	if limit := p.Multiprocessors * (p.ThreadsPerMultiprocessor / blockThreads); limit > 0 {
 		blocks = min(blocks, limit)
@@ -129,7 +129,7 @@ func (p GPU) threads(n int) int {
 
 // increment is what one launch adds to the offset when each call of a thread gives unroll numbers.
 func (p GPU) increment(n, unroll int) uint64 {
-	return (uint64(n-1)/uint64(p.threads(n)*unroll) + 1) * perCall
+	return (uint64(n-1)/uint64(p.Threads(n)*unroll) + 1) * perCall
 }
 
 // Increment returns what filling n elements of the given size adds to the offset. Each of them is made from 32 random
@@ -189,7 +189,7 @@ func (g *CUDA) draw(n, size int, wide bool, f func(block [4]uint32, first, step,
 	}
 	unroll := perBlock(wide)
 	g.gpu.launches(n, size, wide, func(first, part int, words uint64) {
-		threads := g.gpu.threads(part)
+		threads := g.gpu.Threads(part)
 		end := first + part
 		for k := 0; k*threads*unroll < part; k++ {
 			base := first + k*threads*unroll

@@ -246,7 +246,7 @@ func TestSeedRandomly(t *testing.T) {
 
 // TestOffsets checks the offset rules: multiples of 4, one step for each time a thread draws.
 func TestOffsets(t *testing.T) {
-	full := H100.threads(math.MaxInt32)
+	full := H100.Threads(math.MaxInt32)
 	if full != 1056*256 {
 		t.Errorf("an H100 runs %d threads", full)
 	}
