@@ -3,6 +3,7 @@ package ucx
 import (
 	"context"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/chorus-comms/chorus/fabric"
@@ -18,7 +19,7 @@ func (f *Fabric) Close(ctx context.Context) error {
 		f.Shut()
 		f.Drop()
 		f.dropPosted()
-		f.until(ctx, func() bool { return !f.moving() })
+		f.until(ctx, func() bool { return !f.moving() && !f.waiting() })
 		f.mu.Lock()
 		for _, p := range f.linked() {
 			p.note(kindGoodbye, 0, 0)
@@ -137,6 +138,9 @@ func (f *Fabric) flush(ctx context.Context) {
 // end frees everything. Endpoints that are open are closed.
 func (f *Fabric) end() {
 	f.stop()
+	if f.late != nil {
+		f.late.Stop()
+	}
 	f.watcher.close()
 	f.tasks.Wait()
 	f.mu.Lock()
@@ -166,4 +170,9 @@ func (f *Fabric) end() {
 	f.w.close()
 	f.mu.Unlock()
 	f.complete()
+}
+
+// waiting reports whether frames wait for their peer to connect. The caller holds the lock.
+func (f *Fabric) waiting() bool {
+	return slices.ContainsFunc(f.peers, func(p *peer) bool { return p != nil && len(p.early) > 0 })
 }

@@ -37,6 +37,8 @@ type Fabric struct {
 	unsure   bool      // requests are to be looked at, whether or not anything has moved
 	gone     bool      // the worker is freed
 	broken   error     // no buffer can be posted
+	early    bool      // ranks wait for lower ones to connect
+	late     *time.Timer
 	// reachedAll: there's been an endpoint for each peer.
 	reachedAll bool
 	draw       *rand.ChaCha8
@@ -71,6 +73,9 @@ func (f *Fabric) start() error {
 	if err := f.watcher.open(f.w.eventFD); err != nil {
 		return fmt.Errorf("ucx: watching the event descriptor: %w", err)
 	}
+	f.mu.Lock()
+	f.connectFirst()
+	f.mu.Unlock()
 	f.tasks.Go(f.watch)
 	if f.o.heartbeat > 0 && f.size > 1 {
 		f.tasks.Go(f.beat)

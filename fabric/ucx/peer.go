@@ -3,6 +3,7 @@ package ucx
 import (
 	"fmt"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"github.com/chorus-comms/chorus/fabric"
@@ -29,6 +30,7 @@ type peer struct {
 	met      atomic.Bool // a frame of it has come
 	said     bool        // this rank has said goodbye to it
 	answered bool        // it has heard that, or has left itself
+	early    [][]byte    // frames that wait until the peer has connected
 	told     bool        // the failure that UCX has reported has been dealt with; guarded by the turn
 	stalled  uint64      // the scan of frames in which one of its frames wasn't complete
 
@@ -74,6 +76,7 @@ func (p *peer) report(s abi.Status) {
 	p.unable = spare(connectDescriptors)
 	p.reported.Store(int32(s))
 	p.f.reports.Store(true)
+	p.f.attend()
 }
 
 // connect makes the endpoint if there is none yet. The caller holds the lock.
@@ -108,15 +111,26 @@ func (p *peer) connect() bool {
 
 // post sends a frame. The caller holds the lock.
 func (p *peer) post(h *header, payload []byte) {
-	if !p.connect() {
-		return
-	}
 	f := p.f
 	h.key, h.from, h.payload = p.sendKey, uint32(f.rank), uint32(len(payload))
 	n := headerBytes + len(payload)
 	buf := f.buffers.Get(n)
 	h.put(buf)
 	copy(buf[headerBytes:], payload)
+	if p.mayWait() {
+		p.early = append(p.early, buf)
+		return
+	}
+	p.push(buf)
+}
+
+// push sends a frame to a peer. The caller holds the lock.
+func (p *peer) push(buf []byte) {
+	f, n := p.f, len(buf)
+	if !p.connect() {
+		f.buffers.Put(buf)
+		return
+	}
 	request, s := f.w.send(p.endpoint, unsafe.Pointer(unsafe.SliceData(buf)), n, tagFrame)
 	if request != 0 {
 		f.sends = append(f.sends, transfer{request: request, p: p, frame: buf})
@@ -307,4 +321,50 @@ func (p *peer) beat(now int64) error {
 	}
 	p.note(kindPing, 0, 0)
 	return nil
+}
+
+// Of two ranks the lower one connects, at once in a world of some ranks: where both do so at a time UCX makes two
+// connections, and there are releases that end the process if both break. The other one waits for a moment.
+const (
+	earlyRanks = 64
+	earlyTime  = 200 * time.Millisecond
+)
+
+// connectFirst connects to the peers that wait for it. The caller holds the lock.
+func (f *Fabric) connectFirst() {
+	if f.size > earlyRanks {
+		return
+	}
+	f.early = true
+	for r, p := range f.peers {
+		if p != nil && r > f.rank {
+			p.note(kindPing, 0, 0)
+		}
+	}
+	f.late = time.AfterFunc(earlyTime, func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.early = false
+		for _, p := range f.peers {
+			if p != nil {
+				p.pushEarly()
+			}
+		}
+	})
+}
+
+// mayWait reports whether a frame is to wait for the peer to connect.
+func (p *peer) mayWait() bool {
+	return p.f.early && p.endpoint == 0 && p.rank < p.f.rank && !p.met.Load() && p.err == nil
+}
+
+// pushEarly sends the frames that have waited. The caller holds the lock.
+func (p *peer) pushEarly() {
+	frames := p.early
+	p.early = nil
+	for _, buf := range frames {
+		if p.err == nil && !p.f.gone {
+			p.push(buf)
+		}
+	}
 }

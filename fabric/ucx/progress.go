@@ -297,6 +297,10 @@ func (f *Fabric) checkEnding() {
 			f.w.free(p.flushing)
 			p.flushing = 0
 			f.ending = slices.DeleteFunc(f.ending, func(q *peer) bool { return q == p })
+			if p.closing != 0 {
+				f.ending = append(f.ending, p)
+				continue
+			}
 			p.hangUp()
 		case p.closing != 0:
 			if f.w.status(p.closing) == abi.InProgress {
@@ -347,7 +351,11 @@ func (f *Fabric) handle(frame []byte) {
 	err := h.parse(frame)
 	payload := frame[headerBytes:]
 	p.heard.Store(f.ticks.Load())
-	p.met.Store(true)
+	if !p.met.Swap(true) {
+		p.f.mu.Lock()
+		p.pushEarly()
+		p.f.mu.Unlock()
+	}
 	if err == nil {
 		err = p.take(&h, payload)
 	}
