@@ -108,7 +108,7 @@ func (c *Comm) checkSplit(ctx context.Context, ranks []int, opts []SplitOption) 
 	return o, c.splitHints(o)
 }
 
-// splitHints tells apart whom the hints of a split are for.
+// splitHints separates the hints of a split: the streams', the communicator's, and those of its operations.
 func (c *Comm) splitHints(o *splitOptions) (err error) {
 	o.hints = maps.Clone(o.hints)
 	o.priority, o.replays = c.opened.priority, c.opened.replays
