@@ -398,17 +398,20 @@ func acquire(ctx context.Context, place string, level int) (l *library, err erro
 	return process.lib, nil
 }
 
-// release ends a user's part. The last one ends MPI, if this package has started it.
+// release ends a user's part. The last one waits until the links of all are free, and ends MPI if this package has
+// started it.
 func (l *library) release(ctx context.Context) error {
 	process.Lock()
 	defer process.Unlock()
-	if process.users--; process.users > 0 || !l.mine {
+	if process.users--; process.users > 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, endTime)
+	defer cancel()
+	if l.drain(ctx); !l.mine { // who has started MPI may end it now: nothing calls it any more
 		return nil
 	}
 	process.over = errEnded
-	ctx, cancel := context.WithTimeout(ctx, endTime)
-	defer cancel()
-	l.drain(ctx)
 	err := l.thread.within(ctx, func() error {
 		l.mu.Lock()
 		defer l.mu.Unlock()

@@ -92,15 +92,52 @@ func TestProgram(t *testing.T) {
 	}
 }
 
+// Another part of the process, such as mpi4py, may have started MPI, and ends it. Communicators can then begin again.
+func TestStartedByOthers(t *testing.T) {
+	if !inRank() {
+		inRanks(t, 2, nil)
+		return
+	}
+	theirs, err := load(os.Getenv("CHORUS_MPI_LIBRARY"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	thread, got := newThread(), new(int32)
+	thread.do(func() { theirs.InitThread.Call(0, 0, uintptr(theirs.family.Threads[multiple]), addr(got)) })
+	j := new(job)
+	if err := j.find(); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		c, err := j.open(fmt.Sprint("again", i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		x := tensor.Of([]int32{1})
+		if err := c.AllReduce(context.Background(), x, comm.Sum); err != nil || x.At(0) != 2 {
+			t.Error(x, err)
+		}
+		if err := c.Finalize(context.Background()); err != nil {
+			t.Error(err)
+		}
+	}
+	j.meet(t)
+	thread.do(func() { err = theirs.check("MPI_Finalize", theirs.Finalize.Call()) })
+	if err != nil {
+		t.Error(err)
+	}
+	theirs.exit()
+}
+
 // Fewer threads of MPI, and pieces of messages and reductions, are the same to the program.
 func TestVariants(t *testing.T) {
 	variants := map[string][]string{"serialized": {threadsVar + "=serialized"}, "funneled": {threadsVar + "=funneled"},
 		"pieces": {piecesVar + "=1000"}}
+	if testutil.Short() {
+		variants = map[string][]string{"both": {threadsVar + "=funneled", piecesVar + "=1000"}}
+	}
 	for name, env := range variants {
 		t.Run(name, func(t *testing.T) {
-			if name == "serialized" {
-				testutil.SkipIfShort(t)
-			}
 			inRanks(t, 3, func(t *testing.T, j *job) {
 				if level := process.lib.level; os.Getenv(threadsVar) != "" && level > serialized {
 					t.Errorf("MPI gives the level %s", levels[level])
