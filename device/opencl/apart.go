@@ -127,7 +127,8 @@ func (b *dev) program(h abi.Program) ([]byte, error) {
 	places[at] = &data[0]
 	r := abi.Success
 	pinned(&data[0], func() {
-		r = b.ProgramInfo(h, abi.ProgramBinaries, uintptr(len(places))*unsafe.Sizeof(places[0]), unsafe.Pointer(&places[0]), nil)
+		n := uintptr(len(places)) * unsafe.Sizeof(places[0])
+		r = b.ProgramInfo(h, abi.ProgramBinaries, n, unsafe.Pointer(&places[0]), nil)
 	})
 	if r != abi.Success {
 		return nil, b.failed(call, r)

@@ -72,6 +72,7 @@ type dev struct {
 	lost  atomic.Pointer[device.WorkError] // set when the device has failed
 
 	svm        uint64 // abi.SVM...; 0: memory is buffers
+	system     bool   // kernels can touch any memory of the host
 	unified    bool   // its memory is the processor's
 	properties bool   // queues are made with properties
 	priorities bool
@@ -133,6 +134,7 @@ func (b *dev) identify(o Options) error {
 	if modern && b.caps.Has("shared virtual memory") && !o.Buffers {
 		b.svm, _ = value[uint64](b.Library, call, b.DeviceInfo, b.id, abi.DeviceSVM) // 3.0 may have none
 	}
+	b.system = b.svm&abi.SVMSystem != 0
 	unified, _ = value[uint32](b.Library, call, b.DeviceInfo, b.id, abi.DeviceUnifiedMemory) // not in every 3.0
 	b.unified = unified != 0 || b.kind&abi.DeviceCPU != 0
 	extensions, _ := text(b.Library, call, b.DeviceInfo, b.id, abi.DeviceExtensions)

@@ -61,7 +61,8 @@ type Options struct {
 }
 
 // New makes a driver of the devices of libraries, of which there must be one: GPUs and accelerators first, processors
-// last. It implements [device.HostKernels] too if the processor can touch the memory of all of them.
+// last. It implements [device.HostKernels] too if the processor can touch the memory of all of them, and [device.IPC]
+// if other processes can.
 func New(libraries []*Library, o Options) (device.Driver, error) {
 	d := &Driver{streams: map[device.StreamHandle]*stream{}, events: map[device.EventHandle]*event{},
 		modules: map[device.ModuleHandle]*module{}, kernels: map[device.FunctionHandle]*kernel{},
@@ -85,7 +86,7 @@ func New(libraries []*Library, o Options) (device.Driver, error) {
 			strings.Join(unfit, "; "))
 	}
 	slices.SortStableFunc(d.devs, func(a, b *dev) int { return int(a.kind&abi.DeviceCPU) - int(b.kind&abi.DeviceCPU) })
-	touchable := true
+	touchable, mappable := true, true
 	for i, b := range d.devs {
 		b.index, b.name = i, fmt.Sprintf("%s:%d", name, i)
 		b.space.devs = append(b.space.devs, b)
@@ -93,10 +94,13 @@ func New(libraries []*Library, o Options) (device.Driver, error) {
 			copy(b.props.UUID[:], name)
 			binary.BigEndian.PutUint32(b.props.UUID[12:], uint32(i))
 		}
-		touchable = touchable && b.hostAccess()
+		touchable, mappable = touchable && b.hostAccess(), mappable && b.maps()
 	}
 	d.peers.access = make([]bool, len(d.devs)*len(d.devs))
-	if touchable {
+	switch {
+	case mappable:
+		return mapped{hosted{d}}, nil
+	case touchable:
 		return hosted{d}, nil
 	}
 	return d, nil

@@ -8,6 +8,7 @@ import (
 
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/device/opencl/abi"
+	"github.com/chorus-comms/chorus/hostmem"
 )
 
 // alignment of allocations in bytes, as device.Memory demands it.
@@ -22,6 +23,9 @@ type allocation struct {
 	freed bool  // and not yet given back, as work may use it
 	buf   *part // what it is in the library; nil: shared virtual memory at base
 	free  func()
+
+	block  *hostmem.Block // whose memory it is, if it's the host's
+	remote *remote        // if it's another process's
 }
 
 // allocations are all of them, by their addresses.
@@ -133,9 +137,12 @@ func (b *dev) allocate(bytes int) *allocation {
 	}
 	a := &allocation{bytes: bytes, typ: device.DeviceMemory, b: b}
 	var ok bool
-	if b.svm == 0 {
+	switch {
+	case b.svm == 0:
 		ok = b.allocateBuffer(a)
-	} else {
+	case b.maps():
+		ok = b.allocateMapped(a)
+	default:
 		flags := uint64(abi.MemReadWrite)
 		if b.hostAccess() {
 			flags |= abi.MemSVMFine
@@ -182,6 +189,8 @@ func (d *Driver) Free(dev int, p device.Ptr) error {
 			return device.Errorf(device.ErrInvalidPointer, b.name, op, "%v is not memory of the driver", p)
 		case a.typ != device.DeviceMemory:
 			return device.Errorf(device.ErrWrongKind, b.name, op, "%v is %v memory", p, a.typ)
+		case a.remote != nil:
+			return device.Errorf(device.ErrInvalidPointer, b.name, op, "%v belongs to another process: close it", p)
 		case a.b != b:
 			return device.Errorf(device.ErrWrongDevice, b.name, op, "%v is memory of %s", p, a.b.name)
 		case a.base != p:
@@ -288,7 +297,7 @@ func (d *Driver) Attributes(p device.Ptr) (device.Attributes, error) {
 	if a == nil {
 		return device.Attributes{Type: device.Unmanaged, Device: -1, Base: p}, nil
 	}
-	at := device.Attributes{Type: a.typ, Device: -1, Base: a.base, Bytes: a.bytes}
+	at := device.Attributes{Type: a.typ, Device: -1, Base: a.base, Bytes: a.bytes, Remote: a.remote != nil}
 	if a.typ == device.DeviceMemory {
 		at.Device = a.b.index
 	}
