@@ -50,17 +50,7 @@ func (as *allocations) search(p device.Ptr) int {
 	return at
 }
 
-// find returns the allocation that p points into, freed or not, or nil.
-func (as *allocations) find(p device.Ptr) *allocation {
-	as.mu.RLock()
-	defer as.mu.RUnlock()
-	if i := as.search(p); i >= 0 && int(p-as.list[i].base) < as.list[i].bytes {
-		return as.list[i]
-	}
-	return nil
-}
-
-// known is find for memory that isn't freed.
+// known returns the allocation that p points into, unless it was freed; nil for none.
 func (as *allocations) known(p device.Ptr) *allocation {
 	as.mu.RLock()
 	defer as.mu.RUnlock()

@@ -1,5 +1,5 @@
-// Package outcome keeps what became of work that was enqueued on streams, for drivers over libraries that know nothing of
-// failures of functions of the host.
+// Package outcome keeps what became of work that was enqueued on streams, for drivers over libraries that know nothing
+// of failures of functions of the host.
 package outcome
 
 import (
@@ -8,8 +8,8 @@ import (
 	"github.com/chorus-comms/chorus/device"
 )
 
-// Result is that of work that can fail: of a function of the host, of a run of a graph with such functions,
-// or of several together. A stream has the result of its last such work, and an event that of the stream when it was
+// Result is that of work that can fail: of a function of the host, of a run of a graph with such functions, or of
+// several together. A stream has the result of its last such work, and an event that of the stream when it was
 // recorded.
 type Result struct {
 	mu     sync.Mutex
