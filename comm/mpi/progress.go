@@ -45,11 +45,7 @@ func (l *link) pass(e *event) {
 	case eventLost:
 		l.fail(e.from, e.err)
 	case eventBroken:
-		for r := range l.Size() {
-			if r != l.Rank() {
-				l.fail(r, e.err)
-			}
-		}
+		l.Match.Close(e.err) // of which no rank is to blame
 	}
 }
 
@@ -219,6 +215,10 @@ func (l *link) failed(err error) {
 	}
 	l.broken = err
 	l.events = append(l.events, event{kind: eventBroken, err: err})
+	for id, m := range l.out {
+		delete(l.out, id)
+		l.events = append(l.events, event{kind: eventDone, m: m, from: m.Peer, err: err})
+	}
 }
 
 // failuresPause is how often dead peers are looked for.
