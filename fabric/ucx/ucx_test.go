@@ -19,6 +19,7 @@ import (
 	"github.com/chorus-comms/chorus/comm/commtest"
 	"github.com/chorus-comms/chorus/fabric"
 	"github.com/chorus-comms/chorus/fabric/fabrictest"
+	"github.com/chorus-comms/chorus/fabric/hybrid"
 	"github.com/chorus-comms/chorus/fabric/ucx"
 	"github.com/chorus-comms/chorus/internal/testutil"
 	"github.com/chorus-comms/chorus/secure"
@@ -37,19 +38,30 @@ func need(t testing.TB) {
 
 // exchange returns the Exchange of size ranks that are goroutines.
 func exchange(size int) func(rank int) func(context.Context, []byte) ([][]byte, error) {
+	type round struct {
+		all     [][]byte
+		missing int
+		full    chan struct{}
+	}
 	var mu sync.Mutex
-	all, missing, full := make([][]byte, size), size, make(chan struct{})
+	var rounds []*round
 	return func(rank int) func(context.Context, []byte) ([][]byte, error) {
+		number := 0
 		return func(ctx context.Context, payload []byte) ([][]byte, error) {
 			mu.Lock()
-			all[rank] = payload
-			if missing--; missing == 0 {
-				close(full)
+			if number == len(rounds) {
+				rounds = append(rounds, &round{make([][]byte, size), size, make(chan struct{})})
+			}
+			x := rounds[number]
+			number++
+			x.all[rank] = payload
+			if x.missing--; x.missing == 0 {
+				close(x.full)
 			}
 			mu.Unlock()
 			select {
-			case <-full:
-				return all, nil
+			case <-x.full:
+				return x.all, nil
 			case <-ctx.Done():
 				return nil, ctx.Err()
 			}
@@ -69,7 +81,11 @@ func open(size int, change func(*fabric.Config)) ([]fabric.Fabric, error) {
 			if change != nil {
 				change(&c)
 			}
-			fabrics[r], errs[r] = fabric.Open(context.Background(), ucx.Name, c)
+			name := ucx.Name
+			if c.Options["far"] != "" {
+				name = "auto"
+			}
+			fabrics[r], errs[r] = fabric.Open(context.Background(), name, c)
 		})
 	}
 	wg.Wait()
@@ -116,6 +132,27 @@ func TestOptions(t *testing.T) {
 			}, fabrictest.Kill(kill))
 		})
 	}
+}
+
+// TestFar has shared memory within hosts, and UCX between them.
+func TestFar(t *testing.T) {
+	need(t)
+	var wg sync.WaitGroup
+	for _, f := range world(t, 3, func(c *fabric.Config) {
+		c.HostID = []string{"here", "here", "there"}[c.Rank]
+		c.Options = map[string]string{"far": ucx.Name, "eager": "100"}
+	}) {
+		if path := f.(*hybrid.Fabric).Path(2 - 2*(f.Rank()/2)); path != ucx.Name {
+			t.Errorf("rank %d: the path to the other host is %s", f.Rank(), path)
+		}
+		wg.Go(func() {
+			if err := fabrictest.Program(f, 1); err != nil {
+				t.Errorf("rank %d: %v", f.Rank(), err)
+			}
+			f.Close(context.Background())
+		})
+	}
+	wg.Wait()
 }
 
 // TestProcesses exchanges messages between processes.
