@@ -36,7 +36,6 @@ type Fabric struct {
 	ended    []outcome // those that are being completed; guarded by turn
 	unsure   bool      // requests are to be looked at, whether or not anything has moved
 	gone     bool      // the worker is freed
-	broken   error     // no buffer can be posted
 	early    bool      // ranks wait for lower ones to connect
 	late     *time.Timer
 	// reachedAll: there's been an endpoint for each peer.

@@ -79,7 +79,7 @@ func (f *Fabric) postSlot(i int) error {
 func (f *Fabric) scan() {
 	r := &f.ring
 	r.ready = r.ready[:0]
-	if binary.NativeEndian.Uint64(r.slot(r.order[0])) == 0 {
+	if len(r.order) == 0 || binary.NativeEndian.Uint64(r.slot(r.order[0])) == 0 {
 		return
 	}
 	r.scans++
@@ -155,9 +155,7 @@ func (f *Fabric) progress() bool {
 	}
 	f.mu.Lock()
 	for _, a := range f.ring.ready {
-		if err := f.postSlot(a.slot); err != nil {
-			f.broken = err
-		}
+		f.postSlot(a.slot) // UCX keeps what comes while none is posted
 	}
 	done = len(f.done)
 	f.mu.Unlock()

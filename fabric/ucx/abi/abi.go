@@ -88,16 +88,12 @@ type SockAddr struct {
 	Length uint32
 }
 
-// Bits of RequestParam.Mask, ucp_op_attr_t; of its Flags when an endpoint is closed, ucp_ep_close_flags_t; and the
-// datatype of a list of buffers, ucp_dt_make_iov.
+// Bits of RequestParam.Mask, ucp_op_attr_t, and of its Flags when an endpoint is closed, ucp_ep_close_flags_t.
 const (
-	OpFlags    = 1 << 4
-	OpDatatype = 1 << 3
-	OpNoImm    = 1 << 16 // UCP_OP_ATTR_FLAG_NO_IMM_CMPL: there is a request even if it's complete at once
+	OpFlags = 1 << 4
+	OpNoImm = 1 << 16 // UCP_OP_ATTR_FLAG_NO_IMM_CMPL: there is a request even if it's complete at once
 
 	CloseForce = 1 << 0
-
-	DatatypeIOV = 2
 )
 
 // RequestParam is ucp_request_param_t.
@@ -118,12 +114,6 @@ type RequestParam struct {
 type TagRecvInfo struct {
 	SenderTag uint64
 	Length    uintptr
-}
-
-// IOV is ucp_dt_iov_t.
-type IOV struct {
-	Buffer uintptr
-	Length uintptr
 }
 
 // Status is ucs_status_t.
