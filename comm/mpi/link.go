@@ -509,5 +509,5 @@ func (l *link) Close(ctx context.Context) error {
 // closeGrace is how long Close waits for bytes that are moving.
 const closeGrace = 2 * time.Second
 
-// lostCause is what is said of a peer whose death MPI reports.
-var lostCause = errors.New("MPI reports that its process has failed")
+// errFailed is what is said of a peer whose death MPI reports.
+var errFailed = errors.New("MPI reports that its process has failed")

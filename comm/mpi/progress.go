@@ -258,7 +258,7 @@ func (l *link) pollFailures() (some bool) {
 		if l.Has(int(r)) {
 			some = true
 			if !l.bye[r] {
-				l.events = append(l.events, event{kind: eventLost, from: int(r), err: lostCause})
+				l.events = append(l.events, event{kind: eventLost, from: int(r), err: errFailed})
 			}
 		}
 	}
