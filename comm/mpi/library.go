@@ -97,17 +97,7 @@ type results struct {
 }
 
 // addr is a pointer as MPI takes it, to something on the heap, which stays in place.
-func addr[T any](p *T) uintptr {
-	if escape.ever {
-		escape.p = unsafe.Pointer(p)
-	}
-	return uintptr(unsafe.Pointer(p))
-}
-
-var escape struct {
-	ever bool // never
-	p    unsafe.Pointer
-}
+func addr[T any](p *T) uintptr { return uintptr(unsafe.Pointer(dl.Heap(p))) }
 
 // A thread runs functions on one thread of the system.
 type thread struct{ work chan func() }

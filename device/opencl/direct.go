@@ -68,19 +68,6 @@ func release[T ~uintptr](f dl.Func) abi.Release[T] {
 	return func(x T) abi.Result { return abi.Result(f.Call(uintptr(x))) }
 }
 
-var escape struct {
-	ever bool
-	to   any
-}
-
-// onHeap moves what p points to to the heap, where the address stays good.
-func onHeap[T any](p *T) *T {
-	if escape.ever {
-		escape.to = p
-	}
-	return p
-}
-
 // pinned calls f while what p points to stays where it is, though another Go pointer leads there.
 func pinned(p *byte, f func()) {
 	var pin runtime.Pinner

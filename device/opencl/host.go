@@ -63,7 +63,7 @@ func called(e uintptr) {
 // hold holds the stream's later work back until let is called. The stream is locked.
 func (s *stream) hold(op string) (let func(), err error) {
 	b, r := s.b, new(abi.Result)
-	u := onHeap(&[1]abi.Event{b.EventMake(b.space.h, r)})
+	u := dl.Heap(&[1]abi.Event{b.EventMake(b.space.h, r)})
 	if err := b.result(op, "clCreateUserEvent", *r); err != nil {
 		return nil, err
 	}

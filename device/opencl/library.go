@@ -113,11 +113,11 @@ func loadDriver(opened *dl.Library) (*Library, error) {
 		return nil, fmt.Errorf("%s is neither a loader nor a driver of OpenCL", place)
 	}
 	ask := append([]byte("clIcdGetPlatformIDsKHR"), 0)
-	list := dl.Func(dl.Func(a).Call(uintptr(unsafe.Pointer(onHeap(&ask[0])))))
+	list := dl.Func(dl.Func(a).Call(uintptr(unsafe.Pointer(dl.Heap(&ask[0])))))
 	if list == 0 {
 		return nil, fmt.Errorf("%s is no driver that a loader could use: it lacks clIcdGetPlatformIDsKHR", place)
 	}
-	ids, count := onHeap(new([16]abi.Platform)), onHeap(new(uint32))
+	ids, count := dl.Heap(new([16]abi.Platform)), dl.Heap(new(uint32))
 	r := abi.Result(list.Call(uintptr(len(ids)), uintptr(unsafe.Pointer(ids)), uintptr(unsafe.Pointer(count))))
 	if r != abi.Success || *count == 0 {
 		return nil, &Error{Library: "OpenCL (" + place + ")", Call: "clIcdGetPlatformIDsKHR", Code: r}

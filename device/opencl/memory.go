@@ -9,6 +9,7 @@ import (
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/device/opencl/abi"
 	"github.com/chorus-comms/chorus/hostmem"
+	"github.com/chorus-comms/chorus/internal/dl"
 )
 
 // alignment of allocations in bytes, as device.Memory demands it.
@@ -440,7 +441,7 @@ func (d *Driver) Fill(h device.StreamHandle, dst device.Ptr, v byte, bytes int) 
 	}
 	w := work{kind: device.ActivityFill, name: op, uses: []side{to}}
 	w.run = func(s *stream) error {
-		pattern := onHeap(&[1]byte{v})
+		pattern := dl.Heap(&[1]byte{v})
 		if to.buffered() {
 			return s.command(op, "clEnqueueFillBuffer", func() abi.Result {
 				return s.b.BufferFill(s.q, to.a.buf.mem, &pattern[0], 1, to.offset(), uintptr(bytes), 0, nil, nil)

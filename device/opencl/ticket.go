@@ -8,6 +8,7 @@ import (
 
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/device/opencl/abi"
+	"github.com/chorus-comms/chorus/internal/dl"
 )
 
 // ticket is a point in the order of a stream: an event of the library behind all that was enqueued before. A nil ticket
@@ -83,7 +84,7 @@ func (t *ticket) before(op string, s *stream) error {
 		return nil
 	}
 	if t.s.b.space == s.b.space {
-		e := onHeap(&[1]abi.Event{t.e})
+		e := dl.Heap(&[1]abi.Event{t.e})
 		s.dirty = true
 		r := s.b.Barrier(s.q, 1, &e[0], nil)
 		if err := s.b.result(op, "clEnqueueBarrierWithWaitList", r); err != nil {

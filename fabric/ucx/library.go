@@ -121,21 +121,13 @@ func defaultVariables(values map[string]string) error {
 // word is the address of what lies on the heap, as an argument. The caller keeps it alive.
 func word[T any](p *T) uintptr { return uintptr(unsafe.Pointer(p)) }
 
-// heap returns v on the heap, where it stays in its place: a goroutine's stack moves.
-func heap[T any](v T) *T {
-	p := &v
-	escape(p)
-	return p
-}
-
-// escape is a variable, so the compiler must assume that its argument outlives the call, and puts it on the heap.
-var escape = func(any) {}
+// heap returns v on the heap.
+func heap[T any](v T) *T { return dl.Heap(&v) }
 
 // cString returns s with a zero at its end, on the heap.
 func cString(s string) *byte {
 	b := append([]byte(s), 0)
-	escape(&b[0])
-	return &b[0]
+	return dl.Heap(&b[0])
 }
 
 // check makes an error of a call's result.

@@ -8,7 +8,7 @@ import (
 )
 
 // A Func is a function that takes and returns words: integers and pointers, no floating-point numbers and no structs.
-// The caller keeps what pointers among them point to alive and in place until the call has returned, as
+// The caller keeps what pointers among them point to alive and in place ([Heap]) until the call has returned, as
 // [syscall.Syscall] demands. The zero value is no function.
 type Func uintptr
 
