@@ -13,7 +13,12 @@ import (
 // and stderr. When the reader of one of these is gone, the job gets SIGPIPE; a socket whose other end is gone doesn't
 // affect it.
 func (j *Job) Attach(stdout, stderr io.Writer) {
-	signals := make(chan os.Signal, 64)
+	j.Signals, j.Stdout, j.Stderr = attach(stdout, stderr)
+}
+
+// attach does the work of Attach.
+func attach(stdout, stderr io.Writer) (signals chan os.Signal, out, errs io.Writer) {
+	signals = make(chan os.Signal, 64)
 	for _, s := range []os.Signal{
 		syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2,
 	} {
@@ -21,16 +26,14 @@ func (j *Job) Attach(stdout, stderr io.Writer) {
 			signal.Notify(signals, s)
 		}
 	}
-	j.Signals = signals
-	j.Stdout, j.Stderr = stdout, stderr
 	if signal.Ignored(syscall.SIGPIPE) {
-		return
+		return signals, stdout, stderr
 	}
 	// A process that asks for SIGPIPE gets it for all descriptors, sockets among them; one that doesn't is ended by
 	// that of standard output. So this asks for it and ignores the signal; the error of the write tells which
 	// descriptor it was.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	j.Stdout, j.Stderr = &pipedOutput{stdout, signals}, &pipedOutput{stderr, signals}
+	return signals, &pipedOutput{stdout, signals}, &pipedOutput{stderr, signals}
 }
 
 // pipedOutput is output whose reader may go away, which ends the job by SIGPIPE.

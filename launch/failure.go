@@ -45,6 +45,7 @@ type Failure struct {
 
 	Signal syscall.Signal // Signaled, Interrupted
 	Reason string         // NotStarted, NodeLost
+	Told   bool           // NodeLost: what has started the launchers has explained it
 }
 
 // Error describes the failure in one line.
@@ -104,9 +105,12 @@ func (e *startError) Unwrap() error { return e.err }
 func ExitCode(err error) int {
 	var f *Failure
 	var s *startError
+	var h *hostError
 	switch {
 	case err == nil:
 		return 0
+	case errors.As(err, &h):
+		return h.ending.Code
 	case errors.As(err, &f):
 		return f.Code()
 	case errors.As(err, &s):

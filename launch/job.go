@@ -20,9 +20,12 @@ type Job struct {
 	RanksPerNode int      // ranks that this node starts; at least 1
 
 	// Several nodes. With Nodes of 0 or 1 the other fields here are ignored.
-	Nodes       int           // launchers that take part
-	NodeRank    int           // this launcher's place among them, or AnyNodeRank
-	Endpoint    string        // host:port of the rendezvous; the launcher of node 0 listens there
+	Nodes    int    // launchers that take part
+	NodeRank int    // this launcher's place among them, or AnyNodeRank
+	Endpoint string // host:port of the rendezvous; the launcher of node 0 listens there
+	// Serving, if there is one, is called when this launcher serves the rendezvous, with host:port. Then Endpoint may have
+	// port 0, which is any free one.
+	Serving     func(endpoint string)
 	JoinTimeout time.Duration // how long to wait for all nodes, and for all to be ready for another attempt; 0: 5 minutes
 	// A node whose launcher is silent for so long is lost; that of the launcher that serves the rendezvous counts; 0: 5 s.
 	LostAfter time.Duration
@@ -60,7 +63,13 @@ type Job struct {
 	// and their neighbors in it protect the launcher's stores, too. Without a secret in it, the launcher of a single node
 	// makes one for the job; launchers of several nodes need one unless they meet on the loopback, or CHORUS_INSECURE says
 	// otherwise. Several ranks of a node that aren't bound get OMP_NUM_THREADS=1 unless it's there.
-	Env    []string
+	Env []string
+	// Secret is the text of the job's secret where the launcher got it otherwise than by Env, which must have none then.
+	// Ranks find it as that which a launcher makes; empty: none.
+	Secret string
+	// Name is what the launcher calls itself in its messages where they are shown beside those of the job's other
+	// launchers. With a name it says only what none of the others says. Empty: it says everything.
+	Name   string
 	Stdin  *os.File  // standard input of local rank 0; nil, and for all other ranks: /dev/null
 	Stdout io.Writer // nil: discarded
 	Stderr io.Writer // the ranks' standard error and the launcher's own messages; nil: discarded
@@ -75,7 +84,7 @@ type Job struct {
 	Guard []string // a command that calls Guard with its standard input; empty: no guard
 
 	security secure.Policy // of the launcher's stores
-	fresh    string        // text of the secret that the launcher has made; empty: none
+	handed   string        // text of the secret that the launcher hands to its ranks; empty: none
 }
 
 // MaxRanksPerNode is more ranks than a node can run, each of which is a process.

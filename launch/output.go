@@ -24,6 +24,7 @@ const (
 type console struct {
 	mu       sync.Mutex
 	out, err io.Writer
+	name     string       // of the launcher, in its messages; empty: there is only one
 	lost     *OutputError // the first; nil if all could be written
 }
 
@@ -67,9 +68,13 @@ func (c *console) failure() error {
 
 // printf writes a message of the launcher; every line of it gets the prefix.
 func (c *console) printf(format string, args ...any) {
+	prefix := "chorus: "
+	if c.name != "" {
+		prefix += c.name + ": "
+	}
 	var b bytes.Buffer
 	for line := range strings.Lines(fmt.Sprintf(format, args...)) {
-		fmt.Fprintf(&b, "chorus: %s\n", strings.TrimRight(line, "\n"))
+		fmt.Fprintf(&b, "%s%s\n", prefix, strings.TrimRight(line, "\n"))
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

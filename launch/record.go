@@ -243,7 +243,7 @@ func (r *runner) report(attempt int, f *Failure, dir string, begun time.Time) {
 	}
 	told, ok := r.peers.stopped(attempt, f, dumps)
 	switch {
-	case !f.explainable():
+	case !f.explainable() || !r.speaks():
 	case !ok && dir != "":
 		r.console.printf("the records of this node's ranks are in %s; with those of the other nodes beside them, chorus explain says more", dir)
 	case told != "" && r.job.Nodes == 1:

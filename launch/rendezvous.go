@@ -64,7 +64,8 @@ const reconnectTime = 500 * time.Millisecond
 func (j *Job) prepareNodes() error {
 	host, port, err := net.SplitHostPort(j.Endpoint)
 	n, perr := strconv.Atoi(port)
-	if err != nil || perr != nil || host == "" || n < 1 || n > 65535 {
+	anyPort := n == 0 && j.NodeRank == 0 && j.Serving != nil
+	if err != nil || perr != nil || host == "" || n < 1 && !anyPort || n > 65535 {
 		return badArgument("%d nodes need a rendezvous endpoint such as node0:29400, not %q", j.Nodes, j.Endpoint)
 	}
 	if err := j.security.Check(host); err != nil {
@@ -111,6 +112,10 @@ func (rv *rendezvous) connect(ctx context.Context) error {
 		case err == nil:
 			rv.server = server
 			rv.store = store.NewPrefix(rv.prefix(), server.Local())
+			rv.endpoint = net.JoinHostPort(host, strconv.Itoa(server.Port()))
+			if j.Serving != nil {
+				j.Serving(rv.endpoint)
+			}
 			return nil
 		case j.NodeRank == 0 || !errors.Is(err, syscall.EADDRINUSE):
 			return fmt.Errorf("launch: cannot serve the rendezvous: %w", err)

@@ -3,6 +3,7 @@ package launch
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -31,7 +32,7 @@ type runner struct {
 	records *records
 	scratch string   // for error files; removed at the end
 	lock    *os.File // on scratch, as long as this process lives; nil where there are no locks
-	secret  string   // where ranks read the secret that this launcher has made for the job; empty: none
+	secret  string   // where ranks read the secret that this launcher hands to them; empty: none
 	kept    *os.File // its memory; nil if it's a file in scratch
 	missed  missed   // nodes
 }
@@ -77,7 +78,7 @@ type peers interface {
 }
 
 func (j *Job) newRunner(ctx context.Context) (r *runner, err error) {
-	r = &runner{job: j, console: &console{out: j.Stdout, err: j.Stderr}}
+	r = &runner{job: j, console: &console{out: j.Stdout, err: j.Stderr, name: j.Name}}
 	if r.host, err = os.Hostname(); err != nil {
 		r.host = "localhost"
 	}
@@ -120,7 +121,8 @@ func (r *runner) open(ctx context.Context) (err error) {
 	if j.Nodes == 1 {
 		r.peers = &singleNode{job: j, events: make(chan *Failure, 1)}
 	} else {
-		waiting, stop := j.untilSignal(ctx, max(j.NodeRank, 0), r.host)
+		r.node = max(j.NodeRank, 0)
+		waiting, stop := j.untilSignal(ctx, r.node, r.host)
 		rv, err := join(waiting, j, r.host, r.explain)
 		signal := stop()
 		if err == nil {
@@ -184,7 +186,9 @@ func (r *runner) run(ctx context.Context) (err error) {
 		if !f.restartable() || attempt == r.job.MaxRestarts {
 			return f
 		}
-		r.console.printf("restarting all ranks: restart %d of %d", attempt+1, r.job.MaxRestarts)
+		if r.speaks() {
+			r.console.printf("restarting all ranks: restart %d of %d", attempt+1, r.job.MaxRestarts)
+		}
 	}
 }
 
@@ -196,13 +200,14 @@ type attempt struct {
 	alive  map[*process]bool
 	ended  []exit // in order of time
 
-	begun   time.Time
-	dumps   string    // where the ranks record what they do; empty: nowhere
-	lost    int       // ranks that have failed while the others went on
-	failure *Failure  // the first one, once there is one
-	asked   time.Time // when the ranks were asked to stop
-	grace   <-chan time.Time
-	killed  map[*process]bool
+	begun    time.Time
+	signaled bool      // a signal that ends the job has come here
+	dumps    string    // where the ranks record what they do; empty: nowhere
+	lost     int       // ranks that have failed while the others went on
+	failure  *Failure  // the first one, once there is one
+	asked    time.Time // when the ranks were asked to stop
+	grace    <-chan time.Time
+	killed   map[*process]bool
 }
 
 // attempt runs the ranks of this node once and returns the failure that ended the attempt, which it has explained.
@@ -279,7 +284,7 @@ func (a *attempt) watch(ctx context.Context) {
 			a.signal(sig.(syscall.Signal))
 		case <-done:
 			done = nil
-			a.signal(syscall.SIGTERM)
+			a.canceled(context.Cause(ctx))
 		case <-a.grace:
 			if len(a.killed) > 0 {
 				a.console.printf("%s cannot be killed: the kernel does not let go of it; still trying", ranksOf(a.alive))
@@ -319,12 +324,15 @@ func (a *attempt) exited(e exit) {
 
 // signal handles a signal that the launcher received.
 func (a *attempt) signal(sig syscall.Signal) {
+	ends := sig != syscall.SIGUSR1 && sig != syscall.SIGUSR2
+	defer func() { a.signaled = a.signaled || ends }()
 	switch {
-	case sig == syscall.SIGUSR1 || sig == syscall.SIGUSR2:
-		for p := range a.alive {
-			p.signal(sig)
-		}
+	case !ends:
+		a.pass(sig)
 	case sig == syscall.SIGPIPE && a.failure != nil: // one comes for every write
+	case a.failure != nil && a.failure.Kind == Interrupted && a.failure.Node != a.node && !a.signaled:
+		// The same signal, perhaps, by which another node's launcher has ended the job: it asks for no haste.
+		a.pass(sig)
 	case a.failure != nil: // the job is stopping already, and this signal asks for more haste
 		a.kill()
 	default:
@@ -337,14 +345,33 @@ func (a *attempt) signal(sig syscall.Signal) {
 	}
 }
 
+// canceled handles the end of Run's context. If its cause is a failure, that is the job's.
+func (a *attempt) canceled(cause error) {
+	f, told := errors.AsType[*Failure](cause)
+	if !told || a.failure != nil {
+		a.signal(syscall.SIGTERM)
+		return
+	}
+	failure := *f
+	failure.Attempt = a.number
+	a.record()
+	a.stop(syscall.SIGTERM)
+	a.fail(&failure)
+}
+
+// pass passes a signal on to the ranks.
+func (a *attempt) pass(sig syscall.Signal) {
+	for p := range a.alive {
+		p.signal(sig)
+	}
+}
+
 // stop asks the ranks to end.
 func (a *attempt) stop(sig syscall.Signal) {
 	a.asked = time.Now()
 	a.grace = time.After(a.job.Grace)
-	for p := range a.alive {
-		p.signal(sig)
-		p.signal(syscall.SIGCONT) // a stopped process notices nothing else
-	}
+	a.pass(sig)
+	a.pass(syscall.SIGCONT) // a stopped process notices nothing else
 }
 
 // kill ends the ranks that are left. They may still take a moment, or long if they hang in the kernel.
@@ -376,7 +403,7 @@ func (a *attempt) explain(f *Failure) {
 // explain says what went wrong; of a node that is lost only once, though it's seen to be so before it ends the attempt,
 // or after something else has.
 func (r *runner) explain(f *Failure) {
-	if f.Kind == NodeLost && !r.missed.first(f.Node) {
+	if f.Kind == NodeLost && !r.missed.first(f.Node) || f.Told || !r.says(f) {
 		return
 	}
 	var b strings.Builder
@@ -391,6 +418,22 @@ func (r *runner) explain(f *Failure) {
 		}
 	}
 	r.console.printf("%s", b.String())
+}
+
+// speaks reports whether it's for this launcher to say what all launchers of the job know.
+func (r *runner) speaks() bool { return r.job.Name == "" || r.node == 0 }
+
+// says reports whether it's for this launcher to explain a failure: where several have one console, one does. Of a node
+// that is lost the others speak, the first of them.
+func (r *runner) says(f *Failure) bool {
+	speaker := f.Node
+	if f.Kind == NodeLost {
+		speaker = 0
+		if f.Node == 0 {
+			speaker = 1
+		}
+	}
+	return r.job.Name == "" || r.node == speaker
 }
 
 // summarize says what became of the other ranks of this node.

@@ -15,6 +15,7 @@ import (
 var commands = []func() *cobra.Command{
 	newRunCmd,
 	newGuardCmd,
+	newNodeCmd,
 	newBenchCmd,
 	newChaosCmd,
 	newAcclCmd,

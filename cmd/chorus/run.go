@@ -56,6 +56,8 @@ type runFlags struct {
 	joinTimeout time.Duration
 	heartbeat   time.Duration
 	http        httpFlags
+
+	hosts hostFlags
 }
 
 const (
@@ -138,6 +140,7 @@ func (f *runFlags) add(cmd *cobra.Command) {
 		"what each rank is bound to: none, core, socket or numa, in the ranks' order; with more ranks than cores none is")
 	fs.BoolVar(&f.reportBindings, "report-bindings", false, "say which processors each rank is bound to")
 	f.http.add(fs, "serve what this node's ranks do")
+	f.hosts.add(cmd)
 	fs.DurationVar(&f.grace, "grace", 10*time.Second, "time that ranks have to stop before they are killed")
 	fs.DurationVar(&f.joinTimeout, "join-timeout", 5*time.Minute, "time that nodes have to come")
 	fs.DurationVar(&f.heartbeat, "heartbeat", 5*time.Second,
@@ -149,23 +152,40 @@ func (f *runFlags) run(cmd *cobra.Command, args []string) error {
 	if err := setFromEnv(cmd.Flags()); err != nil {
 		return usagef("run: %w", err)
 	}
+	var job *launch.Job
+	var err error
+	ctx, cancel := context.WithCancel(cmd.Context())
+	defer cancel()
+	if f.hosts.given() {
+		err = f.onHosts(cmd, args)
+	} else if job, err = f.prepared(ctx, args); err == nil {
+		return job.Run(ctx)
+	}
+	if failure := (*launch.Failure)(nil); err == nil || errors.As(err, &failure) {
+		return err
+	}
+	return fmt.Errorf("run: %w", err)
+}
+
+// prepared makes the job, and serves by HTTP what its ranks do, if that's asked for, until ctx ends.
+func (f *runFlags) prepared(ctx context.Context, args []string) (*launch.Job, error) {
 	job, err := f.job(args)
+	if err != nil || f.http.address == "" {
+		return job, err
+	}
+	l, err := f.http.listen()
 	if err != nil {
-		return fmt.Errorf("run: %w", err)
+		return nil, err
 	}
-	if f.http.address != "" {
-		l, err := f.http.listen()
-		if err != nil {
-			return fmt.Errorf("run: %w", err)
-		}
-		var dir atomic.Value
-		dir.Store("")
-		job.Recording = func(d string) { dir.Store(d) }
-		ctx, cancel := context.WithCancel(cmd.Context())
-		defer cancel()
-		go f.http.serve(ctx, l, func() string { return dir.Load().(string) })
-	}
-	return job.Run(cmd.Context())
+	var dir atomic.Value
+	dir.Store("")
+	job.Recording = func(d string) { dir.Store(d) }
+	go f.http.serve(ctx, l, func() string { return dir.Load().(string) })
+	return job, nil
+}
+
+func errNotPositive() error {
+	return usagef("--grace, --join-timeout, --heartbeat and --monitor-interval must be positive")
 }
 
 // newGuardCmd is for chorus run alone.
@@ -221,7 +241,7 @@ func (f *runFlags) job(args []string) (*launch.Job, error) {
 	}
 	j.Attach(os.Stdout, os.Stderr)
 	if f.grace <= 0 || f.joinTimeout <= 0 || f.heartbeat <= 0 || f.monitorInterval <= 0 {
-		return nil, usagef("--grace, --join-timeout, --heartbeat and --monitor-interval must be positive")
+		return nil, errNotPositive()
 	}
 	j.Monitor = time.Duration(f.monitorInterval * float64(time.Second))
 	if j.RanksPerNode, err = parseNproc(f.nprocPerNode); err != nil {
