@@ -98,6 +98,7 @@ until cp $TMPDIR/chorus-*/mine/attempt_0/*_rank_[01].json dumps; do kill -0 $(ca
 		},
 		"mpi.md": {"mpirun -np 4 ./train": "launching.md has it"},
 		"launching.md": {
+			"chorus run -H node0:8,node1:8 ./train":                                                        "TestRunOnHosts of cmd/chorus has hosts with sshd",
 			"chorus run --nnodes 2 --rdzv-endpoint node0:29400 -n 8 ./train":                               hosts,
 			"CHORUS_SECRET_FILE=job.secret chorus run --nnodes 2 --rdzv-endpoint node0:29400 -n 8 ./train": hosts,
 			"mpirun -np 4 -x MASTER_ADDR=node0 -x CHORUS_SECRET_FILE --host node0:2,node1:2 ./train":       hosts,

@@ -15,6 +15,9 @@
 // endpoint. If the job's store demands proofs then, MASTER_ADDR:MASTER_PORT is each launcher's own relay to it, for
 // PyTorch's clients, and CHORUS_STORE_ADDR the store.
 //
+// [Hosts] starts such launchers on several hosts, by ssh, and each of them calls [Node]. All that the two say to each
+// other goes through the launcher's standard input and output.
+//
 // Invariants:
 //
 //   - When Run returns, every rank it started, and every process in the ranks' process groups, is dead and reaped, and

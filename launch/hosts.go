@@ -18,8 +18,8 @@ type Host struct {
 // maxListed is more hosts than a job has.
 const maxListed = 1 << 16
 
-// ParseHosts reads a list such as host1:2,host2:2, in the form of mpirun's -H. An address of IPv6 with a number of ranks
-// has brackets: [fe80::1]:2. A host that comes again has the ranks of both.
+// ParseHosts reads a list such as host1:2,host2:2, in the form of mpirun's -H. An address of IPv6 with a number of
+// ranks has brackets: [fe80::1]:2. A host that comes again has the ranks of both.
 func ParseHosts(list string) ([]Host, error) {
 	var all hostList
 	for item := range strings.SplitSeq(list, ",") {
@@ -148,15 +148,15 @@ func checkHost(name string) error {
 	if !hasUser {
 		user, host = "user", name
 	}
-	if user == "" || host == "" || strings.ContainsAny(name[:1], "-") || host[0] == '-' || strings.ContainsFunc(name, other) ||
+	if user == "" || host == "" || user[0] == '-' || host[0] == '-' || strings.ContainsFunc(name, other) ||
 		strings.Contains(host, "@") {
 		return fmt.Errorf("%q is no name of a host", name)
 	}
 	return nil
 }
 
-// Local reports whether the host is certainly this one, by its name alone: localhost, this host's name, or an address of
-// this host.
+// Local reports whether the host is certainly this one, by its name alone: localhost, this host's name, or an address
+// of this host.
 func (h Host) Local() bool {
 	if own, err := os.Hostname(); h.Name == "localhost" || err == nil && h.Name == own {
 		return true

@@ -303,7 +303,8 @@ func (r *hostsRun) handle(e remoteEvent) {
 	}
 }
 
-// order gives orders to the launchers that wait for them: to the first, and to the others when they have a place to meet.
+// order gives orders to the launchers that wait for them: to the first at once, and to the others when they have a
+// place to meet.
 func (r *hostsRun) order() {
 	if r.over {
 		return

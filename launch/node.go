@@ -40,8 +40,8 @@ type ending struct {
 // secretVariables are those that Orders.Secret replaces.
 var secretVariables = []string{"CHORUS_SECRET", "CHORUS_SECRET_FILE"}
 
-// Node is the main function of a launcher that Hosts has started, on this host or another. It reads its orders from in,
-// where Hosts says everything, and writes to out what the ranks and the launcher print. build makes the job of the
+// Node is the main function of a launcher that Hosts has started, on this host or another. It reads from in what Hosts
+// says, its orders first, and writes to out what the ranks and the launcher print. build makes the job of the
 // orders, in the directory and the environment that they name. When in ends or falls silent, the ranks of this node are
 // ended: no process remains when the connection is lost.
 func Node(in io.Reader, out io.Writer, build func(*Orders) (*Job, error)) error {

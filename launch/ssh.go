@@ -16,17 +16,17 @@ import (
 // sshAnswerTime is how long ssh may take to print its configuration.
 const sshAnswerTime = 10 * time.Second
 
-// command is what starts the launcher of a host: chorus itself on this one, and ssh for others. Nobody is there to answer
-// ssh's questions, which several hosts would ask at once: so it asks none, and what it would have asked fails. It also
-// ends when the host falls silent.
+// command starts the launcher of a host: chorus itself on this one, and ssh for others. Several hosts would ask
+// questions at once, so ssh asks none, and fails instead. It also ends when the host falls silent.
 func (h *Hosts) command(to Host) []string {
 	if to.Local() {
 		return h.Self
 	}
 	// Two requests without an answer end ssh: altogether that's about LostAfter.
 	every := max(1, int((h.LostAfter / 2).Seconds()))
-	return append(append([]string{}, h.SSH...), "-T", "-o", "BatchMode=yes", "-o", "ServerAliveInterval="+strconv.Itoa(every),
-		"-o", "ServerAliveCountMax=2", to.Name, shellQuoted(h.Remote)+" node")
+	return append(append([]string{}, h.SSH...), "-T", "-o", "BatchMode=yes",
+		"-o", "ServerAliveInterval="+strconv.Itoa(every), "-o", "ServerAliveCountMax=2",
+		to.Name, shellQuoted(h.Remote)+" node")
 }
 
 // shellQuoted is a word for any shell that may be somebody's login shell.
@@ -79,7 +79,7 @@ func (h *Hosts) meeting() (string, error) {
 	if !first.Local() {
 		at := h.resolved(first)
 		if secure.Loopback(at) && far != "" {
-			return "", badArgument("ssh reaches %s at %s, which the other hosts can't use to meet: --rdzv-endpoint gives them an address",
+			return "", badArgument("ssh reaches %s at %s, where other hosts can't: --rdzv-endpoint gives them an address",
 				first.Name, at)
 		}
 		return at, nil
@@ -105,7 +105,8 @@ func addressToward(host string) string {
 	return own
 }
 
-// advice is what to do about a launcher that could not be started, by what ssh or the shell has said and its exit status.
+// advice is what to do about a launcher that could not be started, by what ssh or the shell has said and its exit
+// status.
 func advice(to Host, status int, words []string) string {
 	text := strings.Join(words, "\n")
 	has := func(part string) bool { return strings.Contains(text, part) }
@@ -113,14 +114,14 @@ func advice(to Host, status int, words []string) string {
 	case to.Local():
 		return ""
 	case has("REMOTE HOST IDENTIFICATION HAS CHANGED"):
-		return fmt.Sprintf("the host's key is not the one that ssh knows. If it was set up anew, `ssh-keygen -R` removes the old key, and"+
-			" `ssh %s` shows the new one for you to check; if it wasn't, somebody else may be answering", to.Name)
+		return fmt.Sprintf("the host's key is not the one that ssh knows. If the host was set up anew,"+
+			" `ssh-keygen -R` removes the old key, and `ssh %s` shows the new one for you to check; if not, somebody else may be answering", to.Name)
 	case has("Host key verification failed"):
-		return fmt.Sprintf("ssh doesn't know the host's key: run `ssh %s` once, compare the fingerprint that it shows, and accept it",
-			to.Name)
+		return fmt.Sprintf("ssh doesn't know the host's key: run `ssh %s` once, compare the fingerprint that it shows,"+
+			" and accept it", to.Name)
 	case has("Permission denied"):
-		return fmt.Sprintf("ssh must log in without a question: add a key to the agent by `ssh-add`, and try `ssh -o BatchMode=yes %s`",
-			to.Name)
+		return fmt.Sprintf("ssh must log in without a question: add a key to the agent by `ssh-add`, and try"+
+			" `ssh -o BatchMode=yes %s`", to.Name)
 	case status == codeNotFound:
 		return "put chorus on the PATH that commands of ssh have there, or give --remote-chorus PATH"
 	}

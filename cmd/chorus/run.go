@@ -89,10 +89,16 @@ of cores that the rank has for itself then, and 1 for several ranks that aren't 
 Nodes that don't meet on the loopback need a secret, the same on all of them, so that nobody else can join the job or give it
 orders: see chorus secret. On one node the launcher makes one and passes it to the ranks in CHORUS_SECRET_FILE.
 
+With -H or --hostfile chorus run starts one launcher on each host itself: by ssh, or directly on this host. It hands them a secret, shows
+what they and their ranks print, and ends them all when one is lost. The other hosts need chorus, the same directory and the program.
+ssh asks no questions: keys must be known, and logging in must need no password. On the command line, as in mpirun's files, host:2 is
+two ranks; hosts without a number have --nproc-per-node.
+
 Flags may be spelled with underscores, and each may be given by a variable instead: PET_NPROC_PER_NODE for --nproc-per-node.`,
 		Example: `  chorus run -n 4 ./train --epochs 3
   chorus run --nproc-per-node auto --log-dir logs train.py
-  chorus run --nnodes 2 --rdzv-endpoint node0:29400 -n 8 ./train     # the same on both nodes`,
+  chorus run --nnodes 2 --rdzv-endpoint node0:29400 -n 8 ./train     # the same on both nodes
+  chorus run -H node0:8,node1:8 ./train                              # starts both by ssh`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return errors.New("run: no program given")

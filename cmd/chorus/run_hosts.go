@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,10 +32,12 @@ var hostFlagNames = []string{"host", "hostfile", "ssh", "remote-chorus", "env", 
 
 func (f *hostFlags) add(cmd *cobra.Command) {
 	fs := cmd.Flags()
-	fs.StringVarP(&f.list, "host", "H", "", "hosts that chorus run starts launchers on by ssh, with their ranks: host1:2,host2:2")
+	fs.StringVarP(&f.list, "host", "H", "",
+		"hosts that chorus run starts launchers on by ssh, with their ranks: host1:2,host2:2")
 	fs.StringVar(&f.file, "hostfile", "", "file with the hosts, one on each line: host slots=2, or host:2")
 	fs.StringVar(&f.ssh, "ssh", "ssh", "with -H or --hostfile: the command ssh with arguments, such as \"ssh -F FILE\"")
-	fs.StringVar(&f.remote, "remote-chorus", "chorus", "with -H or --hostfile: chorus on the other hosts, a path or a name in PATH")
+	fs.StringVar(&f.remote, "remote-chorus", "chorus",
+		"with -H or --hostfile: chorus on the other hosts, a path or a name in PATH")
 	fs.StringArrayVarP(&f.env, "env", "x", nil,
 		"with -H or --hostfile: another variable that the hosts get, NAME or NAME=VALUE, besides CHORUS_* and TORCHCOMM_*")
 	_ = cmd.RegisterFlagCompletionFunc("host", cobra.NoFileCompletions) // fails for a flag that has one
@@ -92,6 +95,9 @@ func (f *runFlags) onHosts(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
+	if _, err := parseNproc(f.nprocPerNode); err != nil && f.nprocPerNode != "gpu" {
+		return usagef("--nproc-per-node: %w", err)
+	}
 	secret, err := jobSecret()
 	if err != nil {
 		return err
@@ -99,6 +105,11 @@ func (f *runFlags) onHosts(cmd *cobra.Command, args []string) error {
 	env, err := f.hosts.environ()
 	if err != nil {
 		return err
+	}
+	if n, err := strconv.Atoi(f.nprocPerNode); err == nil {
+		for i := range hosts {
+			hosts[i].Slots = cmp.Or(hosts[i].Slots, n)
+		}
 	}
 	h := &launch.Hosts{
 		Hosts: hosts, SSH: strings.Fields(f.hosts.ssh), Remote: f.hosts.remote, Self: []string{self, "node"},
@@ -188,14 +199,15 @@ func jobSecret() (string, error) {
 }
 
 // ofOneHost are the variables that mean something on one host or to one rank only, or that orders have a place for.
-var ofOneHost = []string{"CHORUS_SECRET", "CHORUS_SECRET_FILE", "CHORUS_RUN", "CHORUS_STORE_ADDR", "CHORUS_HOST_ID", "CHORUS_ADDR",
-	"CHORUS_ADVERTISE", "TORCHCOMM_RANK", "TORCHCOMM_SIZE"}
+var ofOneHost = []string{"CHORUS_SECRET", "CHORUS_SECRET_FILE", "CHORUS_RUN", "CHORUS_STORE_ADDR", "CHORUS_HOST_ID",
+	"CHORUS_ADDR", "CHORUS_ADVERTISE", "TORCHCOMM_RANK", "TORCHCOMM_SIZE"}
 
 // environ returns the variables that the hosts get.
 func (f *hostFlags) environ() (env []string, err error) {
 	for _, e := range os.Environ() {
 		name, _, _ := strings.Cut(e, "=")
-		if (strings.HasPrefix(name, "CHORUS_") || strings.HasPrefix(name, "TORCHCOMM_")) && !slices.Contains(ofOneHost, name) {
+		ours := strings.HasPrefix(name, "CHORUS_") || strings.HasPrefix(name, "TORCHCOMM_")
+		if ours && !slices.Contains(ofOneHost, name) {
 			env = append(env, e)
 		}
 	}
