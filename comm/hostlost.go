@@ -13,8 +13,8 @@ import (
 const lookTime = 500 * time.Millisecond
 
 // storeHostLost is the error of New on a rank that has lost the store, if it's known whose process served that. When
-// that host dies other ranks give up, too, so a rank that seems lost is a reason to check the store. The error of New is
-// given, and st is nil if New has not used a store yet.
+// that host dies other ranks give up, too, so a rank that seems lost is a reason to check the store. The error of New
+// is given, and st is nil if New has not used a store yet.
 func (o *newOptions) storeHostLost(st store.Store, err error) error {
 	if !o.hosted || st == nil || o.host == o.rank || fabric.Exhausted(err) {
 		return nil

@@ -132,7 +132,8 @@ func specs() []Spec {
 		if dt == dtype.Bool {
 			continue
 		}
-		s := Spec{Family: MatmulFamily, Compute: Opmath(dt), Block: threads, Outs: 1, Ins: 3, Dims: uint8(k % 3), Wide: k%5 == 0,
+		s := Spec{Family: MatmulFamily, Compute: Opmath(dt), Block: threads, Outs: 1, Ins: 3, Dims: uint8(k % 3),
+			Wide: k%5 == 0,
 			Form: uint8(k % 2), Types: [MaxOperands]dtype.DType{dt, dt, dt, dt}}
 		if dt.IsFloating() {
 			s.Op = "gelu"
@@ -155,14 +156,15 @@ func specs() []Spec {
 	return all
 }
 
-// Every kernel is taken by NVRTC and hiprtc, for old and new devices. The brief form has a sample of each family.
+// Every kernel is taken by NVRTC and hiprtc, for old and new devices. Other forms than the longest have a sample of
+// each family.
 func TestCompile(t *testing.T) {
 	for target, archs := range map[Target][]string{CUDA: {"compute_75", "compute_90"}, HIP: {"gfx90a", "gfx942"}} {
 		t.Run(target.String(), func(t *testing.T) {
 			c := openCompiler(t, target)
 			bad := 0
 			for k, s := range specs() {
-				if testutil.Short() && k%131 != 0 {
+				if !sampled(k, 131, 13) {
 					continue
 				}
 				src, err := s.Source()

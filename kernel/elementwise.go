@@ -13,9 +13,9 @@ const ElementwiseFamily Family = 1
 func init() { register(ElementwiseFamily, "elementwise", elementwiseSource) }
 
 // Elementwise adds an operation on single elements: one of [Ops], or a user's function as the JITerator takes it. The
-// results have the same sizes, to which the inputs are broadcast. compute is the type that elements are converted to and
-// that the result is converted from. numbers are the operation's own, such as alpha of add. Results may be inputs if
-// they lie in the same places, and overlap nothing else.
+// results have the same sizes, to which the inputs are broadcast. compute is the type that elements are converted to
+// and that the result is converted from. numbers are the operation's own, such as alpha of add. Results may be inputs
+// if they lie in the same places, and overlap nothing else.
 func (p *Plan) Elementwise(op string, compute dtype.DType, outs, ins []Operand, numbers ...*Number) error {
 	return p.elementwise(op, compute, outs, ins, nil, numbers)
 }

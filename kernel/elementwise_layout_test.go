@@ -33,8 +33,8 @@ func (c *cl) random(t testing.TB, r *rand.Rand, dt dtype.DType, sizes []int) *ar
 	return a
 }
 
-// Operands of any sizes and strides, types and broadcasting, against a definition in Go. Memory between the elements of a
-// result stays as it was.
+// Operands of any sizes and strides, types and broadcasting, against a definition in Go. Memory between the elements of
+// a result stays as it was.
 func TestElementwiseLayout(t *testing.T) {
 	c, r := openCL(t), rand.New(rand.NewPCG(1, 2))
 	kinds := []dtype.DType{dtype.Float32, dtype.Int64, dtype.Bool, dtype.Float16, dtype.Uint8}

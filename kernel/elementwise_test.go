@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/chorus-comms/chorus/dtype"
-	"github.com/chorus-comms/chorus/internal/testutil"
 )
 
 // torchOps are PyTorch's expressions for operations whose names or arguments are others there.
@@ -77,7 +76,7 @@ var torchNumbers = map[string][]*Number{
 var looser = map[string]float64{"erfinv": 20, "lgamma": 10, "digamma": 50, "trigamma": 50, "i0": 10, "pow": 50, "tan": 50,
 	"logit_backward": 10, "polar": 10, "exp": 10, "exp2": 10, "sinh": 10, "cosh": 10, "expm1": 10, "acosh": 10,
 	"silu_backward": 10, "mish_backward": 10, "gelu_backward": 10, "gelu_tanh_backward": 10,
-	"hardsigmoid_backward": 1000, "binary_cross_entropy_backward": 1000}
+	"hardsigmoid_backward": 20000, "glu_backward_pair": 10, "binary_cross_entropy_backward": 1000}
 
 // infinite are operations whose results of infinite numbers are NaN for some types and sizes in PyTorch, by the order
 // of its multiplications, and those that overflow in PyTorch since it computes in the type of 16 bits.
@@ -94,7 +93,7 @@ func left(dt dtype.DType, k int) bool { return slices.Index(types, dt) >= 5 && (
 // Every operation of the table, on types of every kind, against PyTorch. The brief form has some.
 func TestElementwiseTorch(t *testing.T) {
 	c, dir := openCL(t), t.TempDir()
-	const n = 300
+	const n = 384 // a multiple of PyTorch's vectors: what its comparisons make of NaN differs in the rest
 	ins := map[dtype.DType][]*array{}
 	files := map[dtype.DType][]string{}
 	for _, dt := range types {
@@ -109,7 +108,7 @@ func TestElementwiseTorch(t *testing.T) {
 	var plans []func(want []tensorResult)
 	for k, o := range Ops() {
 		for _, dt := range types {
-			if left(dt, k) || testutil.Short() && (k+int(dt))%80 != 0 || o.Name == "copy" && dt.IsComplex() ||
+			if left(dt, k) || !sampled(k+int(dt), 80, 6) || o.Name == "copy" && dt.IsComplex() ||
 				strings.HasPrefix(o.Name, "binary_cross") && dt.Size() == 2 { // PyTorch's constants are 0 there
 				continue
 			}

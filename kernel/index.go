@@ -29,9 +29,9 @@ var indexUpdates = map[string][3]string{ // real, bool, complex
 	"amax": {"isnan(b) ? b : t_max(a, b)", "a || b", ""}, "amin": {"isnan(b) ? b : t_min(a, b)", "a && b", ""},
 }
 
-// Take adds reading: out[i] = in[i, with indexes instead of indexed dimensions]. Operand in is the tensor with the sizes
-// of out, to which it's broadcast, and without the indexed dimensions: their strides are those of the indexes. An index
-// that's out of range gives 0, and sets the 32-bit word at bad to 1 unless that's null.
+// Take adds reading: out[i] = in[i, with indexes instead of indexed dimensions]. Operand in is the tensor with the
+// sizes of out, to which it's broadcast, and without the indexed dimensions: their strides are those of the indexes. An
+// index that's out of range gives 0, and sets the 32-bit word at bad to 1 unless that's null.
 func (p *Plan) Take(out, in Operand, bad device.Ptr, indexes ...Index) error {
 	return p.index("take", out, in, bad, indexes)
 }
@@ -47,7 +47,8 @@ func (p *Plan) Put(op string, out, in Operand, bad device.Ptr, indexes ...Index)
 }
 
 func (p *Plan) index(op string, out, in Operand, bad device.Ptr, indexes []Index) error {
-	s := Spec{Family: IndexFamily, Op: op, Compute: Opmath(out.Type), Block: threads, Outs: 1, Ins: uint8(1 + len(indexes))}
+	s := Spec{Family: IndexFamily, Op: op, Compute: Opmath(out.Type), Block: threads, Outs: 1,
+		Ins: uint8(1 + len(indexes))}
 	s.Types[0], s.Types[1] = out.Type, in.Type
 	if len(indexes) == 0 || len(indexes) > maxIndexes {
 		return fmt.Errorf("kernel: %s with %d tensors of indexes, of 1 to %d", op, len(indexes), maxIndexes)

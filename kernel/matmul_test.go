@@ -96,7 +96,8 @@ func TestMatmulTorch(t *testing.T) {
 	op := func(sizes ...int) Operand {
 		return Operand{Type: dtype.Float32, Sizes: sizes, Strides: Dense(sizes...)}
 	}
-	for _, o := range [][4]Operand{{op(2, 3), op(2, 4), op(5, 3)}, {op(2, 3), op(2, 4), op(4, 3), op(2)}, {op(3), op(4), op(4, 3)},
+	for _, o := range [][4]Operand{{op(2, 3), op(2, 4), op(5, 3)}, {op(2, 3), op(2, 4), op(4, 3), op(2)}, {op(3),
+		op(4), op(4, 3)},
 		{op(2, 2, 2), op(3, 2, 2), op(2, 2, 2)}} {
 		if err := p.Matmul(o[0], o[1], o[2], o[3], Int(1), Int(1), ""); err == nil {
 			t.Errorf("%v @ %v + %v to %v isn't refused", o[1].Sizes, o[2].Sizes, o[3].Sizes, o[0].Sizes)

@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"math"
 	"math/rand/v2"
+	"os"
 	"testing"
 	"unsafe"
 
 	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/internal/testutil"
 	"github.com/chorus-comms/chorus/kern"
 )
 
@@ -75,30 +77,10 @@ func (a *array) set(z []complex128) {
 
 func (a *array) elements() []complex128 { return elements(a.Type, a.data) }
 
-// each calls f with the place of each element in memory, in the order of the indexes.
-func (o *Operand) each(f func(place int)) {
-	index := make([]int, len(o.Sizes))
-	for range o.Count() {
-		at := 0
-		for k, i := range index {
-			at += i * o.Strides[k]
-		}
-		f(at)
-		for k := len(index) - 1; k >= 0; k-- {
-			if index[k]++; index[k] < o.Sizes[k] {
-				break
-			}
-			index[k] = 0
-		}
-	}
-}
-
-// values are the tensor's elements in the order of its indexes.
-func (a *array) values() []complex128 {
-	all := a.elements()
-	var z []complex128
-	a.each(func(at int) { z = append(z, all[at]) })
-	return z
+// sampled reports whether a test has its case k: one in brief of them in `make test`, one in long in `make test-long`,
+// and each with CHORUS_TEST_LONG=1, which takes some minutes.
+func sampled(k, brief, long int) bool {
+	return os.Getenv("CHORUS_TEST_LONG") != "" || k%testutil.Pick(brief, long) == 0
 }
 
 // tolerance is how far a result of a type may be from PyTorch's or the oracle's, relative to the larger of it and 1:
@@ -134,7 +116,8 @@ func nearComplex(a, b complex128, tolerance float64) bool {
 // sample are n numbers that a type has: special ones among small random ones.
 func sample(dt dtype.DType, n int, seed uint64) []complex128 {
 	r := rand.New(rand.NewPCG(seed, uint64(dt)))
-	special := []float64{0, 1, -1, 0.5, -0.5, 2, math.Inf(1), math.Inf(-1), math.NaN(), math.Copysign(0, -1), 3, -3, 1e-3, 6.5, 20}
+	special := []float64{0, 1, -1, 0.5, -0.5, 2, math.Inf(1), math.Inf(-1), math.NaN(), math.Copysign(0, -1), 3,
+		-3, 1e-3, 6.5, 20}
 	z := make([]complex128, n)
 	for i := range z {
 		switch {

@@ -36,8 +36,8 @@ func viewed(o Operand, sizes ...int) Operand {
 	return o
 }
 
-// NormalizeWeights adds the gradients of the weight and the bias of a normalization of matrices: rows of the last of two
-// dimensions. Either result may be the zero Operand. It needs scratch memory of the input's size.
+// NormalizeWeights adds the gradients of the weight and the bias of a normalization of matrices: rows of the last of
+// two dimensions. Either result may be the zero Operand. It needs scratch memory of the input's size.
 func (p *Plan) NormalizeWeights(op string, weight, bias, grad, in Operand, n *Norm) error {
 	if len(in.Sizes) != 2 || len(grad.Sizes) != 2 {
 		return fmt.Errorf("kernel: the gradients of weights of %v and %v, which must be matrices", grad.Sizes, in.Sizes)

@@ -8,7 +8,6 @@ import (
 
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
-	"github.com/chorus-comms/chorus/internal/testutil"
 )
 
 // torchReductions are PyTorch's expressions of a, the tensor x, over dimensions d.
@@ -76,7 +75,7 @@ func TestReduceTorch(t *testing.T) {
 	for k, r := range Reductions() {
 		for _, dt := range types {
 			for j, shape := range shapes {
-				if left(dt, k+j) || testutil.Short() && (7*k+5*int(dt)+11*j)%149 != 0 {
+				if left(dt, k+j) || !sampled(7*k+5*int(dt)+11*j, 149, 12) {
 					continue
 				}
 				compute := Opmath(dt)

@@ -6,9 +6,9 @@ import (
 	"github.com/chorus-comms/chorus/dtype"
 )
 
-// Reduction is an operation on many elements. Its code is of an accumulator a, another one b, an element x of the type T
-// that's computed in, and the element's number i among those reduced, in the order of their indexes. R is T, or the type
-// of the parts of a complex T.
+// Reduction is an operation on many elements. Its code is of an accumulator a, another one b, an element x of the type
+// T that's computed in, and the element's number i among those reduced, in the order of their indexes. R is T, or the
+// type of the parts of a complex T.
 type Reduction struct {
 	Name    string
 	Numbers int  // of a call: s0, s1

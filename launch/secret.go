@@ -29,9 +29,9 @@ func (j *Job) protect() error {
 	return err
 }
 
-// keep puts the secret that the launcher hands to its ranks where the ranks, and only this user, can read it. That is memory of
-// this process, which ranks open as a file: it's gone with the process, however that ends. Where there can be no such
-// memory, it's a file. Both are safer than a variable, since programs often log their environment.
+// keep puts the secret that the launcher hands to its ranks where the ranks, and only this user, can read it. That is
+// memory of this process, which ranks open as a file: it's gone with the process, however that ends. Where there can be
+// no such memory, it's a file. Both are safer than a variable, since programs often log their environment.
 func (r *runner) keep() error {
 	if r.job.handed == "" {
 		return nil

@@ -198,7 +198,8 @@ func (d *Driver) ModuleCompile(dev int, source []byte) ([]byte, error) {
 	return b.program(op, source)
 }
 
-// target is the architecture to compile for: of CUDA's compilers, or empty for hiprtc, which takes the current device's.
+// target is the architecture to compile for: of CUDA's compilers, or empty for hiprtc, which takes the current
+// device's.
 func (b *gpu) target(op string) (string, error) {
 	if b.family.Name != "cuda" {
 		return "", nil

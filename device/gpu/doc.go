@@ -17,8 +17,8 @@
 //   - A function of the host is started by the library's call back, which only wakes a goroutine; the stream is held
 //     back by a wait for a word in pinned memory, which that writes in the end. So functions may block. Where the
 //     library can't wait so, its call back lasts as long as the function, and holds up other functions.
-//   - Streams carry errors of functions here (package outcome), and functions behind an error are left out; so are copies,
-//     fills and kernels that are enqueued after it's known. What a GPU has been given before runs.
+//   - Streams carry errors of functions here (package outcome), and functions behind an error are left out; so are
+//     copies, fills and kernels that are enqueued after it's known. What a GPU has been given before runs.
 //   - A module's source is compiled by NVRTC or hiprtc, which are opened when the first one comes.
 //   - An error of the GPU itself ends the device for this process: every call has it from then on.
 //   - Nothing here waits in the library: it's asked again and again, so that every wait has a deadline; and memory is

@@ -165,7 +165,8 @@ var Fabrics = []string{"shm", "tcp", "auto"}
 // Named are fabrics that they run on only if a campaign names them, since not every machine or build has them.
 var Named = []string{"ucx"}
 
-// heartbeat is the interval of the heartbeats of TCP and UCX in real programs: a machine that runs many processes must keep up.
+// heartbeat is the interval of the heartbeats of TCP and UCX in real programs: a machine that runs many processes must
+// keep up.
 const heartbeat = time.Second
 
 // kinds are the collectives.
