@@ -189,21 +189,7 @@ func reduceSource(s Spec) (Source, error) {
 	outs, away := int(s.Outs), int(s.Extra[0])
 	var w writer
 	w.begin(s)
-	w.line("typedef struct { %s } A;", r.fields)
-	if r.helper != "" {
-		w.line("%s", r.helper)
-	}
-	var params, args string
-	for k := range numbers {
-		params += fmt.Sprintf(", R s%d", k)
-		args += fmt.Sprintf(", s%d", k)
-	}
-	w.line("DEVICE A r_init() { A a; %s return a; }", r.init)
-	w.line("DEVICE A r_join(A a, A b) { %s return a; }", r.join)
-	w.line("DEVICE A r_step(A a, T x, i64 i%s) { %s return a; }", params, r.step)
-	for k, o := range r.done {
-		w.line("DEVICE %s r_done%d(A a, i64 n%s) { return %s; }", stored(o.kind.dtype(s.Compute)), k, params, o.expr)
-	}
+	args := w.accumulator(r, numbers, s.Compute)
 	w.layoutType("kept", int(s.Dims), outs+1)
 	w.layoutType("reduced", away, 1)
 	w.pointers(s)
@@ -280,4 +266,25 @@ func reduceSource(s Spec) (Source, error) {
 		w.line("\to%d[at%d] = %s;", k, k, narrowed(s.Types[k], o.kind.dtype(s.Compute), fmt.Sprintf("r_done%d(a, n%s)", k, args)))
 	}
 	return w.done()
+}
+
+// accumulator writes a reduction's type A and functions: r_init, r_step, r_join, and r_done0 and so on of its results.
+// It returns what the call's numbers add to their arguments.
+func (w *writer) accumulator(r *Reduction, numbers int, compute dtype.DType) (args string) {
+	w.line("typedef struct { %s } A;", r.fields)
+	if r.helper != "" {
+		w.line("%s", r.helper)
+	}
+	params := ""
+	for k := range numbers {
+		params += fmt.Sprintf(", R s%d", k)
+		args += fmt.Sprintf(", s%d", k)
+	}
+	w.line("DEVICE A r_init() { A a; %s return a; }", r.init)
+	w.line("DEVICE A r_join(A a, A b) { %s return a; }", r.join)
+	w.line("DEVICE A r_step(A a, T x, i64 i%s) { %s return a; }", params, r.step)
+	for k, o := range r.done {
+		w.line("DEVICE %s r_done%d(A a, i64 n%s) { return %s; }", stored(o.kind.dtype(compute)), k, params, o.expr)
+	}
+	return args
 }

@@ -1,0 +1,181 @@
+package kernel
+
+import (
+	"fmt"
+
+	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/dtype"
+)
+
+// ScanFamily computes a reduction of the elements up to each one in a dimension.
+const ScanFamily Family = 7
+
+func init() { register(ScanFamily, "scan", scanSource) }
+
+// latest is [before] for scans, of which equal elements the last counts.
+const latest = `DEVICE int r_before(A b, A a) {
+	if (b.i < 0 || a.i < 0)
+		return b.i >= 0;
+	if (b.v != b.v || a.v != a.v)
+		return b.v != b.v && (a.v == a.v || b.i > a.i);
+	return b.v %s a.v || (b.v == a.v && b.i > a.i);
+}`
+
+// scans are the reductions of scans.
+var scans = func() map[string]*Reduction {
+	m := map[string]*Reduction{}
+	for name, of := range map[string]string{"cumsum": "sum", "cumprod": "prod", "logcumsumexp": "logsumexp",
+		"cummax": "max", "cummin": "min"} {
+		r := reductions[reductionNames[of]]
+		m[name] = &r
+	}
+	m["cummax"].helper, m["cummin"].helper = fmt.Sprintf(latest, ">"), fmt.Sprintf(latest, "<")
+	return m
+}()
+
+// Scan adds cumsum, cumprod, logcumsumexp, cummax or cummin along a dimension; the last two have a second result, the
+// indexes. The results have the input's sizes, and are other memory.
+func (p *Plan) Scan(op string, compute dtype.DType, outs []Operand, in Operand, dim int) error {
+	r, ok := scans[op]
+	s := Spec{Family: ScanFamily, Op: op, Compute: compute, Block: threads, Outs: uint8(len(outs)), Ins: 1, Form: reduceBlock}
+	switch {
+	case !ok:
+		return fmt.Errorf("kernel: there is no scan %q", op)
+	case !r.Defined(compute) || compute.Size() == 2 && compute.IsFloating() || !Supported(compute):
+		return fmt.Errorf("kernel: %s isn't computed in %v", op, compute)
+	case len(outs) != r.Results() || dim < 0 || dim >= max(len(in.Sizes), 1):
+		return fmt.Errorf("kernel: %s with %d results in dimension %d of %d", op, len(outs), dim, len(in.Sizes))
+	}
+	if err := in.check("the input"); err != nil {
+		return err
+	}
+	q := &p.space
+	*q = space{count: 1, ops: len(outs) + 1}
+	n, steps := 1, [3]int{}
+	for k := range outs {
+		s.Types[k] = outs[k].Type
+		if err := outs[k].check("a result"); err != nil {
+			return err
+		}
+		if len(outs[k].Sizes) != len(in.Sizes) || outs[k].Value != nil || in.Value != nil || len(in.Sizes) > maxRank {
+			return fmt.Errorf("kernel: %s of %v to %v", op, in.Sizes, outs[k].Sizes)
+		}
+	}
+	s.Types[len(outs)] = in.Type
+	for d := len(in.Sizes) - 1; d >= 0; d-- {
+		var strides [3]int
+		for k := range outs {
+			if outs[k].Sizes[d] != in.Sizes[d] {
+				return fmt.Errorf("kernel: %s of %v to %v", op, in.Sizes, outs[k].Sizes)
+			}
+			strides[k] = outs[k].Strides[d]
+		}
+		strides[len(outs)] = in.Strides[d]
+		if d == dim {
+			n, steps = in.Sizes[d], strides
+			continue
+		}
+		q.dim(in.Sizes[d], strides[:len(outs)+1]...)
+	}
+	if q.count == 0 || n == 0 {
+		return nil
+	}
+	q.join()
+	if q.dims > MaxDims {
+		return fmt.Errorf("kernel: %s: more than %d dimensions that don't join", op, MaxDims)
+	}
+	s.Dims, s.Wide = uint8(q.dims), q.wide() || n*q.count > 1<<31-1
+	for _, step := range steps {
+		s.Wide = s.Wide || max(step, -step)*n > 1<<30
+	}
+	var c *Call
+	if n <= fewElements || q.dims > 0 && q.strides[0][0] == 1 && q.count >= manyResults {
+		s.Form = reduceThread
+		c = p.call(s, q.count)
+	} else {
+		c = p.blocks(s, device.Dim{X: q.count, Y: 1, Z: 1})
+	}
+	for k := range outs {
+		c.Args.Pointer(outs[k].Ptr)
+	}
+	c.Args.Pointer(in.Ptr)
+	c.index(q.count)
+	c.index(n)
+	for k := range len(outs) + 1 {
+		c.index(steps[k])
+	}
+	if s.Dims > 0 {
+		q.layout(&c.Args, s.Wide)
+	}
+	return nil
+}
+
+func scanSource(s Spec) (Source, error) {
+	whole, ok := scans[s.Op]
+	if !ok || !whole.Defined(s.Compute) {
+		return Source{}, fmt.Errorf("kernel: there is no scan %s of %v", s.Op, s.Compute)
+	}
+	r, outs := whole.of(s.Compute), int(s.Outs)
+	var w writer
+	w.begin(s)
+	w.accumulator(r, 0, s.Compute)
+	w.layoutType("kept", int(s.Dims), outs+1)
+	w.pointers(s)
+	w.param("I rows, I n")
+	for k := range outs + 1 {
+		w.param("I step%d", k)
+	}
+	if s.Dims > 0 {
+		w.param("kept l")
+	}
+	w.function("scan_" + s.Op)
+	if s.Form == reduceThread {
+		w.line("\tI row = (I)(BLOCK * THREADS + THREAD);")
+		w.line("\tif (row >= rows)")
+		w.line("\t\treturn;")
+	} else {
+		w.line("\tLOCAL A part[%d];", s.Block)
+		w.line("\tI row = (I)BLOCK;")
+	}
+	w.places("row", "l", int(s.Dims), outs+1)
+	x := converted(s.Compute, s.ins()[0], fmt.Sprintf("i0[at%d + i * step%d]", outs, outs))
+	write := func(indent string) {
+		for k, o := range r.done {
+			w.line("%so%d[at%d + i * step%d] = %s;", indent, k, k, k,
+				narrowed(s.Types[k], o.kind.dtype(s.Compute), fmt.Sprintf("r_done%d(a, i + 1)", k)))
+		}
+	}
+	if s.Form == reduceThread {
+		w.line("\tA a = r_init();")
+		w.line("\tfor (I i = 0; i < n; i++) {")
+		w.line("\t\ta = r_step(a, %s, i);", x)
+		write("\t\t")
+		w.line("\t}")
+		return w.done()
+	}
+	// A block takes as many elements as it has threads at a time. Before each are those 1, 2, 4 and so on places back.
+	w.line("\tA before = r_init();")
+	w.line("\tfor (I base = 0; base < n; base += THREADS) {")
+	w.line("\t\tI i = base + THREAD;")
+	w.line("\t\tA a = r_init(), left;")
+	w.line("\t\tif (i < n)")
+	w.line("\t\t\ta = r_step(a, %s, i);", x)
+	w.line("\t\tpart[THREAD] = a;")
+	w.line("\t\tBARRIER();")
+	w.line("\t\tfor (int k = 1; k < THREADS; k *= 2) {")
+	w.line("\t\t\tleft = THREAD >= k ? part[THREAD - k] : r_init();")
+	w.line("\t\t\tBARRIER();")
+	w.line("\t\t\ta = r_join(left, a);")
+	w.line("\t\t\tpart[THREAD] = a;")
+	w.line("\t\t\tBARRIER();")
+	w.line("\t\t}")
+	w.line("\t\tleft = part[THREADS - 1];")
+	w.line("\t\tBARRIER();")
+	w.line("\t\ta = r_join(before, a);")
+	w.line("\t\tbefore = r_join(before, left);")
+	w.line("\t\tif (i < n) {")
+	write("\t\t\t")
+	w.line("\t\t}")
+	w.line("\t}")
+	return w.done()
+}

@@ -1,0 +1,82 @@
+package kernel
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/internal/testutil"
+)
+
+// Scans along dimensions of few and many elements, anywhere in memory, against PyTorch.
+func TestScanTorch(t *testing.T) {
+	c, dir := openCL(t), t.TempDir()
+	var lines, names []string
+	var results [][]*array
+	for k, dt := range types {
+		if testutil.Short() && dt != dtype.Int64 && dt != dtype.Float32 {
+			continue
+		}
+		const n = 4 * 300 * 3
+		in := c.dense(t, dt, n)
+		z := sample(dt, n, 3)
+		for i := range z {
+			if dt.IsFloating() || dt.IsComplex() {
+				z[i] = complex(float64(i*7919%97-48)/64, 0)
+			}
+		}
+		in.set(z)
+		file := in.file(t, dir, k)
+		for _, op := range []string{"cumsum", "cumprod", "logcumsumexp", "cummax", "cummin"} {
+			for j, shape := range shapes[:6] {
+				compute := Opmath(dt)
+				if !dt.IsFloating() && !dt.IsComplex() && (op == "cumsum" || op == "cumprod") {
+					compute = dtype.Int64
+				}
+				if !scans[op].Defined(compute) || op == "cumprod" && j > 3 && !dt.IsFloating() {
+					continue
+				}
+				dim := 0
+				if shape.dims != nil {
+					dim = shape.dims[0]
+				}
+				what := fmt.Sprintf("%s of %v over %d of %v", op, dt, dim, shape.sizes)
+				x := in.Operand
+				x.Sizes, x.Strides = shape.sizes, shape.strides
+				kinds := []dtype.DType{dt, dtype.Int64}[:scans[op].Results()]
+				if compute == dtype.Int64 && len(kinds) == 1 {
+					kinds[0] = dtype.Int64
+				}
+				var outs []*array
+				var operands []Operand
+				for _, kind := range kinds {
+					o := c.dense(t, kind, slices.Clone(shape.sizes)...)
+					outs, operands = append(outs, o), append(operands, o.Operand)
+				}
+				var p Plan
+				err := p.Scan(op, compute, operands, x, dim)
+				if err == nil {
+					err = c.run(&p)
+				}
+				if err != nil {
+					t.Errorf("%s: %v", what, err)
+					continue
+				}
+				lines = append(lines, fmt.Sprintf("%v|%s|torch.%s(torch.as_strided(a, %s, %s), %d)", dt, file, op,
+					python(shape.sizes), python(shape.strides), dim))
+				results, names = append(results, outs), append(names, what)
+			}
+		}
+	}
+	ran := 0
+	for k, want := range torch(t, lines) {
+		for i := range want {
+			results[k][i].equal(t, names[k], want[i], 30*tolerance(results[k][i].Type))
+			ran++
+		}
+	}
+	if ran < len(lines)/2 {
+		t.Errorf("PyTorch has %d results of %d", ran, len(lines))
+	}
+}
