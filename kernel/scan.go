@@ -37,7 +37,8 @@ var scans = func() map[string]*Reduction {
 // indexes. The results have the input's sizes, and are other memory.
 func (p *Plan) Scan(op string, compute dtype.DType, outs []Operand, in Operand, dim int) error {
 	r, ok := scans[op]
-	s := Spec{Family: ScanFamily, Op: op, Compute: compute, Block: threads, Outs: uint8(len(outs)), Ins: 1, Form: reduceBlock}
+	s := Spec{Family: ScanFamily, Op: op, Compute: compute, Block: threads, Outs: uint8(len(outs)), Ins: 1,
+		Form: reduceBlock}
 	switch {
 	case !ok:
 		return fmt.Errorf("kernel: there is no scan %q", op)
