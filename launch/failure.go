@@ -167,3 +167,12 @@ func parseErrorFile(data []byte) string {
 	}
 	return strings.TrimSpace(text)
 }
+
+// stopsBy returns the signal by which ranks of other nodes are stopped: that of the launcher which was told to stop, as
+// Ctrl-C interrupts the ranks of all hosts, or SIGTERM.
+func (f *Failure) stopsBy() syscall.Signal {
+	if f.Kind == Interrupted && f.Signal != 0 && f.Signal != syscall.SIGPIPE {
+		return f.Signal
+	}
+	return syscall.SIGTERM
+}

@@ -277,7 +277,7 @@ func (a *attempt) watch(ctx context.Context) {
 			}
 			if a.failure == nil {
 				a.record()
-				a.stop(syscall.SIGTERM)
+				a.stop(f.stopsBy())
 				a.explain(f)
 			}
 		case sig := <-a.job.Signals:
@@ -332,7 +332,9 @@ func (a *attempt) signal(sig syscall.Signal) {
 	case sig == syscall.SIGPIPE && a.failure != nil: // one comes for every write
 	case a.failure != nil && a.failure.Kind == Interrupted && a.failure.Node != a.node && !a.signaled:
 		// The same signal, perhaps, by which another node's launcher has ended the job: it asks for no haste.
-		a.pass(sig)
+		if sig != a.failure.stopsBy() { // which the ranks have already
+			a.pass(sig)
+		}
 	case a.failure != nil: // the job is stopping already, and this signal asks for more haste
 		a.kill()
 	default:
@@ -355,7 +357,7 @@ func (a *attempt) canceled(cause error) {
 	failure := *f
 	failure.Attempt = a.number
 	a.record()
-	a.stop(syscall.SIGTERM)
+	a.stop(failure.stopsBy())
 	a.fail(&failure)
 }
 
