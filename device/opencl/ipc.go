@@ -163,7 +163,7 @@ func (d mapped) IPCClose(p device.Ptr) error {
 		return device.Errorf(device.ErrInvalidPointer, name, "close IPC handle", "%v was not opened", p)
 	}
 	if last {
-		d.deferred.add(a.b, 0, func() {
+		d.deferred.add("release", a.b, a.b.space.devs, 0, func() {
 			d.memory.remove(a)
 			_ = a.remote.mapping.Unmap()
 		})

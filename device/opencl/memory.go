@@ -192,7 +192,7 @@ func (d *Driver) Free(dev int, p device.Ptr) error {
 	if err != nil {
 		return err
 	}
-	d.deferred.add(b, a.bytes, func() { d.give(a) })
+	d.deferred.add("release", b, b.space.devs, a.bytes, func() { d.give(a) })
 	d.deferred.reap(b)
 	return nil
 }
@@ -257,15 +257,7 @@ func (d *Driver) FreeHost(p device.Ptr) error {
 	if err != nil {
 		return err
 	}
-	l := &deferredFree{dev: a.b, release: func() { d.give(a) }}
-	for _, b := range d.devs {
-		l.until = append(l.until, b.pending(op)...)
-	}
-	if len(l.until) == 0 {
-		l.release()
-		return nil
-	}
-	d.deferred.push(l)
+	d.deferred.add(op, a.b, d.devs, 0, func() { d.give(a) })
 	return nil
 }
 

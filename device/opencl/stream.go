@@ -127,7 +127,7 @@ func (s *stream) end(op string) error {
 		return s.b.result(op, "clReleaseCommandQueue", s.b.QueueFree(s.q))
 	}
 	// The release of a queue that has work waits for it in some libraries.
-	s.b.d.deferred.push(&deferredFree{until: []*ticket{t}, dev: s.b, release: func() { s.b.QueueFree(s.q) }})
+	s.b.d.deferred.frees.Add(s.b, []*ticket{t}, 0, func() { s.b.QueueFree(s.q) })
 	return nil
 }
 
