@@ -78,8 +78,8 @@ var looser = map[string]float64{"erfinv": 20, "lgamma": 10, "digamma": 50, "trig
 	"silu_backward": 10, "mish_backward": 10, "gelu_backward": 10, "gelu_tanh_backward": 10,
 	"hardsigmoid_backward": 20000, "glu_backward_pair": 10, "binary_cross_entropy_backward": 1000}
 
-// infinite are operations whose results of infinite numbers are NaN for some types and sizes in PyTorch, by the order
-// of its multiplications, and those that overflow in PyTorch since it computes in the type of 16 bits.
+// infinite are operations that make NaN of infinite numbers in PyTorch, for some types and sizes, by the order of its
+// multiplications. Others of them overflow in PyTorch, since it computes in the type of 16 bits.
 var infinite = []string{"gelu", "gelu_tanh", "mish_backward", "gelu_tanh_backward", "glu_backward_pair", "ldexp"}
 
 // types are those that the tests of all operations use.

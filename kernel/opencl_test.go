@@ -72,7 +72,7 @@ func (c *cl) alloc(t testing.TB, n int) *memory {
 	return m
 }
 
-// run runs a plan's calls. What the host has of their memory goes to the device before, and comes back afterwards.
+// run runs a plan's calls. Their memory is copied from the host to the device before, and back afterwards.
 func (c *cl) run(p *Plan) error {
 	used := map[*memory]bool{}
 	for k := range p.Calls {

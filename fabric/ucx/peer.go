@@ -323,8 +323,8 @@ func (p *peer) beat(now int64) error {
 	return nil
 }
 
-// Of two ranks the lower one connects, at once in a world of some ranks: where both do so at a time UCX makes two
-// connections, and there are releases that end the process if both break. The other one waits for a moment.
+// Of two ranks the lower one connects, and the other one waits for a moment. In a small world it connects at once. If
+// both connect at a time, UCX makes two connections, and some releases end the process when both break.
 const (
 	earlyRanks = 64
 	earlyTime  = 200 * time.Millisecond

@@ -1,4 +1,4 @@
-// What CUDA's and HIP's C++ have in common.
+// The words of the dialect that CUDA's and HIP's C++ share.
 #define KERNEL extern "C" __global__
 #define DEVICE static __device__ __forceinline__
 #define GLOBAL
