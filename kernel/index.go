@@ -37,8 +37,8 @@ func (p *Plan) Take(out, in Operand, bad device.Ptr, indexes ...Index) error {
 }
 
 // Put adds writing: out[i, with indexes] = in[i]. op is put, or one of add, mul, amax and amin. These join the element
-// that's there with the new one, and may meet the same element several times, in any order. Operand out has the sizes of in, as
-// in of [Plan.Take] has those of out. An index that's out of range writes nothing, and sets the word at bad.
+// that's there with the new one, and may meet the same element several times, in any order. Operand out has the sizes
+// of in, as in of [Plan.Take] has those of out. An index that's out of range writes nothing, and sets the word at bad.
 func (p *Plan) Put(op string, out, in Operand, bad device.Ptr, indexes ...Index) error {
 	if _, ok := indexUpdates[op]; !ok {
 		return fmt.Errorf("kernel: there is no update %q", op)

@@ -7,7 +7,8 @@ import (
 )
 
 // Op is an operation of PyTorch's on single elements. Its expressions are of the inputs a, b, c, d and of the call's
-// numbers s0, s1, s2, all of the type that's computed in. An empty expression isn't defined for that kind of type. Several results stand one after the other, with semicolons between.
+// numbers s0, s1, s2, all of the type that's computed in. An empty expression isn't defined for that kind of type.
+// Several results stand one after the other, with semicolons between.
 type Op struct {
 	Name    string
 	Ins     int

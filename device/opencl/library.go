@@ -104,8 +104,8 @@ func load(opened *dl.Library) (*Library, error) {
 	return l, l.greet()
 }
 
-// loadDriver uses a driver as a loader does (cl_khr_icd). A driver has one function by name, which finds another one that
-// lists the platforms. Every object begins with the address of a table of all other functions.
+// loadDriver uses a driver as a loader does (cl_khr_icd). A driver has one function by name, which finds another one
+// that lists the platforms. Every object begins with the address of a table of all other functions.
 func loadDriver(opened *dl.Library) (*Library, error) {
 	place := opened.Path()
 	a, ok := opened.Symbol("clGetExtensionFunctionAddress")
