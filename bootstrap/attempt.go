@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"time"
 
+	"github.com/chorus-comms/chorus/internal/wire"
 	"github.com/chorus-comms/chorus/secure"
 	"github.com/chorus-comms/chorus/store"
 )
@@ -30,14 +32,17 @@ const (
 	endKey      = "all"
 	gaveUpMark  = int64(1) << 40
 	answerLimit = time.Second // for what another rank sets after what this one has seen of it
+	maxShared   = 4 << 20     // bytes of all payloads together that the last rank publishes: PyTorch's stores take 8 MiB
 )
 
-// An outcome says how a attempt has ended. If all fields are zero, a rank has given up or died.
+// An outcome says how an attempt has ended. If all fields are zero, a rank has given up or died.
 type outcome struct {
 	Came    bool                `json:",omitempty"` // all ranks have
 	Twice   *DuplicateRankError `json:",omitempty"`
 	Crossed *CrossedError       `json:",omitempty"`
 	Foreign bool                `json:",omitempty"` // it was another secret's
+
+	payloads [][]byte // of all ranks, if they have come; nil if each reads what the others have set
 }
 
 // failure is the error of a rank that was in an attempt with this outcome; nil if it may try again
@@ -85,13 +90,14 @@ func (s *attempt) join(ctx context.Context) (e *outcome, seated, decided bool, e
 	if err := s.st.Set(ctx, strconv.Itoa(s.rank), s.info().append(s.payload)); err != nil {
 		return nil, true, false, err
 	}
-	// The key that ends it spares the server size * size registered waits.
+	// The last rank collects all payloads, and sets them under the key for which the others wait. This spares the
+	// server size * size registered waits and look-ups.
 	n, err := s.st.Add(ctx, countKey, 1)
 	if err != nil {
 		return nil, true, false, err
 	}
 	if n == int64(s.size) {
-		e := &outcome{Came: true}
+		e := s.collect(ctx)
 		return e, true, true, s.publish(ctx, e)
 	}
 	e, err = s.awaitOutcome(ctx)
@@ -153,40 +159,104 @@ func (s *attempt) decide(ctx context.Context, e *outcome) (bool, error) {
 	return true, s.publish(ctx, e)
 }
 
+// publish sets the record of the attempt's end: the outcome, and after it the payloads.
 func (s *attempt) publish(ctx context.Context, e *outcome) error {
-	text, err := json.Marshal(e)
+	record, err := json.Marshal(e)
 	if err != nil {
 		return err
 	}
-	return s.st.Set(ctx, endKey, text)
+	if shared := appendPayloads(nil, e.payloads); len(shared) > 0 && len(shared) <= maxShared {
+		record = append(append(record, '\n'), shared...)
+	}
+	return s.st.Set(ctx, endKey, record)
+}
+
+// appendPayloads adds payloads to a record, each with the number of ranks in a row that have brought it: many payloads
+// are the same for all ranks of a host.
+func appendPayloads(record []byte, payloads [][]byte) []byte {
+	for r := 0; r < len(payloads); {
+		first := r
+		for r < len(payloads) && bytes.Equal(payloads[r], payloads[first]) {
+			r++
+		}
+		record = wire.AppendField(wire.AppendUint(record, uint64(r-first)), payloads[first])
+	}
+	return record
+}
+
+// parsePayloads is the inverse of appendPayloads for so many ranks. The payloads alias the record.
+func parsePayloads(record []byte, size int) ([][]byte, error) {
+	payloads := make([][]byte, 0, size)
+	f := wire.ReadFields(record)
+	fits := true
+	for fits && f.More() {
+		times, payload := f.Uint(), f.Bytes()
+		if fits = times <= uint64(size-len(payloads)); fits {
+			payloads = append(payloads, slices.Repeat([][]byte{payload}, int(times))...)
+		}
+	}
+	if !fits || !f.Whole() || len(payloads) != size {
+		return nil, errors.New("the payloads at the end of a meeting are damaged")
+	}
+	return payloads, nil
 }
 
 // awaitOutcome waits for the attempt's outcome.
 func (s *attempt) awaitOutcome(ctx context.Context) (*outcome, error) {
-	text, err := s.st.Get(ctx, endKey)
+	record, err := s.st.Get(ctx, endKey)
 	if err != nil {
 		return nil, err
 	}
+	text, shared, ok := bytes.Cut(record, []byte("\n"))
 	e := new(outcome)
 	if err := json.Unmarshal(text, e); err != nil {
 		return nil, fmt.Errorf("the end of a meeting reads %q", text)
 	}
+	if ok {
+		if e.payloads, err = parsePayloads(shared, s.size); err != nil {
+			return nil, err
+		}
+	}
 	return e, nil
+}
+
+// collect is the outcome of an attempt to which all ranks have come. If this rank can't read what the others have set,
+// they find out by themselves why.
+func (s *attempt) collect(ctx context.Context) *outcome {
+	payloads, err := s.read(ctx)
+	if crossed, ok := errors.AsType[*CrossedError](err); ok {
+		return &outcome{Crossed: crossed}
+	}
+	return &outcome{Came: true, payloads: payloads}
 }
 
 // payloads returns the payloads of all ranks, once all have come. The error is a *CrossedError if they aren't all of
 // one group.
-func (s *attempt) payloads(ctx context.Context) ([][]byte, error) {
+func (s *attempt) payloads(ctx context.Context, e *outcome) ([][]byte, error) {
+	if e.payloads != nil {
+		return e.payloads, nil
+	}
+	return s.read(ctx)
+}
+
+// read reads the payloads that the ranks have set.
+func (s *attempt) read(ctx context.Context) ([][]byte, error) {
 	values, err := store.MultiGet(ctx, s.st, payloadKeys(s.size)...)
 	if err != nil {
 		return nil, err
 	}
 	var crossed *CrossedError
 	party := ""
+	var last []byte
+	var who processInfo
 	for r, value := range values {
-		who, payload, err := parseSigned(value)
-		if err != nil {
-			return nil, err
+		// Parsing it anew where it's the same would take most of the time of large worlds.
+		head, payload, ok := bytes.Cut(value, []byte("\n"))
+		if r == 0 || !ok || !bytes.Equal(head, last) {
+			if who, payload, err = parseSigned(value); err != nil {
+				return nil, err
+			}
+			last = head
 		}
 		if values[r] = payload; r == 0 {
 			party = who.Party

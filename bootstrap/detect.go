@@ -160,8 +160,7 @@ func (i *Info) complete(e env) error {
 		return nil
 	}
 	if addr := e.get("MASTER_ADDR"); addr != "" {
-		i.MasterAddr = strings.Trim(addr, "[]")
-		i.MasterPort = 0
+		i.MasterAddr, i.MasterPort, i.shared = strings.Trim(addr, "[]"), 0, false
 	}
 	port, err := e.number("MASTER_PORT", 0)
 	if err != nil {
@@ -201,15 +200,17 @@ func Attempt(getenv func(string) string) int {
 	return n
 }
 
-// derivedPort is a port on which the ranks of one job agree without a word. It
-// lies below the range from which systems give out ports.
+// The ports that ranks agree on without a word lie below the range from which systems give out ports.
+const firstPort, ports = 16000, 16000
+
+// derivedPort is such a port.
 func (i *Info) derivedPort() int {
 	if i.RunID == "" {
 		return defaultPort
 	}
 	h := fnv.New32a()
 	h.Write([]byte(i.RunID))
-	return 16000 + int(h.Sum32()%16000)
+	return firstPort + int(h.Sum32()%ports)
 }
 
 // env is an environment.

@@ -2,6 +2,8 @@ package bootstrap
 
 import (
 	"errors"
+	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -56,12 +58,12 @@ const slurmVars = `
 	SLURM_NODEID=1
 	SLURM_NNODES=2
 	SLURM_JOB_NODELIST=gpu[07-08]
+	SLURM_TASKS_PER_NODE=2(x2)
 `
 
 func slurmInfo() Info {
-	i := Info{Rank: 2, Size: 4, LocalRank: 0, NodeRank: 1, Nodes: 2, Launcher: Slurm, MasterAddr: "gpu07", RunID: "77.0"}
-	i.MasterPort = i.derivedPort()
-	return i
+	return Info{Rank: 2, Size: 4, LocalRank: 0, LocalSize: 2, NodeRank: 1, Nodes: 2, Launcher: Slurm, MasterAddr: "gpu07",
+		MasterPort: 16077, RunID: "77.0", shared: true}
 }
 
 var torchrunInfo = Info{Rank: 5, Size: 8, LocalRank: 1, LocalSize: 4, NodeRank: 1, Nodes: 2, Launcher: TorchRun,
@@ -127,6 +129,12 @@ func TestDetect(t *testing.T) {
 		"PALS with the size of PMI": {"PALS_RANKID=0\nPMI_SIZE=4", Info{Size: 4, LocalRank: -1, NodeRank: -1,
 			Launcher: PALS}},
 		"Slurm": {slurmVars, slurmInfo()},
+		"a job of Slurm that was started again": {slurmVars + "SLURM_RESTART_COUNT=2\nPMI_RANK=2\nPMI_SIZE=4",
+			with(slurmInfo(), func(i *Info) { i.Launcher, i.RestartCount = PMI, 2 })},
+		"Slurm with unequal nodes": {slurmVars + "SLURM_STEP_TASKS_PER_NODE=1,3",
+			with(slurmInfo(), func(i *Info) { i.LocalSize = 3 })},
+		"Slurm with an address": {slurmVars + "MASTER_ADDR=h\nMASTER_PORT=99",
+			with(slurmInfo(), func(i *Info) { i.MasterAddr, i.MasterPort, i.shared = "h", 99, false })},
 		"Slurm on one host": {slurmVars + "SLURM_NNODES=1\nSLURM_NODEID=0\nSLURM_RESTART_COUNT=1",
 			Info{Rank: 2, Size: 4, LocalRank: 0, LocalSize: 4, NodeRank: 0, Nodes: 1, Launcher: Slurm, RunID: "77.0",
 				RestartCount: 1}},
@@ -184,6 +192,7 @@ func TestDetectErrors(t *testing.T) {
 		"restart count":    {torchrunVars + "TORCHELASTIC_RESTART_COUNT=1.5", []string{`TORCHELASTIC_RESTART_COUNT="1.5"`}},
 		"not the one that was asked for": {openMPIVars + "TORCHCOMM_BOOTSTRAP_RANKSIZE_QUERY_METHOD=slurm",
 			[]string{"SLURM_PROCID"}},
+		"a list of tasks that is none": {slurmVars + "SLURM_TASKS_PER_NODE=2(x", []string{"SLURM_TASKS_PER_NODE", "2(x"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := Detect(vars(test.env))
@@ -233,6 +242,66 @@ func TestParseHostlist(t *testing.T) {
 		} else if strings.Join(got, " ") != want {
 			t.Errorf("%q: got %q, %v, want %q", list, got, err, want)
 		}
+	}
+}
+
+func TestTasksOn(t *testing.T) {
+	for text, want := range map[string]string{
+		"3":                      "3 0 0 0 0",
+		"3,1(x2)":                "3 1 1 0 0",
+		"2(x3),1,4":              "2 2 2 1 4",
+		"0,5":                    "0 5 0 0 0",
+		"":                       "bad",
+		"x":                      "bad",
+		"2(x":                    "bad",
+		"2(x)":                   "bad",
+		"2(x0)":                  "bad",
+		"2(x1)2":                 "bad",
+		"-1":                     "bad",
+		"1,,2":                   "bad",
+		"1(x99999999999999999),": "bad",
+	} {
+		got := make([]string, 5)
+		for node := range got {
+			if n, err := tasksOn(text, node); err != nil {
+				got = []string{"bad"}
+				break
+			} else {
+				got[node] = strconv.Itoa(n)
+			}
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%q: %v, want %s", text, got, want)
+		}
+	}
+}
+
+func FuzzTasksOn(f *testing.F) {
+	f.Add("3,1(x2)", 1)
+	f.Add("2(x999999999),2(x999999999),1", 1<<31)
+	f.Fuzz(func(t *testing.T, text string, node int) {
+		n, err := tasksOn(text, node)
+		if n < 0 || err != nil && n != 0 || node < 0 && n != 0 {
+			t.Errorf("%q, node %d: %d, %v", text, node, n, err)
+		}
+	})
+}
+
+// TestSlurmPorts: jobs of an array, and steps of a job, meet at ports of their own.
+func TestSlurmPorts(t *testing.T) {
+	seen := map[int]string{}
+	for job := range 2000 {
+		for step := range 3 {
+			name := fmt.Sprintf("%d.%d", 7000+job, step)
+			port := slurmPort(strconv.Itoa(7000+job), strconv.Itoa(step))
+			if other := seen[port]; other != "" || port < firstPort || port >= firstPort+ports {
+				t.Fatalf("%s and %s meet at port %d", name, other, port)
+			}
+			seen[port] = name
+		}
+	}
+	if port := slurmPort("x", "0"); port != 0 {
+		t.Errorf("port %d", port)
 	}
 }
 

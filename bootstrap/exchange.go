@@ -38,10 +38,10 @@ func (e *MissingRanksError) Unwrap() error { return e.Err }
 // a prefix of one, that was not used for an exchange before. Payloads are small: each rank reads all of them. A
 // Rendezvous is for ranks that may have to try again.
 //
-// It takes five round trips whatever the size. A rank claims its number, sets its payload, and counts itself. The last
-// one sets a key for which the others wait, and all read everything at once. At the deadline of ctx, or after the
-// store's timeout, the error is a *MissingRanksError. If two processes claim the same number, both, and all others, get
-// a *DuplicateRankError at once.
+// It takes four round trips whatever the size, and one more of the last rank. A rank claims its number, sets its
+// payload, and counts itself. The last one reads all payloads, and sets them under a key for which the others wait. At
+// the deadline of ctx, or after the store's timeout, the error is a *MissingRanksError. If two processes claim the same
+// number, both, and all others, get a *DuplicateRankError at once.
 func Exchange(ctx context.Context, st store.Store, rank, size int, payload []byte) ([][]byte, error) {
 	if err := CheckWorld(rank, size); err != nil {
 		return nil, fmt.Errorf("bootstrap: exchange: %w", err)
@@ -78,7 +78,7 @@ func (s *attempt) exchange(ctx context.Context) ([][]byte, error) {
 	case e.failure() != nil:
 		return nil, e.failure()
 	case e.Came && seated:
-		return s.payloads(ctx)
+		return s.payloads(ctx, e)
 	case e.Came: // the others have met, and don't need this one
 		if err := s.checkClaim(ctx).failure(); err != nil {
 			return nil, err

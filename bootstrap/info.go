@@ -59,6 +59,7 @@ type Info struct {
 
 	rankVar string // the variable that the rank was read from
 	direct  bool   // the store is chorus run's own, whatever says what the rank is
+	shared  bool   // jobs on the host of rank 0 may have the same port
 }
 
 // ErrNoLauncher is what Detect returns, wrapped, when no variable of any launcher

@@ -2,7 +2,6 @@ package bootstrap
 
 import (
 	"errors"
-	"fmt"
 	"strconv"
 	"strings"
 )
@@ -110,51 +109,6 @@ func readPALS(e env) (*Info, error) {
 	i, err := e.world("PALS_RANKID", size, "PALS_LOCAL_RANKID", "PALS_LOCAL_SIZE", "PALS_NODEID", "")
 	i.RunID = e.get("PALS_APID")
 	return i, err
-}
-
-// readSlurm reads what srun sets. A batch script without srun sees SLURM_PROCID=0
-// and the size of the whole job as well, but it is no rank: it has no step.
-func readSlurm(e env) (*Info, error) {
-	size := e.first("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS")
-	if !e.has("SLURM_PROCID") || size == "" || e.first("SLURM_STEP_ID", "SLURM_STEPID") == "" {
-		return nil, nil
-	}
-	i, err := e.world("SLURM_PROCID", size, "SLURM_LOCALID", "", "", "")
-	if err != nil {
-		return nil, err
-	}
-	if i.RestartCount, err = e.number("SLURM_RESTART_COUNT", 0); err != nil {
-		return nil, err
-	}
-	return i, i.slurmPlace(e)
-}
-
-// slurmPlace reads the job, the hosts and the meeting point of a Slurm step: the
-// first host of the step has rank 0. It does nothing outside of Slurm.
-func (i *Info) slurmPlace(e env) error {
-	step := e.first("SLURM_STEP_ID", "SLURM_STEPID")
-	if step == "" || !e.has("SLURM_JOB_ID") {
-		return nil
-	}
-	i.RunID = e.get("SLURM_JOB_ID") + "." + e.get(step)
-	if err := e.numbers(field{&i.NodeRank, "SLURM_NODEID", -1},
-		field{&i.Nodes, e.first("SLURM_STEP_NUM_NODES", "SLURM_NNODES"), 0}); err != nil {
-		return err
-	}
-	if i.Nodes == 1 {
-		i.LocalSize = i.Size
-		return nil
-	}
-	list := e.first("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST")
-	if list == "" {
-		return nil
-	}
-	hosts, err := ParseHostlist(e.get(list))
-	if err != nil {
-		return fmt.Errorf("%s=%q: %w", list, e.get(list), err)
-	}
-	i.MasterAddr = hosts[0]
-	return nil
 }
 
 // readKubernetes reads what an indexed job gives its pods: one rank in each. The

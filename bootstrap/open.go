@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/chorus-comms/chorus/config"
 	"github.com/chorus-comms/chorus/secure"
 	"github.com/chorus-comms/chorus/store"
 )
@@ -36,11 +37,15 @@ type Options struct {
 	OnStarved func(error)
 	// Logger is told what the server has to say; nil is silence.
 	Logger *slog.Logger
+	// Store is the address of the store where the ranks meet, as [store.Open] takes it; empty: what CHORUS_STORE says,
+	// or else the store that the launcher or rank 0 serves. Each job has a prefix of its own in it.
+	Store string
 }
 
-// Open opens the store at which the ranks of a job meet. Where the launcher
-// serves it, all ranks connect; otherwise rank 0 serves and the others connect,
-// trying until their deadline. Without a master's address, ranks on one host meet at a socket in
+// Open opens the store at which the ranks of a job meet: the one whose address
+// is given. Otherwise, where the launcher serves one, all ranks connect; or rank 0
+// serves and the others connect, trying until their deadline.
+// Without a master's address, ranks on one host meet at a socket in
 // the abstract name space. It's found by the name of the job, admits only the same user, and
 // vanishes with rank 0. A world of one needs no socket.
 //
@@ -57,6 +62,13 @@ func Open(ctx context.Context, info Info, opts Options) (store.Store, error) {
 	if err := opts.secure(); err != nil {
 		return nil, err
 	}
+	if opts.Store == "" {
+		c, err := config.Load(nil)
+		if err != nil {
+			return nil, err
+		}
+		opts.Store = c.Store
+	}
 	if _, ok := ctx.Deadline(); !ok && opts.Timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, opts.Timeout)
@@ -65,10 +77,16 @@ func Open(ctx context.Context, info Info, opts Options) (store.Store, error) {
 	switch {
 	case info.Size == 1:
 		return store.NewHash(opts.Timeout), nil
+	case opts.Store != "":
+		return openAddress(ctx, info, opts)
 	case info.AgentStore:
 		return openAgent(ctx, info, opts)
 	case info.MasterAddr != "":
-		return openMaster(ctx, info, opts)
+		st, err := openMaster(ctx, info, opts)
+		if err == nil && info.shared {
+			st = jobStore{store.NewPrefix(fmt.Sprintf("job_%s_%d", info.RunID, info.RestartCount), st), st}
+		}
+		return st, err
 	case info.OneHost():
 		return openLocal(ctx, info, opts)
 	}
@@ -87,6 +105,24 @@ func (o *Options) secure() error {
 	o.Security = &p
 	return err
 }
+
+// openAddress opens the store whose address the user has given, in which there may be keys of other jobs, and of
+// earlier runs of this one.
+func openAddress(ctx context.Context, info Info, opts Options) (store.Store, error) {
+	st, err := store.Open(ctx, opts.Store, store.OpenOptions{Timeout: opts.Timeout, Security: opts.Security})
+	if err != nil {
+		return nil, fmt.Errorf("bootstrap: rank %d can't open the store that CHORUS_STORE names: %w", info.Rank, err)
+	}
+	return jobStore{store.NewPrefix(info.Key(), st), st}, nil
+}
+
+// jobStore is a job's prefix in a store that other jobs may use, which owns its connection.
+type jobStore struct {
+	*store.PrefixStore
+	base store.Store
+}
+
+func (j jobStore) Close() error { return j.base.Close() }
 
 // openAgent connects to the launcher's store.
 func openAgent(ctx context.Context, info Info, opts Options) (store.Store, error) {

@@ -253,6 +253,31 @@ func TestOpen(t *testing.T) {
 	}
 }
 
+// TestOpenAddress has two jobs, and two runs of one of them, meet in one store at the same time.
+func TestOpenAddress(t *testing.T) {
+	address := "file://" + filepath.Join(t.TempDir(), "store")
+	var wg sync.WaitGroup
+	for name, info := range map[string]Info{
+		"first":  {Size: 2, RunID: "a", Launcher: ChorusRun, AgentStore: true, MasterAddr: "192.0.2.1", MasterPort: 1},
+		"rerun":  {Size: 2, RunID: "a", Launcher: ChorusRun, AgentStore: true, MasterAddr: "192.0.2.1", MasterPort: 2},
+		"second": {Size: 2, RunID: "b", Launcher: OpenMPI},
+	} {
+		for r, st := range world(t, info, Options{Timeout: 20 * time.Second, Store: address}) {
+			wg.Go(func() {
+				all, err := Exchange(t.Context(), st, r, info.Size, fmt.Append(nil, name, r))
+				if want := name + "0 " + name + "1"; err != nil || string(bytes.Join(all, []byte(" "))) != want {
+					t.Errorf("rank %d of %s: %q, %v", r, name, all, err)
+				}
+			})
+		}
+	}
+	wg.Wait()
+	_, err := Open(t.Context(), Info{Size: 2, Launcher: OpenMPI}, Options{Store: "etcd://node0:2379"})
+	if err == nil || !strings.Contains(err.Error(), "must be imported") {
+		t.Errorf("a scheme that the program doesn't have: %v", err)
+	}
+}
+
 func TestOpenErrors(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

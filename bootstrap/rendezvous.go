@@ -68,9 +68,10 @@ const leaveTime = 500 * time.Millisecond
 // Exchange waits until all ranks have come, and returns what each has brought, in order of rank. Payloads are small:
 // each rank reads all of them. They're sealed with the secret, unless it's zero.
 //
-// It takes six round trips whatever the size. When another rank gives up, this one waits on for all, until ctx ends;
-// then it gives up itself, and the error is a *MissingRanksError. Two processes that come as the same rank get a
-// *DuplicateRankError at once, and ranks that come for different groups a *CrossedError, as do all that wait with them.
+// It takes five round trips whatever the size, and two more of the last rank. When another rank gives up, this one
+// waits on for all, until ctx ends; then it gives up itself, and the error is a *MissingRanksError. Two processes that
+// come as the same rank get a *DuplicateRankError at once, and ranks that come for different groups a *CrossedError, as
+// do all that wait with them.
 func (m *Rendezvous) Exchange(ctx context.Context, secret secure.Secret, payload []byte) ([][]byte, error) {
 	if err := CheckWorld(m.Rank, m.Size); err != nil {
 		return nil, fmt.Errorf("bootstrap: meeting: %w", err)
@@ -121,7 +122,7 @@ func (v *rendezvousCall) run(ctx context.Context) ([][]byte, error) {
 			return nil, err
 		}
 		if e.Came && (seated || v.m.Members != nil) { // a rank that comes later gets the error of crossed groups
-			payloads, err := v.attempt.payloads(ctx)
+			payloads, err := v.attempt.payloads(ctx, e)
 			if crossed, ok := errors.AsType[*CrossedError](err); ok {
 				e = &outcome{Crossed: crossed}
 			} else if err != nil {

@@ -260,6 +260,11 @@ typedef uint64_t chorus_graph;
 /* chorus_device_count gives the number of devices of a type, whose driver it loads. */
 CHORUS_API chorus_status chorus_device_count(const char *type, int32_t *count);
 
+/* chorus_compile_apart names the command whose process compiles sources of OpenCL from now on: n words, of which the
+ * first is a program. It must load this library, and call chorus_version, which doesn't return. A compiler that crashes
+ * then takes nothing along. CHORUS_OPENCL_COMPILER goes before it. */
+CHORUS_API chorus_status chorus_compile_apart(const char *const *command, int32_t n);
+
 /* chorus_device_open finds a device by its name, such as "accinte:1": always the same number. */
 CHORUS_API chorus_status chorus_device_open(const char *name, chorus_device *device);
 
@@ -271,6 +276,7 @@ typedef struct chorus_device_info {
 	int64_t free_bytes, total_bytes;
 	const char *model; /* the library's */
 	int32_t views;     /* 1 if this process's engines can touch its memory, by chorus_view */
+	const char *library; /* that drives it, with its version, such as "CUDA 13.0"; empty: none */
 } chorus_device_info;
 
 /* chorus_device_get fills in what there is to know; the caller sets size. */
@@ -417,6 +423,19 @@ typedef struct chorus_random {
 CHORUS_API chorus_status chorus_stream_random(chorus_stream stream, chorus_random *random);
 CHORUS_API chorus_status chorus_random_set(chorus_device device, uint64_t seed, uint64_t offset);
 CHORUS_API chorus_status chorus_random_get(chorus_device device, uint64_t *seed, uint64_t *offset);
+
+/* A part of the sequence of a device's own generator, for kernels that draw from it. */
+typedef struct chorus_draw {
+	uint32_t size;
+	int32_t reserved;
+	uint64_t words;        /* that the kernel may use of each of Philox's sequences; rounded up to a multiple of 4 */
+	uint64_t seed, offset; /* where the part begins */
+	const void *state;     /* of a captured stream: a seed and an offset of 64 bits in memory of the device, which are those of a
+	                        * replay while it runs, and to which offset is to be added; else NULL */
+} chorus_draw;
+
+/* chorus_random_take takes the next words for the stream's next work; the caller sets size and words. */
+CHORUS_API chorus_status chorus_random_take(chorus_stream stream, chorus_draw *draw);
 
 #define CHORUS_EVENT_TIMING 1       /* for chorus_event_elapsed */
 #define CHORUS_EVENT_INTERPROCESS 2 /* other processes can open it; without timing */
@@ -565,6 +584,137 @@ CHORUS_API chorus_status chorus_stream_enter(chorus_stream stream, const char *n
 CHORUS_API chorus_status chorus_stream_turn(chorus_stream stream, const char *name);
 CHORUS_API chorus_status chorus_stream_leave(chorus_stream stream);
 
+/* ---- kernels: tensor operations that are compiled at run time ---- */
+
+/* A kernel's kind, with its arguments. NORM's backward operations have the gradients of in, weight and bias as outs, and the gradient,
+ * in, mean, 1/deviation and weight as ins. Three integers make its rows groups of channels: groups, channels of one, elements of one. */
+enum {
+	CHORUS_KERNEL_ELEMENTWISE = 1, /* outs, ins and numbers of the operation; inputs are broadcast */
+	CHORUS_KERNEL_REDUCE = 2,      /* outs, in; integers: the dimensions, none for all; numbers */
+	CHORUS_KERNEL_SCAN = 3,        /* outs, in; integers: the dimension */
+	CHORUS_KERNEL_SOFTMAX = 4,     /* out, in, or gradient and result; integers: the dimension */
+	CHORUS_KERNEL_NORM = 5,        /* out, mean, 1/deviation; in, weight, bias; number epsilon; see below for backward */
+	CHORUS_KERNEL_MATMUL = 6,      /* out, a, b, c; numbers: alpha, beta; op: an activation, or 0 */
+	CHORUS_KERNEL_TRIANGLE = 7,    /* out, in; integers: the diagonal */
+	CHORUS_KERNEL_RANGE = 8,       /* out; numbers: start and step, or end */
+	CHORUS_KERNEL_INDEX = 9,       /* out, in, indexes; integers: of each index size and stride of its dimension, and 1 if it may be negative */
+
+	CHORUS_KERNEL_SORT = 10,   /* values, indexes, of which one may be left out; in; integers: the dimension; of sort 1 for descending; of
+	                            * kthvalue k */
+	CHORUS_KERNEL_SEARCH = 11, /* searchsorted: places; values, sorted, indexes that sort it or left out; isin: bool; values, sorted.
+	                            * Integers: right, or invert */
+	CHORUS_KERNEL_COUNT = 12,  /* bincount: counts; in, weights or left out. histc: counts; in; numbers: from, to */
+	CHORUS_KERNEL_CHOOSE = 13, /* nonzero: indexes; in. masked_select: out; in, mask. masked_scatter: out; mask, in. Of runs of equal
+	                            * elements, starts: bool; in. inverse: numbers; starts, order or left out. lengths: out; places of starts;
+	                            * integer: elements */
+	CHORUS_KERNEL_ROLL = 14,   /* out, in; integers: shift, dimension */
+
+	/* Of lists: the tensors of a list are operands one after the other, and lists follow each other. */
+	CHORUS_KERNEL_FOREACH = 20,        /* an operation on elements, of lists. Integers: how many lists of outs, ins and numbers there are, then
+	                                    * the length of each. Lists of ins and numbers may have one for all */
+	CHORUS_KERNEL_FOREACH_REDUCE = 21, /* a reduction of each tensor; outs, ins; numbers of the reduction */
+	CHORUS_KERNEL_OPTIMIZE = 22,       /* outs: parameters, gradients and states; ins: found_inf, grad_scale and the learning rate, which may
+	                                    * be left out, then numbers of steps, if the optimizer has them. Integers: lists of outs, nesterov,
+	                                    * maximize, 1 for a first step; numbers: lr, weight decay, momentum, dampening, beta1, beta2, eps,
+	                                    * lr decay */
+	CHORUS_KERNEL_UNSCALE = 23,        /* outs: gradients; ins: found_inf, the inverse scale */
+	CHORUS_KERNEL_UPDATE_SCALE = 24,   /* outs: scale, tracker; in: found_inf; numbers: growth, backoff; integer: the interval */
+
+	/* Of neural networks. Operands that are described as such may be left out: biases, weights of channels, masks, and the results of
+	 * backward operations. Images have the dimensions batch and channels, and 1 to 3 of space. */
+	CHORUS_KERNEL_CONVOLUTION = 32, /* out; in, weight, bias. Backward: their gradients; gradient, in, weight. Integers: 1 if transposed,
+	                                 * groups, then stride, padding and dilation of each dimension of space */
+	CHORUS_KERNEL_POOL = 33,        /* out; in; max: with indexes, of int64. Backward: gradient of in; gradient, indexes. Integers: 1 if
+	                                 * padding counts, a divisor or 0, then window, stride, padding and dilation of each dimension of space,
+	                                 * or none if the pool is adaptive. im2col, col2im: likewise. max_unpool: out; in, indexes */
+	CHORUS_KERNEL_UPSAMPLE = 34,    /* out; in. Integers: 1 if corners are aligned, 1 for antialias; numbers: scales, 0 or none by sizes */
+	CHORUS_KERNEL_PAD = 35,         /* out; in. Integers: elements before each dimension of space */
+	CHORUS_KERNEL_GRID_SAMPLE = 36, /* out; in, grid. Backward: their gradients; gradient, in, grid. Integers: border, 1 if corners are
+	                                 * aligned */
+	CHORUS_KERNEL_ATTENTION = 37,   /* out, logarithms of sums; q, k, v, mask. Backward: gradients of q, k and v; gradient, out, logarithms,
+	                                 * q, k, v, mask. One more input, numbers and integers as of random ones. Numbers: the scale,
+	                                 * dropout; integers: 1 if causal, seed, offset */
+	CHORUS_KERNEL_BATCH_NORM = 38,  /* of 3 dimensions: out, mean, 1/deviation; in, weight, bias, running mean and variance, which training
+	                                 * changes; numbers momentum, epsilon. Backward: gradients of in, weight and bias; gradient, in, weight,
+	                                 * running mean and variance, mean, 1/deviation; number epsilon. Integer: 1 in training */
+	CHORUS_KERNEL_BAG = 39,         /* out, bags of indexes, sizes, rows of maxima; table, indexes, offsets, weights. Backward: out; gradient,
+	                                 * indexes, weights, bags, sizes, rows. Of weights: out; gradient, table, indexes, bags. Integers: mode,
+	                                 * padding, 1 for gradients by frequency */
+	CHORUS_KERNEL_DISTANCE = 40,    /* out; a, b. Backward: gradient of a; gradient, a, b, out. Number: the norm */
+	CHORUS_KERNEL_NLL = 41,         /* out, sum of weights; in, target, weight. Backward: out; gradient, target, weight, sum. Integers: the
+	                                 * dimension of classes, reduction, a class that is ignored */
+
+	/* With random numbers of chorus_random_take: the last input is its state or left out, the last integers are seed and offset. */
+	CHORUS_KERNEL_RANDOM = 48,      /* dropout: out, mask of bool; in; number: the probability to keep an element. shuffle: data of int64,
+	                                 * of which elements with equal keys, which are neighbours, are permuted; keys */
+};
+
+/* A number. integer counts if is_integer is 1. */
+typedef struct chorus_number {
+	double real, imag;
+	int64_t integer;
+	int32_t is_integer;
+	int32_t reserved;
+} chorus_number;
+
+/* An operand of a kernel: a tensor of the stream's device, or a number that stands for each element. All zero: it's left out, where
+ * the kind allows that. */
+typedef struct chorus_operand {
+	void *memory; /* of the first element */
+	const int64_t *sizes; /* of dims dimensions, the outermost first */
+	const int64_t *strides; /* from one element to the next, in elements; 0 and negative ones are allowed */
+	const chorus_number *number; /* instead of memory */
+	int32_t dims;
+	int32_t dtype;
+} chorus_operand;
+
+/* A run of an operation of docs/kernels.md. */
+typedef struct chorus_kernel {
+	uint32_t size;
+	int32_t kind;
+	int32_t op;      /* of chorus_kernel_find */
+	int32_t compute; /* chorus_dtype that elements are converted to; of ELEMENTWISE, REDUCE, SCAN, RANGE */
+	int32_t n_outs, n_ins, n_numbers, n_integers;
+	const chorus_operand *outs, *ins;
+	const chorus_number *numbers;
+	const int64_t *integers;
+	void *bad; /* of INDEX, COUNT, BAG, NLL, POOL: NULL, or a 32-bit word of the device, which an index that's out of range sets to 1 */
+} chorus_kernel;
+
+/* chorus_kernel_find gives the number of an operation; CHORUS_UNSUPPORTED if there's none. ELEMENTWISE also takes a user's text. */
+CHORUS_API chorus_status chorus_kernel_find(int32_t kind, const char *name, int32_t *op);
+
+/* chorus_kernel_run enqueues a kernel, which is compiled, or read from the disk's cache, when it's first needed. Arguments are copied.
+ * CHORUS_UNSUPPORTED: the device compiles no kernels, or none for these operands, or its compiler refuses this one. Then nothing is
+ * enqueued. Of memory that was allocated for another stream chorus_cache_uses has to say so. */
+CHORUS_API chorus_status chorus_kernel_run(chorus_stream stream, const chorus_kernel *kernel);
+
+/* Counts of a device's kernels. */
+typedef struct chorus_kernel_info {
+	uint32_t size;
+	int32_t off; /* 1: CHORUS_DEVICE_KERNELS is false; chorus_kernel_run still runs them */
+	int64_t compiled;
+	int64_t from_disk; /* read from the cache */
+	int64_t refused;   /* by the compiler */
+	int64_t launched;
+	int64_t multiplied; /* products of matrices by a library */
+	int32_t varies;     /* 1: such products may have other bits each time, as cuBLAS's without CUBLAS_WORKSPACE_CONFIG=:4096:8 or :16:8 */
+} chorus_kernel_info;
+
+/* chorus_kernel_get fills in the counts; the caller sets size. CHORUS_UNSUPPORTED: the device compiles no kernels. */
+CHORUS_API chorus_status chorus_kernel_get(chorus_device device, chorus_kernel_info *info);
+
+/* chorus_tune_set changes how products of matrices are chosen between the library and the kernel, in this process: what was found
+ * is used (enabled), and what wasn't is measured (tuning), for so many milliseconds and iterations at most; 0 of one: the other
+ * counts. Off at first. */
+CHORUS_API chorus_status chorus_tune_set(int32_t enabled, int32_t tuning, int32_t milliseconds, int32_t iterations);
+
+/* chorus_tune_add adds a result: operator,parameters,solution,milliseconds. One that is there already stays. */
+CHORUS_API chorus_status chorus_tune_add(const char *line);
+
+/* chorus_tune_results gives all results, a line each. The text is the library's, until the next call. */
+CHORUS_API chorus_status chorus_tune_results(const char **text);
+
 /* ---- stores: where ranks find each other ---- */
 
 typedef uint64_t chorus_store;
@@ -639,7 +789,7 @@ typedef struct chorus_comm_options {
 	int32_t rank;           /* -1: from the launcher's environment; CHORUS_NO_WORLD: none yet, see chorus_comm_reconfigure */
 	int32_t world_size;     /* read if rank is neither */
 	int32_t abort_on_error; /* 1: a failure that breaks the communicator aborts the process; CHORUS_ABORT_BEHIND: only one of an operation that a backend's library has on a stream, and that no call has returned; 0: none; -1: as TORCHCOMM_ABORT_ON_ERROR says */
-	const char *backend;    /* NULL: "native" */
+	const char *backend;    /* NULL: that of CHORUS_BACKEND, or "native" */
 	const char *device;     /* NULL: "cpu" */
 	const char *name;       /* NULL: "world"; the same on all ranks, and fresh on its store, but for attempts that have failed */
 	chorus_store store;     /* 0: the launcher's; may be released once the communicator is made */

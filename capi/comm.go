@@ -109,7 +109,7 @@ func create(o *C.chorus_comm_options, out *C.chorus_comm, checked C.int32_t) err
 	if err != nil {
 		return err
 	}
-	opts := []comm.NewOption{comm.WithBackend(text(o.backend, "native")), comm.WithDevice(text(o.device, "cpu")),
+	opts := []comm.NewOption{comm.WithBackend(text(o.backend, "")), comm.WithDevice(text(o.device, "cpu")),
 		comm.WithName(text(o.name, "world")), comm.WithTimeout(timeout(o.timeout_ns)), comm.WithHints(h)}
 	if o.rank == C.CHORUS_NO_WORLD {
 		opts = append(opts, comm.WithoutWorld())

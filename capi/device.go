@@ -15,7 +15,7 @@ import (
 	"github.com/chorus-comms/chorus/device"
 	_ "github.com/chorus-comms/chorus/device/accinte"
 	_ "github.com/chorus-comms/chorus/device/gpu"
-	_ "github.com/chorus-comms/chorus/device/opencl"
+	"github.com/chorus-comms/chorus/device/opencl"
 )
 
 var (
@@ -81,6 +81,26 @@ func within(ns C.int64_t, checked C.int32_t, f func(ctx context.Context) error) 
 	}, nil)
 }
 
+// commandWords is how many words a command may have.
+const commandWords = 64
+
+//export goCompileApart
+func goCompileApart(command **C.char, n C.int32_t) (status C.chorus_status) {
+	defer contain(&status)
+	if n < 1 || n > commandWords || command == nil {
+		return fail(refused("chorus_compile_apart got a command of %d words", int(n)))
+	}
+	words := make([]string, n)
+	for i, w := range slice(command, n) {
+		if w == nil {
+			return fail(refused("chorus_compile_apart got NULL as word %d", i))
+		}
+		words[i] = C.GoString(w)
+	}
+	opencl.CompileApart(words...)
+	return C.CHORUS_OK
+}
+
 //export goDeviceCount
 func goDeviceCount(name *C.char, n *C.int32_t) (status C.chorus_status) {
 	defer contain(&status)
@@ -131,7 +151,8 @@ func goDeviceGet(h C.chorus_device, info *C.chorus_device_info) (status C.chorus
 	}
 	p := d.Properties()
 	*info = C.chorus_device_info{size: info.size, index: C.int32_t(d.Index()), priorities: C.int32_t(p.PriorityLevels),
-		free_bytes: C.int64_t(free), total_bytes: C.int64_t(total), model: interned(p.Name)}
+		free_bytes: C.int64_t(free), total_bytes: C.int64_t(total), model: interned(p.Name),
+		library: interned(p.Library)}
 	if p.HostAccess {
 		info.host_access = 1
 	}

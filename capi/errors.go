@@ -18,6 +18,7 @@ import (
 	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/fabric"
+	"github.com/chorus-comms/chorus/kernel"
 )
 
 // errInterrupted is why a wait ends whose host wants control back.
@@ -82,9 +83,17 @@ type facts struct {
 	opA, opB                  string
 }
 
+// messageOf is an error's text. Errors that are joined stand on one line; what a compiler says keeps its lines.
+func messageOf(err error) string {
+	text := err.Error()
+	if _, is := errors.AsType[*kernel.CompileError](err); !is {
+		text = strings.ReplaceAll(text, "\n", "; ")
+	}
+	return backend.BeginsOnce(text)
+}
+
 func factsOf(err error, status C.chorus_status) facts {
-	f := facts{status: status, message: backend.BeginsOnce(strings.ReplaceAll(err.Error(), "\n", "; ")), peer: -1,
-		rankA: -1, rankB: -1, at: comm.Where{Rank: -1}}
+	f := facts{status: status, message: messageOf(err), peer: -1, rankA: -1, rankB: -1, at: comm.Where{Rank: -1}}
 	var where interface{ At() comm.Where }
 	if errors.As(err, &where) {
 		f.at = where.At()

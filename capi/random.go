@@ -6,11 +6,16 @@ package capi
 import "C"
 
 import (
+	"errors"
+	"fmt"
+	"sync"
 	"unsafe"
 
+	"github.com/chorus-comms/chorus/config"
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/device/rng"
 	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/kernel"
 )
 
 // cudaGenerator is a device's own generator of CUDA's numbers.
@@ -59,6 +64,42 @@ func goRandomGet(h C.chorus_device, seed, offset *C.uint64_t) (status C.chorus_s
 		*seed, *offset = C.uint64_t(g.InitialSeed()), C.uint64_t(o)
 	}
 	return fail(invalidRandom(err))
+}
+
+//export goRandomTake
+func goRandomTake(h C.chorus_stream, r *C.chorus_draw) (status C.chorus_status) {
+	defer contain(&status)
+	s, err := findStream(h)
+	if err == nil && r == nil {
+		err = refused("chorus_random_take got NULL")
+	}
+	if err == nil {
+		err = sized("chorus_draw", r.size, unsafe.Sizeof(*r))
+	}
+	var g *rng.CUDA
+	if err == nil {
+		g, err = cudaOf(s.Device())
+	}
+	if err != nil {
+		return fail(err)
+	}
+	if !s.Capturing() {
+		at := g.Reserve(uint64(r.words)).Generator()
+		offset, err := at.Offset()
+		r.seed, r.offset, r.state = C.uint64_t(at.InitialSeed()), C.uint64_t(offset), nil
+		return fail(err)
+	}
+	state, err := s.Device().RandomState(s.Stream)
+	if err != nil {
+		return fail(err)
+	}
+	offset, captured := g.Reserve(uint64(r.words)).Captured()
+	if !captured {
+		return fail(refused("the stream's capture has ended"))
+	}
+	r.seed, r.offset = 0, C.uint64_t(offset)
+	*(*uintptr)(unsafe.Pointer(&r.state)) = uintptr(state) // an address of the device, no pointer of Go's
+	return fail(nil)
 }
 
 // invalidRandom is an error of package rng as the caller's mistake.
@@ -122,6 +163,9 @@ func goStreamRandom(h C.chorus_stream, r *C.chorus_random) (status C.chorus_stat
 		}
 		draw = g.Reserve(words)
 	}
+	if done, err := q.kernel(s, t, ptr(r.memory), n, ptr(r.probabilities), each, draw); done || err != nil {
+		return fail(err)
+	}
 	return fail(s.Launch("random", operands, func(views []unsafe.Pointer) error {
 		var p unsafe.Pointer
 		if len(views) > 1 {
@@ -136,6 +180,74 @@ type request struct {
 	kind        int
 	a, b        float64
 	first, last int64
+}
+
+// deviceKernels says whether the configuration lets kernels compute.
+var deviceKernels = sync.OnceValue(func() bool {
+	cfg, err := config.Load(nil)
+	return err == nil && cfg.DeviceKernels
+})
+
+// kernel enqueues the kernel that draws the numbers. It returns false if the device has none, and then has enqueued
+// nothing.
+func (q *request) kernel(s *stream, t dtype.DType, at device.Ptr, n int, each device.Ptr, eachType dtype.DType,
+	draw rng.Draw) (bool, error) {
+	if _, compiles := kernel.TargetOf(s.Device().Runtime().Name()); !compiles || !deviceKernels() {
+		return false, nil
+	}
+	l, err := s.loader()
+	if err != nil {
+		return false, err
+	}
+	var from kernel.Random
+	if offset, captured := draw.Captured(); captured {
+		from.Offset = offset
+		if from.State, err = s.Device().RandomState(s.Stream); err != nil {
+			return false, err
+		}
+	} else {
+		g := draw.Generator()
+		from.Seed = g.InitialSeed()
+		if from.Offset, err = g.Offset(); err != nil {
+			return false, err
+		}
+	}
+	c := kernelCalls.Get().(*kernelCall)
+	defer kernelCalls.Put(c)
+	c.stream = s.Stream
+	dst := kernel.Operand{Ptr: at, Type: t, Sizes: []int{n}, Strides: []int{1}}
+	p := &c.plan
+	switch q.kind {
+	case 0:
+		err = p.Uniform(dst, from, q.a, q.b)
+	case 1:
+		err = p.Normal(dst, from, q.a, q.b)
+	case 2:
+		err = p.LogNormal(dst, from, q.a, q.b)
+	case 3:
+		err = p.Exponential(dst, from, q.a)
+	case 4:
+		err = p.Cauchy(dst, from, q.a, q.b)
+	case 5:
+		err = p.Geometric(dst, from, q.a)
+	case 6:
+		err = p.Bernoulli(dst, from, q.a)
+	case 7:
+		err = p.BernoulliEach(dst, kernel.Operand{Ptr: each, Type: eachType, Sizes: dst.Sizes, Strides: dst.Strides}, from)
+	case 8:
+		err = p.Integers(dst, from, q.first, q.last)
+	case 9:
+		err = p.Whole(dst, from)
+	default:
+		err = fmt.Errorf("kernel: there is no distribution %d", q.kind)
+	}
+	err = c.enqueue(l, err)
+	c.plan.Reset()
+	c.stream = nil
+	if errors.Is(err, errors.ErrUnsupported) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // words is what filling n elements takes of a generator.
@@ -207,7 +319,7 @@ func numbers[T rng.Number](q *request) filler {
 	discrete := map[int]func(g rng.Generator, dst []T) error{
 		5: func(g rng.Generator, dst []T) error { return rng.Geometric(g, dst, q.a) },
 		6: func(g rng.Generator, dst []T) error { return rng.Bernoulli(g, dst, q.a) },
-		8: func(g rng.Generator, dst []T) error { return rng.Integers(g, dst, q.first, q.last+1) },
+		8: func(g rng.Generator, dst []T) error { return rng.Between(g, dst, q.first, q.last) },
 		9: func(g rng.Generator, dst []T) error { return rng.Random(g, dst) },
 	}[q.kind]
 	switch {

@@ -197,6 +197,9 @@ int shim_set_current(chorus_device device, chorus_stream stream) {
 }
 
 EXPORT chorus_status chorus_device_count(const char *type, int32_t *count) { CALLS(goDeviceCount((char *)type, count)); }
+EXPORT chorus_status chorus_compile_apart(const char *const *command, int32_t n) {
+	CALLS(goCompileApart((char **)command, n));
+}
 EXPORT chorus_status chorus_device_open(const char *name, chorus_device *device) { CALLS(goDeviceOpen((char *)name, device)); }
 EXPORT chorus_status chorus_device_get(chorus_device device, chorus_device_info *info) { CALLS(goDeviceGet(device, info)); }
 EXPORT chorus_status chorus_device_peer_capable(chorus_device device, chorus_device peer, int32_t *capable) {
@@ -337,6 +340,7 @@ EXPORT chorus_status chorus_random_set(chorus_device device, uint64_t seed, uint
 EXPORT chorus_status chorus_random_get(chorus_device device, uint64_t *seed, uint64_t *offset) {
 	CALLS(goRandomGet(device, seed, offset));
 }
+EXPORT chorus_status chorus_random_take(chorus_stream stream, chorus_draw *draw) { CALLS(goRandomTake(stream, draw)); }
 EXPORT chorus_status chorus_attributes_of(chorus_device device, const void *memory, chorus_attributes *attributes) {
 	CALLS(goAttributesOf(device, (void *)memory, attributes));
 }
@@ -354,6 +358,18 @@ EXPORT chorus_status chorus_stream_task(chorus_stream stream, const char *name, 
 	chorus_task_fn task, chorus_over_fn over, void *user) {
 	CALLS(goStreamTask(stream, (char *)name, (chorus_span *)operands, n, task, over, user));
 }
+EXPORT chorus_status chorus_kernel_find(int32_t kind, const char *name, int32_t *op) {
+	CALLS(goKernelFind(kind, (char *)name, op));
+}
+EXPORT chorus_status chorus_kernel_run(chorus_stream stream, const chorus_kernel *kernel) {
+	CALLS(goKernelRun(stream, (chorus_kernel *)kernel));
+}
+EXPORT chorus_status chorus_kernel_get(chorus_device device, chorus_kernel_info *info) { CALLS(goKernelGet(device, info)); }
+EXPORT chorus_status chorus_tune_set(int32_t enabled, int32_t tuning, int32_t milliseconds, int32_t iterations) {
+	CALLS(goTuneSet(enabled, tuning, milliseconds, iterations));
+}
+EXPORT chorus_status chorus_tune_add(const char *line) { CALLS(goTuneAdd((char *)line)); }
+EXPORT chorus_status chorus_tune_results(const char **text) { CALLS(goTuneResults((char **)text)); }
 EXPORT chorus_status chorus_stream_await(chorus_stream stream, int64_t timeout_ns) {
 	CALLS(goStreamSynchronize(stream, timeout_ns, 0, 0));
 }

@@ -10,12 +10,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"sync/atomic"
 	"time"
 	"unsafe"
 
-	"github.com/chorus-comms/chorus/secure"
 	"github.com/chorus-comms/chorus/store"
 )
 
@@ -94,53 +92,12 @@ func goStoreOpen(address *C.char, ns C.int64_t, out *C.chorus_store, checked C.i
 }
 
 func openStore(ctx context.Context, address string, limit time.Duration) (store.Store, error) {
-	u, err := url.Parse(address)
-	if err != nil {
-		return nil, refused("a store's address: %v", err)
+	st, err := store.Open(ctx, address, store.OpenOptions{Timeout: limit})
+	if errors.Is(err, store.ErrOptions) {
+		return nil, refused("%v", err)
 	}
-	switch u.Scheme {
-	case "hash":
-		return store.NewHash(limit), nil
-	case "file":
-		if u.Path == "" {
-			return nil, refused("%q has no path", address)
-		}
-		return store.OpenFile(ctx, u.Path, store.FileOptions{Timeout: limit})
-	case "tcp":
-		if u.Port() == "" || u.Port() == "0" {
-			return nil, refused("%q has no port", address)
-		}
-		policy, err := secure.Environment()
-		if err != nil {
-			return nil, refused("%v", err)
-		}
-		if u.Query().Has("plain") { // PyTorch's server knows nothing of secrets
-			policy = secure.Policy{}
-		}
-		if !u.Query().Has("listen") {
-			return store.DialTCP(ctx, u.Host, store.TCPOptions{Timeout: limit, Dialect: store.DialectProbe, Security: policy})
-		}
-		if host := u.Hostname(); host != "" {
-			if err := policy.Check(host); err != nil {
-				return nil, refused("%v", err)
-			}
-		}
-		server, err := store.ListenTCP(u.Host, store.ServerOptions{Timeout: limit, Security: policy})
-		if err != nil {
-			return nil, fmt.Errorf("chorus: a store can't be served: %w", err)
-		}
-		return served{server.Local(), server}, nil
-	}
-	return nil, refused("%q is no address of a store: tcp://HOST:PORT, file:///PATH or hash:", address)
+	return st, err
 }
-
-// served is a store that this process serves.
-type served struct {
-	*store.HashStore
-	server *store.TCPServer
-}
-
-func (s served) Close() error { return s.server.Close() }
 
 //export goStoreFromCallbacks
 func goStoreFromCallbacks(c *C.chorus_store_callbacks, out *C.chorus_store) (status C.chorus_status) {

@@ -84,7 +84,7 @@ func New(ctx context.Context, opts ...NewOption) (*Comm, error) {
 	if ctx == nil {
 		ctx = context.Background()
 	}
-	o := newOptions{backend: "native", device: "cpu", name: "world", log: slog.Default()}
+	o := newOptions{device: "cpu", name: "world", log: slog.Default()}
 	none := 0 // which option is nil, from 1
 	for i, f := range opts {
 		if f == nil {
@@ -123,6 +123,9 @@ func (o *newOptions) new(ctx context.Context) (*Comm, store.Store, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	if o.backend == "" {
+		o.backend = cfg.Backend
+	}
 	if o.timeout == 0 {
 		o.timeout = cfg.Timeout
 	}
@@ -140,7 +143,7 @@ func (o *newOptions) new(ctx context.Context) (*Comm, store.Store, error) {
 	if o.newcomer {
 		return o.openWorldless(abort), nil, nil
 	}
-	launched, err := o.place(ctx)
+	launched, err := o.place(ctx, cfg)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -288,7 +291,7 @@ func (o *newOptions) checkJobRanks() error {
 
 // place finds out rank, size and store where the options don't say; launched
 // tells that the store is the launcher's.
-func (o *newOptions) place(ctx context.Context) (launched bool, err error) {
+func (o *newOptions) place(ctx context.Context, cfg *config.Config) (launched bool, err error) {
 	if o.explicit {
 		if err := bootstrap.CheckWorld(o.rank, o.size); err != nil {
 			return false, fmt.Errorf("%w: %w", ErrInvalidArgument, err)
@@ -321,8 +324,8 @@ func (o *newOptions) place(ctx context.Context) (launched bool, err error) {
 	if o.store != nil || o.size == 1 {
 		return false, nil
 	}
-	o.host, o.hosted = 0, !info.AgentStore
-	o.store, err = openShared(ctx, info, o.timeout)
+	o.host, o.hosted = 0, !info.AgentStore && cfg.Store == ""
+	o.store, err = openShared(ctx, info, bootstrap.Options{Timeout: o.timeout, Store: cfg.Store})
 	return err == nil, err
 }
 

@@ -1,6 +1,7 @@
 package comm
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"runtime/debug"
@@ -26,6 +27,8 @@ type OpInfo struct {
 	Async   bool
 	// Algorithm is what carried the operation out; in completion hooks.
 	Algorithm string
+	// Context is that of the call, in pre-hooks. It may have ended; in the runs of a graph it's that of the capture.
+	Context context.Context
 }
 
 // PreHook runs before an operation starts; an error keeps it from starting and
@@ -145,10 +148,12 @@ func (c *Comm) changeHooks(change func(*hookSet)) {
 
 func (c *Comm) info(o *call) OpInfo {
 	info := OpInfo{ID: o.id, Comm: c.name, Kind: o.Kind, Seq: o.Seq, In: o.In, Out: o.Out, Ins: o.Ins, Outs: o.Outs,
-		Root: o.Root, Peer: o.Peer, Tag: o.Tag, Reduce: o.Reduce, Async: o.work != nil, Algorithm: o.Op.Algorithm}
+		Root: o.Root, Peer: o.Peer, Tag: o.Tag, Reduce: o.Reduce, Async: o.work != nil, Algorithm: o.Op.Algorithm,
+		Context: o.Ctx}
 	if g := o.originals; g != nil {
 		info.In, info.Out, info.Ins, info.Outs, info.Reduce.FactorTensor, info.Async = g.in, g.out, g.ins, g.outs, g.factor,
 			g.async
+		info.Context = g.ctx
 	}
 	return info
 }

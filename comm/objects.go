@@ -13,7 +13,7 @@ import (
 )
 
 // Codec turns values into bytes and back. The bytes come from other ranks, so the format must not
-// be able to carry code.
+// be able to carry code. Decode may keep the bytes that it gets.
 type Codec interface {
 	Encode(v any) ([]byte, error)
 	Decode(data []byte, v any) error

@@ -51,7 +51,7 @@ type newOptions struct {
 // already. Rank, size and store are ignored.
 func WithoutWorld() NewOption { return func(o *newOptions) { o.newcomer = true } }
 
-// WithBackend chooses the backend by its registered name; the default is "native".
+// WithBackend chooses the backend by its registered name; the default is that of CHORUS_BACKEND, or else "native".
 func WithBackend(name string) NewOption { return func(o *newOptions) { o.backend = name } }
 
 // WithDevice names the device of the tensors: a type and perhaps an index, as in "accinte:1". Without an index it's the

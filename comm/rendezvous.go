@@ -17,14 +17,14 @@ var shared struct {
 	open map[string]store.Store
 }
 
-func openShared(ctx context.Context, info bootstrap.Info, timeout time.Duration) (store.Store, error) {
+func openShared(ctx context.Context, info bootstrap.Info, opts bootstrap.Options) (store.Store, error) {
 	key := info.Key()
 	shared.Lock()
 	defer shared.Unlock()
 	if st := shared.open[key]; st != nil {
 		return st, nil
 	}
-	st, err := bootstrap.Open(ctx, info, bootstrap.Options{Timeout: timeout})
+	st, err := bootstrap.Open(ctx, info, opts)
 	if err != nil {
 		return nil, err
 	}

@@ -234,12 +234,13 @@ type originals struct {
 	in, out, factor *tensor.Tensor
 	ins, outs       []*tensor.Tensor
 	async           bool
+	ctx             context.Context
 }
 
 // engineViews replaces an operation's tensors by what the backend can touch, and notes that s uses them. Hooks get what
 // the caller gave: a view would let them read device memory.
 func engineViews(o *call, s *device.Stream) error {
-	o.originals = &originals{o.In, o.Out, o.Reduce.FactorTensor, o.Ins, o.Outs, o.work != nil}
+	o.originals = &originals{o.In, o.Out, o.Reduce.FactorTensor, o.Ins, o.Outs, o.work != nil, o.Ctx}
 	return o.Replace(func(t *tensor.Tensor) (*tensor.Tensor, error) {
 		if err := t.UsedBy(s); err != nil {
 			return nil, err

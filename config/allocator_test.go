@@ -38,7 +38,6 @@ def accepted(text):
     return True
 print(json.dumps([accepted(text) for text in json.load(sys.stdin)]))
 `)
-	cmd.Env = append(cmd.Env, "TORCH_DEVICE_BACKEND_AUTOLOAD=0")
 	in, err := json.Marshal(allocatorTexts)
 	if err != nil {
 		t.Fatal(err)

@@ -25,9 +25,16 @@ type Config struct {
 	// HostID overrides the identity by which ranks decide whether they share a host; empty: found out from the kernel.
 	HostID string // CHORUS_HOST_ID
 
-	// Fabric names how bytes move between ranks: auto (shared memory within a host, TCP between hosts), shm, tcp, or
-	// another one that the program has.
+	// Backend names the backend of communicators whose program names none.
+	Backend string // CHORUS_BACKEND
+
+	// Fabric names how bytes move between ranks: auto (shared memory within a host, and what FabricFar names
+	// between hosts), shm, tcp, or another one that the program has.
 	Fabric string // CHORUS_FABRIC
+
+	// FabricFar names what the fabric auto uses between hosts: auto (a faster network than TCP where all ranks have it, or
+	// else TCP), tcp, or another fabric that the program has.
+	FabricFar string // CHORUS_FABRIC_FAR
 
 	// Interface lists network interfaces, by name or by network (10.1.0.0/16): TCP links bind the address of the first
 	// that is there; empty: the one that routes to the rendezvous.
@@ -79,17 +86,34 @@ type Config struct {
 	// stream is used as a busy one is.
 	DeviceInline bool // CHORUS_DEVICE_INLINE
 
+	// DeviceKernels lets devices whose driver compiles kernels compute PyTorch's operators by them, instead of by
+	// PyTorch's CPU kernels.
+	DeviceKernels bool // CHORUS_DEVICE_KERNELS
+
 	// NCCLLibrary is the file of the library that the backends nccl, ncclx and rccl use; empty: the first that is found.
 	NCCLLibrary string // CHORUS_NCCL_LIBRARY
 	// MPILibrary is the file of the library that backend mpi uses; empty: the first that is found.
 	MPILibrary string // CHORUS_MPI_LIBRARY
 
+	// BLASLibrary lists files of libraries that multiply matrices on GPUs and devices of OpenCL, separated by colons;
+	// "none": kernels do; empty: those that are found.
+	BLASLibrary string // CHORUS_BLAS_LIBRARY
+
+	// CUBLASWorkspace is the memory that cuBLAS gets for each stream, as PyTorch has it: ":KIB:COUNT", several of them
+	// added. Empty, or without such a part: a default of PyTorch's.
+	CUBLASWorkspace string // CUBLAS_WORKSPACE_CONFIG
+	// HIPBLASWorkspace is that of hipBLAS.
+	HIPBLASWorkspace string // HIPBLAS_WORKSPACE_CONFIG
+
 	// OpenCLLibrary lists files of OpenCL's loader or of its drivers, separated by colons; empty: those that are found.
 	OpenCLLibrary string // CHORUS_OPENCL_LIBRARY
 
 	// OpenCLCompiler is a command whose process compiles sources for OpenCL, with its arguments; "self" is this program's
-	// own file; empty: this process does.
+	// own file; "none": this process does; empty: the host's command, as Python has one, else this process.
 	OpenCLCompiler string // CHORUS_OPENCL_COMPILER
+
+	// OpenCLCompilerTimeout is how long such a process may take for a source.
+	OpenCLCompilerTimeout time.Duration // CHORUS_OPENCL_COMPILER_TIMEOUT
 
 	// UCXLibrary is the file of libucp that the fabric ucx uses; empty: the first that is found.
 	UCXLibrary string // CHORUS_UCX_LIBRARY
@@ -138,6 +162,10 @@ type Config struct {
 
 	// Insecure permits to listen where other hosts can connect without a secret or certificates.
 	Insecure bool // CHORUS_INSECURE
+
+	// Store is the address of the store where the ranks meet, as store.Open takes it; empty: the launcher serves one, or
+	// rank 0 does.
+	Store string // CHORUS_STORE
 
 	// StorePlain says which clients may use a store that a process of Chorus serves without proof of the secret, as
 	// PyTorch's clients do.
@@ -223,8 +251,11 @@ func Load(lookup func(name string) (string, bool)) (*Config, error) {
 				errs = append(errs, v.Err)
 			}
 		}
-		if s.name == secretVar {
+		switch s.name {
+		case secretVar:
 			v.Value = c.Secret.String()
+		case storeVar:
+			v.Value = withoutPassword(v.Value)
 		}
 		c.vars = append(c.vars, v)
 	}

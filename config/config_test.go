@@ -26,10 +26,10 @@ func TestDefaults(t *testing.T) {
 	got := *c
 	got.vars = nil
 	want := Config{
-		Timeout: 600 * time.Second, Log: slog.LevelWarn, Fabric: "auto", TCPConnections: 2,
-		SHMStageBytes: 8 << 20, WaitPolicy: WaitAuto, CMA: CMAAuto, Kernels: KernelsAuto, Calibration: "off",
+		Timeout: 600 * time.Second, Log: slog.LevelWarn, Backend: "native", Fabric: "auto", FabricFar: "auto",
+		TCPConnections: 2, SHMStageBytes: 8 << 20, WaitPolicy: WaitAuto, CMA: CMAAuto, Kernels: KernelsAuto, Calibration: "off",
 		DeviceAutoload: true, KernelCache: true, AccInteDevices: 2, AccInteMemory: 4 << 30, AccIntePeers: true,
-		DeviceInline: true, Record: 1024,
+		DeviceInline: true, DeviceKernels: true, OpenCLCompilerTimeout: 2 * time.Minute, Record: 1024,
 		AllocConf: DefaultAllocator(), CUDAAllocConf: DefaultAllocator(), StorePlain: PlainUser,
 	}
 	if !reflect.DeepEqual(got, want) {
@@ -52,7 +52,9 @@ var samples = map[string]struct {
 	"TORCHCOMM_TIMEOUT_SECONDS": {"1.5", 1500 * time.Millisecond, []string{"0", "-1", "NaN", "1e300", "10s", "inf"}},
 	"CHORUS_LOG":                {"debug", slog.LevelDebug, []string{"loud", "-4"}},
 	"CHORUS_HOST_ID":            {"rack7", "rack7", nil},
+	"CHORUS_BACKEND":            {"MPI", "mpi", []string{"native,mpi"}},
 	"CHORUS_FABRIC":             {"TCP", "tcp", []string{"tcp,shm", "tcp shm"}},
+	"CHORUS_FABRIC_FAR":         {"TCP", "tcp", []string{"tcp,ucx", "tcp ucx"}},
 	"CHORUS_INTERFACE":          {"eth1", "eth1", nil},
 	"CHORUS_ADDR": {"fd00::7", netip.MustParseAddr("fd00::7"), []string{"localhost", "0.0.0.0",
 		"10.0.0.1:80", "ff02::1"}},
@@ -62,20 +64,25 @@ var samples = map[string]struct {
 	"CHORUS_TCP_CONNECTIONS": {"4", 4, []string{"0", "65", "two", "1.5"}},
 	"CHORUS_SHM_STAGE_BYTES": {"1 MiB", 1 << 20, []string{"1", "-1", "1 parsec", "999999999999G", "64KiBB",
 		"1e6"}},
-	"CHORUS_WAIT_POLICY":            {"block", WaitBlock, []string{"sleep"}},
-	"CHORUS_CMA":                    {"off", CMAOff, []string{"on", "1"}},
-	"CHORUS_KERNELS":                {"portable", KernelsPortable, []string{"sse2"}},
-	"CHORUS_CALIBRATION":            {"./my.json", "./my.json", []string{"maybe", "my.json"}},
-	"TORCH_DEVICE_BACKEND_AUTOLOAD": {"0", false, []string{"2"}},
-	"CHORUS_ACCINTE_DEVICES":        {"4", 4, []string{"0", "65", "two"}},
-	"CHORUS_ACCINTE_MEMORY":         {"1GiB", 1 << 30, []string{"1K", "2T", "much"}},
-	"CHORUS_ACCINTE_PEERS":          {"off", false, []string{"maybe"}},
-	"CHORUS_DEVICE_INLINE":          {"no", false, []string{"maybe"}},
-	"CHORUS_NCCL_LIBRARY":           {"/opt/libnccl.so.2", "/opt/libnccl.so.2", nil},
-	"CHORUS_MPI_LIBRARY":            {"/opt/libmpi.so.40", "/opt/libmpi.so.40", nil},
-	"CHORUS_OPENCL_COMPILER":        {"self", "self", nil},
-	"CHORUS_OPENCL_LIBRARY":         {"/opt/libpocl.so:/opt/libintelocl.so", "/opt/libpocl.so:/opt/libintelocl.so", nil},
-	"CHORUS_UCX_LIBRARY":            {"/opt/libucp.so.0", "/opt/libucp.so.0", nil},
+	"CHORUS_WAIT_POLICY":             {"block", WaitBlock, []string{"sleep"}},
+	"CHORUS_CMA":                     {"off", CMAOff, []string{"on", "1"}},
+	"CHORUS_KERNELS":                 {"portable", KernelsPortable, []string{"sse2"}},
+	"CHORUS_CALIBRATION":             {"./my.json", "./my.json", []string{"maybe", "my.json"}},
+	"TORCH_DEVICE_BACKEND_AUTOLOAD":  {"0", false, []string{"2"}},
+	"CHORUS_ACCINTE_DEVICES":         {"4", 4, []string{"0", "65", "two"}},
+	"CHORUS_ACCINTE_MEMORY":          {"1GiB", 1 << 30, []string{"1K", "2T", "much"}},
+	"CHORUS_ACCINTE_PEERS":           {"off", false, []string{"maybe"}},
+	"CHORUS_DEVICE_INLINE":           {"no", false, []string{"maybe"}},
+	"CHORUS_DEVICE_KERNELS":          {"no", false, []string{"maybe"}},
+	"CHORUS_BLAS_LIBRARY":            {"/opt/libclblast.so.1", "/opt/libclblast.so.1", nil},
+	"CUBLAS_WORKSPACE_CONFIG":        {":4096:8", ":4096:8", nil},
+	"HIPBLAS_WORKSPACE_CONFIG":       {":16:8", ":16:8", nil},
+	"CHORUS_NCCL_LIBRARY":            {"/opt/libnccl.so.2", "/opt/libnccl.so.2", nil},
+	"CHORUS_MPI_LIBRARY":             {"/opt/libmpi.so.40", "/opt/libmpi.so.40", nil},
+	"CHORUS_OPENCL_COMPILER":         {"self", "self", nil},
+	"CHORUS_OPENCL_COMPILER_TIMEOUT": {"1.5", 1500 * time.Millisecond, []string{"0", "soon"}},
+	"CHORUS_OPENCL_LIBRARY":          {"/opt/libpocl.so:/opt/libintelocl.so", "/opt/libpocl.so:/opt/libintelocl.so", nil},
+	"CHORUS_UCX_LIBRARY":             {"/opt/libucp.so.0", "/opt/libucp.so.0", nil},
 	"PYTORCH_ALLOC_CONF": {"expandable_segments:True", expandable(), []string{"expandable_segments:yes",
 		"max_split_size_mb"}},
 	"PYTORCH_CUDA_ALLOC_CONF":        {"expandable_segments:True", expandable(), []string{"unknown:1"}},
@@ -92,6 +99,7 @@ var samples = map[string]struct {
 	"CHORUS_TLS_KEY":                 {"rank.key", "rank.key", nil},
 	"CHORUS_TLS_CA":                  {"ca.pem", "ca.pem", nil},
 	"CHORUS_INSECURE":                {"1", true, []string{"very"}},
+	"CHORUS_STORE":                   {"etcd://a:1,b:2", "etcd://a:1,b:2", []string{"node0", ":1"}},
 	"CHORUS_STORE_PLAIN":             {"any", PlainAny, []string{"all", "root"}},
 }
 
@@ -218,6 +226,27 @@ func FuzzParseBytes(f *testing.F) {
 			t.Errorf("ParseBytes(%q) = %d, %v", s, n, err)
 		}
 	})
+}
+
+// TestStorePassword shows the address of a store without the password in it.
+func TestStorePassword(t *testing.T) {
+	for address, shown := range map[string]string{
+		"etcd://u:p@ss@a:1,b:2?prefix=/x": "etcd://u:(set)@a:1,b:2?prefix=/x", "etcd://u@a:1": "etcd://u@a:1",
+		"tcp://a:1": "tcp://a:1", "file:///a@b:c": "file:///a@b:c", "hash:": "hash:",
+	} {
+		c, err := Load(from(map[string]string{storeVar: address}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, v := range c.Vars() {
+			if v.Name == storeVar && v.Value != shown {
+				t.Errorf("%s is shown as %s", address, v.Value)
+			}
+		}
+		if c.Store != address {
+			t.Errorf("%s is %s", address, c.Store)
+		}
+	}
 }
 
 // TestFabricOptions passes on what variables set for fabrics, and nothing else.

@@ -44,6 +44,7 @@ type spec struct {
 var fabricOptions = map[string]string{
 	"CHORUS_INTERFACE": "interface", "CHORUS_ADDR": "addr", "CHORUS_ADVERTISE": "advertise", "CHORUS_PORTS": "ports",
 	"CHORUS_TCP_CONNECTIONS": "connections", "CHORUS_WAIT_POLICY": "wait", "CHORUS_CMA": "cma",
+	"CHORUS_FABRIC_FAR": "far",
 }
 
 // FabricOptions returns the options of fabrics that the environment sets, by name.
@@ -60,6 +61,7 @@ func (c *Config) FabricOptions() map[string]string {
 // others are variables of Chorus that have no field: the launcher sets one, and the Python package reads the rest.
 var others = []string{
 	"CHORUS_STORE_ADDR", "CHORUS_LIBRARY", "CHORUS_PATCHES", "CHORUS_MONITOR_SLACK", "CHORUS_COMMAND", "CHORUS_TORCH_DEVICE",
+	"CHORUS_ZOOM_DRIVER",
 }
 
 // Unknown returns variables of an environment, given as os.Environ returns it, that begin like Chorus's but aren't
@@ -107,8 +109,29 @@ func distance(a, b string) int {
 	return row[len(b)]
 }
 
-// secretVar is the one variable whose value is not shown.
-const secretVar = "CHORUS_SECRET"
+// secretVar is the one variable whose value is not shown. That of storeVar is shown without a password.
+const (
+	secretVar = "CHORUS_SECRET"
+	storeVar  = "CHORUS_STORE"
+)
+
+// withoutPassword replaces the password in an address.
+func withoutPassword(address string) string {
+	scheme, rest, _ := strings.Cut(address, "://")
+	end := strings.IndexAny(rest, "/?#")
+	if end < 0 {
+		end = len(rest)
+	}
+	at := strings.LastIndexByte(rest[:end], '@')
+	if at < 0 {
+		return address
+	}
+	user, _, hidden := strings.Cut(rest[:at], ":")
+	if hidden {
+		user += ":(set)"
+	}
+	return scheme + "://" + user + rest[at:]
+}
 
 const (
 	maxTCPConnections = 64
@@ -130,8 +153,12 @@ var specs = []spec{
 		func(c *Config, s string) error { return setLevel(&c.Log, s) }},
 	{"CHORUS_HOST_ID", "", "identity by which ranks decide whether they share a host; empty: found out from the kernel",
 		func(c *Config, s string) error { c.HostID = s; return nil }},
+	{"CHORUS_BACKEND", "native", "backend of communicators whose program names none: native, mpi, or another that the program has",
+		func(c *Config, s string) error { return setName(&c.Backend, s) }},
 	{"CHORUS_FABRIC", "auto", "how bytes move between ranks: auto, shm, tcp, or another fabric that the program has",
 		func(c *Config, s string) error { return setName(&c.Fabric, s) }},
+	{"CHORUS_FABRIC_FAR", "auto", "what the fabric auto uses between hosts: tcp, another fabric that the program has, or auto: ucx where all ranks have RDMA, or else tcp",
+		func(c *Config, s string) error { return setName(&c.FabricFar, s) }},
 	{"CHORUS_INTERFACE", "",
 		"network interfaces for TCP links, by name or network (eth1,10.1.0.0/16), the first that is there; empty: the one that routes to the rendezvous",
 		func(c *Config, s string) error { c.Interface = s; return nil }},
@@ -173,14 +200,26 @@ var specs = []spec{
 		func(c *Config, s string) error { return setBool(&c.AccIntePeers, s) }},
 	{"CHORUS_DEVICE_INLINE", "true", "do what an idle stream is asked for on the thread that asks: operators, and synchronous collectives if all ranks have come",
 		func(c *Config, s string) error { return setBool(&c.DeviceInline, s) }},
+	{"CHORUS_DEVICE_KERNELS", "true", "compute PyTorch's operators by kernels where the device's driver compiles them",
+		func(c *Config, s string) error { return setBool(&c.DeviceKernels, s) }},
 	{"CHORUS_NCCL_LIBRARY", "", "file of the library of the backends nccl, ncclx and rccl; empty: the first that is found",
 		func(c *Config, s string) error { c.NCCLLibrary = s; return nil }},
 	{"CHORUS_MPI_LIBRARY", "", "file of the library of backend mpi; empty: the first that is found",
 		func(c *Config, s string) error { c.MPILibrary = s; return nil }},
+	{"CHORUS_BLAS_LIBRARY", "",
+		"files of libraries that multiply matrices on devices, separated by colons; none: kernels do; empty: those that are found",
+		func(c *Config, s string) error { c.BLASLibrary = s; return nil }},
+	{"CUBLAS_WORKSPACE_CONFIG", "", "memory that cuBLAS gets for each stream, as :KIB:COUNT, such as :4096:8",
+		func(c *Config, s string) error { c.CUBLASWorkspace = s; return nil }},
+	{"HIPBLAS_WORKSPACE_CONFIG", "", "memory that hipBLAS gets for each stream, likewise",
+		func(c *Config, s string) error { c.HIPBLASWorkspace = s; return nil }},
 	{"CHORUS_OPENCL_LIBRARY", "", "files of OpenCL's loader or drivers, separated by colons; empty: those that are found",
 		func(c *Config, s string) error { c.OpenCLLibrary = s; return nil }},
-	{"CHORUS_OPENCL_COMPILER", "", "command whose process compiles sources for OpenCL, or self; empty: this process does",
+	{"CHORUS_OPENCL_COMPILER", "",
+		"command whose process compiles sources for OpenCL, or self, or none; empty: one of Python, else this process",
 		func(c *Config, s string) error { c.OpenCLCompiler = strings.TrimSpace(s); return nil }},
+	{"CHORUS_OPENCL_COMPILER_TIMEOUT", "120", "seconds that such a process may take for a source",
+		func(c *Config, s string) error { return setSeconds(&c.OpenCLCompilerTimeout, s) }},
 	{"CHORUS_UCX_LIBRARY", "", "file of libucp, for the fabric ucx; empty: the first that is found",
 		func(c *Config, s string) error { c.UCXLibrary = s; return nil }},
 	{"PYTORCH_ALLOC_CONF", "",
@@ -218,6 +257,10 @@ var specs = []spec{
 		func(c *Config, s string) error { c.TLSCA = s; return nil }},
 	{"CHORUS_INSECURE", "false", "let stores listen for other hosts without a secret or certificates",
 		func(c *Config, s string) error { return setBool(&c.Insecure, s) }},
+	{storeVar, "",
+		"address of the store where the ranks meet, or the launchers of an elastic job, such as etcd://HOST:2379; " +
+			"empty: the launcher's, or that of rank 0",
+		func(c *Config, s string) error { return setStore(&c.Store, s) }},
 	{"CHORUS_STORE_PLAIN", string(PlainUser),
 		"who may use a store of Chorus without the secret, as PyTorch's clients do: none, user (the same user on the same host) or any",
 		func(c *Config, s string) error { return setChoice(&c.StorePlain, s, PlainNone, PlainUser, PlainAny) }},
@@ -251,6 +294,15 @@ func setFile(field *string, text string) error {
 		text = low
 	} else if !strings.Contains(text, "/") {
 		return errors.New("want off, on, or a path with a slash")
+	}
+	*field = text
+	return nil
+}
+
+// setStore accepts an address with a scheme. Whether the program knows the scheme is found out when it opens the store.
+func setStore(field *string, text string) error {
+	if scheme, _, found := strings.Cut(text, ":"); text != "" && (!found || scheme == "") {
+		return errors.New("want an address with a scheme, such as tcp://HOST:PORT")
 	}
 	*field = text
 	return nil

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 )
 
 // ParamKind is the type of a parameter of a compiled kernel.
@@ -111,6 +112,17 @@ func (a *Args) Packed() ([]byte, []Param) {
 		return nil, nil
 	}
 	return a.buf, a.params
+}
+
+// With is a copy of the arguments, with the address to in each place where from is.
+func (a *Args) With(from, to Ptr) Args {
+	b := Args{slices.Clone(a.buf), slices.Clone(a.params)}
+	for _, p := range b.params {
+		if at := b.buf[p.Offset:]; p.Kind == ParamPointer && Ptr(binary.NativeEndian.Uint64(at)) == from {
+			binary.NativeEndian.PutUint64(at, uint64(to))
+		}
+	}
+	return b
 }
 
 // Pointers calls f for each pointer argument that isn't null.

@@ -87,10 +87,12 @@ type Attributes struct {
 // Properties describes a device.
 type Properties struct {
 	Name           string // of the model
+	Library        string // that drives it, with its version, such as "CUDA 13.0"; empty: the driver is its own
 	TotalMemory    int64  // bytes
 	Units          int    // what runs at once: kernels of an emulated device, multiprocessors of a GPU
 	PriorityLevels int    // at least 1; see [Driver].StreamCreate
 	HostAccess     bool   // host code may touch its memory directly, as it may a CPU's
+	Processor      bool   // its kernels run on cores of a processor, a block on one core
 	CopiesWait     bool   // Copy waits for the stream's earlier work between a device and memory that isn't pinned
 	UUID           [16]byte
 }

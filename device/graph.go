@@ -5,7 +5,6 @@ import (
 	"sync"
 
 	"github.com/chorus-comms/chorus/device/cache"
-	"github.com/chorus-comms/chorus/device/rng"
 )
 
 // Graph is captured work, ready to be replayed. Close it when done.
@@ -14,7 +13,8 @@ import (
 // before: replays use it again.
 //
 // Kernels that take their random numbers by [rng.CUDA.Reserve] from a device's default generator, which must have been
-// used or seeded before the capture, draw new ones at each replay.
+// used or seeded before the capture, draw new ones at each replay. Kernels of the device read where they begin from
+// [Device.RandomState].
 type Graph struct {
 	drv  Graphs
 	rt   *Runtime
@@ -53,13 +53,13 @@ func Capture(s *Stream, f func() error, opts ...CaptureOption) (*Graph, error) {
 		return nil, errors.Join(err, g.releasePools())
 	}
 	if g.x, err = drv.Instantiate(g.g); err != nil {
-		return nil, errors.Join(err, drv.GraphDestroy(g.g), g.releasePools())
+		return nil, errors.Join(err, drv.GraphDestroy(g.g), closeAll(g.draws.captures), g.releasePools())
 	}
 	return g, nil
 }
 
 // capture returns what f enqueues as a graph of the driver's, with memory of the graph's own.
-func (g *Graph) capture(s *Stream, f func() error) (h GraphHandle, drawn []*rng.Capture, err error) {
+func (g *Graph) capture(s *Stream, f func() error) (h GraphHandle, all []*drawn, err error) {
 	if _, err := s.dev.Allocator(); err != nil {
 		return 0, nil, err
 	}
@@ -86,8 +86,10 @@ func (g *Graph) capture(s *Stream, f func() error) (h GraphHandle, drawn []*rng.
 	}
 	defer func() { // also if f panics
 		var eerr error
-		drawn, eerr = end()
-		err = errors.Join(err, eerr)
+		all, eerr = end()
+		if err = errors.Join(err, eerr); err != nil {
+			err = errors.Join(err, closeAll(all))
+		}
 	}()
 	h, err = capture(g.drv, s, f)
 	return h, nil, err
@@ -176,21 +178,21 @@ func (g *Graph) Update(s *Stream, f func() error) error {
 	if err != nil {
 		return err
 	}
-	next, drawn, err := g.capture(s, f)
+	next, all, err := g.capture(s, f)
 	if err != nil {
 		return err
 	}
 	if err := g.drv.GraphUpdate(x, next); err != nil {
-		return errors.Join(err, g.drv.GraphDestroy(next))
+		return errors.Join(err, g.drv.GraphDestroy(next), closeAll(all))
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.done {
-		return g.drv.GraphDestroy(next)
+		return errors.Join(g.drv.GraphDestroy(next), closeAll(all))
 	}
-	old := g.g
-	g.g, g.draws.captures = next, drawn
-	return g.drv.GraphDestroy(old)
+	old, before := g.g, g.draws.captures
+	g.g, g.draws.captures = next, all
+	return errors.Join(g.drv.GraphDestroy(old), closeAll(before))
 }
 
 // Nodes describes the graph's work.
@@ -211,5 +213,6 @@ func (g *Graph) Close() error {
 		return nil
 	}
 	g.done = true
-	return errors.Join(g.drv.ExecDestroy(g.x), g.drv.GraphDestroy(g.g), g.releasePools(), g.draws.last.Close())
+	return errors.Join(g.drv.ExecDestroy(g.x), g.drv.GraphDestroy(g.g), closeAll(g.draws.captures),
+		g.releasePools(), g.draws.last.Close())
 }

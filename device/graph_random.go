@@ -1,31 +1,56 @@
 package device
 
 import (
+	"encoding/binary"
 	"errors"
 
 	"github.com/chorus-comms/chorus/device/rng"
 )
 
+// drawn is what a graph draws from a device's default generator.
+type drawn struct {
+	dev     *Device
+	capture *rng.Capture
+	state   Ptr // of a seed and an offset, for kernels that read them; 0 if there are none
+}
+
+// close gives the memory of the state back.
+func (dr *drawn) close() error { return dr.dev.Dealloc(dr.state) }
+
+// closeAll gives that of several back.
+func closeAll(all []*drawn) (err error) {
+	for _, dr := range all {
+		err = errors.Join(err, dr.close())
+	}
+	return err
+}
+
 // draws are the random numbers that a graph takes from its devices' default generators at each replay.
 type draws struct {
-	captures []*rng.Capture
+	captures []*drawn
 	last     Event // behind the last replay, since the next one's numbers must not come before that is over
 	on       *Stream
 }
 
 // capturing lets the default generators of the runtime's devices, those that have been used before, draw for a graph
 // until the function that it returns is called, which keeps of them what has drawn.
-func (rt *Runtime) capturing() (end func() ([]*rng.Capture, error), err error) {
-	var begun []*rng.CUDA
-	end = func() (drawn []*rng.Capture, err error) {
-		for _, g := range begun {
+func (rt *Runtime) capturing() (end func() ([]*drawn, error), err error) {
+	var begun []*drawn
+	end = func() (all []*drawn, err error) {
+		for _, dr := range begun {
+			dr.dev.mu.Lock()
+			g := dr.dev.gen.(*rng.CUDA)
+			dr.dev.drawn = nil
+			dr.dev.mu.Unlock()
 			c, cerr := g.EndCapture()
-			err = errors.Join(err, cerr)
-			if cerr == nil && c.Words() > 0 {
-				drawn = append(drawn, c)
+			if dr.capture = c; cerr == nil && c.Words() > 0 {
+				all = append(all, dr)
+			} else {
+				cerr = errors.Join(cerr, dr.close())
 			}
+			err = errors.Join(err, cerr)
 		}
-		return drawn, err
+		return all, err
 	}
 	for _, d := range rt.devices {
 		d.mu.Lock()
@@ -35,12 +60,37 @@ func (rt *Runtime) capturing() (end func() ([]*rng.Capture, error), err error) {
 			continue
 		}
 		if err := g.BeginCapture(); err != nil {
-			_, eerr := end()
-			return nil, errors.Join(Errorf(ErrCapture, d.Name(), "capture", "its generator is captured already: %w", err), eerr)
+			all, eerr := end()
+			return nil, errors.Join(Errorf(ErrCapture, d.Name(), "capture", "its generator is captured already: %w", err),
+				eerr, closeAll(all))
 		}
-		begun = append(begun, g)
+		dr := &drawn{dev: d}
+		begun = append(begun, dr)
+		d.mu.Lock()
+		d.drawn = dr
+		d.mu.Unlock()
 	}
 	return end, nil
+}
+
+// RandomState is the address of two words of 64 bits in the device's memory, for kernels that are captured on s.
+// While a replay of the graph runs, they are the seed and the offset from which its draws begin ([rng.Draw.Captured]).
+// The memory is the graph's.
+func (d *Device) RandomState(s *Stream) (Ptr, error) {
+	d.mu.Lock()
+	dr := d.drawn
+	d.mu.Unlock()
+	if dr == nil {
+		return 0, Errorf(ErrCapture, d.Name(), "random numbers", "the device's generator isn't captured")
+	}
+	if dr.state == 0 {
+		p, err := d.Alloc(16, s)
+		if err != nil {
+			return 0, err
+		}
+		dr.state = p
+	}
+	return dr.state, nil
 }
 
 // before enqueues what gives a replay its numbers.
@@ -59,11 +109,17 @@ func (dr *draws) before(s *Stream) error {
 	}
 	var begin []func()
 	for _, c := range dr.captures {
-		f, err := c.Advance()
+		f, seed, offset, err := c.capture.Advance()
 		if err != nil {
 			return Errorf(ErrCapture, s.dev.Name(), "replay", "%w", err)
 		}
 		begin = append(begin, f)
+		if c.state == 0 {
+			continue
+		}
+		if err := s.copyWords(c.state, seed, offset); err != nil {
+			return err
+		}
 	}
 	return s.HostFunc("generators", func() error {
 		for _, f := range begin {
@@ -71,6 +127,17 @@ func (dr *draws) before(s *Stream) error {
 		}
 		return nil
 	})
+}
+
+// copyWords enqueues a copy of two words to device memory.
+func (s *Stream) copyWords(to Ptr, a, b uint64) error {
+	words, err := s.dev.rt.Pin(16)
+	if err != nil {
+		return err
+	}
+	binary.NativeEndian.PutUint64(words.Bytes(), a)
+	binary.NativeEndian.PutUint64(words.Bytes()[8:], b)
+	return errors.Join(s.Copy(to, words.Ptr(), 16), words.Free()) // which waits for the copy
 }
 
 // after notes the replay that was enqueued.

@@ -93,3 +93,80 @@ func TestGraphsDrawNewNumbers(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A captured kernel finds the seed and the offset of each replay in memory of the device, and others the same from Go.
+func TestGraphsHaveTheStateInMemory(t *testing.T) {
+	_, d, _, ctx := open(t)
+	gen, err := d.Generator()
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := gen.(*rng.CUDA)
+	s, err := d.NewStream(device.Normal)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if err := g.Seed(5); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.RandomState(s); !errors.Is(err, device.ErrCapture) {
+		t.Errorf("without a capture: %v", err)
+	}
+	var got []uint64
+	var offset uint64
+	draw := func() error {
+		g.Reserve(8)
+		own := g.Reserve(4)
+		offset, _ = own.Captured()
+		state, err := d.RandomState(s)
+		if err != nil {
+			return err
+		}
+		if again, err := d.RandomState(s); err != nil || again != state {
+			t.Errorf("another state at %#x, not %#x, %v", again, state, err)
+		}
+		return s.Launch("read", []device.Span{{Ptr: state, Bytes: 16}}, func(views []unsafe.Pointer) error {
+			at := must[uint64](t)(own.Generator().Offset())
+			got = append(got, slices.Concat(unsafe.Slice((*uint64)(views[0]), 2), []uint64{at})...)
+			return nil
+		})
+	}
+	graph, err := device.Capture(s, draw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if offset != 8 {
+		t.Errorf("the second draw is at %d", offset)
+	}
+	before := g.Reserve(4)
+	if _, captured := before.Captured(); captured {
+		t.Error("a draw after the capture belongs to it")
+	}
+	for range 2 {
+		if err := graph.Replay(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err = errors.Join(s.Synchronize(ctx), g.Seed(7), graph.Update(s, draw), graph.Replay(s), s.Synchronize(ctx))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []uint64{5, 4, 12, 5, 16, 24, 7, 0, 8}; !slices.Equal(got, want) {
+		t.Errorf("replays began at %d, want %d", got, want)
+	}
+	failed := errors.New("failed")
+	if _, err := device.Capture(s, func() error { return errors.Join(draw(), failed) }); !errors.Is(err, failed) {
+		t.Errorf("a failed capture: %v", err)
+	}
+	c, err := d.Allocator()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := graph.Close(); err != nil {
+		t.Error(err)
+	}
+	if n := c.Stats().AllocatedBytes[0].Current; n != 0 {
+		t.Errorf("%d bytes are left", n)
+	}
+}

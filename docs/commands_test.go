@@ -72,7 +72,14 @@ until cp $TMPDIR/chorus-*/mine/attempt_0/*_rank_[01].json dumps; do kill -0 $(ca
 			"pip install ./python": "python/accl/README.md has the like",
 			"pip install --no-build-isolation ./python/device ./python/accinte": compiled,
 		},
+		"../python/zoom/README.md": {
+			"pip install ./python": "python/accl/README.md has the like",
+			"pip install --no-build-isolation ./python/device ./python/zoom": compiled,
+		},
 		"../python/torchcomms/README.md": {"pip install ./python ./python/torchcomms": "README.md has it"},
+		"device-tests.md": {
+			"*": "takes up to half an hour, and a checkout of PyTorch; python/device/tests/test_devtests.py runs these in part",
+		},
 		"new-device.md": {
 			"pip install --no-build-isolation ../chorus/python/device": compiled,
 			"python -m chorus_device.check mydevice":                   "takes minutes; python/device/tests/test_mydevice.py runs it",
@@ -84,25 +91,42 @@ until cp $TMPDIR/chorus-*/mine/attempt_0/*_rank_[01].json dumps; do kill -0 $(ca
 			"pip install --no-build-isolation ./python/device ./python/accinte":                                                           compiled,
 			"CHORUS_ACCINTE_MEMORY=64MiB PYTORCH_ALLOC_CONF=large_segment_size_mb:11 python -m chorus_device.programs accinte --pressure": "test_programs.py runs it, with fewer programs",
 		},
-		"clusters.md": {"*": "python/tests/test_clusters.py runs these files, with a stand-in for Slurm"},
+		"zoom.md": {
+			"pip install ./python": "README.md has the like",
+			"pip install --no-build-isolation ./python/device ./python/zoom": compiled,
+			"python -m torch_zoom":                     "python/zoom/tests/test_examples.py runs it",
+			"python -m torch_zoom train.py --epochs 1": "test_examples.py runs it, with a program that is there",
+		},
+		"clusters.md": {
+			"RAY_ADDRESS=10.0.0.7:6379 python examples/clusters/ray_run.py -n 8 ./train --epochs 3": "TestOneProgram of package examples has a cluster of Ray",
+			"make one-program": "make test and make test-long run this test",
+			"make what-ran":    "make test-long runs these tests",
+			"*":                "python/tests/test_clusters.py and TestSlurm of package examples run these files",
+		},
+		"frameworks.md": {
+			"make frameworks-vllm": "it downloads 1.2 GB; scripts/what-ran.sh runs its program",
+		},
 		"comparison.md": {
 			"make compare": libraries,
 			`make compare COMPARE_FLAGS="--only all_reduce,tcp --max 4MiB --peers ompi4,impi"`: libraries,
 			"go run ./cmd/internal/bench/compare --install-only":                               libraries,
 			"go run ./cmd/internal/bench/compare --report --docs docs/comparison.md":           "it prints what those before have measured",
 		},
+		"adapters.md": {"CHORUS_STORE=etcd://etcd0:2379,etcd1:2379,etcd2:2379 chorus run -n 4 ./train": "TestJob of adapters/etcd starts such a job"},
 		"fast-paths.md": {
 			"CHORUS_TEST_LONG=1 go test -timeout 2h -run TestPaths ./comm":                                                                     "hours",
 			"timeout 20 sh -c 'while :; do :; done' & time chorus bench all_reduce --ranks 2 --fabric shm --min 1MiB --max 1MiB --iters 10000": "keeps a core busy for 20 seconds",
 			"go test -v -run TestAllToAllBetweenFarHosts ./comm":                                                                               "make test runs it",
 		},
-		"mpi.md": {"mpirun -np 4 ./train": "launching.md has it"},
+		"mpi.md": {"mpirun -np 4 ./train": "launching.md has it", "CHORUS_BACKEND=mpi mpirun -np 4 ./train": "TestOneProgram of package examples has the like"},
 		"launching.md": {
 			"chorus run -H node0:8,node1:8 ./train":                                                        "TestRunOnHosts of cmd/chorus has hosts with sshd",
 			"chorus run --nnodes 2 --rdzv-endpoint node0:29400 -n 8 ./train":                               hosts,
 			"CHORUS_SECRET_FILE=job.secret chorus run --nnodes 2 --rdzv-endpoint node0:29400 -n 8 ./train": hosts,
 			"mpirun -np 4 -x MASTER_ADDR=node0 -x CHORUS_SECRET_FILE --host node0:2,node1:2 ./train":       hosts,
 			"CHORUS_SECRET_FILE=~/job.secret srun --nodes 2 --ntasks-per-node 8 ./train":                   hosts,
+			"chorus run --nnodes 2:4 --rdzv-endpoint node0:29400 -n 8 ./train":                             "two hosts or more; TestElasticProcesses of package launch has launchers on one",
+			"CHORUS_STORE=tcp://store:29500 chorus run --nnodes 2:4 --rdzv-id run7 -n 8 ./train":           "two hosts or more; TestElasticStore of package launch has launchers on one",
 		},
 		"networks.md": {
 			`docker run --rm -v "$PWD":/job -w /job IMAGE chorus run -n 4 train.py`:                                                      "needs Docker, and an image with the package",

@@ -10,8 +10,8 @@
 //     beside each flag, scratch, and a way to find each other's buffers.
 //
 // The packages below implement the interface: mem between goroutines of one process, shm between
-// processes of one host, tcp between any processes, ucx over UCX. Package hybrid is shm inside a host and tcp
-// between hosts. Package fault wraps another fabric and breaks it on purpose. Package fabrictest is
+// processes of one host, tcp between any processes, ucx over UCX. Package hybrid is shm inside a host, and tcp or
+// a faster one between hosts. Package fault wraps another fabric and breaks it on purpose. Package fabrictest is
 // the suite that each of them, and any outside fabric, must pass:
 //
 //	func TestFabric(t *testing.T) { fabrictest.Run(t, openWorld) }

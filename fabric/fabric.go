@@ -83,6 +83,13 @@ type Placer interface {
 	Place(p unsafe.Pointer, n int) Place
 }
 
+// Connector is implemented by fabrics that connect two ranks when the first message between them is sent.
+type Connector interface {
+	// Connect begins to connect to a peer, or to all of them for AnySource, unless there is a link already. It returns
+	// at once. A wait calls it for the peer of its message: without a link the peer's death would go unnoticed.
+	Connect(peer int)
+}
+
 // Handler receives what happens outside of posted messages. Its methods are
 // called on the fabric's goroutines and must not block.
 type Handler interface {

@@ -109,6 +109,7 @@ func (s *Segment) Close() error {
 type Mapping struct {
 	base  unsafe.Pointer
 	size  int
+	full  bool // all of its memory was there when it was mapped
 	undo  sync.Once
 	undid error
 }
@@ -119,6 +120,16 @@ var liveMappings atomic.Int64
 // It refuses a file that is smaller than size or that could still shrink. It does not take over fd, which may be closed
 // as soon as Map returns. size is rounded up to whole pages.
 func Map(fd int, size int64, color int) (*Mapping, error) {
+	m, err := MapUntouched(fd, size, color)
+	if err == nil {
+		m.Prefault(0, roundUp(m.size, pageSize))
+	}
+	return m, err
+}
+
+// MapUntouched is Map for a segment of which this process uses a small part. A page of it is mapped when it's first
+// touched, or by [Mapping.Prefault].
+func MapUntouched(fd int, size int64, color int) (*Mapping, error) {
 	if size <= 0 || size > maxSize {
 		return nil, fmt.Errorf("hostmem: mapping size %d is not in 1..%d", size, maxSize)
 	}
@@ -137,11 +148,16 @@ func Map(fd int, size int64, color int) (*Mapping, error) {
 	if err != nil {
 		return nil, err
 	}
-	if full { // a sparse file is left alone: filling it would let a peer spend this process's memory
-		prefault(base, n)
-	}
 	liveMappings.Add(1)
-	return &Mapping{base: base, size: int(size)}, nil
+	return &Mapping{base: base, size: int(size), full: full}, nil
+}
+
+// Prefault maps the pages of a range, which begins at a page, rather than at their first touch. A sparse segment is left
+// alone: filling it would let a peer spend this process's memory.
+func (m *Mapping) Prefault(offset, size int) {
+	if m.full {
+		prefault(unsafe.Add(m.base, offset), size)
+	}
 }
 
 // Base is the address of the first byte.

@@ -4,6 +4,7 @@ package hostmem
 
 import (
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"unsafe"
@@ -212,5 +213,54 @@ func BenchmarkFind(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		Find(blk.Pointer(), 1<<20)
+	}
+}
+
+// mappedPages tells which pages of a mapping this process has in its page tables.
+func mappedPages(t *testing.T, m *Mapping) (pages []int) {
+	t.Helper()
+	f, err := os.Open("/proc/self/pagemap")
+	if err != nil {
+		t.Skipf("left out: the system doesn't tell which pages are mapped: %v", err)
+	}
+	defer f.Close()
+	words := make([]byte, 8*roundUp(m.Size(), pageSize)/pageSize)
+	if _, err := f.ReadAt(words, 8*int64(uintptr(m.Base())/uintptr(pageSize))); err != nil {
+		t.Fatal(err)
+	}
+	for i := range len(words) / 8 {
+		if words[8*i+7]&0x80 != 0 {
+			pages = append(pages, i)
+		}
+	}
+	return pages
+}
+
+// TestMapUntouched maps a segment of which a part is used: only that gets entries in the page tables.
+func TestMapUntouched(t *testing.T) {
+	checkLeaks(t)
+	s, err := NewSegment(64 * pageSize)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	m, err := MapUntouched(s.FD(), int64(s.Size()), s.Color())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Unmap()
+	if pages := mappedPages(t, m); len(pages) > 0 {
+		t.Errorf("pages %v are mapped", pages)
+	}
+	m.Prefault(3*pageSize, 2*pageSize)
+	switch pages := mappedPages(t, m); {
+	case len(pages) == 0 && unix.Madvise(m.Bytes()[:pageSize], unix.MADV_POPULATE_WRITE) != nil:
+		t.Skip("left out: the kernel can't map pages ahead")
+	case !slices.Equal(pages, []int{3, 4}):
+		t.Errorf("pages %v are mapped, want 3 and 4", pages)
+	}
+	s.Bytes()[9*pageSize] = 7
+	if m.Bytes()[9*pageSize] != 7 {
+		t.Error("a store of the owner is not seen")
 	}
 }

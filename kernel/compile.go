@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// CompileError is a generated source that a compiler refused.
+// CompileError is a generated source that a compiler refused, or that the device has no compiler for.
 type CompileError struct {
 	Spec   Spec
 	Source string // the whole text
@@ -19,12 +19,16 @@ type CompileError struct {
 // Unwrap is the device's error.
 func (e *CompileError) Unwrap() error { return e.cause }
 
-// Error has the compiler's log, and the lines of the source that it's about with three before and after each.
+// Error has the compiler's log, then the lines of the source that the log names, with three before and after each.
 func (e *CompileError) Error() string {
-	return fmt.Sprintf("kernel: %v doesn't compile:\n%s\n%s", e.Spec, e.Log, e.excerpt())
+	text := fmt.Sprintf("kernel: %v doesn't compile:\n%s", e.Spec, strings.TrimRight(e.Log, "\n"))
+	if lines := e.excerpt(); lines != "" {
+		text += "\n" + lines
+	}
+	return text
 }
 
-var logLine = regexp.MustCompile(`(?m)(?:\.c[lu]|<source>|\d|\w):?\(?(\d+)(?:\)|:\d+):? ?:?.*error`)
+var logLine = regexp.MustCompile(`(?m)[\w>][:(](\d+)(?:\)|:\d+):? ?:?.*error`)
 
 func (e *CompileError) excerpt() string {
 	lines := strings.Split(e.Source, "\n")
@@ -42,7 +46,7 @@ func (e *CompileError) excerpt() string {
 	}
 	var b strings.Builder
 	for k, line := range lines {
-		if len(bad) > 0 && !show[k+1] {
+		if !show[k+1] {
 			continue
 		}
 		mark := ' '
@@ -51,5 +55,5 @@ func (e *CompileError) excerpt() string {
 		}
 		fmt.Fprintf(&b, "%c%4d  %s\n", mark, k+1, line)
 	}
-	return b.String()
+	return strings.TrimRight(b.String(), "\n")
 }

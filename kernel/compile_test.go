@@ -72,6 +72,12 @@ func specs() []Spec {
 			s := Spec{Family: ElementwiseFamily, Op: o.Name, Compute: compute, Block: threads, Outs: uint8(o.results()),
 				Ins: uint8(o.Ins), Form: uint8(o.Numbers), Dims: uint8(dt % 4), Wide: dt%5 == 0,
 				Extra: [4]int32{int32(o.Integers)}}
+			if s.Dims > 0 && dt%2 == 0 {
+				s.Extra[1] = 1 + 2 // the first operand's innermost elements lie one after the other
+				if s.Dims > 1 && s.Ins > 0 && o.Integers == 0 {
+					s.Extra[2] = 1 << s.Outs // and the first input's in the second dimension
+				}
+			}
 			for k := range o.results() + o.Ins {
 				s.Types[k] = dt
 				if k < o.results() {
@@ -81,6 +87,14 @@ func specs() []Spec {
 			all = append(all, s)
 		}
 	}
+	for k, e := range userExamples {
+		for i, dt := range []dtype.DType{dtype.Float32, dtype.BFloat16, dtype.Float64, dtype.Int64, dtype.Bool} {
+			if (k+i)%2 == 0 {
+				all = append(all, Spec{Family: ElementwiseFamily, Op: e.text, Compute: Opmath(dt), Block: threads, Outs: 1, Ins: 1,
+					Form: 1, Dims: uint8(k % 3), Types: [MaxOperands]dtype.DType{dt, dt}})
+			}
+		}
+	}
 	for _, r := range Reductions() {
 		for _, dt := range types {
 			if !r.Defined(Opmath(dt)) {
@@ -88,7 +102,7 @@ func specs() []Spec {
 			}
 			for form := range uint8(4) {
 				s := Spec{Family: ReduceFamily, Op: r.Name, Compute: Opmath(dt), Block: threads, Outs: uint8(r.Results()), Ins: 1,
-					Form: form, Dims: uint8(dt % 3), Extra: [4]int32{int32(dt % 2)}, Wide: dt%5 == 0}
+					Form: form, Dims: uint8(dt % 3), Extra: [4]int32{int32(dt % 2), int32(dt % 2)}, Wide: dt%5 == 0}
 				for k, o := range r.done {
 					s.Types[k] = dt
 					if o.kind == index {
@@ -140,31 +154,130 @@ func specs() []Spec {
 		}
 		all = append(all, s)
 	}
+	for k, dt := range types {
+		s := Spec{Family: ProductFamily, Compute: Opmath(dt), Block: threads, Outs: 1, Ins: 3, Wide: k%5 == 0}
+		for form := range uint8(3) {
+			s.Form, s.Dims = form, (uint8(k)+form)%4
+			s.Extra[0] = int32((k*11 + int(form)*21) % 64)
+			s.Types = [MaxOperands]dtype.DType{dt, dt, dt, dt}
+			if dt != dtype.Bool {
+				all = append(all, s)
+			}
+		}
+		for j, op := range []string{"max", "max_backward"} {
+			s := Spec{Family: PoolFamily, Op: op, Compute: Opmath(dt), Block: threads, Outs: uint8(2 - j), Ins: uint8(1 + j),
+				Dims: uint8(1 + (k+j)%3), Form: uint8(k % 4), Wide: k%5 == 0, Extra: [4]int32{int32(k % 2)}}
+			s.Types = [MaxOperands]dtype.DType{dt, dtype.Int64, dt}
+			if j == 1 {
+				s.Types = [MaxOperands]dtype.DType{dt, dt, dtype.Int64}
+			}
+			if dt != dtype.Bool && !dt.IsComplex() {
+				all = append(all, s)
+			}
+		}
+	}
+	for k, op := range []string{"sample", "input", "grid"} {
+		for j, dt := range []dtype.DType{dtype.Float32, dtype.Float64, dtype.BFloat16} {
+			s := Spec{Family: GridFamily, Op: op, Compute: Opmath(dt), Block: threads, Outs: 1, Ins: uint8(2 + k/2), Dims: 2,
+				Wide: j == 1, Extra: [4]int32{int32(5*k + 3*j)}, Types: [MaxOperands]dtype.DType{dt, dt, dt, dt}}
+			all = append(all, s)
+		}
+	}
+	for k, op := range slices.Sorted(maps.Keys(resamplings)) {
+		for j, dt := range types {
+			s := Spec{Family: ResampleFamily, Op: op, Compute: Opmath(dt), Block: threads, Outs: 1, Ins: 1,
+				Dims: uint8(1 + (k+j)%3), Form: uint8((k + j) / 2 % 2), Wide: k%5 == 0, Extra: [4]int32{int32(k % 2)},
+				Types: [MaxOperands]dtype.DType{dt, dt}}
+			if dt.IsFloating() || resamplings[op].plain && dt != dtype.Bool {
+				all = append(all, s)
+			}
+			s.Family, s.Op = ColumnsFamily, [...]string{"im2col", "col2im"}[j%2]
+			if k < 3 && dt != dtype.Bool {
+				all = append(all, s)
+			}
+		}
+	}
 	for k, op := range slices.Sorted(maps.Keys(distributions)) {
 		for _, dt := range []dtype.DType{dtype.Float32, dtype.Float64, dtype.Float16, dtype.BFloat16} {
 			s := Spec{Family: RandomFamily, Op: op, Compute: Opmath(dt), Block: threads, Outs: 1, Dims: uint8(k % 3)}
 			s.Types[0] = dt
 			if dt == dtype.Float64 {
-				s.Form = 1
+				s.Form = randomWide
 			}
+			s.Form |= [...]uint8{0, randomState}[k%2]
 			if distributions[op].integer {
 				s.Compute = dtype.Int64
 			}
 			all = append(all, s)
+			s = Spec{Family: RandomFamily, Op: bernoulliEach, Compute: Opmath(dt), Block: threads, Outs: 1, Ins: 1}
+			s.Types[0], s.Types[1], s.Dims, s.Form = dt, dtype.Float32, uint8(k%3), [...]uint8{0, randomState}[k%2]
+			if k < 3 {
+				all = append(all, s)
+			}
 		}
 	}
-	return all
+	for k, dt := range []dtype.DType{dtype.Float32, dtype.Float16, dtype.Float64} {
+		s := Spec{Family: RandomFamily, Op: dropout, Compute: Opmath(dt), Block: threads, Outs: 2, Ins: 1, Dims: uint8(k % 3)}
+		s.Types[0], s.Types[1], s.Types[2], s.Form = dt, dtype.Bool, dt, [...]uint8{0, randomState}[k%2]
+		all = append(all, s)
+		s = Spec{Family: RandomFamily, Op: shuffle, Compute: dtype.Int64, Block: threads, Outs: 1, Ins: 1, Form: s.Form}
+		s.Types[0], s.Types[1] = dtype.Int64, [...]dtype.DType{dtype.Int32, dtype.Int64}[k%2]
+		all = append(all, s)
+	}
+	return slices.Concat(all, sortSpecs(), searchSpecs(), maskedSpecs(), lossSpecs(), bagSpecs(), attentionSpecs(),
+		listSpecs(), distanceSpecs())
 }
 
-// Every kernel is taken by NVRTC and hiprtc, for old and new devices. Other forms than the longest have a sample of
-// each family.
+// newest is the newest architecture of CUDA that the compiler knows.
+func (c *gpuCompiler) newest(t *testing.T) string {
+	n := new(int32)
+	if o := c.ArchCount(n); o != abi.Compiled || *n <= 0 {
+		t.Fatalf("nvrtcGetNumSupportedArchs: %v, %d", o, *n)
+	}
+	list := make([]int32, *n)
+	if o := c.Architectures(&list[0]); o != abi.Compiled {
+		t.Fatal("nvrtcGetSupportedArchs: ", o)
+	}
+	return fmt.Sprintf("sm_%d", slices.Max(list))
+}
+
+// architectures are an old and a new one of the compiler's. hiprtc before 6, which says that it's 9.0, doesn't know
+// gfx942, and ends the process at an architecture that it doesn't know.
+func (c *gpuCompiler) architectures(t *testing.T) []string {
+	if c.target == CUDA {
+		return []string{"sm_75", "sm_90", c.newest(t)}
+	}
+	major, minor := new(int32), new(int32)
+	c.Version(major, minor)
+	if *major < 6 || *major == 9 {
+		t.Log("left out: gfx942, which hiprtc knows from version 6 on")
+		return []string{"gfx90a"}
+	}
+	return []string{"gfx90a", "gfx942"}
+}
+
+// Every kernel is taken by NVRTC and hiprtc, for old and new devices. Forms that don't take hours have a sample of each
+// family; the brief one compiles each kernel for one architecture.
 func TestCompile(t *testing.T) {
-	for target, archs := range map[Target][]string{CUDA: {"compute_75", "compute_90"}, HIP: {"gfx90a", "gfx942"}} {
+	every := specs()
+	for f := range families {
+		if !slices.ContainsFunc(every, func(s Spec) bool { return s.Family == f }) {
+			t.Errorf("no kernel of the family %v is compiled", f)
+		}
+	}
+	for _, target := range []Target{CUDA, HIP} {
 		t.Run(target.String(), func(t *testing.T) {
 			c := openCompiler(t, target)
-			bad := 0
-			for k, s := range specs() {
-				if !sampled(k, 131, 13) {
+			archs := c.architectures(t)
+			bad, brief, long := 0, 400, 40
+			if target == HIP {
+				brief, long = 2000, 600 // it takes some 0.4 s for each
+			}
+			seen := map[Family]int{}
+			for _, s := range every {
+				k := seen[s.Family]
+				seen[s.Family]++
+				if !sampled(k, brief, long) {
 					continue
 				}
 				src, err := s.Source()
@@ -172,7 +285,10 @@ func TestCompile(t *testing.T) {
 					t.Errorf("%v: %v", s, err)
 					continue
 				}
-				for _, arch := range archs {
+				for i, arch := range archs {
+					if testutil.Short() && (int(s.Family)+k)%len(archs) != i {
+						continue
+					}
 					if err := c.compile(src, arch); err != nil && bad < 20 {
 						bad++
 						e := (*CompileError)(nil)
@@ -185,5 +301,25 @@ func TestCompile(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A compiler's log comes before the source, of which the lines are shown that the log names.
+func TestCompileError(t *testing.T) {
+	e := &CompileError{Spec: Spec{Family: ScanFamily, Op: "cumsum"}, Source: strings.Repeat("line\n", 40) + "wrong\n" +
+		strings.Repeat("line\n", 40), Log: "1:41:1: error: unknown name 'wrong'\n1 error generated\n"}
+	got := strings.Split(e.Error(), "\n")
+	if len(got) != 3+7 || got[1] != "1:41:1: error: unknown name 'wrong'" || got[6] != ">  41  wrong" || got[3] != "   38  line" {
+		t.Errorf("%q", got)
+	}
+	for _, log := range []string{"23:41:1: error: a", "k.cl:41:1: error: a", "k.cu(41): error: a", "<source>:41:7: error: a"} {
+		e.Log = log
+		if !strings.Contains(e.Error(), "\n>  41  wrong\n") || strings.Count(e.Error(), "\n>") != 1 {
+			t.Errorf("%s: %s", log, e)
+		}
+	}
+	e.Log = "CL_BUILD_PROGRAM_FAILURE"
+	if want := "kernel: scan cumsum() doesn't compile:\nCL_BUILD_PROGRAM_FAILURE"; e.Error() != want {
+		t.Errorf("a log that names no line: %q", e.Error())
 	}
 }

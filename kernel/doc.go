@@ -18,6 +18,7 @@
 //     however many threads its blocks have beyond them.
 //   - Indexes have 64 bits only where a number of an element, or its place in an operand, needs more than 31.
 //   - A result of no elements is no run. A kernel needs no dimension: a tensor of none has one element.
-//   - Sums are added in an order that depends on sizes alone, so that they have the same bits each time.
+//   - Sums are added in an order that depends on sizes, strides and the kind of device alone, so that they have the same
+//     bits each time.
 //   - A plan that is reset and used again allocates nothing.
 package kernel

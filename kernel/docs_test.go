@@ -2,6 +2,8 @@ package kernel
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -16,7 +18,7 @@ func TestDocTables(t *testing.T) {
 		}
 		return ""
 	}
-	var e, r strings.Builder
+	var e, r, sc strings.Builder
 	e.WriteString("| operation | inputs | numbers | results | type | float | integer | bool | complex |\n|---|---|---|---|---|---|---|---|---|\n")
 	for _, o := range Ops() {
 		fmt.Fprintf(&e, "| `%s` | %d | %d | %d | %v | %s | %s | %s | %s |\n", o.Name, o.Ins, o.Numbers+o.Integers, o.results(), o.Rule,
@@ -27,5 +29,11 @@ func TestDocTables(t *testing.T) {
 		fmt.Fprintf(&r, "| `%s` | %d | %d | %s | %s | %s |\n", x.Name, x.Numbers, x.Results(), mark(x.real), mark(x.whole),
 			mark(x.complex != nil))
 	}
-	testutil.CheckDocTables(t, "../docs/kernels.md", map[string]string{"elementwise": e.String(), "reductions": r.String()})
+	sc.WriteString("| scan | results | float | integer, bool | complex |\n|---|---|---|---|---|\n")
+	for _, name := range slices.Sorted(maps.Keys(scans)) {
+		x := scans[name]
+		fmt.Fprintf(&sc, "| `%s` | %d | %s | %s | %s |\n", name, x.Results(), mark(x.real), mark(x.whole), mark(x.complex != nil))
+	}
+	testutil.CheckDocTables(t, "../docs/kernels.md", map[string]string{"elementwise": e.String(), "reductions": r.String(),
+		"scans": sc.String()})
 }

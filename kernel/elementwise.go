@@ -71,7 +71,20 @@ func (p *Plan) elementwise(op string, compute dtype.DType, outs, ins []Operand, 
 	if !p.space.dense(uint32(s.Values) << s.Outs) {
 		s.Dims = uint8(p.space.dims)
 	}
-	c := p.call(s, p.space.count)
+	work := p.space.count
+	if integers == nil && p.space.ops <= mostSteps {
+		s.Extra[2] = p.space.crossed(len(outs))
+	}
+	switch {
+	case s.Extra[2] != 0:
+		s.Extra[1] = 1 + p.space.steps()
+		work = p.space.crossedTiles() * threads
+	case s.Dims > 0 && p.space.sizes[0] >= elementwisePiece/4 && p.space.ops <= mostSteps:
+		s.Extra[1] = 1 + p.space.steps()
+		work = p.space.count / p.space.sizes[0] * ((p.space.sizes[0] + elementwisePiece - 1) / elementwisePiece) * threads
+	}
+	c := p.call(s, work)
+	c.shape = anyGrid
 	for k := range outs {
 		c.Args.Pointer(outs[k].Ptr)
 	}
@@ -83,8 +96,13 @@ func (p *Plan) elementwise(op string, compute dtype.DType, outs, ins []Operand, 
 		}
 	}
 	c.index(p.space.count)
-	for _, v := range numbers {
-		v.add(&c.Args, compute)
+	for k, v := range numbers {
+		if IsUser(op) {
+			typ, n := userNumber(op, len(ins), k, compute, *v)
+			n.add(&c.Args, typ)
+		} else {
+			v.add(&c.Args, compute)
+		}
 	}
 	for _, n := range integers {
 		c.Args.Int64(int64(n))
@@ -95,13 +113,18 @@ func (p *Plan) elementwise(op string, compute dtype.DType, outs, ins []Operand, 
 	return nil
 }
 
-// elementwiseCheck refuses what isn't in the table. A user's function is checked when its text is generated.
+// elementwisePiece is how many elements of the innermost dimension a block has at a time, if they don't lie one after
+// the other in all operands and there are many. Places are then computed once for all of them. Spec.Extra[1] is 1 more
+// than [space.steps] of such a kernel, and 0 of others.
+const elementwisePiece = 1 << 10
+
+// elementwiseCheck refuses what isn't in the table, and calls that a user's function doesn't take.
 func elementwiseCheck(s Spec) error {
 	if !Supported(s.Compute) || s.Compute.Size() == 2 && s.Compute.IsFloating() {
 		return fmt.Errorf("kernel: %v can't be computed in %v", s, s.Compute)
 	}
-	if isUser(s.Op) {
-		return nil
+	if IsUser(s.Op) {
+		return userCheck(s)
 	}
 	o, ok := OpNamed(s.Op)
 	switch {
@@ -130,13 +153,13 @@ func elementwiseSource(s Spec) (Source, error) {
 	var w writer
 	w.begin(s)
 	operands := int(s.Outs + s.Ins)
+	var call string
 	var expressions []string
-	if isUser(s.Op) {
-		call, err := userCall(&w, s)
-		if err != nil {
+	if IsUser(s.Op) {
+		var err error
+		if call, err = userCall(&w, s); err != nil {
 			return Source{}, err
 		}
-		expressions = call
 	} else {
 		o, _ := OpNamed(s.Op)
 		expressions = strings.Split(o.expression(s.Compute), ";")
@@ -144,8 +167,8 @@ func elementwiseSource(s Spec) (Source, error) {
 	w.layoutType("layout", int(s.Dims), operands)
 	w.pointers(s)
 	w.param("I n")
-	for k := range s.Form {
-		w.param("%s number%d", number(s.Compute), k)
+	for k := range int(s.Form) {
+		w.param("%s number%d", number(s.numberType(k)), k)
 	}
 	for k := range s.Extra[0] {
 		w.param("i64 n%d", k)
@@ -154,25 +177,30 @@ func elementwiseSource(s Spec) (Source, error) {
 		w.param("layout l")
 	}
 	w.function("elementwise_" + opName(s.Op))
-	w.line("\tI i = (I)(BLOCK * THREADS + THREAD);")
-	w.line("\tif (i >= n)")
-	w.line("\t\treturn;")
-	w.places("i", "l", int(s.Dims), operands)
-	for k := range s.Form {
-		w.line("\tT s%d = %s;", k, computed(s.Compute, fmt.Sprintf("number%d", k)))
-	}
-	for k, t := range s.ins() {
-		name := fmt.Sprintf("i%d", k)
-		if s.Values>>k&1 == 1 {
-			w.line("\tT %c = %s;", 'a'+k, computed(s.Compute, name))
-		} else {
-			w.line("\tT %c = %s;", 'a'+k, converted(s.Compute, t, fmt.Sprintf("%s[at%d]", name, int(s.Outs)+k)))
+	for k := range int(s.Form) {
+		if s.numberType(k) == s.Compute {
+			w.line("\tT s%d = %s;", k, computed(s.Compute, fmt.Sprintf("number%d", k)))
 		}
 	}
-	if isUser(s.Op) && s.Outs > 1 {
-		w.line("\tT %s;", list("r", int(s.Outs)))
-		w.line("\t%s;", expressions[0])
-	} else {
+	for k := range int(s.Ins) {
+		if s.Values>>k&1 == 1 {
+			w.line("\tT %c = %s;", 'a'+k, computed(s.Compute, fmt.Sprintf("i%d", k)))
+		}
+	}
+	w.eachElement(s, operands, func() {
+		for k, t := range s.ins() {
+			o := int(s.Outs) + k
+			at := fmt.Sprintf("i%d[at%d]", k, o)
+			if s.Extra[2]>>o&1 == 1 {
+				at = fmt.Sprintf("tile%d[j][k]", k)
+			}
+			if s.Values>>k&1 == 0 {
+				w.line("\tT %c = %s;", 'a'+k, converted(s.Compute, t, at))
+			}
+		}
+		if call != "" {
+			w.line("\t%s", call)
+		}
 		for k, e := range expressions {
 			e = strings.TrimSpace(e)
 			if s.Compute.IsComplex() {
@@ -181,11 +209,100 @@ func elementwiseSource(s Spec) (Source, error) {
 				w.line("\tT r%d = (T)(%s);", k, e)
 			}
 		}
-	}
-	for k, t := range s.outs() {
-		w.line("\to%d[at%d] = %s;", k, k, narrowed(t, s.Compute, fmt.Sprintf("r%d", k)))
-	}
+		for k, t := range s.outs() {
+			w.line("\to%d[at%d] = %s;", k, k, narrowed(t, s.Compute, fmt.Sprintf("r%d", k)))
+		}
+	})
 	return w.done()
+}
+
+// eachElement writes a block's loop over its elements: element does one, whose places are at0 and so on. Blocks have as
+// many each, however many blocks there are.
+func (w *writer) eachElement(s Spec, operands int, element func()) {
+	unsigned := "u32"
+	if s.Wide {
+		unsigned = "u64"
+	}
+	if s.Extra[1] == 0 {
+		w.line("\tI each = (I)((%s)(n - 1) / ((%[1]s)BLOCKS * THREADS) + 1) * THREADS;", unsigned)
+		w.line("\ti64 first = BLOCK * each;")
+		w.line("\tif (first >= n)")
+		w.line("\t\treturn;")
+		w.line("\tI from = (I)first, to = n - from < each ? n : from + each;")
+		w.share(s, "i", func() {
+			w.places("i", "l", int(s.Dims), operands)
+			element()
+		})
+		return
+	}
+	if s.Extra[2] != 0 {
+		w.eachTile(s, operands, unsigned, element)
+		return
+	}
+	w.line("\tI inner = l.sizes[0], pieces = (inner - 1) / %d + 1, units = n / inner * pieces;", elementwisePiece)
+	w.eachUnit(unsigned, func() {
+		w.line("\tI row = unit / pieces, from = unit %% pieces * %d, to = inner - from < %[1]d ? inner : from + %[1]d;",
+			elementwisePiece)
+		w.placesFrom("row", "l", 1, int(s.Dims), operands)
+		for o := range operands {
+			w.line("\tI row%d = at%[1]d;", o)
+		}
+		w.share(s, "j", func() {
+			if s.Extra[0] > 0 {
+				w.line("\tI i = row * inner + j;")
+			}
+			for o := range operands {
+				w.line("\tI at%d = row%[1]d%s;", o, s.step(o))
+			}
+			element()
+		})
+	})
+}
+
+// eachUnit writes a loop over a block's units, of which all blocks together have `units`.
+func (w *writer) eachUnit(unsigned string, body func()) {
+	w.line("\tI each = (I)((%s)(units - 1) / (%[1]s)BLOCKS) + 1;", unsigned)
+	w.line("\ti64 first = BLOCK * each;")
+	w.line("\tif (first >= units)")
+	w.line("\t\treturn;")
+	w.line("\tI last = units - (I)first < each ? units : (I)first + each;")
+	w.line("\tfor (I unit = (I)first; unit < last; unit++) {")
+	body()
+	w.line("\t}")
+}
+
+// step is what element j of the innermost dimension adds to an operand's place.
+func (s Spec) step(operand int) string {
+	switch (s.Extra[1] - 1) >> (2 * operand) & 3 {
+	case stepNone:
+		return ""
+	case stepOne:
+		return " + j"
+	}
+	return fmt.Sprintf(" + j * l.strides[%d][0]", operand)
+}
+
+// mostSteps is of how many operands Spec.Extra[1] has the steps.
+const mostSteps = 15
+
+// Steps of an operand in the innermost dimension: 2 bits each.
+const (
+	stepAny = iota
+	stepNone
+	stepOne
+)
+
+// steps are those of all operands, the first in the lowest bits.
+func (p *space) steps() (bits int32) {
+	for o := range p.ops {
+		switch p.strides[o][0] {
+		case 0:
+			bits |= stepNone << (2 * o)
+		case 1:
+			bits |= stepOne << (2 * o)
+		}
+	}
+	return bits
 }
 
 // computed is a number of a call as T.
@@ -199,47 +316,12 @@ func computed(t dtype.DType, x string) string {
 	return "(T)" + x
 }
 
-// userCall writes a user's function and returns its call.
-func userCall(w *writer, s Spec) ([]string, error) {
-	f, err := parseUser(s.Op)
-	if err != nil {
-		return nil, err
-	}
-	results := max(1, len(f.results))
-	if len(f.inputs) != int(s.Ins+s.Form) || results != int(s.Outs) {
-		return nil, fmt.Errorf("kernel: %s takes %d inputs and numbers and has %d results, and the call has %d, %d and %d",
-			f.name, len(f.inputs), results, s.Ins, s.Form, s.Outs)
-	}
-	f.write(w)
-	var args []string
-	for k := range int(s.Ins) {
-		args = append(args, string(rune('a'+k)))
-	}
-	for k := range int(s.Form) {
-		args = append(args, fmt.Sprintf("s%d", k))
-	}
-	if f.void {
-		for k := range f.results {
-			args = append(args, fmt.Sprintf("&r%d", k))
-		}
-	}
-	return []string{fmt.Sprintf("user_%s(%s)", f.name, strings.Join(args, ", "))}, nil
-}
-
 func opName(op string) string {
-	if !isUser(op) {
+	if !IsUser(op) {
 		return op
 	}
-	if f, err := parseUser(op); err == nil {
-		return f.name
+	if u, err := userOf(op); err == nil {
+		return u.entry().name
 	}
 	return "user"
-}
-
-func list(prefix string, n int) string {
-	var names []string
-	for k := range n {
-		names = append(names, fmt.Sprintf("%s%d", prefix, k))
-	}
-	return strings.Join(names, ", ")
 }

@@ -2,10 +2,8 @@ package kernel
 
 import (
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/chorus-comms/chorus/dtype"
@@ -182,72 +180,6 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// A user's functions, as the JITerator takes them.
-func TestUserFunctions(t *testing.T) {
-	c := openCL(t)
-	a, b := c.dense(t, dtype.Float32, 300), c.dense(t, dtype.BFloat16, 300)
-	x, y := c.dense(t, dtype.Float32, 300), c.dense(t, dtype.Float64, 300)
-	for i := range 2 {
-		z := make([]complex128, 300)
-		for k := range z {
-			z[k] = complex(float64(k*(i+3)%17)/4, 0)
-		}
-		[]*array{a, b}[i].set(z)
-	}
-	chain := `template <typename scalar_t> scalar_t chain(scalar_t x, scalar_t y, scalar_t alpha) {
-		scalar_t z = static_cast<scalar_t>(x * y);
-		if (z > alpha) { return std::exp(-z); }
-		return std::max(z, y) + alpha;
-	}`
-	pair := `template <typename T>
-	void pair(const T x, T y, T& sum, T& difference) { sum = x + y; difference = x - y; }`
-	var p Plan
-	must(t, p.Elementwise(chain, dtype.Float32, []Operand{x.Operand}, []Operand{a.Operand, b.Operand}, Float(2.5)))
-	must(t, c.run(&p))
-	as, bs := a.elements(), b.elements()
-	for i, v := range x.elements() {
-		z := as[i] * bs[i]
-		want := max(real(z), real(bs[i])) + 2.5
-		if real(z) > 2.5 {
-			want = math.Exp(-real(z))
-		}
-		if !near(real(v), want, 1e-6) {
-			t.Fatalf("chain of %v and %v is %v, want %v", as[i], bs[i], v, want)
-		}
-	}
-	p.Reset()
-	must(t, p.Elementwise(pair, dtype.Float32, []Operand{x.Operand, y.Operand}, []Operand{a.Operand, b.Operand}))
-	must(t, c.run(&p))
-	for i, v := range x.elements() {
-		if v != as[i]+bs[i] || y.elements()[i] != as[i]-bs[i] {
-			t.Fatalf("pair of %v and %v is %v and %v", as[i], bs[i], v, y.elements()[i])
-		}
-	}
-	for text, want := range map[string]string{
-		"template <typename T> T f(T x { return x; }":                     "must have the form",
-		"template <typename T> int f(T x) { return 1; }":                  "returns int",
-		"template <typename T> T f(float x) { return x; }":                `parameter "float x"`,
-		"template <typename T> void f(T x) { }":                           "references for several",
-		"template <typename T> void f(T& x, T y) { }":                     "stands behind its results",
-		"template <typename T> T f(T x) { return x; ":                     "braces",
-		"template <typename T> T f(T x, T y, T z, T w) { return x; }":     "the call has 1, 0 and 1",
-		"template <typename T> T f(T x) {\n\treturn x + not_there;\n}":    ">",
-		"template <typename T> void f(T x, T& y, T& z) { y = x; z = x; }": "has 2 results",
-	} {
-		p.Reset()
-		err := p.Elementwise(text, dtype.Float32, []Operand{x.Operand}, []Operand{a.Operand})
-		if err == nil {
-			err = c.run(&p)
-		}
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: %v, want %q", text, err, want)
-		}
-		if strings.Contains(text, "not_there") && !strings.Contains(fmt.Sprint(err), "return x + not_there;") {
-			t.Errorf("the error has no line of the source: %v", err)
-		}
-	}
-}
-
 // Promote and Types are PyTorch's rules.
 func TestTypesTorch(t *testing.T) {
 	var lines []string
@@ -299,6 +231,88 @@ func TestElementwiseWide(t *testing.T) {
 		must(t, p.Elementwise("bitwise_not", dtype.Uint8, []Operand{op}, []Operand{op}))
 		if p.Calls[0].Spec.Wide != c.wide {
 			t.Errorf("sizes %v, strides %v: wide is %v", c.sizes, c.strides, p.Calls[0].Spec.Wide)
+		}
+	}
+}
+
+// Inputs whose neighbours are in another dimension than those of the result are read in their own order, by tiles, on a
+// processor and in the GPUs' form of the kernel.
+func TestElementwiseCrossed(t *testing.T) {
+	c := openCL(t)
+	asGPU, err := NewLoader(c.dev, nil)
+	must(t, err)
+	asGPU.cores = 0
+	kinds := []dtype.DType{dtype.Int32, dtype.Float16, dtype.Complex128, dtype.Uint8}
+	for round, sizes := range [][]int{{37, 300}, {2, 35, 257}, {5, 16, 300}, {16, 16}, {3, 64, 128}, {2, 65, 33}} {
+		if testutil.Short() && round > 2 {
+			break
+		}
+		n, last := 1, len(sizes)-1
+		for _, size := range sizes {
+			n *= size
+		}
+		order := make([]int, len(sizes)) // of the dimensions in memory: the last one before the one before it
+		for k := range order {
+			order[k] = k
+		}
+		order[last-1], order[last] = last, last-1
+		strides, step := make([]int, len(sizes)), 1
+		for k := last; k >= 0; k-- {
+			strides[order[k]] = step
+			step *= sizes[order[k]]
+		}
+		dt := kinds[round%len(kinds)]
+		out, straight := c.dense(t, dtype.Complex128, sizes...), c.dense(t, dtype.Int32, sizes...)
+		var ins [3]*array
+		for k := range ins {
+			ins[k] = c.array(t, kinds[(round+k)%len(kinds)], n, sizes, strides)
+		}
+		x := make([]complex128, n)
+		for i := range x {
+			x[i] = complex(float64((i*7+i/31)%100), 0)
+		}
+		straight.set(x)
+		for _, a := range ins {
+			a.set(x)
+		}
+		for _, l := range []*Loader{c.loader, asGPU} {
+			for inputs := 2; inputs <= 3; inputs++ {
+				var p Plan
+				operands := []Operand{ins[0].Operand, straight.Operand}
+				op, numbers := "add", []*Number{Int(2)}
+				if inputs == 3 {
+					operands, op = []Operand{ins[0].Operand, ins[1].Operand, ins[2].Operand}, "addcmul"
+				}
+				must(t, p.Elementwise(op, dtype.Complex128, []Operand{out.Operand}, operands, numbers...))
+				if p.Calls[0].Spec.Extra[2] == 0 {
+					t.Errorf("sizes %v: no tiles", sizes)
+				}
+				on := *c
+				on.loader = l
+				must(t, on.run(&p))
+				index := make([]int, len(sizes))
+				for i, got := range out.elements() {
+					at := 0
+					for k := range index {
+						at += index[k] * strides[k]
+					}
+					want := x[at] + 2*x[i]
+					if inputs == 3 {
+						want = x[at] + 2*x[at]*x[at]
+					}
+					if got != want {
+						t.Fatalf("%s of %v, sizes %v, processor %v, element %d: %v instead of %v", op, dt, sizes, l == c.loader, i,
+							got, want)
+					}
+					for k := last; k >= 0; k-- {
+						if index[k]++; index[k] < sizes[k] {
+							break
+						}
+						index[k] = 0
+					}
+				}
+				out.intact(t, op)
+			}
 		}
 	}
 }

@@ -13,6 +13,10 @@ import (
 var torchOps = map[string]string{
 	"copy": "a.clone()", "conj": "torch.conj_physical(a)", "sign": "torch.sign(a)", "imag": "a.imag", "real": "torch.real(a)",
 	"isfinite": "torch.isfinite(a)", "i0e": "torch.special.i0e(a)", "logit_eps": "torch.logit(a, 0.1)",
+	"i1": "torch.special.i1(a)", "i1e": "torch.special.i1e(a)", "entr": "torch.special.entr(a)",
+	"round_scaled":   "(torch.round(a.to(torch.promote_types(a.dtype, torch.float32)) * 4) / 4).to(a.dtype)",
+	"round_divided":  "(torch.round(a.to(torch.promote_types(a.dtype, torch.float32)) / 4) * 4).to(a.dtype)",
+	"prelu_backward": "torch.where(b > 0, a, c * a)", "prelu_weight_backward": "torch.where(b > 0, torch.zeros_like(a), b * a)",
 	"trigamma": "torch.polygamma(1, a)", "ndtr": "torch.special.ndtr(a)",
 	"nan_to_num": "torch.nan_to_num(a, 0.5, 7, -8)", "clamp": "torch.clamp(a, -1, 2)", "clamp_min": "torch.clamp_min(a, -1)",
 	"clamp_max": "torch.clamp_max(a, 2)", "threshold": "F.threshold(a, 1, 5)", "hardtanh": "F.hardtanh(a, -1, 2)",
@@ -20,13 +24,14 @@ var torchOps = map[string]string{
 	"softshrink": "F.softshrink(a, 0.5)", "leaky_relu": "F.leaky_relu(a, 0.25)",
 	"elu": "torch._C._nn.elu(a, 1.5, 0.5, 2)", "celu": "F.celu(a, 1.5)", "silu": "F.silu(a)", "mish": "F.mish(a)",
 	"gelu": "F.gelu(a)", "gelu_tanh": "F.gelu(a, approximate='tanh')", "softplus": "F.softplus(a, 2, 5)",
-	"log_sigmoid": "F.logsigmoid(a)",
-	"add":         "torch.add(a, b, alpha=1 if a.dtype == torch.bool else 2)", "sub": "torch.sub(a, b, alpha=2)",
+	"log_sigmoid_buffer": "torch.exp(-a.abs())",
+	"log_sigmoid":        "F.logsigmoid(a)",
+	"add":                "torch.add(a, b, alpha=1 if a.dtype == torch.bool else 2)", "sub": "torch.sub(a, b, alpha=2)",
 	"rsub":      "torch.rsub(a, b, alpha=2)",
 	"div_trunc": "torch.div(a, b, rounding_mode='trunc')", "div_floor": "torch.div(a, b, rounding_mode='floor')",
 	"xlog1py": "torch.special.xlog1py(a, b)", "complex": "torch.complex(a.real, b.real)",
 	"polar": "torch.polar(a.real.contiguous(), b.real.contiguous())", "masked_fill": "torch.masked_fill(a, b != 0, 1)",
-	"prelu": "torch.prelu(a, b)", "mse_loss": "F.mse_loss(a, b, reduction='none')",
+	"glu": "F.glu(torch.cat((a, b)), 0)", "prelu": "torch.prelu(a, b)", "mse_loss": "F.mse_loss(a, b, reduction='none')",
 	"l1_loss": "F.l1_loss(a, b, reduction='none')", "smooth_l1_loss": "F.smooth_l1_loss(a, b, reduction='none', beta=0.5)",
 	"huber_loss":                    "F.huber_loss(a, b, reduction='none', delta=0.5)",
 	"binary_cross_entropy":          "F.binary_cross_entropy(a, b, reduction='none')",
@@ -51,7 +56,14 @@ var torchOps = map[string]string{
 	"smooth_l1_loss_backward":       "torch.ops.aten.smooth_l1_loss_backward(a, b, c, 0, 0.5)",
 	"huber_loss_backward":           "torch.ops.aten.huber_loss_backward(a, b, c, 0, 0.5)",
 	"binary_cross_entropy_backward": "torch.ops.aten.binary_cross_entropy_backward(a, b, c, None, 0)",
-	"where":                         "torch.where(a != 0, b, c)", "addcmul": "torch.addcmul(a, b, c, value=2)",
+	"kl_div":                        "F.kl_div(a, b, reduction='none')",
+	"kl_div_log_target":             "F.kl_div(a, b, reduction='none', log_target=True)",
+	"soft_margin_loss":              "F.soft_margin_loss(a, b, reduction='none')",
+	"soft_margin_loss_backward":     "-2 * a * c * torch.sigmoid(-b * c)",
+	"binary_cross_entropy_with_logits": "F.binary_cross_entropy_with_logits(a, b, weight=d, pos_weight=c, " +
+		"reduction='none')",
+	"binary_cross_entropy_with_logits_backward": "a * e * ((1 - c) - ((d - 1) * c + 1) * torch.sigmoid(-b))",
+	"where": "torch.where(a != 0, b, c)", "addcmul": "torch.addcmul(a, b, c, value=2)",
 	"addcdiv": "torch.addcdiv(a, b, c, value=2)", "clamp_tensor": "torch.clamp(a, b, c)",
 	"sincos": "(torch.sin(a), torch.cos(a))", "aminmax_pair": "(torch.minimum(a, b), torch.maximum(a, b))",
 	"glu_backward_pair": "(a * torch.sigmoid(c), a * b * torch.sigmoid(c) * (1 - torch.sigmoid(c)))",
@@ -59,7 +71,7 @@ var torchOps = map[string]string{
 
 // torchNumbers are the numbers of those expressions.
 var torchNumbers = map[string][]*Number{
-	"logit_eps": {Float(0.1)}, "nan_to_num": {Float(0.5), Float(7), Float(-8)}, "clamp": {Float(-1), Float(2)},
+	"round_scaled": {Int(4)}, "round_divided": {Int(4)}, "logit_eps": {Float(0.1)}, "nan_to_num": {Float(0.5), Float(7), Float(-8)}, "clamp": {Float(-1), Float(2)},
 	"clamp_min": {Float(-1)}, "clamp_max": {Float(2)}, "threshold": {Int(1), Int(5)}, "hardtanh": {Int(-1), Int(2)},
 	"hardshrink": {Float(0.5)}, "softshrink": {Float(0.5)}, "leaky_relu": {Float(0.25)},
 	"elu": {Float(1.5), Float(0.5), Float(2)}, "celu": {Float(1.5)}, "softplus": {Float(2), Float(5)},
@@ -69,11 +81,11 @@ var torchNumbers = map[string][]*Number{
 	"elu_backward": {Float(1.5), Float(0.5), Float(2)}, "elu_backward_result": {Float(1.5), Float(0.5), Float(2)},
 	"softplus_backward": {Float(2), Float(5)}, "mse_loss_backward": {Int(2)},
 	"smooth_l1_loss_backward": {Int(1), Float(0.5)}, "huber_loss_backward": {Int(1), Float(0.5)}, "addcmul": {Int(2)},
-	"addcdiv": {Int(2)},
+	"addcdiv": {Int(2)}, "soft_margin_loss_backward": {Int(2)},
 }
 
 // looser are operations whose tolerance is some times the type's: iterations, and differences of large numbers.
-var looser = map[string]float64{"erfinv": 20, "lgamma": 10, "digamma": 50, "trigamma": 50, "i0": 10, "pow": 50, "tan": 50,
+var looser = map[string]float64{"erfinv": 20, "lgamma": 10, "digamma": 50, "trigamma": 50, "i0": 10, "i1": 10, "pow": 50, "tan": 50, "kl_div": 20,
 	"logit_backward": 10, "polar": 10, "exp": 10, "exp2": 10, "sinh": 10, "cosh": 10, "expm1": 10, "acosh": 10,
 	"silu_backward": 10, "mish_backward": 10, "gelu_backward": 10, "gelu_tanh_backward": 10,
 	"hardsigmoid_backward": 20000, "glu_backward_pair": 10, "binary_cross_entropy_backward": 1000}
@@ -97,7 +109,7 @@ func TestElementwiseTorch(t *testing.T) {
 	ins := map[dtype.DType][]*array{}
 	files := map[dtype.DType][]string{}
 	for _, dt := range types {
-		for k := range 3 {
+		for k := range 5 {
 			a := c.dense(t, dt, n)
 			a.set(sample(dt, n, uint64(k)))
 			ins[dt] = append(ins[dt], a)

@@ -15,11 +15,13 @@ func init() { register(IndexFamily, "index", indexSource) }
 // maxIndexes is how many tensors of indexes there are at most.
 const maxIndexes = 6
 
-// Index is a dimension in which a tensor of indexes, int64 or int32, says the place. Negative ones count from the end.
+// Index is a dimension in which a tensor of indexes, int64 or int32, says the place. Negative ones count from the end,
+// unless they count as out of range.
 type Index struct {
 	Operand
-	Size   int // of the indexed dimension
-	Stride int // in it, in elements
+	Size       int // of the indexed dimension
+	Stride     int // in it, in elements
+	NoNegative bool
 }
 
 // indexUpdates are what a write does to an element, with its old value a and the new one b.
@@ -94,6 +96,9 @@ func (p *Plan) index(op string, out, in Operand, bad device.Ptr, indexes []Index
 			return fmt.Errorf("kernel: %s with indexes of %v, in a dimension of %d", op, x.Type, x.Size)
 		}
 		s.Types[2+k] = x.Type
+		if x.NoNegative {
+			s.Form |= 1 << k
+		}
 		if err := p.space.add(&x.Operand); err != nil {
 			return err
 		}
@@ -175,7 +180,9 @@ func indexSource(s Spec) (Source, error) {
 	w.line("\tint good = 1;")
 	for k := range n {
 		w.line("\tx = i%d[at%d];", k+1, k+2)
-		w.line("\tx += x < 0 ? size%d : 0;", k)
+		if s.Form>>k&1 == 0 {
+			w.line("\tx += x < 0 ? size%d : 0;", k)
+		}
 		w.line("\tgood = good && x >= 0 && x < size%d;", k)
 		w.line("\tplace += x * stride%d;", k)
 	}

@@ -61,8 +61,9 @@ func TestIndexTorch(t *testing.T) {
 				expression))
 			results, names = append(results, out), append(names, name+" of "+dt.String())
 		}
-		index := func(stride int) Index { return Index{at.Operand, 5, stride} }
-		row := Index{Operand{at.Ptr, dtype.Int64, []int{3, 1}, []int{4, 1}, nil}, 5, 4} // the first column of indexes
+		index := func(stride int) Index { return Index{Operand: at.Operand, Size: 5, Stride: stride} }
+		// The first column of indexes.
+		row := Index{Operand: Operand{at.Ptr, dtype.Int64, []int{3, 1}, []int{4, 1}, nil}, Size: 5, Stride: 4}
 		add("gather", "torch.gather(a, 0, c)", []int{3, 4}, nil, func(p *Plan, out Operand) error {
 			return p.Take(out, a.without(0, 3), word.Ptr, index(4))
 		})
@@ -71,7 +72,7 @@ func TestIndexTorch(t *testing.T) {
 		})
 		add("index", "a[c]", []int{3, 4, 4}, nil, func(p *Plan, out Operand) error {
 			in := Operand{a.Ptr, dt, []int{1, 1, 4}, []int{0, 0, 1}, nil}
-			x := Index{Operand{at.Ptr, dtype.Int64, []int{3, 4, 1}, []int{4, 1, 0}, nil}, 5, 4}
+			x := Index{Operand: Operand{at.Ptr, dtype.Int64, []int{3, 4, 1}, []int{4, 1, 0}, nil}, Size: 5, Stride: 4}
 			return p.Take(out, in, 0, x)
 		})
 		for torch, op := range map[string]string{"sum": "add", "prod": "mul", "amax": "amax", "amin": "amin"} {
@@ -146,7 +147,7 @@ func TestIndexOutOfRange(t *testing.T) {
 	at.set([]complex128{-4, 2, 3, 1 << 30})
 	clear(word.data)
 	var p Plan
-	x := Index{at.Operand, 3, 1}
+	x := Index{Operand: at.Operand, Size: 3, Stride: 1}
 	must(t, p.Take(o.Operand, a.without(0, 4), word.Ptr, x))
 	must(t, c.run(&p))
 	if got := fmt.Sprint(o.elements()); got != "[(0+0i) (3+0i) (0+0i) (0+0i)]" || word.data[0] != 1 {

@@ -36,6 +36,13 @@ func Int(i int64) *Number { return &Number{Int: i, IsInt: true} }
 // Complex is a complex number.
 func Complex(z complex128) *Number { return &Number{Float: real(z), Imag: imag(z)} }
 
+func (v *Number) complex() complex128 {
+	if v.IsInt {
+		return complex(float64(v.Int), 0)
+	}
+	return complex(v.Float, v.Imag)
+}
+
 // add adds the number to a call's arguments, as C type number.
 func (v *Number) add(a *device.Args, compute dtype.DType) {
 	f := v.Float
@@ -288,6 +295,11 @@ func (w *writer) layoutType(name string, dims, operands int) {
 // places writes the place of element number i of each operand as at0, at1 and so on, without a division for the
 // outermost dimension.
 func (w *writer) places(i, layout string, dims, operands int) {
+	w.placesFrom(i, layout, 0, dims, operands)
+}
+
+// placesFrom is places with the first dimensions left out.
+func (w *writer) placesFrom(i, layout string, first, dims, operands int) {
 	for o := range operands {
 		if dims == 0 {
 			w.line("\tI at%d = %s;", o, i)
@@ -295,12 +307,12 @@ func (w *writer) places(i, layout string, dims, operands int) {
 			w.line("\tI at%d = 0;", o)
 		}
 	}
-	if dims == 0 {
+	if dims <= first {
 		return
 	}
 	w.line("\t{")
 	w.line("\t\tI rest = %s, k, up;", i)
-	for k := range dims {
+	for k := first; k < dims; k++ {
 		if k < dims-1 {
 			unsigned := "u32"
 			w.line("\t\tup = sizeof(I) == 8 ? rest / %s.sizes[%d] : (I)((%s)rest / (%s)%s.sizes[%d]);", layout, k, unsigned,

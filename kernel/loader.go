@@ -14,6 +14,7 @@ type Loader struct {
 	dev    *device.Device
 	target Target
 	disk   *Disk
+	cores  int // of a processor; 0 for a GPU
 
 	compilerOnce sync.Once
 	compiler     string // empty if the driver gives no images
@@ -21,7 +22,24 @@ type Loader struct {
 	mu      sync.RWMutex
 	kernels map[Spec]*loaded
 
-	compiled atomic.Int64
+	compiled, fromDisk, refused, launched, multiplied atomic.Int64
+
+	library library
+}
+
+// LoaderStats are counts of a loader.
+type LoaderStats struct {
+	Compiled int64 // kernels, without those that were read from the disk
+	FromDisk int64
+	Refused  int64 // by the compiler, or since there's none; users' functions aren't counted
+	Launched int64 // runs
+
+	Multiplied int64 // products of matrices by a library
+}
+
+// Stats returns the counts.
+func (l *Loader) Stats() LoaderStats {
+	return LoaderStats{l.compiled.Load(), l.fromDisk.Load(), l.refused.Load(), l.launched.Load(), l.multiplied.Load()}
 }
 
 // loaded is a kernel, or why there is none.
@@ -37,14 +55,47 @@ func NewLoader(dev *device.Device, disk *Disk) (*Loader, error) {
 	if !ok {
 		return nil, device.Errorf(device.ErrUnsupported, dev.Name(), "kernels", "the device compiles no sources")
 	}
-	return &Loader{dev: dev, target: t, disk: disk, kernels: map[Spec]*loaded{}}, nil
+	l := &Loader{dev: dev, target: t, disk: disk, kernels: map[Spec]*loaded{}}
+	if p := dev.Properties(); p.Processor {
+		l.cores = max(p.Units, 1)
+	}
+	l.library.open(dev)
+	return l, nil
 }
+
+// On a processor a block is work of one core, so that a few large blocks are better than many small ones. Its threads
+// are lanes of vectors. A compiler runs a loop for one vector of them after the other, so that more threads than a
+// vector has read memory several times, with gaps.
+const (
+	processorBlocks  = 16      // for a core
+	processorLeast   = 1 << 12 // threads' worth of work in a block
+	processorThreads = 16
+)
+
+// fit is a run as it's best for the device.
+func (l *Loader) fit(c *Call) (s Spec, grid, block device.Dim) {
+	s, grid, block = c.Spec, c.Grid, c.Block
+	if l.cores == 0 {
+		return
+	}
+	if c.shape == anyGrid {
+		grid.X = max(1, min(grid.X*block.X/processorLeast, l.cores*processorBlocks))
+	}
+	if c.shape != fixed {
+		block.X = min(block.X, processorThreads)
+		s.Block, s.Vector = uint16(block.X), true
+	}
+	return
+}
+
+// Cores is how many a processor has, each of which runs a block; 0 of a GPU.
+func (l *Loader) Cores() int { return l.cores }
 
 // Compiled is how many kernels have been compiled, and not read from the disk.
 func (l *Loader) Compiled() int { return int(l.compiled.Load()) }
 
 // Function is a kernel, which is generated, compiled and loaded when it's first asked for. A source that doesn't
-// compile is a [*CompileError], then and each time.
+// compile, or that no compiler takes, is a [*CompileError], then and each time.
 func (l *Loader) Function(s Spec) (*device.Function, error) {
 	l.mu.RLock()
 	k := l.kernels[s]
@@ -61,18 +112,47 @@ func (l *Loader) Function(s Spec) (*device.Function, error) {
 	return k.f, k.err
 }
 
-// Run enqueues a plan's runs on a stream of the device.
+// Run enqueues a plan's runs on a stream of the device, after all its kernels are loaded: one that doesn't compile
+// leaves no part of the plan enqueued.
 func (l *Loader) Run(s *device.Stream, p *Plan) error {
-	for k := range p.Calls {
-		c := &p.Calls[k]
-		f, err := l.Function(c.Spec)
-		if err != nil {
-			return err
-		}
-		if err := s.LaunchFunction(f, device.Launch{Grid: c.Grid, Block: c.Block, Args: &c.Args}); err != nil {
-			return fmt.Errorf("%v: %w", c.Spec, err)
+	if len(p.Calls) > 1 {
+		for k := range p.Calls {
+			if p.Calls[k].library && l.library.works() {
+				continue
+			}
+			if _, err := l.Function(p.Calls[k].Spec); err != nil {
+				return err
+			}
 		}
 	}
+	for k := range p.Calls {
+		c := &p.Calls[k]
+		if c.library {
+			if done, err := l.multiply(s, c); done || err != nil {
+				if err != nil {
+					return err
+				}
+				continue
+			}
+		}
+		if err := l.launch(s, c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// launch enqueues a run of a kernel.
+func (l *Loader) launch(s *device.Stream, c *Call) error {
+	spec, grid, block := l.fit(c)
+	f, err := l.Function(spec)
+	if err != nil {
+		return err
+	}
+	if err := s.LaunchFunction(f, device.Launch{Grid: grid, Block: block, Args: &c.Args}); err != nil {
+		return fmt.Errorf("%v: %w", c.Spec, err)
+	}
+	l.launched.Add(1)
 	return nil
 }
 
@@ -89,15 +169,21 @@ func (l *Loader) load(s Spec) (*device.Function, error) {
 		m, err = l.dev.LoadModule(image)
 		if err != nil && key != nil && !errors.Is(err, device.ErrOutOfMemory) { // another driver, or a damaged file
 			l.disk.remove(*key)
-			if image, _, err = l.image(text); err == nil {
+			if image, key, err = l.image(text); err == nil {
 				m, err = l.dev.LoadModule(image)
 			}
 		}
 		if err == nil {
+			if key == nil {
+				l.compiled.Add(1)
+			}
 			return m.Function(src.Entry)
 		}
 	}
-	if errors.Is(err, device.ErrInvalidArgument) {
+	if errors.Is(err, device.ErrInvalidArgument) || errors.Is(err, device.ErrUnsupported) {
+		if !IsUser(s.Op) {
+			l.refused.Add(1)
+		}
 		return nil, &CompileError{Spec: s, Source: string(text), Log: err.Error(), cause: err}
 	}
 	return nil, err
@@ -112,14 +198,13 @@ func (l *Loader) image(text []byte) (image []byte, key *diskKey, err error) {
 		}
 	})
 	if l.disk == nil || l.compiler == "" {
-		l.compiled.Add(1)
 		return text, nil, nil
 	}
 	k := newDiskKey(l.compiler, text)
 	if image, ok := l.disk.get(k); ok {
+		l.fromDisk.Add(1)
 		return image, &k, nil
 	}
-	l.compiled.Add(1)
 	if image, err = l.dev.Compile(text); err == nil {
 		l.disk.put(k, image)
 	}

@@ -3,6 +3,7 @@ package kernel
 import (
 	"testing"
 
+	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
 )
 
@@ -43,6 +44,7 @@ func TestLoaderDisk(t *testing.T) {
 	must(t, err)
 	s := Spec{Family: ElementwiseFamily, Op: "abs", Compute: dtype.Float32, Block: threads, Outs: 1, Ins: 1}
 	s.Types[0], s.Types[1] = dtype.Float32, dtype.Float32
+	s, _, _ = c.loader.fit(&Call{Spec: s, Grid: device.Dim{X: 1}, Block: device.Dim{X: threads}, shape: anyGrid})
 	src, err := s.Source()
 	must(t, err)
 	key := newDiskKey("opencl "+name, []byte(src.For(OpenCL)))

@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
@@ -11,10 +12,6 @@ import (
 const MatmulFamily Family = 5
 
 func init() { register(MatmulFamily, "matmul", matmulSource) }
-
-// matmulTile is how many rows and columns of the result a block computes, 4 by 4 a thread; matmulDepth how many
-// elements of the sums it has in local memory at once.
-const matmulTile, matmulDepth = 64, 16
 
 // Matmul adds out = activation(alpha * a @ b + beta * c) for matrices of the last two dimensions, and each of those
 // before, in which a, b and c are broadcast. c may be the zero Operand, and may be out. activation is an operation of
@@ -59,20 +56,21 @@ func (p *Plan) Matmul(out, a, b, c Operand, alpha, beta *Number, activation stri
 			cs[1-k] = c.Strides[at]
 		}
 	}
-	q := &p.space
-	if err := q.init(out.Sizes[:d-2]); err != nil {
+	var product device.Product
+	library := activation == "" && !(there && beta.complex() == 0) && p.libraryProduct(&product, out, a, b, alpha)
+	if library && there {
+		if !slices.Equal(c.Sizes, out.Sizes) || !slices.Equal(c.Strides, out.Strides) || c.Ptr != out.Ptr {
+			if err := p.Copy(out, c); err != nil {
+				return err
+			}
+			c, cs = out, [2]int{out.Strides[d-2], out.Strides[d-1]}
+		}
+		product.Beta = beta.complex()
+	}
+	if err := p.matrices(out, a, b, c); err != nil {
 		return err
 	}
-	batch := func(o Operand) error {
-		cut := max(len(o.Sizes)-2, 0)
-		o.Sizes, o.Strides = o.Sizes[:cut], o.Strides[:cut]
-		return q.add(&o)
-	}
-	for _, o := range []Operand{out, a, b, c} {
-		if err := batch(o); err != nil {
-			return err
-		}
-	}
+	q := &p.space
 	if q.count*m*n == 0 {
 		return nil
 	}
@@ -92,10 +90,10 @@ func (p *Plan) Matmul(out, a, b, c Operand, alpha, beta *Number, activation stri
 	if there {
 		s.Form = 1
 	}
-	call := p.blocks(s, device.Dim{X: (n + matmulTile - 1) / matmulTile, Y: (m + matmulTile - 1) / matmulTile, Z: q.count})
-	if call.Grid.Y > 65535 {
+	if tilesOf(m) > 65535 {
 		return fmt.Errorf("kernel: matmul of %d rows", m)
 	}
+	call := p.tiles(s, device.Dim{X: tilesOf(n), Y: tilesOf(m), Z: q.count})
 	for _, o := range []Operand{out, a, b, c} {
 		call.Args.Pointer(o.Ptr)
 	}
@@ -107,6 +105,22 @@ func (p *Plan) Matmul(out, a, b, c Operand, alpha, beta *Number, activation stri
 	beta.add(&call.Args, s.Compute)
 	if s.Dims > 0 {
 		q.layout(&call.Args, s.Wide)
+	}
+	call.library, call.product = library, product
+	return nil
+}
+
+// matrices makes the plan's space that of the dimensions before the last two.
+func (p *Plan) matrices(operands ...Operand) error {
+	cut := func(o *Operand) int { return max(len(o.Sizes)-2, 0) }
+	if err := p.space.init(operands[0].Sizes[:cut(&operands[0])]); err != nil {
+		return err
+	}
+	for _, o := range operands {
+		o.Sizes, o.Strides = o.Sizes[:cut(&o)], o.Strides[:cut(&o)]
+		if err := p.space.add(&o); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -122,47 +136,28 @@ func matmulSource(s Spec) (Source, error) {
 	if s.Dims > 0 {
 		w.param("layout l")
 	}
-	zero, add := "0", "sum[r][q] += x[r] * y[q];"
-	if s.Compute.IsComplex() {
-		zero, add = "c_make(0, 0)", "sum[r][q] = c_add(sum[r][q], c_mul(x[r], y[q]));"
-	}
 	w.function("matmul_" + s.Op)
-	w.line("\tLOCAL T left[%d][%d], right[%[1]d][%[2]d];", matmulDepth, matmulTile+1)
-	w.line("\tI batch = (I)BLOCK_Z, row0 = (I)BLOCK_Y * %d, column0 = (I)BLOCK * %[1]d;", matmulTile)
-	w.line("\tint tx = THREAD %% 16, ty = THREAD / 16;")
+	w.tileMemory(s.Compute)
+	w.line("\tI batch = (I)BLOCK_Z, row0 = (I)BLOCK_Y * %d, column0 = (I)BLOCK * %[1]d;", tileSide)
 	w.places("batch", "l", int(s.Dims), 4)
 	if s.Dims == 0 {
 		w.line("\tat0 = at1 = at2 = at3 = 0;")
 	}
-	w.line("\tT sum[4][4];")
-	w.line("\tfor (int r = 0; r < 4; r++)")
-	w.line("\t\tfor (int q = 0; q < 4; q++)")
-	w.line("\t\t\tsum[r][q] = %s;", zero)
-	w.line("\tfor (I k0 = 0; k0 < depth; k0 += %d) {", matmulDepth)
-	w.line("\t\tfor (int e = THREAD; e < %d; e += THREADS) {", matmulTile*matmulDepth)
+	w.line("\tfor (I k0 = 0; k0 < depth; k0 += %d) {", tileDepth)
+	w.line("\t\tfor (int e = 0; e < %d; e++) {", tileSide/tileThreads)
 	// neighbouring threads read neighbouring elements, whichever dimension they are in
-	w.line("\t\t\tint near = ak == 1, k = near ? e %% %d : e / %d, r = near ? e / %[1]d : e %% %[2]d;", matmulDepth, matmulTile)
-	w.line("\t\t\tleft[k][r] = %s;", zero)
+	w.line("\t\t\tint near = ak == 1, k = near ? tx : ty, r = (near ? ty : tx) + %d * e;", tileThreads)
+	w.line("\t\t\tleft[k][r] = %s;", zero(s.Compute))
 	w.line("\t\t\tif (row0 + r < m && k0 + k < depth)")
 	w.line("\t\t\t\tleft[k][r] = %s;", converted(s.Compute, t, "i0[at1 + (row0 + r) * am + (k0 + k) * ak]"))
 	w.line("\t\t\tnear = bk == 1;")
-	w.line("\t\t\tk = near ? e %% %d : e / %d;", matmulDepth, matmulTile)
-	w.line("\t\t\tr = near ? e / %d : e %% %d;", matmulDepth, matmulTile)
-	w.line("\t\t\tright[k][r] = %s;", zero)
+	w.line("\t\t\tk = near ? tx : ty;")
+	w.line("\t\t\tr = (near ? ty : tx) + %d * e;", tileThreads)
+	w.line("\t\t\tright[k][r] = %s;", zero(s.Compute))
 	w.line("\t\t\tif (column0 + r < n && k0 + k < depth)")
 	w.line("\t\t\t\tright[k][r] = %s;", converted(s.Compute, t, "i1[at2 + (k0 + k) * bk + (column0 + r) * bn]"))
 	w.line("\t\t}")
-	w.line("\t\tBARRIER();")
-	w.line("\t\tfor (int k = 0; k < %d; k++) {", matmulDepth)
-	w.line("\t\t\tT x[4], y[4];")
-	w.line("\t\t\tfor (int r = 0; r < 4; r++) {")
-	w.line("\t\t\t\tx[r] = left[k][ty + 16 * r];")
-	w.line("\t\t\t\ty[r] = right[k][tx + 16 * r];")
-	w.line("\t\t\t}")
-	w.line("\t\t\tfor (int r = 0; r < 4; r++)")
-	w.line("\t\t\t\tfor (int q = 0; q < 4; q++)")
-	w.line("\t\t\t\t\t%s", add)
-	w.line("\t\t}")
+	w.tileProducts(s.Compute)
 	w.line("\t\tBARRIER();")
 	w.line("\t}")
 	w.line("\tfor (int r = 0; r < 4; r++)")

@@ -11,12 +11,30 @@ import (
 
 // Products of matrices whose sizes aren't multiples of the tiles, transposed, broadcast, with what's added, against
 // PyTorch.
-func TestMatmulTorch(t *testing.T) {
-	c, dir := openCL(t), t.TempDir()
+func TestMatmulTorch(t *testing.T) { matmulTorch(t, openCL(t), 0) }
+
+// So are those of a library, where the device has one: CHORUS_BLAS_LIBRARY=libclblast.so.1 for example.
+func TestLibraryTorch(t *testing.T) {
+	c := openCL(t)
+	products := c.loader.Products()
+	if products == 0 {
+		_, err := c.dev.ProductLibrary()
+		t.Skip("left out: ", err)
+	}
+	before := c.loader.Stats().Multiplied
+	matmulTorch(t, c, products)
+	if n := c.loader.Stats().Multiplied - before; n == 0 || c.loader.Library() == "" {
+		t.Errorf("%s multiplied %d times", c.loader.Library(), n)
+	}
+}
+
+func matmulTorch(t *testing.T, c *cl, products TypeSet) {
+	dir := t.TempDir()
 	var lines, names []string
 	var results []*array
 	for _, dt := range types {
-		if dt == dtype.Bool || testutil.Short() && dt != dtype.Float32 && dt != dtype.Complex64 {
+		if dt == dtype.Bool || testutil.Short() && dt != dtype.Float32 && dt != dtype.Complex64 ||
+			products != 0 && !products.Has(dt) {
 			continue
 		}
 		const n = 9000
@@ -42,7 +60,7 @@ func TestMatmulTorch(t *testing.T) {
 		add := func(name, expression string, sizes []int, run func(p *Plan, out Operand) error) {
 			t.Helper()
 			o := c.dense(t, dt, sizes...)
-			var p Plan
+			p := Plan{Products: products}
 			err := run(&p, o.Operand)
 			if err == nil {
 				err = c.run(&p)
@@ -77,6 +95,36 @@ func TestMatmulTorch(t *testing.T) {
 				return p.Matmul(out, view(0, []int{3, 20}, []int{1, 3}), view(1, []int{20, 20}, []int{20, 1}),
 					view(2, []int{20}, []int{1}), two, two, "")
 			})
+		add("addmm in place", "torch.addmm(c[:12].view(4, 3).T, a[:15].view(3, 5), b[:20].view(5, 4), "+
+			"alpha=3, beta=2).T.contiguous()", []int{4, 3}, func(p *Plan, out Operand) error { // columns are dense
+			if err := p.Copy(out, view(2, []int{4, 3}, []int{3, 1})); err != nil {
+				return err
+			}
+			out.Sizes, out.Strides = []int{3, 4}, []int{1, 3}
+			return p.Matmul(out, view(0, []int{3, 5}, []int{5, 1}), view(1, []int{5, 4}, []int{4, 1}), out, Int(3), two, "")
+		})
+		add("baddbmm", "torch.baddbmm(c[:7*5].view(1, 7, 5), a[:3*4*7].view(3, 4, 7).mT, "+
+			"b[:4*5].view(1, 4, 5).expand(3, 4, 5), alpha=2, beta=3)", []int{3, 7, 5}, func(p *Plan, out Operand) error {
+			return p.Matmul(out, view(0, []int{3, 7, 4}, []int{28, 1, 7}), view(1, []int{3, 4, 5}, []int{0, 5, 1}),
+				view(2, []int{1, 7, 5}, []int{35, 5, 1}), two, Int(3), "")
+		})
+		add("of parts", "a[:800].view(20, 40)[3:12, 5:22] @ b[:900].view(30, 30)[2:19, 4:15]", []int{9, 11},
+			func(p *Plan, out Operand) error {
+				x, y := view(0, []int{9, 17}, []int{40, 1}), view(1, []int{17, 11}, []int{30, 1})
+				x.Ptr, y.Ptr = x.Ptr.Add((3*40+5)*dt.Size()), y.Ptr.Add((2*30+4)*dt.Size())
+				return p.Matmul(out, x, y, Operand{}, one, one, "")
+			})
+		add("vectors", "a[:50].view(50, 1).T @ b[:100:2].view(50, 1)", []int{1, 1}, func(p *Plan, out Operand) error {
+			return p.Matmul(out, view(0, []int{1, 50}, []int{7, 1}), view(1, []int{50, 1}, []int{2, 9}), Operand{}, one, one, "")
+		})
+		if dt.IsComplex() {
+			z := Complex(2 - 1i)
+			add("complex numbers", "torch.addmm(c[:12].view(3, 4), a[:15].view(3, 5), b[:20].view(5, 4), alpha=2-1j, beta=2-1j)",
+				[]int{3, 4}, func(p *Plan, out Operand) error {
+					return p.Matmul(out, view(0, []int{3, 5}, []int{5, 1}), view(1, []int{5, 4}, []int{4, 1}),
+						view(2, []int{3, 4}, []int{4, 1}), z, z, "")
+				})
+		}
 		if dt.IsFloating() {
 			add("linear with gelu", "F.gelu(F.linear(a[:60].view(3, 20), b[:200].view(10, 20), c[:10]).to(torch.float64)).to(dtype)",
 				[]int{3, 10}, func(p *Plan, out Operand) error {

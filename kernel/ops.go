@@ -32,6 +32,8 @@ var ops = []Op{
 	{"floor", 1, 0, Same, "floor(a)", "a", "", "", 0},
 	{"trunc", 1, 0, Same, "trunc(a)", "a", "", "", 0},
 	{"round", 1, 0, Same, "rint(a)", "a", "", "", 0},
+	only("round_scaled", 1, 1, "rint(a * s0) / s0"), // to so many decimals
+	only("round_divided", 1, 1, "rint(a / s0) * s0"),
 	only("frac", 1, 0, "a - trunc(a)"),
 	float("exp", 1, 0, "exp(a)", "c_exp(a)"),
 	float("exp2", 1, 0, "exp2(a)", "c_exp(c_scale(a, (R)0.69314718055994530942))"),
@@ -64,6 +66,9 @@ var ops = []Op{
 	float("trigamma", 1, 0, "t_trigamma(a)", ""),
 	float("i0", 1, 0, "t_i0e(a) * exp(fabs(a))", ""),
 	float("i0e", 1, 0, "t_i0e(a)", ""),
+	float("i1", 1, 0, "t_i1e(a) * exp(fabs(a))", ""),
+	float("i1e", 1, 0, "t_i1e(a)", ""),
+	float("entr", 1, 0, "isnan(a) ? a : a > 0 ? -a * log(a) : a == 0 ? (T)0 : -(T)INFINITY", ""),
 	float("sinc", 1, 0, "a == 0 ? (T)1 : sin(PI * a) / (PI * a)", ""),
 	float("logit", 1, 0, "log(a / (1 - a))", ""),
 	float("logit_eps", 1, 1, "log(t_min(t_max(a, s0), 1 - s0) / (1 - t_min(t_max(a, s0), 1 - s0)))", ""),
@@ -76,7 +81,7 @@ var ops = []Op{
 	{"clamp_min", 1, 1, Same, "t_max(a, s0)", "t_max(a, s0)", "", "", 0},
 	{"clamp_max", 1, 1, Same, "t_min(a, s0)", "t_min(a, s0)", "", "", 0},
 	{"threshold", 1, 2, Same, "a <= s0 ? s1 : a", "a <= s0 ? s1 : a", "", "", 0},
-	only("hardtanh", 1, 2, "t_min(t_max(a, s0), s1)"),
+	{"hardtanh", 1, 2, Same, "t_min(t_max(a, s0), s1)", "t_min(t_max(a, s0), s1)", "", "", 0},
 	only("hardsigmoid", 1, 0, "t_min(t_max(a + 3, 0), 6) / 6"),
 	only("hardswish", 1, 0, "a * t_min(t_max(a + 3, 0), 6) / 6"),
 	only("hardshrink", 1, 1, "a >= -s0 && a <= s0 ? (T)0 : a"),
@@ -84,12 +89,13 @@ var ops = []Op{
 	only("leaky_relu", 1, 1, "a > 0 ? a : a * s0"),
 	only("elu", 1, 3, "a < 0 ? expm1(a * s2) * s0 * s1 : a * s1"), // alpha, scale, input scale
 	only("celu", 1, 1, "a < 0 ? s0 * expm1(a / s0) : a"),
-	only("silu", 1, 0, "a * t_sigmoid(a)"),
+	{"silu", 1, 0, Same, "a * t_sigmoid(a)", "", "", "c_mul(a, c_sigmoid(a))", 0},
 	only("mish", 1, 0, "a * tanh(t_softplus(a))"),
 	only("gelu", 1, 0, "a * "+normalCDF),
 	only("gelu_tanh", 1, 0, "(T)0.5 * a * (1 + tanh("+geluInner+"))"),
 	only("softplus", 1, 2, "a * s0 > s1 ? a : log1p(exp(a * s0)) / s0"),
 	only("log_sigmoid", 1, 0, "t_logsigmoid(a)"),
+	only("log_sigmoid_buffer", 1, 0, "exp(-fabs(a))"), // which the backward pass of the CPU reads
 
 	// two inputs
 	both("add", 2, 1, Same, "a + s0 * b", "a || (s0 && b)", "c_add(a, c_mul(s0, b))"),
@@ -135,21 +141,29 @@ var ops = []Op{
 	{"polar", 2, 0, Same, "", "", "", "c_polar(a.re, b.re)", 0},  // of real inputs, computed in complex numbers
 	{"complex", 2, 0, Same, "", "", "", "c_make(a.re, b.re)", 0}, // likewise
 	{"masked_fill", 2, 1, Same, "b != 0 ? s0 : a", "b != 0 ? s0 : a", "b ? s0 : a", "c_true(b) ? s0 : a", 0},
+	only("glu", 2, 0, "a * t_sigmoid(b)"),
 	only("prelu", 2, 0, "a > 0 ? a : b * a"),
 	only("mse_loss", 2, 0, "(a - b) * (a - b)"),
 	only("l1_loss", 2, 0, "fabs(a - b)"),
 	only("smooth_l1_loss", 2, 1, "fabs(a - b) < s0 ? (T)0.5 * (a - b) * (a - b) / s0 : fabs(a - b) - (T)0.5 * s0"),
 	only("huber_loss", 2, 1, "fabs(a - b) <= s0 ? (T)0.5 * (a - b) * (a - b) : s0 * (fabs(a - b) - (T)0.5 * s0)"),
 	only("binary_cross_entropy", 2, 0, "(b - 1) * t_max(log1p(-a), -100) - b * t_max(log(a), -100)"),
+	only("kl_div", 2, 0, "(b == 0 ? (T)0 : b * log(b)) - b * a"),
+	only("kl_div_log_target", 2, 0, "exp(b) * (b - a)"),
+	only("soft_margin_loss", 2, 0, "log1p(exp(-b * a))"),
+	only("binary_cross_entropy_with_logits", 4, 0, // input, target, weights of positive targets, weights
+		"((1 - b) * a - ((c - 1) * b + 1) * t_logsigmoid(a)) * d"),
 
 	// backward: the gradient, then what forward was computed of
-	only("sigmoid_backward", 2, 0, "a * (1 - b) * b"),
-	only("tanh_backward", 2, 0, "a * (1 - b * b)"),
+	{"sigmoid_backward", 2, 0, Same, "a * (1 - b) * b", "", "", "c_mul(a, c_conj(c_mul(c_sub(c_make(1, 0), b), b)))", 0},
+	{"tanh_backward", 2, 0, Same, "a * (1 - b * b)", "", "", "c_mul(a, c_conj(c_sub(c_make(1, 0), c_mul(b, b))))", 0},
 	only("threshold_backward", 2, 1, "b <= s0 ? (T)0 : a"),
 	only("hardtanh_backward", 2, 2, "b > s0 && b < s1 ? a : (T)0"),
-	only("hardsigmoid_backward", 2, 0, "b > -3 && b < 3 ? a / 6 : (T)0"),
+	only("hardsigmoid_backward", 2, 0, "b > -3 && b < 3 ? a * (T)(1 / 6.0f) : (T)0"),
 	only("hardswish_backward", 2, 0, "b <= -3 ? (T)0 : b >= 3 ? a : a * (b / 3 + (T)0.5)"),
-	only("hardshrink_backward", 2, 1, "b < -s0 || b > s0 ? a : (T)0"),
+	only("prelu_backward", 3, 0, "b > 0 ? a : c * a"),
+	only("prelu_weight_backward", 2, 0, "b > 0 ? (T)0 : b * a"),
+	only("hardshrink_backward", 2, 1, "b >= -s0 && b <= s0 ? (T)0 : a"),
 	only("leaky_relu_backward", 2, 1, "b > 0 ? a : a * s0"),
 	only("elu_backward", 2, 3, "b > 0 ? a * s1 : a * s2 * s0 * s1 * exp(b * s2)"),
 	only("elu_backward_result", 2, 3, "b > 0 ? a * s1 : a * s2 * (b + s0 * s1)"),
@@ -168,6 +182,9 @@ var ops = []Op{
 	only("huber_loss_backward", 3, 2,
 		"b - c <= -s1 ? -s0 * s1 * a : b - c >= s1 ? s0 * s1 * a : s0 * (b - c) * a"),
 	only("binary_cross_entropy_backward", 3, 0, "a * (b - c) / t_max((1 - b) * b, (T)1e-12)"),
+	only("soft_margin_loss_backward", 3, 1, "-s0 * a * c * t_sigmoid(-b * c)"),
+	only("binary_cross_entropy_with_logits_backward", 5, 0, // gradient, then as forward
+		"a * e * ((1 - c) - ((d - 1) * c + 1) * t_sigmoid(-b))"),
 
 	// three inputs
 	both("where", 3, 0, Same, "a != 0 ? b : c", "a ? b : c", "c_true(a) ? b : c"),

@@ -11,7 +11,20 @@ type Call struct {
 	Spec        Spec
 	Grid, Block device.Dim
 	Args        device.Args
+
+	shape   shape
+	library bool           // a library may do it instead
+	product device.Product // how
 }
+
+// shape says what of a run's grid a loader may change. The kernel is the same, and so are its results.
+type shape uint8
+
+const (
+	fixed    shape = iota
+	anyGrid        // blocks share the elements, however many blocks there are
+	anyBlock       // threads of a block share its elements, however many there are: a power of two
+)
 
 // Plan is the runs of kernels that carry operations out, in order. The functions of the package add to it; Reset
 // empties it and keeps its memory, so that a plan that's used again allocates nothing.
@@ -22,8 +35,20 @@ type Plan struct {
 	// done. Operations of several runs need it.
 	Scratch func(bytes int) (device.Ptr, error)
 
-	one            [2]Operand // of an operation that is an elementwise one
-	space, reduced space      // of the operation that's being added
+	// Cores is [Loader.Cores] of the device that the runs are for. It doesn't change what they compute.
+	Cores int
+
+	// Products are the types of matrices that a library of the device multiplies: [Loader.Products].
+	Products TypeSet
+	// Atomics lets it add with atomic operations, whose order isn't always the same.
+	Atomics bool
+
+	one            [2]Operand             // of an operation that is an elementwise one
+	space, reduced space                  // of the operation that's being added
+	images         [4][3 + maxSpatial]int // sizes and strides of operands that an operation makes of others
+	length         [1]int                 // sizes of the plan's own operands
+	list           listRun                // of tensors
+	ones           []int                  // sizes of one element
 }
 
 // Reset takes all calls out.
@@ -43,7 +68,7 @@ func (p *Plan) blocks(s Spec, grid device.Dim) *Call {
 		p.Calls = append(p.Calls, Call{})
 	}
 	c := &p.Calls[len(p.Calls)-1]
-	c.Spec, c.Grid, c.Block = s, grid, device.Dim{X: int(s.Block), Y: 1, Z: 1}
+	c.Spec, c.Grid, c.Block, c.shape, c.library = s, grid, device.Dim{X: int(s.Block), Y: 1, Z: 1}, fixed, false
 	c.Args.Reset()
 	return c
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/device/rng"
 	"github.com/chorus-comms/chorus/dtype"
 )
@@ -40,14 +41,56 @@ var distributions = map[string]distribution{
 	"cauchy": {numbers: 2, f32: "fma(s1, tan(PI * (t_max(" + eps32 + ", t_min(u, 1 - " + eps32 + ")) - (T)0.5)), s0)",
 		f64: "fma(s1, tan(PI * (u - (T)0.5)), s0)"},
 	"bernoulli": {numbers: 1, f32: "u < s0"},
-	"geometric": {numbers: 1, f32: "ceil(log(u) / s0)"}, // log1p(-p)
-	"integers":  {numbers: 2, integer: true, f32: "(i64)(x % (u64)s0) + s1"},
+	"geometric": {numbers: 1, f32: "ceil(log(u) / s0)"},                               // log1p(-p)
+	"integers":  {numbers: 2, integer: true, f32: "(i64)(s0 ? x % (u64)s0 : x) + s1"}, // of so many; 0: of all
 }
+
+// bernoulliEach is Bernoulli with probabilities in memory. A block of Philox has the numbers of 4 elements that lie one
+// after the other.
+const bernoulliEach = "bernoulli_each"
+
+// The other operations that aren't distributions.
+const dropout, shuffle = "dropout", "shuffle"
 
 // Random is a part of a generator's sequence, as PyTorch's CUDA kernels use it.
 type Random struct {
 	Seed, Offset uint64
 	GPU          rng.GPU // whose launches are imitated
+
+	// State is the address of two words of the device, a seed and an offset that Offset is added to, for kernels of a
+	// graph: they are read when a kernel runs. Seed isn't used then. 0: there are none.
+	State device.Ptr
+}
+
+// Forms of kernels with random numbers: bits of Spec.Form.
+const (
+	randomWide  = 1 << iota // of 64 bits each
+	randomState             // the seed is in memory
+)
+
+// randomParams writes the parameters of a kernel for its part of a sequence: seed, and block, which is the offset in
+// blocks of Philox; with a state in memory loadRandom must follow before their use.
+func (w *writer) randomParams(state bool) {
+	w.param("u64 seed, u64 block")
+	if state {
+		w.param("GLOBAL const u64 *state")
+	}
+}
+
+func (w *writer) loadRandom(state bool) {
+	if state {
+		w.line("\tseed = state[0];")
+		w.line("\tblock += state[1] / 4;")
+	}
+}
+
+// random adds the arguments for randomParams.
+func (c *Call) random(r *Random) {
+	c.Args.Uint64(r.Seed)
+	c.Args.Uint64(r.Offset / 4)
+	if r.State != 0 {
+		c.Args.Pointer(r.State)
+	}
 }
 
 // Uniform adds filling with numbers from [from, to).
@@ -94,10 +137,53 @@ func (p *Plan) Geometric(dst Operand, r Random, probability float64) error {
 	return p.random("geometric", dst, r, is64(dst.Type), Float(scale))
 }
 
-// Integers adds filling with integers from [from, to).
-func (p *Plan) Integers(dst Operand, r Random, from, to int64) error {
-	span := uint64(to) - uint64(from)
-	return p.random("integers", dst, r, span >= 1<<28, Int(int64(span)), Int(from))
+// Integers adds filling with integers from first to last, which is one of them.
+func (p *Plan) Integers(dst Operand, r Random, first, last int64) error {
+	span := uint64(last) - uint64(first) + 1
+	if span == 0 { // all of 64 bits
+		first = 0
+	}
+	return p.random("integers", dst, r, span-1 >= 1<<28-1, Int(int64(span)), Int(first))
+}
+
+// Whole adds filling with integers from 0 to the largest one of the type, or to 2 to the number of its digits.
+func (p *Plan) Whole(dst Operand, r Random) error {
+	last, wide := rng.Largest(dst.Type)
+	if last == 0 {
+		return fmt.Errorf("kernel: integers of %v aren't defined", dst.Type)
+	}
+	return p.random("integers", dst, r, wide, Int(int64(uint64(last)+1)), Int(0))
+}
+
+// BernoulliEach adds filling with ones and zeros, each one with its own probability.
+func (p *Plan) BernoulliEach(dst, probability Operand, r Random) error {
+	s := Spec{Family: RandomFamily, Op: bernoulliEach, Compute: dtype.Float32, Block: threads, Outs: 1, Ins: 1}
+	if is64(dst.Type) {
+		s.Compute = dtype.Float64
+	}
+	s.Types[0], s.Types[1] = dst.Type, probability.Type
+	if err := probability.check("the probabilities"); err != nil {
+		return err
+	}
+	if probability.Value != nil || !probability.Type.IsFloating() {
+		return fmt.Errorf("kernel: probabilities of %v", probability.Type)
+	}
+	n, err := p.randomSpace(&s, &dst, &probability)
+	if err != nil || n == 0 {
+		return err
+	}
+	c := p.call(s, (n+3)/4)
+	c.Args.Pointer(dst.Ptr)
+	c.Args.Pointer(probability.Ptr)
+	c.index(n)
+	c.random(&r)
+	if r.State != 0 {
+		c.Spec.Form |= randomState
+	}
+	if s.Dims > 0 {
+		p.space.layout(&c.Args, s.Wide)
+	}
+	return nil
 }
 
 // rounded is a number as one of a type.
@@ -123,39 +209,23 @@ func (p *Plan) random(op string, dst Operand, r Random, wide bool, numbers ...*N
 	case wide:
 		s.Compute = dtype.Float64
 	}
-	if err := dst.check("the tensor"); err != nil {
+	n, err := p.randomSpace(&s, &dst)
+	if err != nil || n == 0 {
 		return err
 	}
-	discrete := op == "bernoulli" || op == "geometric" || op == "integers"
-	if dst.Value != nil || dst.Type.IsComplex() || !discrete && !dst.Type.IsFloating() {
-		return fmt.Errorf("kernel: %s of %v isn't defined", op, dst.Type)
-	}
-	if err := p.space.init(dst.Sizes); err != nil {
-		return err
-	}
-	if err := p.space.add(&dst); err != nil || p.space.count == 0 {
-		return err
-	}
-	p.space.join()
-	n := p.space.count
-	if p.space.dims > MaxDims || n*dst.Type.Size() > math.MaxInt32 {
-		return fmt.Errorf("kernel: %s for %d elements in %d dimensions that don't join", op, n, p.space.dims)
-	}
-	if !p.space.dense(0) {
-		s.Dims = uint8(p.space.dims)
-	}
-	s.Wide = p.space.wide()
 	each := 4
 	if wide {
-		each, s.Form = 2, 1
+		each, s.Form = 2, randomWide
+	}
+	if r.State != 0 {
+		s.Form |= randomState
 	}
 	t := r.GPU.Threads(n)
 	c := p.call(s, (n+t*each-1)/(t*each)*t)
 	c.Args.Pointer(dst.Ptr)
 	c.index(n)
 	c.index(t)
-	c.Args.Uint64(r.Seed)
-	c.Args.Uint64(r.Offset / 4)
+	c.random(&r)
 	for _, v := range numbers {
 		v.add(&c.Args, s.Compute)
 	}
@@ -165,12 +235,130 @@ func (p *Plan) random(op string, dst Operand, r Random, wide bool, numbers ...*N
 	return nil
 }
 
+// Dropout adds out = in * mask / keep, in place of whose last factor there is 0 if keep is 0, and a mask that is true
+// where [Plan.Bernoulli] of keep gives 1. All have the same sizes.
+func (p *Plan) Dropout(out, mask, in Operand, r Random, keep float64) error {
+	s := Spec{Family: RandomFamily, Op: dropout, Compute: Opmath(in.Type), Block: threads, Outs: 2, Ins: 1}
+	for k, o := range [...]*Operand{&out, &mask, &in} {
+		s.Types[k] = o.Type
+		if err := o.check("an operand of dropout"); err != nil {
+			return err
+		}
+	}
+	if mask.Type != dtype.Bool || mask.Value != nil || in.Value != nil || in.Type != out.Type ||
+		!sameSizes(&out, &mask) || !sameSizes(&out, &in) {
+		return fmt.Errorf("kernel: dropout of %v %v to %v %v with a mask of %v %v", in.Type, in.Sizes, out.Type, out.Sizes,
+			mask.Type, mask.Sizes)
+	}
+	n, err := p.randomSpace(&s, &out, &mask, &in)
+	if err != nil || n == 0 {
+		return err
+	}
+	if r.State != 0 {
+		s.Form |= randomState
+	}
+	t := r.GPU.Threads(n)
+	c := p.call(s, (n+t*4-1)/(t*4)*t)
+	for _, o := range [...]*Operand{&out, &mask, &in} {
+		c.Args.Pointer(o.Ptr)
+	}
+	c.index(n)
+	c.index(t)
+	c.random(&r)
+	c.Args.Float32(float32(keep))
+	scale := Number{}
+	if keep > 0 {
+		scale.Float = 1 / keep
+	}
+	scale.add(&c.Args, s.Compute)
+	if s.Dims > 0 {
+		p.space.layout(&c.Args, s.Wide)
+	}
+	return nil
+}
+
+// Shuffle adds what makes a permutation of sorted random keys: elements whose keys are equal, and so one after the
+// other, change places at random. Both have one dimension without gaps; the kernel draws up to n words.
+func (p *Plan) Shuffle(data, keys Operand, r Random) error {
+	s := Spec{Family: RandomFamily, Op: shuffle, Compute: dtype.Int64, Block: threads, Outs: 1, Ins: 1}
+	s.Types[0], s.Types[1] = data.Type, keys.Type
+	for _, o := range [...]*Operand{&data, &keys} {
+		if err := o.check("an operand of shuffle"); err != nil {
+			return err
+		}
+		if o.Value != nil || len(o.Sizes) != 1 || o.Sizes[0] > 1 && o.Strides[0] != 1 || o.Sizes[0] != data.Sizes[0] {
+			return fmt.Errorf("kernel: shuffle of sizes %v and %v", data.Sizes, keys.Sizes)
+		}
+	}
+	if !(keys.Type == dtype.Int32 || keys.Type == dtype.Int64) || data.Type != dtype.Int64 {
+		return fmt.Errorf("kernel: shuffle of %v by keys of %v", data.Type, keys.Type)
+	}
+	n := data.Sizes[0]
+	if n < 2 {
+		return nil
+	}
+	s.Wide = n > math.MaxInt32
+	if r.State != 0 {
+		s.Form |= randomState
+	}
+	c := p.call(s, n)
+	c.Args.Pointer(data.Ptr)
+	c.Args.Pointer(keys.Ptr)
+	c.index(n)
+	c.random(&r)
+	return nil
+}
+
+// randomSpace joins the dimensions of the tensor to fill, and of inputs, and completes the spec. It returns how many
+// elements there are.
+func (p *Plan) randomSpace(s *Spec, dst *Operand, ins ...*Operand) (int, error) {
+	if err := dst.check("the tensor"); err != nil {
+		return 0, err
+	}
+	discrete := s.Op == bernoulliEach || s.Op == "bernoulli" || s.Op == "geometric" || s.Op == "integers"
+	if dst.Value != nil || dst.Type.IsComplex() || !discrete && !dst.Type.IsFloating() {
+		return 0, fmt.Errorf("kernel: %s of %v isn't defined", s.Op, dst.Type)
+	}
+	if err := p.space.init(dst.Sizes); err != nil {
+		return 0, err
+	}
+	if err := p.space.add(dst); err != nil {
+		return 0, err
+	}
+	for _, o := range ins {
+		if err := p.space.add(o); err != nil {
+			return 0, err
+		}
+	}
+	n := p.space.count
+	if n == 0 {
+		return 0, nil
+	}
+	p.space.join()
+	if p.space.dims > MaxDims || n*dst.Type.Size() > math.MaxInt32 {
+		return 0, fmt.Errorf("kernel: %s for %d elements in %d dimensions that don't join", s.Op, n, p.space.dims)
+	}
+	if !p.space.dense(0) {
+		s.Dims = uint8(p.space.dims)
+	}
+	s.Wide = p.space.wide()
+	return n, nil
+}
+
 func randomSource(s Spec) (Source, error) {
+	switch s.Op {
+	case bernoulliEach:
+		return bernoulliEachSource(s)
+	case dropout:
+		return dropoutSource(s)
+	case shuffle:
+		return shuffleSource(s)
+	}
 	d, ok := distributions[s.Op]
 	if !ok {
 		return Source{}, fmt.Errorf("kernel: there is no distribution %q", s.Op)
 	}
-	each, wide := 4, s.Form == 1
+	each, wide, state := 4, s.Form&randomWide != 0, s.Form&randomState != 0
 	if wide {
 		each = 2
 	}
@@ -179,7 +367,8 @@ func randomSource(s Spec) (Source, error) {
 	w.WriteString(philoxHeader)
 	w.layoutType("layout", int(s.Dims), 1)
 	w.pointers(s)
-	w.param("I n, I threads, u64 seed, u64 block")
+	w.param("I n, I threads")
+	w.randomParams(state)
 	for k := range d.numbers {
 		w.param("T s%d", k)
 	}
@@ -187,10 +376,11 @@ func randomSource(s Spec) (Source, error) {
 		w.param("layout l")
 	}
 	w.function("random_" + s.Op)
-	w.line("\tI number = (I)(BLOCK * THREADS + THREAD), t = number %% threads, k = number / threads, first = t + k * %d * threads;",
-		each)
+	w.line("\tI number = (I)(BLOCK * THREADS + THREAD), t = number %% threads, k = number / threads;")
+	w.line("\tI first = t + k * %d * threads;", each)
 	w.line("\tif (first >= n)")
 	w.line("\t\treturn;")
+	w.loadRandom(state)
 	w.line("\tnumbers4 v = philox(seed, (u64)t, block, (u64)k);")
 	switch {
 	case d.integer:
@@ -233,6 +423,90 @@ func randomSource(s Spec) (Source, error) {
 		w.line("\t\t\ty = %s;", narrowed(s.Types[0], s.Compute, "s0"))
 	}
 	w.line("\t\to0[at0] = y;")
+	w.line("\t}")
+	return w.done()
+}
+
+func bernoulliEachSource(s Spec) (Source, error) {
+	state := s.Form&randomState != 0
+	var w writer
+	w.begin(s)
+	w.WriteString(philoxHeader)
+	w.layoutType("layout", int(s.Dims), 2)
+	w.pointers(s)
+	w.param("I n")
+	w.randomParams(state)
+	if s.Dims > 0 {
+		w.param("layout l")
+	}
+	w.function("random_" + s.Op)
+	w.line("\tI number = (I)(BLOCK * THREADS + THREAD), first = number * 4;")
+	w.line("\tif (number >= n / 4 + (n %% 4 != 0))")
+	w.line("\t\treturn;")
+	w.loadRandom(state)
+	w.line("\tnumbers4 v = philox(seed, (u64)number, block, 0);")
+	w.line("\tfor (int j = 0; j < 4 && first + j < n; j++) {")
+	w.line("\t\tf32 u = (f32)v.v[j] * 0x1p-32f + 0x1p-33f;")
+	w.places("(first + j)", "l", int(s.Dims), 2)
+	chosen := "(T)((T)u <= " + converted(s.Compute, s.Types[1], "i0[at1]") + ")"
+	w.line("\t\to0[at0] = %s;", narrowed(s.Types[0], s.Compute, chosen))
+	w.line("\t}")
+	return w.done()
+}
+
+func dropoutSource(s Spec) (Source, error) {
+	state := s.Form&randomState != 0
+	var w writer
+	w.begin(s)
+	w.WriteString(philoxHeader)
+	w.layoutType("layout", int(s.Dims), 3)
+	w.pointers(s)
+	w.param("I n, I threads")
+	w.randomParams(state)
+	w.param("f32 keep, T scale")
+	if s.Dims > 0 {
+		w.param("layout l")
+	}
+	w.function(s.Op)
+	w.line("\tI number = (I)(BLOCK * THREADS + THREAD), t = number %% threads, k = number / threads;")
+	w.line("\tI first = t + k * 4 * threads;")
+	w.line("\tif (first >= n)")
+	w.line("\t\treturn;")
+	w.loadRandom(state)
+	w.line("\tnumbers4 v = philox(seed, (u64)t, block, (u64)k);")
+	w.line("\tfor (int j = 0; j < 4 && first + j * threads < n; j++) {")
+	w.line("\t\tint kept = (f32)v.v[j] * 0x1p-32f + 0x1p-33f < keep;")
+	w.places("(first + j * threads)", "l", int(s.Dims), 3)
+	w.line("\t\tT y = %s * (kept ? scale : (T)0);", converted(s.Compute, s.Types[2], "i0[at2]"))
+	w.line("\t\to0[at0] = %s;", narrowed(s.Types[0], s.Compute, "y"))
+	w.line("\t\to1[at1] = kept;")
+	w.line("\t}")
+	return w.done()
+}
+
+func shuffleSource(s Spec) (Source, error) {
+	state := s.Form&randomState != 0
+	var w writer
+	w.begin(s)
+	w.WriteString(philoxHeader)
+	w.pointers(s)
+	w.param("I n")
+	w.randomParams(state)
+	w.function(s.Op)
+	w.line("\tI at = (I)(BLOCK * THREADS + THREAD), count = 1, drawn = 0;")
+	w.line("\tif (at >= n - 1 || i0[at] != i0[at + 1] || (at > 0 && i0[at] == i0[at - 1]))")
+	w.line("\t\treturn;")
+	w.line("\twhile (at + count < n && i0[at + count] == i0[at])")
+	w.line("\t\tcount++;")
+	w.loadRandom(state)
+	w.line("\tnumbers4 v = philox(seed, (u64)at, block, 0);")
+	w.line("\tfor (I j = count - 1; j > 0; j--, drawn++) {")
+	w.line("\t\tif (drawn > 0 && drawn %% 4 == 0)")
+	w.line("\t\t\tv = philox(seed, (u64)at, block, (u64)(drawn / 4));")
+	w.line("\t\tI other = (I)(v.v[drawn %% 4] %% (u32)(j + 1));")
+	w.line("\t\ti64 x = o0[at + j];")
+	w.line("\t\to0[at + j] = o0[at + other];")
+	w.line("\t\to0[at + other] = x;")
 	w.line("\t}")
 	return w.done()
 }

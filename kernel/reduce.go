@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
@@ -14,10 +15,11 @@ func init() { register(ReduceFamily, "reduce", reduceSource) }
 
 // The forms of a reduction, by what reduces the elements of one result.
 const (
-	reduceThread = iota // a thread
-	reduceBlock         // a block
-	reduceParts         // several blocks, each of which leaves an accumulator
-	reduceJoin          // a block, of those accumulators
+	reduceThread  = iota // a thread
+	reduceBlock          // a block
+	reduceParts          // several blocks, each of which leaves an accumulator
+	reduceJoin           // a block, of those accumulators
+	reduceColumns        // a lane of a processor's vector: see [Plan.reducedColumns]
 )
 
 // Limits between the forms, in elements.
@@ -107,6 +109,14 @@ func (p *Plan) Reduce(op string, compute dtype.DType, outs []Operand, in Operand
 		return fmt.Errorf("kernel: %s: more than %d dimensions that don't join", op, MaxDims)
 	}
 	s.Dims, s.Extra[0] = uint8(keep.dims), int32(away.dims)
+	if away.dims > 0 && away.strides[0][0] == 1 {
+		switch {
+		case away.dims == 1:
+			s.Extra[1] = 1 // the reduced elements lie one after the other
+		case away.sizes[0] >= fewElements:
+			s.Extra[1] = 2 // many of them do
+		}
+	}
 	s.Wide = keep.wide() || away.wide()
 	return p.reduce(s, numbers, outs, &in)
 }
@@ -120,7 +130,7 @@ func (p *Plan) reduce(s Spec, numbers []*Number, outs []Operand, in *Operand) er
 		c.Args.Pointer(in.Ptr)
 		c.index(keep.count)
 		c.index(away.count)
-		if c.Spec.Form >= reduceParts {
+		if c.Spec.scratch() {
 			c.Args.Pointer(scratch)
 			c.index(parts)
 		}
@@ -136,13 +146,17 @@ func (p *Plan) reduce(s Spec, numbers []*Number, outs []Operand, in *Operand) er
 	}
 	near := keep.dims > 0 && keep.strides[len(outs)][0] == 1 // neighbouring results read neighbours
 	switch {
+	case p.Cores > 0 && near && away.count > fewElements:
+		return p.reducedColumns(s, args)
 	case away.count <= fewElements, near && keep.count >= manyResults:
 		s.Form = reduceThread
 		args(p.call(s, keep.count), 0, 0)
 		return nil
 	case keep.count >= enoughBlocks, away.count < 2*elementsOfPart:
 		s.Form = reduceBlock
-		args(p.blocks(s, device.Dim{X: keep.count, Y: 1, Z: 1}), 0, 0)
+		c := p.blocks(s, device.Dim{X: keep.count, Y: 1, Z: 1})
+		c.shape = anyBlock
+		args(c, 0, 0)
 		return nil
 	}
 	parts := min(mostParts, (away.count+elementsOfPart-1)/elementsOfPart)
@@ -151,9 +165,13 @@ func (p *Plan) reduce(s Spec, numbers []*Number, outs []Operand, in *Operand) er
 		return err
 	}
 	s.Form = reduceParts
-	args(p.blocks(s, device.Dim{X: keep.count * parts, Y: 1, Z: 1}), parts, scratch)
+	c := p.blocks(s, device.Dim{X: keep.count * parts, Y: 1, Z: 1})
+	c.shape = anyBlock
+	args(c, parts, scratch)
 	s.Form = reduceJoin
-	args(p.blocks(s, device.Dim{X: keep.count, Y: 1, Z: 1}), parts, scratch)
+	c = p.blocks(s, device.Dim{X: keep.count, Y: 1, Z: 1})
+	c.shape = anyBlock
+	args(c, parts, scratch)
 	return nil
 }
 
@@ -195,7 +213,7 @@ func reduceSource(s Spec) (Source, error) {
 	w.pointers(s)
 	w.param("I results")
 	w.param("I n")
-	if s.Form >= reduceParts {
+	if s.scratch() {
 		w.param("GLOBAL A *scratch")
 		w.param("I parts")
 	}
@@ -208,7 +226,11 @@ func reduceSource(s Spec) (Source, error) {
 	if away > 0 {
 		w.param("reduced m")
 	}
-	w.function("reduce_" + s.Op + [...]string{"_threads", "_blocks", "_parts", "_join"}[s.Form])
+	w.function("reduce_" + s.Op + [...]string{"_threads", "_blocks", "_parts", "_join", "_columns"}[s.Form])
+	if s.Form == reduceColumns {
+		w.reducedColumns(s, r, away, args)
+		return w.done()
+	}
 	if s.Form != reduceThread {
 		w.line("\tLOCAL A part[%d];", s.Block)
 	}
@@ -228,32 +250,43 @@ func reduceSource(s Spec) (Source, error) {
 		w.line("\tfrom = (I)(BLOCK %% parts) * chunk;")
 		w.line("\tto = n - from < chunk ? n : from + chunk;")
 	}
-	if s.Form != reduceThread {
-		w.line("\tfrom += THREAD;")
-		w.line("\tstep = THREADS;")
+	element := func(a, in, i string) {
+		w.line("\t\t%s = r_step(%[1]s, %s, %s%s);", a, converted(s.Compute, s.ins()[0], fmt.Sprintf("i0[at%d + %s]", outs, in)),
+			i, args)
+	}
+	step := func(a string) {
+		switch {
+		case s.Form == reduceJoin:
+			w.line("\t\t%s = r_join(%[1]s, scratch[result * parts + i]);", a)
+		case s.Extra[1] == 1:
+			element(a, "i", "i")
+		default:
+			w.line("\t\tI in;")
+			w.inner("i", away)
+			element(a, "in", "i")
+		}
 	}
 	w.places("result", "l", int(s.Dims), outs+1)
-	w.line("\tA a = r_init();")
-	w.line("\tfor (I i = from; i < to; i += step) {")
-	if s.Form == reduceJoin {
-		w.line("\t\ta = r_join(a, scratch[result * parts + i]);")
-	} else {
-		w.line("\t\tI in;")
-		w.line("\t\t{")
-		w.places("i", "m", away, 1)
-		w.line("\t\tin = at0;")
-		w.line("\t\t}")
-		w.line("\t\ta = r_step(a, %s, i%s);", converted(s.Compute, s.ins()[0], fmt.Sprintf("i0[at%d + in]", outs)), args)
-	}
-	w.line("\t}")
-	if s.Form != reduceThread {
-		w.line("\tpart[THREAD] = a;")
-		w.line("\tBARRIER();")
-		w.line("\tfor (int k = THREADS / 2; k > 0; k /= 2) {")
-		w.line("\t\tif (THREAD < k)")
-		w.line("\t\t\tpart[THREAD] = r_join(part[THREAD], part[THREAD + k]);")
-		w.line("\t\tBARRIER();")
+	switch {
+	case s.Form == reduceThread || !s.Vector:
+		if s.Form != reduceThread {
+			w.line("\tfrom += THREAD;")
+			w.line("\tstep = THREADS;")
+		}
+		w.line("\tA a = r_init();")
+		w.line("\tfor (I i = from; i < to; i += step) {")
+		step("a")
 		w.line("\t}")
+	case s.Form != reduceJoin && s.Extra[1] == 2:
+		w.stretches(s, away, element)
+	default:
+		w.line("\tA %s = r_init();", strings.Join(accumulators[:], " = r_init(), "))
+		w.line("\tI at = from;")
+		w.accumulate(s, "i", step)
+		w.joinAccumulators()
+	}
+	if s.Form != reduceThread {
+		w.joinBlock(s)
 		w.line("\tif (THREAD != 0)")
 		w.line("\t\treturn;")
 		w.line("\ta = part[0];")
@@ -266,6 +299,63 @@ func reduceSource(s Spec) (Source, error) {
 		w.line("\to%d[at%d] = %s;", k, k, narrowed(s.Types[k], o.kind.dtype(s.Compute), fmt.Sprintf("r_done%d(a, n%s)", k, args)))
 	}
 	return w.done()
+}
+
+// joinBlock joins the accumulators of a block's threads in the first part.
+func (w *writer) joinBlock(s Spec) {
+	w.line("\tpart[THREAD] = a;")
+	w.line("\tBARRIER();")
+	if s.Vector {
+		w.line("\tif (THREAD == 0) {")
+		w.line("\t\tfor (int k = %d; k > 0; k /= 2)", s.Block/2)
+		w.line("\t\t\tfor (int j = 0; j < k; j++)")
+		w.line("\t\t\t\tpart[j] = r_join(part[j], part[j + k]);")
+		w.line("\t}")
+		return
+	}
+	w.line("\tfor (int k = THREADS / 2; k > 0; k /= 2) {")
+	w.line("\t\tif (THREAD < k)")
+	w.line("\t\t\tpart[THREAD] = r_join(part[THREAD], part[THREAD + k]);")
+	w.line("\t\tBARRIER();")
+	w.line("\t}")
+}
+
+// accumulators are a thread's in the lanes of a vector: the next element doesn't wait for the one before it.
+var accumulators = [...]string{"a", "a1", "a2", "a3"}
+
+// accumulate writes steps of a block's accumulators for the numbers i from `at` to before `to`.
+func (w *writer) accumulate(s Spec, i string, step func(a string)) {
+	w.vectors(s, i, len(accumulators), func(k int) { step(accumulators[k]) })
+	w.vectors(s, i, 1, func(int) { step("a") })
+	w.rest(s, i, func() { step("a") })
+}
+
+func (w *writer) joinAccumulators() { w.line("\ta = r_join(r_join(a, a1), r_join(a2, a3));") }
+
+// inner writes the place `in` of number i of the reduced elements.
+func (w *writer) inner(i string, away int) {
+	w.line("\t\t{")
+	w.places(i, "m", away, 1)
+	w.line("\t\tin = at0;")
+	w.line("\t\t}")
+}
+
+// stretches writes steps for the reduced elements from `from` to before `to`, of which those of the innermost dimension
+// lie one after the other.
+func (w *writer) stretches(s Spec, away int, element func(a, in, i string)) {
+	w.line("\tA %s = r_init();", strings.Join(accumulators[:], " = r_init(), "))
+	w.line("\tI size = m.sizes[0], last = to;")
+	w.line("\tfor (I start = from, length; start < last; start += length) {")
+	w.line("\tI row = start / size, at = start - row * size, in;")
+	w.line("\tlength = size - at < last - start ? size - at : last - start;")
+	w.line("\tI to = at + length;")
+	w.line("\t{")
+	w.placesFrom("row", "m", 1, away, 1)
+	w.line("\tin = at0;")
+	w.line("\t}")
+	w.accumulate(s, "j", func(a string) { element(a, "in + j", "row * size + j") })
+	w.line("\t}")
+	w.joinAccumulators()
 }
 
 // accumulator writes a reduction's type A and functions: r_init, r_step, r_join, and r_done0 and so on of its results.

@@ -19,6 +19,7 @@ type rowOp struct {
 
 	stages []rowStage
 	out    string
+	kept   string // out, of e: what the last stage has added, if a processor has stored that in the result
 	rowOut []string
 }
 
@@ -38,7 +39,7 @@ var (
 
 // rowOps are the operations on rows.
 var rowOps = map[string]rowOp{
-	"softmax":     {ins: 1, stages: softmaxStages, out: "exp(x - m) / s"},
+	"softmax":     {ins: 1, stages: softmaxStages, out: "exp(x - m) / s", kept: "e * (1 / s)"},
 	"log_softmax": {ins: 1, stages: softmaxStages, out: "x - m - log(s)"},
 	"softmax_backward": {ins: 2, stages: []rowStage{{v: "x * y", result: "T s = a.v;"}}, // gradient, result
 		out: "y * (x - s)"},
@@ -171,6 +172,14 @@ func (p *Plan) rows(op string, r *rows) error {
 	if n <= fewElements || keep.dims > 0 && keep.strides[1][0] == 1 && keep.count >= manyResults {
 		s.Form = reduceThread
 	}
+	for i := range 1 + o.ins {
+		if steps[i] == 1 {
+			s.Extra[1] |= 1 << i
+		}
+	}
+	if r.share[2] == 1 {
+		s.Extra[2] = 1 // each element has a weight
+	}
 	k := 0
 	var places [MaxOperands]device.Ptr
 	use := func(x *Operand, part bool) error {
@@ -208,7 +217,12 @@ func (p *Plan) rows(op string, r *rows) error {
 	if s.Form == reduceThread {
 		c = p.call(s, keep.count)
 	} else {
-		c = p.blocks(s, device.Dim{X: keep.count, Y: 1, Z: 1})
+		blocks := keep.count
+		if p.Cores > 0 { // which share the rows
+			blocks = min(blocks, max(1, keep.count*n/processorLeast), p.Cores*processorBlocks)
+		}
+		c = p.blocks(s, device.Dim{X: blocks, Y: 1, Z: 1})
+		c.shape = anyBlock
 	}
 	for _, at := range places[:k] {
 		c.Args.Pointer(at)
@@ -236,6 +250,12 @@ func rowSource(s Spec) (Source, error) {
 		return Source{}, fmt.Errorf("kernel: there is no operation %s of %v on rows", s.Op, s.Compute)
 	}
 	there := func(k int) bool { return s.Extra[0]>>k&1 == 0 }
+	at := func(k int) string { // element j of a row of operand k
+		if s.Extra[1]>>k&1 == 1 {
+			return fmt.Sprintf("at%d + j", k)
+		}
+		return fmt.Sprintf("at%d + j * step%d", k, k)
+	}
 	outs := int(s.Outs)
 	var w writer
 	w.begin(s)
@@ -261,7 +281,13 @@ func rowSource(s Spec) (Source, error) {
 		w.line("\t\treturn;")
 	} else {
 		w.line("\tLOCAL A part[%d];", s.Block)
-		w.line("\tI row = (I)BLOCK, from = THREAD, step = THREADS;")
+		if s.Vector {
+			w.line("\tI from = THREAD, share = (I)((U)(rows - 1) / (U)BLOCKS) + 1;")
+			w.line("\tI last = rows - (I)BLOCK * share < share ? rows : ((I)BLOCK + 1) * share;")
+			w.line("\tfor (I row = (I)BLOCK * share; row < last; row++) {")
+		} else {
+			w.line("\tI row = (I)BLOCK, from = THREAD, step = THREADS;")
+		}
 	}
 	w.places("row", "l", int(s.Dims), 1+o.ins)
 	w.line("\tT n = (T)length;")
@@ -270,22 +296,39 @@ func rowSource(s Spec) (Source, error) {
 		w.line("\tT %c = %s;", 'p'+k, converted(s.Compute, s.Types[outs+i], fmt.Sprintf("i%d[row]", i)))
 	}
 	w.line("\tI weights = row %% share0 * share1;")
+	weight := "j / share2"
+	if s.Extra[2] == 1 {
+		weight = "j"
+	}
 	element := func() {
 		for k := range o.ins {
-			w.line("\t\tT %c = %s;", 'x'+k, converted(s.Compute, s.Types[outs+k], fmt.Sprintf("i%d[at%d + j * step%d]", k, k+1, k+1)))
+			w.line("\t\tT %c = %s;", 'x'+k, converted(s.Compute, s.Types[outs+k], fmt.Sprintf("i%d[%s]", k, at(k+1))))
 		}
 		for k := range o.weights {
 			i := o.ins + o.rowIns + k
 			if there(outs + i) {
 				w.line("\t\tT %s = %s;", [...]string{"w", "b"}[k], converted(s.Compute, s.Types[outs+i],
-					fmt.Sprintf("i%d[weights + j / share2]", i)))
+					fmt.Sprintf("i%d[weights + %s]", i, weight)))
 			} else {
 				w.line("\t\tT %s = %d;", [...]string{"w", "b"}[k], 1-k)
 			}
 		}
 	}
+	each := func(body func()) { // element of the row
+		if s.Vector {
+			w.line("\t{ I from = 0, to = length;")
+			w.share(s, "j", body)
+			w.line("\t}")
+			return
+		}
+		w.line("\tfor (I j = from; j < length; j += step) {")
+		body()
+		w.line("\t}")
+	}
+	// An exponential costs a processor more than storing it in a result of the same type.
+	keeps := s.Vector && o.kept != "" && s.Types[0] == s.Compute
 	w.line("\tA a;")
-	for _, stage := range o.stages {
+	for k, stage := range o.stages {
 		first := "0"
 		if stage.max {
 			first = "-(T)INFINITY"
@@ -300,27 +343,46 @@ func rowSource(s Spec) (Source, error) {
 			return fmt.Sprintf("%s.v += %s; %s.u += %s;", to, v, to, u)
 		}
 		w.line("\ta.v = %s; a.u = 0;", first)
-		w.line("\tfor (I j = from; j < length; j += step) {")
-		element()
-		w.line("\t\t%s", join("a", stage.v, stage.u))
-		w.line("\t}")
+		each(func() {
+			v := stage.v
+			element()
+			if keeps && k == len(o.stages)-1 {
+				w.line("\t\tT e = %s;", stage.v)
+				w.line("\t\to0[%s] = e;", at(0))
+				v = "e"
+			}
+			w.line("\t\t%s", join("a", v, stage.u))
+		})
 		if s.Form != reduceThread {
 			w.line("\tpart[THREAD] = a;")
 			w.line("\tBARRIER();")
-			w.line("\tfor (int k = THREADS / 2; k > 0; k /= 2) {")
-			w.line("\t\tif (THREAD < k) { %s }", join("part[THREAD]", "part[THREAD + k].v", "part[THREAD + k].u"))
-			w.line("\t\tBARRIER();")
-			w.line("\t}")
+			if s.Vector {
+				w.line("\tif (THREAD == 0) {")
+				w.line("\t\tfor (int k = %d; k > 0; k /= 2)", s.Block/2)
+				w.line("\t\t\tfor (int j = 0; j < k; j++) { %s }", join("part[j]", "part[j + k].v", "part[j + k].u"))
+				w.line("\t}")
+				w.line("\tBARRIER();")
+			} else {
+				w.line("\tfor (int k = THREADS / 2; k > 0; k /= 2) {")
+				w.line("\t\tif (THREAD < k) { %s }", join("part[THREAD]", "part[THREAD + k].v", "part[THREAD + k].u"))
+				w.line("\t\tBARRIER();")
+				w.line("\t}")
+			}
 			w.line("\ta = part[0];")
 			w.line("\tBARRIER();")
 		}
 		w.line("\t%s", stage.result)
 	}
-	w.line("\tfor (I j = from; j < length; j += step) {")
-	element()
-	w.line("\t\tT r = %s;", o.out)
-	w.line("\t\to0[at0 + j * step0] = %s;", narrowed(s.Types[0], s.Compute, "r"))
-	w.line("\t}")
+	each(func() {
+		if keeps {
+			w.line("\t\tT e = o0[%s];", at(0))
+			w.line("\t\to0[%s] = %s;", at(0), o.kept)
+			return
+		}
+		element()
+		w.line("\t\tT r = %s;", o.out)
+		w.line("\t\to0[%s] = %s;", at(0), narrowed(s.Types[0], s.Compute, "r"))
+	})
 	if len(o.rowOut) > 0 {
 		w.line("\tif (from == 0) {")
 		for k, e := range o.rowOut {
@@ -328,6 +390,9 @@ func rowSource(s Spec) (Source, error) {
 				w.line("\t\to%d[row] = %s;", 1+k, narrowed(s.Types[1+k], s.Compute, e))
 			}
 		}
+		w.line("\t}")
+	}
+	if s.Vector {
 		w.line("\t}")
 	}
 	return w.done()

@@ -2,6 +2,8 @@ package kernel
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
@@ -33,6 +35,9 @@ var scans = func() map[string]*Reduction {
 	return m
 }()
 
+// Scans are the names of all scans, sorted.
+func Scans() []string { return slices.Sorted(maps.Keys(scans)) }
+
 // Scan adds cumsum, cumprod, logcumsumexp, cummax or cummin along a dimension; the last two have a second result, the
 // indexes. The results have the input's sizes, and are other memory.
 func (p *Plan) Scan(op string, compute dtype.DType, outs []Operand, in Operand, dim int) error {
@@ -47,48 +52,26 @@ func (p *Plan) Scan(op string, compute dtype.DType, outs []Operand, in Operand, 
 	case len(outs) != r.Results() || dim < 0 || dim >= max(len(in.Sizes), 1):
 		return fmt.Errorf("kernel: %s with %d results in dimension %d of %d", op, len(outs), dim, len(in.Sizes))
 	}
-	if err := in.check("the input"); err != nil {
+	var l lines
+	var operands [3]*Operand
+	for k := range outs {
+		operands[k], s.Types[k] = &outs[k], outs[k].Type
+	}
+	operands[len(outs)], s.Types[len(outs)] = &in, in.Type
+	l.dim = dim
+	if err := p.along(op, &l, operands[:len(outs)+1]); err != nil {
 		return err
 	}
-	q := &p.space
-	*q = space{count: 1, ops: len(outs) + 1}
-	n, steps := 1, [3]int{}
+	q, n := &p.space, l.n[len(outs)]
 	for k := range outs {
-		s.Types[k] = outs[k].Type
-		if err := outs[k].check("a result"); err != nil {
-			return err
-		}
-		if len(outs[k].Sizes) != len(in.Sizes) || outs[k].Value != nil || in.Value != nil || len(in.Sizes) > maxRank {
+		if outs[k].Type == dtype.Invalid || l.n[k] != n {
 			return fmt.Errorf("kernel: %s of %v to %v", op, in.Sizes, outs[k].Sizes)
 		}
-	}
-	s.Types[len(outs)] = in.Type
-	for d := len(in.Sizes) - 1; d >= 0; d-- {
-		var strides [3]int
-		for k := range outs {
-			if outs[k].Sizes[d] != in.Sizes[d] {
-				return fmt.Errorf("kernel: %s of %v to %v", op, in.Sizes, outs[k].Sizes)
-			}
-			strides[k] = outs[k].Strides[d]
-		}
-		strides[len(outs)] = in.Strides[d]
-		if d == dim {
-			n, steps = in.Sizes[d], strides
-			continue
-		}
-		q.dim(in.Sizes[d], strides[:len(outs)+1]...)
 	}
 	if q.count == 0 || n == 0 {
 		return nil
 	}
-	q.join()
-	if q.dims > MaxDims {
-		return fmt.Errorf("kernel: %s: more than %d dimensions that don't join", op, MaxDims)
-	}
-	s.Dims, s.Wide = uint8(q.dims), q.wide() || n*q.count > 1<<31-1
-	for _, step := range steps {
-		s.Wide = s.Wide || max(step, -step)*n > 1<<30
-	}
+	s.Dims, s.Wide = uint8(q.dims), l.wide
 	var c *Call
 	if n <= fewElements || q.dims > 0 && q.strides[0][0] == 1 && q.count >= manyResults {
 		s.Form = reduceThread
@@ -103,7 +86,7 @@ func (p *Plan) Scan(op string, compute dtype.DType, outs []Operand, in Operand, 
 	c.index(q.count)
 	c.index(n)
 	for k := range len(outs) + 1 {
-		c.index(steps[k])
+		c.index(l.steps[k])
 	}
 	if s.Dims > 0 {
 		q.layout(&c.Args, s.Wide)

@@ -8,7 +8,7 @@ import (
 
 // The most that a kernel has.
 const (
-	MaxOperands = 12 // results and inputs together
+	MaxOperands = 16 // results and inputs together
 	MaxInputs   = 8
 	MaxDims     = 16 // after those that lie one after the other are joined
 )
@@ -25,6 +25,7 @@ type Spec struct {
 	Dims    uint8  // of the places of elements; 0: all operands are dense and in the same order
 	Wide    bool   // 64 bits for indexes
 	Block   uint16 // threads
+	Vector  bool   // they are the lanes of a processor's vector, of which a core runs a block: see [writer.share]
 	Form    uint8  // a variant, by the family
 	Extra   [4]int32
 }
@@ -39,6 +40,9 @@ var families = map[Family]struct {
 
 // register adds a family, in an init function.
 func register(f Family, name string, generate func(Spec) (Source, error)) {
+	if other, twice := families[f]; twice {
+		panic("kernel: families " + other.name + " and " + name + " have one number")
+	}
 	families[f] = struct {
 		name     string
 		generate func(Spec) (Source, error)
@@ -64,7 +68,7 @@ func (s Spec) Source() (Source, error) {
 // String is a short name, for errors and profiles.
 func (s Spec) String() string {
 	name := s.Op
-	if isUser(name) {
+	if IsUser(name) {
 		name = "user function"
 	}
 	text := s.Family.String() + " " + name + "("

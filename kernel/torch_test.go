@@ -2,12 +2,12 @@ package kernel
 
 import (
 	"bufio"
-	"bytes"
 	"encoding/binary"
 	"fmt"
 	"io"
 	"math/cmplx"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -40,6 +40,7 @@ for line in sys.stdin:
     except (RuntimeError, NotImplementedError, TypeError, ValueError, IndexError) as e:
         number(0)
         text(str(e).encode())
+        out.flush()
         continue
     r = r if isinstance(r, (tuple, list)) else (r,)
     number(len(r))
@@ -47,6 +48,7 @@ for line in sys.stdin:
         text(str(x.dtype)[6:].encode())
         x = x.detach().resolve_conj().contiguous().view(-1)
         text(bytes(x.view(torch.uint8).numpy().tobytes()) if x.numel() else b"")
+    out.flush()
 `
 
 // tensorResult is one of PyTorch's.
@@ -55,29 +57,46 @@ type tensorResult struct {
 	data  []byte
 }
 
+// pytorch is the process that evaluates lines for all tests of the package. It ends when its input does: with the
+// tests.
+var pytorch struct {
+	in  io.Writer
+	out *bufio.Reader
+}
+
 // torch evaluates lines of [torchScript]; a line that PyTorch refuses has no results.
 func torch(t *testing.T, lines []string) [][]tensorResult {
 	t.Helper()
-	cmd := testutil.PythonCommand(t, torchScript)
-	cmd.Env = append(cmd.Env, "TORCH_DEVICE_BACKEND_AUTOLOAD=0")
-	cmd.Stdin = strings.NewReader(strings.Join(lines, "\n") + "\n")
-	cmd.Stderr = os.Stderr
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatal(err)
+	if pytorch.out == nil {
+		cmd := testutil.PythonCommand(t, torchScript)
+		cmd = &exec.Cmd{Path: cmd.Path, Args: cmd.Args, Env: cmd.Env, Stderr: os.Stderr}
+		out, err := cmd.StdoutPipe()
+		if err == nil {
+			pytorch.in, err = cmd.StdinPipe()
+		}
+		if err == nil {
+			err = cmd.Start()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		pytorch.out = bufio.NewReader(out)
 	}
-	r := bufio.NewReader(bytes.NewReader(out))
+	if len(lines) == 0 {
+		return nil
+	}
+	go func() { _, _ = io.WriteString(pytorch.in, strings.Join(lines, "\n")+"\n") }()
 	number := func() int {
 		var n uint64
-		if err := binary.Read(r, binary.LittleEndian, &n); err != nil {
-			t.Fatal(err)
+		if err := binary.Read(pytorch.out, binary.LittleEndian, &n); err != nil {
+			t.Fatalf("PyTorch has ended: %v", err)
 		}
 		return int(n)
 	}
 	text := func() []byte {
 		b := make([]byte, number())
-		if _, err := io.ReadFull(r, b); err != nil {
-			t.Fatal(err)
+		if _, err := io.ReadFull(pytorch.out, b); err != nil {
+			t.Fatalf("PyTorch has ended: %v", err)
 		}
 		return b
 	}

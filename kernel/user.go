@@ -2,90 +2,205 @@ package kernel
 
 import (
 	"fmt"
-	"regexp"
+	"slices"
 	"strings"
+	"sync"
+
+	"github.com/chorus-comms/chorus/dtype"
 )
 
-// isUser reports whether an operation is a user's function and not a name of the table.
-func isUser(op string) bool { return strings.HasPrefix(strings.TrimSpace(op), "template") }
+// IsUser reports whether an operation is a user's text and not a name of the table.
+func IsUser(op string) bool { return strings.Contains(op, "template") }
 
-// function is a user's, as torch.cuda.jiterator takes it:
+// CheckUser says what is wrong with a user's text, as far as that can be said before it's compiled.
+func CheckUser(text string) error {
+	_, err := userOf(text)
+	return err
+}
+
+// user is a user's text, as torch.cuda.jiterator takes it: functions, of which the last one is the operation.
 //
 //	template <typename T> T f(T x, T y, T alpha) { return x + alpha * y; }
 //	template <typename T> void f(T x, T y, T& sum, T& difference) { sum = x + y; difference = x - y; }
-type function struct {
-	name    string
-	void    bool
-	inputs  []string
-	results []string // references, of a function without a result
-	body    string
+type user struct {
+	functions []*function
 }
 
-var (
-	userHead = regexp.MustCompile(`^\s*template\s*<\s*(?:typename|class)\s+(\w+)\s*>\s*(\w+)\s+(\w+)\s*\(([^)]*)\)\s*\{`)
-	userArg  = regexp.MustCompile(`^(?:const\s+)?(\w+)\s*(&?)\s*(\w+)$`)
-	cast     = regexp.MustCompile(`\bstatic_cast\s*<\s*([\w ]+?)\s*>`)
-)
+// function is one of them.
+type function struct {
+	name   string
+	typ    string // the name of T, empty for a function that's no template
+	result string // the name of its result's type
+	params []param
+	body   []token
+}
 
-// parseUser reads a user's function.
-func parseUser(text string) (*function, error) {
-	refuse := func(format string, args ...any) (*function, error) {
-		return nil, fmt.Errorf("kernel: a user's function: "+format, args...)
+type param struct {
+	typ, name string
+	ref       bool // it's written to
+}
+
+func (u *user) entry() *function { return u.functions[len(u.functions)-1] }
+
+// inputs is how many inputs and numbers the operation has. Results stand behind them.
+func (f *function) inputs() int {
+	if n := slices.IndexFunc(f.params, func(p param) bool { return p.ref }); n >= 0 {
+		return n
 	}
-	m := userHead.FindStringSubmatch(text)
-	if m == nil {
-		return refuse("it must have the form `template <typename T> T name(T x, T y) { return ...; }`, and begins with %.60q",
-			text)
-	}
-	typ, f := m[1], &function{name: m[3], void: m[2] == "void"}
-	if !f.void && m[2] != typ {
-		return refuse("%s returns %s, neither %s nor void", f.name, m[2], typ)
-	}
-	for _, arg := range strings.Split(m[4], ",") {
-		a := userArg.FindStringSubmatch(strings.TrimSpace(arg))
-		switch {
-		case a == nil || a[1] != typ:
-			return refuse("parameter %q of %s isn't of the form `%s name` or `%s& name`", strings.TrimSpace(arg), f.name, typ, typ)
-		case a[2] == "&":
-			f.results = append(f.results, a[3])
-		case len(f.results) > 0:
-			return refuse("parameter %s of %s stands behind its results", a[3], f.name)
-		default:
-			f.inputs = append(f.inputs, a[3])
+	return len(f.params)
+}
+
+// results is how many the operation has.
+func (f *function) results() int { return max(1, len(f.params)-f.inputs()) }
+
+// users are the texts that were read, each as *user or error.
+var users sync.Map
+
+// userOf reads a text, once.
+func userOf(text string) (*user, error) {
+	read, ok := users.Load(text)
+	if !ok {
+		u, err := parseUser(text)
+		if err != nil {
+			read, _ = users.LoadOrStore(text, err)
+		} else {
+			read, _ = users.LoadOrStore(text, u)
 		}
 	}
-	if f.void == (len(f.results) == 0) {
-		return refuse("%s must either return a result or have references for several", f.name)
+	if u, ok := read.(*user); ok {
+		return u, nil
 	}
-	body := text[len(m[0])-1:]
-	if strings.Count(body, "{") != strings.Count(body, "}") {
-		return refuse("the braces of %s don't match", f.name)
-	}
-	body = cast.ReplaceAllString(body, "($1)")
-	body = strings.ReplaceAll(body, "std::", "")
-	if typ != "T" {
-		body = regexp.MustCompile(`\b`+typ+`\b`).ReplaceAllString(body, "T")
-	}
-	f.body = body
-	return f, nil
+	return nil, read.(error)
 }
 
-// write writes the function, in the dialect. References are pointers there.
-func (f *function) write(w *writer) {
-	var params []string
-	for _, n := range f.inputs {
-		params = append(params, "T "+n)
+// userCheck refuses a call with other numbers of operands than the text's.
+func userCheck(s Spec) error {
+	u, err := userOf(s.Op)
+	if err != nil {
+		return err
 	}
-	result := "T"
-	if f.void {
-		result = "void"
+	f := u.entry()
+	if f.inputs() != int(s.Ins+s.Form) || f.results() != int(s.Outs) {
+		return fmt.Errorf("kernel: %s takes %d inputs and numbers and has %d results, and the call has %d, %d and %d",
+			f.name, f.inputs(), f.results(), s.Ins, s.Form, s.Outs)
 	}
-	for _, n := range f.results {
-		params = append(params, "T *"+n+"_result")
-		w.line("#define %s (*%s_result)", n, n)
+	return nil
+}
+
+// numberType is the type of the call's number k: that of a user's parameter, or what is computed in.
+func (s Spec) numberType(k int) dtype.DType {
+	if !IsUser(s.Op) {
+		return s.Compute
 	}
-	w.line("DEVICE %s user_%s(%s) %s", result, f.name, strings.Join(params, ", "), f.body)
-	for _, n := range f.results {
-		w.line("#undef %s", n)
+	typ, _ := userNumber(s.Op, int(s.Ins), k, s.Compute, Number{})
+	return typ
+}
+
+// userNumber is a call's number k, behind so many inputs, as one of its parameter's type, which is returned too.
+func userNumber(op string, ins, k int, compute dtype.DType, v Number) (dtype.DType, Number) {
+	u, err := userOf(op)
+	if err != nil {
+		return compute, v
 	}
+	f := u.entry()
+	switch p := f.params[ins+k]; {
+	case p.typ == f.typ:
+		return compute, v
+	case userTypes[p.typ] == "f32":
+		return dtype.Float32, v
+	case userTypes[p.typ] == "f64":
+		return dtype.Float64, v
+	case p.typ == "bool" && !v.IsInt && v.Float != 0:
+		v.Float = 1
+	}
+	return dtype.Int64, v
+}
+
+// userCall writes a text's functions and returns the statement that calls the last one, with results r0, r1 and so on.
+func userCall(w *writer, s Spec) (string, error) {
+	u, err := userOf(s.Op)
+	if err != nil {
+		return "", err
+	}
+	t := &translation{user: u, compute: s.Compute}
+	if err := t.write(w); err != nil {
+		return "", err
+	}
+	f := u.entry()
+	var args, results []string
+	for k := range int(s.Ins) {
+		args = append(args, string(rune('a'+k)))
+	}
+	for k := range int(s.Form) {
+		if typ := s.numberType(k); typ == s.Compute {
+			args = append(args, fmt.Sprintf("s%d", k))
+		} else {
+			w.uses(typ)
+			args = append(args, fmt.Sprintf("number%d", k))
+		}
+	}
+	for k := range int(s.Outs) {
+		results = append(results, fmt.Sprintf("r%d", k))
+	}
+	if f.result == "void" {
+		return fmt.Sprintf("T %s; user_%s(%s);", strings.Join(results, ", "), f.name,
+			strings.Join(append(args, results...), ", ")), nil
+	}
+	call := fmt.Sprintf("user_%s(%s)", f.name, strings.Join(args, ", "))
+	if f.result != f.typ {
+		call = converted(s.Compute, resultTypes[userTypes[f.result]], call)
+	}
+	return "T r0 = " + call + ";", nil
+}
+
+// resultTypes are the dialect's types that a function may return besides T.
+var resultTypes = func() map[string]dtype.DType {
+	types := map[string]dtype.DType{"bool": dtype.Bool}
+	for _, t := range []dtype.DType{dtype.Int8, dtype.Int16, dtype.Int32, dtype.Int64, dtype.Uint8, dtype.Float32,
+		dtype.Float64} {
+		types[t.Short()] = t
+	}
+	return types
+}()
+
+// parseUser reads a text.
+func parseUser(text string) (*user, error) {
+	p := &userParser{tokens: tokensOf(text)}
+	u := &user{}
+	for p.skip(); p.at < len(p.tokens); p.skip() {
+		f, err := p.function(text)
+		if err != nil {
+			return nil, fmt.Errorf("kernel: a user's function: %w", err)
+		}
+		u.functions = append(u.functions, f)
+	}
+	if err := u.entry().check(); err != nil {
+		return nil, fmt.Errorf("kernel: a user's function: %w", err)
+	}
+	return u, nil
+}
+
+// check refuses what the operation can't be.
+func (f *function) check() error {
+	if f.typ == "" {
+		return fmt.Errorf("%s, the last function, isn't a template of one type", f.name)
+	}
+	behind := ""
+	for _, p := range f.params {
+		switch {
+		case p.ref && p.typ != f.typ:
+			return fmt.Errorf("result %s of %s is %s, not %s", p.name, f.name, p.typ, f.typ)
+		case p.ref:
+			behind = p.name
+		case behind != "":
+			return fmt.Errorf("parameter %s of %s stands behind its results", p.name, f.name)
+		}
+	}
+	if _, ok := resultTypes[userTypes[f.result]]; !ok && f.result != f.typ && f.result != "void" {
+		return fmt.Errorf("%s returns %s, which isn't converted to %s", f.name, f.result, f.typ)
+	}
+	if (f.result == "void") == (behind == "") {
+		return fmt.Errorf("%s must either return a result or have references for several", f.name)
+	}
+	return nil
 }

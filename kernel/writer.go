@@ -43,8 +43,10 @@ func (w *writer) begin(s Spec) {
 	}
 	if s.Wide {
 		w.line("typedef i64 I;")
+		w.line("typedef u64 U;")
 	} else {
 		w.line("typedef i32 I;")
+		w.line("typedef u32 U;")
 	}
 }
 

@@ -15,6 +15,9 @@
 // endpoint. If the job's store demands proofs then, MASTER_ADDR:MASTER_PORT is each launcher's own relay to it, for
 // PyTorch's clients, and CHORUS_STORE_ADDR the store.
 //
+// With [Job.MinNodes] the nodes of a job may change: each attempt has a world of its own, of those that are there. The
+// launchers meet at the first one's store, whose end ends the job, or in [Job.Store].
+//
 // [Hosts] starts such launchers on several hosts, by ssh, and each of them calls [Node]. All that the two say to each
 // other goes through the launcher's standard input and output.
 //
@@ -27,6 +30,8 @@
 //     the guard (see [Guard]) kills what the ranks had started themselves.
 //   - Launchers watch over each other. One that dies is missed at once, one that falls silent after [Job.LostAfter];
 //     the others say which node it was and since when, end their ranks, and wait no longer for it.
+//   - The world of each attempt of an elastic job is decided once, by compare-and-set. Only failures of ranks count
+//     against MaxRestarts, in attempts that have lost no node.
 //   - All ranks of a job run in the same attempt. When one fails, all are stopped, on every node, before any is started
 //     again.
 //   - Each attempt has a TCPStore of its own, so that no key of an earlier attempt is ever seen.

@@ -10,6 +10,9 @@ import (
 // errorFileVariable names the file in which a rank may leave what failed.
 const errorFileVariable = "TORCHELASTIC_ERROR_FILE"
 
+// storeVariable names a store where ranks meet, and the launchers of an elastic job.
+const storeVariable = "CHORUS_STORE"
+
 // place is where a rank stands in the job.
 type place struct {
 	rank, worldSize         int
@@ -20,9 +23,9 @@ type place struct {
 
 // environ is what a rank finds in its environment: torchrun's variables, and CHORUS_RUN, by which a rank knows that the
 // launcher is ours. Later entries win over the base environment.
-func (j *Job) environ(p place, attempt int, at *storeRelay, errorFile string) []string {
+func (j *Job) environ(p place, restarts int, at *storeRelay, errorFile string) []string {
 	n := strconv.Itoa
-	return append(j.Env[:len(j.Env):len(j.Env)],
+	env := append(j.Env[:len(j.Env):len(j.Env)],
 		"RANK="+n(p.rank),
 		"WORLD_SIZE="+n(p.worldSize),
 		"LOCAL_RANK="+n(p.localRank),
@@ -34,7 +37,7 @@ func (j *Job) environ(p place, attempt int, at *storeRelay, errorFile string) []
 		"ROLE_NAME="+j.Role,
 		"MASTER_ADDR="+at.addr,
 		"MASTER_PORT="+n(at.port),
-		"TORCHELASTIC_RESTART_COUNT="+n(attempt),
+		"TORCHELASTIC_RESTART_COUNT="+n(restarts),
 		"TORCHELASTIC_MAX_RESTARTS="+n(j.MaxRestarts),
 		"TORCHELASTIC_RUN_ID="+j.RunID,
 		"TORCHELASTIC_USE_AGENT_STORE=True",
@@ -42,6 +45,11 @@ func (j *Job) environ(p place, attempt int, at *storeRelay, errorFile string) []
 		"CHORUS_RUN="+j.RunID,
 		"CHORUS_STORE_ADDR="+at.direct,
 	)
+	if j.elastic() {
+		// That's where the launchers meet. Ranks use the store of their attempt, in which there's no key of another one.
+		env = append(env, storeVariable+"=")
+	}
+	return env
 }
 
 // lookup finds a variable in the ranks' environment, in which later entries win.

@@ -16,8 +16,8 @@ import (
 	"github.com/chorus-comms/chorus/observe"
 )
 
-// The launcher that serves the rendezvous examines the records of ranks on all nodes. Each launcher puts its ranks'
-// dumps there before it reports them dead, and prints the explanation that comes back.
+// The launcher that serves the attempts' stores examines the records of ranks on all nodes. Each launcher puts its
+// ranks' dumps into the rendezvous before it reports them dead, and prints the explanation that comes back.
 
 const (
 	// gatherTime is how long a launcher waits for the others' records after their ranks must be dead.
@@ -61,11 +61,11 @@ func (rv *rendezvous) explainAcrossNodes(attempt int) (text string, ok bool) {
 	ctx, cancel := context.WithTimeout(rv.alive.reach(), rv.job.Grace+gatherTime)
 	defer cancel()
 	key := attemptKey(attempt, "explained")
-	if rv.server != nil {
+	if rv.first {
 		text = explain(rv.collect(ctx, attempt))
 		return text, rv.store.Set(ctx, key, []byte(text)) == nil
 	}
-	if rv.store.Wait(ctx, key) != nil {
+	if !rv.hasStopped(ctx, rv.serverPos, key) {
 		return "", false
 	}
 	told, err := rv.store.Get(ctx, key)
@@ -106,10 +106,18 @@ func (rv *rendezvous) collect(ctx context.Context, attempt int) []*observe.Dump 
 	return dumps
 }
 
+// lost reports whether a node is lost.
+func (rv *rendezvous) lost(node int) bool {
+	if rv.gone != nil {
+		return rv.gone(node)
+	}
+	return rv.alive.lost(node)
+}
+
 // hasStopped waits until a node has written a key, and reports false if it won't.
 func (rv *rendezvous) hasStopped(ctx context.Context, n int, key string) bool {
 	for {
-		lost := rv.alive.lost(n)
+		lost := rv.lost(n)
 		if there, err := rv.store.Check(ctx, key); there || err != nil || lost {
 			return there && err == nil
 		}

@@ -52,12 +52,12 @@ func TestExplainAcrossNodes(t *testing.T) {
 	answers := make(chan answer)
 	dumps := []*observe.Dump{dumpOf(t, 0), dumpOf(t, 1)}
 	for n, d := range dumps {
-		rv := &rendezvous{job: job, node: n, store: store.NewPrefix("p", h)}
+		rv := &rendezvous{job: job, node: n, serverPos: 1, store: store.NewPrefix("p", h)}
 		if n == 1 { // it serves
-			rv.server = new(store.TCPServer)
+			rv.server, rv.first = new(store.TCPServer), true
 		}
 		rv.alive = livenessOf(rv)
-		rv.alive.lose(2, "its host burns")
+		rv.alive.lose(2, "there", "its host burns")
 		go func() {
 			rv.publish(4, []*observe.Dump{d})
 			text, ok := rv.explainAcrossNodes(4)

@@ -24,6 +24,7 @@ const (
 	NotStarted  Kind = "not started" // a rank's program could not be started
 	Interrupted Kind = "interrupted" // a launcher was told to stop
 	NodeLost    Kind = "node lost"   // a launcher died, or cannot be reached
+	NodeCame    Kind = "node came"   // a launcher has come that an elastic job takes in
 )
 
 // Failure is the first thing that went wrong in an attempt. It is the same on all nodes, whichever it happened on.
@@ -36,7 +37,7 @@ type Failure struct {
 
 	// The failed rank; meaningful for Exited, Signaled and NotStarted.
 	Rank, LocalRank int
-	Pid             int
+	Pid             int           // NodeCame: of the launcher
 	ExitStatus      int           // Exited
 	CoreDumped      bool          // Signaled
 	After           time.Duration // since the rank was started
@@ -67,6 +68,8 @@ func (f *Failure) Error() string {
 		return fmt.Sprintf("rank %d (local rank %d on %s) could not be started: %s", f.Rank, f.LocalRank, f.Host, f.Reason)
 	case Interrupted:
 		return fmt.Sprintf("the launcher of node %d (%s) received %s", f.Node, f.Host, signalName(f.Signal))
+	case NodeCame:
+		return fmt.Sprintf("another node has come (%s, pid %d)", f.Host, f.Pid)
 	default:
 		return fmt.Sprintf("node %d (%s) is lost: %s", f.Node, f.Host, f.Reason)
 	}

@@ -30,6 +30,16 @@ type Job struct {
 	// A node whose launcher is silent for so long is lost; that of the launcher that serves the rendezvous counts; 0: 5 s.
 	LostAfter time.Duration
 
+	// An elastic job, whose nodes may be lost and may come while it runs: all ranks are started again then, with another
+	// world. It has MinNodes to Nodes of them at a time; MinNodes of 0, or Nodes, is a job whose nodes are fixed. NodeRank
+	// 0 says only that this launcher serves the rendezvous; nodes have their places by arrival.
+	MinNodes int
+	// LastCall is how long MinNodes wait for more at the begin, and after the loss of a node; 0: 30 s.
+	LastCall time.Duration
+	// Store is the address of a store where the launchers meet, as store.Open takes it, in the place of Endpoint: the job
+	// outlives any of them then. It needs a RunID of its own. Ranks meet elsewhere, at their attempt's store.
+	Store string
+
 	RunID string // TORCHELASTIC_RUN_ID and CHORUS_RUN; empty: made up (several nodes: "none", torchrun's default)
 	Role  string // ROLE_NAME; empty: "default"
 	// Where the store of the ranks is served, their MASTER_ADDR unless that is a relay; empty: the host of Endpoint, or
@@ -96,6 +106,7 @@ const AnyNodeRank = -1
 const (
 	defaultJoinTimeout = 5 * time.Minute
 	defaultLostAfter   = 5 * time.Second
+	defaultLastCall    = 30 * time.Second
 	defaultGrace       = 10 * time.Second
 	defaultMonitor     = 100 * time.Millisecond
 )
@@ -106,6 +117,9 @@ const (
 // everything is started again. The last failure is returned as a [*Failure]; each has been explained on Stderr by then.
 // Other errors mean that no attempt was made (ErrArgument, nodes missing at the deadline), or, an [*OutputError], that
 // all went well but for the ranks' output; they have not been printed.
+//
+// In an elastic job all ranks are also started again when a node is lost, leaves by a signal, or comes. MaxRestarts
+// doesn't count that, nor a rank that fails in an attempt that has lost a node.
 //
 // SIGUSR1 and SIGUSR2 on Signals are passed on to the ranks. Any other signal is passed on as well and ends the job:
 // ranks that are still there after Grace, or at the next such signal, are killed. The end of ctx works like SIGTERM.
@@ -166,7 +180,17 @@ func (j *Job) prepare() error {
 	if err := j.protect(); err != nil {
 		return err
 	}
-	if j.Nodes > 1 {
+	if j.MinNodes < 0 || j.MinNodes > max(j.Nodes, 1) {
+		return badArgument("%d nodes at least, of %d at most", j.MinNodes, j.Nodes)
+	}
+	switch {
+	case j.Store != "" && !j.elastic():
+		return badArgument("the nodes of a job meet in a store (%s) only if they may change", j.Store)
+	case j.Store != "":
+		if err := j.prepareStore(); err != nil {
+			return err
+		}
+	case j.Nodes > 1:
 		if err := j.prepareNodes(); err != nil {
 			return err
 		}
@@ -181,6 +205,7 @@ func (j *Job) prepare() error {
 	setDefault(&j.Role, "default")
 	setDefault(&j.JoinTimeout, defaultJoinTimeout)
 	setDefault(&j.LostAfter, defaultLostAfter)
+	setDefault(&j.LastCall, defaultLastCall)
 	setDefault(&j.Grace, defaultGrace)
 	setDefault(&j.Monitor, defaultMonitor)
 	if j.Stdout == nil {
@@ -197,6 +222,9 @@ func (j *Job) prepare() error {
 	}
 	return nil
 }
+
+// elastic reports whether the job's nodes may change.
+func (j *Job) elastic() bool { return j.MinNodes > 0 && j.MinNodes < j.Nodes }
 
 // ErrArgument is what errors of Run wrap that are about the fields of Job.
 var ErrArgument = errors.New("bad argument")

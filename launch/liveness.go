@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -21,6 +22,11 @@ import (
 type liveness struct {
 	rv  *rendezvous
 	say func(*Failure)
+	me  int                                          // this launcher's number in its keys
+	put func(ctx context.Context, beats int64) error // sends a heartbeat
+	// How long the rendezvous may fail to answer; 0: not at all. A store of several servers needs a while when one dies.
+	patience time.Duration
+	node     atomic.Int64 // where this launcher is in an elastic job's attempt
 	// The context of all requests to the rendezvous. It ends when the rendezvous can't be reached any more, and when
 	// this launcher leaves.
 	ctx     context.Context
@@ -55,10 +61,12 @@ func beatKey(node int) string { return "beat/" + strconv.Itoa(node) }
 
 // startLiveness begins the checks, when all nodes have come.
 func (rv *rendezvous) startLiveness(say func(*Failure)) {
-	v := &liveness{rv: rv, say: say, heard: time.Now(), last: time.Now(), heartbeats: make([]heartbeat, len(rv.world))}
-	v.ctx, v.end = context.WithCancelCause(context.Background())
-	rv.alive = v
-	every := max(rv.job.LostAfter/10, time.Millisecond)
+	v := rv.newLiveness(rv.node, say)
+	v.last, v.heartbeats = time.Now(), make([]heartbeat, len(rv.world))
+	v.put = func(ctx context.Context, beats int64) error {
+		return rv.store.Set(ctx, beatKey(rv.node), strconv.AppendInt(nil, beats, 10))
+	}
+	every := rv.job.beats()
 	if rv.server != nil {
 		for i := range v.heartbeats {
 			v.heartbeats[i].at = v.last
@@ -70,6 +78,16 @@ func (rv *rendezvous) startLiveness(say func(*Failure)) {
 	v.beats = tick(every, v.beat)
 	v.tasks.Go(v.hold)
 }
+
+func (rv *rendezvous) newLiveness(me int, say func(*Failure)) *liveness {
+	v := &liveness{rv: rv, me: me, say: say, heard: time.Now()}
+	v.ctx, v.end = context.WithCancelCause(context.Background())
+	rv.alive = v
+	return v
+}
+
+// beats is the interval of heartbeats.
+func (j *Job) beats() time.Duration { return max(j.LostAfter/10, time.Millisecond) }
 
 // reach is the context of requests to the rendezvous. Before all nodes have come there's no liveness, and nothing
 // bounds it.
@@ -106,8 +124,8 @@ func (v *liveness) lost(node int) bool {
 }
 
 // lose notes that a node is lost.
-func (v *liveness) lose(node int, reason string) {
-	f := &Failure{Kind: NodeLost, Node: node, Host: v.rv.world[node].Host, Reason: reason}
+func (v *liveness) lose(node int, host, reason string) {
+	f := &Failure{Kind: NodeLost, Node: node, Host: host, Reason: reason}
 	v.mu.Lock()
 	known := slices.ContainsFunc(v.losses, func(f *Failure) bool { return f.Node == node })
 	if !known {
@@ -124,19 +142,38 @@ func since(t time.Time) string {
 	return fmt.Sprintf("since %s, for %s", t.Format(time.TimeOnly), seconds(time.Since(t)))
 }
 
+// lastHeard is when the rendezvous last answered.
+func (v *liveness) lastHeard() time.Time {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.heard
+}
+
+// tolerates reports whether an error of the rendezvous may pass.
+func (v *liveness) tolerates() bool {
+	return v != nil && v.ctx.Err() == nil && time.Since(v.lastHeard()) < v.patience
+}
+
 // noAnswer notes that the launcher that serves is lost, because of an error of the rendezvous.
 func (v *liveness) noAnswer(err error) {
 	if v.ctx.Err() != nil {
 		return // this launcher leaves, or has noted it
 	}
-	v.mu.Lock()
-	heard := v.heard
-	v.mu.Unlock()
+	heard := v.lastHeard()
+	if v.rv.job.Store != "" {
+		v.lose(int(v.node.Load()), v.rv.host, fmt.Sprintf("the store where the nodes meet, %s, has not answered its launcher %s: %v",
+			v.rv.job.Store, since(heard), err))
+		v.end(v.loss(0))
+		return
+	}
 	reason := fmt.Sprintf("its launcher, at %s, has not answered %s: %v", v.rv.endpoint, since(heard), err)
 	if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ECONNRESET) && v.refused() {
 		reason = fmt.Sprintf("its launcher has ended: no process listens at %s any more, %s", v.rv.endpoint, since(heard))
 	}
-	v.lose(v.rv.serverPos, reason)
+	if v.rv.job.elastic() {
+		reason += "; the nodes met there, so the job ends with it"
+	}
+	v.lose(v.rv.serverPos, v.rv.serverHost, reason)
 	v.end(v.loss(0))
 }
 
@@ -161,7 +198,10 @@ func (v *liveness) beat() bool {
 	ctx, cancel := v.rv.withLimit()
 	defer cancel()
 	v.sent++
-	if err := v.rv.store.Set(ctx, beatKey(v.rv.node), strconv.AppendInt(nil, v.sent, 10)); err != nil {
+	if err := v.put(ctx, v.sent); err != nil {
+		if v.tolerates() {
+			return true
+		}
 		v.noAnswer(err)
 		return false
 	}
@@ -174,7 +214,7 @@ func (v *liveness) beat() bool {
 // hold keeps the connection by which each end learns that the other has died.
 func (v *liveness) hold() {
 	for v.ctx.Err() == nil {
-		err := v.rv.store.Wait(v.ctx, hereKey(v.rv.node))
+		err := v.rv.store.Wait(v.ctx, hereKey(v.me))
 		if err == nil {
 			return // can't be: that key is never written
 		}
@@ -197,22 +237,31 @@ func (v *liveness) look(every time.Duration) {
 		if n == v.rv.node || v.lost(n) || v.left(n) {
 			continue
 		}
-		if beat := v.read(beatKey(n)); beat != p.beat {
-			p.beat, p.at = beat, now
-		}
-		switch {
-		case v.rv.server.Waiting(v.rv.prefix()+"/"+hereKey(n)) > 0:
-			p.here, p.absent = true, time.Time{}
-		case p.here && p.absent.IsZero():
-			p.absent = now
-		}
-		switch {
-		case !p.absent.IsZero() && now.Sub(p.absent) > returnTime:
-			v.lose(n, "its launcher has ended: there is no connection to it "+since(p.absent))
-		case now.Sub(p.at) > v.rv.job.LostAfter:
-			v.lose(n, "its launcher has been silent "+since(p.at))
+		if why := p.look(v.rv, n, v.read(beatKey(n)), now); why != "" {
+			v.lose(n, v.rv.world[n].Host, why)
 		}
 	}
+}
+
+// look notes what is seen of launcher n, and returns why it's lost; empty: it isn't.
+func (p *heartbeat) look(rv *rendezvous, n int, beat string, now time.Time) string {
+	if beat != p.beat {
+		p.beat, p.at = beat, now
+	}
+	switch {
+	case rv.server == nil:
+	case rv.server.Waiting(rv.prefix()+"/"+hereKey(n)) > 0:
+		p.here, p.absent = true, time.Time{}
+	case p.here && p.absent.IsZero():
+		p.absent = now
+	}
+	switch {
+	case !p.absent.IsZero() && now.Sub(p.absent) > returnTime:
+		return "its launcher has ended: there is no connection to it " + since(p.absent)
+	case now.Sub(p.at) > rv.job.LostAfter:
+		return "its launcher has been silent " + since(p.at)
+	}
+	return ""
 }
 
 // read returns a value of the rendezvous; empty if there is none.

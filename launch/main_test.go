@@ -190,6 +190,46 @@ var roles = map[string]func(args []string){
 	"secondnode": func(args []string) { beNode(args, time.Second) },
 	// node is node args[0] of two, which meet at args[1].
 	"node": func(args []string) { beNode(args, 0) },
+	// elastic is a launcher of a job with args[0] to args[1] nodes, which meet at args[2], an endpoint or the address of a
+	// store. Its ranks count in the directory args[3].
+	"elastic": func(args []string) {
+		job := &Job{
+			Command: append(self(), args[3]), RanksPerNode: 1, RunID: "elastic", NodeRank: AnyNodeRank,
+			MinNodes: int(args[0][0] - '0'), Nodes: int(args[1][0] - '0'),
+			LastCall: 100 * time.Millisecond, LostAfter: 20 * time.Second, Monitor: 5 * time.Millisecond,
+			JoinTimeout: 20 * time.Second, Env: append(os.Environ(), role+"=count"),
+		}
+		if strings.Contains(args[2], "://") {
+			job.Store, job.LostAfter = args[2], 2*time.Second // there only heartbeats show a loss
+		} else {
+			job.Endpoint = args[2]
+		}
+		job.Attach(os.Stdout, os.Stderr)
+		err := job.Run(context.Background())
+		if failed := (*Failure)(nil); err != nil && !errors.As(err, &failed) {
+			fmt.Fprintln(os.Stderr, err)
+		}
+		os.Exit(ExitCode(err))
+	},
+	// count counts on from the number that rank 0 has saved in the directory args[0], until there is a file end.
+	"count": func(args []string) {
+		state := filepath.Join(args[0], "state")
+		text, _ := os.ReadFile(state)
+		count, _ := strconv.Atoi(string(text))
+		fmt.Printf("rank %s of %s, restart %s of %s, run %s, from %d\n", os.Getenv("RANK"), os.Getenv("WORLD_SIZE"),
+			os.Getenv("TORCHELASTIC_RESTART_COUNT"), os.Getenv("TORCHELASTIC_MAX_RESTARTS"),
+			os.Getenv("TORCHELASTIC_RUN_ID"), count)
+		for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
+			if _, err := os.Stat(filepath.Join(args[0], "end")); err == nil {
+				return
+			}
+			if count++; os.Getenv("RANK") == "0" {
+				check(os.WriteFile(state+".new", []byte(strconv.Itoa(count)), 0o600))
+				check(os.Rename(state+".new", state))
+			}
+		}
+		os.Exit(98)
+	},
 	// flood writes a mebibyte without a line end, then a last line without one, on both streams, and exits at once.
 	"flood": func([]string) {
 		line := append(bytes.Repeat([]byte("x"), 1<<20), '\n')

@@ -153,7 +153,8 @@ for backend in sys.argv[1:]:
 	} else {
 		t.Log("left out: backend chorus; no library in python/chorus (sh capi/build.sh python/chorus/libchorus.so)")
 	}
-	env := testutil.PythonEnv("CHORUS_SECRET_FILE="+secret, "GLOO_SOCKET_IFNAME="+cable, "PYTHONPATH="+path)
+	env := testutil.PythonEnv("TORCH_DEVICE_BACKEND_AUTOLOAD=1", "CHORUS_SECRET_FILE="+secret,
+		"GLOO_SOCKET_IFNAME="+cable, "PYTHONPATH="+path)
 	for n, out := range h.launch(t, env, append([]string{python, "-u", "-c", program}, backends...)...) {
 		for _, b := range backends {
 			wantText(t, out, fmt.Sprintf("[%d]: %s sum 3.0 of 2 met at 127.0.0.1", n, b))

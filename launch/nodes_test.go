@@ -304,10 +304,10 @@ type earlyFailure struct {
 	seen []string
 }
 
-func (p *earlyFailure) begin(ctx context.Context, attempt int) (string, int, error) {
+func (p *earlyFailure) begin(ctx context.Context, attempt int) (*start, error) {
 	p.seen = append(p.seen, fmt.Sprint("begin ", attempt))
 	if attempt == 0 {
-		return "", 0, &Failure{Kind: Exited, Rank: 7, ExitStatus: 3, Stderr: []string{"its words"}}
+		return nil, &Failure{Kind: Exited, Rank: 7, ExitStatus: 3, Stderr: []string{"its words"}}
 	}
 	return p.singleNode.begin(ctx, attempt)
 }

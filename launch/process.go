@@ -151,15 +151,15 @@ func (p *process) drain() {
 }
 
 // startProcess starts the rank at p, which begins to write to the console and its log files.
-func (r *runner) startProcess(p place, attempt int, at *storeRelay) (*process, error) {
-	j := r.job
+func (r *runner) startProcess(p place, s *start, at *storeRelay) (*process, error) {
+	j, attempt := r.job, s.attempt
 	errorFile := filepath.Join(r.scratch, fmt.Sprintf("attempt_%d", attempt), strconv.Itoa(p.rank), "error.json")
 	if err := os.MkdirAll(filepath.Dir(errorFile), 0o700); err != nil {
 		return nil, err
 	}
 	proc := &process{place: p, spawner: r.spawner, stderr: &tail{}, errorFile: errorFile}
 	proc.cmd = exec.Command(j.Command[0], j.Command[1:]...)
-	proc.cmd.Env = j.environ(p, attempt, at, errorFile)
+	proc.cmd.Env = j.environ(p, s.restarts, at, errorFile)
 	if dir := r.records.attempt(attempt); dir != "" {
 		proc.cmd.Env = append(proc.cmd.Env, dumpVariable+"="+dir)
 	}

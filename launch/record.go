@@ -235,13 +235,13 @@ func (a *attempt) record() {
 
 // report tells the peers that this node's ranks are dead, with what they have recorded in a directory, and says what
 // the records of all ranks tell of the failure.
-func (r *runner) report(attempt int, f *Failure, dir string, begun time.Time) {
+func (r *runner) report(s *start, f *Failure, dir string, begun time.Time) {
 	var dumps []*observe.Dump
 	if dir != "" {
 		lives, _ := observe.ReadLives(dir, explainLast) // ranks that are no programs of ours record nothing
-		dumps = r.recorded(lives, attempt, begun)
+		dumps = r.recorded(lives, s.restarts, begun)
 	}
-	told, ok := r.peers.stopped(attempt, f, dumps)
+	told, ok := r.peers.stopped(s.attempt, f, dumps)
 	switch {
 	case !f.explainable() || !r.speaks():
 	case !ok && dir != "":
@@ -254,14 +254,15 @@ func (r *runner) report(attempt int, f *Failure, dir string, begun time.Time) {
 }
 
 // recorded returns what this node's ranks have recorded in an attempt, of what there is in their directory. One of the
-// user's may have the records of other nodes, other jobs, and earlier lives of this one.
-func (r *runner) recorded(lives observe.Lives, attempt int, begun time.Time) []*observe.Dump {
+// user's may have the records of other nodes, other jobs, and earlier lives of this one. Ranks know how often they
+// were restarted.
+func (r *runner) recorded(lives observe.Lives, restarts int, begun time.Time) []*observe.Dump {
 	var own []*observe.Dump
 	for _, l := range lives {
 		these := slices.DeleteFunc(slices.Clone(l), func(d *observe.Dump) bool {
 			h := &d.Chorus
 			here := slices.ContainsFunc(r.places, func(p place) bool { return p.rank == h.Rank })
-			return !here || !r.records.own && (h.Attempt != attempt || h.Time < begun.UnixNano())
+			return !here || !r.records.own && (h.Attempt != restarts || h.Time < begun.UnixNano())
 		})
 		if len(these) > 0 && (own == nil || l.Job() == r.job.RunID && own[0].Chorus.Job != r.job.RunID) {
 			own = these
@@ -271,7 +272,9 @@ func (r *runner) recorded(lives observe.Lives, attempt int, begun time.Time) []*
 }
 
 // explainable reports whether what the ranks did may have to do with the failure.
-func (f *Failure) explainable() bool { return f.Kind != Interrupted && f.Kind != NotStarted }
+func (f *Failure) explainable() bool {
+	return f.Kind != Interrupted && f.Kind != NotStarted && f.Kind != NodeCame
+}
 
 // explainLast is how many of each rank's last operations are looked at.
 const explainLast = 256

@@ -38,18 +38,32 @@ type rendezvous struct {
 
 	server *store.TCPServer // of the rendezvous; nil unless this launcher serves
 	store  *store.PrefixStore
-	client *store.TCPStore  // below store; nil if this launcher serves
-	ranks  *store.TCPServer // of the current attempt; nil unless this launcher serves
+	base   store.Store // below store, to be closed; nil if this launcher serves
+	ranks  listening   // of the current attempt; nil unless this launcher serves it
 
-	alive     *liveness // over the other launchers; nil until all have come
-	watching  *ticking  // news of the current attempt
-	events    chan *Failure
-	serverPos int // the node that serves
+	alive      *liveness // over the other launchers; nil until all have come
+	watching   *ticking  // news of the current attempt
+	events     chan *Failure
+	serverPos  int // the node that serves
+	serverHost string
+	host       string // this one
+
+	first bool                                           // this launcher serves the attempt's store, and examines records
+	gone  func(node int) bool                            // whether a node is lost; nil: as alive says
+	serve func(host string, port int) (listening, error) // serves the store of an attempt
+	over  func()                                         // called when all ranks have finished well, unless nil
+}
+
+// listening is a store that is served.
+type listening interface {
+	Port() int
+	Close() error
 }
 
 // agreedSettings are the settings that must be equal on all launchers of a job.
 type agreedSettings struct {
 	Nodes, MaxRestarts int
+	MinNodes           int // of an elastic job
 	Server             int // the node that serves
 	Host               string
 	LostAfter          time.Duration // of the launcher that serves; all go by it
@@ -82,7 +96,7 @@ func (j *Job) prepareNodes() error {
 func join(ctx context.Context, j *Job, host string, say func(*Failure)) (*rendezvous, error) {
 	ctx, cancel := context.WithTimeout(ctx, j.JoinTimeout)
 	defer cancel()
-	rv := &rendezvous{job: j, endpoint: j.Endpoint, events: make(chan *Failure, 1)}
+	rv := newRendezvous(j, host)
 	err := rv.connect(ctx)
 	if err == nil {
 		err = rv.enter(ctx, host)
@@ -98,6 +112,11 @@ func join(ctx context.Context, j *Job, host string, say func(*Failure)) (*rendez
 	return rv, nil
 }
 
+func newRendezvous(j *Job, host string) *rendezvous {
+	return &rendezvous{job: j, endpoint: j.Endpoint, host: host, events: make(chan *Failure, 1),
+		serve: func(host string, port int) (listening, error) { return j.serve(host, port) }}
+}
+
 // connect serves the rendezvous if that's this launcher's part, and connects to it otherwise. Node 0 serves; where
 // nodes were given no numbers, the first launcher on the host of the endpoint does.
 func (rv *rendezvous) connect(ctx context.Context) error {
@@ -110,7 +129,7 @@ func (rv *rendezvous) connect(ctx context.Context) error {
 			OnRefused: j.logRefused})
 		switch {
 		case err == nil:
-			rv.server = server
+			rv.server, rv.first = server, true
 			rv.store = store.NewPrefix(rv.prefix(), server.Local())
 			rv.endpoint = net.JoinHostPort(host, strconv.Itoa(server.Port()))
 			if j.Serving != nil {
@@ -127,7 +146,7 @@ func (rv *rendezvous) connect(ctx context.Context) error {
 		return fmt.Errorf("launch: cannot reach the launcher of node 0, which serves the rendezvous at %s: %w", j.Endpoint,
 			err)
 	}
-	rv.client = client
+	rv.base = client
 	rv.store = store.NewPrefix(rv.prefix(), client)
 	return nil
 }
@@ -178,9 +197,27 @@ func (rv *rendezvous) enter(ctx context.Context, host string) error {
 		return nil
 	}
 	rv.serverPos = rv.node
-	t, _ := json.Marshal(agreedSettings{Nodes: j.Nodes, MaxRestarts: j.MaxRestarts, Server: rv.node, Host: host,
-		LostAfter: j.LostAfter})
-	return rv.store.Set(ctx, "job", t)
+	t := j.settings()
+	t.Server, t.Host = rv.node, host
+	text, _ := json.Marshal(t)
+	return rv.store.Set(ctx, "job", text)
+}
+
+// settings are this launcher's.
+func (j *Job) settings() agreedSettings {
+	t := agreedSettings{Nodes: j.Nodes, MaxRestarts: j.MaxRestarts, LostAfter: j.LostAfter}
+	if j.elastic() {
+		t.MinNodes = j.MinNodes
+	}
+	return t
+}
+
+// nodes is how many there are, as in --nnodes.
+func (t agreedSettings) nodes() string {
+	if t.MinNodes == 0 {
+		return strconv.Itoa(t.Nodes)
+	}
+	return fmt.Sprintf("%d:%d", t.MinNodes, t.Nodes)
 }
 
 // agree compares the terms of the serving launcher with this one's.
@@ -196,11 +233,11 @@ func (rv *rendezvous) agree(ctx context.Context) error {
 	if t.Server < 0 || t.Server >= max(t.Nodes, 1) {
 		return fmt.Errorf("launch: rendezvous at %s: bad job record: node %d of %d serves", rv.endpoint, t.Server, t.Nodes)
 	}
-	if t.Nodes != rv.job.Nodes || t.MaxRestarts != rv.job.MaxRestarts {
-		return fmt.Errorf("launch: node %d (%s) was started for %d nodes and %d restarts, this one for %d and %d",
-			t.Server, t.Host, t.Nodes, t.MaxRestarts, rv.job.Nodes, rv.job.MaxRestarts)
+	if own := rv.job.settings(); t.Nodes != own.Nodes || t.MinNodes != own.MinNodes || t.MaxRestarts != own.MaxRestarts {
+		return fmt.Errorf("launch: node %d (%s) was started for %s nodes and %d restarts, this one for %s and %d",
+			t.Server, t.Host, t.nodes(), t.MaxRestarts, own.nodes(), own.MaxRestarts)
 	}
-	rv.serverPos = t.Server
+	rv.serverPos, rv.serverHost = t.Server, t.Host
 	if t.LostAfter > 0 {
 		rv.job.LostAfter = t.LostAfter
 	}
@@ -239,19 +276,28 @@ func (rv *rendezvous) gather(ctx context.Context) error {
 }
 
 // begin implements peers.
-func (rv *rendezvous) begin(ctx context.Context, attempt int) (string, int, error) {
-	ctx, cancel := context.WithTimeout(ctx, rv.job.JoinTimeout)
-	defer cancel()
-	host, port, err := rv.start(ctx, attempt)
-	if f := rv.alive.loss(attempt); err != nil && f != nil {
-		return "", 0, rv.failed(f)
-	}
-	return host, port, err
+func (rv *rendezvous) begin(ctx context.Context, attempt int) (*start, error) {
+	s := &start{attempt: attempt, restarts: attempt, world: rv.world, node: rv.node}
+	return s, rv.enterAttempt(ctx, s)
 }
 
-// start does the work of begin, for which a node that is lost is like any other error.
-func (rv *rendezvous) start(ctx context.Context, attempt int) (string, int, error) {
-	if rv.server != nil {
+// again implements peers.
+func (rv *rendezvous) again(s *start, f *Failure) bool { return rv.job.again(s, f) }
+
+// enterAttempt fills in where the store of an attempt is. The error is a *Failure if the attempt has failed.
+func (rv *rendezvous) enterAttempt(ctx context.Context, s *start) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, rv.job.JoinTimeout)
+	defer cancel()
+	s.addr, s.port, err = rv.findStore(ctx, s.attempt)
+	if f := rv.alive.loss(s.attempt); err != nil && f != nil {
+		return rv.failed(f)
+	}
+	return err
+}
+
+// findStore does the work of enterAttempt, for which a node that is lost is like any other error.
+func (rv *rendezvous) findStore(ctx context.Context, attempt int) (string, int, error) {
+	if rv.first {
 		if err := rv.open(ctx, attempt); err != nil {
 			return "", 0, err
 		}
@@ -282,39 +328,66 @@ func (rv *rendezvous) start(ctx context.Context, attempt int) (string, int, erro
 
 // open serves the store of an attempt once every node's ranks of the one before are dead.
 func (rv *rendezvous) open(ctx context.Context, attempt int) error {
-	if attempt > 0 {
+	if attempt > 0 && !rv.job.elastic() { // in an elastic job that's so before an attempt has a world
 		keys := rv.keys(attemptKey(attempt-1, "stopped/%d"))
 		if err := rv.poll(ctx, attemptKey(attempt, "failure"), keys); err != nil {
 			return fmt.Errorf("launch: %s did not stop for attempt %d: %w", rv.missing(keys), attempt, err)
 		}
+	}
+	if rv.ranks != nil {
 		rv.ranks.Close()
 	}
-	host, _, _ := net.SplitHostPort(rv.endpoint)
-	if rv.job.MasterAddr != "" {
-		host = rv.job.MasterAddr
-	}
-	var err error
-	if rv.ranks, err = rv.job.serve(host, rv.job.MasterPort); err != nil {
+	host := rv.storeHost()
+	ranks, err := rv.serve(host, rv.job.MasterPort)
+	if err != nil {
 		return fmt.Errorf("launch: cannot serve the job's store: %w", err)
 	}
+	rv.ranks = ranks
 	return rv.store.Set(ctx, attemptKey(attempt, "store"), []byte(net.JoinHostPort(host, strconv.Itoa(rv.ranks.Port()))))
 }
 
 func (rv *rendezvous) news() <-chan *Failure { return rv.events }
 
+// storeHost is where the stores of attempts are served. It's the host of the endpoint, or, with a store of the user's,
+// this host's address on the way to that.
+func (rv *rendezvous) storeHost() string {
+	if rv.job.MasterAddr != "" {
+		return rv.job.MasterAddr
+	}
+	if rv.job.Store != "" {
+		return rv.job.storeSide()
+	}
+	host, _, _ := net.SplitHostPort(rv.endpoint)
+	return host
+}
+
 // finished implements peers. If the store does not answer, look will find out.
 func (rv *rendezvous) finished(attempt int) {
-	ctx, cancel := rv.withLimit()
-	defer cancel()
-	rv.store.Set(ctx, attemptKey(attempt, "finished/"+strconv.Itoa(rv.node)), []byte("1"))
+	rv.insist(func(ctx context.Context) error {
+		return rv.store.Set(ctx, attemptKey(attempt, "finished/"+strconv.Itoa(rv.node)), []byte("1"))
+	})
+}
+
+// insist repeats an operation on the store until it succeeds, or the store is lost, which is an error.
+func (rv *rendezvous) insist(f func(ctx context.Context) error) error {
+	for {
+		ctx, cancel := rv.withLimit()
+		err := f(ctx)
+		cancel()
+		if err == nil || !rv.alive.tolerates() || !sleep(rv.alive.reach(), rv.job.Monitor) {
+			return err
+		}
+	}
 }
 
 // failed implements peers.
 func (rv *rendezvous) failed(f *Failure) *Failure {
-	ctx, cancel := rv.withLimit()
-	defer cancel()
 	data, _ := json.Marshal(f)
-	first, err := rv.store.CompareSet(ctx, attemptKey(f.Attempt, "failure"), nil, data)
+	var first []byte
+	err := rv.insist(func(ctx context.Context) (err error) {
+		first, err = rv.store.CompareSet(ctx, attemptKey(f.Attempt, "failure"), nil, data)
+		return err
+	})
 	if err != nil {
 		return f // the others can't be reached; for this node it is the first
 	}
@@ -347,8 +420,12 @@ func (rv *rendezvous) close() {
 		defer cancel()
 		rv.server.Drain(ctx)
 	}
-	if rv.client != nil {
-		rv.client.Close()
+	rv.closeStores()
+}
+
+func (rv *rendezvous) closeStores() {
+	if rv.base != nil {
+		rv.base.Close()
 	}
 	if rv.server != nil {
 		rv.server.Close()
@@ -365,12 +442,18 @@ func (rv *rendezvous) look(attempt int) bool {
 	switch {
 	case err != nil:
 		if lost == nil {
+			if rv.alive.tolerates() {
+				return true
+			}
 			rv.alive.noAnswer(err)
 			lost = rv.alive.loss(attempt)
 		}
 		rv.events <- lost
 		return false
 	case over:
+		if f == nil && rv.over != nil {
+			rv.over()
+		}
 		rv.events <- f
 		return false
 	case lost != nil && rv.server != nil:
@@ -415,16 +498,9 @@ func (rv *rendezvous) poll(ctx context.Context, veto string, keys []string) erro
 	t := time.NewTicker(max(min(rv.job.Monitor, rv.job.LostAfter/10), time.Millisecond))
 	defer t.Stop()
 	for {
-		if no, err := rv.store.Check(ctx, veto); err != nil {
-			return err
-		} else if no {
-			value, err := rv.store.Get(ctx, veto)
-			if err != nil {
-				return err
-			}
-			return &refusedError{value}
-		}
-		if yes, err := rv.store.Check(ctx, keys...); yes || err != nil {
+		done, err := rv.settled(ctx, veto, keys)
+		if refusal := (*refusedError)(nil); done || errors.As(err, &refusal) ||
+			err != nil && (ctx.Err() != nil || !rv.alive.tolerates()) {
 			return err
 		}
 		if f := rv.alive.loss(0); f != nil {
@@ -436,6 +512,22 @@ func (rv *rendezvous) poll(ctx context.Context, veto string, keys []string) erro
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// settled reports whether all keys exist, or with a *refusedError that veto does.
+func (rv *rendezvous) settled(ctx context.Context, veto string, keys []string) (bool, error) {
+	no, err := rv.store.Check(ctx, veto)
+	if err != nil {
+		return false, err
+	}
+	if no {
+		value, err := rv.store.Get(ctx, veto)
+		if err != nil {
+			return false, err
+		}
+		return false, &refusedError{value}
+	}
+	return rv.store.Check(ctx, keys...)
 }
 
 // missing names the nodes whose keys do not exist.
@@ -456,7 +548,11 @@ func (rv *rendezvous) missing(keys []string) string {
 
 // keys fills in the number of each node.
 func (rv *rendezvous) keys(format string) []string {
-	keys := make([]string, rv.job.Nodes)
+	nodes := rv.job.Nodes
+	if rv.job.elastic() {
+		nodes = len(rv.world)
+	}
+	keys := make([]string, nodes)
 	for n := range keys {
 		keys[n] = fmt.Sprintf(format, n)
 	}

@@ -48,10 +48,10 @@ func FuzzRecords(f *testing.F) {
 		}
 		rv.startLiveness(func(*Failure) {})
 		defer rv.leave(time.Second)
-		host, port, err := rv.begin(ctx, 0)
+		s, err := rv.begin(ctx, 0)
 		rv.watching.stop()
-		if err == nil && (host == "" || port < 1 || port > 65535) {
-			t.Fatalf("%q:%d", host, port)
+		if err == nil && (s.addr == "" || s.port < 1 || s.port > 65535) {
+			t.Fatalf("%q:%d", s.addr, s.port)
 		}
 	})
 }

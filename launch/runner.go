@@ -26,7 +26,7 @@ type runner struct {
 	peers   peers
 	host    string  // name of this host
 	node    int     // place of this node
-	places  []place // of the ranks of this node
+	places  []place // of the ranks of this node; nil before the first attempt
 	bound   []bound // what they are bound to; nil: nothing
 	logDir  string  // of this run
 	records *records
@@ -57,11 +57,33 @@ func (m *missed) first(node int) bool {
 	return true
 }
 
+// forget makes nodes of the next attempt, which may have other numbers, be explained again.
+func (m *missed) forget() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.nodes = nil
+}
+
+// start is how an attempt begins.
+type start struct {
+	attempt  int      // its number
+	restarts int      // attempts that have failed, of those that count
+	world    []member // the nodes that take part
+	node     int      // this one's place among them
+	addr     string   // of the attempt's own store
+	port     int
+	news     []string // what the user should know about the nodes
+}
+
 // peers is what a launcher knows of the launchers on other nodes, and shares with them.
 type peers interface {
-	// begin agrees on the start of an attempt and returns the address of its store, which is fresh. The error is a
-	// *Failure if the attempt has failed on another node meanwhile; then stopped follows, as after any failure.
-	begin(ctx context.Context, attempt int) (addr string, port int, err error)
+	// begin agrees on the start of an attempt, of this number or a higher one, whose store is fresh. The error is a
+	// *Failure if the attempt has failed on another node meanwhile; then stopped follows, as after any failure. It's an
+	// *endedError if the job has ended without this node. With an error the start may be nil.
+	begin(ctx context.Context, attempt int) (*start, error)
+	// again reports whether begin follows after the failure of an attempt. For an elastic job that's so also if the job
+	// may end: begin says how.
+	again(s *start, f *Failure) bool
 	// news delivers at most one event for each attempt: the first failure there was, or nil when all ranks of all nodes
 	// have finished well.
 	news() <-chan *Failure
@@ -117,22 +139,34 @@ func (r *runner) open(ctx context.Context) (err error) {
 	}
 	r.spawner = newSpawner(j.Adopt)
 
-	world := []member{j.member(r.host)}
 	if j.Nodes == 1 {
-		r.peers = &singleNode{job: j, events: make(chan *Failure, 1)}
-	} else {
-		r.node = max(j.NodeRank, 0)
-		waiting, stop := j.untilSignal(ctx, r.node, r.host)
-		rv, err := join(waiting, j, r.host, r.explain)
-		signal := stop()
-		if err == nil {
-			r.peers, r.node, world = rv, rv.node, rv.world
+		r.peers = &singleNode{job: j, world: []member{j.member(r.host)}, events: make(chan *Failure, 1)}
+		return nil
+	}
+	r.node = max(j.NodeRank, 0)
+	waiting, stop := j.untilSignal(ctx, r.node, r.host)
+	if j.elastic() {
+		e, failed := joinElastic(waiting, j, r.host, r.console.printf)
+		if err = failed; err == nil {
+			r.peers = e
 		}
-		if err = r.interrupted(signal, 0, err); err != nil {
-			return err
+	} else {
+		rv, failed := join(waiting, j, r.host, r.explain)
+		if err = failed; err == nil {
+			r.peers, r.node = rv, rv.node
 		}
 	}
-	r.places = places(world, r.node)
+	return r.interrupted(stop(), 0, err)
+}
+
+// placed takes the places of this node's ranks in an attempt. The first time it binds the ranks, which doesn't depend on
+// the world.
+func (r *runner) placed(s *start) error {
+	first := r.places == nil
+	r.node, r.places = s.node, places(s.world, s.node)
+	if !first {
+		return nil
+	}
 	if err := r.bindings(); err != nil {
 		return err
 	}
@@ -169,33 +203,63 @@ func (r *runner) run(ctx context.Context) (err error) {
 	defer func() { r.records.close(err == nil, r.job.RunID, r.job.dumps()) }()
 	for attempt := 0; ; attempt++ {
 		waiting, stop := r.job.untilSignal(ctx, r.node, r.host)
-		addr, port, err := r.peers.begin(waiting, attempt)
+		s, err := r.peers.begin(waiting, attempt)
+		if s == nil {
+			s = &start{attempt: attempt, restarts: attempt, node: r.node}
+		}
+		attempt = s.attempt
 		err = r.interrupted(stop(), attempt, err)
 		f, over := err.(*Failure) // over before it began here, by a failure on another node or a signal
-		switch {
-		case over:
-			r.report(attempt, f, "", time.Time{})
-		case err != nil:
+		if ended, without := errors.AsType[*endedError](err); without {
+			return r.endedWithout(ended)
+		}
+		if err != nil && !over {
 			return err
-		default:
-			f = r.attempt(ctx, attempt, addr, port)
+		}
+		if s.world != nil {
+			if err := r.placed(s); err != nil {
+				return err
+			}
+		}
+		if over {
+			r.report(s, f, "", time.Time{})
+		} else {
+			f = r.attempt(ctx, s)
 		}
 		if f == nil {
 			return r.console.failure()
 		}
-		if !f.restartable() || attempt == r.job.MaxRestarts {
+		if !r.peers.again(s, f) {
 			return f
 		}
-		if r.speaks() {
+		if r.job.elastic() {
+			r.missed.forget()
+		} else if r.speaks() {
 			r.console.printf("restarting all ranks: restart %d of %d", attempt+1, r.job.MaxRestarts)
 		}
 	}
+}
+
+// endedWithout returns how the job has ended in which this node had no part at the end.
+func (r *runner) endedWithout(e *endedError) error {
+	switch {
+	case e.Failure != nil:
+		if !e.took {
+			r.explain(e.Failure)
+		}
+		return e.Failure
+	case e.Text != "":
+		return e
+	}
+	r.console.printf("the job has ended well, without this node")
+	return r.console.failure()
 }
 
 // attempt is the state of one attempt on this node. Its methods run on one goroutine.
 type attempt struct {
 	*runner
 	number int
+	start  *start
 	exits  chan exit
 	alive  map[*process]bool
 	ended  []exit // in order of time
@@ -211,9 +275,15 @@ type attempt struct {
 }
 
 // attempt runs the ranks of this node once and returns the failure that ended the attempt, which it has explained.
-func (r *runner) attempt(ctx context.Context, number int, addr string, port int) *Failure {
+func (r *runner) attempt(ctx context.Context, s *start) *Failure {
+	number := s.attempt
+	for _, text := range s.news {
+		if r.speaks() {
+			r.console.printf("%s", text)
+		}
+	}
 	a := &attempt{
-		runner: r, number: number, begun: time.Now(),
+		runner: r, number: number, start: s, begun: time.Now(),
 		exits: make(chan exit, len(r.places)),
 		alive: map[*process]bool{}, killed: map[*process]bool{},
 		dumps: cmp.Or(r.records.attempt(number), r.job.dumps()),
@@ -221,7 +291,7 @@ func (r *runner) attempt(ctx context.Context, number int, addr string, port int)
 	if r.job.Recording != nil {
 		r.job.Recording(a.dumps)
 	}
-	at, err := r.job.relayStore(addr, port)
+	at, err := r.job.relayStore(s.addr, s.port)
 	if err != nil {
 		a.fail(r.notStarted(r.places[0], number, err))
 	} else {
@@ -231,7 +301,7 @@ func (r *runner) attempt(ctx context.Context, number int, addr string, port int)
 		if a.failure != nil {
 			break
 		}
-		proc, err := r.startProcess(p, number, at)
+		proc, err := r.startProcess(p, s, at)
 		if err != nil {
 			a.fail(r.notStarted(p, number, err))
 			break
@@ -250,7 +320,7 @@ func (r *runner) attempt(ctx context.Context, number int, addr string, port int)
 		return nil
 	}
 	a.summarize()
-	r.report(number, a.failure, a.dumps, a.begun)
+	r.report(s, a.failure, a.dumps, a.begun)
 	return a.failure
 }
 

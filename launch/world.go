@@ -58,20 +58,26 @@ func places(world []member, node int) []place {
 // singleNode is the peers of a job with one node: none.
 type singleNode struct {
 	job    *Job
+	world  []member
 	store  *store.TCPServer
 	events chan *Failure
 }
 
-func (p *singleNode) begin(_ context.Context, _ int) (string, int, error) {
+func (p *singleNode) begin(_ context.Context, attempt int) (*start, error) {
 	p.close() // that of the attempt before
 	addr := p.job.MasterAddr
 	setDefault(&addr, "127.0.0.1")
 	var err error
 	if p.store, err = p.job.serve(addr, p.job.MasterPort); err != nil {
-		return "", 0, fmt.Errorf("launch: cannot serve the job's store: %w", err)
+		return nil, fmt.Errorf("launch: cannot serve the job's store: %w", err)
 	}
-	return addr, p.store.Port(), nil
+	return &start{attempt: attempt, restarts: attempt, world: p.world, addr: addr, port: p.store.Port()}, nil
 }
+
+// again reports whether MaxRestarts permits another attempt after a failure.
+func (j *Job) again(s *start, f *Failure) bool { return f.restartable() && s.restarts < j.MaxRestarts }
+
+func (p *singleNode) again(s *start, f *Failure) bool { return p.job.again(s, f) }
 
 func (p *singleNode) news() <-chan *Failure      { return p.events }
 func (p *singleNode) finished(int)               { p.events <- nil }

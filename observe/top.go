@@ -166,6 +166,9 @@ func SilentOf(answers []Answer) []Silent {
 	return all
 }
 
+// String is a sentence: which rank it is, and why it's silent.
+func (s Silent) String() string { return fmt.Sprintf("rank %d %s", s.Rank, s.why()) }
+
 func (s Silent) why() string {
 	switch {
 	case s.Dead:
@@ -254,7 +257,7 @@ func (t *Top) String() string {
 	}
 	w.Flush()
 	for _, s := range t.Silent {
-		fmt.Fprintf(&b, "rank %d %s\n", s.Rank, s.why())
+		fmt.Fprintln(&b, s)
 	}
 	if len(t.Waits) > 0 {
 		b.WriteByte('\n')

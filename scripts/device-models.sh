@@ -19,3 +19,5 @@ fi
 for inline in true false; do
 	CHORUS_DEVICE_INLINE=$inline "$venv/bin/python" -m pytest -p no:cacheprovider "${arguments[@]}" python/device/tests/test_models.py
 done
+# Language models on torch.device("zoom"), if there is an OpenCL (docs/opencl.md).
+"$venv/bin/python" -m pytest -p no:cacheprovider "${arguments[@]}" python/zoom/tests/test_models.py

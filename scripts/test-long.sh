@@ -19,6 +19,7 @@ elif make opencl-intel; then
 	tests ./device/opencl
 	CHORUS_TEST_SHORT=1 tests ./kernel
 	unset CHORUS_OPENCL_LIBRARY
+	intel=$PWD/.venvs/opencl-intel/lib/libintelocl.so
 else
 	skipped+=("OpenCL on Intel's runtime: it can't be installed, see above")
 fi
@@ -29,6 +30,7 @@ if package; then
 	python_tests -m long python/tests
 	python_tests python/conformance
 	if command -v "${CXX:-c++}" >/dev/null; then
+		CHORUS_OPENCL_LIBRARY=${intel:-} python_tests python/zoom/tests
 		# With CHORUS_TEST_LONG=1 all of them, on idle streams and on streams that are always busy; it takes some ten minutes more.
 		if [ -n "${CHORUS_TEST_LONG:-}" ]; then
 			python_tests python/device/tests
@@ -36,7 +38,7 @@ if package; then
 		else
 			python_tests -k 'not test_one_name' python/device/tests # whose brief ones are below
 			python_tests -m 'not long' python/device/tests/test_one_name.py
-			CHORUS_DEVICE_INLINE=false python_tests python/device/tests/test_{amp,copies,defects,graphs,layouts,operators,streams}.py
+			CHORUS_DEVICE_INLINE=false python_tests python/device/tests/test_{defects,graphs,operators,streams}.py
 		fi
 	else
 		skipped+=("torch.device(\"accinte\"): no C++ compiler")
@@ -81,6 +83,13 @@ fi
 
 step "the modules beside the main one"
 for module in internal/asmgen examples/thirdparty examples/gonum; do (cd $module && $GO test ./...); done
+for module in adapters/{etcd,prometheus,otel,arrow,gomlx,kubernetes}; do
+	if (cd $module && $GO list -deps -test ./... >/dev/null); then
+		(cd $module && $GO test ${CHORUS_TEST_LONG:+-tags receiver} ./...)
+	else
+		skipped+=("$module: the modules that it needs can't be had, see above")
+	fi
+done
 
 if package; then
 	step "what users get: wheels, archives, the site, and the pages that say how to begin"

@@ -40,6 +40,8 @@ if [ -n "$making" ]; then
 	trap - EXIT
 	python_tests -m 'not long' python/tests
 	if command -v "${CXX:-c++}" >/dev/null; then
+		step "torch.device(\"zoom\"), through PoCL"
+		python_tests -m 'not long' python/zoom/tests
 		step "torch.device(\"accinte\"): a sample of its tests, on streams that are always busy"
 		CHORUS_DEVICE_INLINE=false python_tests -m 'not long' python/device/tests/test_deferral.py
 	else

@@ -2,6 +2,7 @@ package secure
 
 import (
 	"bytes"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -62,6 +63,31 @@ func TestAnExposedFileIsMentioned(t *testing.T) {
 	for _, c := range []*config.Config{{SecretFile: "/dev/zero"}, {SecretFile: path, Run: "job"}} {
 		if out := logged(t, func() { Load(c) }); out != "" {
 			t.Errorf("%s: %s", c.SecretFile, out)
+		}
+	}
+}
+
+// TestAFileOfAnotherUser: a process reads a file of root's by its group, as a pod of Kubernetes does.
+func TestAFileOfAnotherUser(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("left out: only root makes files of other users")
+	}
+	for mode, want := range map[os.FileMode]string{0o440: "", 0o640: "", 0o444: "mode 0444"} {
+		path := filepath.Join(t.TempDir(), "job.secret")
+		err := os.WriteFile(path, []byte(Generate()), 0o600)
+		if err == nil {
+			err = errors.Join(os.Chown(path, 65532, 65532), os.Chmod(path, mode))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := logged(t, func() {
+			if _, err := Load(&config.Config{SecretFile: path}); err != nil {
+				t.Errorf("mode %04o: %v", mode, err)
+			}
+		})
+		if (want == "") != (out == "") || !strings.Contains(out, want) {
+			t.Errorf("mode %04o: %q, want %q", mode, out, want)
 		}
 	}
 }

@@ -143,6 +143,15 @@ func (t *TLS) Explain(err error) error {
 	return fmt.Errorf("%w: the other end doesn't take this one's, %s, which %s: %w", ErrCertificate, t.file, state, err)
 }
 
+// Mutual returns a configuration for a library that makes its connections itself, to servers whose certificates an
+// authority of the job signs; nil if t isn't of files.
+func (t *TLS) Mutual() *tls.Config {
+	if t == nil || !t.mutual {
+		return nil
+	}
+	return t.config.Clone()
+}
+
 // Client encrypts a connection that this end has made. If it fails, or ctx ends, c is closed.
 func (t *TLS) Client(ctx context.Context, c net.Conn) (net.Conn, error) {
 	if t == nil {

@@ -90,7 +90,8 @@ func header() ([]byte, error) {
 	var out bytes.Buffer
 	err = t.Execute(&out, map[string]any{"Major": 1, "Minor": 0, "SignalSlots": backend.SignalSlots,
 		"Statuses": align(statuses), "DTypes": align(dtypes), "Kinds": align(ops), "Reductions": align(reds),
-		"WindowKinds": align(windowKinds()), "Capabilities": align(caps)})
+		"WindowKinds": align(windowKinds()), "Capabilities": align(caps),
+		"KernelKinds": align(kernelKinds())})
 	return out.Bytes(), err
 }
 
@@ -102,6 +103,20 @@ func windowKinds() []constant {
 		"SIGNAL: rank, slot; after this rank's earlier operations there",
 		"WAIT_SIGNAL: rank, slot; consumes one signal of that rank",
 		"FENCE: rank or CHORUS_ANY; this rank's earlier operations are complete there")
+}
+
+// kernelKinds are the kinds of kernels, with their arguments.
+func kernelKinds() []constant {
+	return number(1, "KERNEL_ELEMENTWISE: outs, ins and numbers of the operation; inputs are broadcast",
+		"KERNEL_REDUCE: outs, in; integers: the dimensions, none for all; numbers",
+		"KERNEL_SCAN: outs, in; integers: the dimension",
+		"KERNEL_SOFTMAX: out, in, or gradient and result; integers: the dimension",
+		"KERNEL_NORM: out, mean, 1/deviation; in, weight, bias; number epsilon; see below for backward",
+		"KERNEL_MATMUL: out, a, b, c; numbers: alpha, beta; op: an activation, or 0",
+		"KERNEL_TRIANGLE: out, in; integers: the diagonal",
+		"KERNEL_RANGE: out; numbers: start and step, or end",
+		"KERNEL_INDEX: out, in, indexes; integers: of each index size and stride of its dimension, and "+
+			"1 if it may be negative")
 }
 
 func plural(n int) string {

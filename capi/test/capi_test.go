@@ -26,7 +26,7 @@ func TestScenarios(t *testing.T) {
 		sizes []int
 	}{
 		{"operations", []int{1, 2, 3, 4}}, {"errors", []int{2, 3}}, {"windows", []int{1, 2, 3}}, {"memory", []int{2}},
-		{"devices", []int{1, 2, 3}}, {"regroup", []int{3, 4}},
+		{"devices", []int{1, 2, 3}}, {"kernels", []int{1}}, {"regroup", []int{3, 4}},
 		{"forked", []int{2}}, {"callbacks", []int{1}}, {"hosts", []int{1}}, {"interrupts", []int{2}}, {"hooked", []int{2}},
 		{"queued", []int{2}}, {"threads", []int{2}}, {"cycles", []int{2}},
 	} {

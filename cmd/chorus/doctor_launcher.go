@@ -14,6 +14,7 @@ type launcherFacts struct {
 	Rank      int    `json:"rank"`
 	Size      int    `json:"size"`
 	LocalRank int    `json:"local_rank"` // -1: not known
+	LocalSize int    `json:"local_size"` // 0: not known
 	Master    string `json:"master,omitempty"`
 	RunID     string `json:"run_id,omitempty"`
 	Error     string `json:"error,omitempty"`
@@ -28,7 +29,8 @@ func (d *diagnosis) launcher() {
 		d.problem("the variables of a launcher make no sense: %v", err)
 	default:
 		d.Launcher = launcherFacts{
-			Name: info.Launcher, Rank: info.Rank, Size: info.Size, LocalRank: info.LocalRank, RunID: info.RunID,
+			Name: info.Launcher, Rank: info.Rank, Size: info.Size, LocalRank: info.LocalRank,
+			LocalSize: info.LocalSize, RunID: info.RunID,
 		}
 		if info.MasterAddr != "" {
 			d.Launcher.Master = fmt.Sprintf("%s port %d", info.MasterAddr, info.MasterPort)

@@ -7,89 +7,25 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/chorus-comms/chorus/internal/testutil"
-	"github.com/chorus-comms/chorus/internal/testutil/nettest"
+	"github.com/chorus-comms/chorus/internal/testutil/sshtest"
 )
 
-// sshHosts is an sshd of this user on the loopback, with several names.
+// sshHosts are hosts with a folder for what the tests write.
 type sshHosts struct {
-	dir  string
-	ssh  string // for --ssh
-	args string // file that gets the arguments of each ssh
+	*sshtest.Hosts
+	dir string
 }
 
-// newSSHHosts starts sshd. Its hosts are node-a and node-b, and besides unknown, changed and gone, which ssh can't
-// reach.
-func newSSHHosts(t *testing.T) *sshHosts {
-	sshd, err := exec.LookPath("sshd")
-	if err != nil {
-		sshd = "/usr/sbin/sshd" // not on every user's PATH
-	}
-	if _, err := os.Stat(sshd); err != nil {
-		t.Skip("left out: there is no sshd (openssh-server)")
-	}
-	if _, err := exec.LookPath("ssh"); err != nil {
-		t.Skip("left out: there is no ssh (openssh-client)")
-	}
-	if os.Getuid() == 0 {
-		os.MkdirAll("/run/sshd", 0o755) // sshd wants it of root
-	}
-	h := &sshHosts{dir: t.TempDir()}
-	h.args = h.path("args")
-	port, err := nettest.FreePorts(1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, key := range []string{"host", "other", "user"} {
-		make := exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", h.path(key))
-		if out, err := make.CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
-	}
-	h.write(t, "sshd_config", fmt.Sprintf("Port %d\nListenAddress 127.0.0.1\nHostKey %s\nAuthorizedKeysFile %s\n"+
-		"PidFile none\nStrictModes no\nUsePAM no\nPermitRootLogin yes\nPasswordAuthentication no\n",
-		port, h.path("host"), h.path("user.pub")))
-	h.write(t, "known", "job "+h.read(t, "host.pub")+"changed "+h.read(t, "other.pub"))
-	h.write(t, "ssh_config", fmt.Sprintf("Host changed\n  HostKeyAlias changed\n"+
-		"Host unknown\n  HostKeyAlias unknown\nHost gone\n  Port 1\nHost *\n  HostName 127.0.0.1\n"+
-		"  Port %d\n  IdentityFile %s\n  IdentitiesOnly yes\n  UserKnownHostsFile %s\n"+
-		"  GlobalKnownHostsFile none\n  HostKeyAlias job\n", port, h.path("user"), h.path("known")))
-	h.write(t, "ssh", "#!/bin/sh\necho \"$@\" >>"+h.args+"\nexec ssh -F "+h.path("ssh_config")+" \"$@\"\n")
-	h.ssh = h.path("ssh")
-	os.Chmod(h.ssh, 0o755)
-
-	cmd := exec.Command(sshd, "-D", "-e", "-f", h.path("sshd_config"))
-	var log bytes.Buffer
-	cmd.Stderr = &log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		c, err := net.Dial("tcp", "127.0.0.1:"+strconv.Itoa(port))
-		if err == nil {
-			c.Close()
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatal("sshd doesn't listen")
-		}
-	}
-	if out, err := exec.Command(h.ssh, "-o", "BatchMode=yes", "node-a", "true").CombinedOutput(); err != nil {
-		t.Skipf("left out: this user can't log in by ssh here: %v: %s", err, out)
-	}
-	return h
-}
+func newSSHHosts(t *testing.T) *sshHosts { return &sshHosts{sshtest.Start(t), t.TempDir()} }
 
 func (h *sshHosts) path(name string) string { return filepath.Join(h.dir, name) }
 
@@ -102,7 +38,7 @@ func (h *sshHosts) write(t *testing.T, name, text string) {
 
 func (h *sshHosts) read(t *testing.T, name string) string {
 	t.Helper()
-	text, err := os.ReadFile(h.path(name))
+	text, err := os.ReadFile(name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +52,7 @@ func (h *sshHosts) command(t *testing.T, args ...string) *exec.Cmd {
 	if err != nil {
 		t.Fatal(err)
 	}
-	own := []string{"run", "--ssh", h.ssh, "--remote-chorus", chorus, "-x", "TMPDIR", "--grace", "5s"}
+	own := []string{"run", "--ssh", h.SSH, "--remote-chorus", chorus, "-x", "TMPDIR", "--grace", "5s"}
 	cmd := exec.Command(chorus, append(own, args...)...)
 	cmd.Dir = h.dir
 	cmd.Env = append(os.Environ(), "TMPDIR="+h.dir)
@@ -216,7 +152,7 @@ func TestRunOnHosts(t *testing.T) {
 			wantParts(t, out, fmt.Sprintf("[%d]: %d of 4 on %d for me in %s: %s unset\n", rank, rank, node, h.dir, secret))
 		}
 		wantParts(t, out, "[0]: line one\n[0]: line two\n")
-		if args := h.read(t, "args"); strings.Contains(args, secret) || !strings.Contains(args, "BatchMode=yes") {
+		if args := h.read(t, h.Args); strings.Contains(args, secret) || !strings.Contains(args, "BatchMode=yes") {
 			t.Errorf("arguments of ssh: %s", args)
 		}
 	})

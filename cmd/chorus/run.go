@@ -54,6 +54,7 @@ type runFlags struct {
 
 	grace       time.Duration
 	joinTimeout time.Duration
+	lastCall    time.Duration
 	heartbeat   time.Duration
 	http        httpFlags
 
@@ -89,6 +90,10 @@ of cores that the rank has for itself then, and 1 for several ranks that aren't 
 Nodes that don't meet on the loopback need a secret, the same on all of them, so that nobody else can join the job or give it
 orders: see chorus secret. On one node the launcher makes one and passes it to the ranks in CHORUS_SECRET_FILE.
 
+With --nnodes MIN:MAX the nodes may change while the job runs, as under torchrun. When a node is lost or another one comes, all ranks are
+started again, with another WORLD_SIZE, and go on from what they have saved. That's no restart that --max-restarts counts. The nodes meet at --rdzv-endpoint, and the job ends with
+the launcher that serves there; or in the store that CHORUS_STORE names, which outlives any of them and needs an --rdzv-id.
+
 With -H or --hostfile chorus run starts one launcher on each host itself: by ssh, or directly on this host. It hands them a secret, shows
 what they and their ranks print, and ends them all when one is lost. The other hosts need chorus, the same directory and the program.
 ssh asks no questions: keys must be known, and logging in must need no password. On the command line, as in mpirun's files, host:2 is
@@ -98,6 +103,7 @@ Flags may be spelled with underscores, and each may be given by a variable inste
 		Example: `  chorus run -n 4 ./train --epochs 3
   chorus run --nproc-per-node auto --log-dir logs train.py
   chorus run --nnodes 2 --rdzv-endpoint node0:29400 -n 8 ./train     # the same on both nodes
+  chorus run --nnodes 2:4 --rdzv-endpoint node0:29400 -n 8 ./train   # on two to four nodes
   chorus run -H node0:8,node1:8 ./train                              # starts both by ssh`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -117,7 +123,7 @@ func (f *runFlags) add(cmd *cobra.Command) {
 	fs.SetInterspersed(false) // what follows the program belongs to it
 	fs.StringVarP(&f.nprocPerNode, "nproc-per-node", "n", "1",
 		"ranks on this node: a number, cpu (one for each core), gpu, or auto (gpu if there are any, else cpu)")
-	fs.StringVar(&f.nnodes, "nnodes", "1", "number of nodes; chorus run is started on each")
+	fs.StringVar(&f.nnodes, "nnodes", "1", "number of nodes, or MIN:MAX if they may change; chorus run is started on each")
 	fs.IntVar(&f.nodeRank, "node-rank", launch.AnyNodeRank, "place of this node, from 0; -1: by arrival")
 	fs.BoolVar(&f.standalone, "standalone", false, "one node that needs no endpoint")
 	fs.StringVar(&f.rdzvBackend, "rdzv-backend", "",
@@ -125,7 +131,7 @@ func (f *runFlags) add(cmd *cobra.Command) {
 	fs.StringVar(&f.rdzvEndpoint, "rdzv-endpoint", "",
 		"host:port where the nodes meet; the launcher of node 0 serves there")
 	fs.StringVar(&f.rdzvID, "rdzv-id", "", "identity of the job")
-	fs.StringVar(&f.rdzvConf, "rdzv-conf", "", "rendezvous settings: join_timeout=SECONDS or timeout=SECONDS")
+	fs.StringVar(&f.rdzvConf, "rdzv-conf", "", "rendezvous settings: join_timeout=SECONDS or timeout=SECONDS, last_call_timeout=SECONDS")
 	fs.StringVar(&f.masterAddr, "master-addr", "",
 		"MASTER_ADDR of the ranks; with several nodes also where the nodes meet if there is no --rdzv-endpoint")
 	fs.IntVar(&f.masterPort, "master-port", 0,
@@ -149,8 +155,10 @@ func (f *runFlags) add(cmd *cobra.Command) {
 	f.hosts.add(cmd)
 	fs.DurationVar(&f.grace, "grace", 10*time.Second, "time that ranks have to stop before they are killed")
 	fs.DurationVar(&f.joinTimeout, "join-timeout", 5*time.Minute, "time that nodes have to come")
+	fs.DurationVar(&f.lastCall, "last-call", 30*time.Second,
+		"with --nnodes MIN:MAX: time that MIN nodes wait for more, at the start and after a loss")
 	fs.DurationVar(&f.heartbeat, "heartbeat", 5*time.Second,
-		"a node whose launcher is silent for so long is lost, and the job with it; that of node 0 counts")
+		"a node whose launcher is silent for so long is lost, and the job with it unless --nnodes is a range; that of node 0 counts")
 }
 
 // run is the command.
@@ -190,8 +198,12 @@ func (f *runFlags) prepared(ctx context.Context, args []string) (*launch.Job, er
 	return job, nil
 }
 
+func (f *runFlags) notPositive() bool {
+	return f.grace <= 0 || f.joinTimeout <= 0 || f.lastCall <= 0 || f.heartbeat <= 0 || f.monitorInterval <= 0
+}
+
 func errNotPositive() error {
-	return usagef("--grace, --join-timeout, --heartbeat and --monitor-interval must be positive")
+	return usagef("--grace, --join-timeout, --last-call, --heartbeat and --monitor-interval must be positive")
 }
 
 // newGuardCmd is for chorus run alone.
@@ -235,6 +247,7 @@ func (f *runFlags) job(args []string) (*launch.Job, error) {
 		MaxRestarts: f.maxRestarts,
 		Grace:       f.grace,
 		JoinTimeout: f.joinTimeout,
+		LastCall:    f.lastCall,
 		LostAfter:   f.heartbeat,
 		Bind:        launch.Binding(f.bindTo),
 		LogDir:      f.logDir,
@@ -246,7 +259,7 @@ func (f *runFlags) job(args []string) (*launch.Job, error) {
 		ReportBindings: f.reportBindings,
 	}
 	j.Attach(os.Stdout, os.Stderr)
-	if f.grace <= 0 || f.joinTimeout <= 0 || f.heartbeat <= 0 || f.monitorInterval <= 0 {
+	if f.notPositive() {
 		return nil, errNotPositive()
 	}
 	j.Monitor = time.Duration(f.monitorInterval * float64(time.Second))
@@ -341,8 +354,8 @@ func parseNproc(text string) (int, error) {
 	return n, nil
 }
 
-// parseNnodes reads --nnodes. A range is accepted where it leaves no choice.
-func parseNnodes(text string) (int, error) {
+// parseNnodes reads --nnodes, a number or a range.
+func parseNnodes(text string) (least, most int, err error) {
 	lo, hi, ranged := strings.Cut(text, ":")
 	if !ranged {
 		hi = lo
@@ -350,25 +363,26 @@ func parseNnodes(text string) (int, error) {
 	n, err := strconv.Atoi(lo)
 	m, err2 := strconv.Atoi(hi)
 	if err != nil || err2 != nil || n < 1 || m < n {
-		return 0, fmt.Errorf("want a positive number, not %q", text)
+		return 0, 0, fmt.Errorf("want a positive number, or MIN:MAX, not %q", text)
 	}
-	if n != m {
-		return 0, fmt.Errorf("%s: the number of nodes cannot change while a job runs; give one number", text)
-	}
-	return n, nil
+	return n, m, nil
 }
 
 // nodes fills in how many nodes there are and where they meet.
 func (f *runFlags) nodes(j *launch.Job) (err error) {
-	if j.Nodes, err = parseNnodes(f.nnodes); err != nil {
+	if j.MinNodes, j.Nodes, err = parseNnodes(f.nnodes); err != nil {
 		return usagef("--nnodes: %w", err)
 	}
+	elastic := j.MinNodes < j.Nodes
 	if f.standalone && (j.Nodes > 1 || f.rdzvEndpoint != "") {
 		return usagef("--standalone is for one node without an endpoint")
 	}
 	switch f.rdzvBackend {
 	case "", "c10d":
 	case "static":
+		if elastic {
+			return usagef("--rdzv-backend static is for nodes that don't change; --nnodes %s needs c10d", f.nnodes)
+		}
 		if j.Nodes > 1 && f.nodeRank == launch.AnyNodeRank {
 			return usagef("--rdzv-backend static needs --node-rank; c10d gives places by arrival")
 		}
@@ -385,7 +399,19 @@ func (f *runFlags) nodes(j *launch.Job) (err error) {
 		}
 		return f.endpointOfOne(j)
 	}
+	met := ""
+	if elastic {
+		met = os.Getenv("CHORUS_STORE")
+	}
 	switch {
+	case met != "":
+		if f.rdzvEndpoint != "" {
+			return usagef("CHORUS_STORE and --rdzv-endpoint both say where the nodes meet: give one of them")
+		}
+		if j.RunID == "" {
+			return usagef("nodes that meet in the store of CHORUS_STORE need --rdzv-id, a name that no other job there has had")
+		}
+		j.Store = met
 	case f.rdzvEndpoint != "":
 		j.Endpoint = withPort(f.rdzvEndpoint, defaultRdzvPort)
 	case f.masterAddr != "":
@@ -433,14 +459,19 @@ func (f *runFlags) conf(j *launch.Job) error {
 	}
 	for entry := range strings.SplitSeq(f.rdzvConf, ",") {
 		key, value, _ := strings.Cut(entry, "=")
-		if key != "timeout" && key != "join_timeout" {
-			return fmt.Errorf("%s is not supported; timeout and join_timeout are", key)
+		if key != "timeout" && key != "join_timeout" && key != "last_call_timeout" {
+			return fmt.Errorf("%s is not supported; timeout, join_timeout and last_call_timeout are", key)
 		}
 		s, err := strconv.ParseFloat(value, 64)
 		if err != nil || s <= 0 {
 			return fmt.Errorf("%s: want a positive number of seconds", entry)
 		}
-		j.JoinTimeout = time.Duration(s * float64(time.Second))
+		d := time.Duration(s * float64(time.Second))
+		if key == "last_call_timeout" {
+			j.LastCall = d
+		} else {
+			j.JoinTimeout = d
+		}
 	}
 	return nil
 }

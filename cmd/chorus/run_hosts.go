@@ -84,7 +84,7 @@ func (f *runFlags) onHosts(cmd *cobra.Command, args []string) error {
 	if err := f.conf(&check); err != nil {
 		return usagef("--rdzv-conf: %w", err)
 	}
-	if f.grace <= 0 || f.joinTimeout <= 0 || f.heartbeat <= 0 || f.monitorInterval <= 0 {
+	if f.notPositive() {
 		return errNotPositive()
 	}
 	self, err := os.Executable()
@@ -140,10 +140,14 @@ func (f *runFlags) suits(fs *pflag.FlagSet, hosts []launch.Host) error {
 		}
 	}
 	if fs.Changed("nnodes") {
-		if n, err := parseNnodes(f.nnodes); err != nil {
+		switch least, most, err := parseNnodes(f.nnodes); {
+		case err != nil:
 			return usagef("--nnodes: %w", err)
-		} else if n != len(hosts) {
-			return usagef("--nnodes %d, but there are %d hosts", n, len(hosts))
+		case least != most:
+			return usagef("--nnodes %s: the hosts of -H and --hostfile don't change; start chorus run on each node instead",
+				f.nnodes)
+		case most != len(hosts):
+			return usagef("--nnodes %d, but there are %d hosts", most, len(hosts))
 		}
 	}
 	named := slices.ContainsFunc(hosts, func(h launch.Host) bool { return h.Slots > 0 })

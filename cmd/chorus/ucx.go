@@ -8,11 +8,11 @@ import (
 
 // The tag makes the command one that is linked dynamically, and can open UCX.
 func init() {
-	askUCX = func() (resources []string, err error) {
+	askUCX = func() (resources []string, fast bool, err error) {
 		d, err := ucx.Describe()
 		for _, r := range d.Resources {
-			resources = append(resources, r.Transport+"/"+r.Device)
+			resources = append(resources, r.String())
 		}
-		return resources, err
+		return resources, d.Fast(), err
 	}
 }

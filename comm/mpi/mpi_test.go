@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -56,6 +57,15 @@ func (j *job) suite() commtest.Config {
 
 // TestConformance runs the suite in ranks under mpirun.
 func TestConformance(t *testing.T) {
+	if !inRank() {
+		for _, m := range installations() {
+			text, err := exec.Command(m.mpirun, "--version").CombinedOutput()
+			if err != nil {
+				t.Fatalf("%v\n%s", err, text)
+			}
+			testutil.Ran(t, "").SetMPI(text, strings.Contains(m.library, "libmpi_abi"))
+		}
+	}
 	if !inRank() && testutil.Short() {
 		inRanks(t, 3, nil)
 		return

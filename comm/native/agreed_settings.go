@@ -1,6 +1,7 @@
 package native
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -39,10 +40,14 @@ func (t agreedSettings) agree(ctx context.Context, at backend.Where, exchange fu
 		return t, err
 	}
 	var first agreedSettings
-	offers := make([]agreedSettings, len(all))
+	var offers []agreedSettings         // those that differ from the rank's before
 	together := map[string]sys.CPUSet{} // ranks that are bound to a core each have as many cores as ranks
 	t.hosts = make([]string, len(all))
 	for r, b := range all {
+		if r > 0 && bytes.Equal(b, all[r-1]) { // such as that of a rank on the same host
+			t.hosts[r] = t.hosts[r-1]
+			continue
+		}
 		var x agreedSettings
 		err := json.Unmarshal(b, &x)
 		cpus, bad := sys.ParseCPUs(x.CPUs)
@@ -62,7 +67,8 @@ func (t agreedSettings) agree(ctx context.Context, at backend.Where, exchange fu
 			return t, &backend.MismatchError{Where: at, RankA: 0, RankB: r, OpA: say[first.TLS], OpB: say[x.TLS]}
 		}
 		t.StageBytes = min(t.StageBytes, x.StageBytes)
-		offers[r], t.hosts[r], together[x.Host] = x, x.Host, together[x.Host].Or(cpus)
+		t.hosts[r], together[x.Host] = x.Host, together[x.Host].Or(cpus)
+		offers = append(offers, x)
 	}
 	t.here = max(t.Cores, len(together[t.Host]))
 	t.Cores = t.here

@@ -23,7 +23,7 @@ type group struct {
 	settings settings
 	machine  plan.Machine
 
-	fabricToRank map[int]int
+	fabricToRank map[int]int // of members whose two ranks differ
 
 	// Shared by the ranks of this host; space is nil if no host has two ranks.
 	space      *fabric.Space
@@ -347,6 +347,9 @@ func (g *group) withdrawer() int {
 
 // rankOf translates a fabric's rank into this communicator's; -1 if it's not a member.
 func (g *group) rankOf(fabricRank int) int {
+	if g.member(fabricRank) == fabricRank {
+		return fabricRank
+	}
 	if r, ok := g.fabricToRank[fabricRank]; ok {
 		return r
 	}

@@ -214,7 +214,9 @@ func (w *world) newGroup(ctx context.Context, id uint32, name string, members []
 		fabricToRank: map[int]int{}, machine: w.machine, met: make([]bool, n), status: statusBoard{turn: make(chan struct{},
 			1)}}
 	for r, m := range members {
-		g.fabricToRank[m] = r
+		if m != r {
+			g.fabricToRank[m] = r
+		}
 		if m == w.fab.Rank() {
 			g.rank = r
 		}
@@ -386,7 +388,7 @@ func (w *world) PeerLost(peer int, err error) {
 	w.lost[peer] = err
 	var hit []*group
 	for _, g := range w.groups {
-		if _, ok := g.fabricToRank[peer]; ok {
+		if g.rankOf(peer) >= 0 {
 			hit = append(hit, g)
 		}
 	}
@@ -394,12 +396,12 @@ func (w *world) PeerLost(peer int, err error) {
 	w.telling.Begin()
 	defer w.telling.End()
 	for _, g := range hit {
-		g.controls.lost(g.fabricToRank[peer], "")
+		g.controls.lost(g.rankOf(peer), "")
 		g.status.lost()
 		if errors.Is(err, fabric.ErrClosing) {
 			continue // its caller gets the error, and waits for the peer's report
 		}
-		g.Fail(base.LossOf(g.Where(), g.fabricToRank[peer], err))
+		g.Fail(base.LossOf(g.Where(), g.rankOf(peer), err))
 	}
 }
 

@@ -81,7 +81,6 @@ viz.segments(s, lines.append)
 page = viz.trace_plot(s)
 json.dump({"summary": summary, "trace": len(trace), "stacks": lines, "page": len(page)}, sys.stdout)
 `)
-	cmd.Env = append(cmd.Env, "TORCH_DEVICE_BACKEND_AUTOLOAD=0")
 	cmd.Stdin, cmd.Stderr = &b, os.Stderr
 	out, err := cmd.Output()
 	must(t, err)

@@ -42,6 +42,8 @@ type gpu struct {
 	pool   sync.Mutex
 	events []abi.Event // without timing, to be used again
 	words  []word      // likewise
+
+	products products
 }
 
 // peerRef names the GPU to functions about peers.

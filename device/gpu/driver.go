@@ -44,6 +44,7 @@ var (
 	_ device.Closer    = (*Driver)(nil)
 	_ device.Modules   = (*Driver)(nil)
 	_ device.Elements  = (*Driver)(nil)
+	_ device.Products  = (*Driver)(nil)
 )
 
 // New makes a driver of a library, which must have at least one GPU.
@@ -95,8 +96,8 @@ func (b *gpu) identify() error {
 		}
 	}
 	name, _, _ = bytes.Cut(name, []byte{0})
-	b.props = device.Properties{Name: string(name), TotalMemory: int64(*total), Units: int(*units),
-		PriorityLevels: 1 + min(1, int(*priorities)), CopiesWait: true}
+	b.props = device.Properties{Name: string(name), Library: b.family.Title + " " + b.version,
+		TotalMemory: int64(*total), Units: int(*units), PriorityLevels: 1 + min(1, int(*priorities)), CopiesWait: true}
 	if b.DeviceUUID == nil || b.DeviceUUID(id, b.id) != abi.Success {
 		copy(id[:], b.family.Name)
 		binary.BigEndian.PutUint32(id[12:], uint32(b.index))
@@ -249,6 +250,7 @@ func (d *Driver) Close() error {
 		events := b.events
 		b.events = nil
 		b.pool.Unlock()
+		b.closeProducts()
 		err := b.call("close", "EventDestroy", func() (r abi.Result) {
 			for _, e := range events {
 				if x := b.Library.EventDestroy(e); r == abi.Success {

@@ -21,6 +21,7 @@ type Library struct {
 	caps     *dl.Capabilities
 	bound    threads
 	compiler *compiler // of sources
+	blas     *blas     // of products
 }
 
 func init() {
@@ -86,6 +87,12 @@ func (l *Library) SupplyCompiler(place string, table abi.Compiler) (err error) {
 	return err
 }
 
+// SupplyBLAS gives the library one of products whose table the caller has filled: a stand-in.
+func (l *Library) SupplyBLAS(place string, table abi.BLAS) (err error) {
+	l.blas, err = suppliedBLAS(l.family, place, table)
+	return err
+}
+
 // ready asks for the version and starts the library.
 func (l *Library) ready() error {
 	if err := l.caps.Need(l.family.Own); err != nil {
@@ -101,6 +108,7 @@ func (l *Library) ready() error {
 		major = l.number / 10_000_000
 	}
 	l.compiler = &compiler{family: l.family, places: l.family.CompilerCandidates(major)}
+	l.blas = &blas{family: l.family, places: l.family.BLASCandidates(major)}
 	if r := l.Init(0); r != abi.Success {
 		return l.failed("Init", r)
 	}

@@ -27,6 +27,7 @@ type stream struct {
 	count   uint32 // functions enqueued, and so what the word is in the end
 	at      atomic.Pointer[function]
 	queued  atomic.Int32 // functions that have not run
+	product *product     // what it multiplies with; nil before it has
 }
 
 // stream finds a stream, and returns it locked.
@@ -121,6 +122,7 @@ func (d *Driver) StreamDestroy(h device.StreamHandle) error {
 		s.b.mu.Unlock()
 	}
 	d.dropWord(s.b, s.word)
+	d.dropProduct(s)
 	return s.b.call(op, "StreamDestroy", func() abi.Result { return s.b.StreamDestroy(s.h) })
 }
 
@@ -197,6 +199,7 @@ func (d *Driver) StreamAbandon(h device.StreamHandle) error {
 	if s.adopted--; s.adopted == 0 {
 		d.forget(s)
 		d.dropWord(s.b, s.word)
+		d.dropProduct(s)
 	}
 	return nil
 }

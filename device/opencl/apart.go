@@ -1,175 +1,131 @@
 package opencl
 
 import (
-	"bytes"
-	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
-	osexec "os/exec" // exec is an instantiated graph
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
-	"unsafe"
+	"sync/atomic"
 
 	"github.com/chorus-comms/chorus/config"
 	"github.com/chorus-comms/chorus/device"
-	"github.com/chorus-comms/chorus/device/opencl/abi"
-	"github.com/chorus-comms/chorus/internal/dl"
 )
 
-// A driver may crash or hang in its compiler. Where CHORUS_OPENCL_COMPILER names a command whose process has this
-// package, each source is compiled there first. The program, or what became of the process, is kept in the user's
-// cache, by source, device and driver version: this process loads programs only.
+// A driver may crash or hang in its compiler. Where there's a command whose process has this package, each source is
+// compiled there: CHORUS_OPENCL_COMPILER, or the one of CompileApart. A source that has ended a process is remembered in
+// the user's cache, by source, device and driver version, so that it ends no other one.
 
-// compileVariable makes a process with this package compile one source, of the request in the file that it names,
-// and end.
-const compileVariable = "CHORUS_OPENCL_COMPILE"
+// host is the command of CompileApart.
+var host atomic.Pointer[[]string]
 
-// compileTime is how long a compilation in another process may take.
-const compileTime = 2 * time.Minute
-
-// request is what the other process is asked for, and what it answers.
-type request struct {
-	Library          string // the file
-	Platform, Device int    // which of its platforms, and which of that's devices
-	Options          string
-	Source           []byte
+// CompileApart has another process compile sources from now on: that of the command, whose program imports this package
+// and so does nothing else. If the process can't be started, or can't use the device, this one compiles. It's for a
+// host that knows such a command, as Python does. CHORUS_OPENCL_COMPILER goes before it.
+func CompileApart(command ...string) {
+	command = slices.Clone(command)
+	host.Store(&command)
 }
 
-type answer struct {
-	Program []byte
-	Error   string     // why there is none
-	Code    abi.Result // of the compiler, if it's an error in the source
+// A place for compilation: which command, and whether the user named it, so that this process may not do without.
+type place struct {
+	command []string
+	named   bool
 }
 
-func init() {
-	if path := os.Getenv(compileVariable); path != "" {
-		serve(path)
-		os.Exit(0)
-	}
-}
-
-// serve compiles what a request asks for.
-func serve(path string) {
-	var q request
-	var a answer
-	data, err := os.ReadFile(path)
-	if err == nil {
-		err = json.Unmarshal(data, &q)
-	}
-	if err == nil {
-		a.Program, err = q.compile()
-	}
-	if e, ok := errors.AsType[*CompileError](err); ok {
-		a.Error, a.Code = e.Log, e.Code
-	} else if err != nil {
-		a.Error = err.Error()
-	}
-	if data, err = json.Marshal(a); err == nil {
-		err = os.WriteFile(path+".answer", data, 0o600)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-}
-
-func (q *request) compile() ([]byte, error) {
-	opened, err := dl.Source{Name: "OpenCL", Candidates: []string{q.Library}}.Open()
-	if err != nil {
-		return nil, err
-	}
-	l, err := load(opened)
-	if err != nil {
-		return nil, err
-	}
-	if q.Platform >= len(l.platforms) {
-		return nil, fmt.Errorf("%v has %d platforms", l, len(l.platforms))
-	}
-	p := l.platforms[q.Platform]
-	ids := l.deviceIDs(p)
-	if q.Device >= len(ids) {
-		return nil, fmt.Errorf("%v has %d devices", l, len(ids))
-	}
-	s := &space{Library: l, platform: p}
-	b := &dev{Library: l, space: s, id: ids[q.Device], name: name, compiler: true}
-	s.devs = []*dev{b}
-	if err := s.open(); err != nil {
-		return nil, err
-	}
-	h, err := b.make("compile", q.Source, q.Options)
-	if err != nil {
-		return nil, err
-	}
-	return b.program(h)
-}
-
-// program is what the compiler has made for the device.
-func (b *dev) program(h abi.Program) ([]byte, error) {
-	const call = "clGetProgramInfo"
-	devices, err := list[abi.Device](b.Library, call, b.ProgramInfo, h, abi.ProgramDevices)
-	if err != nil {
-		return nil, err
-	}
-	sizes, err := list[uintptr](b.Library, call, b.ProgramInfo, h, abi.ProgramBinarySizes)
-	if err != nil {
-		return nil, err
-	}
-	at := slices.Index(devices, b.id)
-	if at < 0 || len(sizes) != len(devices) || sizes[at] == 0 {
-		return nil, fmt.Errorf("the driver gives no program out (%v)", sizes)
-	}
-	data, places := make([]byte, sizes[at]), make([]*byte, len(devices)) // those that aren't wanted are null
-	places[at] = &data[0]
-	r := abi.Success
-	pinned(&data[0], func() {
-		n := uintptr(len(places)) * unsafe.Sizeof(places[0])
-		r = b.ProgramInfo(h, abi.ProgramBinaries, n, unsafe.Pointer(&places[0]), nil)
-	})
-	if r != abi.Success {
-		return nil, b.failed(call, r)
-	}
-	return data, nil
-}
-
-// apart is the program of a source that another process has compiled, now or before; nil without error if there's no
-// command for it, or no place to keep programs.
-func (b *dev) apart(op string, source []byte, options string) ([]byte, error) {
+func placeToCompile() (place, error) {
 	c, err := config.Load(nil)
-	if err != nil || c.OpenCLCompiler == "" {
+	if err != nil {
+		return place{}, err
+	}
+	switch command := strings.Fields(c.OpenCLCompiler); {
+	case len(command) == 0:
+		if h := host.Load(); h != nil {
+			return place{command: *h}, nil
+		}
+		return place{}, nil
+	case command[0] == "none":
+		return place{}, nil
+	case command[0] == "self":
+		command[0], err = os.Executable()
+		return place{command, true}, err
+	default:
+		return place{command, true}, nil
+	}
+}
+
+// probe is compiled before anything else, so that a driver that compiles nothing is known after one process.
+const probe = "kernel void probe(global int *p) { p[get_global_id(0)] = 1; }\n"
+
+// apart is the program of a source that another process has compiled; nil without error if this process shall compile.
+// With keep, the program is kept in a file for the next time.
+func (b *dev) apart(op string, source []byte, options string, keep bool) ([]byte, error) {
+	where, err := placeToCompile()
+	if err != nil || len(where.command) == 0 {
 		return nil, err
 	}
-	folder, err := os.UserCacheDir()
-	if err != nil {
-		return nil, nil
-	}
-	folder = filepath.Join(folder, "chorus", "opencl")
-	if os.MkdirAll(folder, 0o700) != nil {
-		return nil, nil
-	}
-	q := request{Library: b.place, Platform: slices.Index(b.platforms, b.space.platform), Options: options, Source: source}
-	q.Device = slices.Index(b.deviceIDs(b.space.platform), b.id)
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%s\x00%s\x00%s", b.place, b.props.Name, b.driver, options, source))
-	kept := filepath.Join(folder, fmt.Sprintf("%x", sum))
-	a, err := readAnswer(kept)
-	if err != nil {
-		if a, err = q.send(folder, strings.Fields(c.OpenCLCompiler)); err != nil {
-			return nil, device.Errorf(device.ErrUnsupported, b.name, op, "%w", err)
+	if !b.probed.Load() {
+		a, kept, err := b.ask(where, []byte(probe), options, true)
+		if err != nil {
+			return nil, b.without(op, where, err)
 		}
-		keepAnswer(kept, a)
+		if a.Error != "" && a.Code == 0 {
+			return nil, b.refused(op, a, kept)
+		}
+		b.probed.Store(true)
 	}
+	a, kept, err := b.ask(where, source, options, keep)
+	if err != nil {
+		return nil, b.without(op, where, err)
+	}
+	return a.Program, b.refused(op, a, kept)
+}
+
+// without is the error of a command that can't be used, if the user has named it.
+func (b *dev) without(op string, where place, err error) error {
+	if where.named {
+		return device.Errorf(device.ErrUnsupported, b.name, op, "CHORUS_OPENCL_COMPILER: %w", err)
+	}
+	return nil
+}
+
+// refused is the error that an answer is; nil if it's a program.
+func (b *dev) refused(op string, a answer, kept string) error {
 	switch {
 	case a.Code != 0:
-		return nil, device.Errorf(device.ErrInvalidArgument, b.name, op, "%w", &CompileError{Log: a.Error, Code: a.Code})
-	case a.Error != "":
-		return nil, device.Errorf(device.ErrUnsupported, b.name, op, "%s (kept in %s, until the driver's version changes)",
+		return device.Errorf(device.ErrInvalidArgument, b.name, op, "%w", &CompileError{Log: a.Error, Code: a.Code})
+	case a.Error == "":
+		return nil
+	case kept != "":
+		return device.Errorf(device.ErrUnsupported, b.name, op, "%s (kept in %s, until the driver's version changes)",
 			a.Error, kept)
 	}
-	return a.Program, nil
+	return device.Errorf(device.ErrUnsupported, b.name, op, "%s", a.Error)
+}
+
+// ask is the answer to a source: of a file, whose path it returns, else of the process.
+func (b *dev) ask(where place, source []byte, options string, keep bool) (answer, string, error) {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%s\x00%s\x00%s", b.place, b.props.Name, b.driver, options, source))
+	kept := ""
+	if folder, err := os.UserCacheDir(); err == nil {
+		kept = filepath.Join(folder, "chorus", "opencl", fmt.Sprintf("%x", sum))
+		if a, err := readAnswer(kept); err == nil && (a.Error != "" || keep) {
+			return a, kept, nil
+		}
+	}
+	q := request{Library: b.place, Options: options, Source: source,
+		Platform: slices.Index(b.platforms, b.space.platform), Device: slices.Index(b.deviceIDs(b.space.platform), b.id)}
+	a, err := b.away.compile(where.command, &q)
+	if err != nil {
+		return a, "", err
+	}
+	if kept == "" || a.passing || a.Error == "" && !keep || !keepAnswer(kept, a) {
+		kept = ""
+	}
+	return a, kept, nil
 }
 
 func readAnswer(path string) (a answer, err error) {
@@ -183,15 +139,19 @@ func readAnswer(path string) (a answer, err error) {
 	return a, err
 }
 
-// keepAnswer writes a file whole or not at all. Without it, the source is compiled again the next time.
-func keepAnswer(path string, a answer) {
+// keepAnswer writes a file whole or not at all, so that several processes may do it at once. Without it, the source is
+// compiled again the next time.
+func keepAnswer(path string, a answer) bool {
 	data, err := json.Marshal(a)
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(path), 0o700)
+	}
 	if err != nil {
-		return
+		return false
 	}
 	f, err := os.CreateTemp(filepath.Dir(path), "new-*")
 	if err != nil {
-		return
+		return false
 	}
 	_, err = f.Write(data)
 	if e := f.Close(); err == nil {
@@ -203,48 +163,5 @@ func keepAnswer(path string, a answer) {
 	if err != nil {
 		_ = os.Remove(f.Name())
 	}
-}
-
-// send has a process compile. A process that crashes or hangs is an answer, too; the error is one of the command.
-func (q *request) send(folder string, command []string) (a answer, err error) {
-	if command[0] == "self" {
-		if command[0], err = os.Executable(); err != nil {
-			return a, err
-		}
-	}
-	work, err := os.MkdirTemp(folder, "compile-*")
-	if err != nil {
-		return a, err
-	}
-	defer os.RemoveAll(work)
-	path := filepath.Join(work, "request")
-	data, err := json.Marshal(q)
-	if err == nil {
-		err = os.WriteFile(path, data, 0o600)
-	}
-	if err != nil {
-		return a, err
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), compileTime)
-	defer cancel()
-	var said bytes.Buffer
-	c := osexec.CommandContext(ctx, command[0], command[1:]...)
-	c.Env = append(os.Environ(), compileVariable+"="+path)
-	c.Stdout, c.Stderr, c.WaitDelay = &said, &said, time.Second
-	if err := c.Start(); err != nil {
-		return a, fmt.Errorf("CHORUS_OPENCL_COMPILER: %w", err)
-	}
-	ended := c.Wait()
-	if a, err = readAnswer(path + ".answer"); err == nil {
-		return a, nil
-	}
-	text := said.Bytes()
-	text = text[max(0, len(text)-2000):]
-	switch {
-	case ctx.Err() != nil:
-		return answer{Error: fmt.Sprintf("the driver's compiler has hung for %v", compileTime)}, nil
-	case ended == nil:
-		return a, fmt.Errorf("CHORUS_OPENCL_COMPILER: the process of %q hasn't this package: %s", command, text)
-	}
-	return answer{Error: fmt.Sprintf("the driver's compiler has ended its process: %v: %s", ended, text)}, nil
+	return err == nil
 }

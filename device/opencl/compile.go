@@ -26,12 +26,19 @@ func (d *Driver) ModuleCompile(dev int, source []byte) ([]byte, error) {
 	if !sourceOf(source) {
 		return nil, device.Errorf(device.ErrInvalidArgument, b.name, op, "%d bytes that aren't text", len(source))
 	}
-	h, err := b.build(op, source)
+	if !b.compiler {
+		return nil, b.noCompiler(op)
+	}
+	image, err := b.apart(op, source, b.options(), false)
+	if err != nil || image != nil {
+		return image, err
+	}
+	h, err := b.make(op, source, b.options())
 	if err != nil {
 		return nil, err
 	}
 	defer b.ProgramFree(h)
-	image, err := b.program(h)
+	image, err = b.program(h)
 	if err != nil {
 		return nil, device.Errorf(device.ErrUnsupported, b.name, op, "%w", err)
 	}

@@ -2,7 +2,6 @@ package opencl
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -85,6 +84,8 @@ type dev struct {
 	group      int    // work items at most
 	items      [3]uintptr
 	used       atomic.Int64 // bytes allocated
+	probed     atomic.Bool  // another process has compiled something
+	library    library
 
 	mu      sync.Mutex
 	streams map[*stream]bool
@@ -146,7 +147,11 @@ func (b *dev) identify(o Options) error {
 	b.compiler = compiler != 0
 	b.language = b.newest()
 	b.allocation, b.local, b.align, b.group = int64(most), int(local), int(align/8), int(group)
-	b.props = device.Properties{Name: title, TotalMemory: int64(total), Units: int(units), PriorityLevels: 1}
+	b.props = device.Properties{Name: title, Library: "OpenCL", TotalMemory: int64(total), Units: int(units),
+		PriorityLevels: 1, Processor: b.kind&abi.DeviceCPU != 0}
+	if words := strings.Fields(version); len(words) > 1 { // OpenCL 3.0 of the vendor
+		b.props.Library += " " + words[1]
+	}
 	if b.priorities {
 		b.props.PriorityLevels = 2
 	}
@@ -229,12 +234,8 @@ func (b *dev) await(ctx context.Context, op string, done func() (bool, error), a
 		if ok, err := done(); ok || err != nil {
 			return err
 		}
-		if err := ctx.Err(); err != nil {
-			kind := device.ErrCanceled
-			if errors.Is(err, context.DeadlineExceeded) {
-				kind = device.ErrTimeout
-			}
-			return device.Errorf(kind, b.name, op, "%s for %v", at(), time.Since(begin).Round(time.Millisecond))
+		if ctx.Err() != nil {
+			return b.late(ctx, op, at, begin)
 		}
 	}
 }

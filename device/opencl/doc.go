@@ -18,8 +18,9 @@
 //     which reserved addresses stand.
 //   - OpenCL has no captures: the driver records the work and enqueues it again at each launch.
 //   - What a device can do is asked for, never assumed from its name or version.
-//   - Nothing here waits in the library: it's asked again and again, so that every wait has a deadline. Memory is freed
-//     when the streams have done what they had.
+//   - The library is asked again and again whether work is done, so that every wait has a deadline. On a processor a
+//     goroutine of its own waits in the library as well, since that may run kernels on the threads that wait.
+//   - Memory is freed when the streams have done what they had.
 //
 // Lock order: a stream's, an event's or an instantiated graph's, the captures', a device's, the tables'.
 package opencl

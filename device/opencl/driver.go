@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/chorus-comms/chorus/device"
@@ -31,6 +32,9 @@ type Driver struct {
 	last    uintptr // the last handle
 
 	capturing sync.Mutex // guards captures and membership in them
+
+	blast     func() (*blast, error) // opens CLBlast at the first call
+	blastOpen atomic.Bool
 }
 
 const name = "opencl"
@@ -42,7 +46,9 @@ var (
 	_ device.Graphs      = (*Driver)(nil)
 	_ device.Peers       = (*Driver)(nil)
 	_ device.Elements    = (*Driver)(nil)
+	_ device.Products    = (*Driver)(nil)
 	_ device.HostKernels = hosted{}
+	_ device.CallerRuns  = hosted{}
 )
 
 func init() {
@@ -57,7 +63,8 @@ func init() {
 
 // Options are for tests.
 type Options struct {
-	Buffers bool // do without shared virtual memory, as on a device that has none
+	Buffers bool         // do without shared virtual memory, as on a device that has none
+	CLBlast *abi.CLBlast // a stand-in
 }
 
 // New makes a driver of the devices of libraries, of which there must be one: GPUs and accelerators first, processors
@@ -66,7 +73,10 @@ type Options struct {
 func New(libraries []*Library, o Options) (device.Driver, error) {
 	d := &Driver{streams: map[device.StreamHandle]*stream{}, events: map[device.EventHandle]*event{},
 		modules: map[device.ModuleHandle]*module{}, kernels: map[device.FunctionHandle]*kernel{},
-		graphs: map[device.GraphHandle]*graph{}, execs: map[device.ExecHandle]*exec{}}
+		graphs: map[device.GraphHandle]*graph{}, execs: map[device.ExecHandle]*exec{}, blast: sync.OnceValues(loadBlast)}
+	if o.CLBlast != nil {
+		d.blast = func() (*blast, error) { return suppliedBlast(*o.CLBlast) }
+	}
 	var unfit []string
 	for _, l := range libraries {
 		for _, p := range l.platforms {
@@ -186,7 +196,7 @@ func (d *Driver) Synchronize(ctx context.Context, dev int) error {
 		}
 	}
 	for _, w := range waits {
-		if err := b.await(ctx, op, w.t.over, w.s.doing); err != nil {
+		if err := w.t.await(ctx, op, w.s.doing); err != nil {
 			return err
 		}
 	}
@@ -223,7 +233,13 @@ func (d *Driver) Close() error {
 	for _, m := range modules {
 		_ = d.ModuleUnload(m)
 	}
+	if d.blastOpen.Load() { // it holds contexts by what it has compiled
+		if x, err := d.blast(); err == nil {
+			x.ClearCache()
+		}
+	}
 	for _, b := range d.devs {
+		b.away.close()
 		b.space.close()
 	}
 	return nil

@@ -154,7 +154,7 @@ func (d *Driver) EventSynchronize(ctx context.Context, h device.EventHandle) err
 		return err
 	}
 	at := func() string { return "the event's work has not been done" }
-	if err := e.b.await(ctx, op, was.ticket.over, at); err != nil {
+	if err := was.ticket.await(ctx, op, at); err != nil {
 		return err
 	}
 	return was.carried()

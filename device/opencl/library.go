@@ -21,6 +21,7 @@ type Library struct {
 	version   string
 	caps      *dl.Capabilities
 	platforms []abi.Platform
+	away      away
 }
 
 // Load opens what the machine has: the loader that the dynamic linker finds, and drivers that Python packages have

@@ -25,6 +25,9 @@ type allocation struct {
 	buf   *part // what it is in the library; nil: shared virtual memory at base
 	free  func()
 
+	wrapped abi.Mem // a buffer over shared virtual memory, for libraries; 0 until one is needed, see dev.buffer
+	wrap    sync.Mutex
+
 	block  *hostmem.Block // whose memory it is, if it's the host's
 	remote *remote        // if it's another process's
 }
@@ -200,6 +203,9 @@ func (d *Driver) Free(dev int, p device.Ptr) error {
 // give gives memory back. Others may get its address at once.
 func (d *Driver) give(a *allocation) {
 	d.memory.remove(a)
+	if a.wrapped != 0 {
+		a.b.BufferFree(a.wrapped)
+	}
 	a.free()
 }
 

@@ -103,20 +103,26 @@ func (d *Driver) ModuleLoad(dev int, image []byte) (device.ModuleHandle, error) 
 
 // build makes a program of an image.
 func (b *dev) build(op string, image []byte) (abi.Program, error) {
-	options := strings.TrimSpace(b.language + " -cl-kernel-arg-info")
 	if sourceOf(image) {
 		if !b.compiler {
-			return 0, device.Errorf(device.ErrUnsupported, b.name, op, "the device's driver has no compiler (%v)", b.Library)
+			return 0, b.noCompiler(op)
 		}
-		program, err := b.apart(op, image, options)
+		program, err := b.apart(op, image, b.options(), true)
 		if err != nil {
 			return 0, err
 		}
 		if program != nil {
-			return b.make(op, program, options)
+			image = program
 		}
 	}
-	return b.make(op, image, options)
+	return b.make(op, image, b.options())
+}
+
+// options are those of the compiler.
+func (b *dev) options() string { return strings.TrimSpace(b.language + " -cl-kernel-arg-info") }
+
+func (b *dev) noCompiler(op string) error {
+	return device.Errorf(device.ErrUnsupported, b.name, op, "the device's driver has no compiler (%v)", b.Library)
 }
 
 // make has the library compile a source, or load a program.

@@ -71,7 +71,7 @@ func (s *stream) wait(op string) error {
 	if err != nil {
 		return err
 	}
-	if err := s.b.await(context.Background(), op, t.over, s.doing); err != nil {
+	if err := t.await(context.Background(), op, s.doing); err != nil {
 		return err
 	}
 	if err := t.failure(); err != nil {

@@ -24,6 +24,7 @@ type stream struct {
 	gone    bool
 	dirty   bool    // there is work behind tail
 	tail    *ticket // the last that was made
+	turn    turn
 	outcome *outcome.Result
 	at      atomic.Pointer[function]
 	queued  atomic.Int32         // functions that have not run
@@ -104,6 +105,10 @@ func (d *Driver) StreamDestroy(h device.StreamHandle) error {
 	if s.captured() {
 		return device.Errorf(device.ErrCapture, s.b.name, op, "stream %#x is captured", uintptr(h))
 	}
+	if s.turn.on {
+		return device.Errorf(device.ErrInvalidArgument, s.b.name, op, "a caller is at %q of stream %#x", s.turn.name,
+			uintptr(h))
+	}
 	d.mu.Lock()
 	delete(d.streams, h)
 	d.mu.Unlock()
@@ -133,6 +138,9 @@ func (s *stream) end(op string) error {
 
 // point is a ticket for all that the stream has to do now. It's locked.
 func (s *stream) point(op string) (*ticket, error) {
+	if err := s.behind(op); err != nil {
+		return nil, err
+	}
 	if !s.dirty || s.gone {
 		return s.tail, nil
 	}
@@ -216,7 +224,7 @@ func (d *Driver) finish(ctx context.Context, op string, h device.StreamHandle) (
 	if err != nil {
 		return false, err
 	}
-	if err := s.b.await(ctx, op, t.over, s.doing); err != nil {
+	if err := t.await(ctx, op, s.doing); err != nil {
 		return false, err
 	}
 	d.deferred.reap(s.b)
@@ -286,6 +294,9 @@ func (s *stream) failure(work string, err error) *device.WorkError {
 func (s *stream) command(op, call string, f func() abi.Result) error {
 	if s.broken() != nil {
 		return s.b.broken() // left out, unless it's the device
+	}
+	if err := s.behind(op); err != nil {
+		return err
 	}
 	s.dirty = true
 	if err := s.b.result(op, call, f()); err != nil {

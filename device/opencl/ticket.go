@@ -17,14 +17,18 @@ type ticket struct {
 	s     *stream
 	keeps bool // the event is needed when its work is done: it has the time
 
-	mu   sync.Mutex
-	e    abi.Event
-	done bool
-	err  *device.WorkError // the work before it has failed
+	mu     sync.Mutex
+	e      abi.Event
+	done   bool
+	err    *device.WorkError // the work before it has failed
+	joined chan struct{}     // closed when a thread's wait in the library is over; nil: there has been none
 }
 
 // newTicket enqueues a marker. The stream is locked.
 func (s *stream) newTicket(op string, keeps bool) (*ticket, error) {
+	if err := s.behind(op); err != nil {
+		return nil, err
+	}
 	e := new(abi.Event)
 	if err := s.b.result(op, "clEnqueueMarkerWithWaitList", s.b.Marker(s.q, 0, nil, e)); err != nil {
 		return nil, err
@@ -77,6 +81,9 @@ func (t *ticket) passed() bool {
 func (t *ticket) before(op string, s *stream) error {
 	if t.passed() {
 		return nil
+	}
+	if err := s.behind(op); err != nil {
+		return err
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -41,6 +41,15 @@ func (d Draw) Generator() *CUDA {
 	return &CUDA{gpu: d.gpu, seed: seed, offset: offset}
 }
 
+// Captured reports whether the draw belongs to a graph. Then it begins at an offset from where the graph's replay
+// begins: [Capture.Advance] says where that is.
+func (d Draw) Captured() (offset uint64, is bool) {
+	if d.capture == nil {
+		return 0, false
+	}
+	return d.offset, true
+}
+
 // Capture is what a graph remembers of a generator.
 type Capture struct {
 	generator *CUDA
@@ -82,23 +91,24 @@ func (c *Capture) Words() uint64 { return c.words }
 // Replay must be called before each replay of the graph: its draws start at the generator's present seed and offset,
 // and the generator moves on behind them. Replays whose kernels may overlap need captures of their own.
 func (c *Capture) Replay() error {
-	begin, err := c.Advance()
+	begin, _, _, err := c.Advance()
 	if err == nil {
 		begin()
 	}
 	return err
 }
 
-// Advance is Replay for a graph that is enqueued. It takes the numbers of one run from the generator now. The run's
-// kernels get them when begin is called, which must be when the run before is over and this one begins.
-func (c *Capture) Advance() (begin func(), err error) {
+// Advance is Replay for a graph that is enqueued. It takes the numbers of one run from the generator now, which begin
+// at a seed and an offset. The run's kernels get them when begin is called, which must be when the run before is over
+// and this one begins.
+func (c *Capture) Advance() (begin func(), seed, offset uint64, err error) {
 	g := c.generator
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.capture != nil {
-		return nil, invalid("Replay while the generator is captured")
+		return nil, 0, 0, invalid("Replay while the generator is captured")
 	}
 	at := &position{seed: g.seed, offset: g.offset}
 	g.offset += c.words
-	return func() { c.at.Store(at) }, nil
+	return func() { c.at.Store(at) }, at.seed, at.offset, nil
 }

@@ -1,6 +1,10 @@
 package rng
 
-import "math"
+import (
+	"math"
+
+	"github.com/chorus-comms/chorus/dtype"
+)
 
 // Bernoulli fills dst with ones, with probability p, and zeros, as Tensor.bernoulli_(p) does.
 func Bernoulli[T Number](g Generator, dst []T, p float64) error {
@@ -123,10 +127,50 @@ func Integers[T Number](g Generator, dst []T, from, to int64) error {
 	if from >= to || from < k.least || to-1 > k.largest {
 		return invalid("integers from %d to %d, for a type that holds %d to %d", from, to, k.least, k.largest)
 	}
-	span := uint64(to) - uint64(from)
+	return Between(g, dst, from, to-1)
+}
+
+// Between fills dst with integers from first to last, which is one of them, so that the whole of int64 is possible, as
+// with Tensor.random_(from, None). Numbers that a floating-point type can't hold are rounded.
+func Between[T Number](g Generator, dst []T, first, last int64) error {
+	k := kindOf[T]()
+	if first > last || k.to64 == nil && (first < k.least || last > k.largest) {
+		return invalid("integers from %d to %d, for a type that holds %d to %d", first, last, k.least, k.largest)
+	}
+	span := uint64(last) - uint64(first) + 1
 	convert := k.fromInt
-	wide := span >= 1<<28
-	return integers(g, dst, wide, func(x uint64) T { return convert(int64(x%span) + from) })
+	if span == 0 {
+		return integers(g, dst, true, func(x uint64) T { return convert(int64(x)) })
+	}
+	return integers(g, dst, span >= 1<<28, func(x uint64) T { return convert(int64(x%span) + first) })
+}
+
+// Largest returns what [Random] goes up to for a type, and whether it takes 64 bits for each number; 0 for a type that
+// it doesn't fill.
+func Largest(t dtype.DType) (last int64, wide bool) {
+	switch t {
+	case dtype.Bool:
+		return kindBool.random()
+	case dtype.Uint8:
+		return kindUint8.random()
+	case dtype.Int8:
+		return kindInt8.random()
+	case dtype.Int16:
+		return kindInt16.random()
+	case dtype.Int32:
+		return kindInt32.random()
+	case dtype.Int64:
+		return kindInt64.random()
+	case dtype.Float32:
+		return kindFloat32.random()
+	case dtype.Float64:
+		return kindFloat64.random()
+	case dtype.Float16:
+		return kindF16.random()
+	case dtype.BFloat16:
+		return kindBF16.random()
+	}
+	return 0, false
 }
 
 // Random fills dst with integers from the whole of what T holds from 0 on, as Tensor.random_() does: up to the largest

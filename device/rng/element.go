@@ -28,6 +28,9 @@ type kind[T any] struct {
 	wide           bool
 }
 
+// random is what [Random] goes up to, and whether it takes 64 bits for each number.
+func (k kind[T]) random() (last int64, wide bool) { return k.largest, k.wide }
+
 // integer makes the kind of an integer type.
 func integer[T uint8 | int8 | int16 | int32 | int64](least, largest int64) kind[T] {
 	return kind[T]{

@@ -32,7 +32,7 @@ for line in sys.stdin:
 func torchEval(t *testing.T, env []string, lines []string) [][]byte {
 	t.Helper()
 	cmd := testutil.PythonCommand(t, torchScript)
-	cmd.Env = append(append(cmd.Env, "TORCH_DEVICE_BACKEND_AUTOLOAD=0"), env...)
+	cmd.Env = append(cmd.Env, env...)
 	cmd.Stdin = strings.NewReader(strings.Join(lines, "\n") + "\n")
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
@@ -225,6 +225,10 @@ func TestTorchCPU(t *testing.T) {
 		steps = append(steps, numberStep(fmt.Sprintf("random_(-5, %d)", span-5), 1000,
 			func(g Generator, d []int64) error { return Integers(g, d, -5, span-5) }))
 	}
+	steps = append(steps, numberStep("random_(-1 << 63, None)", 1000,
+		func(g Generator, d []int64) error { return Between(g, d, math.MinInt64, math.MaxInt64) }))
+	steps = append(steps, numberStep("random_(5, None)", 1000,
+		func(g Generator, d []int64) error { return Between(g, d, 5, math.MaxInt64) }))
 	for _, n := range []int{0, 1, 2, 10, 30_000} {
 		steps = append(steps, step{torch: fmt.Sprintf("torch.randperm(%d)", n), fill: func(g Generator) ([]byte, error) {
 			dst := make([]int64, n)

@@ -14,6 +14,7 @@ import (
 	"log"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/tensor"
@@ -31,16 +32,17 @@ const items = 64
 func main() {
 	log.SetFlags(0)
 	steps := flag.Int64("steps", 200, "steps to take")
+	each := flag.Duration("each", 0, "time that each step takes, as if there were more to compute")
 	die := flag.Int("die", -1, "rank that dies halfway, in the first attempt")
 	file := flag.String("state", filepath.Join(os.TempDir(), "recover-"+os.Getenv("CHORUS_RUN")+".json"),
 		"where the state is saved")
 	flag.Parse()
-	if err := run(context.Background(), *steps, *die, *file); err != nil {
+	if err := run(context.Background(), *steps, *each, *die, *file); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func run(ctx context.Context, steps int64, die int, file string) error {
+func run(ctx context.Context, steps int64, each time.Duration, die int, file string) error {
 	c, err := comm.New(ctx)
 	if err != nil {
 		return err
@@ -55,6 +57,7 @@ func run(ctx context.Context, steps int64, die int, file string) error {
 		if me == die && first == 0 && s.Step == steps/2 {
 			os.Exit(1)
 		}
+		time.Sleep(each)
 		next, err := step(ctx, c, s)
 		if err == nil {
 			if s = next; c.Rank() == 0 && s.Step%10 == 0 {

@@ -161,6 +161,30 @@ func testPeerLost(t *testing.T, s *suite) {
 	})
 }
 
+// testSilentPeerLost ends a rank that has not sent anything, while another rank receives from any source: it's told.
+func testSilentPeerLost(t *testing.T, s *suite) {
+	if s.kill == nil {
+		t.Skip("the suite was given no way to kill a rank")
+	}
+	each(t, s.world(t, 3), func(r *rank) {
+		const dead = 2
+		switch r.Rank() {
+		case 0:
+			buf := make([]byte, 100)
+			m := r.recv(fabric.AnySource, p2p(0), buf)
+			r.wait(m)
+			expect(m, len(buf), 1)
+			verify(buf, 7)
+		case 1:
+			e := r.peers[0].events
+			e.await("loss of rank 2, by rank 0", func() bool { return len(e.lost[dead]) > 0 })
+			r.wait(r.send(0, p2p(0), pattern(7, 100)))
+		case dead:
+			s.kill(r.bare)
+		}
+	})
+}
+
 // testGoodbye closes a rank: messages that it had sent by then can still be received, and no peer
 // reports it lost.
 func testGoodbye(t *testing.T, s *suite) {

@@ -81,6 +81,7 @@ func Run(t *testing.T, open Open, opts ...Option) {
 		{"LastWords", testLastWords},
 		{"LastWordsOfAll", testLastWordsOfAll},
 		{"PeerLost", testPeerLost},
+		{"SilentPeerLost", testSilentPeerLost},
 		{"Goodbye", testGoodbye},
 		{"Close", testClose},
 		{"Space", testSpace},

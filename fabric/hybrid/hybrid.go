@@ -91,6 +91,9 @@ func (f *Fabric) Send(m *fabric.Msg) {
 func (f *Fabric) Wait(m *fabric.Msg, w *fabric.Waiter) error {
 	// The near fabric may need its waits for progress, so it gets all that it might complete.
 	if f.near != nil && (m.Peer == fabric.AnySource || f.isNear(m.Peer)) || f.far == nil {
+		if far, ok := f.far.(fabric.Connector); ok && m.Peer == fabric.AnySource {
+			far.Connect(m.Peer)
+		}
 		return f.near.Wait(m, w)
 	}
 	return f.far.Wait(m, w)

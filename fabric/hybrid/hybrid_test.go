@@ -20,6 +20,7 @@ import (
 	"github.com/chorus-comms/chorus/fabric/fabrictest"
 	_ "github.com/chorus-comms/chorus/fabric/mem"
 	"github.com/chorus-comms/chorus/hostmem"
+	"github.com/chorus-comms/chorus/internal/wire"
 )
 
 const patience = 30 * time.Second
@@ -337,16 +338,13 @@ func TestFallBackAfterJoin(t *testing.T) {
 			}
 			first = false
 			all = slices.Clone(all)
-			var first struct {
-				Fabric string
-				Card   []byte
-			}
+			fields := wire.ReadFields(all[0]) // fabric, failure, card
+			message := wire.AppendField(wire.AppendField(nil, fields.Bytes()), fields.Bytes())
 			var k card
-			json.Unmarshal(all[0], &first)
-			json.Unmarshal(first.Card, &k)
+			json.Unmarshal(fields.Rest(), &k)
 			k.Offer = []byte(`{"Host":"a","Socket":"@nobody"}`)
-			first.Card, _ = json.Marshal(k)
-			all[0], _ = json.Marshal(first)
+			theirs, _ := json.Marshal(k)
+			all[0] = append(message, theirs...)
 			return all, nil
 		}
 	})

@@ -28,10 +28,12 @@ func init() {
 // A card is a rank's data for all others before there are links.
 type card struct {
 	Host    string
-	Near    string // the name of the near fabric
-	Offer   []byte // the card of its near endpoint
-	Failure string // why it has none
-	Demand  bool   // there must be one
+	Near    string            // the name of the near fabric
+	Offer   []byte            // the card of its near endpoint
+	Failure string            // why it has none
+	Demand  bool              // there must be one
+	Far     []string          // the fabrics that it can use between hosts, the best first
+	Lacks   map[string]string // why it can't use those that it would prefer, by name
 }
 
 // joinTime bounds how long the ranks of a host take to join once they know each other.
@@ -39,21 +41,20 @@ const joinTime = time.Minute
 
 // endpoint is a rank that has not joined the others yet.
 type endpoint struct {
-	c         fabric.Config
-	f         *Fabric
-	mine      card
-	cards     []card
-	near      transport.Endpoint // nil if there is none
-	listenFar transport.Listen
-	far       map[string]string // options
+	c     fabric.Config
+	f     *Fabric
+	mine  card
+	cards []card
+	near  transport.Endpoint // nil if there is none
+	far   []route            // the best first
 }
 
 // listen prepares a rank for its near fabric. The far one is opened if it's needed.
 func listen(ctx context.Context, c fabric.Config) (transport.Endpoint, error) {
-	nearName, farName := "auto", "tcp"
+	nearName, farName := "auto", "auto"
 	own := fabric.Options{
 		"near": func(v string) error { nearName = v; return nil },
-		"far":  func(v string) error { farName = v; return nil },
+		"far":  func(v string) error { farName = strings.ToLower(v); return nil },
 	}
 	own.Set(Name, own.Of(c)) // any name will do so far
 	off, demand := nearName == "off", nearName != "auto" && nearName != "off"
@@ -64,16 +65,16 @@ func listen(ctx context.Context, c fabric.Config) (transport.Endpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	listenFar, far, err := transport.Part(farName)
+	far, err := routes(farName, c)
 	if err != nil {
 		return nil, err
 	}
-	e := &endpoint{c: c, listenFar: listenFar, far: far.Of(c)}
-	e.mine = card{Host: c.HostID, Near: nearName, Demand: demand}
-	e.f = &Fabric{rank: c.Rank, names: [2]string{nearName, farName}}
+	e := &endpoint{c: c, far: far.usable}
+	e.mine = card{Host: c.HostID, Near: nearName, Demand: demand, Far: far.names(), Lacks: far.lacks}
+	e.f = &Fabric{rank: c.Rank, names: [2]string{nearName}}
 	c.Options, c.Defaults = near.Of(c), nil
-	bad := unknown(e.c.Options, own, near, far)
-	if err := errors.Join(near.Set(nearName, c.Options), far.Set(farName, e.far), bad); err != nil {
+	bad := unknown(e.c.Options, append(far.known, own, near)...)
+	if err := errors.Join(near.Set(nearName, c.Options), bad); err != nil {
 		return nil, err
 	}
 	err = errors.New("option near is off")
@@ -243,19 +244,6 @@ func (e *endpoint) fallBack() error {
 		f.hosts[r] = r
 	}
 	return nil
-}
-
-func (e *endpoint) joinFar(ctx context.Context) error {
-	f, c := e.f, e.c
-	if f.near != nil && len(f.locals) == c.Size {
-		return nil
-	}
-	c.Options, c.Defaults = e.far, nil
-	far, err := transport.Open(ctx, f.names[1], c, e.listenFar, f.Match)
-	if err == nil {
-		f.far = transport.Extend(far)
-	}
-	return err
 }
 
 // A report says how a rank's join of its near fabric has ended.

@@ -15,6 +15,7 @@ import (
 	"github.com/chorus-comms/chorus/fabric"
 	"github.com/chorus-comms/chorus/fabric/fabrictest"
 	"github.com/chorus-comms/chorus/fabric/mem"
+	"github.com/chorus-comms/chorus/internal/wire"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -91,8 +92,8 @@ func TestOpen(t *testing.T) {
 		own := c.Exchange
 		c.Exchange = func(ctx context.Context, payload []byte) ([][]byte, error) {
 			all, err := own(ctx, payload)
-			// {"Process":"elsewhere"}.
-			return [][]byte{all[0], []byte(`{"Fabric":"mem","Card":"eyJQcm9jZXNzIjoiZWxzZXdoZXJlIn0="}`)}, err
+			const card = `{"Process":"elsewhere"}`
+			return [][]byte{all[0], append(wire.AppendField(wire.AppendField(nil, "mem"), ""), card...)}, err
 		}
 	})
 	if err == nil || !strings.Contains(err.Error(), "rank 1 is in another process") {

@@ -88,11 +88,11 @@ func (f *Rank) end(tell func(*transport.Matcher)) {
 	if !f.Shut() {
 		return
 	}
+	f.Drop() // first: a peer that is told may close at once, and what is posted here would end by that
 	for _, p := range f.world.ranks {
 		if p != nil && p != f {
 			f.Own.CancelAll(p.Match, fabric.ErrClosed)
 			tell(p.Match)
 		}
 	}
-	f.Drop()
 }

@@ -324,10 +324,13 @@ func (f *Fabric) meet(conn *net.UnixConn, pid int, expected func(hello) bool) (*
 	if fr.Size != int64(f.inbox.Size()) {
 		return nil, fmt.Errorf("its inbox has %d bytes, this one %d", fr.Size, f.inbox.Size())
 	}
-	m, err := hostmem.Map(fd, fr.Size, int(fr.Color))
+	m, err := hostmem.MapUntouched(fd, fr.Size, int(fr.Color))
 	if err != nil {
 		return nil, err
 	}
+	// Of the inbox this rank uses its first page and its own section: with many ranks that's little of it.
+	m.Prefault(0, pageBytes)
+	m.Prefault(f.shape.section(f.local), f.shape.ringBytes())
 	return f.newPeer(conn, int(h.Rank), pid, m, h), nil
 }
 

@@ -185,11 +185,14 @@ func (s shape) ringBytes() int {
 
 // inboxBytes has a section for every rank of the host, the owner's own unused, so
 // that a rank's section has the same place in all inboxes.
-func (s shape) inboxBytes() int { return pageBytes + s.locals*s.ringBytes() }
+func (s shape) inboxBytes() int { return s.section(s.locals) }
+
+// section is where the section of the local rank begins in an inbox.
+func (s shape) section(local int) int { return pageBytes + local*s.ringBytes() }
 
 // ring returns the ring of the local rank in the inbox at base.
 func (s shape) ring(base unsafe.Pointer, local int) (*ringHead, []byte) {
-	p := unsafe.Add(base, pageBytes+local*s.ringBytes())
+	p := unsafe.Add(base, s.section(local))
 	area := unsafe.Slice((*byte)(unsafe.Add(p, unsafe.Sizeof(ringHead{}))), s.area)
 	return (*ringHead)(p), area
 }

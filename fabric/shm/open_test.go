@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/fabric"
+	"github.com/chorus-comms/chorus/internal/wire"
 	"github.com/chorus-comms/chorus/secure"
 )
 
@@ -99,10 +100,11 @@ func TestStrangers(t *testing.T) {
 		c.Exchange = func(ctx context.Context, payload []byte) ([][]byte, error) {
 			all, err := exchange(ctx, payload)
 			if c.Rank == 0 && err == nil {
-				var first struct{ Card []byte }
+				first := wire.ReadFields(all[0]) // fabric, failure, card
+				first.Bytes()
+				first.Bytes()
 				var offer card
-				json.Unmarshal(all[0], &first)
-				json.Unmarshal(first.Card, &offer)
+				json.Unmarshal(first.Rest(), &offer)
 				greetings := [][]byte{nil, {0}, fields{Kind: frameControl}.encode([]byte("hello")),
 					fields{Kind: frameGoodbye}.encode(nil), make([]byte, 100),
 					fields{Kind: frameHello, Hello: hello{Rank: 1, World: 2, Locals: 2}, Size: 4096}.encode(nil)}

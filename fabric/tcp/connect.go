@@ -236,7 +236,7 @@ func (f *Fabric) acceptOnSpare(l net.Listener, why error) {
 		nc.SetDeadline(time.Now().Add(min(spareLimit, f.timeout)))
 		conn, h, err := f.authenticate(nc)
 		if pending.Done(err == nil) && err == nil {
-			f.peers[h.from].refuseUnable(conn, h, why)
+			f.peers.To(int(h.from)).refuseUnable(conn, h, why)
 		}
 	})
 }
@@ -278,7 +278,7 @@ func (f *Fabric) admit(nc *net.TCPConn, pending *secure.PendingConn) {
 		}
 		return
 	}
-	p := f.peers[h.from]
+	p := f.peers.To(int(h.from))
 	if why, ok := h.unable(); ok {
 		p.fail(&fabric.UnableError{Peer: p.rank, Reason: fmt.Sprintf("connecting to rank %d: %v", f.rank, why)})
 		conn.Write([]byte{byte(refused)}) // the link has ended at this end, and so may the other
@@ -344,11 +344,11 @@ func (f *Fabric) identify(b []byte) (h hello, err error) {
 	if err := h.decode(b); err != nil {
 		return hello{}, err
 	}
-	if h.to != uint32(f.rank) || h.size != uint32(f.size) || h.from >= h.size || h.from == h.to {
+	if h.to != uint32(f.rank) || h.size != uint32(f.size) || h.from >= h.size || !f.reaches(int(h.from)) {
 		return hello{}, fmt.Errorf("hello from rank %d of %d to rank %d", h.from, h.size, h.to)
 	}
-	if _, unable := h.unable(); !unable && h.index >= uint32(len(f.peers[h.from].pipes)) {
-		return hello{}, fmt.Errorf("hello for connection %d of %d", h.index, len(f.peers[h.from].pipes))
+	if _, unable := h.unable(); !unable && h.index > uint32(f.o.connections) {
+		return hello{}, fmt.Errorf("hello for connection %d of %d", h.index, f.o.connections+1)
 	}
 	return h, nil
 }
@@ -363,7 +363,7 @@ func (pp *pipe) install(nc *net.TCPConn, conn net.Conn, end pipeEnd) {
 		nc.SetReadBuffer(n)
 		nc.SetWriteBuffer(n)
 	}
-	if p.f.near[p.rank] {
+	if p.near {
 		sys.DisablePacing(nc)
 	}
 	if end.inner == nil {
@@ -380,7 +380,7 @@ func (pp *pipe) install(nc *net.TCPConn, conn net.Conn, end pipeEnd) {
 		unix.Close(fd) // the fabric has closed meanwhile, or the peer's connection came first
 		return
 	}
-	pp.fd, pp.state = fd, up
+	pp.fd, pp.state, pp.in = fd, up, newReader(pp)
 	pp.poller = p.f.pollers[pp.index%len(p.f.pollers)]
 	p.heard.Store(p.f.ticks.Load())
 	p.f.links.Add(1)

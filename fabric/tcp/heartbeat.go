@@ -20,10 +20,8 @@ func (f *Fabric) beat() {
 			return
 		}
 		now := f.ticks.Add(1)
-		for _, p := range f.peers {
-			if p != nil {
-				p.beat(now)
-			}
+		for _, p := range f.peers.All() {
+			p.beat(now)
 		}
 	}
 }

@@ -3,7 +3,6 @@ package tcp
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"net"
@@ -47,12 +46,8 @@ func newFakePeer(t testing.TB, options map[string]string) *fakePeer {
 		t.Fatal(err)
 	}
 	mine := end.(*endpoint).mine
-	mine.Addrs, mine.Token = addrs(own), make([]byte, tokenBytes)
-	theirs, err := json.Marshal(mine)
-	if err != nil {
-		t.Fatal(err)
-	}
-	f, err := end.Join(t.Context(), [][]byte{end.Card(), theirs}, transport.NewMatcher(2))
+	mine.addrs, mine.token = encodeAddrs(addrs(own)), make([]byte, tokenBytes)
+	f, err := end.Join(t.Context(), [][]byte{end.Card(), mine.encode()}, transport.NewMatcher(2))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -308,7 +303,7 @@ func TestSilentPeer(t *testing.T) {
 func TestGoodbyeOvertakes(t *testing.T) {
 	s := newFakePeer(t, nil)
 	first := s.join(0)
-	p := s.f.peers[1]
+	p := s.f.peers.To(1)
 	p.mu.Lock()
 	p.pipes[1].state = accepting
 	p.mu.Unlock()
@@ -357,7 +352,7 @@ func TestGoodbyeOvertakes(t *testing.T) {
 func TestGoodbyeAfterAnnouncement(t *testing.T) {
 	s := newFakePeer(t, map[string]string{"eager": "0"})
 	first, data := s.join(0), s.join(1)
-	p := s.f.peers[1]
+	p := s.f.peers.To(1)
 	until := func(holds func() bool) {
 		p.mu.Lock()
 		for !holds() {

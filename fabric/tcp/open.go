@@ -3,11 +3,8 @@ package tcp
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"fmt"
-	"net/netip"
 	"runtime"
-	"slices"
 
 	"github.com/chorus-comms/chorus/fabric"
 	"github.com/chorus-comms/chorus/fabric/transport"
@@ -15,17 +12,6 @@ import (
 
 func init() {
 	transport.Register("tcp", listenAt, func() fabric.Options { return new(options).table() })
-}
-
-// A card is a rank's data for all others before there are links.
-type card struct {
-	Version     int
-	Host        string
-	Addrs       []netip.AddrPort
-	Token       []byte // the lowest rank's, with the job's secret if there is one, makes the key of the links
-	TLS         bool
-	Connections int
-	Window      int
 }
 
 // endpoint is a rank that has not joined the others yet.
@@ -39,8 +25,8 @@ type endpoint struct {
 func listenAt(_ context.Context, c fabric.Config) (transport.Endpoint, error) {
 	f := newFabric(c)
 	e := &endpoint{f: f}
-	e.mine = card{Version: version, Host: c.HostID, Token: make([]byte, tokenBytes), TLS: c.Security.TLS != nil}
-	rand.Read(e.mine.Token)
+	e.mine = card{host: []byte(c.HostID), token: make([]byte, tokenBytes), tls: c.Security.TLS != nil}
+	rand.Read(e.mine.token)
 	err := f.o.table().Set("tcp", c.Options)
 	if err == nil && c.Size > 1 {
 		f.listeners, err = listen(f.o, c.Rendezvous)
@@ -48,9 +34,9 @@ func listenAt(_ context.Context, c fabric.Config) (transport.Endpoint, error) {
 	if err == nil {
 		err = f.openDescriptors() // before the others are told that this rank is there
 	}
-	e.mine.Connections, e.mine.Window = f.o.connections, f.o.window
-	e.mine.Addrs = published(f.listeners, f.o.advertise)
-	if err == nil && e.mine.TLS && !c.Security.Authenticates() {
+	e.mine.connections, e.mine.window = f.o.connections, f.o.window
+	e.mine.addrs = encodeAddrs(published(f.listeners, f.o.advertise))
+	if err == nil && e.mine.tls && !c.Security.Authenticates() {
 		err = c.Security.Check("") // says what is missing
 	}
 	if err != nil {
@@ -61,13 +47,7 @@ func listenAt(_ context.Context, c fabric.Config) (transport.Endpoint, error) {
 }
 
 // Card implements transport.Endpoint.
-func (e *endpoint) Card() []byte {
-	b, err := json.Marshal(e.mine)
-	if err != nil {
-		panic(err) // it's made of texts, numbers and addresses
-	}
-	return b
-}
+func (e *endpoint) Card() []byte { return e.mine.encode() }
 
 // Close implements transport.Endpoint.
 func (e *endpoint) Close() error {
@@ -83,63 +63,28 @@ func (e *endpoint) Close() error {
 func (e *endpoint) Join(_ context.Context, cards [][]byte, m *transport.Matcher) (fabric.Fabric, error) {
 	f := e.f
 	f.Base = transport.NewBase("tcp", f.rank, f.size, m, selfBuffer)
-	known := make([]*card, len(cards))
+	sameHost, onHost := true, 0
 	for r, b := range cards {
+		var k card
 		if b == nil {
+			sameHost = false
 			continue
 		}
-		k := new(card)
-		known[r] = k
-		switch err := json.Unmarshal(b, k); {
-		case err != nil:
-			return nil, fmt.Errorf("tcp: the card of rank %d: %w", r, err)
-		case k.Version != version || len(k.Token) != tokenBytes:
-			return nil, fmt.Errorf("tcp: rank %d speaks protocol version %d; rank %d speaks %d",
-				r, k.Version, f.rank, version)
-		case k.TLS != e.mine.TLS:
-			return nil, fmt.Errorf("tcp: TLS is on at one of the ranks %d and %d, and off at the other", r, f.rank)
-		case k.Connections != e.mine.Connections:
-			return nil, fmt.Errorf("tcp: option connections is %d at rank %d and %d at rank %d",
-				k.Connections, r, e.mine.Connections, f.rank)
-		case k.Window < 0 || len(k.Addrs) == 0 && f.size > 1:
-			return nil, fmt.Errorf("tcp: the card of rank %d has window %d and %d addresses", r, k.Window, len(k.Addrs))
+		if err := k.decode(b, &e.mine, r, f.rank); err != nil {
+			return nil, err
 		}
-	}
-	f.join(known)
-	e.joined = true
-	f.start()
-	return f, nil
-}
-
-// join makes the peers from their cards.
-func (f *Fabric) join(cards []*card) {
-	lowest := slices.IndexFunc(cards, func(k *card) bool { return k != nil })
-	f.key = f.security.Secret.Derive("tcp link", cards[lowest].Token)
-	sameHost, onHost, own := true, 0, cards[f.rank].Host
-	for r, k := range cards {
-		if f.near[r] = k != nil && k.Host == own; f.near[r] {
+		if f.key.IsZero() {
+			f.key = f.security.Secret.Derive("tcp link", k.token)
+		}
+		if k.near(e.mine.host) {
 			onHost++
 		} else {
 			sameHost = false
 		}
 	}
 	f.choosePolling(onHost)
-	for r, k := range cards {
-		if r == f.rank || k == nil {
-			continue
-		}
-		// The loopback address first within a host, last between hosts: there it
-		// only serves ranks that pretend to be on several.
-		slices.SortStableFunc(k.Addrs, func(a, b netip.AddrPort) int {
-			if x, y := a.Addr().IsLoopback(), b.Addr().IsLoopback(); x == y {
-				return 0
-			} else if x == f.near[r] {
-				return -1
-			}
-			return 1
-		})
-		f.peers[r] = newPeer(f, r, k.Addrs, k.Window)
-	}
+	f.mine, f.cards = e.mine, cards
+	f.peers.Init(f.size, f.newPeer)
 	if sameHost && len(f.listeners) > 1 {
 		// No peer connects over the network.
 		for _, l := range f.listeners[1:] {
@@ -147,6 +92,9 @@ func (f *Fabric) join(cards []*card) {
 		}
 		f.listeners = f.listeners[:1]
 	}
+	e.joined = true
+	f.start()
+	return f, nil
 }
 
 // openDescriptors opens the descriptors that this rank needs for itself: those of as many pollers as there may be, and

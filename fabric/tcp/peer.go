@@ -18,6 +18,7 @@ import (
 type peer struct {
 	f     *Fabric
 	rank  int
+	near  bool // it's on this rank's host
 	addrs []netip.AddrPort
 	heard atomic.Int64 // tick of the heartbeat at which bytes came last
 
@@ -44,8 +45,18 @@ type peer struct {
 	idle     transport.Spares[incoming] // unused
 }
 
-func newPeer(f *Fabric, rank int, addrs []netip.AddrPort, window int) *peer {
-	p := &peer{f: f, rank: rank, addrs: addrs, out: map[uint64]*outgoing{}, in: map[uint64]*incoming{}, room: window}
+// newPeer makes the link to a rank from its card; nil if there's none.
+func (f *Fabric) newPeer(rank int) *peer {
+	if !f.reaches(rank) {
+		return nil
+	}
+	var k card
+	if err := k.decode(f.cards[rank], &f.mine, rank, f.rank); err != nil {
+		panic(err) // Join has checked it
+	}
+	p := &peer{f: f, rank: rank, near: k.near(f.mine.host), out: map[uint64]*outgoing{}, in: map[uint64]*incoming{},
+		room: k.window}
+	p.addrs = k.addresses(p.near)
 	for i := range f.o.connections + 1 {
 		p.pipes = append(p.pipes, newPipe(p, i))
 	}
@@ -138,6 +149,15 @@ func (p *peer) post(fr *frame) {
 func (p *peer) urge(fr *frame) {
 	p.pipes[0].urgent.Push(fr)
 	p.pipes[0].connect()
+}
+
+// connect connects the first pipe, unless it is or the link has ended.
+func (p *peer) connect() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.err == nil {
+		p.pipes[0].connect()
+	}
 }
 
 // startBulk connects the data connections. The caller holds the lock, and calls writeBulk or leaveBulk afterwards.

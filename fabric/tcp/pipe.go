@@ -54,7 +54,7 @@ type pipe struct {
 
 	quit chan struct{} // closed with the pipe
 
-	in *reader // for the goroutine that has set reading
+	in *reader // for the goroutine that has set reading; nil until it's up
 
 	// For the goroutine that has set writing.
 	out       transfer
@@ -63,9 +63,7 @@ type pipe struct {
 }
 
 func newPipe(p *peer, index int) *pipe {
-	pp := &pipe{p: p, index: index, fd: -1, quit: make(chan struct{})}
-	pp.in = newReader(pp)
-	return pp
+	return &pipe{p: p, index: index, fd: -1, quit: make(chan struct{})}
 }
 
 // transfer is up to two pieces of memory that are being written, or read into.
@@ -109,7 +107,7 @@ func (pp *pipe) sendsChunks() bool {
 	if pp.index == 0 {
 		return false
 	}
-	if len(p.pipes) < 3 || !p.f.near[p.rank] {
+	if len(p.pipes) < 3 || !p.near {
 		return true
 	}
 	return pp.index%2 == 1 == (p.f.rank < p.rank)

@@ -79,7 +79,7 @@ func (k *poller) collectFired() {
 	k.asleep = false
 	for i := range k.set.fired {
 		rank, index := k.set.at(i)
-		k.addReady(k.f.peers[rank].pipes[index])
+		k.addReady(k.f.peers.Made(rank).pipes[index])
 	}
 	k.mu.Unlock()
 }

@@ -24,8 +24,9 @@ type Fabric struct {
 	timeout    time.Duration // of a connect
 	security   secure.Policy
 	key        secure.Secret // of this fabric's links
-	near       []bool        // whether a rank is on this one's host
-	peers      []*peer       // nil for this rank itself, and for those that are reached otherwise
+	mine       card
+	cards      [][]byte // of the ranks, checked; nil for those that are reached otherwise
+	peers      transport.Peers[peer]
 	buffers    transport.Buffers
 	listeners  []net.Listener
 	limiter    secure.AcceptLimiter // of connections that haven't proved that they belong here
@@ -48,7 +49,14 @@ type Fabric struct {
 	tunnels tunnels
 	refused sync.Once // a certificate, which is mentioned
 	once    sync.Once // Close
+
+	connectedAll atomic.Bool // Connect has been called for all peers
 }
+
+var (
+	_ fabric.Messenger = (*Fabric)(nil)
+	_ fabric.Connector = (*Fabric)(nil)
+)
 
 const (
 	selfBuffer   = 1024             // messages to oneself up to this size don't wait
@@ -60,8 +68,8 @@ const (
 )
 
 func newFabric(c fabric.Config) *Fabric {
-	f := &Fabric{rank: c.Rank, size: c.Size, timeout: c.Timeout, near: make([]bool, c.Size), peers: make([]*peer, c.Size),
-		security: c.Security, cores: c.HostCores(), o: defaults()}
+	f := &Fabric{rank: c.Rank, size: c.Size, timeout: c.Timeout, security: c.Security, cores: c.HostCores(),
+		o: defaults()}
 	f.ctx, f.stop = context.WithCancel(context.Background())
 	return f
 }
@@ -94,7 +102,7 @@ func (f *Fabric) waitersPoll(seen *uint64) bool {
 // pollPeers moves what can be moved: for one peer, or for all.
 func (f *Fabric) pollPeers(peer int, all bool) (moved bool) {
 	if !all && peer >= 0 {
-		if p := f.peers[peer]; p != nil {
+		if p := f.peers.Made(peer); p != nil {
 			moved = p.poll()
 		}
 		for _, k := range f.pollers {
@@ -102,10 +110,8 @@ func (f *Fabric) pollPeers(peer int, all bool) (moved bool) {
 		}
 		return moved
 	}
-	for _, p := range f.peers {
-		if p != nil {
-			moved = p.poll() || moved
-		}
+	for _, p := range f.peers.All() {
+		moved = p.poll() || moved
 	}
 	return moved
 }
@@ -154,17 +160,19 @@ func (f *Fabric) Send(m *fabric.Msg) {
 	switch {
 	case m.Peer == f.rank:
 		f.SendTo(f.Match, m)
-	case !f.reaches(m.Peer):
-		m.Complete(0, m.Peer, f.NoRank(m.Peer))
 	case f.Closed():
 		m.Complete(0, m.Peer, fabric.ErrClosed)
 	default:
-		f.peers[m.Peer].send(m)
+		if p := f.peers.To(m.Peer); p != nil {
+			p.send(m)
+		} else {
+			m.Complete(0, m.Peer, f.NoRank(m.Peer))
+		}
 	}
 }
 
 // reaches reports whether there's a link, or may be one, to a peer.
-func (f *Fabric) reaches(peer int) bool { return f.Has(peer) && f.peers[peer] != nil }
+func (f *Fabric) reaches(peer int) bool { return f.Has(peer) && peer != f.rank && f.cards[peer] != nil }
 
 // Wait implements fabric.Fabric.
 func (f *Fabric) Wait(m *fabric.Msg, w *fabric.Waiter) error {
@@ -179,7 +187,7 @@ func (f *Fabric) Wait(m *fabric.Msg, w *fabric.Waiter) error {
 			return m.Err
 		}
 	}
-	f.reach(m.Peer)
+	f.Connect(m.Peer)
 	f.wakePollers()
 	if err := w.Block(m.Done); err != nil {
 		return err
@@ -187,16 +195,21 @@ func (f *Fabric) Wait(m *fabric.Msg, w *fabric.Waiter) error {
 	return m.Err
 }
 
-// reach connects to a peer that is waited for, if there's no link yet: without one its death would go unnoticed.
-func (f *Fabric) reach(peer int) {
-	if !f.reaches(peer) {
-		return
+// Connect implements fabric.Connector.
+func (f *Fabric) Connect(peer int) {
+	if peer != fabric.AnySource {
+		f.connect(peer)
+	} else if !f.connectedAll.Swap(true) {
+		for r := range f.size {
+			f.connect(r)
+		}
 	}
-	p := f.peers[peer]
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.err == nil {
-		p.pipes[0].connect()
+}
+
+// connect begins to connect a peer, if this fabric reaches it.
+func (f *Fabric) connect(peer int) {
+	if p := f.peers.To(peer); p != nil {
+		p.connect()
 	}
 }
 
@@ -219,12 +232,12 @@ func (f *Fabric) Cancel(m *fabric.Msg) {
 	case m.Peer == f.rank:
 		f.Own.Cancel(f.Match, m, fabric.ErrCanceled)
 	default:
-		f.peers[m.Peer].cancel(m)
+		f.peers.To(m.Peer).cancel(m)
 	}
 	f.wakePollers()
 	if !transport.AwaitDone(m, cancelGrace) {
-		for _, p := range f.peers {
-			if p != nil && p.carries(m) {
+		for _, p := range f.peers.All() {
+			if p.carries(m) {
 				p.fail(fmt.Errorf("a message of %d bytes was withdrawn on its way, and the link stood still for %v", m.Len,
 					cancelGrace))
 			}
@@ -242,10 +255,11 @@ func (f *Fabric) Control(peer int, payload []byte) error {
 	case peer == f.rank:
 		f.Hand(f.rank, payload)
 		return nil
-	case !f.reaches(peer):
-		return f.NoRank(peer)
 	}
-	return f.peers[peer].control(payload)
+	if p := f.peers.To(peer); p != nil {
+		return p.control(payload)
+	}
+	return f.NoRank(peer)
 }
 
 // Close implements fabric.Fabric. It waits until the peers have read what was
@@ -262,10 +276,8 @@ func (f *Fabric) leave(ctx context.Context) {
 	f.awaitControls(ctx)
 	f.closeListeners()
 	f.Drop()
-	for _, p := range f.peers {
-		if p != nil {
-			p.goodbye()
-		}
+	for _, p := range f.peers.Close((*peer).goodbye) {
+		p.goodbye()
 	}
 	f.stop() // now that no peer seems to fail by it
 	f.wakePollers()
@@ -278,10 +290,8 @@ func (f *Fabric) leave(ctx context.Context) {
 	select {
 	case <-ended:
 	case <-ctx.Done():
-		for _, p := range f.peers {
-			if p != nil {
-				p.hangUp()
-			}
+		for _, p := range f.peers.All() {
+			p.hangUp()
 		}
 		<-ended
 	}
@@ -300,8 +310,7 @@ func (f *Fabric) free() {
 // that connects, too.
 func (f *Fabric) awaitControls(ctx context.Context) {
 	for start := time.Now(); time.Since(start) < controlGrace && ctx.Err() == nil; time.Sleep(200 * time.Microsecond) {
-		waits := func(p *peer) bool { return p != nil && p.controlPending() }
-		if !slices.ContainsFunc(f.peers, waits) {
+		if !slices.ContainsFunc(f.peers.All(), (*peer).controlPending) {
 			return
 		}
 	}
@@ -325,10 +334,8 @@ func (f *Fabric) Kill() {
 	f.once.Do(func() {
 		f.Shut()
 		f.closeListeners()
-		for _, p := range f.peers {
-			if p != nil {
-				p.end(fabric.ErrClosed)
-			}
+		for _, p := range f.peers.Close((*peer).goodbye) {
+			p.end(fabric.ErrClosed)
 		}
 		f.stop()
 		f.Drop()

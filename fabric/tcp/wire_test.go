@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/chorus-comms/chorus/fabric"
+	"github.com/chorus-comms/chorus/fabric/transport"
 )
 
 func headerOf(h header) []byte {
@@ -72,7 +73,8 @@ func FuzzHello(f *testing.F) {
 	f.Add(h.encode())
 	f.Add([]byte("GET / HTTP/1.1\r\nHost: example.com\r\n\r\n............"))
 	world := newFabric(fabric.Config{Rank: 0, Size: 2})
-	world.peers[1] = newPeer(world, 1, nil, 0)
+	world.Base = transport.NewBase("tcp", 0, 2, transport.NewMatcher(2), selfBuffer)
+	world.cards = [][]byte{{}, {}}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		h, err := world.identify(data)
 		if _, unable := h.unable(); err == nil && (h.from != 1 || !unable && h.index > uint32(world.o.connections)) {

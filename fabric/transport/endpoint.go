@@ -3,12 +3,12 @@ package transport
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
 
 	"github.com/chorus-comms/chorus/fabric"
+	"github.com/chorus-comms/chorus/internal/wire"
 )
 
 // Endpoint is a rank that can be reached by the others, but has not joined them yet.
@@ -55,62 +55,84 @@ func Part(name string) (Listen, fabric.Options, error) {
 	return listen.(Listen), d.Options(), nil
 }
 
+// A ListenError is that of Open if some rank couldn't make its endpoint. All ranks get one, and none has joined.
+type ListenError struct {
+	Err   error                 // this rank's own failure, or else those of the ranks
+	Ranks []*fabric.UnableError // all that have failed, in ascending order
+}
+
+func (e *ListenError) Error() string { return e.Err.Error() }
+func (e *ListenError) Unwrap() error { return e.Err }
+
 // A message is a rank's data for all others before there are links.
 type message struct {
-	Fabric  string
-	Failure string `json:",omitempty"` // why the rank can't take part
-	Card    []byte `json:",omitempty"`
+	fabric  string
+	failure string // why the rank can't take part
+	card    []byte
+}
+
+func (m *message) encode() []byte {
+	return append(wire.AppendField(wire.AppendField(nil, m.fabric), m.failure), m.card...)
 }
 
 // Open makes an endpoint, exchanges cards with the other ranks, and joins them. If one of them has failed by then, all
-// do.
+// do, with a [*ListenError].
 func Open(ctx context.Context, name string, c fabric.Config, listen Listen, m *Matcher) (fabric.Fabric, error) {
 	c.Timeout = cmp.Or(c.Timeout, fabric.DefaultTimeout)
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
-	mine := message{Fabric: name}
+	mine := message{fabric: name}
 	e, err := listen(ctx, c)
 	if err != nil {
-		mine.Failure = err.Error() // so that the others needn't wait for a timeout
+		mine.failure = err.Error() // so that the others needn't wait for a timeout
 	} else {
 		defer e.Close()
-		mine.Card = e.Card()
+		mine.card = e.Card()
 	}
-	cards, xerr := exchange(ctx, c, mine)
+	cards, failed, xerr := exchange(ctx, c, mine)
+	if xerr == nil && len(failed) > 0 {
+		if err == nil {
+			err = unable(name, failed)
+		}
+		err = &ListenError{err, failed}
+	}
 	if err = cmp.Or(err, xerr); err != nil {
 		return nil, err
 	}
 	return e.Join(ctx, cards, m)
 }
 
-// exchange returns the cards of all ranks.
-func exchange(ctx context.Context, c fabric.Config, mine message) ([][]byte, error) {
-	payload, err := json.Marshal(mine)
-	if err != nil {
-		return nil, err
+// unable joins the failures of ranks.
+func unable(name string, ranks []*fabric.UnableError) error {
+	all := make([]error, len(ranks))
+	for i, r := range ranks {
+		all[i] = fmt.Errorf("%s: %w", name, r)
 	}
-	all := [][]byte{payload}
+	return errors.Join(all...)
+}
+
+// exchange returns the cards of all ranks, and why some have none.
+func exchange(ctx context.Context, c fabric.Config, mine message) (cards [][]byte, failed []*fabric.UnableError,
+	err error) {
+	all := [][]byte{mine.encode()}
 	if c.Size > 1 {
-		if all, err = c.Exchange(ctx, payload); err != nil {
-			return nil, fmt.Errorf("%s: exchange of addresses: %w", mine.Fabric, err)
+		if all, err = c.Exchange(ctx, all[0]); err != nil {
+			return nil, nil, fmt.Errorf("%s: exchange of addresses: %w", mine.fabric, err)
 		}
 	}
 	if len(all) != c.Size {
-		return nil, fmt.Errorf("%s: the exchange returned %d cards for %d ranks", mine.Fabric, len(all), c.Size)
+		return nil, nil, fmt.Errorf("%s: the exchange returned %d cards for %d ranks", mine.fabric, len(all), c.Size)
 	}
-	cards := make([][]byte, c.Size)
-	var failures []error
+	cards = make([][]byte, c.Size)
 	for r, b := range all {
-		var theirs message
-		switch err := json.Unmarshal(b, &theirs); {
-		case err != nil || theirs.Fabric != mine.Fabric:
-			return nil, fmt.Errorf("%s: rank %d opened another fabric", mine.Fabric, r)
-		case theirs.Failure != "":
-			failures = append(failures, fmt.Errorf("%s: %w", mine.Fabric, &fabric.UnableError{Peer: r, Reason: theirs.Failure}))
+		theirs := wire.ReadFields(b)
+		name, failure := theirs.Bytes(), theirs.Bytes()
+		if cards[r] = theirs.Rest(); cards[r] == nil || string(name) != mine.fabric {
+			return nil, nil, fmt.Errorf("%s: rank %d opened another fabric", mine.fabric, r)
 		}
-		if cards[r] = theirs.Card; cards[r] == nil {
-			cards[r] = []byte{}
+		if len(failure) > 0 {
+			failed = append(failed, &fabric.UnableError{Peer: r, Reason: string(failure)})
 		}
 	}
-	return cards, errors.Join(failures...)
+	return cards, failed, nil
 }

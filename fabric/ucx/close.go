@@ -163,6 +163,7 @@ func (f *Fabric) end() {
 		}
 	}
 	f.gone = true
+	f.reserve.release()
 	for _, i := range f.ring.order {
 		f.w.cancel(f.ring.requests[i])
 		f.w.free(f.ring.requests[i])

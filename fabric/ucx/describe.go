@@ -19,6 +19,8 @@ type Description struct {
 // Resource is a transport over a device.
 type Resource struct{ Transport, Device string }
 
+func (r Resource) String() string { return r.Transport + "/" + r.Device }
+
 // Describe opens UCX and asks it. The error says why it can't be used.
 func Describe() (Description, error) {
 	l, err := open()
@@ -31,9 +33,15 @@ func Describe() (Description, error) {
 		return d, fmt.Errorf("ucx: %v: %w", l.file, err)
 	}
 	defer w.close()
+	d.Resources, err = w.resources()
+	return d, err
+}
+
+// resources lists the transports and devices that the worker may use.
+func (w *worker) resources() (all []Resource, err error) {
 	text, err := w.print()
 	if err != nil {
-		return d, err
+		return nil, err
 	}
 	for line := range strings.Lines(text) {
 		// #      resource 1  :  md 1  dev 1  flags -- tcp/lo
@@ -42,21 +50,23 @@ func Describe() (Description, error) {
 			continue
 		}
 		if transport, device, ok := strings.Cut(fields[len(fields)-1], "/"); ok {
-			d.Resources = append(d.Resources, Resource{transport, device})
+			all = append(all, Resource{transport, device})
 		}
 	}
-	return d, nil
+	return all, nil
 }
 
 // Fast reports whether one of the transports is of a network that is faster than TCP.
-func (d Description) Fast() bool {
-	return slices.ContainsFunc(d.Resources, func(r Resource) bool {
-		for _, prefix := range []string{"rc_", "dc_", "ud_", "dc", "ugni", "gga"} {
-			if strings.HasPrefix(r.Transport, prefix) {
-				return true
-			}
-		}
-		return false
+func (d Description) Fast() bool { return slices.ContainsFunc(d.Resources, Resource.fast) }
+
+// fastTransports are the beginnings of the names of those that use RDMA: InfiniBand's and RoCE's connected, dynamically
+// connected and unreliable datagrams, AWS's scalable datagrams, Cray's networks.
+var fastTransports = []string{"rc", "dc", "ud", "srd", "ugni"}
+
+func (r Resource) fast() bool {
+	return slices.ContainsFunc(fastTransports, func(family string) bool {
+		rest, ok := strings.CutPrefix(r.Transport, family)
+		return ok && (rest == "" || rest[0] == '_')
 	})
 }
 

@@ -5,6 +5,8 @@
 //
 //	c, err := comm.New(ctx, comm.WithFabric("ucx"))
 //
+// The fabric "auto" takes it between hosts where all ranks have a network with RDMA.
+//
 // A rank has one worker of UCX, and an endpoint for each rank that it has exchanged a message with, or waits for.
 // Messages are UCX's tag messages, of two kinds:
 //

@@ -34,14 +34,15 @@ type Fabric struct {
 	lost     [][]byte
 	done     []outcome
 	ended    []outcome // those that are being completed; guarded by turn
+	reserve  reserve   // of descriptors
 	unsure   bool      // requests are to be looked at, whether or not anything has moved
 	gone     bool      // the worker is freed
 	early    bool      // ranks wait for lower ones to connect
 	late     *time.Timer
-	// reachedAll: there's been an endpoint for each peer.
-	reachedAll bool
-	draw       *rand.ChaCha8
-	reports    atomic.Bool // an endpoint has failed
+	// connectedAll: Connect has been called for all peers.
+	connectedAll bool
+	draw         *rand.ChaCha8
+	reports      atomic.Bool // an endpoint has failed
 
 	spinFirst bool // a wait looks again and again before it sleeps: every rank has a core
 	spinning  atomic.Int32
@@ -54,7 +55,10 @@ type Fabric struct {
 	once      sync.Once // Close
 }
 
-var _ fabric.Messenger = (*Fabric)(nil)
+var (
+	_ fabric.Messenger = (*Fabric)(nil)
+	_ fabric.Connector = (*Fabric)(nil)
+)
 
 const (
 	selfBuffer  = 1024                 // messages to oneself up to this size don't wait
@@ -73,6 +77,7 @@ func (f *Fabric) start() error {
 		return fmt.Errorf("ucx: watching the event descriptor: %w", err)
 	}
 	f.mu.Lock()
+	f.reserve.keep()
 	f.connectFirst()
 	f.mu.Unlock()
 	f.tasks.Go(f.watch)
@@ -105,7 +110,7 @@ func (f *Fabric) Wait(m *fabric.Msg, w *fabric.Waiter) error {
 	if m.Done() {
 		return m.Err
 	}
-	f.reach(m.Peer)
+	f.Connect(m.Peer)
 	if f.spinFirst {
 		if err := f.spin(m, w); err != nil {
 			return err
@@ -121,15 +126,15 @@ func (f *Fabric) Wait(m *fabric.Msg, w *fabric.Waiter) error {
 	return m.Err
 }
 
-// reach connects to a peer that is waited for, or to all of them: without an endpoint its death would go unnoticed.
-func (f *Fabric) reach(peer int) {
+// Connect implements fabric.Connector.
+func (f *Fabric) Connect(peer int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {
 	case f.reaches(peer):
 		f.peers[peer].reach()
-	case peer == fabric.AnySource && !f.reachedAll:
-		f.reachedAll = true
+	case peer == fabric.AnySource && !f.connectedAll:
+		f.connectedAll = true
 		for _, p := range f.peers {
 			if p != nil {
 				p.reach()

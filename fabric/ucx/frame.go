@@ -21,7 +21,8 @@ const (
 	kindPing                    // the sender is there
 	kindGoodbye                 // the last frame but acknowledgements
 	kindBye                     // the goodbye has come
-	lastKind    = kindBye
+	kindUnable                  // the sender can't be linked with the receiver; the payload is the reason
+	lastKind    = kindUnable
 )
 
 // header begins a frame. On the wire it's little-endian:
@@ -74,7 +75,7 @@ func (h *header) parse(frame []byte) error {
 		comm: le.Uint32(frame[16:]), payload: le.Uint32(frame[20:]), tag: le.Uint64(frame[24:]), id: le.Uint64(frame[32:]),
 		length: le.Uint64(frame[40:])}
 	copy(h.desc[:], frame[48:])
-	carries := h.kind == kindEager || h.kind == kindControl
+	carries := h.kind == kindEager || h.kind == kindControl || h.kind == kindUnable
 	switch {
 	case h.kind == 0 || h.kind > lastKind || h.class > fabric.Internal:
 		return fmt.Errorf("a frame of kind %d and class %d", h.kind, h.class)
@@ -83,7 +84,7 @@ func (h *header) parse(frame []byte) error {
 			len(frame)-headerBytes)
 	case carries && h.length != uint64(h.payload):
 		return fmt.Errorf("a message of %d bytes with %d", h.length, h.payload)
-	case h.kind == kindControl && h.payload > fabric.MaxControl:
+	case h.kind != kindEager && h.payload > fabric.MaxControl:
 		return fmt.Errorf("a control payload of %d bytes", h.payload)
 	case h.length > maxMessage:
 		return fmt.Errorf("a message of %d bytes", h.length)

@@ -132,7 +132,7 @@ func cString(s string) *byte {
 
 // check makes an error of a call's result.
 func check(call string, result uintptr) error {
-	if s := abi.Status(int32(result)); s != abi.OK {
+	if s := abi.StatusOf(result); s != abi.OK {
 		return &CallError{call, s}
 	}
 	return nil

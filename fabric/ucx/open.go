@@ -221,7 +221,7 @@ func (p *peer) register() {
 // endpointFailed is called by UCX on a goroutine that makes progress, which therefore holds the fabric's lock.
 func endpointFailed(number, _, status uintptr) {
 	if p, ok := peerNumbers.all.Load(number); ok {
-		p.(*peer).report(abi.Status(int32(status)))
+		p.(*peer).report(abi.StatusOf(status))
 	}
 }
 

@@ -72,8 +72,9 @@ func (p *peer) report(s abi.Status) {
 	if p.reported.Load() != 0 {
 		return
 	}
-	// Without descriptors UCX reports of the peer what is this process's own fault.
-	p.unable = spare(connectDescriptors)
+	if p.unable == nil { // without descriptors UCX reports of the peer what is this process's own fault
+		p.unable = spare(connectDescriptors)
+	}
 	p.reported.Store(int32(s))
 	p.f.reports.Store(true)
 	p.f.attend()
@@ -87,16 +88,13 @@ func (p *peer) connect() bool {
 	if p.err != nil || p.reported.Load() != 0 || p.f.gone {
 		return false
 	}
-	mode := int32(abi.ErrHandlingPeer)
-	if p.f.o.errors == "none" {
-		mode = abi.ErrHandlingNone
-	}
-	if spare(connectDescriptors) != nil {
+	if err := spare(connectDescriptors); err != nil {
+		p.unable = err
+		p.reportUnable()
 		p.report(abi.NoResource)
 		return false
 	}
-	ep, err := p.f.w.connect(p.address, mode, p.number)
-	if err != nil {
+	if err := p.open(); err != nil {
 		status := abi.Unreachable
 		if c, ok := err.(*CallError); ok {
 			status = c.Status
@@ -104,9 +102,38 @@ func (p *peer) connect() bool {
 		p.report(status)
 		return false
 	}
-	p.endpoint = ep
 	p.heard.Store(p.f.ticks.Load())
 	return true
+}
+
+// open makes the endpoint. The caller holds the lock.
+func (p *peer) open() (err error) {
+	mode := int32(abi.ErrHandlingPeer)
+	if p.f.o.errors == "none" {
+		mode = abi.ErrHandlingNone
+	}
+	p.endpoint, err = p.f.w.connect(p.address, mode, p.number)
+	return err
+}
+
+// reportUnable tells the peer that this rank can't connect to it and why, so that the peer's error names the right
+// rank. It uses the descriptors that are in reserve. The caller holds the lock.
+func (p *peer) reportUnable() {
+	if !p.f.reserve.release() || p.open() != nil {
+		return
+	}
+	why := []byte(p.unable.Error())
+	p.post(&header{kind: kindUnable, length: uint64(len(why))}, why)
+	p.closeAfterFlush()
+}
+
+// closeAfterFlush closes the endpoint once what was sent is on its way. The caller holds the lock.
+func (p *peer) closeAfterFlush() {
+	if p.flushing = p.f.w.flush(p.endpoint); p.flushing == 0 {
+		p.hangUp()
+	} else {
+		p.f.ending = append(p.f.ending, p)
+	}
 }
 
 // post sends a frame. The caller holds the lock.
@@ -248,7 +275,11 @@ func (p *peer) fail(cause error) {
 	failed := p.takeAsking()
 	err := p.err
 	p.answered = true
-	p.hangUp()
+	if p.unable != nil && p.flushing != 0 { // the endpoint is closed when the peer has been told
+		f.cancelReceives(p)
+	} else {
+		p.hangUp()
+	}
 	f.mu.Unlock()
 	if first && !f.Closed() {
 		f.Match.Lost(p.rank, cause)
@@ -272,12 +303,8 @@ func (p *peer) left() {
 	p.answered = true
 	err, failed := p.err, p.takeAsking()
 	f.cancelReceives(p)
-	if p.endpoint != 0 { // what this rank has sent goes first
-		if p.flushing = f.w.flush(p.endpoint); p.flushing == 0 {
-			p.hangUp()
-		} else {
-			f.ending = append(f.ending, p)
-		}
+	if p.endpoint != 0 {
+		p.closeAfterFlush()
 	}
 	f.mu.Unlock()
 	if !f.Closed() {

@@ -378,6 +378,8 @@ func (p *peer) take(h *header, payload []byte) error {
 		p.retracted(h.id)
 	case kindGoodbye:
 		p.left()
+	case kindUnable:
+		return &fabric.UnableError{Peer: p.rank, Reason: string(payload)}
 	default:
 		return p.takeNote(h)
 	}

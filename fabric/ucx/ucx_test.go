@@ -178,7 +178,11 @@ var worlds atomic.Int64
 
 // TestConformance runs Chorus' own backend over this fabric.
 func TestConformance(t *testing.T) {
+	ran := testutil.Ran(t, "UCX")
 	need(t)
+	if d, err := ucx.Describe(); err == nil {
+		ran.Version = d.Version
+	}
 	commtest.Run(t, commtest.Config{Worlds: testutil.Pick([]int{3}, []int{2, 3, 4}),
 		Open: func(t testing.TB, size int) []*comm.Comm {
 			t.Helper()

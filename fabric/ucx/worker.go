@@ -118,13 +118,13 @@ func (w *worker) receive(buf unsafe.Pointer, n int, tag, mask uint64) (uintptr, 
 
 // received tells the state of a receive, and how many bytes have come.
 func (w *worker) received(request uintptr) (int, abi.Status) {
-	s := abi.Status(int32(w.RecvTest.Call(request, word(w.info))))
+	s := abi.StatusOf(w.RecvTest.Call(request, word(w.info)))
 	return int(w.info.Length), s
 }
 
 // status tells the state of a request.
 func (w *worker) status(request uintptr) abi.Status {
-	return abi.Status(int32(w.RequestStatus.Call(request)))
+	return abi.StatusOf(w.RequestStatus.Call(request))
 }
 
 func (w *worker) free(request uintptr) { w.RequestFree.Call(request) }
@@ -132,7 +132,7 @@ func (w *worker) free(request uintptr) { w.RequestFree.Call(request) }
 func (w *worker) cancel(request uintptr) { w.RequestCancel.Call(w.handle, request) }
 
 // arm asks for an event at the next news; it reports false if there are some already.
-func (w *worker) arm() bool { return abi.Status(int32(w.Arm.Call(w.handle))) == abi.OK }
+func (w *worker) arm() bool { return abi.StatusOf(w.Arm.Call(w.handle)) == abi.OK }
 
 // closeEndpoint gives an endpoint up, and what is under way on it. Without a request it's closed.
 func (w *worker) closeEndpoint(endpoint uintptr) uintptr {

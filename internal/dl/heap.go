@@ -1,7 +1,8 @@
 package dl
 
-// Heap returns p, and moves the variable that p points to to the heap. Its address stays good there, while a goroutine's
-// stack moves when it grows. The caller keeps it alive until the last call that gets the address has returned.
+// Heap returns p, and moves the variable that p points to to the heap. Its address stays good there, while a
+// goroutine's stack moves when it grows. The caller keeps it alive until the last call that gets the address has
+// returned.
 func Heap[T any](p *T) *T {
 	if escape.ever {
 		escape.to = p

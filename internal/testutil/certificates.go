@@ -8,6 +8,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"math/big"
+	"net"
 	"os"
 	"path/filepath"
 	"testing"
@@ -35,10 +36,11 @@ func NewCertAuthority(t testing.TB) *CertAuthority {
 	return a
 }
 
-// Issue makes a certificate that expires at end, and returns the files of it and of its key.
+// Issue makes a certificate for the loopback that expires at end, and returns the files of it and of its key.
 func (a *CertAuthority) Issue(t testing.TB, end time.Time) (cert, key string) {
 	t.Helper()
-	return a.issue(t, &x509.Certificate{Subject: pkix.Name{CommonName: "rank"}, NotAfter: end})
+	return a.issue(t, &x509.Certificate{Subject: pkix.Name{CommonName: "rank"}, NotAfter: end,
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
 }
 
 // issue makes the authority's own certificate if it has none yet.

@@ -70,7 +70,8 @@ func PythonEnv(extra ...string) []string {
 	}
 	// PyTorch asks for the names of the addresses that it connects; a resolver
 	// that does not answer would cost 5 s each time.
+	// Backends and devices that the environment has, ours included, may be half installed at this moment.
 	env = append(env, "CUDA_VISIBLE_DEVICES=", "OMP_NUM_THREADS=1", "PYTHONUNBUFFERED=1",
-		"RES_OPTIONS=timeout:1 attempts:1")
+		"RES_OPTIONS=timeout:1 attempts:1", "TORCH_DEVICE_BACKEND_AUTOLOAD=0")
 	return append(env, extra...)
 }

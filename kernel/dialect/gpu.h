@@ -6,6 +6,7 @@
 #define BARRIER() __syncthreads()
 #define THREAD ((i32)threadIdx.x)
 #define THREADS ((i32)blockDim.x)
+#define THREAD_Y ((i32)threadIdx.y)
 #define BLOCK ((i64)blockIdx.x)
 #define BLOCK_Y ((i64)blockIdx.y)
 #define BLOCK_Z ((i64)blockIdx.z)
@@ -25,6 +26,7 @@ typedef double f64;
 
 DEVICE u32 mul_high(u32 a, u32 b) { return __umulhi(a, b); }
 DEVICE u32 add_u32(volatile u32 *p, u32 v) { return atomicAdd((u32 *)p, v); }
+#define ADD_LOCAL(p, v) atomicAdd(p, v)
 DEVICE u32 swap_u32(volatile u32 *p, u32 old, u32 v) { return atomicCAS((u32 *)p, old, v); }
 DEVICE u64 swap_u64(volatile u64 *p, u64 old, u64 v) { return atomicCAS((u64 *)p, old, v); }
 DEVICE f32 bits_f32(u32 x) { return __uint_as_float(x); }

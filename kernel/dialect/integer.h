@@ -1,4 +1,6 @@
 // Functions of integers T. A division that the processor would refuse has a result: by 0 it's 0.
+#define T_LOWEST ((T)-1 < 0 ? (T)((u64)1 << (8 * sizeof(T) - 1)) : (T)0)
+#define T_HIGHEST ((T)~T_LOWEST)
 DEVICE T t_max(T a, T b) { return a > b ? a : b; }
 DEVICE T t_min(T a, T b) { return a < b ? a : b; }
 DEVICE T t_div(T a, T b) {

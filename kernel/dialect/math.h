@@ -1,4 +1,6 @@
 // Functions of a real floating-point type T that not every target has.
+#define T_LOWEST (-(T)INFINITY)
+#define T_HIGHEST ((T)INFINITY)
 #define PI ((T)3.14159265358979323846)
 
 DEVICE T t_max(T a, T b) { return isnan(a) || a > b ? a : b; }
@@ -119,6 +121,22 @@ DEVICE T t_i0e(T x) {
 		sum += term;
 	}
 	return sum / sqrt(2 * PI * x);
+}
+DEVICE T t_i1e(T x) {
+	T y = fabs(x), term = y / 2, sum = y / 2;
+	if (y < 20) {
+		for (int k = 1; k < 80 && term > sum * (T)1e-17; k++) {
+			term *= (y / (2 * k)) * (y / (2 * k + 2));
+			sum += term;
+		}
+		return copysign(sum * exp(-y), x);
+	}
+	term = sum = 1;
+	for (int k = 1; k < 20; k++) {
+		term *= (T)((2 * k - 1) * (2 * k - 1) - 4) / (8 * k * y);
+		sum += term;
+	}
+	return copysign(sum / sqrt(2 * PI * y), x);
 }
 DEVICE T t_gelu_tanh_backward(T grad, T x) {
 	T k = (T)0.79788456080286535588, t = tanh(k * (x + (T)0.044715 * x * x * x));

@@ -6,6 +6,7 @@
 #define BARRIER() barrier(CLK_LOCAL_MEM_FENCE)
 #define THREAD ((i32)get_local_id(0))
 #define THREADS ((i32)get_local_size(0))
+#define THREAD_Y ((i32)get_local_id(1))
 #define BLOCK ((i64)get_group_id(0))
 #define BLOCK_Y ((i64)get_group_id(1))
 #define BLOCK_Z ((i64)get_group_id(2))
@@ -36,6 +37,7 @@ DEVICE u16 to_f16(f32 x) {
 }
 DEVICE u32 mul_high(u32 a, u32 b) { return mul_hi(a, b); }
 DEVICE u32 add_u32(volatile GLOBAL u32 *p, u32 v) { return atomic_add(p, v); }
+#define ADD_LOCAL(p, v) atomic_add(p, v)
 DEVICE u32 swap_u32(volatile GLOBAL u32 *p, u32 old, u32 v) { return atomic_cmpxchg(p, old, v); }
 #ifdef USES_ATOMIC64
 #pragma OPENCL EXTENSION cl_khr_int64_base_atomics : enable

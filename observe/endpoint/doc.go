@@ -10,6 +10,7 @@
 //	/                      a page that shows them as they happen
 //	/metrics               in Prometheus' text format
 //	/ranks                 what `chorus top` shows, as JSON
+//	/live                  for the liveness probe of a pod: 503 if a rank doesn't answer, because it's stopped or stuck
 //	/rank/N/pprof/PROFILE  a profile of rank N: heap, goroutine, allocs, block, mutex, threadcreate,
 //	                       or profile?seconds=5 of its CPU
 //

@@ -5,7 +5,9 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -117,6 +119,46 @@ func TestEndpoint(t *testing.T) {
 	get("/rank/1/pprof/heap", 404)
 	get("/rank/x/pprof/heap", 404)
 	get("/rank/0/pprof/none", 404)
+}
+
+// TestLive asks whether ranks are alive, as the liveness probe of a pod does: before there are any, while one runs,
+// beside one that has died, and beside one that takes requests and doesn't answer.
+func TestLive(t *testing.T) {
+	dir := t.TempDir()
+	h := endpoint.Handler(func() string { return dir })
+	live := func(status int, want string) {
+		t.Helper()
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", "/live", nil))
+		if w.Code != status || w.Body.String() != want {
+			t.Errorf("status %d, %q; want %d, %q", w.Code, w.Body, status, want)
+		}
+	}
+	live(200, "0 ranks answer\n")
+	defer record.Open(record.Settings{Entries: 8, Dir: dir}, "train", "world", 0, 3).Close()
+	live(200, "1 ranks answer\n")
+	socket := func(rank int) *net.UnixListener {
+		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(dir, record.FileName("train", rank)+record.SocketSuffix)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.SetUnlinkOnClose(false)
+		return l
+	}
+	socket(1).Close()
+	live(200, "1 ranks answer\n")
+	l := socket(2)
+	defer l.Close()
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			c.Close()
+		}
+	}()
+	live(503, "rank 2 does not answer: it's stopped, or stuck in the kernel\n")
 }
 
 // TestPage writes the page of a job that is stuck, in which what programs have named can't break out of the script.

@@ -55,6 +55,15 @@ func (c *LiveComm) Label() string {
 	return fmt.Sprintf("%s (%d)", c.Name, c.Index+1)
 }
 
+// LiveAll returns what the ranks of this process do now. Usually that's one.
+func LiveAll() []*Live {
+	var live []*Live
+	for _, r := range all() {
+		live = append(live, r.Live())
+	}
+	return live
+}
+
 // Live returns what the rank does now. It needs no lock that an operation holds.
 func (r *Rank) Live() *Live {
 	line, place := calibrate(), placer{}

@@ -100,6 +100,36 @@ CAN_TAG = 16
 CAN_THREADS = 32
 CAN_REGISTER = 64
 CAN_NOTHING = 128
+KERNEL_ELEMENTWISE = 1
+KERNEL_REDUCE = 2
+KERNEL_SCAN = 3
+KERNEL_SOFTMAX = 4
+KERNEL_NORM = 5
+KERNEL_MATMUL = 6
+KERNEL_TRIANGLE = 7
+KERNEL_RANGE = 8
+KERNEL_INDEX = 9
+KERNEL_SORT = 10
+KERNEL_SEARCH = 11
+KERNEL_COUNT = 12
+KERNEL_CHOOSE = 13
+KERNEL_ROLL = 14
+KERNEL_FOREACH = 20
+KERNEL_FOREACH_REDUCE = 21
+KERNEL_OPTIMIZE = 22
+KERNEL_UNSCALE = 23
+KERNEL_UPDATE_SCALE = 24
+KERNEL_CONVOLUTION = 32
+KERNEL_POOL = 33
+KERNEL_UPSAMPLE = 34
+KERNEL_PAD = 35
+KERNEL_GRID_SAMPLE = 36
+KERNEL_ATTENTION = 37
+KERNEL_BATCH_NORM = 38
+KERNEL_BAG = 39
+KERNEL_DISTANCE = 40
+KERNEL_NLL = 41
+KERNEL_RANDOM = 48
 ABI_MAJOR = 1
 ABI_MINOR = 0
 ANY = -1
@@ -220,6 +250,7 @@ class DeviceInfo(Structure):
         ("total_bytes", c_int64),
         ("model", c_char_p),
         ("views", c_int32),
+        ("library", c_char_p),
     ]
 
 
@@ -274,6 +305,17 @@ class Random(Structure):
     ]
 
 
+class Draw(Structure):
+    _fields_ = [
+        ("size", c_uint32),
+        ("reserved", c_int32),
+        ("words", c_uint64),
+        ("seed", c_uint64),
+        ("offset", c_uint64),
+        ("state", c_void_p),
+    ]
+
+
 class EventInfo(Structure):
     _fields_ = [
         ("size", c_uint32),
@@ -307,6 +349,58 @@ class Attributes(Structure):
         ("remote", c_int32),
         ("base", c_void_p),
         ("bytes", c_int64),
+    ]
+
+
+class Number(Structure):
+    _fields_ = [
+        ("real", c_double),
+        ("imag", c_double),
+        ("integer", c_int64),
+        ("is_integer", c_int32),
+        ("reserved", c_int32),
+    ]
+
+
+class Operand(Structure):
+    _fields_ = [
+        ("memory", c_void_p),
+        ("sizes", POINTER(c_int64)),
+        ("strides", POINTER(c_int64)),
+        ("number", POINTER(Number)),
+        ("dims", c_int32),
+        ("dtype", c_int32),
+    ]
+
+
+class Kernel(Structure):
+    _fields_ = [
+        ("size", c_uint32),
+        ("kind", c_int32),
+        ("op", c_int32),
+        ("compute", c_int32),
+        ("n_outs", c_int32),
+        ("n_ins", c_int32),
+        ("n_numbers", c_int32),
+        ("n_integers", c_int32),
+        ("outs", POINTER(Operand)),
+        ("ins", POINTER(Operand)),
+        ("numbers", POINTER(Number)),
+        ("integers", POINTER(c_int64)),
+        ("bad", c_void_p),
+    ]
+
+
+class KernelInfo(Structure):
+    _fields_ = [
+        ("size", c_uint32),
+        ("off", c_int32),
+        ("compiled", c_int64),
+        ("from_disk", c_int64),
+        ("refused", c_int64),
+        ("launched", c_int64),
+        ("multiplied", c_int64),
+        ("varies", c_int32),
     ]
 
 
@@ -585,6 +679,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "free": (c_int32, [c_void_p]),
     "is_shared": (c_int32, [c_void_p, c_int64]),
     "device_count": (c_int32, [c_char_p, POINTER(c_int32)]),
+    "compile_apart": (c_int32, [POINTER(c_char_p), c_int32]),
     "device_open": (c_int32, [c_char_p, POINTER(c_uint64)]),
     "device_get": (c_int32, [c_uint64, POINTER(DeviceInfo)]),
     "device_peer_capable": (c_int32, [c_uint64, c_uint64, POINTER(c_int32)]),
@@ -623,6 +718,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "stream_random": (c_int32, [c_uint64, POINTER(Random)]),
     "random_set": (c_int32, [c_uint64, c_uint64, c_uint64]),
     "random_get": (c_int32, [c_uint64, POINTER(c_uint64), POINTER(c_uint64)]),
+    "random_take": (c_int32, [c_uint64, POINTER(Draw)]),
     "event_create": (c_int32, [c_int32, POINTER(c_uint64)]),
     "event_handle": (c_int32, [c_uint64, c_uint64, c_void_p, c_int64, POINTER(c_int64)]),
     "event_open": (c_int32, [c_uint64, c_void_p, c_int64, POINTER(c_uint64)]),
@@ -668,6 +764,12 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "stream_enter": (c_int32, [c_uint64, c_char_p]),
     "stream_turn": (c_int32, [c_uint64, c_char_p]),
     "stream_leave": (c_int32, [c_uint64]),
+    "kernel_find": (c_int32, [c_int32, c_char_p, POINTER(c_int32)]),
+    "kernel_run": (c_int32, [c_uint64, POINTER(Kernel)]),
+    "kernel_get": (c_int32, [c_uint64, POINTER(KernelInfo)]),
+    "tune_set": (c_int32, [c_int32, c_int32, c_int32, c_int32]),
+    "tune_add": (c_int32, [c_char_p]),
+    "tune_results": (c_int32, [POINTER(c_char_p)]),
     "reply_value": (None, [c_void_p, c_void_p, c_int64]),
     "reply_error": (None, [c_void_p, c_char_p]),
     "store_from_callbacks": (c_int32, [POINTER(StoreCallbacks), POINTER(c_uint64)]),

@@ -766,7 +766,10 @@ class Communicator:
         check(_lib.library.chorus_comm_abort(self.handle, reason.encode()))
 
     def finalize(self, timeout_ns: int = 0) -> None:
-        """End this rank's part, after the operations issued before."""
+        """End this rank's part, after the operations issued before. Once the interpreter's exit has ended it, that does
+        nothing."""
+        if self.finalized and exiting.is_set():
+            return
         self.finalized = True
         check(_lib.library.chorus_comm_finalize(self.handle, timeout_ns))
         self.exposed.clear()
@@ -879,6 +882,7 @@ def _exit() -> None:
     for comm in list(_communicators):
         if not comm.finalized:
             _lib.library.chorus_comm_leave(comm.handle, reason, _EXIT_NS)
+            comm.finalized = True
         if comm._watched is not None:
             comm._watched.put(None)
     for thread in list(_watchers):

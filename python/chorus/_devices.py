@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 
 import torch
 
@@ -10,7 +11,8 @@ NAME, ACCL, MPI = "chorus", "accl", "mpi"
 NAMES = (NAME, ACCL)
 # Backends of the library that enqueue operations on a device by themselves, and take no other tensors.
 LIBRARIES = ("nccl", "ncclx", "rccl")
-drivers: dict[str, str] = {}  # of devices beside the CPU, by PyTorch's names for the types
+# Drivers of devices beside the CPU, by PyTorch's names for the types; or functions that find a driver at the first use.
+drivers: dict[str, str | Callable[[], str]] = {}
 _places: dict[torch.device, int] = {}
 
 
@@ -23,7 +25,7 @@ def device_named(name: str) -> tuple[torch.device | None, int]:
     """PyTorch's device for the library's name of it, and its number in the library; None and 0 for the CPU, and for
     devices that PyTorch doesn't have."""
     driver, _, index = name.partition(":")
-    for kind, theirs in drivers.items():
+    for kind, theirs in drivers.items():  # one that isn't found yet has made no communicator
         if theirs == driver:
             device = torch.device(kind, int(index))
             return device, place_of(device)
@@ -32,12 +34,15 @@ def device_named(name: str) -> tuple[torch.device | None, int]:
 
 def driver_of(name: str) -> str:
     """The library's driver for PyTorch's name of a type of device."""
-    return drivers[name]
+    driver = drivers[name]
+    if not isinstance(driver, str):
+        driver = drivers[name] = driver()
+    return driver
 
 
 def named(device: torch.device) -> str:
     """The library's name of a device."""
-    return f"{drivers[device.type]}:{device.index}"
+    return f"{driver_of(device.type)}:{device.index}"
 
 
 def place_of(device: torch.device) -> int:

@@ -195,13 +195,15 @@ _lock = threading.Lock()
 
 def forget(store: Any, used: set[str], size: int) -> None:
     """Delete from a store the keys by which the ranks of a group have met, once all ranks have read them. Rank 0 does
-    so: it has read all keys except the other ranks' claims. The counter stays, for the next group of the name."""
+    so: it knows all keys except the other ranks' claims, and what they have brought. The counter stays, for the next
+    group of the name."""
     ready = next((key for key in used if key.endswith("/ready")), None)
     if ready is None or store.add(ready, 0) != size:
         return
     room = ready.removesuffix("ready")
-    claims = [f"{key[:-1]}{r}" for key in used if key.endswith("claim/0") for r in range(1, size)]
-    for key in (*used, *claims, f"{room}all_ready"):
+    places = [key.removesuffix("claim/0") for key in used if key.endswith("claim/0")]
+    others = [f"{place}{kind}{r}" for place in places for kind in ("claim/", "") for r in range(1, size)]
+    for key in (*used, *others, f"{room}all_ready"):
         if key.startswith(room):
             store.delete_key(key)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -56,10 +57,10 @@ def _register(name: str) -> None:
     dist.Backend.register_backend(name, _creators[name], extended_api=True, devices=["cpu", *drivers])
 
 
-def serve(name: str, driver: str, native: Callable[[torch.device], int] | None = None) -> None:
+def serve(name: str, driver: str | Callable[[], str], native: Callable[[torch.device], int] | None = None) -> None:
     """Take the tensors of ``torch.device(name)``, which the library's ``driver`` serves; PyTorch's extension for the
-    device calls this. ``native`` returns the native handle of the current stream, for devices whose streams PyTorch
-    itself makes."""
+    device calls this. ``driver`` may be a function, which is called when the name is first needed. ``native`` returns
+    the native handle of the current stream, for devices whose streams PyTorch itself makes."""
     drivers[name] = driver
     if native is not None:
         from chorus import _streams
@@ -317,6 +318,19 @@ def _make(name: str, store: Store, options: Any, backend_options: Any) -> Any:
     for field in ("group_rank", "group_size", "timeout", "group_id", "global_ranks_in_group"):
         setattr(theirs, field, getattr(options, field))
     return plugin.creator_fn(theirs, backend_options)
+
+
+def make_group(
+    store: Store, rank: int, size: int, timeout: timedelta, name: str, hints: dict[str, Any] | None = None
+) -> ProcessGroup:
+    """A group of the ranks that meet on a store, unknown to PyTorch: for frameworks with groups of their own.
+
+    ``hints`` are those of ``pg_options``. The ranks wait for each other, for ``timeout`` at most.
+    """
+    options = _DistributedBackendOptions()
+    options.store, options.timeout, options.group_id = store, timeout, name
+    options.group_rank, options.group_size = rank, size
+    return _create(NAME, options, hints, {})
 
 
 def monitored_barrier(group: Any = None, timeout: Any = None, wait_all_ranks: bool = False) -> None:

@@ -7,6 +7,7 @@ import re
 import socket
 import subprocess
 import sys
+import tempfile
 
 import pytest
 from jobs import ROOT, command
@@ -54,7 +55,7 @@ def folder(path):
 
 
 def run(path, environment, *command):
-    return subprocess.run(command, cwd=path, env=environment, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, cwd=path, env=environment, capture_output=True, text=True, timeout=120)
 
 
 def low_port():
@@ -92,21 +93,20 @@ def test_tasks():
 @pytest.mark.long
 @pytest.mark.parametrize("launcher", ["chorus run", "torchrun"])
 def test_kubernetes(tmp_path, launcher):
-    """The manifest's command runs in each of its pods, with its variables; only the first pod's name is this host's."""
+    """The variables of the manifest start a Python program in each pod; only the first pod's name is this host's."""
     environment = folder(tmp_path)
-    text = (CLUSTERS / "train.yaml").read_text()
-    (shell,) = re.findall(r"""command: \["bash", "-c", '(.*)'\]""", text)
-    given = dict(re.findall(r'- \{name: (\w+), value: "(.*)"\}', text))
+    text = (CLUSTERS / "kubernetes" / "job" / "job.yaml").read_text()
+    given = dict(re.findall(r'- \{name: (PET_\w+), value: "(.*)"\}', text))
     assert given.keys() == {"PET_NNODES", "PET_NPROC_PER_NODE", "PET_RDZV_ENDPOINT"}
     assert given["PET_RDZV_ENDPOINT"] == "train-0.train:29400"
     given["PET_RDZV_ENDPOINT"] = f"localhost:{free_port()}"
     pods = [
         subprocess.Popen(
-            ["bash", "-c", shell.replace("chorus run", launcher)],
+            [*launcher.split(), "train.py"],
             cwd=tmp_path,
             stdout=subprocess.PIPE,
             text=True,
-            env=environment | given | {"JOB_COMPLETION_INDEX": str(index)},
+            env=environment | given | {"PET_NODE_RANK": str(index)},
         )
         for index in range(int(given["PET_NNODES"]))
     ]
@@ -118,3 +118,38 @@ def test_kubernetes(tmp_path, launcher):
             pod.wait()
     assert [sorted(f) for f in found] == [["0 8 0", "1 8 1", "2 8 2", "3 8 3"], ["4 8 0", "5 8 1", "6 8 2", "7 8 3"]]
     assert all(pod.returncode == 0 for pod in pods)
+
+
+@pytest.fixture(scope="module")
+def slurm():
+    """A real Slurm with two nodes, each a host of its own: what runs a command there."""
+    script = ROOT / "scripts" / "slurm.sh"
+    with tempfile.TemporaryDirectory(prefix="slurm") as place:
+        try:
+            started = subprocess.run(
+                [script, "start", place, "2", str(os.getpid())], capture_output=True, text=True, timeout=120
+            )
+            if started.returncode == 77:
+                pytest.skip(f"left out: {started.stderr.strip()}")
+            assert started.returncode == 0, started.stderr
+            yield [script, "run", place]
+        finally:
+            subprocess.run([script, "stop", place], timeout=60)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name, tasks", [("train", 1), ("torchrun", 1), ("srun", 2)])
+def test_real_slurm(tmp_path, slurm, name, tasks):
+    """The training of the README, with two ranks on each of two nodes."""
+    environment = folder(tmp_path)
+    for stand_in in "srun", "scontrol", "python3":
+        (tmp_path / "bin" / stand_in).unlink()
+    environment |= {"RANKS": "2", "PROGRAM": str(ROOT / "python" / "examples" / "ddp.py")}
+    file = CLUSTERS / f"{name}.sbatch"
+    output = tmp_path / "output"
+    done = run(
+        tmp_path, environment, *slurm, "sbatch", "--wait", f"--output={output}", f"--ntasks-per-node={tasks}", file
+    )
+    said = output.read_text() if output.exists() else "nothing"
+    assert done.returncode == 0, done.stderr + said
+    assert re.search(r"loss after 100 steps: \d\.\d+", said)

@@ -160,6 +160,22 @@ def test_exit_without_destroy():
         assert error == ""
 
 
+def test_groups_destroyed_after_the_end():
+    """A program's exit handler destroys groups that the package's own handler has ended before."""
+    script = Script(
+        """
+        import atexit
+        atexit.register(dist.destroy_process_group)
+        atexit.register(lambda: dist.destroy_process_group(part))
+        init()
+        part = dist.new_group([0, 1])
+        dist.barrier(part)
+        """
+    )
+    for _, error in script.ended():
+        assert error == ""
+
+
 def test_exit_in_a_daemon_thread():
     script = Script(
         """

@@ -48,12 +48,30 @@ print(f"done {rank}")
 """
 
 
+UNCHANGED = """
+import os
+import sys
+import torch
+import torch.distributed as dist
+
+rank, n = int(os.environ["OMPI_COMM_WORLD_RANK"]), int(os.environ["OMPI_COMM_WORLD_SIZE"])
+dist.init_process_group("chorus", store=dist.FileStore(sys.argv[1], n), rank=rank, world_size=n)
+dist.all_reduce(x := torch.full((4,), float(rank)))
+group = dist.new_group([0, 1])
+assert x[0] == 3 and dist.group.WORLD.comm.backend == "mpi" and (rank == 2 or group.comm.backend == "mpi")
+dist.destroy_process_group()
+print(f"done {rank}")
+"""
+
+
 @pytest.mark.long
-def test_under_mpirun(tmp_path):
+@pytest.mark.parametrize("program, variables", [(PROGRAM, {}), (UNCHANGED, {"CHORUS_BACKEND": "mpi"})])
+def test_under_mpirun(tmp_path, program, variables):
     mpirun = shutil.which("mpirun")
     if mpirun is None or "Open MPI" not in subprocess.run([mpirun, "--version"], capture_output=True, text=True).stdout:
         pytest.skip("there is no mpirun of Open MPI")
     root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    command = [mpirun, "--oversubscribe", "-n", "3", sys.executable, "-c", PROGRAM, str(tmp_path / "store")]
-    found = subprocess.run(command, capture_output=True, text=True, timeout=120, env={**os.environ, **root})
+    environment = os.environ | root | variables
+    command = [mpirun, "--oversubscribe", "-n", "3", sys.executable, "-c", program, str(tmp_path / "store")]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
     assert found.returncode == 0 and found.stdout.count("done") == 3, found.stdout + found.stderr

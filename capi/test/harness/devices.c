@@ -278,6 +278,14 @@ static void random_numbers(chorus_stream s, chorus_device d, void *p) {
 	OK(chorus_stream_random(s, &r));
 	OK(chorus_random_get(d, &seed, &offset));
 	EXPECT(seed == 7 && offset == 20);
+	chorus_draw part = {.size = sizeof part, .words = 5};
+	OK(chorus_random_take(s, &part));
+	EXPECT(part.seed == 7 && part.offset == 20 && part.state == NULL);
+	OK(chorus_random_get(d, &seed, &offset));
+	EXPECT(offset == 28);
+	part.size = 3;
+	GETS(CHORUS_INVALID_ARGUMENT, chorus_random_take(s, &part));
+	GETS(CHORUS_INVALID_ARGUMENT, chorus_random_take(s, NULL));
 	OK(chorus_stream_await(s, 0));
 	GETS(CHORUS_INVALID_ARGUMENT, chorus_random_set(d, 7, 3));
 	GETS(CHORUS_INVALID_ARGUMENT, chorus_random_get(d, NULL, NULL));

@@ -90,7 +90,7 @@ static void refused(chorus_comm c) {
 	INVALID("timeout", chorus_comm_set_timeout(c, 0));
 	INVALID("twice", chorus_comm_split(c, &(chorus_split_options){.size = sizeof(chorus_split_options), .ranks = (int32_t[]){0, 0}, .n_ranks = 2}, &(chorus_comm){0}));
 	chorus_store st;
-	INVALID("address of a store", chorus_store_open("ftp://host", 0, &st));
+	INVALID("this program has stores of the schemes", chorus_store_open("ftp://host", 0, &st));
 	INVALID("no port", chorus_store_open("tcp://127.0.0.1", 0, &st));
 	INVALID("callbacks", chorus_store_from_callbacks(&(chorus_store_callbacks){.size = sizeof(chorus_store_callbacks)}, &st));
 	INVALID("sizeof", chorus_set_host(&(chorus_host){.size = 4}));

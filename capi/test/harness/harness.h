@@ -69,6 +69,7 @@ void interrupts(void);
 void hooked(void);
 void queued(void);
 void devices(void);
+void kernels(void);
 void regroup(void);
 void bench(void);
 

@@ -56,6 +56,7 @@ static void *ordinary(void *arg) {
 void hosts(void) {
 	install();
 	OK(chorus_store_open("hash:", 0, &store));
+	int before = checks; // a slow opening has asked this thread
 	pthread_t t[2];
 	pthread_mutex_unlock(&lock);
 	for (int i = 0; i < 2; i++)
@@ -63,7 +64,7 @@ void hosts(void) {
 	for (int i = 0; i < 2; i++)
 		pthread_join(t[i], NULL);
 	EXPECT(leaves == enters && leaves >= 2 * 100);
-	EXPECT(checks == 0); // these are not the thread that's asked
+	EXPECT(checks == before); // these are not the thread that's asked
 	OK(chorus_set_host(NULL));
 	OK(chorus_store_release(store));
 }

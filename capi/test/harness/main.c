@@ -10,7 +10,7 @@ static const struct {
 } scenarios[] = {
 	{"operations", operations}, {"errors", errors}, {"windows", windows}, {"memory", memory}, {"forked", forked},
 	{"panicked", panicked}, {"cycles", cycles}, {"monitored", monitored}, {"threads", threads}, {"callbacks", callbacks}, {"hosts", hosts},
-	{"interrupts", interrupts}, {"hooked", hooked}, {"queued", queued}, {"devices", devices}, {"regroup", regroup}, {"wire", wire}, {"bench", bench},
+	{"interrupts", interrupts}, {"hooked", hooked}, {"queued", queued}, {"devices", devices}, {"kernels", kernels}, {"regroup", regroup}, {"wire", wire}, {"bench", bench},
 };
 
 chorus_comm join_as(chorus_store store, const char *name, int r, int n, int64_t timeout_ns) {

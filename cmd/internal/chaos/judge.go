@@ -161,8 +161,9 @@ func (o *Outcome) right(r int, x Failure) bool {
 			r == f.Rank
 	case Abort, Panic:
 		return x.Kind == "aborted" && only
-	case Cut:
-		return x.Kind == "lost" && len(x.Named) == 1 && (names || x.Named[0] == f.Peer)
+	case Cut: // what is cut is one side's: the other one sees that a message is withdrawn, and no report says why
+		return x.Kind == "lost" && len(x.Named) == 1 && (names || x.Named[0] == f.Peer) ||
+			x.Kind == "aborted" && only && r == f.Peer && strings.Contains(x.Text, "withdrew")
 	case Partition: // links break one after the other: a rank that has lost one tells ranks that it still reaches
 		return x.Kind == "lost" && len(x.Named) == 1
 	case Apart:

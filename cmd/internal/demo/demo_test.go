@@ -9,42 +9,18 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/chorus-comms/chorus/comm"
-	"github.com/chorus-comms/chorus/store"
+	"github.com/chorus-comms/chorus/internal/testutil/worldtest"
 )
-
-// world runs f on each rank of a world in this process.
-func world(t *testing.T, n int, f func(context.Context, *comm.Comm) error) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	st := store.NewHash(30 * time.Second)
-	var all sync.WaitGroup
-	for r := range n {
-		all.Go(func() {
-			c, err := comm.New(ctx, comm.WithRank(r, n), comm.WithStore(st), comm.WithFabric("mem"))
-			if err == nil {
-				err = f(ctx, c)
-				c.Finalize(ctx)
-			}
-			if err != nil {
-				t.Errorf("rank %d: %v", r, err)
-			}
-		})
-	}
-	all.Wait()
-}
 
 func TestRun(t *testing.T) {
 	for _, n := range []int{1, 2, 4} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			results := make([]Result, n)
 			epochs := make([]int, n)
-			world(t, n, func(ctx context.Context, c *comm.Comm) (err error) {
+			worldtest.Run(t, n, func(ctx context.Context, c *comm.Comm) (err error) {
 				results[c.Rank()], err = Run(ctx, c, Config{Epochs: 6, Rate: 0.1, Seed: 3, Large: 64 << 10,
 					OnEpoch: func(r int, e Epoch) { epochs[r] = e.Epoch }})
 				return err
@@ -71,7 +47,7 @@ func TestRun(t *testing.T) {
 func TestRegroup(t *testing.T) {
 	const n, gone = 4, 1
 	results := make([]Result, n)
-	world(t, n, func(ctx context.Context, c *comm.Comm) (err error) {
+	worldtest.Run(t, n, func(ctx context.Context, c *comm.Comm) (err error) {
 		me := c.Rank()
 		cfg := Config{Epochs: 6, Rate: 0.1, Seed: 3, Large: 64 << 10, Regroup: true}
 		if me == gone {
@@ -102,7 +78,7 @@ func TestRegroup(t *testing.T) {
 
 // The comparison must notice a step that is wrong by a percent.
 func TestComparisonNotices(t *testing.T) {
-	world(t, 2, func(ctx context.Context, c *comm.Comm) error {
+	worldtest.Run(t, 2, func(ctx context.Context, c *comm.Comm) error {
 		d, err := load()
 		if err != nil {
 			return err

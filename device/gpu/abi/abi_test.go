@@ -8,27 +8,37 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/chorus-comms/chorus/internal/dl"
 )
+
+// sites are the places of files in Python's folders of packages.
+func sites(names ...string) (paths []string) {
+	folders, _ := filepath.Glob("../../../.venv/lib/python3*/site-packages")
+	for _, s := range folders { // and where the environment's path files lead
+		files, _ := filepath.Glob(filepath.Join(s, "*.pth"))
+		for _, f := range files {
+			text, _ := os.ReadFile(f)
+			folders = append(folders, strings.Fields(string(text))...)
+		}
+	}
+	for _, name := range names {
+		for _, s := range folders {
+			paths = append(paths, filepath.Join(s, name))
+		}
+	}
+	return paths
+}
 
 // header reads a vendor's header from the Python packages that bring one, without comments.
 func header(t *testing.T, names ...string) string {
 	t.Helper()
-	sites, _ := filepath.Glob("../../../.venv/lib/python3*/site-packages")
-	for _, s := range sites { // and where the environment's path files lead
-		files, _ := filepath.Glob(filepath.Join(s, "*.pth"))
-		for _, f := range files {
-			text, _ := os.ReadFile(f)
-			sites = append(sites, strings.Fields(string(text))...)
-		}
-	}
-	for _, name := range names {
-		for _, s := range sites {
-			text, err := os.ReadFile(filepath.Join(s, name))
-			if err == nil {
-				t.Log(filepath.Join(s, name))
-				text = regexp.MustCompile(`(?s)/\*.*?\*/|//[^\n]*`).ReplaceAll(text, nil)
-				return string(text)
-			}
+	for _, path := range sites(names...) {
+		text, err := os.ReadFile(path)
+		if err == nil {
+			t.Log(path)
+			text = regexp.MustCompile(`(?s)/\*.*?\*/|//[^\n]*`).ReplaceAll(text, nil)
+			return string(text)
 		}
 	}
 	t.Skipf("left out: no Python package has %v", names)
@@ -54,11 +64,13 @@ var sizes = map[string]uintptr{"int": 4, "unsigned": 4, "unsigned int": 4, "uint
 	"hipGraphExec_t": 8, "CUgraphNode": 8, "hipGraphNode_t": 8, "CUhostFn": 8,
 	"hipHostFn_t": 8, "CUipcMemHandle": 64, "CUipcEventHandle": 64, "hipIpcMemHandle_t": 64, "hipIpcEventHandle_t": 64,
 	"CUresult": 4, "hipError_t": 4, "CUdevice_attribute": 4, "hipDeviceAttribute_t": 4, "CUpointer_attribute": 4,
-	"hipPointer_attribute": 4, "CUstreamCaptureMode": 4, "hipStreamCaptureMode": 4, "hipMemcpyKind": 4}
+	"hipPointer_attribute": 4, "CUstreamCaptureMode": 4, "hipStreamCaptureMode": 4, "hipMemcpyKind": 4, "cublasHandle_t": 8, "cublasOperation_t": 4,
+	"cudaDataType": 4, "cublasComputeType_t": 4, "cublasGemmAlgo_t": 4, "cublasAtomicsMode_t": 4, "cublasStatus_t": 4,
+	"cudaStream_t": 8, "long long int": 8}
 
 // parameters returns the types of a function's, of all declarations that the header has.
 func parameters(text, name string) (all [][]string) {
-	declaration := regexp.MustCompile(`(?:CUresult\s+CUDAAPI|nvrtcResult|hipError_t|const char\s*\*)\s*` + name +
+	declaration := regexp.MustCompile(`(?:CUresult\s+CUDAAPI|cublasStatus_t\s+CUBLASWINAPI|nvrtcResult|hipError_t|const char\s*\*(?:\s+CUBLASWINAPI)?)\s*` + name +
 		`\s*\(([^;{]*)\)\s*;`)
 	for _, m := range declaration.FindAllStringSubmatch(text, -1) {
 		var types []string
@@ -136,6 +148,61 @@ func TestFunctions(t *testing.T) {
 				t.Errorf("%d functions were compared", seen)
 			}
 		})
+	}
+}
+
+// So is every function of the library of products that is cuBLAS's, and its numbers.
+func TestBLAS(t *testing.T) {
+	text := header(t, "nvidia/cu13/include/cublas_api.h", "nvidia/cublas/include/cublas_api.h")
+	BLASSymbols(func(field reflect.StructField, names []string) {
+		if !strings.HasPrefix(names[0], "cublas") {
+			t.Errorf("%v is not cuBLAS's first", names)
+		}
+		c := parameters(text, names[0])
+		if len(c) == 0 || !fits(field.Type, c[0]) {
+			t.Errorf("%s is %v here, and takes %v in the header", names[0], field.Type, c)
+		}
+	})
+	n, types := FamilyNamed("cuda").Numbers(), header(t, "nvidia/cu13/include/library_types.h",
+		"nvidia/cuda_runtime/include/library_types.h")
+	for name, want := range map[string]int32{"CUBLAS_OP_N": n.Straight, "CUBLAS_OP_T": n.Transposed,
+		"CUBLAS_COMPUTE_32F": n.In32, "CUBLAS_COMPUTE_64F": n.In64, "CUBLAS_GEMM_DEFAULT": n.Default,
+		"CUBLAS_STATUS_ALLOC_FAILED": int32(n.AllocFailed), "CUBLAS_STATUS_INVALID_VALUE": int32(n.InvalidValue),
+		"CUBLAS_STATUS_ARCH_MISMATCH": int32(n.ArchMismatch), "CUBLAS_STATUS_NOT_SUPPORTED": int32(n.NotSupported),
+		"CUDA_R_32F": Real32, "CUDA_R_64F": Real64, "CUDA_R_16F": Real16, "CUDA_R_16BF": RealB16, "CUDA_C_32F": Complex32,
+		"CUDA_C_64F": Complex64, "CUBLAS_ATOMICS_NOT_ALLOWED": 0, "CUBLAS_ATOMICS_ALLOWED": 1} {
+		m := regexp.MustCompile(`\b` + name + `\s*=\s*(-?\d+)`).FindStringSubmatch(text + types)
+		if m == nil || m[1] != strconv.Itoa(int(want)) {
+			t.Errorf("%s is %d here, and %v in the header", name, want, m)
+		}
+	}
+}
+
+// The cuBLAS of the Python packages opens, and says itself that it has no GPU.
+func TestRealBLAS(t *testing.T) {
+	if os.Getenv("CHORUS_TEST_LONG") == "" {
+		t.Skip("left out: CHORUS_TEST_LONG=1 loads a library of hundreds of megabytes")
+	}
+	var table BLAS
+	lib, err := dl.Source{Name: "cuBLAS", Candidates: sites("nvidia/cu13/lib/libcublas.so.13",
+		"nvidia/cublas/lib/libcublas.so.1*")}.Open()
+	if err != nil {
+		t.Skip("left out: ", err)
+	}
+	caps, err := lib.Resolve(&table)
+	if err != nil || !caps.Has("workspaces") || !caps.Has("texts") || !caps.Has("versions") {
+		t.Fatal(err)
+	}
+	h := new(BLASHandle)
+	switch s := table.Create(h); s {
+	case Done:
+		table.Destroy(*h)
+	case 1:
+		if text := table.Text(s); text != "the library was not initialized" {
+			t.Errorf("Create: %q", text)
+		}
+	default:
+		t.Errorf("Create: %v", s)
 	}
 }
 

@@ -75,7 +75,11 @@ func candidates(files, packaged []string) []string {
 // linker finds, the Python environment, places of installation. One of the driver's release comes first, as the driver
 // might not take what a later one makes.
 func (f *Family) CompilerCandidates(major int) []string {
-	all := candidates(f.Compilers, f.CompilerWheels)
+	return ofRelease(candidates(f.Compilers, f.CompilerWheels), major)
+}
+
+// ofRelease puts the files of a release first.
+func ofRelease(all []string, major int) []string {
 	own := fmt.Sprintf(".so.%d", major)
 	first, rest := []string{}, []string{}
 	for _, c := range all {

@@ -162,6 +162,10 @@ type Family struct {
 	Compiler       string   // what errors call that for sources
 	Compilers      []string // where that may be, likewise
 	CompilerWheels []string // and within a folder of Python packages
+
+	BLAS       string   // what errors call the library of products
+	BLASes     []string // where that may be, likewise
+	BLASWheels []string // and within a folder of Python packages
 }
 
 // Families are both.
@@ -171,15 +175,23 @@ var Families = []Family{
 		Compiler: "NVRTC",
 		Compilers: []string{"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2", "libnvrtc.so",
 			"/usr/local/cuda/lib64/libnvrtc.so", "/usr/local/cuda-*/lib64/libnvrtc.so"},
-		CompilerWheels: []string{"nvidia/cu13/lib/libnvrtc.so.13", "nvidia/cuda_nvrtc/lib/libnvrtc.so.1*"}},
+		CompilerWheels: []string{"nvidia/cu13/lib/libnvrtc.so.13", "nvidia/cuda_nvrtc/lib/libnvrtc.so.1*"},
+		BLAS:           "cuBLAS",
+		BLASes: []string{"libcublas.so.13", "libcublas.so.12", "libcublas.so.11", "libcublas.so",
+			"/usr/local/cuda/lib64/libcublas.so", "/usr/local/cuda-*/lib64/libcublas.so"},
+		BLASWheels: []string{"nvidia/cu13/lib/libcublas.so.13", "nvidia/cublas/lib/libcublas.so.1*"}},
 	{Name: "hip", Title: "HIP", Prefix: "hip", Own: "current devices",
 		Places: []string{"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so",
 			"/opt/rocm/lib/libamdhip64.so", "/opt/rocm-*/lib/libamdhip64.so"},
 		Wheels:   []string{"torch/lib/libamdhip64.so*", "_rocm_sdk_core/lib/libamdhip64.so*"},
 		Compiler: "hiprtc",
 		Compilers: []string{"libhiprtc.so", "libhiprtc.so.7", "libhiprtc.so.6", "libhiprtc.so.5", "/opt/rocm/lib/libhiprtc.so",
-			"/opt/rocm-*/lib/libhiprtc.so"},
-		CompilerWheels: []string{"torch/lib/libhiprtc.so*", "_rocm_sdk_core/lib/libhiprtc.so*"}},
+			"/opt/rocm-*/lib/libhiprtc.so", "libamdhip64.so.5"}, // Debian's has hiprtc in it
+		CompilerWheels: []string{"torch/lib/libhiprtc.so*", "_rocm_sdk_core/lib/libhiprtc.so*"},
+		BLAS:           "hipBLAS",
+		BLASes: []string{"libhipblas.so.3", "libhipblas.so.2", "libhipblas.so", "/opt/rocm/lib/libhipblas.so",
+			"/opt/rocm-*/lib/libhipblas.so"},
+		BLASWheels: []string{"torch/lib/libhipblas.so*", "_rocm_sdk_libraries*/lib/libhipblas.so*"}},
 }
 
 // FamilyNamed returns one by the name of its devices; nil if there is none.

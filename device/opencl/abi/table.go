@@ -40,6 +40,7 @@ type (
 	Freeing          = func(c Context, p uintptr)
 	CallingBack      = func(e Event, status Result, f, arg uintptr) Result
 	MakingEvent      = func(c Context, ret *Result) Event
+	Awaiting         = func(n uint32, events *Event) Result
 	SettingEvent     = func(e Event, status Result) Result
 	FromSource       = func(c Context, n uint32, texts **byte, lengths *uintptr, ret *Result) Program
 	FromBinary       = func(c Context, n uint32, ids *Device, lengths *uintptr, images **byte, each,
@@ -65,6 +66,7 @@ type Table struct {
 	BufferMake  MakingBuffer  `dl:"clCreateBuffer" icd:"14"`
 	BufferPart  MakingPart    `dl:"clCreateSubBuffer" icd:"82"`
 	BufferFree  Release[Mem]  `dl:"clReleaseMemObject" icd:"18"`
+	BufferInfo  Asking[Mem]   `dl:"clGetMemObjectInfo" icd:"20"`
 	BufferRead  MovingBuffer  `dl:"clEnqueueReadBuffer" icd:"48"`
 	BufferWrite MovingBuffer  `dl:"clEnqueueWriteBuffer" icd:"49"`
 	BufferCopy  CopyingBuffer `dl:"clEnqueueCopyBuffer" icd:"50"`
@@ -81,6 +83,7 @@ type Table struct {
 	Marker      Waiting        `dl:"clEnqueueMarkerWithWaitList" icd:"105"`
 	Barrier     Waiting        `dl:"clEnqueueBarrierWithWaitList" icd:"106"`
 	EventInfo   Asking[Event]  `dl:"clGetEventInfo" icd:"42"`
+	EventWait   Awaiting       `dl:"clWaitForEvents" icd:"41"`
 	EventTime   Asking[Event]  `dl:"clGetEventProfilingInfo" icd:"45"`
 	EventFree   Release[Event] `dl:"clReleaseEvent" icd:"44"`
 	EventRetain Release[Event] `dl:"clRetainEvent" icd:"43"`

@@ -112,8 +112,11 @@ const (
 	QueuePriorityMedium = 1 << 1
 
 	MemReadWrite    = 1 << 0
+	MemUseHostPtr   = 1 << 3
 	MemAllocHostPtr = 1 << 4
-	MemSVMFine      = 1 << 10
+
+	MemUsesSVM = 0x1109
+	MemSVMFine = 1 << 10
 
 	MapRead  = 1 << 0
 	MapWrite = 1 << 1

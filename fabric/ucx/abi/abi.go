@@ -116,8 +116,11 @@ type TagRecvInfo struct {
 	Length    uintptr
 }
 
-// Status is ucs_status_t.
-type Status int32
+// Status is ucs_status_t: an enum of one byte. A function that returns one leaves the rest of the register undefined.
+type Status int8
+
+// StatusOf is the status in a register.
+func StatusOf(register uintptr) Status { return Status(int8(register)) }
 
 // The statuses that mean something to a caller: ucs/type/status.h.
 const (
@@ -150,7 +153,7 @@ func (s Status) Error() string {
 	if n, ok := names[s]; ok {
 		return n
 	}
-	return fmt.Sprintf("UCX status %d", int32(s))
+	return fmt.Sprintf("UCX status %d", int8(s))
 }
 
 // Of splits what UCX returns for an operation (ucs_status_ptr_t): a request, or no request and a status.

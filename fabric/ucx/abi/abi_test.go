@@ -32,6 +32,7 @@ func facts() map[string]uint64 {
 		"UCP_OP_ATTR_FIELD_FLAGS":               OpFlags,
 		"UCP_OP_ATTR_FLAG_NO_IMM_CMPL":          OpNoImm,
 		"UCP_EP_CLOSE_FLAG_FORCE":               CloseForce,
+		"sizeof(ucs_status_t)":                  uint64(reflect.TypeFor[Status]().Size()),
 		"sizeof(ucp_tag_recv_info_t)":           uint64(reflect.TypeFor[TagRecvInfo]().Size()),
 		"offsetof(ucp_tag_recv_info_t, length)": uint64(reflect.TypeFor[TagRecvInfo]().Field(1).Offset),
 	}
@@ -112,6 +113,13 @@ func TestOf(t *testing.T) {
 			t.Errorf("%#x is request %#x and %v, want %v", result, request, s, want)
 		}
 	}
+	// GCC may return -18 as 238.
+	for register, want := range map[uintptr]Status{0: OK, 1: InProgress, 238: -18, ^uintptr(0) - 24: ConnectionReset,
+		0x5500000000b0: EndpointTimeout} {
+		if s := StatusOf(register); s != want {
+			t.Errorf("%#x is %v, want %v", register, s, want)
+		}
+	}
 	if s := Status(-99).Error(); s != "UCX status -99" {
 		t.Error(s)
 	}
@@ -134,5 +142,43 @@ func TestFind(t *testing.T) {
 	}
 	if f := Find(self); f[0].Path != self || f[0].Err == nil {
 		t.Errorf("a text is a library: %+v", f[0])
+	}
+}
+
+// TestSeems describes devices as the kernel does.
+func TestSeems(t *testing.T) {
+	library := filepath.Join(t.TempDir(), "libucp.so.0")
+	if err := os.WriteFile(library, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []struct {
+		ports   map[string]string // state by device and port
+		library string
+		want    string // in the error; "": there's none
+		devices string
+	}{
+		{nil, library, "no RDMA device", "[]"},
+		{map[string]string{"mlx5_0/ports/1": "1: DOWN", "mlx5_1/ports/1": "2: INIT"}, library, "no port",
+			"[{mlx5_0 false} {mlx5_1 false}]"},
+		{map[string]string{"mlx5_0/ports/1": "1: DOWN", "mlx5_0/ports/2": "4: ACTIVE"}, library, "", "[{mlx5_0 true}]"},
+		{map[string]string{"mlx5_0/ports/1": "4: ACTIVE"}, "/no/such/libucp.so.0", "isn't installed", "[{mlx5_0 true}]"},
+	} {
+		sysfs := t.TempDir()
+		for port, state := range x.ports {
+			dir := filepath.Join(sysfs, port)
+			if err := os.MkdirAll(dir, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(dir, "state"), []byte(state+"\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		err := Seems(sysfs, x.library)
+		if (err == nil) != (x.want == "") || err != nil && !strings.Contains(err.Error(), x.want) {
+			t.Errorf("ports %v, library %s: %v", x.ports, x.library, err)
+		}
+		if got := fmt.Sprint(RDMADevices(sysfs)); got != x.devices {
+			t.Errorf("ports %v: devices %s, want %s", x.ports, got, x.devices)
+		}
 	}
 }

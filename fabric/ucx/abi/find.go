@@ -2,6 +2,7 @@ package abi
 
 import (
 	"debug/elf"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -66,11 +67,48 @@ func inspect(path string) Found {
 	return f
 }
 
-// RDMADevices are the names of the devices of the machine that speak verbs.
-func RDMADevices() (names []string) {
-	entries, _ := os.ReadDir("/sys/class/infiniband") // there is none without such devices
+// Sysfs is where Linux lists the devices that speak verbs.
+const Sysfs = "/sys/class/infiniband"
+
+// RDMADevice is a device that speaks verbs: an adapter for InfiniBand, RoCE or iWARP.
+type RDMADevice struct {
+	Name   string `json:"name"`
+	Active bool   `json:"active"` // one of its ports has a link
+}
+
+// RDMADevices lists those of the machine, as the kernel describes them in sysfs, which is Sysfs except in tests.
+func RDMADevices(sysfs string) (all []RDMADevice) {
+	entries, _ := os.ReadDir(sysfs) // there is none without such devices
 	for _, e := range entries {
-		names = append(names, e.Name())
+		d := RDMADevice{Name: e.Name()}
+		states, _ := filepath.Glob(filepath.Join(sysfs, e.Name(), "ports", "*", "state"))
+		for _, file := range states {
+			state, _ := os.ReadFile(file) // "4: ACTIVE"
+			number, _, _ := strings.Cut(string(state), ":")
+			d.Active = d.Active || number == "4"
+		}
+		all = append(all, d)
 	}
-	return names
+	return all
+}
+
+// Seems says why the fabric isn't one that "auto" takes on this machine, or nil if it seems that it is: a device has
+// an active port, and there's a library. The library is the file that the user names; "" stands for the first one that
+// is found. It loads nothing.
+func Seems(sysfs, library string) error {
+	devices := RDMADevices(sysfs)
+	switch {
+	case len(devices) == 0:
+		return errors.New("there's no RDMA device")
+	case !slices.ContainsFunc(devices, func(d RDMADevice) bool { return d.Active }):
+		return errors.New("no port of an RDMA device is active")
+	}
+	places := Candidates()
+	if library != "" {
+		places = []string{library}
+	}
+	if len(libfile.Find(places...)) == 0 {
+		return errors.New("UCX's library isn't installed")
+	}
+	return nil
 }

@@ -20,8 +20,11 @@ def _autoload() -> None:
 
 import torch  # noqa: E402, F401  (it calls _autoload if this package is imported first)
 
+from chorus_device._operators import kernels as kernels  # noqa: E402
+from chorus_device._operators import native_operators as native_operators  # noqa: E402
+from chorus_device._operators import operators as operators  # noqa: E402
 from chorus_device._plug import load as load  # noqa: E402
 from chorus_device._plug import plug as plug  # noqa: E402
 
 __version__ = "0.1.0"
-__all__ = ["load", "plug"]
+__all__ = ["kernels", "load", "native_operators", "operators", "plug"]

@@ -6,9 +6,10 @@ import atexit
 import importlib
 import importlib.metadata
 import os
+import sys
 import threading
 import types
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -25,15 +26,18 @@ _END_SECONDS = 5.0  # the deadline of autograd's threads at Python's end
 def plug(
     name: str,
     *,
-    driver: str,
+    driver: str | Sequence[str],
     module: types.ModuleType,
     library: str | os.PathLike[str] | None = None,
     title: str = "",
+    philox: bool = False,
 ) -> None:
-    """Make ``torch.device(name)`` the devices of a driver of libchorus.so, and ``torch.<name>`` the module.
+    """Make ``torch.device(name)`` the devices of a driver of libchorus.so, and ``torch.<name>`` the module. Of several
+    drivers it's the first that has a device, which is found out at the first use.
 
     ``library`` is the path of a libchorus.so with the driver in it, unless the one of the package chorus has it.
-    ``title`` is the device's name in messages that say "CUDA" for CUDA; by default it's ``name``.
+    ``title`` is the device's name in messages that say "CUDA" for CUDA; by default it's ``name``. With ``philox``
+    random numbers are those of CUDA from the beginning, as after ``use_philox()``.
 
     Raises:
         RuntimeError: another device has PyTorch's place.
@@ -55,11 +59,14 @@ def plug(
         _libpath.use(library)
     utils: Any = torch.utils
     register: Any = torch._register_device_module
-    extension.start(_libpath.library(), name, driver, threading.main_thread().ident)
+    drivers = [driver] if isinstance(driver, str) else list(driver)
+    extension.start(_libpath.library(), name, drivers, threading.main_thread().ident)
+    extension.compile_by(compile_command(_libpath.library()))
+    extension.use_philox(philox)
     _plugged, _device.title = name, title or name
     meta.register(name)
     batchnorm.register()
-    serve(name, driver)
+    serve(name, drivers[0] if len(drivers) == 1 else extension.driver)
     utils.rename_privateuse1_backend(name)
     complete(name, module)
     register(name, module)
@@ -68,6 +75,17 @@ def plug(
     sharing.register()
     when_imported("torch._dynamo.device_interface", _tell_dynamo)
     when_imported("torch.distributed.tensor._random", random.explain)
+
+
+def compile_command(library: str) -> list[str]:
+    """The command whose process compiles kernels of OpenCL, so that a compiler that crashes takes nothing along. It's
+    empty where Python is within another program, whose file isn't an interpreter's."""
+    if not sys.executable or not os.path.basename(sys.executable).lower().startswith(("python", "pypy")):
+        return []
+    from chorus import _libpath
+
+    script = os.path.join(os.path.dirname(os.path.abspath(_libpath.__file__)), "opencl_compiler.py")
+    return [sys.executable, "-I", "-S", script, os.path.abspath(library)]
 
 
 def _tell_dynamo(interfaces: types.ModuleType) -> None:
@@ -92,6 +110,9 @@ def complete(name: str, module: types.ModuleType) -> None:
 
     for attribute in ("_get_generator", "_is_in_bad_fork", "_lazy_init", "__getattr__"):
         vars(module).setdefault(attribute, getattr(namespace, attribute))
+    for part in ("amp", "graphs", "jiterator", "memory", "random"):  # for "import torch.<name>.memory"
+        if isinstance(found := vars(module).get(part), types.ModuleType):
+            sys.modules.setdefault(f"torch.{name}.{part}", found)
     compiled: Any = importlib.import_module("torch._functorch._aot_autograd.utils")
     if hasattr(compiled, "register_graphsafe_rng_device_type"):  # from PyTorch 2.13 on
         compiled.register_graphsafe_rng_device_type(name)

@@ -13,6 +13,8 @@ import torch
 
 from chorus_device import _device, typed
 from chorus_device import amp as amp
+from chorus_device import graphs as graphs
+from chorus_device import jiterator as jiterator
 from chorus_device import memory as memory
 from chorus_device import meta as meta
 from chorus_device import random as random
@@ -133,6 +135,24 @@ def clear_error(stream: torch.Stream | None = None) -> str:
     return str(c().recover(stream.stream_id, stream.device.index))
 
 
+_SYNC_MODES = ("default", "warn", "error")
+
+
+def set_sync_debug_mode(debug_mode: int | str) -> None:
+    """Choose what happens where an operator, a copy or a stream's ``synchronize`` makes the host wait: nothing
+    ("default" or 0), a warning ("warn" or 1), or an error ("error" or 2). Meanwhile an operator on an idle stream is
+    treated as on a busy one. The mode holds for all threads."""
+    mode = _SYNC_MODES.index(debug_mode) if debug_mode in _SYNC_MODES else debug_mode
+    if mode not in (0, 1, 2):
+        raise RuntimeError("invalid value of debug_mode, expected one of `default`, `warn`, `error`")
+    c().set_sync_debug(mode)
+
+
+def get_sync_debug_mode() -> int:
+    """The mode of :func:`set_sync_debug_mode`: 0, 1 or 2."""
+    return int(c().sync_debug())
+
+
 def set_stream(stream: torch.Stream) -> None:
     """Make a stream, and its device, the thread's current ones."""
     torch.accelerator.set_stream(stream)
@@ -209,6 +229,16 @@ class Event:
         return torch.Event(device=name(), enable_timing=enable_timing, blocking=blocking, interprocess=interprocess)
 
 
+# ---- operators ----
+
+
+def fallback_counts() -> dict[str, int]:
+    """How often each operator had no kernel of the device's own in this process, and ran PyTorch's CPU kernel; the most
+    frequent first."""
+    counts: dict[str, int] = c().fallback_counts()
+    return dict(sorted(counts.items(), key=lambda entry: (-entry[1], entry[0])))
+
+
 # ---- properties of devices ----
 
 
@@ -217,6 +247,7 @@ class DeviceProperties(NamedTuple):
 
     name: str
     total_memory: int
+    library: str  # that drives it, with its version, such as "CUDA 13.0"; empty: the driver is its own
 
 
 def get_device_properties(device: Any = None) -> DeviceProperties:
@@ -227,7 +258,7 @@ def get_device_properties(device: Any = None) -> DeviceProperties:
 
     info = _lib.DeviceInfo(size=ctypes.sizeof(_lib.DeviceInfo))
     check(_lib.library.chorus_device_get(place_of(torch.device(name(), index(device))), ctypes.byref(info)))
-    return DeviceProperties(info.model.decode(), info.total_bytes)
+    return DeviceProperties(info.model.decode(), info.total_bytes, (info.library or b"").decode())
 
 
 def get_device_name(device: Any = None) -> str:

@@ -4,7 +4,10 @@
 passes, copies between devices and the host, streams and events, threads, graphs. Each runs on the device and on the
 CPU, and the values that it reads on the way and at its end must have the same bits. ``--pressure`` uses tensors of
 MiBs, for devices with little memory.
-It's for any device whose kernels and random numbers are the CPU's.
+
+It's for any device whose kernels and random numbers are the CPU's. ``--rounded`` is for a device with kernels of its
+own, whose results may differ in their last bits: results are rounded to quarters, and random numbers are drawn without
+being kept.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from chorus_device import memory
-from chorus_device._device import drain_autograd
+from chorus_device._device import drain_autograd, make_kept_memory
 
 FLOATS = (torch.float32, torch.float64, torch.bfloat16)
 DTYPES = (*FLOATS, torch.int64, torch.int32, torch.bool)
@@ -78,17 +81,15 @@ class Devices:
         return stream
 
 
-def tame(t: Tensor) -> Tensor:
-    """Values in a range that further steps can use."""
-    return t.nan_to_num(0.5, 2.0, -2.0).clamp(-4, 4) if t.is_floating_point() else t
-
-
 class Program:
     """One run of the program of a seed. It draws random choices in the same order on every device."""
 
-    def __init__(self, seed: int, steps: int, machine: Any, most: int, inner: bool = False) -> None:
+    def __init__(
+        self, seed: int, steps: int, machine: Any, most: int, rounded: bool = False, inner: bool = False
+    ) -> None:
         self.rng = random.Random(seed)
-        self.seed, self.steps, self.machine, self.most, self.inner = seed, steps, machine, most, inner
+        self.seed, self.steps, self.machine, self.most = seed, steps, machine, most
+        self.rounded, self.inner = rounded, inner
         self.order = random.Random(seed + 1)  # draws how streams are ordered, which the CPU doesn't need
         self.slots: list[Slot] = []
         self.seen: list[tuple[str, Tensor]] = []
@@ -98,6 +99,23 @@ class Program:
         own = inner or not machine.on_device
         self.of_host = torch.Generator().manual_seed(seed)
         self.generators = [torch.Generator(d).manual_seed(seed) for d in machine.places] if own else [None, None]
+
+    # ---- values ----
+
+    def tame(self, t: Tensor) -> Tensor:
+        """Values in a range that further steps can use."""
+        if not t.is_floating_point():
+            return t
+        t = t.nan_to_num(0.5, 2.0, -2.0).clamp(-4, 4)
+        # Results of few different values aren't near where this rounds down instead of up.
+        return t.double().mul(4).add(0.3137).floor().div(4).to(t.dtype) if self.rounded else t
+
+    def rand(self, sizes: Any, place: int) -> Tensor:
+        """Random numbers; with rounded results other numbers, and random ones are drawn beside them."""
+        t = torch.rand(sizes, device=self.machine.places[place], generator=self.generators[place])
+        if self.rounded:
+            t = torch.arange(t.numel(), device=t.device).mul(7).remainder(17).div(16).reshape(sizes) + t.lt(0)
+        return t
 
     # ---- order ----
 
@@ -187,7 +205,7 @@ class Program:
                 host = torch.full(sizes, self.rng.randrange(3), dtype=dtype)
                 t = host.to(d, copy=True)
             else:
-                t = torch.rand(sizes, device=d, generator=self.generators[place]).mul(4).sub(1).to(dtype)
+                t = self.rand(sizes, place).mul(4).sub(1).to(dtype)
         self.keep(t, place, s)
         return f"make {place} {dtype} {sizes}"
 
@@ -217,7 +235,7 @@ class Program:
         s = self.stream(slot.place)
         self.reads(s, slot)
         with self.machine.on(s):
-            t = tame(f(slot.tensor)).clone()
+            t = self.tame(f(slot.tensor)).clone()
         self.keep(t, slot.place, s)
         return f"{name} {slot.place} {slot.tensor.dtype} {tuple(slot.tensor.shape)}"
 
@@ -258,7 +276,7 @@ class Program:
                 t = torch.outer(x.flatten()[:16].float(), y.flatten()[:16].float())
             else:
                 t = getattr(torch, name)(x, y)
-            t = tame(t).clone()
+            t = self.tame(t).clone()
         self.keep(t, a.place, s)
         return f"{name} {a.place} {x.dtype} {y.dtype} {tuple(x.shape)}"
 
@@ -279,13 +297,15 @@ class Program:
                 x.copy_(y)
             elif name == "add_":
                 x.add_(y.to(x.dtype)) if x.dtype is not torch.bool else x.logical_or_(y)
-                x.copy_(tame(x))
+                x.copy_(self.tame(x))
             elif name in ("zero_", "fill_"):
                 x.zero_() if name == "zero_" else x.fill_(1)
             elif name == "masked_fill_":
                 x.masked_fill_(y > 0, 1)
             elif name == "uniform_" and x.is_floating_point():
                 x.uniform_(-1, 1, generator=self.generators[a.place])
+                if self.rounded:
+                    x.lt_(2)
             elif x.dtype is not torch.bool:
                 x.clamp_(-1, 1)
         return f"{name} {a.place} {x.dtype} {tuple(x.shape)} {x.stride()}"
@@ -302,8 +322,8 @@ class Program:
         self.reads(s, a, b)
         self.writes(s, target)
         with self.machine.on(s):
-            torch.sub(tame(a.tensor.float()), tame(b.tensor.float()), out=target.tensor)
-            target.tensor.copy_(tame(target.tensor))
+            torch.sub(self.tame(a.tensor.float()), self.tame(b.tensor.float()), out=target.tensor)
+            target.tensor.copy_(self.tame(target.tensor))
         return f"sub out= {a.place} {tuple(a.tensor.shape)}"
 
     def number(self) -> str | None:
@@ -342,7 +362,7 @@ class Program:
         self.reads(s, slot)
         held = torch.zeros(3)
         with self.machine.on(s):
-            x = tame(slot.tensor.double()).sum().float()
+            x = self.tame(slot.tensor.double()).sum().float()
             if how == 0:
                 held[1].fill_(x)
             elif how == 1:
@@ -436,7 +456,7 @@ class Program:
         s = self.stream(a.place)
         self.reads(s, *group)
         with self.machine.on(s):
-            made = [tame(t) for t in torch._foreach_add([g.tensor for g in group], 0.5)]
+            made = [self.tame(t) for t in torch._foreach_add([g.tensor for g in group], 0.5)]
             if self.rng.random() < 0.5:
                 made = [torch.cat([t.flatten().float()[:100] for t in made])]
         for t in made[:2]:
@@ -458,7 +478,8 @@ class Program:
             if how == 2:
                 return F.embedding((x.abs() * 2).long().clamp(0, 4), torch.eye(5, 3, device=x.device))
             if how == 3:
-                return x * torch.empty_like(x).bernoulli_(0.5, generator=generator)
+                chosen = torch.empty_like(x).bernoulli_(0.5, generator=generator)
+                return x * (chosen.ge(0) if self.rounded else chosen)
             if how == 4:
                 return F.scaled_dot_product_attention(x[None], x[None], x[None])[0]
             return F.conv1d(x[:, None], torch.ones(2, 1, 1, device=x.device))
@@ -480,6 +501,8 @@ class Program:
         assert slot is not None
         there = 1 - slot.place
         source, target = self.stream(slot.place), self.stream(there)
+        if self.machine.places[0] == self.machine.places[1]:
+            source = target  # one device has one current stream, which copies
         existing = self.pick(there, lambda t: t.shape == slot.tensor.shape) if self.rng.random() < 0.3 else None
         self.reads(source, slot)
         if existing is not None:
@@ -497,7 +520,7 @@ class Program:
         slot = self.pick()
         assert slot is not None
         dtype = self.rng.choice(DTYPES)
-        return self.one(lambda x: tame(x.cpu()).to(dtype).to(x.device, copy=True), "through host", slot)
+        return self.one(lambda x: self.tame(x.cpu()).to(dtype).to(x.device, copy=True), "through host", slot)
 
     def pinned(self) -> str | None:
         slot = self.pick(ok=lambda t: t.numel() > 0)
@@ -578,10 +601,11 @@ class Program:
         def body() -> None:
             t = (x.float().sin() + y.float()).clamp(-2, 2)
             if draws:
-                t = t + torch.rand(t.shape, device=t.device, generator=self.generators[a.place])
+                t = t + self.rand(t.shape, a.place)
             if back:
                 leaf = t.detach().requires_grad_()
                 (t,) = torch.autograd.grad(leaf.square().sum(), leaf)
+            t = self.tame(t) if self.rounded else t
             parts = torch._foreach_mul([t, t.flatten()[:3]], 0.5)
             x.copy_(parts[0])
             x.flatten()[:1].add_(parts[1].sum().to(x.dtype))
@@ -614,7 +638,10 @@ class Program:
     def threads(self) -> str | None:
         """Programs in two threads, each with tensors of its own, which this program takes over."""
         n = self.rng.randrange(4, 12)
-        parts = [Program(self.rng.randrange(1 << 30), n, self.machine, self.most // 4, inner=True) for _ in range(2)]
+        parts = [
+            Program(self.rng.randrange(1 << 30), n, self.machine, self.most // 4, self.rounded, inner=True)
+            for _ in range(2)
+        ]
         failed: list[BaseException] = []
 
         def work(part: Program) -> None:
@@ -666,13 +693,16 @@ def bits(a: Tensor, b: Tensor) -> bool:
     return bool(torch.equal(a, b) or torch.equal(a.isnan(), b.isnan()) and torch.equal(a.nan_to_num(), b.nan_to_num()))
 
 
-def differ(seed: int, steps: int, kind: str, pressure: bool) -> str:
-    """The difference between device and CPU for the program of a seed; "" if there is none."""
-    most = memory.mem_get_info(kind)[1] // 6 if pressure else 1 << 19
+def differ(
+    seed: int, steps: int, kind: str, pressure: bool, rounded: bool = False, total: int | None = None
+) -> str:
+    """The difference between device and CPU for the program of a seed; "" if there is none. The device's bytes are
+    total, or all that it has."""
+    most = (total or memory.mem_get_info(kind)[1]) // 6 if pressure else 1 << 19
     runs = []
     for machine in (Host(), Devices(kind)):
         torch.manual_seed(seed)
-        program = Program(seed, steps, machine, most)
+        program = Program(seed, steps, machine, most, rounded)
         try:
             program.go()
             program.end()
@@ -705,12 +735,22 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1, help="of the first one; the next ones have the numbers after it")
     parser.add_argument("--steps", type=int, default=80, help="of each")
     parser.add_argument("--pressure", action="store_true", help="tensors of MiBs")
+    parser.add_argument("--memory", type=int, metavar="MIB", help="of each device that may be used")
+    parser.add_argument("--rounded", action="store_true", help="for a device with kernels of its own")
     args = parser.parse_args()
     torch.set_num_threads(1)
+    getattr(torch, args.device).use_philox(False)  # its numbers are to be the CPU's
     failed = 0
+    make_kept_memory()
+    most = None
+    if args.memory:
+        for i in range(torch.accelerator.device_count()):
+            total = memory.mem_get_info(i)[1]
+            memory.set_per_process_memory_fraction(min(1.0, (args.memory << 20) / total), i)
+        most = args.memory << 20
     left = [torch.accelerator.memory_allocated(i) for i in range(torch.accelerator.device_count())]
     for seed in range(args.seed, args.seed + args.programs):
-        told = differ(seed, args.steps, args.device, args.pressure)
+        told = differ(seed, args.steps, args.device, args.pressure, args.rounded, most)
         drain_autograd()
         gc.collect()
         for i, before in enumerate(left):

@@ -114,7 +114,10 @@ class Differ(Exception):
     pass
 
 
-def compare(what: str, got: Any, want: Any, values: bool, strides: bool) -> None:
+Bounds = dict[torch.dtype, tuple[float, float]]  # atol and rtol of types
+
+
+def compare(what: str, got: Any, want: Any, values: bool, strides: bool, within: Bounds | None = None) -> None:
     a, b = (torch.utils._pytree.tree_flatten(v)[0] for v in (got, want))
     if len(a) != len(b):
         raise Differ(f"{what}: {len(a)} results, not {len(b)}")
@@ -134,8 +137,9 @@ def compare(what: str, got: Any, want: Any, values: bool, strides: bool) -> None
         if values:
             x = x.detach().cpu()
             y = y.detach().cpu()
+            atol, rtol = (within or {}).get(y.dtype, (None, None))
             try:
-                torch.testing.assert_close(x, y, equal_nan=True)
+                torch.testing.assert_close(x, y, equal_nan=True, atol=atol, rtol=rtol)
             except AssertionError as error:
                 raise Differ(f"{what}: " + " ".join(str(error).split())[:160]) from None
 
@@ -387,6 +391,8 @@ def allocated(device: str) -> int:
 
 def serve(device: str, most: int, **more: bool) -> None:
     """The worker process: reads cases, runs them, and prints the answers, a line each."""
+    if hasattr(module := getattr(torch, device), "use_philox"):
+        module.use_philox(False)  # its numbers are to be the CPU's
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     database = operators()

@@ -1,11 +1,13 @@
 #include "copy.h"
 
+#include <ATen/EmptyTensor.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/copy_native.h>
 #include <ATen/ops/contiguous_ops.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/to_ops.h>
+#include <ATen/ops/_local_scalar_dense_native.h>
 #include <ATen/ops/_to_copy.h>
 #include <torch/library.h>
 
@@ -13,6 +15,8 @@
 #include "deferred.h"
 #include "host_allocator.h"
 #include "factory_ops.h"
+#include "native_copy.h"
+#include "native_index.h"
 #include "tensor_aliases.h"
 
 namespace chorus {
@@ -40,12 +44,14 @@ void copy_later(DeviceIndex index, chorus_stream stream, const at::Tensor& from,
 void copy_in_turn(DeviceIndex index, const at::Tensor& from, const at::Tensor& to) {
   chorus_stream stream = current_handle(index);
   bool touchable = device(index).views;
-  if (!ready(lib.stream_enter(stream, "copy"))) {
+  if (!try_enter(stream, "copy")) {
     if (touchable && own(from) && own(to))
       return copy_later(index, stream, from, to);
     enter(stream, "copy", "memory of the host that isn't pinned is read or written by its caller");
   }
   Turn turn(stream);
+  if (own(from))
+    check_indexes(index);
   TensorAliases aliases(index);
   at::Tensor source = own(from) ? aliases.host(from) : from;
   at::Tensor target = own(to) ? aliases.host(to) : to;
@@ -95,6 +101,16 @@ void copy_across(const at::Tensor& from, const at::Tensor& to) {
     copy_in_turn(here, got, to);
 }
 
+// copied_by_kernel enqueues a copy within a device whose driver compiles kernels.
+bool copied_by_kernel(DeviceIndex index, chorus_stream stream, const at::Tensor& from, const at::Tensor& to) {
+  if (!has_natives())
+    return false;
+  if (!alike(from, to) || from.is_alias_of(to))
+    return copy_native(index, from, to);
+  enqueue_copy(stream, from, to);
+  return true;
+}
+
 } // namespace
 
 at::Tensor copy_from(const at::Tensor& self, const at::Tensor& dst, bool non_blocking) {
@@ -109,11 +125,15 @@ at::Tensor copy_from(const at::Tensor& self, const at::Tensor& dst, bool non_blo
   chorus_stream stream = current_handle(index);
   const at::Tensor& host = own(dst) ? from : dst;
   bool inside = own(from) && own(dst);
+  if (inside && copied_by_kernel(index, stream, from, dst))
+    return dst;
   if (alike(from, dst) && !inside && non_blocking && pinned(host.data_ptr())) {
     enqueue_copy(stream, from, dst);
     return dst;
   }
   if (alike(from, dst) && !device(index).views && !(inside && from.is_alias_of(dst))) {
+    if (!inside)
+      waits("copy", "memory of the host that isn't pinned is read or written");
     enqueue_copy(stream, from, dst); // the device's own copy
     if (!inside)
       await(stream);
@@ -130,9 +150,32 @@ at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& dst) {
   return copy_from(self, dst, false);
 }
 
+// local_scalar is PyTorch's _local_scalar_dense, by which item() reads an element: a copy to the host that waits.
+at::Scalar local_scalar(const at::Tensor& self) {
+  const char *name = "aten::_local_scalar_dense", *why = "the host needs its result";
+  DeviceIndex index = self.device().index();
+  chorus_stream stream = current_handle(index);
+  Current scope(index);
+  if (!device(index).views) {
+    at::Tensor host = at::detail::empty_cpu({}, self.scalar_type());
+    TORCH_CHECK(!capturing(stream), name, " can't be captured: ", why);
+    waits(name, why);
+    check(lib.stream_copy(stream, host.data_ptr(), self.const_data_ptr(), int64_t(self.element_size())));
+    await(stream);
+    return at::native::_local_scalar_dense_cpu(host);
+  }
+  if (!try_enter(stream, name))
+    enter(stream, name, why);
+  Turn turn(stream);
+  check_indexes(index);
+  TensorAliases aliases(index);
+  return at::native::_local_scalar_dense_cpu(aliases.host(self));
+}
+
 } // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("_local_scalar_dense", &local_scalar);
   m.impl("_copy_from", &copy_from);
   m.impl("_copy_from_and_resize", &copy_from_and_resize);
 }

@@ -211,6 +211,12 @@ const std::unordered_set<std::string> other_strides_unless_contiguous = {
     "aten::reflection_pad3d_backward", "aten::replication_pad2d", "aten::replication_pad2d_backward",
     "aten::replication_pad3d", "aten::replication_pad3d_backward", "aten::roll"};
 
+// may_conjugate says whether an operator's kernel may set the conjugate bit of its result, which Meta kernels don't.
+bool may_conjugate(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments) {
+  const std::string& name = op.operator_name().name;
+  return (name == "aten::linalg_lu_solve" || name == "aten::_linalg_solve_ex") && arguments[0].toTensor().is_complex();
+}
+
 // strides_may_differ says whether an operator's results may have other strides than its Meta kernel's. Elementwise
 // operators set the strides of a result that they resize.
 bool strides_may_differ(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments) {
@@ -352,6 +358,8 @@ std::string defer(
     return "the host needs its result, or the result's shape, which depends on computed values";
   if (writes_to_host(op, arguments))
     return "it writes to a tensor of the host";
+  if (may_conjugate(op, arguments))
+    return "its kernel sets the conjugate bit of its result";
   if (strides_may_differ(op, arguments) && !capturing(stream))
     return "its Meta kernel returns other strides than its results have";
   std::optional<MetaRun> meta_run(std::in_place, op, index, arguments, true);

@@ -5,6 +5,8 @@
 #include <ATen/ops/ones_like.h>
 #include <torch/library.h>
 
+#include "draws.h"
+
 namespace chorus {
 
 namespace {
@@ -14,15 +16,25 @@ std::tuple<at::Tensor, at::Tensor> dropout(const at::Tensor& input, double p, st
   at::TensorOptions mask_options = input.options().dtype(at::kBool);
   if (!train.value_or(true))
     return {input.clone(), at::ones_like(input, mask_options)};
-  at::Tensor mask = at::empty_like(input, mask_options);
+  at::Tensor out, mask;
+  if (drop(input, 1 - p, out, mask))
+    return {out, mask};
+  mask = at::empty_like(input, mask_options);
   mask.bernoulli_(1 - p);
   return {input.mul(mask).mul_(p == 1 ? 0 : 1 / (1 - p)), mask};
+}
+
+at::Tensor dropout_backward(const at::Tensor& grad, const at::Tensor& mask, double scale) {
+  at::Tensor kept = grad.mul(mask);
+  bool real = at::isFloatingType(kept.scalar_type()) || at::isComplexType(kept.scalar_type());
+  return real ? kept.mul_(scale) : kept.mul(scale); // a scale makes integers floats, as on the CPU
 }
 
 } // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("native_dropout", &dropout);
+  m.impl("native_dropout_backward", &dropout_backward);
 }
 
 } // namespace chorus

@@ -16,6 +16,7 @@
 #include "cpu_allocator.h"
 #include "deferred.h"
 #include "generator.h"
+#include "native.h"
 #include "tensor_aliases.h"
 
 namespace chorus {
@@ -33,7 +34,10 @@ struct Operator {
   bool views = false;                  // it touches no memory: it returns views, or changes sizes and strides
   c10::SmallVector<int, 2> generators; // positions of its generators
   c10::SmallVector<int, 2> written;    // positions of the arguments that it writes to
-  mutable std::atomic<bool> met{false};
+  const Native* native = nullptr;      // the device's kernels for it
+  mutable std::atomic<int64_t> calls{0}; // of the fallback
+  mutable std::atomic<int64_t> told{0};  // of them, by met
+  mutable std::atomic<int64_t> by_kernels{0}; // calls that they have computed
 
   explicit Operator(c10::OperatorName of) : of(std::move(of)) {}
 };
@@ -61,6 +65,7 @@ const std::unordered_set<std::string> takes_host_tensors = {
     "aten::_pad_packed_sequence",
     "aten::_cudnn_rnn",
     "aten::copy_",
+    "aten::fill_",
     "aten::_copy_from",
     "aten::_copy_from_and_resize",
     "aten::set_data",
@@ -100,7 +105,9 @@ const Operator& operator_of(const c10::OperatorHandle& op) {
     if (found != operators().end() && found->second->of == op.operator_name())
       return *found->second;
   }
+  device(current()); // so that native_of knows
   auto made = std::make_unique<Operator>(op.operator_name());
+  made->native = native_of(op.operator_name());
   made->name = c10::toString(op.operator_name());
   made->host_tensors = takes_host_tensors.count(op.operator_name().name) > 0;
   const auto& arguments = op.schema().arguments();
@@ -212,10 +219,30 @@ void block(const std::string& name, bool refuse) {
 std::vector<std::string> met() {
   std::shared_lock<std::shared_mutex> lock(operators_mutex);
   std::vector<std::string> names;
-  for (auto& entry : operators())
-    if (entry.second->met.exchange(false))
+  for (auto& entry : operators()) {
+    int64_t n = entry.second->calls;
+    if (entry.second->told.exchange(n) != n)
       names.push_back(entry.second->name);
+  }
   return names;
+}
+
+std::unordered_map<std::string, int64_t> calls() {
+  std::shared_lock<std::shared_mutex> lock(operators_mutex);
+  std::unordered_map<std::string, int64_t> counts;
+  for (auto& entry : operators())
+    if (int64_t n = entry.second->calls; n > 0 && !entry.second->views)
+      counts[entry.second->name] += n;
+  return counts;
+}
+
+std::vector<OperatorCalls> operator_calls() {
+  std::shared_lock<std::shared_mutex> lock(operators_mutex);
+  std::vector<OperatorCalls> all;
+  for (auto& entry : operators())
+    if (!entry.second->views)
+      all.push_back({entry.second->name, entry.second->by_kernels, entry.second->calls});
+  return all;
 }
 
 void fallback(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
@@ -225,11 +252,15 @@ void fallback(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, torch
   const char* kind = plain                             ? ""
       : kernels == c10::DispatchKey::QuantizedCPU ? "quantized tensors of "
                                                   : "nested tensors of ";
+  if (op.native && !op.blocked && plain && run_native(*op.native, handle, stack)) {
+    op.by_kernels.fetch_add(1, std::memory_order_relaxed);
+    return;
+  }
   bool missing = plain ? op.missing : !handle.hasComputedKernelForDispatchKey(kernels);
   TORCH_CHECK_NOT_IMPLEMENTED(
-      !op.blocked && !missing, "Operator '", op.name, "' is not implemented for ", kind, "device ", name(), ".");
-  if (!op.met.load(std::memory_order_relaxed))
-    op.met = true;
+      !op.blocked && !missing, "Operator '", op.name, "' is not implemented for ", kind, "device ", name(), ".",
+      plain ? " Could not run '" + op.name + "' with arguments from the '" + name() + "' backend." : ""); // PyTorch's
+  op.calls.fetch_add(1, std::memory_order_relaxed);
   size_t n = handle.schema().arguments().size();
   auto arguments = torch::jit::last(*stack, n);
   Found found(op);
@@ -259,7 +290,7 @@ void fallback(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, torch
     draws(generator, stream);
   }
   bool touchable = device(index).views;
-  bool entered = !op.views && ready(lib.stream_enter(stream, op.name.c_str()));
+  bool entered = !op.views && try_enter(stream, op.name.c_str());
   if (!op.views && !entered) {
     std::string why; // why it can't be deferred
     if (!touchable)

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -21,7 +22,17 @@ torch::jit::Stack call_cpu(const c10::OperatorHandle& op, torch::jit::Stack argu
 // block makes the device refuse an operator, such as "aten::abs.out", or allows it again.
 void block(const std::string& name, bool blocked);
 
-// met returns the operators that used the fallback since the last call.
+// OperatorCalls is how often an operator was called since the program's start: computed by the device's kernels, and by
+// the CPU's.
+struct OperatorCalls {
+  std::string name;
+  int64_t by_kernels, by_host;
+};
+std::vector<OperatorCalls> operator_calls();
+
+// met returns the operators that used the fallback since the last call; calls, how often each did in this process, but
+// for operators that only make views.
 std::vector<std::string> met();
+std::unordered_map<std::string, int64_t> calls();
 
 } // namespace chorus

@@ -5,8 +5,10 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <optional>
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/PhiloxRNGEngine.h>
 #include <ATen/ops/empty.h>
 
 #include "stream.h"
@@ -43,9 +45,36 @@ class Generator final : public c10::GeneratorImpl {
     return state_->host;
   }
 
+  // derived is a generator of the CPU for one operator, whose seed comes from the next of CUDA's numbers.
+  at::Generator derived() {
+    chorus_stream stream = current_handle(device().index());
+    TORCH_CHECK(
+        !capturing(stream), "this operator can't be captured: the host draws its numbers, so that all replays would ",
+        "draw the same. torch.", name(), ".use_philox(False) lets it be captured");
+    chorus_draw at = take(stream, 4);
+    at::Philox4_32 engine(at.seed, 0, at.offset / 4);
+    uint64_t low = engine();
+    return at::detail::createCPUGenerator(uint64_t(engine()) << 32 | low);
+  }
+
+  // take takes the next words of CUDA's numbers for a stream's next work.
+  chorus_draw take(chorus_stream stream, uint64_t words) {
+    chorus_draw at{};
+    at.size = sizeof at;
+    at.words = words;
+    if (state_->own) {
+      check(lib.random_take(stream, &at));
+      return at;
+    }
+    only_own(stream);
+    at.seed = current_seed();
+    at.offset = state_->offset.fetch_add((words + 3) / 4 * 4);
+    return at;
+  }
+
   void draws(chorus_stream stream) {
     chorus_stream earlier = state_->last;
-    if (earlier == stream || capturing(stream)) // a graph draws when it is replayed
+    if (philox || earlier == stream || capturing(stream)) // a graph draws when it is replayed
       return;
     state_->last = stream;
     if (earlier != 0)
@@ -64,9 +93,7 @@ class Generator final : public c10::GeneratorImpl {
   }
 
   void draw(chorus_stream stream, chorus_random& r) {
-    TORCH_CHECK(
-        state_->own || !capturing(stream), "of ", name(),
-        "'s generators a graph can draw CUDA's numbers only from the device's own");
+    only_own(stream);
     r.given = !state_->own;
     r.seed = current_seed();
     r.offset = state_->offset;
@@ -150,6 +177,12 @@ class Generator final : public c10::GeneratorImpl {
   }
 
  private:
+  void only_own(chorus_stream stream) const {
+    TORCH_CHECK(
+        state_->own || !capturing(stream), "of ", name(),
+        "'s generators a graph can draw CUDA's numbers only from the device's own");
+  }
+
   // settle waits for work that draws, so that the state is that of the program's order. It leaves a stream's error in
   // the stream.
   void settle() const {
@@ -173,13 +206,48 @@ class Generator final : public c10::GeneratorImpl {
 
 } // namespace
 
+// Early are the seeds that were given before a generator was made.
+struct Early {
+  std::mutex mutex;
+  bool over = false;
+  std::array<std::optional<uint64_t>, kMostDevices> seeds;
+};
+
+static Early& early() {
+  static auto* seeds = new Early;
+  return *seeds;
+}
+
+bool seed_later(DeviceIndex index, uint64_t seed) {
+  Early& e = early();
+  std::lock_guard<std::mutex> lock(e.mutex);
+  for (DeviceIndex i = 0; !e.over && i < kMostDevices; i++)
+    if (index < 0 || index == i)
+      e.seeds[i] = seed;
+  return !e.over;
+}
+
+// early_seed is what a generator that is made now begins with.
+static std::optional<uint64_t> early_seed(DeviceIndex index) {
+  Early& e = early();
+  std::lock_guard<std::mutex> lock(e.mutex);
+  e.over = true;
+  return e.seeds[index];
+}
+
+static std::array<std::atomic<bool>, kMostDevices> generators_made;
+
 const at::Generator& default_generator(DeviceIndex index) {
   static auto* all = new std::array<at::Generator, kMostDevices>;
   static auto* made = new std::array<std::once_flag, kMostDevices>;
   index = in_range(index < 0 ? current() : index);
   std::call_once((*made)[index], [&] {
     (*all)[index] = at::make_generator<Generator>(index, true);
-    (*all)[index].seed();
+    if (std::optional<uint64_t> seed = early_seed(index))
+      (*all)[index].set_current_seed(*seed);
+    else
+      (*all)[index].seed();
+    generators_made[index] = true;
   });
   return (*all)[index];
 }
@@ -190,18 +258,32 @@ at::Generator new_generator(DeviceIndex index) {
 
 void use_philox(bool on) {
   philox = on;
-  for (DeviceIndex i = 0; i < count(); i++)
-    default_generator(i).get<Generator>()->begin(0);
+  for (DeviceIndex i = 0; i < kMostDevices; i++)
+    if (generators_made[i])
+      default_generator(i).get<Generator>()->begin(0);
+}
+
+// generator_for is a given generator, which must be of the device, or the device's own.
+static const at::Generator& generator_for(const std::optional<at::Generator>& given, DeviceIndex index) {
+  if (!given.has_value())
+    return default_generator(index);
+  TORCH_CHECK(
+      given->device() == c10::Device(kType, index), "Expected a '", c10::Device(kType, index),
+      "' generator device but found '", given->device(), "'");
+  return *given;
+}
+
+bool uses_philox() {
+  return philox;
+}
+
+chorus_draw take_numbers(const std::optional<at::Generator>& generator, DeviceIndex index, uint64_t words) {
+  return generator_for(generator, index).get<Generator>()->take(current_handle(index), words);
 }
 
 void draw(const at::Tensor& self, chorus_random r, const std::optional<at::Generator>& generator) {
-  TORCH_CHECK(
-      self.device().type() == kType, "Expected a '", self.device().type(), "' device type for generator but found '",
-      kType, "'");
   DeviceIndex index = self.device().index();
-  const at::Generator& g = generator.has_value() ? *generator : default_generator(index);
-  TORCH_CHECK(
-      g.device() == self.device(), "Expected a '", self.device(), "' generator device but found '", g.device(), "'");
+  const at::Generator& g = generator_for(generator, index);
   r.size = sizeof r;
   r.memory = self.mutable_data_ptr();
   r.n = self.numel();
@@ -214,10 +296,8 @@ void draws(const at::Generator& generator, chorus_stream stream) {
 }
 
 at::Generator host_generator(const at::Generator& generator) {
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      !philox, "this operator can't draw CUDA's numbers: the documentation of torch.", name(),
-      ".use_philox() has a list of those that can");
-  return generator.get<Generator>()->host();
+  auto* g = generator.get<Generator>();
+  return philox ? g->derived() : g->host();
 }
 
 } // namespace chorus

@@ -6,6 +6,7 @@
 
 #include "autograd_shutdown.h"
 #include "event.h"
+#include "native_index.h"
 #include "stream.h"
 #include "version.h"
 
@@ -70,7 +71,9 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   }
 
   void synchronizeStream(const c10::Stream& stream) const override {
+    waits("synchronize", "it waits for a stream");
     await(handle_of(stream));
+    check_indexes(stream.device_index());
   }
 
   bool isStreamCapturing(const c10::Stream& stream) const CHORUS_LATER {
@@ -79,6 +82,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
 
   void synchronizeDevice(const c10::DeviceIndex index) const override {
     await_device(index);
+    check_indexes(index);
   }
 
   void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override {

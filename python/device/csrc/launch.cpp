@@ -3,13 +3,14 @@
 #include <ATen/ops/clone.h>
 
 #include "block.h"
+#include "stream.h"
 #include "tensor_aliases.h"
 
 namespace chorus {
 
 namespace {
 
-using Kernel = void(void**);
+using CpuKernel = void(void**);
 
 // Launch is a kernel with its arguments.
 struct Launch {
@@ -18,7 +19,7 @@ struct Launch {
     int64_t integer;
     float real;
   };
-  Kernel* kernel;
+  CpuKernel* kernel;
   std::vector<Cell> cells;
   std::vector<at::Tensor> kept; // tensors of the host's
 
@@ -51,7 +52,7 @@ void end_launch(void* user) {
 
 void launch(uintptr_t kernel, const std::string& title, const std::vector<Argument>& arguments) {
   auto made = std::make_unique<Launch>();
-  made->kernel = reinterpret_cast<Kernel*>(kernel);
+  made->kernel = reinterpret_cast<CpuKernel*>(kernel);
   made->cells.reserve(arguments.size());
   DeviceIndex index = -1;
   std::vector<chorus_span> spans;
@@ -102,7 +103,7 @@ void launch(uintptr_t kernel, const std::string& title, const std::vector<Argume
     aliases.settle();
     return;
   }
-  if (ready(lib.stream_enter(stream, title.c_str()))) {
+  if (try_enter(stream, title.c_str())) {
     Turn turn(stream);
     made->run();
     return;

@@ -37,7 +37,7 @@ static std::string out_of_memory(const std::string& message) {
   return at == std::string::npos ? message : name() + " out of memory. T" + message.substr(at + 1);
 }
 
-void load(const std::string& path, uint64_t signals) {
+void load(const std::string& path, uint64_t signals, const std::vector<std::string>& command) {
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   TORCH_CHECK(library, "libchorus.so can't be loaded: ", dlerror());
 #define X(name) lib.name.at = reinterpret_cast<decltype(lib.name.at)>(symbol(library, path, "chorus_" #name));
@@ -54,6 +54,12 @@ void load(const std::string& path, uint64_t signals) {
   host.check = &PyErr_CheckSignals;
   host.thread = signals;
   check(lib.set_host(&host));
+  if (command.empty())
+    return;
+  std::vector<const char*> words;
+  for (const std::string& word : command)
+    words.push_back(word.c_str());
+  check(lib.compile_apart(words.data(), int32_t(words.size())));
 }
 
 void raise(chorus_status status) {

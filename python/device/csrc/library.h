@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "chorus.h"
 
@@ -21,8 +22,9 @@ namespace chorus {
   X(graph_release) X(graph_pool) X(graph_dump) X(stream_recover) X(device_set_fraction) X(device_record_history) \
   X(device_snapshot) X(pool_new) X(pool_begin) X(pool_end) X(pool_release) X(memory_handle) X(memory_open)       \
   X(memory_close) X(profile_start) X(profile_stop) X(profile_range) X(profile_write) X(stream_create)            \
-  X(stream_random) X(random_set) X(random_get) X(stream_adopt) X(stream_native) X(stream_release)                \
-  X(set_host) X(stream_synchronize) X(device_synchronize) X(event_synchronize)
+  X(stream_random) X(random_set) X(random_get) X(random_take) X(stream_adopt) X(stream_native) X(stream_release) \
+  X(kernel_find) X(kernel_run) X(kernel_get) X(tune_set) X(tune_add) X(tune_results)                             \
+  X(set_host) X(compile_apart) X(stream_synchronize) X(device_synchronize) X(event_synchronize)
 
 // Function is one of them. Its pointer is read at the call, after the arguments were evaluated: an argument may be a
 // device, whose first use loads the library.
@@ -45,8 +47,8 @@ struct Library {
 extern Library lib;
 
 // load finds the functions in the library at a path, and makes Python its host. Signal handlers run in the given
-// thread.
-void load(const std::string& path, uint64_t signals);
+// thread. The command's process compiles kernels, if it isn't empty.
+void load(const std::string& path, uint64_t signals, const std::vector<std::string>& command);
 
 // raise throws the error of this thread's last call; out of memory is torch.OutOfMemoryError.
 [[noreturn]] void raise(chorus_status status);

@@ -1,6 +1,9 @@
 // The Python module chorus_device._C.
 #include <array>
+#include <complex>
+#include <variant>
 
+#include <pybind11/complex.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
@@ -21,8 +24,10 @@
 #include "guard.h"
 #include "hooks.h"
 #include "host_allocator.h"
+#include "jiterator.h"
 #include "launch.h"
 #include "mapped.h"
+#include "native.h"
 #include "profiler.h"
 #include "shared.h"
 #include "staging.h"
@@ -37,8 +42,9 @@ namespace py = pybind11;
 using Pool = std::array<uint64_t, 2>; // a memory pool's id
 
 // start registers a type of device with PyTorch.
-void start(const std::string& path, const std::string& name, const std::string& driver, uint64_t main_thread) {
-  plug(path, name, driver, main_thread);
+void start(
+    const std::string& path, const std::string& name, const std::vector<std::string>& drivers, uint64_t main_thread) {
+  plug(path, name, drivers, main_thread);
   wrap_cpu_allocator();
   c10::SetAllocator(kType, device_allocator());
   host_allocator();
@@ -71,9 +77,14 @@ PYBIND11_MODULE(_C, m) {
     }
   });
   m.def("start", &start);
+  m.def("compile_by", &compile_by);
   m.def("register_examples", &register_examples);
   m.def("backend_wrapper", &backend_wrapper);
   m.def("device_count", &count);
+  m.def("driver", &driver);
+  m.def("set_sync_debug", [](int mode) { set_sync_debug(SyncDebug(mode)); });
+  m.def("sync_debug", [] { return int(sync_debug()); });
+  m.def("seed_later", &seed_later);
   m.def("current_device", &current);
   m.def("set_device", [](int64_t index) { set_current(in_range(index)); });
   m.def("exchange_device", [](int64_t index) { return exchange_current(in_range(index)); });
@@ -128,24 +139,44 @@ PYBIND11_MODULE(_C, m) {
   m.def("is_capturing", [](DeviceIndex index) { return capturing(current_handle(index)); });
   m.def("block", &block);
   m.def("fallbacks", &met);
-  m.def("use_philox", &use_philox);
-  m.def("draw", [](const at::Tensor& self, int kind, int dtype, double a, double b, int64_t first, int64_t last,
-                   const std::optional<at::Tensor>& each, int each_dtype,
-                   const std::optional<at::Generator>& generator) {
-    chorus_random r{};
-    r.kind = kind;
-    r.dtype = dtype;
-    r.a = a;
-    r.b = b;
-    r.first = first;
-    r.last = last;
-    if (each.has_value()) {
-      r.probabilities = each->const_data_ptr();
-      r.probabilities_dtype = each_dtype;
-    }
-    draw(self, r, generator);
+  m.def("fallback_counts", &calls);
+  m.def("operator_calls", [] {
+    std::map<std::string, std::pair<int64_t, int64_t>> all;
+    for (const OperatorCalls& o : operator_calls())
+      all[o.name] = {o.by_kernels, o.by_host};
+    return all;
   });
-  m.def("is_dense", [](const at::Tensor& self) { return self.is_non_overlapping_and_dense(); });
+  m.def("native_operators", &native_names);
+  using Number = std::variant<bool, int64_t, double, std::complex<double>>;
+  m.def("jitted", [](const std::string& text, int64_t results, const std::vector<at::Tensor>& tensors,
+                     const std::vector<Number>& numbers) {
+    py::gil_scoped_release release;
+    std::vector<at::Scalar> scalars;
+    for (const Number& n : numbers)
+      if (auto z = std::get_if<std::complex<double>>(&n))
+        scalars.emplace_back(c10::complex<double>(*z));
+      else
+        std::visit([&](auto v) { if constexpr (std::is_arithmetic_v<decltype(v)>) scalars.emplace_back(v); }, n);
+    return jitted(text, results, tensors, scalars);
+  });
+  m.def("kernel_counts", [](DeviceIndex index) {
+    chorus_kernel_info k{};
+    k.size = sizeof k;
+    check(lib.kernel_get(device(index).handle, &k));
+    return std::map<std::string, int64_t>{
+        {"compiled", k.compiled}, {"from_disk", k.from_disk}, {"refused", k.refused}, {"launched", k.launched},
+        {"multiplied", k.multiplied}};
+  });
+  m.def("tune_set", [](bool enabled, bool tuning, int milliseconds, int iterations) {
+    check(lib.tune_set(enabled, tuning, milliseconds, iterations));
+  });
+  m.def("tune_add", [](const std::string& line) { check(lib.tune_add(line.c_str())); });
+  m.def("tune_results", [] {
+    const char* text = nullptr;
+    check(lib.tune_results(&text));
+    return std::string(text);
+  });
+  m.def("use_philox", &use_philox);
   m.def("recover", &recover);
   m.def("start_profile", [] {
     need_library();

@@ -9,11 +9,16 @@
 #include <c10/util/Exception.h>
 #include <torch/csrc/Exceptions.h>
 
+#include "native.h"
+
 namespace chorus {
 
 namespace {
 
-std::string library_path, type_name, driver_name;
+std::string library_path, type_name;
+std::vector<std::string> drivers; // that may have devices
+std::string driver_name;          // the first of them that has
+std::vector<std::string> compile_command; // whose process compiles kernels of OpenCL
 uint64_t signals = 0; // the thread in which Python runs signal handlers
 std::string trouble; // why there are no devices
 std::array<Device, kMostDevices> devices;
@@ -34,18 +39,26 @@ void open(DeviceIndex index) {
   check(lib.stream_default(handle, &d.default_stream));
   d.handle = handle;
   opened = true;
+  open_native(handle);
 }
 
 } // namespace
 
-void plug(const std::string& path, const std::string& name, const std::string& driver, uint64_t main_thread) {
+void plug(
+    const std::string& path, const std::string& name, const std::vector<std::string>& drivers, uint64_t main_thread) {
+  TORCH_CHECK(!drivers.empty(), "torch.device('", name, "') has no driver");
   TORCH_CHECK(
       type_name.empty(), "PyTorch has one place for a device from outside, and '", type_name,
       "' has taken it in this process: '", name, "' can't have it as well");
   library_path = path;
   type_name = name;
-  driver_name = driver;
+  chorus::drivers = drivers;
+  driver_name = drivers.front();
   signals = main_thread;
+}
+
+void compile_by(const std::vector<std::string>& command) {
+  compile_command = command;
 }
 
 const std::string& name() {
@@ -53,15 +66,40 @@ const std::string& name() {
 }
 
 const std::string& driver() {
+  count();
   return driver_name;
 }
 
 void need_library() {
   static std::once_flag once;
   std::call_once(once, [] {
-    load(library_path, signals);
+    load(library_path, signals, compile_command);
     have_library = true;
   });
+}
+
+// choose finds the first driver that has a device, and the number of its devices. Without any it's 0, and trouble says
+// why.
+static int32_t choose() {
+  int32_t n = 0;
+  need_library();
+  if (drivers.size() == 1) {
+    check(lib.device_count(driver_name.c_str(), &n));
+    return n;
+  }
+  std::string why = "there is no device";
+  for (const std::string& candidate : drivers) {
+    if (lib.device_count(candidate.c_str(), &n) != CHORUS_OK) {
+      why += std::string("; ") + lib.last_error()->message;
+    } else if (n == 0) {
+      why += "; " + candidate + ": no device";
+    } else {
+      driver_name = candidate;
+      return n;
+    }
+  }
+  trouble = why;
+  return 0;
 }
 
 DeviceIndex count() noexcept {
@@ -69,15 +107,15 @@ DeviceIndex count() noexcept {
     int32_t n = 0;
     if (type_name.empty())
       return DeviceIndex(0);
+    std::string failure;
     try {
-      need_library();
-      check(lib.device_count(driver_name.c_str(), &n));
+      n = choose();
     } catch (const c10::Error& e) {
-      trouble = e.what_without_backtrace();
+      trouble = failure = e.what_without_backtrace();
     }
     try {
-      if (!trouble.empty())
-        TORCH_WARN("no ", type_name, " device can be used: ", trouble);
+      if (!failure.empty())
+        TORCH_WARN("no ", type_name, " device can be used: ", failure);
     } catch (...) { // a warning that Python turned into an error
     }
     return DeviceIndex(std::min(n, int32_t(kMostDevices)));

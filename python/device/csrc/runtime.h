@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include <c10/core/Device.h>
 
@@ -21,17 +22,24 @@ struct Device {
   bool views = false; // this process can access its memory, at other addresses
 };
 
-// plug sets the name of the device, its driver, and the path of the library with the driver. The library is loaded at
-// the first use: a process that has only imported PyTorch may fork, and Go doesn't work in a forked child. It's called
-// once. Signal handlers run in the main thread.
-void plug(const std::string& path, const std::string& name, const std::string& driver, uint64_t main_thread);
+// plug sets the name of the device, the drivers that may have it, and the path of the library with the drivers. The
+// library is loaded at the first use: a process that has only imported PyTorch may fork, and Go doesn't work in a forked
+// child. It's called once. Signal handlers run in the main thread.
+void plug(
+    const std::string& path, const std::string& name, const std::vector<std::string>& drivers, uint64_t main_thread);
 const std::string& name();
+
+// compile_by sets the command whose process compiles kernels of OpenCL. It's called before the library is loaded.
+void compile_by(const std::vector<std::string>& command);
+
+// driver is the first driver that has a device; without any, the first. It loads the library.
 const std::string& driver();
 
 // need_library loads the library, unless it's there already.
 void need_library();
 
-// count is the number of devices. If that can't be determined it's 0, with one warning. It loads the library.
+// count is the number of devices. If that can't be determined it's 0, with one warning; if none of several drivers has
+// a device it's 0, and in_range throws the reasons. It loads the library.
 DeviceIndex count() noexcept;
 
 // device opens a device of the driver; the index must be one.

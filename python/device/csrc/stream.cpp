@@ -1,6 +1,7 @@
 #include "stream.h"
 
 #include <array>
+#include <atomic>
 #include <mutex>
 #include <unordered_map>
 
@@ -129,7 +130,31 @@ bool capturing(chorus_stream stream) {
   return info.capturing != 0;
 }
 
+static std::atomic<SyncDebug> sync_mode{SyncDebug::none};
+
+void set_sync_debug(SyncDebug mode) {
+  sync_mode = mode;
+}
+
+SyncDebug sync_debug() {
+  return sync_mode.load(std::memory_order_relaxed);
+}
+
+void waits(const char* what, const std::string& why) {
+  SyncDebug mode = sync_debug();
+  if (mode == SyncDebug::none)
+    return;
+  std::string says = "called a synchronizing " + name() + " operation: " + what + ": " + why;
+  TORCH_CHECK(mode != SyncDebug::error, says);
+  TORCH_WARN(says);
+}
+
+bool try_enter(chorus_stream stream, const char* name) {
+  return sync_debug() == SyncDebug::none && ready(lib.stream_enter(stream, name));
+}
+
 void enter(chorus_stream stream, const char* name, const std::string& why) {
+  waits(name, why);
   while (!ready(lib.stream_turn(stream, name))) {
     TORCH_CHECK(!capturing(stream), name, " can't be captured: ", why);
     await(stream);

@@ -35,6 +35,19 @@ void await(chorus_stream stream);
 
 bool capturing(chorus_stream stream);
 
+// SyncDebug is what happens where the host waits for a stream: in operators and copies that can't be enqueued, and in
+// a stream's synchronize. A process has one.
+enum class SyncDebug { none, warning, error };
+void set_sync_debug(SyncDebug mode);
+SyncDebug sync_debug();
+
+// waits tells the program that what it has called waits for a stream, as the mode says; what is its name.
+void waits(const char* what, const std::string& why);
+
+// try_enter makes the calling thread run a stream's next work itself, until it leaves, if the stream is idle. It isn't
+// tried while waits are looked for: then all streams are treated as busy, so that the answer doesn't depend on time.
+bool try_enter(chorus_stream stream, const char* name);
+
 // enter makes the calling thread run a stream's next work itself, until it leaves. It waits for the stream's earlier
 // work, so it can't be captured: why is the reason why the work can't be enqueued.
 void enter(chorus_stream stream, const char* name, const std::string& why);

@@ -190,6 +190,10 @@ void TensorAliases::settle() {
     if (host->sizes() != to->sizes() || host->strides() != to->strides() ||
         host->storage_offset() != to->storage_offset())
       to->set_sizes_and_strides(host->sizes(), host->strides(), host->storage_offset());
+    if (host->is_conj() != to->is_conj()) // as linalg_lu_solve does to a given result
+      to->_set_conj(host->is_conj());
+    if (host->is_neg() != to->is_neg())
+      to->_set_neg(host->is_neg());
   }
   for (size_t i : written_) {
     Reach r = reach_of(tensors_[i].host.unsafeGetTensorImpl());

@@ -32,7 +32,8 @@ class TensorAliases {
   // wrote records that the operator writes to a device tensor.
   void wrote(const at::Tensor& tensor);
 
-  // settle gives the device tensors the new sizes and memory of the tensors that stand for them.
+  // settle gives the device tensors the new sizes, memory, and conjugate and negative bits of the tensors that stand for
+  // them.
   void settle();
 
   struct Pair {

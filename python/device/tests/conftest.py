@@ -49,7 +49,7 @@ def pair():
 
 @pytest.fixture(autouse=True)
 def _nothing_is_left():
-    """Check that a test leaves no memory allocated and no stream with an error, and reset the current device."""
+    """Check that a test leaves no memory allocated and no stream with an error, and reset device and streams."""
     before = [torch.accinte.memory_allocated(i) for i in range(torch.accinte.device_count())]
     yield
     gc.collect()
@@ -60,4 +60,8 @@ def _nothing_is_left():
         if torch.accinte.memory_allocated(i) > bytes:
             drain_autograd()  # autograd's threads may hold some for a moment
         assert torch.accinte.memory_allocated(i) <= bytes, f"device {i} has more memory allocated than before the test"
-    assert torch.accinte.current_device() == 0
+    device = torch.accinte.current_device()
+    for i in range(len(before)):
+        with torch.accinte.device(i):
+            torch.accinte.set_stream(torch.accinte.default_stream(i))
+    assert device == torch.accinte.current_device() == 0

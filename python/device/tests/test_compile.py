@@ -8,7 +8,7 @@ import sys
 import pytest
 import torch
 import torch.nn.functional as F
-from slow import busy, held
+from slow import held
 from torch._subclasses.fake_utils import CrossRefFakeMode
 from torch.utils.checkpoint import checkpoint
 from versions import before, since
@@ -205,7 +205,7 @@ def test_kernels_are_launched_on_the_current_stream_and_copy_nothing():
     f(x, h)
     stream.wait_stream(torch.accelerator.current_stream())
     with stream:
-        with busy(D, 0.5):
+        with held(D):
             got = f(x, h)
             h.fill_(100)  # the kernel must see the value before this
             assert not stream.query()

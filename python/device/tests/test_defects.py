@@ -1,13 +1,12 @@
 """Known defects of other implementations of such devices: a test for each that it's absent here."""
 
 import threading
-import time
 import warnings
 
 import pytest
 import torch
 from chorus_device._device import handle_of
-from slow import busy
+from slow import busy, held
 
 D = "accinte"
 
@@ -23,12 +22,13 @@ def test_a_wait_is_for_the_record_before_it():
         event.record(first)
     first.synchronize()
     waiter.wait_event(event)  # for the first record
-    with second, busy(D, 0.5):
+    with second, held(D):
         event.record(second)
         with waiter:
             x = torch.ones(4, device=D) + 1
         waiter.synchronize()  # doesn't wait for the second record
-        assert not event.query() and x.tolist() == [2, 2, 2, 2]
+        assert not event.query()
+    assert x.tolist() == [2, 2, 2, 2]
 
 
 def test_dropped_streams_do_their_work():
@@ -80,13 +80,12 @@ def test_copies_keep_to_their_allocation():
 
 
 def test_synchronize_is_for_the_device_that_it_names():
-    with torch.accinte.device(1), busy("accinte:1", 0.5):
-        began = time.monotonic()
+    with torch.accinte.device(1), held("accinte:1"):
         torch.accinte.synchronize(0)
-        waited = time.monotonic() - began
         assert not torch.accelerator.current_stream("accinte:1").query()
+    with torch.accinte.device(1), busy("accinte:1", 0.05):
         torch.accinte.synchronize(1)
-        assert torch.accelerator.current_stream("accinte:1").query() and time.monotonic() - began > waited
+        assert torch.accelerator.current_stream("accinte:1").query()
 
 
 def test_running_work_is_not_idle():
@@ -135,7 +134,7 @@ def test_memory_stays_out_of_reach():
 
 def test_copies_of_two_devices_run_at_once():
     """A copy of one device doesn't wait for another's."""
-    with torch.accinte.device(1), busy("accinte:1", 0.5):
+    with torch.accinte.device(1), held("accinte:1"):
         x = torch.ones(1 << 16).pin_memory().to("accinte:0", non_blocking=True)
         torch.accinte.synchronize(0)
         assert not torch.accelerator.current_stream("accinte:1").query()
@@ -162,7 +161,7 @@ def test_memory_waits_for_the_streams_that_use_it():
     s = torch.Stream(D)
     x = torch.ones(1 << 20, device=D)
     torch.accinte.synchronize()
-    with s, busy(D, 0.3):
+    with s, held(D):
         y = x + 1
         x.record_stream(s)
         at = x.data_ptr()
@@ -175,7 +174,7 @@ def test_memory_waits_for_the_streams_that_use_it():
 def test_pinned_memory_waits_for_its_copies():
     s = torch.Stream(D)
     h = torch.ones(1 << 18).pin_memory()
-    with s, busy(D, 0.2):
+    with s, held(D):
         x = h.to(D, non_blocking=True)
         at = h.data_ptr()
         del h

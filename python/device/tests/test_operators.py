@@ -1,6 +1,8 @@
 """A part of PyTorch's database of operators, on the device and on the CPU. `python -m chorus_device.sweep accinte` runs
 all of it."""
 
+import contextlib
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -96,6 +98,21 @@ def test_results_with_other_strides_than_inferred():
     with busy(D, 0.05):
         values, vectors = torch.linalg.eig(h.to(D))
     assert torch.allclose((vectors @ torch.diag(values) @ vectors.inverse()).cpu().real, h, atol=1e-3)
+
+
+@pytest.mark.parametrize("slow", [False, True])
+def test_results_that_a_kernel_leaves_conjugated(slow):
+    """linalg_lu_solve sets the conjugate bit of its result."""
+    a, b = torch.randn(3, 3, dtype=torch.complex64), torch.randn(4, 3, dtype=torch.complex64)
+    lu, pivots = torch.linalg.lu_factor(a)
+    want = torch.linalg.lu_solve(lu, pivots, b, left=False)
+    out = torch.empty(4, 3, dtype=torch.complex64, device=D)
+    with busy(D, 0.05) if slow else contextlib.nullcontext():
+        got = torch.linalg.lu_solve(lu.to(D), pivots.to(D), b.to(D), left=False)
+        torch.linalg.lu_solve(lu.to(D), pivots.to(D), b.to(D), left=False, out=out)
+        solved = torch.linalg.solve(a.to(D), b.to(D), left=False)
+    for x in (got, out, solved):
+        assert torch.allclose(x.cpu(), want, atol=1e-4)
 
 
 def test_conjugates_in_place():

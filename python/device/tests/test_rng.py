@@ -264,11 +264,56 @@ def test_distributions_of_cuda(philox):
     y = torch.zeros(4, 6, device=D)
     y[:, ::2].uniform_(1, 2)  # and nothing between
     assert y[:, ::2].ge(1).all() and y[:, 1::2].eq(0).all()
-    for refused in (lambda: torch.randperm(5, device=D), lambda: torch.multinomial(torch.ones(4, device=D), 2)):
-        with pytest.raises(NotImplementedError, match="can't draw CUDA's numbers"):
-            refused()
+    whole = torch.empty(2000, dtype=torch.int64, device=D)
+    assert 0.45 < whole.random_(-(1 << 63), None).lt(0).float().mean().item() < 0.55
+    assert whole.random_(1 << 62, None).min().item() >= 1 << 62  # the largest integer is one of them
+    mean = torch.tensor([0.0, 100.0], device=D).expand(20_000, 2)
+    for got in (torch.normal(mean, 2.0), torch.normal(mean, mean / 100 + 1), torch.normal(100.0, mean / 100 + 1)):
+        assert 99.95 < got[:, 1].mean().item() < 100.05
     with pytest.raises(RuntimeError, match="std >= 0"):
         x.normal_(0, -1)
+
+
+def test_categories(philox):
+    """A category is as frequent as its probability, and one of probability 0 never is drawn."""
+    weights = torch.tensor([[1.0, 2.0, 0.0, 5.0], [0.0, 0.0, 3.0, 1.0]], device=D)
+    for dtype in (torch.float32, torch.float64, torch.float16):
+        got = torch.multinomial(weights.to(dtype), 8000, replacement=True)
+        share = torch.nn.functional.one_hot(got.cpu(), 4).float().mean(1)
+        assert (share - (weights / weights.sum(1, True)).cpu()).abs().max() < 0.03
+        assert share.eq(0).equal(weights.cpu().eq(0))
+    first = torch.stack([torch.multinomial(weights, 2) for _ in range(200)])
+    assert first[:, 1].sort(-1)[0].eq(torch.tensor([2, 3], device=D)).all()  # no category twice
+    assert 0.5 < first[:, 0, 0].eq(3).float().mean().item() < 0.75
+    with pytest.raises(RuntimeError, match="invalid multinomial distribution"):
+        torch.multinomial(torch.zeros(4, device=D), 1)
+
+
+def test_numbers_of_the_host(philox):
+    """Operators without CUDA's numbers draw new ones at each call, which the state determines."""
+    rate = torch.full((1000,), 4.0, device=D)
+    torch.manual_seed(3)
+    one, two, permutation = torch.poisson(rate), torch.poisson(rate), torch.randperm(100, device=D)
+    assert not torch.equal(one, two) and 3.7 < one.mean().item() < 4.3 and torch.accinte.get_offset() == 12
+    assert torch.equal(permutation.sort()[0].cpu(), torch.arange(100))
+    torch.manual_seed(3)
+    with busy(D, 0.02):
+        assert torch.equal(torch.poisson(rate), one) and torch.equal(torch.poisson(rate), two)
+    g = torch.Generator(D).manual_seed(3)
+    assert torch.equal(torch.poisson(rate, generator=g), one) and g.get_offset() == 4
+
+
+def test_refused_types(philox):
+    """Their errors are the CPU's."""
+    for draw in ("normal_", "uniform_", "exponential_", "cauchy_", "log_normal_"):
+        x = torch.ones(3, dtype=torch.int32)
+        with pytest.raises((RuntimeError, NotImplementedError)) as want:
+            getattr(x.clone(), draw)()
+        with pytest.raises(type(want.value)) as got:
+            getattr(x.to(D), draw)()
+        assert str(got.value) == str(want.value)
+    h = torch.rand(3, device=D, generator=torch.Generator().manual_seed(4))
+    assert torch.equal(h.cpu(), torch.rand(3, generator=torch.Generator().manual_seed(4)))  # a generator of the host
 
 
 @since(2, 13, "PyTorch has no graphs of such devices")

@@ -39,6 +39,10 @@ func init() {
 		}
 		cuda.Store(sim)
 		lib, err := gpu.Supply("cuda", "a stand-in", sim.Table())
+		if err == nil {
+			table, _ := sim.BLAS(nil)
+			err = lib.SupplyBLAS("a stand-in", table)
+		}
 		if err != nil {
 			return nil, err
 		}

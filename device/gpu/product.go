@@ -1,0 +1,366 @@
+package gpu
+
+import (
+	"encoding/binary"
+	"fmt"
+	"log/slog"
+	"math"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strconv"
+	"sync"
+
+	"github.com/chorus-comms/chorus/config"
+	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/gpu/abi"
+	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/internal/dl"
+)
+
+// blas multiplies matrices: cuBLAS or hipBLAS, which is opened when it's first asked for.
+type blas struct {
+	family *abi.Family
+	places []string
+
+	once    sync.Once
+	table   abi.BLAS
+	caps    *dl.Capabilities
+	numbers abi.BLASNumbers
+	place   string
+	err     error // why there is none
+}
+
+// suppliedBLAS is one of a table that the caller has filled.
+func suppliedBLAS(f *abi.Family, place string, table abi.BLAS) (*blas, error) {
+	x := &blas{family: f, table: table, place: place, numbers: f.Numbers()}
+	var err error
+	x.caps, err = dl.Supplied(f.BLAS, "unknown", place, &x.table)
+	x.once.Do(func() {})
+	return x, err
+}
+
+// open opens the library: of the files of CHORUS_BLAS_LIBRARY the first that is one, or what the machine has.
+func (x *blas) open() error {
+	x.once.Do(func() {
+		c, err := config.Load(nil)
+		if err != nil {
+			x.err = err
+			return
+		}
+		if x.numbers = x.family.Numbers(); c.BLASLibrary == "none" {
+			x.err = fmt.Errorf("CHORUS_BLAS_LIBRARY is none")
+			return
+		}
+		if c.BLASLibrary == "" {
+			x.err = x.from(x.places)
+			return
+		}
+		for _, file := range filepath.SplitList(c.BLASLibrary) {
+			if x.err = x.from([]string{file}); x.err == nil {
+				return
+			}
+		}
+	})
+	return x.err
+}
+
+func (x *blas) from(places []string) error {
+	lib, err := dl.Source{Name: x.family.BLAS, Candidates: places}.Open()
+	if err != nil {
+		return err
+	}
+	if x.family.Name == "hip" {
+		// Until 3.0 the functions without _v2 have other numbers of types, and until 2.0 there are no others.
+		_, second := lib.Symbol("hipblasGemmEx_v2")
+		_, later := lib.Symbol("hipblasSetMathMode")
+		if !second && !later {
+			return fmt.Errorf("%s is hipBLAS before 2.0", lib.Path())
+		}
+	}
+	x.place = lib.Path()
+	x.caps, err = lib.Resolve(&x.table)
+	return err
+}
+
+// products are those of a GPU.
+type products struct {
+	mu    sync.Mutex
+	spare []*product
+	off   error // the library can't be used on the GPU
+}
+
+// product is the library's state for a stream: a handle, and memory that its work alone uses.
+type product struct {
+	h         abi.BLASHandle
+	workspace uintptr
+	atomics   bool
+}
+
+var productTypes = map[dtype.DType]int32{dtype.Float16: abi.Real16, dtype.BFloat16: abi.RealB16,
+	dtype.Float32: abi.Real32, dtype.Float64: abi.Real64, dtype.Complex64: abi.Complex32, dtype.Complex128: abi.Complex64}
+
+// ProductLibrary is [device.Products].ProductLibrary: cuBLAS or hipBLAS.
+func (d *Driver) ProductLibrary(dev int) (device.ProductLibrary, error) {
+	const op = "library of products"
+	if err := d.knows(op, dev); err != nil {
+		return device.ProductLibrary{}, err
+	}
+	if err := d.blas.open(); err != nil {
+		return device.ProductLibrary{}, device.Errorf(device.ErrUnsupported, d.gpus[dev].name, op, "%w", err)
+	}
+	c, err := config.Load(nil)
+	if err != nil {
+		return device.ProductLibrary{}, err
+	}
+	return device.ProductLibrary{Name: d.family.BLAS + " (" + d.blas.place + ")", Types: []dtype.DType{dtype.Float16,
+		dtype.BFloat16, dtype.Float32, dtype.Float64, dtype.Complex64, dtype.Complex128},
+		Varies: d.family.Name == "cuda" && c.CUBLASWorkspace != ":4096:8" && c.CUBLASWorkspace != ":16:8"}, nil
+}
+
+// Multiply is [device.Products].Multiply. A graph would use the stream's workspace while the stream does, so that
+// products aren't captured.
+func (d *Driver) Multiply(h device.StreamHandle, p *device.Product) error {
+	const op = "multiply"
+	s, err := d.stream(op, h)
+	if err != nil {
+		return err
+	}
+	defer s.mu.Unlock()
+	b := s.b
+	if err := b.blas.open(); err != nil {
+		return device.Errorf(device.ErrUnsupported, b.name, op, "%w", err)
+	}
+	if s.capture != nil || s.foreign() {
+		return device.Errorf(device.ErrCapture, b.name, op, "products of %s aren't captured", b.family.BLAS)
+	}
+	if err := p.Check(b.name); err != nil {
+		return err
+	}
+	typ, ok := productTypes[p.Type]
+	if !ok {
+		return device.Errorf(device.ErrUnsupported, b.name, op, "%s has no products of %v", b.family.BLAS, p.Type)
+	}
+	for _, m := range p.Matrices() {
+		at, err := d.side(b, op, m.Name, m.Ptr, m.Bytes(p))
+		switch {
+		case err != nil:
+			return err
+		case at.Type == device.DeviceMemory && at.Device != b.index && !d.reaches(b.index, at.Device):
+			return device.Errorf(device.ErrWrongDevice, b.name, op, "%s is memory of device %d, to which %s has no access",
+				m.Name, at.Device, b.name)
+		case max(m.Rows, m.Columns, m.Pitch, p.Count) > math.MaxInt32:
+			return device.Errorf(device.ErrUnsupported, b.name, op, "%s has lines of more than 31 bits", m.Name)
+		}
+	}
+	if s.broken() != nil {
+		return b.broken() // left out
+	}
+	if s.product == nil {
+		if s.product, err = b.newProduct(op, s); err != nil {
+			return err
+		}
+	}
+	x := s.product
+	if atomics := p.Atomics && b.family.Name == "hip"; atomics != x.atomics { // of cuBLAS PyTorch allows none, either
+		mode := int32(0)
+		if atomics {
+			mode = 1
+		}
+		if err := b.blasCall(op, "SetAtomicsMode", func() abi.Status { return b.blas.table.SetAtomics(x.h, mode) }); err != nil {
+			return err
+		}
+		x.atomics = atomics
+	}
+	return b.multiply(op, x, p, typ)
+}
+
+// multiply calls the library. Its matrices have dense columns, so that it computes the transposed product.
+func (b *gpu) multiply(op string, x *product, p *device.Product, typ int32) error {
+	n := b.blas.numbers
+	trans := func(m *device.Matrix) int32 {
+		if m.Transposed {
+			return n.Transposed
+		}
+		return n.Straight
+	}
+	alpha, beta := scalar(p.Type, p.Alpha), scalar(p.Type, p.Beta)
+	var pin runtime.Pinner // the library reads them before it returns
+	defer pin.Unpin()
+	pin.Pin(&alpha[0])
+	pin.Pin(&beta[0])
+	compute := n.In32
+	if p.Type == dtype.Float64 || p.Type == dtype.Complex128 {
+		compute = n.In64
+	}
+	rows, columns, depth := int32(p.Columns), int32(p.Rows), int32(p.Depth)
+	t := &b.blas.table
+	if p.Count == 1 {
+		return b.blasCall(op, "GemmEx", func() abi.Status {
+			return t.Multiply(x.h, trans(&p.B), trans(&p.A), rows, columns, depth, &alpha[0], uintptr(p.B.Ptr), typ,
+				int32(p.B.Pitch), uintptr(p.A.Ptr), typ, int32(p.A.Pitch), &beta[0], uintptr(p.Out.Ptr), typ,
+				int32(p.Out.Pitch), compute, n.Default)
+		})
+	}
+	return b.blasCall(op, "GemmStridedBatchedEx", func() abi.Status {
+		return t.Many(x.h, trans(&p.B), trans(&p.A), rows, columns, depth, &alpha[0], uintptr(p.B.Ptr), typ,
+			int32(p.B.Pitch), int64(p.B.Next), uintptr(p.A.Ptr), typ, int32(p.A.Pitch), int64(p.A.Next), &beta[0],
+			uintptr(p.Out.Ptr), typ, int32(p.Out.Pitch), int64(p.Out.Next), int32(p.Count), compute, n.Default)
+	})
+}
+
+// scalar is a number of the type that products of a type are computed in.
+func scalar(t dtype.DType, z complex128) []byte {
+	narrow := func(to []byte, f float64) []byte {
+		return binary.NativeEndian.AppendUint32(to, math.Float32bits(float32(f)))
+	}
+	wide := func(to []byte, f float64) []byte { return binary.NativeEndian.AppendUint64(to, math.Float64bits(f)) }
+	to := make([]byte, 0, 16)
+	switch t {
+	case dtype.Complex64:
+		return narrow(narrow(to, real(z)), imag(z))
+	case dtype.Float64:
+		return wide(to, real(z))
+	case dtype.Complex128:
+		return wide(wide(to, real(z)), imag(z))
+	}
+	return narrow(to, real(z))
+}
+
+// blasCall calls the library on a thread for which the GPU is the current device.
+func (b *gpu) blasCall(op, call string, f func() abi.Status) error {
+	var s abi.Status
+	if err := b.call(op, call, func() abi.Result { s = f(); return abi.Success }); err != nil || s == abi.Done {
+		return err
+	}
+	text := s.String()
+	if b.blas.table.Text != nil {
+		text = fmt.Sprintf("%s (%d)", b.blas.table.Text(s), int32(s))
+	}
+	kind := device.ErrInternal
+	switch n := b.blas.numbers; s {
+	case n.NotSupported, n.InvalidValue, n.ArchMismatch:
+		kind = device.ErrUnsupported
+	case n.AllocFailed:
+		kind = device.ErrOutOfMemory
+	}
+	return device.Errorf(kind, b.name, op, "%s (%s): %s: %s", b.family.BLAS, b.blas.place, call, text)
+}
+
+// newProduct is a handle for a stream, with a workspace of its own. One that another stream has had is used again.
+func (b *gpu) newProduct(op string, s *stream) (*product, error) {
+	b.products.mu.Lock()
+	defer b.products.mu.Unlock()
+	t := &b.blas.table
+	if b.products.off != nil {
+		return nil, b.products.off
+	}
+	var x *product
+	if n := len(b.products.spare); n > 0 {
+		x, b.products.spare = b.products.spare[n-1], b.products.spare[:n-1]
+	} else {
+		x = &product{}
+		if err := b.blasCall(op, "Create", func() abi.Status { return t.Create(&x.h) }); err != nil {
+			b.products.off = err
+			return nil, err
+		}
+		// hipBLAS allows them at first, and cuBLAS doesn't
+		if err := b.blasCall(op, "SetAtomicsMode", func() abi.Status { return t.SetAtomics(x.h, 0) }); err != nil {
+			b.dropHandle(x)
+			return nil, err
+		}
+	}
+	err := b.blasCall(op, "SetStream", func() abi.Status { return t.SetStream(x.h, s.h) })
+	if bytes := b.workspace(op); err == nil && bytes > 0 && b.blas.caps.Has("workspaces") {
+		if x.workspace == 0 {
+			err = b.call(op, "MemAlloc", func() abi.Result { return b.MemAlloc(&x.workspace, uint64(bytes)) })
+		}
+		if err == nil { // SetStream takes it away
+			err = b.blasCall(op, "SetWorkspace", func() abi.Status { return t.Workspace(x.h, x.workspace, uint64(bytes)) })
+		}
+	}
+	if err != nil {
+		b.dropHandle(x)
+		return nil, err
+	}
+	return x, nil
+}
+
+func (b *gpu) dropHandle(x *product) {
+	_ = b.blasCall("close", "Destroy", func() abi.Status { return b.blas.table.Destroy(x.h) })
+	if x.workspace != 0 {
+		_ = b.call("close", "MemFree", func() abi.Result { return b.MemFree(x.workspace) })
+	}
+}
+
+// dropProduct keeps a stream's handle for another one, when work that uses its workspace is done.
+func (d *Driver) dropProduct(s *stream) {
+	if x, b := s.product, s.b; x != nil {
+		s.product = nil
+		d.deferred.add(b, []*gpu{b}, 0, func() {
+			b.products.mu.Lock()
+			defer b.products.mu.Unlock()
+			b.products.spare = append(b.products.spare, x)
+		})
+	}
+}
+
+// closeProducts gives all handles back.
+func (b *gpu) closeProducts() {
+	b.mu.Lock()
+	for s := range b.streams {
+		if s.product != nil {
+			b.products.spare = append(b.products.spare, s.product)
+			s.product = nil
+		}
+	}
+	b.mu.Unlock()
+	for _, x := range b.products.spare {
+		b.dropHandle(x)
+	}
+	b.products.spare = nil
+}
+
+// PyTorch's workspaces, in bytes.
+const (
+	cudaWorkspace   = 4096*1024*2 + 16*1024*8
+	hopperWorkspace = 4096 * 8 * 1024
+	hipWorkspace    = 32 << 20
+)
+
+// workspace is how much memory a handle gets, by PyTorch's rules.
+func (b *gpu) workspace(op string) int {
+	c, err := config.Load(nil)
+	if err != nil {
+		return 0
+	}
+	text, name, bytes := c.CUBLASWorkspace, "CUBLAS_WORKSPACE_CONFIG", cudaWorkspace
+	if b.family.Name == "hip" {
+		text, name, bytes = c.HIPBLASWorkspace, "HIPBLAS_WORKSPACE_CONFIG", hipWorkspace
+	} else if major, err := b.attribute(op, abi.CUDAMajor); err == nil && major == 9 {
+		bytes = hopperWorkspace
+	}
+	if text == "" {
+		return bytes
+	}
+	if n, ok := parseWorkspace(text); ok {
+		return n
+	}
+	slog.Warn("chorus: could not parse "+name+", which is :KIB:COUNT; a default holds", "value", text, "bytes", bytes)
+	return bytes
+}
+
+var workspacePart = regexp.MustCompile(`:([0-9]+):([0-9]+)`)
+
+// parseWorkspace adds the parts of a workspace's configuration. ok is false if there's none, or it's beyond all memory.
+func parseWorkspace(text string) (bytes int, ok bool) {
+	for _, part := range workspacePart.FindAllStringSubmatch(text, -1) {
+		kib, err := strconv.ParseUint(part[1], 10, 30)
+		count, e := strconv.ParseUint(part[2], 10, 20)
+		if err != nil || e != nil {
+			return 0, false
+		}
+		bytes, ok = bytes+int(kib)*1024*int(count), true
+	}
+	return bytes, ok && bytes < 1<<50
+}

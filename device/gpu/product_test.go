@@ -1,0 +1,292 @@
+//go:build linux && (amd64 || arm64)
+
+package gpu_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"unsafe"
+
+	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/gpu"
+	"github.com/chorus-comms/chorus/device/gpu/abi"
+	"github.com/chorus-comms/chorus/device/gpu/gputest"
+	"github.com/chorus-comms/chorus/dtype"
+)
+
+// openBLAS makes a driver whose library has one of products.
+func openBLAS(t *testing.T, name string, status func(call string) abi.Status) (*gpu.Driver,
+	map[abi.BLASHandle]*gputest.BLASHandle) {
+	t.Helper()
+	sim, err := gputest.New(gputest.Options{Name: name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lib, err := gpu.Supply(name, "stand-in", sim.Table())
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, handles := sim.BLAS(status)
+	if err := lib.SupplyBLAS("stand-in", table); err != nil {
+		t.Fatal(err)
+	}
+	d, err := gpu.New(lib)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(d.Close(), sim.Close()); err != nil {
+			t.Error(err)
+		}
+		if len(handles) > 0 {
+			t.Errorf("%d handles are left", len(handles))
+		}
+	})
+	return d, handles
+}
+
+// write and read are elements of a type in host memory; small integers are exact in all of them.
+func write(t dtype.DType, b []byte, i int, x float64) {
+	p := unsafe.Pointer(&b[i*t.Size()])
+	switch t {
+	case dtype.Float16:
+		*(*dtype.F16)(p) = dtype.F16FromFloat64(x)
+	case dtype.BFloat16:
+		*(*dtype.BF16)(p) = dtype.BF16FromFloat64(x)
+	case dtype.Float32:
+		*(*float32)(p) = float32(x)
+	case dtype.Float64:
+		*(*float64)(p) = x
+	case dtype.Complex64:
+		*(*complex64)(p) = complex(float32(x), 1)
+	case dtype.Complex128:
+		*(*complex128)(p) = complex(x, 1)
+	}
+}
+
+func read(t dtype.DType, b []byte, i int) complex128 {
+	return gputest.Number(t, unsafe.Pointer(&b[i*t.Size()]))
+}
+
+// Products are those of the definition, for each type, transposed, with gaps between lines, and several at once: the
+// library's columns are our rows.
+func TestMultiply(t *testing.T) {
+	for _, name := range []string{"cuda", "hip"} {
+		d, _ := openBLAS(t, name, nil)
+		l, err := d.ProductLibrary(0)
+		if err != nil || !strings.HasSuffix(l.Name, "BLAS (stand-in)") || len(l.Types) != 6 {
+			t.Fatal(l, err)
+		}
+		s, err := d.StreamCreate(0, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		const elements = 128
+		for _, typ := range l.Types {
+			bytes := elements * typ.Size()
+			var mem [3]device.Ptr
+			var host [3][]byte
+			for i := range mem {
+				if mem[i], err = d.Malloc(0, bytes); err != nil {
+					t.Fatal(err)
+				}
+				host[i] = make([]byte, bytes)
+				for k := range elements {
+					write(typ, host[i], k, float64((k*(2+i)+i)%5)-2)
+				}
+				if err := d.Copy(s, mem[i], device.Ptr(uintptr(unsafe.Pointer(&host[i][0]))), bytes,
+					device.HostToDevice); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for form := range 8 {
+				p := &device.Product{Type: typ, Rows: 3, Columns: 4, Depth: 2, Count: 1 + form/4*2, Alpha: 2, Beta: 1,
+					Out: device.Matrix{Ptr: mem[0], Pitch: 5, Next: 16},
+					A:   device.Matrix{Ptr: mem[1].Add(typ.Size()), Pitch: 4, Next: 13, Transposed: form&1 != 0},
+					B:   device.Matrix{Ptr: mem[2], Pitch: 6, Next: 0, Transposed: form&2 != 0}}
+				if typ.IsComplex() {
+					p.Alpha, p.Beta = 2-1i, 1i
+				}
+				want := make([]complex128, elements)
+				for k := range elements {
+					want[k] = read(typ, host[0], k)
+				}
+				place := func(m *device.Matrix, k, r, c int) int {
+					if m.Transposed {
+						r, c = c, r
+					}
+					return k*m.Next + r*m.Pitch + c
+				}
+				for k := range p.Count {
+					for r := range p.Rows {
+						for c := range p.Columns {
+							at := place(&p.Out, k, r, c)
+							sum := complex128(0)
+							for x := range p.Depth {
+								sum += read(typ, host[1], 1+place(&p.A, k, r, x)) * read(typ, host[2], place(&p.B, k, x, c))
+							}
+							want[at] = p.Alpha*sum + p.Beta*want[at]
+						}
+					}
+				}
+				if err := d.Multiply(s, p); err != nil {
+					t.Fatal(err)
+				}
+				if err := errors.Join(d.Copy(s, device.Ptr(uintptr(unsafe.Pointer(&host[0][0]))), mem[0], bytes,
+					device.DeviceToHost), d.StreamSynchronize(context.Background(), s)); err != nil {
+					t.Fatal(err)
+				}
+				for k := range elements {
+					if got := read(typ, host[0], k); got != want[k] {
+						t.Fatalf("%s: form %d of %v: element %d is %v, want %v", name, form, typ, k, got, want[k])
+					}
+					write(typ, host[0], k, float64(k%3))
+				}
+				if err := d.Copy(s, mem[0], device.Ptr(uintptr(unsafe.Pointer(&host[0][0]))), bytes,
+					device.HostToDevice); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := d.StreamSynchronize(context.Background(), s); err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range mem {
+				if err := d.Free(0, m); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		if err := d.StreamDestroy(s); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Each stream has a handle, with a workspace of the size that PyTorch's variables say, and without atomic operations
+// unless they're allowed. A handle is used again.
+func TestProductHandles(t *testing.T) {
+	for _, x := range []struct {
+		name, cuda, hip string
+		bytes           int
+	}{
+		{"cuda", "", ":16:8", 8519680}, {"cuda", ":4096:8", "", 32 << 20}, {"cuda", ":16:8:1:2", "", 130 << 10},
+		{"cuda", "whatever", "", 8519680}, {"cuda", ":0:0", "", 0}, {"hip", ":4096:8", "", 32 << 20},
+		{"hip", "", ":16:8", 128 << 10},
+	} {
+		t.Run(fmt.Sprintf("%s %s%s", x.name, x.cuda, x.hip), func(t *testing.T) {
+			t.Setenv("CUBLAS_WORKSPACE_CONFIG", x.cuda)
+			t.Setenv("HIPBLAS_WORKSPACE_CONFIG", x.hip)
+			d, handles := openBLAS(t, x.name, nil)
+			m, err := d.Malloc(0, 1<<10)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := &device.Product{Type: dtype.Float32, Rows: 2, Columns: 2, Depth: 2, Count: 1, Alpha: 1,
+				Out: device.Matrix{Ptr: m, Pitch: 2}, A: device.Matrix{Ptr: m.Add(64), Pitch: 2},
+				B: device.Matrix{Ptr: m.Add(128), Pitch: 2}}
+			var streams []device.StreamHandle
+			for k := range 3 {
+				s, err := d.StreamCreate(0, 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				streams = append(streams, s)
+				p.Atomics = k == 1
+				err = errors.Join(d.Multiply(s, p), d.Multiply(s, p), d.StreamSynchronize(context.Background(), s))
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, h := range handles {
+					if want := map[string]int32{"hip": 1}[x.name]; k == 1 && h.Stream == abi.Stream(s) && h.Atomics != want {
+						t.Errorf("atomic operations: %d, want %d", h.Atomics, want)
+					}
+				}
+				if k == 1 { // its handle is the next one's
+					if err := d.StreamDestroy(s); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			l, err := d.ProductLibrary(0)
+			if want := x.name == "cuda" && x.cuda != ":4096:8"; err != nil || l.Varies != want {
+				t.Errorf("products vary: %t, want %t (%v)", l.Varies, want, err)
+			}
+			if len(handles) != 2 {
+				t.Errorf("%d handles of two streams", len(handles))
+			}
+			for _, h := range handles {
+				want := map[abi.Stream]int{abi.Stream(streams[0]): 2, abi.Stream(streams[2]): 4}[h.Stream]
+				if h.Workspace != x.bytes || h.Atomics != 0 || h.Products != want {
+					t.Errorf("a handle has %+v, want a workspace of %d bytes and %d products", *h, x.bytes, want)
+				}
+			}
+			if err := errors.Join(d.StreamDestroy(streams[0]), d.StreamDestroy(streams[2]), d.Free(0, m)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// The error of a refused product has a kind by which a caller does without the library. A captured stream goes on.
+func TestMultiplyRefused(t *testing.T) {
+	var next abi.Status
+	var of string
+	d, _ := openBLAS(t, "cuda", func(call string) abi.Status {
+		if call == of {
+			return next
+		}
+		return abi.Done
+	})
+	m, err := d.Malloc(0, 1<<10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := d.StreamCreate(0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := device.Product{Type: dtype.Float32, Rows: 2, Columns: 2, Depth: 2, Count: 1, Alpha: 1,
+		Out: device.Matrix{Ptr: m, Pitch: 2}, A: device.Matrix{Ptr: m.Add(64), Pitch: 2},
+		B: device.Matrix{Ptr: m.Add(128), Pitch: 2}}
+	refused := func(what string, kind error, p device.Product) {
+		t.Helper()
+		if err := d.Multiply(s, &p); !errors.Is(err, kind) {
+			t.Errorf("%s: %v, want %v", what, err, kind)
+		}
+	}
+	integers, wide, beyond := p, p, p
+	integers.Type, wide.A.Pitch, beyond.B.Ptr = dtype.Int32, 1<<31, m.Add(1<<10-8)
+	refused("integers", device.ErrUnsupported, integers)
+	refused("a pitch of 32 bits", device.ErrOutOfBounds, wide)
+	refused("the end of the memory", device.ErrOutOfBounds, beyond)
+	for status, kind := range map[abi.Status]error{15: device.ErrUnsupported, 7: device.ErrUnsupported,
+		3: device.ErrOutOfMemory, 13: device.ErrInternal} {
+		of, next = "Multiply", status
+		refused(status.String(), kind, p)
+	}
+	of = ""
+	if err := d.CaptureBegin(s); err != nil {
+		t.Fatal(err)
+	}
+	refused("a capture", device.ErrCapture, p)
+	g, err := d.CaptureEnd(s)
+	if err := errors.Join(err, d.GraphDestroy(g), d.Multiply(s, &p), d.StreamSynchronize(context.Background(), s),
+		d.StreamDestroy(s), d.Free(0, m)); err != nil {
+		t.Error(err)
+	}
+}
+
+// A library that can't be opened says where it was looked for; one that is named and is no such library, what it lacks.
+func TestNoProducts(t *testing.T) {
+	for library, want := range map[string]string{"none": "CHORUS_BLAS_LIBRARY is none", "/nonesuch.so": "/nonesuch.so",
+		"libc.so.6": "lacks cublasCreate_v2"} {
+		t.Setenv("CHORUS_BLAS_LIBRARY", library)
+		d, _ := open(t, gputest.Options{Name: "cuda"})
+		if _, err := d.ProductLibrary(0); !errors.Is(err, device.ErrUnsupported) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", library, err)
+		}
+	}
+}

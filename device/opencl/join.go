@@ -1,0 +1,72 @@
+package opencl
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"time"
+
+	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/opencl/abi"
+	"github.com/chorus-comms/chorus/internal/dl"
+)
+
+// joinAfter is how long a wait asks for its ticket before a thread joins in. Small work is over by then.
+const joinAfter = 20 * time.Microsecond
+
+// await waits for the ticket, or until ctx ends. at says what is waited for.
+func (t *ticket) await(ctx context.Context, op string, at func() string) error {
+	if t.passed() {
+		return nil
+	}
+	b := t.s.b
+	if b.props.Processor {
+		begin := time.Now()
+		for time.Since(begin) < joinAfter {
+			runtime.Gosched()
+			if t.passed() {
+				return nil
+			}
+		}
+		select {
+		case <-t.join():
+		case <-ctx.Done():
+			return b.late(ctx, op, at, begin)
+		}
+	}
+	return b.await(ctx, op, t.over, at)
+}
+
+// late is the error of a wait whose context has ended.
+func (b *dev) late(ctx context.Context, op string, at func() string, begin time.Time) error {
+	kind := device.ErrCanceled
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		kind = device.ErrTimeout
+	}
+	return device.Errorf(kind, b.name, op, "%s for %v", at(), time.Since(begin).Round(time.Millisecond))
+}
+
+// join has a thread wait for the ticket in the library, which may give it a part of the work: Intel's runs kernels of a
+// processor on one thread fewer than there are cores, and on those that wait. The channel is closed when the library has
+// returned, which need not mean that the work is done. There is one such thread for a ticket.
+func (t *ticket) join() <-chan struct{} {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.joined != nil {
+		return t.joined
+	}
+	over := make(chan struct{})
+	b := t.s.b
+	if t.done || b.EventRetain(t.e) != abi.Success {
+		close(over)
+		return over
+	}
+	t.joined = over
+	e := dl.Heap(&[1]abi.Event{t.e})
+	go func() {
+		defer close(over)
+		b.EventWait(1, &e[0])
+		b.EventFree(e[0])
+	}()
+	return over
+}

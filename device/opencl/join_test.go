@@ -1,0 +1,119 @@
+//go:build linux && (amd64 || arm64)
+
+package opencl_test
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"testing"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/opencl"
+)
+
+// meeting has a function whose groups wait for each other, for a limited time, and write how many came.
+const meeting = `kernel void meet(global int *at, int groups) {
+	global int *come = at + groups;
+	atomic_add(come, 1);
+	int n = 0;
+	for (int k = 0; k < 400000000 && n < groups; k++)
+		n = atomic_add(come, 0);
+	at[get_group_id(0)] = n;
+}`
+
+// A processor's kernels run on all its units while somebody waits for the stream.
+func TestAllUnitsWork(t *testing.T) {
+	d := open(t, opencl.Options{})
+	if !compiles(t, d, 0) {
+		t.Skip("the device's compiler doesn't work here")
+	}
+	p, err := d.Properties(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hosted, ok := d.(device.HostKernels)
+	if !p.Processor || !ok {
+		t.Skip("no processor")
+	}
+	m := d.(device.Modules)
+	h, err := m.ModuleLoad(0, []byte(meeting))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := m.ModuleFunction(h, "meet")
+	if err != nil {
+		t.Fatal(err)
+	}
+	groups := min(p.Units, 8)
+	at, err := d.Malloc(0, 4*(groups+1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Free(0, at)
+	view, err := hosted.View(at, 4*(groups+1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	words := unsafe.Slice((*byte)(view), 4*(groups+1))
+	clear(words)
+	s, err := d.StreamCreate(0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.StreamDestroy(s)
+	l := device.Launch{Grid: device.Dim{X: groups}, Args: new(device.Args).Pointer(at).Int32(int32(groups))}
+	if err := m.FunctionLaunch(s, f, l); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.StreamSynchronize(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	for k := range groups {
+		if n := int(binary.NativeEndian.Uint32(words[4*k:])); n != groups {
+			t.Errorf("group %d of %d met %d", k, groups, n)
+		}
+	}
+}
+
+// A wait for a stream that a function of the host holds back ends at its deadline, and uses no processor's time.
+func TestWaitForHeldStream(t *testing.T) {
+	d := open(t, opencl.Options{})
+	s, err := d.StreamCreate(0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	let := make(chan struct{})
+	if err := d.HostFunc(s, "held", func() error { <-let; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	used := func() time.Duration {
+		var u unix.Rusage
+		if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+			t.Fatal(err)
+		}
+		return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	}
+	before := used()
+	for range 2 { // the second one has a thread in the library already
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		if err := d.StreamSynchronize(ctx, s); !errors.Is(err, device.ErrTimeout) {
+			t.Errorf("%v instead of a time-out", err)
+		}
+	}
+	if took := used() - before; took > 100*time.Millisecond {
+		t.Errorf("waits of 200 ms used %v of the processor's time", took)
+	}
+	close(let)
+	if err := d.StreamSynchronize(t.Context(), s); err != nil {
+		t.Error(err)
+	}
+	if err := d.StreamDestroy(s); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,243 @@
+package opencl
+
+import (
+	"path/filepath"
+	"strings"
+	"sync"
+	"unsafe"
+
+	"github.com/chorus-comms/chorus/config"
+	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/opencl/abi"
+	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/internal/dl"
+)
+
+// blast is CLBlast, which the devices of all libraries share.
+type blast struct {
+	abi.CLBlast
+	place string
+	caps  *dl.Capabilities
+}
+
+// loadBlast opens CLBlast: of the files of CHORUS_BLAS_LIBRARY the first that is it, or the one that the dynamic linker
+// finds.
+func loadBlast() (*blast, error) {
+	c, err := config.Load(nil)
+	if err != nil {
+		return nil, err
+	}
+	if c.BLASLibrary == "" {
+		return blastFrom(abi.CLBlastNames)
+	}
+	for _, file := range filepath.SplitList(c.BLASLibrary) {
+		var x *blast
+		if x, err = blastFrom([]string{file}); err == nil {
+			return x, nil
+		}
+	}
+	return nil, err
+}
+
+func blastFrom(places []string) (*blast, error) {
+	opened, err := dl.Source{Name: "CLBlast", Candidates: places}.Open()
+	if err != nil {
+		return nil, err
+	}
+	x := &blast{place: opened.Path()}
+	x.caps, err = opened.Resolve(&x.CLBlast)
+	return x, err
+}
+
+func suppliedBlast(table abi.CLBlast) (*blast, error) {
+	x := &blast{CLBlast: table, place: "stand-in"}
+	var err error
+	x.caps, err = dl.Supplied("CLBlast", "unknown", x.place, &x.CLBlast)
+	return x, err
+}
+
+// blastTypes are what CLBlast multiplies here. It adds numbers of 16 bits in 16 bits, which PyTorch doesn't.
+var blastTypes = []dtype.DType{dtype.Float32, dtype.Float64, dtype.Complex64, dtype.Complex128}
+
+// blastOf is the library for a device, or why it has none.
+func (d *Driver) blastOf(op string, b *dev) (*blast, error) {
+	none := func(format string, args ...any) (*blast, error) {
+		return nil, device.Errorf(device.ErrUnsupported, b.name, op, format, args...)
+	}
+	c, err := config.Load(nil)
+	switch {
+	case err != nil:
+		return nil, err
+	case c.BLASLibrary == "none":
+		return none("CHORUS_BLAS_LIBRARY is none")
+	case !b.compiler:
+		return none("CLBlast compiles its kernels, and the device's driver has no compiler (%v)", b.Library)
+	case c.OpenCLCompiler != "" && c.OpenCLCompiler != "none":
+		return none("CLBlast compiles its kernels in this process, and CHORUS_OPENCL_COMPILER wants another one for that")
+	case c.BLASLibrary == "" && b.props.Processor:
+		return none("CLBlast is for GPUs; CHORUS_BLAS_LIBRARY names one that is used on processors too")
+	}
+	x, err := d.blast()
+	if err != nil {
+		return none("%w", err)
+	}
+	d.blastOpen.Store(true)
+	return x, nil
+}
+
+// library is what multiplies on a device. It's asked for once.
+type library struct {
+	once sync.Once
+	*blast
+	err error
+}
+
+func (b *dev) products(op string) (*blast, error) {
+	b.library.once.Do(func() { b.library.blast, b.library.err = b.d.blastOf(op, b) })
+	return b.library.blast, b.library.err
+}
+
+// ProductLibrary is [device.Products].ProductLibrary: CLBlast.
+func (d *Driver) ProductLibrary(dev int) (device.ProductLibrary, error) {
+	const op = "library of products"
+	b, err := d.dev(op, dev)
+	if err != nil {
+		return device.ProductLibrary{}, err
+	}
+	x, err := b.products(op)
+	if err != nil {
+		return device.ProductLibrary{}, err
+	}
+	return device.ProductLibrary{Name: "CLBlast (" + x.place + ")", Types: blastTypes}, nil
+}
+
+// Multiply is [device.Products].Multiply.
+func (d *Driver) Multiply(h device.StreamHandle, p *device.Product) error {
+	const op = "multiply"
+	s, err := d.stream(op, h)
+	if err != nil {
+		return err
+	}
+	defer s.mu.Unlock()
+	b := s.b
+	x, err := b.products(op)
+	if err != nil {
+		return err
+	}
+	if s.captured() {
+		return device.Errorf(device.ErrCapture, b.name, op, "CLBlast's work can't be captured")
+	}
+	if err := p.Check(b.name); err != nil {
+		return err
+	}
+	if p.Count > 1 && !x.caps.Has("batches") {
+		return device.Errorf(device.ErrUnsupported, b.name, op, "%w", x.caps.Need("batches"))
+	}
+	var mems [3]abi.Mem
+	var at [3]uintptr
+	for i, m := range p.Matrices() {
+		u, err := d.side(b, op, m.Name, m.Ptr, m.Bytes(p))
+		if err != nil {
+			return err
+		}
+		if !u.device() || u.a.b.space != b.space {
+			return device.Errorf(device.ErrUnsupported, b.name, op, "%s is %v memory, of which there are no buffers", m.Name,
+				u.typ)
+		}
+		if mems[i], err = b.buffer(op, u.a); err != nil {
+			return err
+		}
+		at[i] = u.offset() / uintptr(p.Type.Size())
+		if u.offset()%uintptr(p.Type.Size()) != 0 {
+			return device.Errorf(device.ErrUnsupported, b.name, op, "%s isn't aligned to its elements", m.Name)
+		}
+	}
+	var call func() abi.Result
+	switch p.Type {
+	case dtype.Float32:
+		call = blastCall(x.S, x.SMany, s, p, mems, at, func(z complex128) float32 { return float32(real(z)) })
+	case dtype.Float64:
+		call = blastCall(x.D, x.DMany, s, p, mems, at, func(z complex128) float64 { return real(z) })
+	case dtype.Complex64:
+		call = blastCall(x.C, x.CMany, s, p, mems, at, func(z complex128) abi.Complex32 {
+			return abi.Complex32{Re: float32(real(z)), Im: float32(imag(z))}
+		})
+	case dtype.Complex128:
+		call = blastCall(x.Z, x.ZMany, s, p, mems, at, func(z complex128) abi.Complex64 {
+			return abi.Complex64{Re: real(z), Im: imag(z)}
+		})
+	default:
+		return device.Errorf(device.ErrUnsupported, b.name, op, "CLBlast has no products of %v", p.Type)
+	}
+	var failed abi.Result
+	err = s.command(op, "CLBlast", func() abi.Result {
+		if failed = call(); failed.Lost() {
+			return failed
+		}
+		return abi.Success
+	})
+	if err != nil || failed == abi.Success {
+		return err
+	}
+	kind := device.ErrInternal
+	if failed <= -1000 || kindOf(failed) != device.ErrInternal {
+		kind = device.ErrUnsupported // this product, on this device
+	}
+	return device.Errorf(kind, b.name, op, "CLBlast (%s): %s (%d)", x.place, strings.TrimPrefix(failed.BlastName(), "CL_"),
+		failed)
+}
+
+// blastCall is the call of CLBlast that a product is.
+func blastCall[T any](one abi.Multiplying[T], many abi.MultiplyingMany[T], s *stream, p *device.Product,
+	mems [3]abi.Mem, at [3]uintptr, number func(complex128) T) func() abi.Result {
+	trans := func(m *device.Matrix) int32 {
+		if m.Transposed {
+			return abi.TransposedBy
+		}
+		return abi.Straight
+	}
+	m, n, k, count := uintptr(p.Rows), uintptr(p.Columns), uintptr(p.Depth), uintptr(p.Count)
+	pitch := func(m *device.Matrix) uintptr { return uintptr(m.Pitch) }
+	q := dl.Heap(&[1]abi.Queue{s.q})
+	alpha, beta := number(p.Alpha), number(p.Beta)
+	if p.Count == 1 {
+		return func() abi.Result {
+			return one(abi.RowMajor, trans(&p.A), trans(&p.B), m, n, k, alpha, mems[1], at[1], pitch(&p.A), mems[2], at[2],
+				pitch(&p.B), beta, mems[0], at[0], pitch(&p.Out), &q[0], nil)
+		}
+	}
+	return func() abi.Result {
+		return many(abi.RowMajor, trans(&p.A), trans(&p.B), m, n, k, alpha, mems[1], at[1], pitch(&p.A), uintptr(p.A.Next),
+			mems[2], at[2], pitch(&p.B), uintptr(p.B.Next), beta, mems[0], at[0], pitch(&p.Out), uintptr(p.Out.Next), count,
+			&q[0], nil)
+	}
+}
+
+// buffer is an allocation as a library's functions take it: the buffer that it is, or one over its shared virtual
+// memory, which stays while the allocation does.
+func (b *dev) buffer(op string, a *allocation) (abi.Mem, error) {
+	if a.buf != nil {
+		return a.buf.mem, nil
+	}
+	a.wrap.Lock()
+	defer a.wrap.Unlock()
+	if a.wrapped != 0 {
+		return a.wrapped, nil
+	}
+	r := new(abi.Result)
+	mem := b.BufferMake(b.space.h, abi.MemReadWrite|abi.MemUseHostPtr, uintptr(a.bytes), uintptr(a.base), r)
+	if *r != abi.Success {
+		return 0, device.Errorf(device.ErrUnsupported, b.name, op, "%w", b.failed("clCreateBuffer", *r))
+	}
+	// Otherwise the library may keep a copy of what is in the memory.
+	shares := new(uint32)
+	if !b.props.Processor {
+		*r = b.BufferInfo(mem, abi.MemUsesSVM, unsafe.Sizeof(*shares), unsafe.Pointer(shares), nil)
+		if *r != abi.Success || *shares == 0 {
+			b.BufferFree(mem)
+			return 0, device.Errorf(device.ErrUnsupported, b.name, op, "the driver makes no buffer of shared virtual memory")
+		}
+	}
+	a.wrapped = mem
+	return mem, nil
+}

@@ -1,0 +1,152 @@
+package opencl
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"github.com/chorus-comms/chorus/device/opencl/abi"
+	"github.com/chorus-comms/chorus/internal/dl"
+)
+
+// compileVariable makes a process with this package compile sources for the one that has started it, and do nothing
+// else: file 3 has the requests, and file 4 takes the answers.
+const compileVariable = "CHORUS_OPENCL_COMPILE"
+
+func init() {
+	if os.Getenv(compileVariable) != "" {
+		serve(os.NewFile(3, "requests"), os.NewFile(4, "answers"))
+		os.Exit(0)
+	}
+}
+
+// serve answers requests until there are no more. It ends the process if that which has started it has ended, even
+// while it compiles.
+func serve(requests, answers *os.File) {
+	syscall.CloseOnExec(3) // what a compiler starts doesn't get them
+	syscall.CloseOnExec(4)
+	_ = syscall.Setrlimit(syscall.RLIMIT_CORE, &syscall.Rlimit{}) // a crash is reported, and leaves no file
+	parent := os.Getppid()
+	go func() {
+		for range time.Tick(time.Second) {
+			if os.Getppid() != parent {
+				os.Exit(1)
+			}
+		}
+	}()
+	send, receive := json.NewEncoder(answers), json.NewDecoder(requests)
+	tell := func(a answer) {
+		if send.Encode(a) != nil {
+			os.Exit(1)
+		}
+	}
+	tell(answer{Step: ready})
+	devices := map[device3]*dev{}
+	for {
+		var q request
+		if receive.Decode(&q) != nil {
+			return
+		}
+		at := device3{q.Library, q.Platform, q.Device}
+		b := devices[at]
+		if b == nil {
+			var err error
+			if b, err = at.open(); err != nil {
+				tell(answer{Error: err.Error()})
+				continue
+			}
+			devices[at] = b
+		}
+		tell(answer{Step: opened})
+		a := answer{Step: done}
+		var err error
+		a.Program, err = b.compile(q.Source, q.Options)
+		if e, ok := errors.AsType[*CompileError](err); ok {
+			a.Error, a.Code = e.Log, e.Code
+		} else if err != nil {
+			a.Error = err.Error()
+		}
+		tell(a)
+	}
+}
+
+// device3 says which device: the library's file, the platform and the device in it.
+type device3 struct {
+	library          string
+	platform, device int
+}
+
+func (at device3) open() (*dev, error) {
+	opened, err := dl.Source{Name: "OpenCL", Candidates: []string{at.library}}.Open()
+	if err != nil {
+		return nil, err
+	}
+	l, err := load(opened)
+	if err != nil {
+		return nil, err
+	}
+	if at.platform >= len(l.platforms) {
+		return nil, fmt.Errorf("%v has %d platforms", l, len(l.platforms))
+	}
+	p := l.platforms[at.platform]
+	ids := l.deviceIDs(p)
+	if at.device >= len(ids) {
+		return nil, fmt.Errorf("%v has %d devices", l, len(ids))
+	}
+	s := &space{Library: l, platform: p}
+	b := &dev{Library: l, space: s, id: ids[at.device], name: name, compiler: true}
+	s.devs = []*dev{b}
+	return b, s.open()
+}
+
+// compile makes the program of a source, and has the library load it, as the other process is going to.
+func (b *dev) compile(source []byte, options string) ([]byte, error) {
+	h, err := b.make("compile", source, options)
+	if err != nil {
+		return nil, err
+	}
+	defer b.ProgramFree(h)
+	image, err := b.program(h)
+	if err != nil {
+		return nil, err
+	}
+	again, err := b.make("load", image, options)
+	if err != nil {
+		return nil, err
+	}
+	b.ProgramFree(again)
+	return image, nil
+}
+
+// program is what the compiler has made for the device.
+func (b *dev) program(h abi.Program) ([]byte, error) {
+	const call = "clGetProgramInfo"
+	devices, err := list[abi.Device](b.Library, call, b.ProgramInfo, h, abi.ProgramDevices)
+	if err != nil {
+		return nil, err
+	}
+	sizes, err := list[uintptr](b.Library, call, b.ProgramInfo, h, abi.ProgramBinarySizes)
+	if err != nil {
+		return nil, err
+	}
+	at := slices.Index(devices, b.id)
+	if at < 0 || len(sizes) != len(devices) || sizes[at] == 0 {
+		return nil, fmt.Errorf("the driver gives no program out (%v)", sizes)
+	}
+	data, places := make([]byte, sizes[at]), make([]*byte, len(devices)) // those that aren't wanted are null
+	places[at] = &data[0]
+	r := abi.Success
+	pinned(&data[0], func() {
+		n := uintptr(len(places)) * unsafe.Sizeof(places[0])
+		r = b.ProgramInfo(h, abi.ProgramBinaries, n, unsafe.Pointer(&places[0]), nil)
+	})
+	if r != abi.Success {
+		return nil, b.failed(call, r)
+	}
+	return data, nil
+}

@@ -1,0 +1,107 @@
+package opencl
+
+import (
+	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/internal/outcome"
+)
+
+// turn is the time in which a caller does an idle stream's next work itself. The queue is held back only if something
+// is enqueued meanwhile: otherwise the library isn't called.
+type turn struct {
+	on      bool
+	name    string
+	let     func()          // lets the work that was enqueued meanwhile go on; nil: there's none
+	outcome *outcome.Result // what that work comes after
+}
+
+// behind makes what is enqueued next come after the caller's turn, if the stream is in one. It's locked.
+func (s *stream) behind(op string) error {
+	if !s.turn.on || s.turn.let != nil {
+		return nil
+	}
+	let, err := s.hold(op)
+	if err != nil {
+		return err
+	}
+	s.outcome = s.outcome.After(1)
+	s.turn.let, s.turn.outcome = let, s.outcome
+	return nil
+}
+
+// StreamTryAcquire is [device.CallerRuns].StreamTryAcquire.
+func (d hosted) StreamTryAcquire(h device.StreamHandle, name string) (entered bool, err error) {
+	const op = "enter"
+	s, err := d.stream(op, h)
+	if err != nil {
+		return false, err
+	}
+	defer s.mu.Unlock()
+	if s.turn.on || s.captured() {
+		return false, nil
+	}
+	if t, err := s.point(op); err != nil || !t.passed() {
+		return false, err
+	}
+	if err := s.broken(); err != nil {
+		return false, err
+	}
+	if s.outcome != nil { // a function has run, and hasn't said yet how
+		return false, nil
+	}
+	s.turn = turn{on: true, name: name}
+	return true, nil
+}
+
+// StreamRelease is [device.CallerRuns].StreamRelease.
+func (d hosted) StreamRelease(h device.StreamHandle) error {
+	t, err := d.leave(h, nil)
+	if err == nil && t.let != nil {
+		t.outcome.Ran(nil)
+		t.let()
+	}
+	return err
+}
+
+// StreamContinue is [device.CallerRuns].StreamContinue.
+func (d hosted) StreamContinue(h device.StreamHandle, rest func() error) error {
+	const op = "continue"
+	if rest == nil {
+		return device.Errorf(device.ErrInvalidArgument, name, op, "no function")
+	}
+	x := &function{f: rest}
+	t, err := d.leave(h, func(s *stream) error {
+		err := s.behind(op)
+		if err == nil {
+			x.s = s
+			s.queued.Add(1)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	x.name, x.outcome, x.let = t.name, t.outcome, t.let
+	go x.run()
+	return nil
+}
+
+// leave ends the caller's turn, unless last, which is called before, fails.
+func (d hosted) leave(h device.StreamHandle, last func(s *stream) error) (turn, error) {
+	const op = "leave"
+	s, err := d.stream(op, h)
+	if err != nil {
+		return turn{}, err
+	}
+	defer s.mu.Unlock()
+	if !s.turn.on {
+		return turn{}, device.Errorf(device.ErrInvalidArgument, s.b.name, op, "stream %#x was not entered", uintptr(h))
+	}
+	if last != nil {
+		if err := last(s); err != nil {
+			return turn{}, err
+		}
+	}
+	t := s.turn
+	s.turn = turn{}
+	return t, nil
+}

@@ -1,0 +1,117 @@
+package device
+
+import "github.com/chorus-comms/chorus/dtype"
+
+// Products is implemented by drivers that multiply matrices by a library of the device's maker, or one for its kind of
+// device.
+type Products interface {
+	// ProductLibrary tells which library a device has. It's opened at the first call. The error says why there's none,
+	// then and each time: [ErrUnsupported].
+	ProductLibrary(dev int) (ProductLibrary, error)
+
+	// Multiply enqueues a product on a stream. [ErrUnsupported] says that the library doesn't do this one, and
+	// [ErrCapture] that its work can't be captured, as the stream's is: out is as it was then.
+	Multiply(s StreamHandle, p *Product) error
+}
+
+// ProductLibrary describes a library.
+type ProductLibrary struct {
+	Name  string        // with its version and file
+	Types []dtype.DType // that it multiplies
+	// Varies says that products may have other bits each time: cuBLAS's, unless CUBLAS_WORKSPACE_CONFIG is :4096:8 or
+	// :16:8.
+	Varies bool
+}
+
+// Product is out = alpha * a @ b + beta * out, for matrices of one type, or several of them at once. If beta is 0, what
+// was in out doesn't count, even if it isn't a number. Out overlaps neither a nor b.
+type Product struct {
+	Type                 dtype.DType
+	Rows, Columns, Depth int // of out, and of the sums: 1 at least
+	Count                int // of matrices: 1 at least
+	Out, A, B            Matrix
+	Alpha, Beta          complex128
+
+	// Atomics lets the library add with atomic operations, whose order isn't always the same.
+	Atomics bool
+}
+
+// Matrix is one of a product, or the first of several.
+type Matrix struct {
+	Ptr        Ptr
+	Transposed bool // neighbours in a column lie side by side, not those in a row; not of Out
+	Pitch      int  // elements from one row to the next, or from one column to the next if it's transposed
+	Next       int  // elements from one matrix to the next; 0: it's the same one
+}
+
+// Elements is how many elements there are from the first to the last of a product's matrix of so many rows and columns.
+func (m *Matrix) Elements(rows, columns, count int) int {
+	if m.Transposed {
+		rows, columns = columns, rows
+	}
+	return (count-1)*m.Next + (rows-1)*m.Pitch + columns
+}
+
+// ProductLibrary tells which library multiplies matrices on the device; [ErrUnsupported] says why there's none.
+func (d *Device) ProductLibrary() (ProductLibrary, error) {
+	drv, err := optional[Products](d.rt, "multiply")
+	if err != nil {
+		return ProductLibrary{}, err
+	}
+	return drv.ProductLibrary(d.index)
+}
+
+// Multiply enqueues a product; see [Products].
+func (s *Stream) Multiply(p *Product) error {
+	drv, err := optional[Products](s.dev.rt, "multiply")
+	if err != nil {
+		return err
+	}
+	if err := drv.Multiply(s.h, p); err != nil {
+		return err
+	}
+	for _, m := range [...]Ptr{p.Out.Ptr, p.A.Ptr, p.B.Ptr} {
+		s.uses(m)
+	}
+	return nil
+}
+
+// Check refuses a product that is none, before a library sees it.
+func (p *Product) Check(device string) error {
+	bad := func(format string, args ...any) error {
+		return Errorf(ErrInvalidArgument, device, "multiply", format, args...)
+	}
+	if p.Rows < 1 || p.Columns < 1 || p.Depth < 1 || p.Count < 1 {
+		return bad("%d products of %d x %d and %[3]d x %d", p.Count, p.Rows, p.Depth, p.Columns)
+	}
+	for _, x := range p.Matrices() {
+		inner := x.Columns
+		if x.Transposed {
+			inner = x.Rows
+		}
+		switch {
+		case x.Pitch < inner || x.Next < 0:
+			return bad("%s has lines of %d elements, %d apart, and matrices %d apart", x.Name, inner, x.Pitch, x.Next)
+		case x.Name == "out" && (x.Transposed || p.Count > 1 && x.Next < x.Elements(x.Rows, x.Columns, 1)):
+			return bad("matrices of out are transposed or overlap")
+		}
+	}
+	return nil
+}
+
+// NamedMatrix is a matrix of a product, with its size.
+type NamedMatrix struct {
+	*Matrix
+	Name          string
+	Rows, Columns int
+}
+
+// Bytes is how much memory the matrices take, from the first element on.
+func (x *NamedMatrix) Bytes(p *Product) int {
+	return x.Elements(x.Rows, x.Columns, p.Count) * p.Type.Size()
+}
+
+// Matrices are the product's: out, a and b.
+func (p *Product) Matrices() [3]NamedMatrix {
+	return [3]NamedMatrix{{&p.Out, "out", p.Rows, p.Columns}, {&p.A, "a", p.Rows, p.Depth}, {&p.B, "b", p.Depth, p.Columns}}
+}

@@ -1,0 +1,127 @@
+package kernel
+
+import (
+	"fmt"
+
+	"github.com/chorus-comms/chorus/dtype"
+)
+
+// ColumnsFamily copies the windows of images to columns, and adds them up again.
+const ColumnsFamily Family = 23
+
+func init() { register(ColumnsFamily, "columns", columnsSource) }
+
+// Columns adds im2col: the elements of windows of images. out has the sizes [batch, channels, window..., places...].
+// It's 0 where a window stands over the border.
+func (p *Plan) Columns(out, in Operand, c *Pool) error {
+	return p.columns("im2col", &out, &in, c)
+}
+
+// AddColumns adds col2im: images that have in each element the sum of all elements of windows that stand for it.
+func (p *Plan) AddColumns(out, columns Operand, c *Pool) error {
+	return p.columns("col2im", &columns, &out, c)
+}
+
+func (p *Plan) columns(op string, columns, image *Operand, c *Pool) error {
+	d := len(image.Sizes) - 2
+	if d < 1 || d > maxSpatial || len(columns.Sizes) != 2+2*d || len(columns.Strides) != 2+2*d || c.Adaptive ||
+		len(c.Kernel) != d || columns.Type != image.Type || image.Type == dtype.Bool {
+		return fmt.Errorf("kernel: %s of images %v and columns %v, windows %v", op, image.Sizes, columns.Sizes, c.Kernel)
+	}
+	if err := columns.check("the columns"); err != nil {
+		return err
+	}
+	// the columns are images of the places, and a third operand has the strides of the window's dimensions
+	sizes, strides := &p.images[0], &p.images[1]
+	copy(sizes[:2], columns.Sizes)
+	copy(strides[:2], columns.Strides)
+	copy(sizes[2:], columns.Sizes[2+d:])
+	copy(strides[2:], columns.Strides[2+d:])
+	places := *columns
+	places.Sizes, places.Strides = sizes[:2+d], strides[:2+d]
+	var m images
+	if err := m.set(op, image, &places, nil); err != nil {
+		return err
+	}
+	m.wide = m.wide || columns.reach() > 1<<30 || columns.Count() > 1<<30
+	stride := c.Stride
+	for k := range d {
+		w := &m.windows[k]
+		w.kernel = c.Kernel[k]
+		if err := w.set(k, d, stride, c.Padding, c.Dilation); err != nil {
+			return err
+		}
+		room := m.in[k] + 2*w.padding - (w.kernel-1)*w.dilation - 1
+		if room < 0 || m.out[k] != room/w.stride+1 || columns.Sizes[2+k] != w.kernel {
+			return fmt.Errorf("kernel: %s of images %v and columns %v: windows of %d, stride %d, padding %d, dilation %d", op,
+				image.Sizes, columns.Sizes, w.kernel, w.stride, w.padding, w.dilation)
+		}
+		m.moreSteps[k] = columns.Strides[2+k]
+	}
+	s := Spec{Family: ColumnsFamily, Op: op, Compute: Opmath(image.Type), Outs: 1, Ins: 1}
+	if op == "col2im" {
+		m.add(p, s, true, image, columns)
+	} else {
+		m.add(p, s, false, columns, image)
+	}
+	return nil
+}
+
+func columnsSource(s Spec) (Source, error) {
+	back, dims := s.Op == "col2im", int(s.Dims)
+	if s.Compute == dtype.Bool || !back && s.Op != "im2col" {
+		return Source{}, fmt.Errorf("kernel: there is no %s of %v", s.Op, s.Compute)
+	}
+	var w writer
+	w.begin(s)
+	w.recordType("images", dims, (&images{}).visit)
+	w.pointers(s)
+	w.param("images g")
+	w.function(s.Op)
+	w.imageElement(s, back)
+	w.line("\tT v = %s;", zero(s.Compute))
+	indent := "\t"
+	columns := place("out", "x", dims)
+	for k := range dims {
+		columns += fmt.Sprintf(" + t%d * g.more_steps[%[1]d]", k)
+		w.line("%sfor (I t%d = 0; t%[2]d < g.window[%[2]d]; t%[2]d++) {", indent, k)
+		indent += "\t"
+		if !back {
+			continue
+		}
+		w.line("%sI x%d = u%[2]d + g.padding[%[2]d] - t%[2]d * g.dilation[%[2]d];", indent, k)
+		w.line("%sif (x%d < 0 || x%[2]d %% g.stride[%[2]d] != 0 || x%[2]d / g.stride[%[2]d] >= g.out[%[2]d])", indent, k)
+		w.line("%s\tcontinue;", indent)
+		w.line("%sx%d /= g.stride[%[2]d];", indent, k)
+	}
+	if back {
+		v := converted(s.Compute, s.Types[1], "i0["+columns+"]")
+		if s.Compute.IsComplex() {
+			w.line("%sv = c_add(v, %s);", indent, v)
+		} else {
+			w.line("%sv += %s;", indent, v)
+		}
+	} else {
+		inside := "1"
+		for k := range dims {
+			w.line("%sI x%d = u%[2]d * g.stride[%[2]d] - g.padding[%[2]d] + t%[2]d * g.dilation[%[2]d];", indent, k)
+			inside += fmt.Sprintf(" && (U)x%d < (U)g.in[%[1]d]", k)
+		}
+		w.line("%sv = %s;", indent, zero(s.Compute))
+		w.line("%sif (%s)", indent, inside)
+		w.line("%s\tv = %s;", indent, converted(s.Compute, s.Types[1], "i0["+place("in", "x", dims)+"]"))
+		at := place("out", "u", dims)
+		for k := range dims {
+			at += fmt.Sprintf(" + t%d * g.more_steps[%[1]d]", k)
+		}
+		w.line("%so0[%s] = %s;", indent, at, narrowed(s.Types[0], s.Compute, "v"))
+	}
+	for range dims {
+		indent = indent[1:]
+		w.line("%s}", indent)
+	}
+	if back {
+		w.line("\to0[%s] = %s;", place("in", "u", dims), narrowed(s.Types[0], s.Compute, "v"))
+	}
+	return w.done()
+}

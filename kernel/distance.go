@@ -1,0 +1,199 @@
+package kernel
+
+import (
+	"fmt"
+	"math"
+)
+
+// DistanceFamily computes the distances between the rows of two matrices, and their gradients.
+const DistanceFamily Family = 35
+
+func init() { register(DistanceFamily, "distance", distanceSource) }
+
+// The forms of a distance, by the norm.
+const (
+	distanceP = iota // by the number p
+	distance0        // how many elements differ
+	distance1
+	distance2
+	distanceInf
+)
+
+func distanceForm(p float64) uint8 {
+	switch {
+	case p == 0:
+		return distance0
+	case p == 1:
+		return distance1
+	case p == 2:
+		return distance2
+	case math.IsInf(p, 1):
+		return distanceInf
+	}
+	return distanceP
+}
+
+// Distance adds the distances by the p-norm between the rows of a and those of b. Their matrices are the last two
+// dimensions: out[i, j] is the distance of row i of a and row j of b. The dimensions before those of a and b are
+// broadcast to those of out. All have one type, a floating-point one, and p is from 0 to infinity.
+func (p *Plan) Distance(out, a, b Operand, norm float64) error {
+	return p.distance("cdist", norm, []*Operand{&out, &a, &b})
+}
+
+// DistanceBackward adds the gradient of a, out, given that of the distances, and the distances. The gradient of b is
+// that with a and b exchanged, and grad and distances transposed.
+func (p *Plan) DistanceBackward(out, grad, a, b, distances Operand, norm float64) error {
+	if len(a.Sizes) != len(out.Sizes) || a.Count() != out.Count() {
+		return fmt.Errorf("kernel: the gradient of cdist of %v to %v", a.Sizes, out.Sizes)
+	}
+	if len(distances.Sizes) != len(grad.Sizes) || distances.Count() != grad.Count() || distances.Type != out.Type {
+		return fmt.Errorf("kernel: the gradient of cdist of %v with distances of %v", grad.Sizes, distances.Sizes)
+	}
+	return p.distance("cdist_backward", norm, []*Operand{&out, &a, &b, &grad, &distances})
+}
+
+// distance adds a run with a thread for each element of the first operand. The operands are out, a, b, and for a
+// gradient grad and the distances. That of a row and column of out is by the row of a and the column or row of b.
+func (p *Plan) distance(op string, norm float64, operands []*Operand) error {
+	out := operands[0]
+	rank, backward := len(out.Sizes), len(operands) > 3
+	if rank < 2 || rank > maxRank || norm < 0 || math.IsNaN(norm) {
+		return fmt.Errorf("kernel: %s of %d dimensions by norm %v", op, rank, norm)
+	}
+	for _, o := range operands {
+		if err := o.check("an operand"); err != nil {
+			return err
+		}
+		if o.Value != nil || o.Type != out.Type || !o.Type.IsFloating() || len(o.Sizes) > rank || len(o.Sizes) < 2 {
+			return fmt.Errorf("kernel: %s of %v of %v to %v of %v", op, o.Sizes, o.Type, out.Sizes, out.Type)
+		}
+	}
+	last := func(o *Operand, k int) (n, step int) { // dimension k from the end
+		d := len(o.Sizes) - 1 - k
+		return o.Sizes[d], o.Strides[d]
+	}
+	var strides [5][2]int // of the last dimensions of out, the inner one first
+	var steps [5]int      // along what's looped over: the columns of a and b, or the rows of b for a gradient
+	n, _ := last(operands[1], 0)
+	rows, _ := last(operands[2], 1)
+	want := [5][2]int{{rows, 0}, {n, 0}, {n, rows}, {rows, 0}, {rows, 0}} // columns, rows
+	want[0][1], _ = last(operands[1], 1)
+	want[1][1], want[3][1], want[4][1] = want[0][1], want[0][1], want[0][1]
+	if backward {
+		want[0][0] = n
+	}
+	for k, o := range operands {
+		columns, inner := last(o, 0)
+		high, outer := last(o, 1)
+		if columns != want[k][0] || high != want[k][1] {
+			return fmt.Errorf("kernel: %s of %v and %v to %v", op, operands[1].Sizes, operands[2].Sizes, out.Sizes)
+		}
+		switch {
+		case k == 0 || k == 1 && backward:
+			strides[k] = [2]int{inner, outer}
+		case k == 1, k > 2:
+			strides[k], steps[k] = [2]int{0, outer}, inner
+		case backward: // b: its columns are those of the gradient
+			strides[k], steps[k] = [2]int{inner, 0}, outer
+		default:
+			strides[k], steps[k] = [2]int{outer, 0}, inner
+		}
+	}
+	q := &p.space
+	if err := q.init(out.Sizes[:rank-2]); err != nil {
+		return err
+	}
+	for _, o := range operands {
+		matrix := *o
+		matrix.Sizes, matrix.Strides = o.Sizes[:len(o.Sizes)-2], o.Strides[:len(o.Sizes)-2]
+		if err := q.add(&matrix); err != nil {
+			return err
+		}
+	}
+	for d := q.dims - 1; d >= 0; d-- { // the last two come before the others
+		q.move(d+2, d)
+	}
+	q.dims += 2
+	for d := range 2 {
+		q.sizes[d] = out.Sizes[rank-1-d]
+		q.count *= q.sizes[d]
+		for k := range operands {
+			q.strides[k][d] = strides[k][d]
+		}
+	}
+	if q.count == 0 {
+		return nil
+	}
+	q.join()
+	if q.dims > MaxDims {
+		return fmt.Errorf("kernel: %s: more than %d dimensions that don't join", op, MaxDims)
+	}
+	loop := n
+	if backward {
+		loop = rows
+	}
+	s := Spec{Family: DistanceFamily, Op: op, Compute: Opmath(out.Type), Block: threads, Outs: 1,
+		Ins: uint8(len(operands) - 1), Form: distanceForm(norm), Dims: uint8(q.dims), Wide: q.wide()}
+	for k := range operands {
+		s.Types[k] = out.Type
+		s.Wide = s.Wide || max(steps[k], -steps[k])*loop > 1<<30
+	}
+	c := p.call(s, q.count)
+	for _, o := range operands {
+		c.Args.Pointer(o.Ptr)
+	}
+	c.index(q.count)
+	c.index(loop)
+	for k := 1; k < len(operands); k++ {
+		c.index(steps[k])
+	}
+	Float(norm).add(&c.Args, s.Compute)
+	if s.Dims > 0 {
+		q.layout(&c.Args, s.Wide)
+	}
+	return nil
+}
+
+func distanceSource(s Spec) (Source, error) {
+	t, operands := s.Types[0], int(s.Outs+s.Ins)
+	backward := s.Op == "cdist_backward"
+	var w writer
+	w.begin(s)
+	w.layoutType("layout", int(s.Dims), operands)
+	w.pointers(s)
+	w.param("I count, I n")
+	for k := range s.Ins {
+		w.param("I step%d", k)
+	}
+	w.param("T p")
+	if s.Dims > 0 {
+		w.param("layout l")
+	}
+	w.function(s.Op)
+	w.line("\tI i = (I)(BLOCK * THREADS + THREAD);")
+	w.line("\tif (i >= count)")
+	w.line("\t\treturn;")
+	w.places("i", "l", int(s.Dims), operands)
+	w.line("\tT r = 0;")
+	w.line("\tfor (I j = 0; j < n; j++) {")
+	element := func(k int) string {
+		return converted(s.Compute, t, fmt.Sprintf("i%d[at%d + j * step%d]", k, k+1, k))
+	}
+	w.line("\t\tT d = %s - %s, size = fabs(d);", element(0), element(1))
+	if !backward {
+		w.line("\t\t%s", [...]string{"r += pow(size, p);", "r += d != 0;", "r += size;", "r += d * d;",
+			"r = isnan(size) || size > r ? size : r;"}[s.Form])
+		w.line("\t}")
+		if end := [...]string{distanceP: "r = pow(r, 1 / p);", distance2: "r = sqrt(r);", distanceInf: ""}[s.Form]; end != "" {
+			w.line("\t%s", end)
+		}
+	} else {
+		w.line("\t\tT g = %s, far = %s;", element(2), element(3))
+		w.line("\t\tT sign = (T)((d > 0) - (d < 0));")
+		w.line("\t\t%s", [...]string{"if (far != 0 && d != 0) r += sign * pow(size, p - 1) * g / pow(far, p - 1);", "",
+			"r += sign * g;", "if (far != 0) r += g * d / far;", "if (size == far) r += sign * g;"}[s.Form])
+		w.line("\t}")
+	}
+	w.line("\to0[at0] = %s;", narrowed(t, s.Compute, "r"))
+	return w.done()
+}

@@ -1,0 +1,96 @@
+package kernel
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/chorus-comms/chorus/dtype"
+)
+
+// Images at places inside and outside of them, on their borders and far away, and the gradients, against PyTorch.
+func TestGridSampleTorch(t *testing.T) {
+	x, k := newComparison(t), 0
+	for _, mode := range []string{"bilinear", "nearest"} {
+		for _, border := range []string{"zeros", "border", "reflection"} {
+			for _, corners := range []bool{false, true} {
+				dt := []dtype.DType{dtype.Float32, dtype.Float64}[k/2%2]
+				layout := []int{inOrder, channelsLast, anyOrder, farApart}[k%4]
+				k++
+				if !sampled(5*(k-1), 23, 2) {
+					continue
+				}
+				o := x.operation(dt)
+				value := func(i int) float64 { return float64(i*7919%17) / 4 }
+				places := func(i int) float64 {
+					if i == 3 && border != "reflection" {
+						return 1e12
+					}
+					return math.Sin(float64(i)*1.7)*2.1 + 0.013
+				}
+				sizes, result, grid := []int{1, 3, 5, 6}, []int{1, 3, 4, 7}, []int{1, 4, 7, 2}
+				if layout != farApart {
+					sizes[0], result[0], grid[0] = 2, 2, 2
+				}
+				in, at := o.in(dt, layout, value, sizes...), o.in(dt, layout, places, grid...)
+				grad := o.in(dt, layout, value, result...)
+				out, gradIn, gradGrid := o.out(dt, layout, result...), o.out(dt, layout, sizes...), o.out(dt, layout, grid...)
+				g := &GridSampling{Mode: mode, Border: border, AlignCorners: corners}
+				flag := map[bool]string{false: "False", true: "True"}[corners]
+				expression := fmt.Sprintf("a.requires_grad_(); b.requires_grad_(); y = F.grid_sample(a, b, '%s', '%s', %s); "+
+					"y.backward(c); (y, a.grad, b.grad)", mode, border, flag)
+				o.run(fmt.Sprintf("%+v", *g), expression, 20*tolerance(dt), func(p *Plan) error {
+					if err := p.GridSample(out.Operand, in.Operand, at.Operand, g); err != nil {
+						return err
+					}
+					return p.GridSampleBackward(gradIn.Operand, gradGrid.Operand, grad.Operand, in.Operand, at.Operand, g)
+				})
+			}
+		}
+	}
+	x.done()
+}
+
+// Operands that don't fit are refused.
+func TestImagesRefused(t *testing.T) {
+	op := func(sizes ...int) Operand {
+		return Operand{Type: dtype.Float32, Sizes: sizes, Strides: Dense(sizes...)}
+	}
+	indexes := func(sizes ...int) Operand {
+		o := op(sizes...)
+		o.Type = dtype.Int64
+		return o
+	}
+	var p Plan
+	two, four := []int{2, 2}, []int{4, 4}
+	for _, s := range []struct {
+		want string
+		err  error
+	}{
+		{"to 4", p.MaxPool(op(1, 2, 4, 3), Operand{}, op(1, 2, 6, 6), &Pool{Kernel: two})},
+		{"more than half", p.MaxPool(op(1, 2, 4, 4), Operand{}, op(1, 2, 6, 6), &Pool{Kernel: two, Padding: two})},
+		{"windows of [2]", p.AveragePool(op(1, 2, 3, 3), op(1, 2, 6, 6), &Pool{Kernel: two[:1]})},
+		{"indexes of float32", p.MaxPool(op(1, 2, 3, 3), op(1, 2, 3, 3), op(1, 2, 6, 6), &Pool{Kernel: two})},
+		{"with windows", p.MaxPool(op(1, 2, 3, 3), Operand{}, op(1, 2, 6, 6), &Pool{Kernel: two, Adaptive: true})},
+		{"with dilation", p.AveragePool(op(1, 2, 3, 3), op(1, 2, 6, 6), &Pool{Kernel: two, Dilation: two})},
+		{"batch, channels", p.AveragePool(op(1, 3, 3, 3), op(1, 2, 6, 6), &Pool{Kernel: two})},
+		{"max_unpool", p.MaxUnpool(op(1, 2, 4, 4), op(1, 2, 2, 2), indexes(1, 2, 2, 3), 0)},
+		{"no upsampling", p.Upsample(op(1, 2, 4, 4), op(1, 2, 2, 2), &Upsampling{Mode: "nearest", AlignCorners: true})},
+		{"no upsampling", p.Upsample(op(1, 2, 4, 4), op(1, 2, 2, 2), &Upsampling{Mode: "square"})},
+		{"of 0 elements", p.Upsample(op(1, 2, 4, 4), op(1, 2, 0, 2), &Upsampling{Mode: "linear"})},
+		{"a border of 2", p.PadImage("reflect", op(1, 2, 6, 6), op(1, 2, 2, 2), two)},
+		{"no border", p.PadImage("mirror", op(1, 2, 6, 6), op(1, 2, 2, 2), two)},
+		{"columns", p.Columns(op(1, 2, 2, 2, 4, 4), op(1, 2, 4, 4), &Pool{Kernel: two})},
+		{"mode \"bicubic\"", p.GridSample(op(1, 2, 4, 4), op(1, 2, 2, 2), op(1, 4, 4, 2), &GridSampling{Mode: "bicubic"})},
+		{"at [1 4 4 3]", p.GridSample(op(1, 2, 4, 4), op(1, 2, 2, 2), op(1, 4, 4, 3), &GridSampling{Mode: "nearest"})},
+		{"pad of", p.Pad(op(4, 4), op(2, 2), four[:1], Int(0))},
+	} {
+		if s.err == nil || !strings.Contains(s.err.Error(), s.want) {
+			t.Errorf("%v, want %q", s.err, s.want)
+		}
+	}
+	if len(p.Calls) > 0 {
+		t.Error("a refused operation left calls")
+	}
+}

@@ -1,0 +1,149 @@
+package kernel
+
+import (
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+
+	"github.com/chorus-comms/chorus/config"
+	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/dtype"
+)
+
+// TypeSet is types of elements, a bit each.
+type TypeSet uint32
+
+// Has reports whether a type is among them.
+func (s TypeSet) Has(t dtype.DType) bool { return s>>t&1 != 0 }
+
+// library is what a device has for products of matrices beside the kernels.
+type library struct {
+	name   string
+	types  TypeSet
+	varies bool
+	broken atomic.Bool // it has failed, and isn't asked any more
+	warned sync.Once
+}
+
+func (l *library) open(dev *device.Device) {
+	found, err := dev.ProductLibrary()
+	if err != nil {
+		if c, e := config.Load(nil); e == nil && c.BLASLibrary != "" && c.BLASLibrary != "none" {
+			slog.Warn("chorus: the library of CHORUS_BLAS_LIBRARY isn't used, and kernels multiply matrices", "device",
+				dev.Name(), "error", err)
+		}
+		return
+	}
+	l.name, l.varies = found.Name, found.Varies
+	for _, t := range found.Types {
+		l.types |= 1 << t
+	}
+}
+
+func (l *library) works() bool { return l.types != 0 && !l.broken.Load() }
+
+// Products are the types of matrices that a library multiplies, for plans: [Plan.Products]. There are none if the
+// device has no library, or its library has failed.
+func (l *Loader) Products() TypeSet {
+	if !l.library.works() {
+		return 0
+	}
+	return l.library.types
+}
+
+// Library names the library that multiplies matrices; empty if there's none, or it has failed.
+func (l *Loader) Library() string {
+	if !l.library.works() {
+		return ""
+	}
+	return l.library.name
+}
+
+// LibraryVaries reports whether products of the library may have other bits each time.
+func (l *Loader) LibraryVaries() bool { return l.library.works() && l.library.varies }
+
+// multiply has the library do a call. Without an error, and not done, the kernel does it. A library that fails isn't
+// asked again.
+func (l *Loader) multiply(s *device.Stream, c *Call) (done bool, err error) {
+	if !l.library.works() || l.kernelIsBetter(s, c) {
+		return false, nil
+	}
+	err = s.Multiply(&c.product)
+	if err == nil {
+		l.multiplied.Add(1)
+		return true, nil
+	}
+	if _, failed := errors.AsType[*device.WorkError](err); failed || errors.Is(err, device.ErrOutOfBounds) ||
+		errors.Is(err, device.ErrInvalidPointer) || errors.Is(err, device.ErrWrongDevice) {
+		return false, err // the device's, or the caller's
+	}
+	if errors.Is(err, device.ErrCapture) {
+		return false, nil
+	}
+	if !errors.Is(err, device.ErrUnsupported) && !errors.Is(err, device.ErrOutOfMemory) {
+		l.library.broken.Store(true)
+	}
+	l.library.warned.Do(func() {
+		slog.Warn("chorus: a library didn't multiply matrices, and a kernel does", "device", l.dev.Name(), "library",
+			l.library.name, "error", err)
+	})
+	return false, nil
+}
+
+// denseLines is a matrix of so many rows and columns, these many elements apart, as a library takes it: rows or columns
+// are dense.
+func denseLines(rows, columns, row, column int) (m device.Matrix, ok bool) {
+	switch {
+	case (column == 1 || columns == 1) && (rows == 1 || row >= columns):
+		m.Pitch = row
+		if rows == 1 {
+			m.Pitch = columns
+		}
+	case (row == 1 || rows == 1) && (columns == 1 || column >= rows):
+		m.Transposed, m.Pitch = true, column
+		if columns == 1 {
+			m.Pitch = rows
+		}
+	default:
+		return m, false
+	}
+	return m, true
+}
+
+// libraryProduct fills in the product alpha * a @ b, and reports whether a library does it: one of its types, whose
+// matrices have dense rows or columns and follow each other at one distance.
+func (p *Plan) libraryProduct(x *device.Product, out, a, b Operand, alpha *Number) bool {
+	d := len(out.Sizes)
+	m, n, depth := out.Sizes[d-2], out.Sizes[d-1], a.Sizes[d-1]
+	q := &p.space
+	if !p.Products.Has(out.Type) || p.matrices(out, a, b) != nil || q.count*m*n*depth == 0 {
+		return false
+	}
+	if q.join(); q.dims > 1 {
+		return false
+	}
+	of := func(to *device.Matrix, at, rows, columns int, o Operand) (ok bool) {
+		if *to, ok = denseLines(rows, columns, o.Strides[d-2], o.Strides[d-1]); !ok {
+			return false
+		}
+		to.Ptr = o.Ptr
+		if q.dims == 1 {
+			to.Next = q.strides[at][0]
+		}
+		return to.Next >= 0
+	}
+	*x = device.Product{Type: out.Type, Rows: m, Columns: n, Depth: depth, Count: q.count, Alpha: alpha.complex(),
+		Atomics: p.Atomics}
+	if !of(&x.Out, 0, m, n, out) || !of(&x.A, 1, m, depth, a) || !of(&x.B, 2, depth, n, b) {
+		return false
+	}
+	if x.Out.Transposed { // the transposed product
+		x.A, x.B = x.B, x.A
+		for _, k := range []*device.Matrix{&x.Out, &x.A, &x.B} {
+			k.Transposed = !k.Transposed
+		}
+		x.Rows, x.Columns = n, m
+	}
+	return x.Count == 1 || x.Out.Next >= x.Out.Elements(x.Rows, x.Columns, 1)
+}

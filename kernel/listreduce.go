@@ -1,0 +1,146 @@
+package kernel
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/dtype"
+)
+
+// ForeachReduce adds one of [Reductions] with one result, which isn't an index, over all elements of each tensor:
+// outs[j] has one element, the result of ins[j]. Tensors whose elements lie one after the other, in any order, are many
+// in one run. It needs scratch memory.
+func (p *Plan) ForeachReduce(op string, compute dtype.DType, outs, ins []Operand, numbers ...*Number) error {
+	s := Spec{Family: ListFamily, Op: op, Compute: compute, Block: threads, Form: listParts, Ins: 1,
+		Extra: [4]int32{int32(len(numbers))}}
+	k, ok := reductionNames[op]
+	switch {
+	case !ok:
+		return fmt.Errorf("kernel: there is no reduction %q", op)
+	case !reductions[k].Defined(compute) || compute.Size() == 2 && compute.IsFloating() || !Supported(compute):
+		return fmt.Errorf("kernel: %s isn't computed in %v", op, compute)
+	case reductions[k].ordered && reductions[k].done[0].kind == index || reductions[k].Results() != 1 ||
+		reductions[k].Numbers != len(numbers):
+		return fmt.Errorf("kernel: foreach %s with %d numbers", op, len(numbers))
+	case len(outs) != len(ins):
+		return fmt.Errorf("kernel: foreach %s of %d tensors to %d", op, len(ins), len(outs))
+	}
+	l := &p.list
+	*l = listRun{spec: s}
+	var results [mostSlots]device.Ptr
+	var kinds [2]dtype.DType // of the run's results and inputs
+	flush := func() error {
+		if l.n == 0 {
+			return nil
+		}
+		scratch, err := p.scratch(max(l.blocks(), 1) * accumulator)
+		if err != nil {
+			return err
+		}
+		n, counts := l.n, l.counts
+		if l.blocks() > 0 {
+			c := p.flush(l)
+			c.shape = anyBlock
+			c.Args.Pointer(scratch)
+		}
+		join := s
+		join.Form, join.Outs, join.Ins = listJoin, 1, 0
+		join.Types = [MaxOperands]dtype.DType{kinds[0]}
+		l.spec, l.n, l.ptrs[0], l.counts = join, n, results, counts
+		p.flush(l).Args.Pointer(scratch)
+		l.spec = s
+		return nil
+	}
+	for i := range numbers {
+		l.numbers[i][0] = numbers[i]
+	}
+	for j := range ins {
+		in, out := &ins[j], &outs[j]
+		if err := out.check("a result"); err != nil {
+			return err
+		}
+		if out.Value != nil || out.Count() != 1 {
+			return fmt.Errorf("kernel: foreach %s, tensor %d: a result of sizes %v", op, j, out.Sizes)
+		}
+		p.one[0] = *in
+		dense, err := p.listed(&s, p.one[:1])
+		if err != nil {
+			return fmt.Errorf("kernel: foreach %s, tensor %d: %w", op, j, err)
+		}
+		if p.space.count == 0 && reductions[k].Needs {
+			return fmt.Errorf("kernel: foreach %s, tensor %d: no elements have no result", op, j)
+		}
+		if !dense {
+			p.ones = p.ones[:0]
+			for range in.Sizes {
+				p.ones = append(p.ones, 1)
+			}
+			p.one[1] = *out
+			p.one[1].Sizes, p.one[1].Strides = p.ones, p.ones
+			if err := p.Reduce(op, compute, p.one[1:2], *in, nil, numbers...); err != nil {
+				return err
+			}
+			continue
+		}
+		if l.n == l.spec.slots() || l.n > 0 && kinds != [2]dtype.DType{out.Type, in.Type} {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+		kinds = [2]dtype.DType{out.Type, in.Type}
+		l.spec = s
+		l.ptrs[0][l.n], results[l.n], l.counts[l.n] = in.Ptr, out.Ptr, p.space.count
+		l.n++
+	}
+	return flush()
+}
+
+func (w *writer) listReduction(s Spec) error {
+	k, ok := reductionNames[s.Op]
+	if !ok || !reductions[k].Defined(s.Compute) {
+		return fmt.Errorf("kernel: there is no reduction %s of %v for lists", s.Op, s.Compute)
+	}
+	r, numbers := reductions[k].of(s.Compute), reductions[k].Numbers
+	args := w.accumulator(r, numbers, s.Compute)
+	w.listParams(s)
+	w.param("GLOBAL A *scratch")
+	w.function("list_" + s.Op + [...]string{listParts: "_parts", listJoin: "_join"}[s.Form])
+	w.line("\tLOCAL A part[%d];", s.Block)
+	w.listPlace(s)
+	for k := range numbers {
+		w.line("\tR s%d = (R)number%[1]d;", k)
+	}
+	step := func(a string) {
+		w.line("\t\t%s = r_step(%[1]s, %s, i%s);", a, converted(s.Compute, s.Types[0], "i0[i]"), args)
+	}
+	switch {
+	case s.Vector:
+		w.line("\tA %s = r_init();", strings.Join(accumulators[:], " = r_init(), "))
+		w.line("\tI at = from;")
+		w.accumulate(s, "i", step)
+		w.joinAccumulators()
+	case s.Form == listParts:
+		w.line("\tA a = r_init();")
+		w.line("\tfor (I i = from + THREAD; i < to; i += THREADS)")
+		step("a")
+	default:
+		w.line("\tA a = r_init();")
+		w.line("\tu32 first = 0;")
+		w.line("\tfor (int k = 0; k < t; k++)")
+		w.line("\t\tfirst += l.blocks[k];")
+		w.line("\tfor (u32 i = THREAD; i < l.blocks[t]; i += THREADS)")
+		w.line("\t\ta = r_join(a, scratch[first + i]);")
+	}
+	w.joinBlock(s)
+	w.line("\tif (THREAD != 0)")
+	w.line("\t\treturn;")
+	w.line("\ta = part[0];")
+	if s.Form == listParts {
+		w.line("\tscratch[BLOCK] = a;")
+		return nil
+	}
+	o := r.done[0]
+	w.line("\to0[0] = %s;", narrowed(s.Types[0], o.kind.dtype(s.Compute), fmt.Sprintf("r_done0(a, l.n[t]%s)", args)))
+	return nil
+}

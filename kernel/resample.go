@@ -1,0 +1,303 @@
+package kernel
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/chorus-comms/chorus/dtype"
+)
+
+// ResampleFamily computes elements of an image of a few elements of another one in each dimension: averages of windows,
+// interpolations, and images with a border.
+const ResampleFamily Family = 22
+
+func init() { register(ResampleFamily, "resample", resampleSource) }
+
+// resampling is how an element o of the result belongs to elements i of the input in one dimension. Its code is of the
+// dimension x, which has the sizes x.in and x.out, x.stride, x.padding and x.window of a window, and a number x.scale.
+type resampling struct {
+	// Of the result: helpers, how many elements of the input count, element t of those, and its weight (1 if empty).
+	// Weights are divided by their sum if total is set.
+	helper, taps, index, weight string
+	total                       bool
+
+	// Of the input: candidates o for an element i. Either all from low to high, or the ones at places 0 to places.
+	low, high, places, place string
+
+	plain bool // weights are 1, so that the type may be any
+}
+
+const (
+	// window has the elements from x.from to before x.to of the input, of x.count with those of the padding.
+	poolWindow = `DEVICE I w_from(axis x, I o) { I a = o * x.stride - x.padding; return a < 0 ? 0 : a; }
+DEVICE I w_to(axis x, I o) { I b = o * x.stride - x.padding + x.window; return b < x.in ? b : x.in; }
+DEVICE I w_count(axis x, I o) {
+	I a = o * x.stride - x.padding, b = a + x.window;
+	return (b < x.in + x.padding ? b : x.in + x.padding) - a;
+}
+`
+	adaptiveWindow = `DEVICE I w_from(axis x, I o) { return o * x.in / x.out; }
+DEVICE I w_to(axis x, I o) { return ((o + 1) * x.in - 1) / x.out + 1; }
+`
+	windowLow  = "i + x.padding < x.window ? 0 : (i + x.padding - x.window) / x.stride + 1"
+	windowHigh = "(i + x.padding) / x.stride"
+
+	// source is where an element of the result lies in the input, for scales of sizes, and of corners on corners.
+	sourceCenters = `DEVICE S w_source(axis x, I o) { return x.scale * ((S)o + (S)0.5) - (S)0.5; }
+DEVICE S w_result(axis x, S i) { return (i + (S)0.5) / x.scale - (S)0.5; }
+`
+	sourceCorners = `DEVICE S w_source(axis x, I o) { return x.scale * (S)o; }
+DEVICE S w_result(axis x, S i) { return i / x.scale; }
+`
+	// near has the elements of the result that lie less than w from element i, and at the borders all beyond it.
+	nearLow  = "x.scale == 0 || (S)i < %[1]s ? 0 : (I)s_min(s_max(floor(w_result(x, (S)i - %[1]s)) - 1, 0), (S)x.out)"
+	nearHigh = "x.scale == 0 || (S)i + %[1]s >= (S)x.in - 1 ? x.out - 1 : " +
+		"(I)s_min(ceil(w_result(x, (S)i + %[1]s)) + 1, (S)(x.out - 1))"
+
+	linearHelper = `DEVICE I w_floor(axis x, I o) {
+	I k = (I)floor(s_max(w_source(x, o), 0));
+	return k < x.in ? k : x.in - 1;
+}
+DEVICE S w_part(axis x, I o) { return s_min(s_max(s_max(w_source(x, o), 0) - (S)w_floor(x, o), 0), 1); }
+`
+	cubicHelper = `DEVICE I w_floor(axis x, I o) { I k = (I)floor(w_source(x, o)); return k < x.in ? k : x.in - 1; }
+DEVICE S w_cubic(S d, S a) {
+	d = fabs(d);
+	if (d <= 1)
+		return ((a + 2) * d - (a + 3)) * d * d + 1;
+	return d < 2 ? ((a * d - 5 * a) * d + 8 * a) * d - 4 * a : 0;
+}
+DEVICE S w_weight(axis x, I o, I t) {
+	return w_cubic(s_min(s_max(w_source(x, o) - (S)w_floor(x, o), 0), 1) + 1 - (S)t, (S)-0.75);
+}
+`
+	// smooth has the filter of a triangle or a cubic over as many elements as the result has one for.
+	smoothHelper = `DEVICE S w_stretch(axis x) { return x.scale > 1 ? x.scale : 1; }
+DEVICE S w_center(axis x, I o) { return x.scale * ((S)o + (S)0.5); }
+DEVICE S w_result(axis x, S i) { return (i + (S)0.5) / x.scale - (S)0.5; }
+DEVICE I w_from(axis x, I o) { return (I)s_max(floor(w_center(x, o) - %[1]s * w_stretch(x) + (S)0.5), 0); }
+DEVICE I w_to(axis x, I o) { return (I)s_min(floor(w_center(x, o) + %[1]s * w_stretch(x) + (S)0.5), (S)x.in); }
+`
+	triangle = `DEVICE S w_filter(S d) { d = fabs(d); return d < 1 ? 1 - d : 0; }
+`
+	softCubic = `DEVICE S w_filter(S d) {
+	d = fabs(d);
+	if (d < 1)
+		return ((S)1.5 * d - (S)2.5) * d * d + 1;
+	return d < 2 ? (((S)-0.5 * d + (S)2.5) * d - 4) * d + 2 : 0;
+}
+`
+	smoothWeight = "w_filter(((S)(w_from(x, o) + t) - w_center(x, o) + (S)0.5) / w_stretch(x))"
+)
+
+// resamplings are the ways by their names.
+var resamplings = func() map[string]resampling {
+	near := func(r resampling, reach string) resampling {
+		r.low, r.high = fmt.Sprintf(nearLow, reach), fmt.Sprintf(nearHigh, reach)
+		return r
+	}
+	average := func(weight string) resampling {
+		return resampling{helper: poolWindow, taps: "w_to(x, o) - w_from(x, o)", index: "w_from(x, o) + t", weight: weight,
+			low: windowLow, high: windowHigh}
+	}
+	smooth := func(filter, support string) resampling {
+		return near(resampling{helper: fmt.Sprintf(smoothHelper, support) + filter, taps: "w_to(x, o) - w_from(x, o)",
+			index: "w_from(x, o) + t", weight: smoothWeight, total: true}, "("+support+" * w_stretch(x) + 1)")
+	}
+	nearest := func(source string) resampling {
+		return near(resampling{plain: true, helper: sourceCorners, taps: "1", index: source}, "1")
+	}
+	linear := resampling{taps: "2", index: "t == 0 || w_floor(x, o) == x.in - 1 ? w_floor(x, o) : w_floor(x, o) + 1",
+		weight: "t == 0 ? 1 - w_part(x, o) : w_part(x, o)"}
+	cubic := resampling{taps: "4", index: "(w_floor(x, o) - 1 + t < 0 ? 0 : w_floor(x, o) - 1 + t < x.in ? " +
+		"w_floor(x, o) - 1 + t : x.in - 1)", weight: "w_weight(x, o, t)"}
+	with := func(r resampling, helper, reach string) resampling {
+		r.helper = helper
+		return near(r, reach)
+	}
+	border := resampling{plain: true, taps: "1"}
+	reflect, replicate, circular := border, border, border
+	reflect.index = "o < x.padding ? x.padding - o : o - x.padding < x.in ? o - x.padding : 2 * (x.in - 1) - o + x.padding"
+	reflect.places = "3"
+	reflect.place = "t == 0 ? i + x.padding : t == 1 ? (i > 0 ? x.padding - i : -1) : " +
+		"(i < x.in - 1 ? x.padding + 2 * (x.in - 1) - i : -1)"
+	replicate.index = "o < x.padding ? 0 : o - x.padding < x.in ? o - x.padding : x.in - 1"
+	replicate.low, replicate.high = "i == 0 ? 0 : i + x.padding", "i == x.in - 1 ? x.out - 1 : i + x.padding"
+	circular.index = "(o - x.padding + x.in) % x.in"
+	circular.places, circular.place = "3", "i + x.padding + (t - 1) * x.in"
+	return map[string]resampling{
+		"average":        average("1 / (S)(w_to(x, o) - w_from(x, o))"),
+		"average_padded": average("1 / (S)w_count(x, o)"),
+		"average_scaled": average("x.scale"),
+		"average_adaptive": {helper: adaptiveWindow, taps: "w_to(x, o) - w_from(x, o)", index: "w_from(x, o) + t",
+			weight: "1 / (S)(w_to(x, o) - w_from(x, o))", low: "i * x.out / x.in", high: "((i + 1) * x.out - 1) / x.in"},
+		"nearest": nearest("x.in == x.out ? o : x.out == 2 * x.in ? o / 2 : " +
+			"(I)s_min(floor((S)o * x.scale), (S)(x.in - 1))"),
+		"nearest_exact":  nearest("(I)s_min(floor(((S)o + (S)0.5) * x.scale), (S)(x.in - 1))"),
+		"linear":         with(linear, sourceCenters+linearHelper, "1"),
+		"linear_corners": with(linear, sourceCorners+linearHelper, "1"),
+		"cubic":          with(cubic, sourceCenters+cubicHelper, "2"),
+		"cubic_corners":  with(cubic, sourceCorners+cubicHelper, "2"),
+		"linear_smooth":  smooth(triangle, "1"),
+		"cubic_smooth":   smooth(softCubic, "2"),
+		"reflect":        reflect, "replicate": replicate, "circular": circular,
+	}
+}()
+
+// resample adds the computation of out of in; or, for a gradient, of in of out. Each element of in is then the sum of
+// those of out to which it belongs. A thread adds them in the order of their places.
+func (p *Plan) resample(op string, m *images, scale *[maxSpatial]float64, backward bool, out, in *Operand) error {
+	r := resamplings[op]
+	t := in.Type
+	if out.Type != t || !r.plain && !t.IsFloating() || t == dtype.Bool && backward {
+		return fmt.Errorf("kernel: %s of %v to %v", op, in.Type, out.Type)
+	}
+	for k := range m.dims {
+		if m.in[k] == 0 && m.out[k] > 0 || m.in[k] > math.MaxInt32 || m.out[k] > math.MaxInt32 {
+			return fmt.Errorf("kernel: %s of %d elements to %d", op, m.in[k], m.out[k])
+		}
+	}
+	s := Spec{Family: ResampleFamily, Op: op, Compute: Opmath(t), Outs: 1, Ins: 1}
+	to, from := out, in
+	if backward {
+		s.Form, to, from = 1, in, out
+	}
+	c := m.add(p, s, backward, to, from)
+	if c == nil {
+		return nil
+	}
+	for k := range m.dims {
+		number := Number{Float: scale[k]}
+		number.add(&c.Args, resampleScale(s.Compute))
+	}
+	return nil
+}
+
+// resampleScale is the type of the scales.
+func resampleScale(compute dtype.DType) dtype.DType {
+	if compute == dtype.Float64 {
+		return compute
+	}
+	return dtype.Float32
+}
+
+func resampleSource(s Spec) (Source, error) {
+	r, ok := resamplings[s.Op]
+	if !ok || !r.plain && !s.Compute.IsFloating() {
+		return Source{}, fmt.Errorf("kernel: there is no resampling %s of %v", s.Op, s.Compute)
+	}
+	dims, back := int(s.Dims), s.Form == 1
+	var w writer
+	w.begin(s)
+	w.line("typedef %s S;", resampleScale(s.Compute).Short())
+	w.line("typedef struct { I in, out, stride, padding, window; S scale; } axis;")
+	w.line("DEVICE S s_min(S a, S b) { return a < b ? a : b; }")
+	w.line("DEVICE S s_max(S a, S b) { return a > b ? a : b; }")
+	w.WriteString(r.helper)
+	w.line("DEVICE I r_taps(axis x, I o) { return %s; }", r.taps)
+	w.line("DEVICE I r_index(axis x, I o, I t) { return %s; }", r.index)
+	if !r.plain {
+		w.line("DEVICE S r_weight(axis x, I o, I t) { return %s; }", r.weight)
+		if r.total {
+			w.line("DEVICE S r_total(axis x, I o) {")
+			w.line("\tS sum = 0;")
+			w.line("\tfor (I t = 0; t < r_taps(x, o); t++)")
+			w.line("\t\tsum += r_weight(x, o, t);")
+			w.line("\treturn sum;")
+			w.line("}")
+		}
+	}
+	if back {
+		w.resampleBack(&r)
+	}
+	w.recordType("images", dims, (&images{}).visit)
+	w.pointers(s)
+	w.param("images g")
+	for k := range dims {
+		w.param("S scale%d", k)
+	}
+	w.function("resample_" + s.Op + map[bool]string{true: "_backward"}[back])
+	w.imageElement(s, back)
+	for k := range dims {
+		w.line("\taxis a%d;", k)
+		for _, name := range []string{"in", "out", "stride", "padding", "window"} {
+			w.line("\ta%d.%s = g.%[2]s[%[1]d];", k, name)
+		}
+		w.line("\ta%d.scale = scale%[1]d;", k)
+	}
+	result, other := place("out", "u", dims), place("in", "x", dims)
+	if back {
+		result, other = place("in", "u", dims), place("out", "x", dims)
+	}
+	if r.plain && !back {
+		for k := range dims {
+			w.line("\tI x%d = r_index(a%[1]d, u%[1]d, 0);", k)
+		}
+		w.line("\to0[%s] = i0[%s];", result, other)
+		return w.done()
+	}
+	indent := "\t"
+	for k := range dims {
+		w.line("%sT v%d = %s;", indent, k, zero(s.Compute))
+		switch {
+		case !back:
+			w.line("%sfor (I t%d = 0; t%[2]d < r_taps(a%[2]d, u%[2]d); t%[2]d++) {", indent, k)
+			w.line("%s\tI x%d = r_index(a%[2]d, u%[2]d, t%[2]d);", indent, k)
+			w.line("%s\tT w%d = r_weight(a%[2]d, u%[2]d, t%[2]d);", indent, k)
+		default:
+			w.line("%sfor (I t%d = r_low(a%[2]d, u%[2]d); t%[2]d <= r_high(a%[2]d, u%[2]d); t%[2]d++) {", indent, k)
+			w.line("%s\tI x%d = r_place(a%[2]d, u%[2]d, t%[2]d);", indent, k)
+			w.line("%s\tS w%d = x%[2]d < 0 || x%[2]d >= a%[2]d.out ? 0 : r_share(a%[2]d, x%[2]d, u%[2]d);", indent, k)
+			w.line("%s\tif (w%d == 0)", indent, k)
+			w.line("%s\t\tcontinue;", indent)
+		}
+		indent += "\t"
+	}
+	v := converted(s.Compute, s.Types[1], "i0["+other+"]")
+	for k := dims - 1; k >= 0; k-- {
+		switch {
+		case s.Compute.IsComplex():
+			w.line("%sv%d = c_add(v%[2]d, %s);", indent, k, v)
+		case r.plain:
+			w.line("%sv%d += %s;", indent, k, v)
+		default:
+			w.line("%sv%d += w%[2]d * %s;", indent, k, v)
+		}
+		indent = indent[1:]
+		w.line("%s}", indent)
+		if r.total && !back {
+			w.line("%sv%d /= r_total(a%[2]d, u%[2]d);", indent, k)
+		}
+		v = fmt.Sprintf("v%d", k)
+	}
+	w.line("\to0[%s] = %s;", result, narrowed(s.Types[0], s.Compute, "v0"))
+	return w.done()
+}
+
+// resampleBack writes the candidates for an element of the input, and how much of it is in one.
+func (w *writer) resampleBack(r *resampling) {
+	if r.places != "" {
+		w.line("DEVICE I r_low(axis x, I i) { return 0; }")
+		w.line("DEVICE I r_high(axis x, I i) { return %s - 1; }", r.places)
+		w.line("DEVICE I r_place(axis x, I i, I t) { return %s; }", r.place)
+	} else {
+		w.line("DEVICE I r_low(axis x, I i) { I a = %s; return a < 0 ? 0 : a; }", r.low)
+		w.line("DEVICE I r_high(axis x, I i) { I b = %s; return b < x.out ? b : x.out - 1; }", r.high)
+		w.line("DEVICE I r_place(axis x, I i, I t) { return t; }")
+	}
+	w.line("DEVICE S r_share(axis x, I o, I i) {")
+	w.line("\tS sum = 0;")
+	w.line("\tfor (I t = 0; t < r_taps(x, o); t++)")
+	w.line("\t\tif (r_index(x, o, t) == i)")
+	if r.plain {
+		w.line("\t\t\tsum = 1;")
+	} else {
+		w.line("\t\t\tsum += r_weight(x, o, t);")
+	}
+	if r.total {
+		w.line("\treturn sum == 0 ? 0 : sum / r_total(x, o);")
+	} else {
+		w.line("\treturn sum;")
+	}
+	w.line("}")
+}

@@ -1,0 +1,440 @@
+package launch
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/chorus-comms/chorus/bootstrap"
+	"github.com/chorus-comms/chorus/store"
+)
+
+// elastic is the peers of a job whose nodes may change. Each launcher has an id, its number by arrival, as long as it
+// lives. Each attempt has a world, some of the launchers. Besides the keys of an attempt ([rendezvous]) there are:
+//
+//	job              what all must agree on
+//	launcher/I       the entry of launcher I, which only that one writes
+//	here/I           never written; launcher I waits for it, where another launcher serves the store
+//	lost/I           why launcher I counts as lost; written once, by compare-and-set
+//	attempt/A/world  the nodes of an attempt; written once, by compare-and-set
+//	ended            how the job has ended; written once, by compare-and-set
+//
+// Each launcher's entry names the attempt that it's ready for. The launcher waits until that attempt has a world, with
+// it or without. The launcher with the lowest id of those that are left decides when the attempt begins ([leader]).
+// Where a launcher serves the store, it's that one.
+type elastic struct {
+	*rendezvous
+	say func(format string, args ...any)
+
+	ids []int // of the world of the attempt
+
+	mu      sync.Mutex
+	mine    entry
+	entered int // the attempt in which this node has a part; -1: none yet
+
+	leader *leader
+}
+
+// entry describes a launcher and its state to the others.
+type entry struct {
+	member
+	Beat  int64 // keeps growing while the launcher is alive
+	Ready int   // the attempt that its ranks could be started for; -1: none yet
+	Left  bool  // it has left the job
+}
+
+// world is the nodes of an attempt.
+type world struct {
+	IDs      []int
+	Nodes    []member // of these ids
+	Restarts int      // failures so far that count against MaxRestarts
+	Gone     []string // what became of nodes of the attempt before, where its failure doesn't say it
+}
+
+// endedError says how the job has ended, to launchers that had no part in its last attempt, or whose part was over.
+type endedError struct {
+	Failure *Failure // nil: none
+	Text    string   // why there's no further attempt; empty: the job has ended well, or with Failure
+	took    bool     // this launcher had a part in the attempt that failed, and has explained it
+}
+
+func (e *endedError) Error() string {
+	switch {
+	case e.Failure != nil:
+		return e.Failure.Error()
+	case e.Text == "":
+		return "launch: the job has ended well"
+	}
+	return "launch: " + e.Text
+}
+
+func entryKey(n int) string { return fmt.Sprintf("launcher/%d", n) }
+func lostKey(n int) string  { return fmt.Sprintf("lost/%d", n) }
+func worldKey(a int) string { return attemptKey(a, "world") }
+func decode[T any](data []byte) (v T, err error) {
+	err = json.Unmarshal(data, &v)
+	return v, err
+}
+
+// prepareStore checks what an elastic job needs whose launchers meet in a store of the user's.
+func (j *Job) prepareStore() error {
+	switch {
+	case j.Endpoint != "":
+		return badArgument("the nodes meet at the endpoint %s or in the store %s: give one of them", j.Endpoint, j.Store)
+	case j.RunID == "":
+		return badArgument("a job whose nodes meet in the store %s needs a name of its own: that store may have others",
+			j.Store)
+	}
+	if err := j.security.Check(j.storeSide()); err != nil {
+		return fmt.Errorf("launch: the nodes meet in the store %s, and one of them serves that of the ranks: %w", j.Store,
+			err)
+	}
+	return nil
+}
+
+// storeSide is this host's address for the other nodes of a job whose launchers meet in a store.
+func (j *Job) storeSide() string {
+	if j.MasterAddr != "" {
+		return j.MasterAddr
+	}
+	if u, err := url.Parse(j.Store); err == nil && u.Host != "" {
+		first, _, _ := strings.Cut(u.Host, ",")
+		if host, _, err := net.SplitHostPort(first); err == nil {
+			first = host
+		}
+		if ip, err := bootstrap.LocalAddrFor(first); err == nil {
+			return ip.String()
+		}
+	}
+	own, err := os.Hostname()
+	if err != nil {
+		return "127.0.0.1"
+	}
+	return own
+}
+
+// joinElastic connects to where the launchers meet, and registers this one.
+func joinElastic(ctx context.Context, j *Job, host string, say func(string, ...any)) (*elastic, error) {
+	ctx, cancel := context.WithTimeout(ctx, j.JoinTimeout)
+	defer cancel()
+	rv := newRendezvous(j, host)
+	err := rv.meet(ctx)
+	if err != nil {
+		return nil, err
+	}
+	e, err := newElastic(ctx, rv, say)
+	if err != nil {
+		rv.closeStores()
+		return nil, err
+	}
+	return e, nil
+}
+
+// meet connects to where the launchers meet.
+func (rv *rendezvous) meet(ctx context.Context) error {
+	if rv.job.Store == "" {
+		return rv.connect(ctx)
+	}
+	st, err := store.Open(ctx, rv.job.Store, store.OpenOptions{Security: &rv.job.security})
+	if err != nil {
+		return fmt.Errorf("launch: cannot open the store where the nodes meet: %w", err)
+	}
+	// Others may write there, who don't know the secret.
+	sealed := store.NewSealed(rv.job.security.Secret, st)
+	rv.base, rv.endpoint, rv.store = st, rv.job.Store, store.NewPrefix(rv.prefix(), sealed)
+	return nil
+}
+
+// newElastic registers this launcher in a rendezvous that is connected.
+func newElastic(ctx context.Context, rv *rendezvous, say func(string, ...any)) (*elastic, error) {
+	e := &elastic{rendezvous: rv, say: say, entered: -1, mine: entry{member: rv.job.member(rv.host), Ready: -1}}
+	rv.gone, rv.over = e.goneNode, func() { e.end(&endedError{}) }
+	me, err := e.register(ctx)
+	if err != nil {
+		return nil, err
+	}
+	rv.node = max(rv.job.NodeRank, 0) // until there is a world
+	v := rv.newLiveness(me, func(*Failure) {})
+	v.put = func(ctx context.Context, beats int64) error {
+		return e.publish(ctx, func(s *entry) { s.Beat = beats })
+	}
+	every := rv.job.beats()
+	if rv.job.Store != "" {
+		v.patience = 2 * rv.job.LostAfter
+	}
+	v.beats = tick(every, v.beat)
+	if rv.server == nil && rv.job.Store == "" {
+		v.tasks.Go(v.hold)
+		return e, nil
+	}
+	every = min(every, rv.job.Monitor)
+	e.leader = newLeader(e, every)
+	v.watcher = tick(every, e.leader.tick)
+	return e, nil
+}
+
+// register agrees on the settings, and claims the lowest id that no launcher has had.
+func (e *elastic) register(ctx context.Context) (me int, err error) {
+	j := e.job
+	fail := func(err error) (int, error) {
+		return 0, fmt.Errorf("launch: rendezvous at %s: %w", e.endpoint, err)
+	}
+	terms := j.settings()
+	terms.Host = e.host
+	text, _ := json.Marshal(terms)
+	if j.Store != "" {
+		if _, err := e.store.CompareSet(ctx, "job", nil, text); err != nil {
+			return fail(err)
+		}
+	}
+	if e.server == nil {
+		if err := e.agree(ctx); err != nil {
+			return 0, err
+		}
+		if there, err := e.store.Check(ctx, "ended"); err != nil {
+			return fail(err)
+		} else if there {
+			return 0, fmt.Errorf("launch: job %q has ended already: another one needs another name", j.RunID)
+		}
+	}
+	mine, _ := json.Marshal(e.mine)
+	for ; ; me++ {
+		if there, err := e.store.Check(ctx, entryKey(me)); err != nil {
+			return fail(err)
+		} else if there {
+			continue
+		}
+		held, err := e.store.CompareSet(ctx, entryKey(me), nil, mine)
+		if err != nil {
+			return fail(err)
+		}
+		if string(held) == string(mine) {
+			break
+		}
+	}
+	if e.server != nil { // the others come in now
+		err = e.store.Set(ctx, "job", text)
+	}
+	return me, err
+}
+
+// publish changes this launcher's entry.
+func (e *elastic) publish(ctx context.Context, change func(*entry)) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	change(&e.mine)
+	text, _ := json.Marshal(e.mine)
+	return e.store.Set(ctx, entryKey(e.alive.me), text)
+}
+
+// begin implements peers.
+func (e *elastic) begin(ctx context.Context, next int) (*start, error) {
+	for said := false; ; next++ {
+		err := e.insist(func(ctx context.Context) error {
+			return e.publish(ctx, func(s *entry) { s.Ready = next })
+		})
+		var w world
+		if err == nil {
+			w, err = e.awaitWorld(ctx, next)
+		}
+		if f := e.alive.loss(next); err != nil && f != nil {
+			return nil, f
+		}
+		if err != nil {
+			return nil, err
+		}
+		i := slices.Index(w.IDs, e.alive.me)
+		if i >= 0 {
+			return e.enterWorld(ctx, next, i, w)
+		}
+		// Attempts of long ago are passed over in silence.
+		if !said && len(w.IDs) == e.job.Nodes {
+			if over, _ := e.store.Check(ctx, attemptKey(next, "failure")); !over {
+				said = true
+				e.say("the job has its %d nodes: this one waits until another is lost", e.job.Nodes)
+			}
+		}
+	}
+}
+
+// awaitWorld waits until an attempt has a world.
+func (e *elastic) awaitWorld(ctx context.Context, attempt int) (world, error) {
+	bad := func(err error) (world, error) {
+		return world{}, fmt.Errorf("launch: rendezvous at %s: attempt %d: %w", e.endpoint, attempt, err)
+	}
+	for {
+		there, err := e.store.Check(ctx, worldKey(attempt))
+		if err == nil && there {
+			var data []byte
+			if data, err = e.store.Get(ctx, worldKey(attempt)); err == nil {
+				w, err := decode[world](data)
+				if err == nil {
+					err = w.check(e.job)
+				}
+				if err != nil {
+					return bad(err)
+				}
+				return w, nil
+			}
+		}
+		for _, key := range []string{"ended", lostKey(e.alive.me)} {
+			var over bool
+			if err != nil || there {
+				break
+			}
+			if over, err = e.store.Check(ctx, key); over && err == nil {
+				return world{}, e.readEnd(ctx, key)
+			}
+		}
+		if err != nil && ctx.Err() == nil && !e.alive.tolerates() {
+			e.alive.noAnswer(err)
+			return bad(err)
+		}
+		if !sleep(ctx, e.job.Monitor) {
+			return bad(context.Cause(ctx))
+		}
+		if e.alive.reach().Err() != nil {
+			return bad(context.Cause(e.alive.reach()))
+		}
+	}
+}
+
+// check refuses a world that can't be.
+func (w *world) check(j *Job) error {
+	if len(w.IDs) != len(w.Nodes) || len(w.Nodes) < j.MinNodes || len(w.Nodes) > j.Nodes {
+		return fmt.Errorf("a world of %d nodes and %d launchers", len(w.Nodes), len(w.IDs))
+	}
+	ranks := 0
+	for _, n := range w.Nodes {
+		if n.Ranks < 1 || n.Ranks > maxRanks {
+			return fmt.Errorf("a node with %d ranks", n.Ranks)
+		}
+		ranks += n.Ranks
+	}
+	if ranks > bootstrap.MaxRanks {
+		return fmt.Errorf("%d ranks are a larger world than the largest, of %d", ranks, bootstrap.MaxRanks)
+	}
+	return nil
+}
+
+// readEnd returns why there's no further attempt for this node.
+func (e *elastic) readEnd(ctx context.Context, key string) error {
+	data, err := e.store.Get(ctx, key)
+	if err != nil {
+		return fmt.Errorf("launch: rendezvous at %s: %w", e.endpoint, err)
+	}
+	if key != "ended" {
+		return fmt.Errorf("launch: this node counts as lost for the others: %s", data)
+	}
+	end := new(endedError)
+	if err := json.Unmarshal(data, end); err != nil {
+		return fmt.Errorf("launch: rendezvous at %s: the job has ended, but not legibly: %w", e.endpoint, err)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	end.took = end.Failure != nil && end.Failure.Attempt == e.entered
+	return end
+}
+
+// enterWorld begins an attempt as node i of its world.
+func (e *elastic) enterWorld(ctx context.Context, attempt, i int, w world) (*start, error) {
+	e.node, e.world, e.ids, e.first = i, w.Nodes, w.IDs, i == 0
+	e.alive.node.Store(int64(i))
+	e.mu.Lock()
+	e.entered = attempt
+	e.mu.Unlock()
+	if !e.first && e.ranks != nil {
+		e.ranks.Close()
+		e.ranks = nil
+	}
+	s := &start{attempt: attempt, restarts: w.Restarts, world: w.Nodes, node: i, news: w.Gone}
+	ranks := 0
+	for _, n := range w.Nodes {
+		ranks += n.Ranks
+	}
+	what := fmt.Sprintf("starting %s on %s of %d:%d", counted(ranks, "rank"), counted(len(w.Nodes), "node"),
+		e.job.MinNodes, e.job.Nodes)
+	if attempt > 0 {
+		what += fmt.Sprintf(", attempt %d, restart %d of %d", attempt, w.Restarts, e.job.MaxRestarts)
+	}
+	s.news = append(s.news, what)
+	return s, e.enterAttempt(ctx, s)
+}
+
+// counted is a number of things.
+func counted(n int, what string) string {
+	if n != 1 {
+		what += "s"
+	}
+	return fmt.Sprintf("%d %s", n, what)
+}
+
+// failed implements peers. Before this node has a part in an attempt, what happens to it is no failure of that.
+func (e *elastic) failed(f *Failure) *Failure {
+	e.mu.Lock()
+	entered := e.entered == f.Attempt
+	e.mu.Unlock()
+	if !entered {
+		return f
+	}
+	return e.rendezvous.failed(f)
+}
+
+// again implements peers. A node that leaves, or that the others miss, begins no other attempt.
+func (e *elastic) again(_ *start, f *Failure) bool {
+	ends := f.Node == e.node || f.Node == 0 && e.job.Store == "" // the launcher of node 0 serves the rendezvous
+	if ends && (f.Kind == Interrupted || f.Kind == NodeLost) {
+		return false
+	}
+	return e.alive.loss(0) == nil
+}
+
+// end writes how the job ends, unless that's written.
+func (e *elastic) end(how *endedError) {
+	text, _ := json.Marshal(how)
+	e.insist(func(ctx context.Context) error {
+		_, err := e.store.CompareSet(ctx, "ended", nil, text)
+		return err
+	})
+}
+
+// goneNode reports whether a node of the attempt has left or is lost.
+func (e *elastic) goneNode(node int) bool {
+	if node >= len(e.ids) {
+		return false
+	}
+	ctx, cancel := e.withLimit()
+	defer cancel()
+	gone, err := e.store.Check(ctx, lostKey(e.ids[node]))
+	return gone && err == nil
+}
+
+// close implements peers. The launcher that serves ends the job with it.
+func (e *elastic) close() {
+	e.watching.stop()
+	v := e.alive
+	if e.server != nil {
+		e.end(&endedError{Text: fmt.Sprintf("the launcher on %s, where the nodes met, has left the job", e.host)})
+	}
+	ctx, cancel := e.withLimit()
+	e.publish(ctx, func(s *entry) { s.Left = true })
+	cancel()
+	v.beats.stop()
+	v.watcher.stop()
+	if e.server != nil {
+		patience := time.Now().Add(2*e.job.Grace + drainTime)
+		for e.leader.others() && time.Now().Before(patience) && sleep(v.ctx, e.job.Monitor) {
+			e.leader.tick()
+		}
+	}
+	v.end(context.Canceled)
+	v.tasks.Wait()
+	e.closeStores()
+}

@@ -1,0 +1,21 @@
+// Operators that draw random numbers of CUDA's.
+#pragma once
+
+#include "native.h"
+
+namespace chorus {
+
+// draw_of is what computes an operator of this name after use_philox, on every device; else NULL.
+const Native* draw_of(const c10::OperatorName& name);
+
+std::vector<c10::OperatorName> draw_names();
+
+// add_random adds where a kernel's random numbers begin: a state in memory or none, which must be the last input, and
+// two integers, which must be the last ones.
+void add_random(Kernel& kernel, const chorus_draw& at);
+
+// drop is dropout by a kernel, with CUDA's numbers: out, and a mask of what stays. It returns false if no kernel covers
+// the tensor.
+bool drop(const at::Tensor& input, double keep, at::Tensor& out, at::Tensor& mask);
+
+} // namespace chorus

@@ -1,0 +1,145 @@
+// Operators that kernels of the device compute: those of package kernel, by chorus_kernel_run. They are there on
+// devices whose driver compiles kernels. On others every operator without a kernel of its own is the fallback's.
+#pragma once
+
+#include <string>
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/Tensor.h>
+#include <c10/util/SmallVector.h>
+
+#include "runtime.h"
+
+namespace chorus {
+
+// NativeCall is a call of an operator, whose tensors are the device's, or scalars of the CPU.
+struct NativeCall {
+  DeviceIndex index;
+  c10::ArrayRef<c10::IValue> arguments;
+  c10::SmallVector<at::Tensor, 3> results; // what the operator returns
+  std::optional<c10::List<at::Tensor>> list; // likewise, of an operator that returns a list
+  std::optional<bool> truth;                 // likewise, of one that returns a bool
+};
+
+// Native computes an operator, in one of its forms, by kernels.
+class Native {
+ public:
+  virtual ~Native() = default;
+
+  // run enqueues the operator's kernels and sets the results. It returns false, and has changed no elements, if the
+  // kernels don't cover these arguments.
+  virtual bool run(NativeCall& call) const = 0;
+};
+
+// native_of is what computes an operator of this name and overload, else NULL.
+const Native* native_of(const c10::OperatorName& name);
+
+// open_native makes native_of know the operators, if the device's driver compiles kernels. It's called for each device
+// that is opened.
+void open_native(chorus_device device);
+
+// run_native computes an operator and replaces its arguments on the stack by its results, if the kernels cover them.
+bool run_native(const Native& native, const c10::OperatorHandle& op, torch::jit::Stack* stack);
+
+// native_names are the names of all operators that kernels compute.
+std::vector<std::string> native_names();
+
+// ---- for the families of operators ----
+
+// FormArguments are where the arguments of an operator stand, by its schema.
+struct FormArguments {
+  explicit FormArguments(const c10::FunctionSchema& schema);
+
+  c10::SmallVector<int, 4> tensors; // that are read
+  c10::SmallVector<int, 4> numbers; // of type Scalar, float, int or bool, optional ones too
+  c10::SmallVector<int, 3> outs;    // given results
+  bool in_place = false;            // the first tensor is the result as well
+
+  // named is the position of an argument, -1 if there's none.
+  int named(const char* name) const;
+
+ private:
+  const c10::FunctionSchema& schema_;
+};
+
+// forms_of calls f for a functional operator, "add.Tensor", and for the forms of the same arguments that write in place
+// or to given results, if there are such.
+void forms_of(const std::string& name, const std::function<void(const c10::OperatorHandle&)>& f);
+
+// schema_of is the operator of a name with its overload, "add.out".
+c10::OperatorHandle schema_of(const std::string& name);
+
+void add_native(const c10::OperatorHandle& op, std::unique_ptr<Native> native);
+
+void add_elementwise_operators();
+void add_reductions();
+void add_rows();
+void add_matmul();
+
+// alert_varying_products is PyTorch's error, or its warning, of products whose bits vary where the user wants the same
+// ones.
+void alert_varying_products();
+
+void add_copies();
+void add_indexed();
+void add_images();
+void add_network();
+void add_ordered();
+void add_lists();
+void add_composed();
+
+// kernel_op is the number of an operation; see chorus_kernel_find.
+int32_t kernel_op(int32_t kind, const char* name);
+
+// dtype_of is a type of elements as the library's, 0 for one without kernels.
+int32_t dtype_of(c10::ScalarType type);
+
+// computed_in is the type that kernels compute in for elements of a type.
+c10::ScalarType computed_in(c10::ScalarType type);
+
+// number_of is a number for kernels that compute in a type; false for one that the type doesn't have.
+bool number_of(const at::Scalar& scalar, c10::ScalarType compute, chorus_number& number);
+
+// Kernel is a chorus_kernel with its operands.
+class Kernel {
+ public:
+  Kernel(int32_t kind, int32_t op, c10::ScalarType compute = c10::ScalarType::Undefined);
+
+  // An operand of the tensor's own sizes and strides, or of given ones, which must stay until run.
+  void out(const at::Tensor& t) {
+    out(t, t.sizes(), t.strides());
+  }
+  void in(const at::Tensor& t) {
+    in(t, t.sizes(), t.strides());
+  }
+  void out(const at::Tensor& t, at::IntArrayRef sizes, at::IntArrayRef strides);
+  void in(const at::Tensor& t, at::IntArrayRef sizes, at::IntArrayRef strides);
+  void out(void* memory, c10::ScalarType type, at::IntArrayRef sizes, at::IntArrayRef strides);
+  void in(void* memory, c10::ScalarType type, at::IntArrayRef sizes, at::IntArrayRef strides);
+  void no_out(); // that is left out
+  void no_in();
+  void out_or_none(const at::Tensor& t) { // left out if the tensor is undefined
+    t.defined() ? out(t) : no_out();
+  }
+  void in_or_none(const at::Tensor& t) {
+    t.defined() ? in(t) : no_in();
+  }
+  void in(const chorus_number& number, c10::ScalarType type);
+  void number(const chorus_number& number);
+  void integer(int64_t n);
+  void bad(void* word) {
+    kernel_.bad = word;
+  }
+
+  // run enqueues the kernel on the device's current stream. It returns false if there's none for these operands.
+  bool run(DeviceIndex index);
+
+ private:
+  chorus_kernel kernel_{};
+  c10::SmallVector<chorus_operand, 3> outs_;
+  c10::SmallVector<chorus_operand, 4> ins_;
+  c10::SmallVector<chorus_number, 4> numbers_, values_;
+  c10::SmallVector<int64_t, 8> integers_;
+};
+
+} // namespace chorus

@@ -1,0 +1,41 @@
+"""Other people's frameworks: the programs of examples/frameworks have the same losses with Gloo and with Chorus."""
+
+import importlib.util
+import pathlib
+
+import pytest
+
+FOLDER = pathlib.Path(__file__).parents[2] / "examples" / "frameworks"
+spec = importlib.util.spec_from_file_location("frameworks_run", FOLDER / "run.py")
+run = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(run)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", run.PROGRAMS)
+def test_same_losses(name):
+    if run.version(name) is None:
+        pytest.skip(f"{run.PROGRAMS[name][0]} is not installed")
+    assert run.compare(name)
+
+
+def test_a_program_that_fails(monkeypatch, tmp_path):
+    monkeypatch.setattr(run, "HERE", tmp_path)
+    monkeypatch.setitem(run.PROGRAMS, "wrong", ("torch", True))
+    program = tmp_path / "wrong.py"
+    program.write_text("import sys; print('step 0 loss', len(sys.argv[1])); print('backend', sys.argv[1])")
+    with pytest.raises(run.Failed, match="the losses differ"):
+        run.compare("wrong")
+    program.write_text("import sys; print('step 0 loss 1'); print('backend gloo')")
+    with pytest.raises(run.Failed, match="wrong with chorus ended with status 0"):
+        run.compare("wrong")
+
+
+def test_the_table_of_a_page(tmp_path):
+    page = tmp_path / "page.md"
+    lines = "old\n| [ray_train](x) | ray 1 | 1 |\n| [trainer_fit](x) | transformers 1 | 8 |\n"
+    page.write_text(f"before\n<!-- frameworks: begin -->\n{lines}<!-- frameworks: end -->\nafter\n")
+    run.put(page, {"ray_train": "| [ray_train](x) | ray 2 | 1 |"})
+    found = page.read_text()
+    assert "ray 2" in found and "transformers 1" in found, "a program that was left out keeps its row"
+    assert "old" not in found and "ray 1" not in found and found.endswith("after\n")
