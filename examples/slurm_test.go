@@ -109,7 +109,8 @@ func TestSlurm(t *testing.T) {
 	})
 	t.Run("array", func(t *testing.T) {
 		b := newBatch(t, c, "array.sbatch", "PROGRAM="+bin+"/allreduce", "ARGS=-count 10000")
-		if err := b.submit("--wait"); err != nil {
+		// One job after the other: slurmd 22.05 has ended when two steps began on it within milliseconds.
+		if err := b.submit("--wait", "--array=0-3%1"); err != nil {
 			t.Fatalf("%v\n%s", err, b.output("*.out"))
 		}
 		for job := range 4 {

@@ -28,14 +28,15 @@ func (e *CompileError) Error() string {
 	return text
 }
 
-var logLine = regexp.MustCompile(`(?m)[\w>][:(](\d+)(?:\)|:\d+):? ?:?.*error`)
+// logLine finds the number of a line before the word error, and behind it, as PoCL has it.
+var logLine = regexp.MustCompile(`(?m)[\w>][:(](\d+)(?:\)|:\d+):? ?:?.*error|error: [^\s:]+:(\d+):\d+:`)
 
 func (e *CompileError) excerpt() string {
 	lines := strings.Split(e.Source, "\n")
 	show := map[int]bool{}
 	bad := map[int]bool{}
 	for _, m := range logLine.FindAllStringSubmatch(e.Log, 8) {
-		n, err := strconv.Atoi(m[1])
+		n, err := strconv.Atoi(m[1] + m[2])
 		if err != nil || n < 1 || n > len(lines) {
 			continue
 		}

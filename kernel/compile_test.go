@@ -323,3 +323,18 @@ func TestCompileError(t *testing.T) {
 		t.Errorf("a log that names no line: %q", e.Error())
 	}
 }
+
+// The lines that a log names are shown, in the forms of NVRTC, clang and PoCL.
+func TestCompileErrorShowsLines(t *testing.T) {
+	const source = "a\nb\nc\nd\ne\nf\ng"
+	for _, log := range []string{
+		`kernel.cu(5): error: identifier "e" is undefined`,
+		"<source>:5:13: error: use of undeclared identifier 'e'",
+		"error: /home/a/.cache/pocl/kcache/tempfile_c88BUa.cl:5:13: use of undeclared identifier 'e'",
+	} {
+		text := (&CompileError{Source: source, Log: log}).Error()
+		if !strings.Contains(text, "    4  d\n>   5  e\n") || strings.Contains(text, "  a\n") {
+			t.Errorf("%s:\n%s", log, text)
+		}
+	}
+}

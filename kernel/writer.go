@@ -78,9 +78,9 @@ func number(t dtype.DType) string {
 	return "i64"
 }
 
-// function writes the head of the kernel.
+// function writes the head of the kernel. OpenCL has functions named shuffle, select and dot, which a kernel can't be.
 func (w *writer) function(name string) {
-	w.src.Entry = identifier(name)
+	w.src.Entry = "chorus_" + identifier(name)
 	w.line("KERNEL void %s(%s) {", w.src.Entry, strings.Join(w.params, ", "))
 }
 
