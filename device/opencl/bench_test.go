@@ -49,3 +49,64 @@ func BenchmarkLaunch(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkGraph is a graph of 64 small kernels, with a wait each time.
+func BenchmarkGraph(b *testing.B) {
+	for name, o := range map[string]opencl.Options{"launches": {}, "commands": {CommandBuffers: true}} {
+		b.Run(name, func(b *testing.B) { benchmarkGraph(b, open(b, o)) })
+	}
+}
+
+func benchmarkGraph(b *testing.B, d device.Driver) {
+	if !compiles(b, d, 0) {
+		b.Skip("the device's compiler doesn't work here")
+	}
+	m, g := d.(device.Modules), d.(device.Graphs)
+	h, err := m.ModuleLoad(0, source)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer m.ModuleUnload(h)
+	f, err := m.ModuleFunction(h, "accumulate")
+	if err != nil {
+		b.Fatal(err)
+	}
+	p, err := d.Malloc(0, 4096)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer d.Free(0, p)
+	s, err := d.StreamCreate(0, 0)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer d.StreamDestroy(s)
+	l := device.Launch{Block: device.Dim{X: 64}, Args: new(device.Args).Pointer(p).Int32(64)}
+	if err := g.CaptureBegin(s); err != nil {
+		b.Fatal(err)
+	}
+	for range 64 {
+		if err := m.FunctionLaunch(s, f, l); err != nil {
+			b.Fatal(err)
+		}
+	}
+	captured, err := g.CaptureEnd(s)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer g.GraphDestroy(captured)
+	x, err := g.Instantiate(captured)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer g.ExecDestroy(x)
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := g.GraphLaunch(x, s); err != nil {
+			b.Fatal(err)
+		}
+		if err := d.StreamSynchronize(context.Background(), s); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -11,7 +11,7 @@ type work struct {
 	kind    device.ActivityKind
 	name    string
 	uses    []side
-	kernel  *kernel               // that runs, if one does
+	launch  *launch               // of a kernel, if it's one
 	run     func(s *stream) error // enqueues it; the stream is locked
 	crosses bool                  // something on another lane comes after it
 }
@@ -63,8 +63,8 @@ func (s *stream) submit(op string, w work) error {
 
 func (l *lane) add(w work) {
 	c := l.capture
-	if w.kernel != nil {
-		w.kernel.m.hold()
+	if w.launch != nil {
+		w.launch.k.m.hold()
 	}
 	c.nodes = append(c.nodes, node{w, l.index, l.tail})
 	l.tail = []int{len(c.nodes) - 1}

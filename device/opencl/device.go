@@ -86,6 +86,7 @@ type dev struct {
 	used       atomic.Int64 // bytes allocated
 	probed     atomic.Bool  // another process has compiled something
 	library    library
+	commands   *abi.CommandTable // nil: there are no command buffers
 
 	mu      sync.Mutex
 	streams map[*stream]bool
@@ -144,6 +145,9 @@ func (b *dev) identify(o Options) error {
 		return strings.Contains(" "+extensions+" "+platform+" ", " "+extension+" ")
 	}
 	b.priorities = b.properties && has("cl_khr_priority_hints")
+	if has("cl_khr_command_buffer") && (b.kind&abi.DeviceCPU == 0 || o.CommandBuffers) {
+		b.commands = b.findCommands()
+	}
 	b.compiler = compiler != 0
 	b.language = b.newest()
 	b.allocation, b.local, b.align, b.group = int64(most), int(local), int(align/8), int(group)

@@ -37,6 +37,14 @@ func direct() bool {
 			return abi.Result(r)
 		}
 	})
+	dl.Direct(func(f dl.Func) abi.RunningCommands {
+		return func(n uint32, q *abi.Queue, c abi.Commands, waits uint32, events, made *abi.Event) abi.Result {
+			r := f.Call(uintptr(n), word(q), uintptr(c), uintptr(waits), word(events), word(made))
+			runtime.KeepAlive(q)
+			runtime.KeepAlive([...]*abi.Event{events, made})
+			return abi.Result(r)
+		}
+	})
 	dl.Direct(func(f dl.Func) abi.CopyingShared {
 		return func(q abi.Queue, wait uint32, dst, src, n uintptr, waits uint32, events, made *abi.Event) abi.Result {
 			r := f.Call(uintptr(q), uintptr(wait), dst, src, n, uintptr(waits), word(events), word(made))

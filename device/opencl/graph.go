@@ -20,8 +20,8 @@ type graph struct {
 // hold counts one more that uses the kernels, and drop one less.
 func (g *graph) hold() *graph {
 	for i := range g.nodes {
-		if k := g.nodes[i].kernel; k != nil {
-			k.m.hold()
+		if l := g.nodes[i].launch; l != nil {
+			l.k.m.hold()
 		}
 	}
 	return g
@@ -29,8 +29,8 @@ func (g *graph) hold() *graph {
 
 func (g *graph) drop() {
 	for i := range g.nodes {
-		if k := g.nodes[i].kernel; k != nil {
-			k.m.drop()
+		if l := g.nodes[i].launch; l != nil {
+			l.k.m.drop()
 		}
 	}
 }
@@ -38,11 +38,12 @@ func (g *graph) drop() {
 // exec is a graph that can run. Its lanes but the first have queues of their own, so that what was captured side by
 // side runs so.
 type exec struct {
-	mu     sync.Mutex
-	gone   bool
-	graph  *graph
-	queues []*stream // by lane; the first is nil: the stream of the launch, if it's of the same device
-	last   *ticket   // the end of the run enqueued last
+	mu         sync.Mutex
+	gone       bool
+	graph      *graph
+	recordings map[int]*recording // by their first node
+	queues     []*stream          // by lane; the first is nil: the stream of the launch, if it's of the same device
+	last       *ticket            // the end of the run enqueued last
 }
 
 func (d *Driver) graph(op string, h device.GraphHandle) (*graph, error) {
@@ -110,6 +111,7 @@ func (d *Driver) Instantiate(h device.GraphHandle) (device.ExecHandle, error) {
 			return 0, err
 		}
 	}
+	x.recordings = g.record()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	xh := device.ExecHandle(d.handle())
@@ -127,7 +129,16 @@ func (x *exec) end() {
 			s.mu.Unlock()
 		}
 	}
+	x.forget()
 	x.graph.drop()
+}
+
+// forget gives back the recordings.
+func (x *exec) forget() {
+	for _, r := range x.recordings {
+		r.end()
+	}
+	x.recordings = nil
 }
 
 // ExecDestroy is [device.Graphs].ExecDestroy.
@@ -171,7 +182,9 @@ func (d *Driver) GraphUpdate(xh device.ExecHandle, h device.GraphHandle) error {
 				a.kind, a.lane, a.deps)
 		}
 	}
+	x.forget()
 	x.graph = g.hold()
+	x.recordings = g.record()
 	was.drop()
 	return nil
 }
@@ -246,7 +259,7 @@ func (x *exec) run(op string, s *stream) error {
 		f *outcome.Result
 	}
 	ends := make([]done, len(x.graph.nodes))
-	for i := range x.graph.nodes {
+	for i := 0; i < len(x.graph.nodes); i++ {
 		n := &x.graph.nodes[i]
 		l := lanes[n.lane]
 		for _, dep := range n.deps {
@@ -256,7 +269,13 @@ func (x *exec) run(op string, s *stream) error {
 				}
 			}
 		}
-		if err := n.work.run(l); err != nil {
+		if r := x.recordings[i]; r != nil && r.fits(l) {
+			if err := r.run(op, l); err != nil {
+				return err
+			}
+			i = r.last
+			n = &x.graph.nodes[i]
+		} else if err := n.work.run(l); err != nil {
 			return err
 		}
 		if n.crosses {
@@ -317,8 +336,8 @@ func (s *stream) captureGraph(op string, g *graph) (captured bool, err error) {
 			}
 		}
 		leaf[i] = true
-		if n.kernel != nil {
-			n.kernel.m.hold()
+		if n.launch != nil {
+			n.launch.k.m.hold()
 		}
 		n.deps, n.lane, n.crosses = deps, lanes[n.lane], false
 		c.nodes = append(c.nodes, n)

@@ -17,6 +17,7 @@ import (
 // Library is a loader or a driver, with its functions.
 type Library struct {
 	abi.Table
+	opened    *dl.Library
 	place     string
 	version   string
 	caps      *dl.Capabilities
@@ -84,7 +85,7 @@ func load(opened *dl.Library) (*Library, error) {
 	if _, loader := opened.Symbol("clGetPlatformIDs"); !loader {
 		return loadDriver(opened)
 	}
-	l := &Library{place: opened.Path(), version: "unknown"}
+	l := &Library{opened: opened, place: opened.Path(), version: "unknown"}
 	caps, err := opened.Resolve(&l.Table)
 	if err != nil {
 		return nil, err
@@ -131,7 +132,7 @@ func loadDriver(opened *dl.Library) (*Library, error) {
 		i, ok := slots[name]
 		return table[min(i, len(table)-1)], ok && i < most && table[i] != 0
 	}
-	l := &Library{place: place, version: "unknown", platforms: ids[:min(int(*count), len(ids))]}
+	l := &Library{opened: opened, place: place, version: "unknown", platforms: ids[:min(int(*count), len(ids))]}
 	if _, err := opened.By(lookup, "").Resolve(&l.Table); err != nil {
 		return nil, err
 	}

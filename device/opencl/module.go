@@ -380,7 +380,7 @@ func (d *Driver) FunctionLaunch(h device.StreamHandle, fh device.FunctionHandle,
 	}
 	x.args = slices.Clone(x.args)
 	x.params = slices.Clone(x.params)
-	return s.submit(op, work{kind: device.ActivityKernel, name: k.attrs.Name, uses: x.uses, kernel: k, run: x.run})
+	return s.submit(op, work{kind: device.ActivityKernel, name: k.attrs.Name, uses: x.uses, launch: x, run: x.run})
 }
 
 // launch is a run of a kernel with its arguments.
@@ -472,14 +472,25 @@ func (d *Driver) reachable(b *dev, op string, i int, u side) error {
 
 // run enqueues the launch, unless the stream carries an error. The stream is locked.
 func (x *launch) run(s *stream) error {
-	k, b := x.k, s.b
-	k.mu.Lock()
-	defer k.mu.Unlock()
+	x.k.mu.Lock()
+	defer x.k.mu.Unlock()
+	h, err := x.set()
+	if err != nil {
+		return err
+	}
+	return s.command(x.op, "clEnqueueNDRangeKernel", func() abi.Result {
+		return s.b.KernelRun(s.q, h, 3, nil, &x.items[0], &x.block[0], 0, nil, nil)
+	})
+}
+
+// set gives the kernel its arguments, and returns what runs with them. The kernel is locked.
+func (x *launch) set() (abi.Kernel, error) {
+	k, b := x.k, x.k.m.b
 	h, shifted := k.h, b.svm == 0 && x.unaligned()
 	if shifted {
 		var err error
 		if h, err = k.shifted(x.op); err != nil {
-			return err
+			return 0, err
 		}
 	}
 	at := uint32(0)
@@ -514,17 +525,13 @@ func (x *launch) run(s *stream) error {
 			}
 		}
 		if err != nil {
-			return err
+			return 0, err
 		}
 	}
 	if x.local {
-		if err := set(x.shared, nil); err != nil {
-			return err
-		}
+		return h, set(x.shared, nil)
 	}
-	return s.command(x.op, "clEnqueueNDRangeKernel", func() abi.Result {
-		return b.KernelRun(s.q, h, 3, nil, &x.items[0], &x.block[0], 0, nil, nil)
-	})
+	return h, nil
 }
 
 // unaligned reports whether a pointer lies where no part of a buffer may begin.

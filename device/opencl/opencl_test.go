@@ -58,7 +58,10 @@ func compiles(t testing.TB, d device.Driver, dev int) bool {
 }
 
 func TestConformance(t *testing.T) {
-	for name, o := range map[string]opencl.Options{"shared": {}, "buffers": {Buffers: true}} {
+	for name, o := range map[string]opencl.Options{"shared": {}, "buffers": {Buffers: true}, "commands": {CommandBuffers: true}} {
+		if o.CommandBuffers && !recorded(t) {
+			continue
+		}
 		t.Run(name, func(t *testing.T) {
 			d := open(t, o)
 			options := []devicetest.Option{devicetest.SharedMemory(), devicetest.Programs(testutil.Pick(10, 100)),

@@ -18,6 +18,8 @@ type stream struct {
 	h device.StreamHandle
 	q abi.Queue
 
+	priority int
+
 	broke atomic.Pointer[device.WorkError] // a command has failed
 
 	mu      sync.Mutex
@@ -48,7 +50,7 @@ func (d *Driver) stream(op string, h device.StreamHandle) (*stream, error) {
 
 // queue makes a stream of a device, which has no handle yet.
 func (b *dev) queue(op string, priority int) (*stream, error) {
-	r, s := new(abi.Result), &stream{b: b}
+	r, s := new(abi.Result), &stream{b: b, priority: priority}
 	if b.properties {
 		props := []uint64{abi.QueueProperties, abi.QueueProfiling}
 		if b.priorities {

@@ -38,12 +38,18 @@ func size(c string) uintptr {
 	return 8
 }
 
-// Every function of the table is one of the header's, with parameters of these sizes.
+// Every function of the tables is one of the headers', with parameters of these sizes.
 func TestFunctions(t *testing.T) {
 	text := regexp.MustCompile(`\(\s*CL_CALLBACK[^)]*\)\s*\([^)]*\)`).ReplaceAllString(header(t, "cl.h"), "* callback")
-	for _, f := range fields() {
+	text += header(t, "cl_ext.h")
+	all := fields()
+	commands := reflect.TypeFor[CommandTable]()
+	for i := range commands.NumField() {
+		all = append(all, commands.Field(i))
+	}
+	for _, f := range all {
 		name := f.Tag.Get("dl")
-		m := regexp.MustCompile(`\b` + name + `\s*\(([^;]*?)\)\s*CL_`).FindStringSubmatch(text)
+		m := regexp.MustCompile(`\b` + name + `\s*\(([^;]*?)\)\s*(?:CL_|;)`).FindStringSubmatch(text)
 		if m == nil {
 			t.Errorf("%s is not in the header", name)
 			continue
@@ -133,7 +139,11 @@ func TestConstants(t *testing.T) {
 		"CL_KERNEL_ARG_ADDRESS_GLOBAL": AddressGlobal, "CL_KERNEL_ARG_ADDRESS_LOCAL": AddressLocal,
 		"CL_KERNEL_ARG_ADDRESS_CONSTANT": AddressConstant, "CL_KERNEL_ARG_ADDRESS_PRIVATE": AddressPrivate,
 		"CL_EVENT_COMMAND_EXECUTION_STATUS": EventStatus, "CL_COMPLETE": Complete, "CL_PROFILING_COMMAND_END": ProfileEnd,
-		"CL_CONTEXT_PLATFORM": ContextPlatform} {
+		"CL_CONTEXT_PLATFORM": ContextPlatform, "CL_DEVICE_COMMAND_BUFFER_CAPABILITIES_KHR": DeviceCommands,
+		"CL_DEVICE_COMMAND_BUFFER_REQUIRED_QUEUE_PROPERTIES_KHR": DeviceCommandsQueue,
+		"CL_COMMAND_BUFFER_CAPABILITY_SIMULTANEOUS_USE_KHR":      CommandsSimultaneous,
+		"CL_COMMAND_BUFFER_FLAGS_KHR":                            CommandsFlags,
+		"CL_COMMAND_BUFFER_SIMULTANEOUS_USE_KHR":                 CommandsSimultaneously} {
 		if v, ok := in(name); !ok || v != want {
 			t.Errorf("%s is %#x here, and %#x in the header (%t)", name, want, v, ok)
 		}

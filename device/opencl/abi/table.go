@@ -46,6 +46,7 @@ type (
 	FromBinary       = func(c Context, n uint32, ids *Device, lengths *uintptr, images **byte, each,
 		ret *Result) Program
 	MakingKernel = func(p Program, name *byte, ret *Result) Kernel
+	LookingUp    = func(p Platform, name *byte) uintptr
 )
 
 // Table is a library's functions. The tags are those of package internal/dl; icd is a function's place in the table
@@ -79,6 +80,8 @@ type Table struct {
 	SVMCopy    CopyingShared  `dl:"clEnqueueSVMMemcpy" icd:"129" cap:"shared virtual memory"`
 	SVMFill    FillingShared  `dl:"clEnqueueSVMMemFill" icd:"130" cap:"shared virtual memory"`
 	SVMPointer SettingPointer `dl:"clSetKernelArgSVMPointer" icd:"134" cap:"shared virtual memory"`
+
+	Extension LookingUp `dl:"clGetExtensionFunctionAddressForPlatform" icd:"107" cap:"extensions" since:"1.2"`
 
 	Marker      Waiting        `dl:"clEnqueueMarkerWithWaitList" icd:"105"`
 	Barrier     Waiting        `dl:"clEnqueueBarrierWithWaitList" icd:"106"`

@@ -10,6 +10,7 @@ type (
 	Program  uintptr
 	Kernel   uintptr
 	Event    uintptr
+	Commands uintptr // a command buffer
 )
 
 // Result is what functions return: 0 or an error, which is negative. An event's status is one too: 0 if its command is
@@ -100,6 +101,13 @@ const (
 	DeviceLanguageVersion   = 0x103D
 	DeviceSVM               = 0x1053
 	DeviceUUID              = 0x106A // cl_khr_device_uuid
+
+	// of cl_khr_command_buffer
+	DeviceCommands         = 0x12A9 // what command buffers can do
+	DeviceCommandsQueue    = 0x12AA // the properties that their queues need
+	CommandsSimultaneous   = 1 << 2 // one can be enqueued again before it's done
+	CommandsFlags          = 0x1293
+	CommandsSimultaneously = 1 << 0
 
 	SVMCoarse  = 1 << 0
 	SVMBuffers = 1 << 1

@@ -1,0 +1,20 @@
+package opencl
+
+import (
+	"strings"
+
+	"github.com/chorus-comms/chorus/device/opencl/abi"
+)
+
+// HasExtension reports whether a device of the library has an extension.
+func HasExtension(l *Library, name string) bool {
+	for _, p := range l.platforms {
+		for _, id := range l.deviceIDs(p) {
+			all, _ := text(l, "clGetDeviceInfo", l.DeviceInfo, id, abi.DeviceExtensions)
+			if strings.Contains(" "+all+" ", " "+name+" ") {
+				return true
+			}
+		}
+	}
+	return false
+}
