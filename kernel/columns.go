@@ -78,10 +78,14 @@ func columnsSource(s Spec) (Source, error) {
 	w.pointers(s)
 	w.param("images g")
 	w.function(s.Op)
-	w.imageElement(s, back)
+	w.imageElements(s, back, func() { w.columnsElement(s, back) })
+	return w.done()
+}
+
+func (w *writer) columnsElement(s Spec, back bool) {
+	dims, indent := int(s.Dims), "\t"
 	w.line("\tT v = %s;", zero(s.Compute))
-	indent := "\t"
-	columns := place("out", "x", dims)
+	columns := s.place("out", "x")
 	for k := range dims {
 		columns += fmt.Sprintf(" + t%d * g.more_steps[%[1]d]", k)
 		w.line("%sfor (I t%d = 0; t%[2]d < g.window[%[2]d]; t%[2]d++) {", indent, k)
@@ -89,10 +93,11 @@ func columnsSource(s Spec) (Source, error) {
 		if !back {
 			continue
 		}
+		stride := s.stride(k)
 		w.line("%sI x%d = u%[2]d + g.padding[%[2]d] - t%[2]d * g.dilation[%[2]d];", indent, k)
-		w.line("%sif (x%d < 0 || x%[2]d %% g.stride[%[2]d] != 0 || x%[2]d / g.stride[%[2]d] >= g.out[%[2]d])", indent, k)
+		w.line("%sif (x%d < 0 || x%[2]d %% %[3]s != 0 || x%[2]d / %[3]s >= g.out[%[2]d])", indent, k, stride)
 		w.line("%s\tcontinue;", indent)
-		w.line("%sx%d /= g.stride[%[2]d];", indent, k)
+		w.line("%sx%d /= %s;", indent, k, stride)
 	}
 	if back {
 		v := converted(s.Compute, s.Types[1], "i0["+columns+"]")
@@ -104,13 +109,13 @@ func columnsSource(s Spec) (Source, error) {
 	} else {
 		inside := "1"
 		for k := range dims {
-			w.line("%sI x%d = u%[2]d * g.stride[%[2]d] - g.padding[%[2]d] + t%[2]d * g.dilation[%[2]d];", indent, k)
+			w.line("%sI x%d = u%[2]d * %s - g.padding[%[2]d] + t%[2]d * g.dilation[%[2]d];", indent, k, s.stride(k))
 			inside += fmt.Sprintf(" && (U)x%d < (U)g.in[%[1]d]", k)
 		}
 		w.line("%sv = %s;", indent, zero(s.Compute))
 		w.line("%sif (%s)", indent, inside)
-		w.line("%s\tv = %s;", indent, converted(s.Compute, s.Types[1], "i0["+place("in", "x", dims)+"]"))
-		at := place("out", "u", dims)
+		w.line("%s\tv = %s;", indent, converted(s.Compute, s.Types[1], "i0["+s.place("in", "x")+"]"))
+		at := s.place("out", "u")
 		for k := range dims {
 			at += fmt.Sprintf(" + t%d * g.more_steps[%[1]d]", k)
 		}
@@ -121,7 +126,6 @@ func columnsSource(s Spec) (Source, error) {
 		w.line("%s}", indent)
 	}
 	if back {
-		w.line("\to0[%s] = %s;", place("in", "u", dims), narrowed(s.Types[0], s.Compute, "v"))
+		w.line("\to0[%s] = %s;", s.place("in", "u"), narrowed(s.Types[0], s.Compute, "v"))
 	}
-	return w.done()
 }

@@ -265,8 +265,11 @@ func (p *Plan) convolutionWeight(f *convolution, weight, y, x *Operand) error {
 		depth *= g.depth[k]
 		side *= g.columns[k]
 	}
-	tiles := tilesOf(g.rows) * tilesOf(side) * g.groups
-	parts := min(enoughBlocks/max(tiles, 1), depth/depthOfPart)
+	tiles, enough, depths := tilesOf(g.rows)*tilesOf(side)*g.groups, enoughBlocks, depth/depthOfPart
+	if p.Cores > 0 { // which divides the batch
+		tiles, enough, depths, depth = (side-1)/laneColumns+1, p.Cores*partsOfCore, f.batch, f.batch
+	}
+	parts := min(enough/max(tiles, 1), depths)
 	none := Operand{}
 	if parts < 2 || g.rows <= fewRows {
 		return p.product(&g, weight, y, x, &none)
@@ -346,4 +349,5 @@ func oneOf(to *int, name string, list []int, k, d, low int) error {
 const (
 	fewRows     = 8    // of a group: a tile would be empty for the most part
 	depthOfPart = 1024 // sums shorter than two of it have no parts
+	partsOfCore = 8    // of a processor
 )

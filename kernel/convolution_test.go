@@ -60,6 +60,9 @@ var convolutionCases = []convolutionCase{
 	{x: []int{1, 4, 6, 7}, w: []int{10, 4, 3, 3}, c: Convolution{Stride: []int{2, 2}}, bias: true, wide: true},
 	{x: []int{1, 4, 6, 7}, w: []int{4, 1, 3, 3}, c: Convolution{Stride: []int{2, 2}, Groups: 4}, bias: true, wide: true},
 	{x: []int{1, 1, 30}, w: []int{1, 1, 5}, c: Convolution{Padding: []int{2}}, bias: true},
+	{x: []int{2, 20, 6, 53}, w: []int{20, 1, 3, 3}, c: Convolution{Padding: []int{1, 1}, Groups: 20}, bias: true},
+	{x: []int{2, 36, 6, 35}, w: []int{36, 1, 3, 3}, c: Convolution{Padding: []int{1, 1}, Stride: []int{2, 2}, Groups: 36}},
+	{x: []int{1, 8, 5, 35}, w: []int{12, 4, 1, 3}, c: Convolution{Groups: 2}, bias: true},
 }
 
 // Convolutions and their gradients, of every kind of type and of several layouts, against PyTorch.

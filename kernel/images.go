@@ -89,6 +89,16 @@ func (m *images) set(op string, in, out, more *Operand) error {
 	return nil
 }
 
+// follow reports whether the larger image's elements have the distances of their numbers in it.
+func (m *images) follow() bool {
+	for k := range m.dims - 1 {
+		if m.inSteps[k] != m.in[k+1]*m.inSteps[k+1] {
+			return false
+		}
+	}
+	return true
+}
+
 // visit names the numbers.
 func (m *images) visit(r *record) {
 	m.imagePair.visit(r)
@@ -105,15 +115,58 @@ func (m *images) visit(r *record) {
 	r.each("window", &w[3])
 }
 
-// imageLast of a spec's Extra[0] says that channels are the last digit of an element's number, and not the second.
-const imageLast = 1
+// Bits of a spec's Extra[0]. Those behind the first are set for a processor alone, whose threads are the lanes of a
+// vector: see [writer.imageElements].
+const (
+	imageLast       = 1 << iota // channels are the last digit of an element's number, and not the second
+	imageUnitIn                 // the lanes' step is 1 in the larger image
+	imageUnitOut                // in the smaller one
+	imageUnitMore               // in the third operand
+	imageUnitStride             // windows follow each other in the lanes' dimension without a step
+)
+
+// fewLanes are too few for a vector, if there is a longer dimension.
+const fewLanes = processorThreads / 2
+
+// lanes is the dimension whose elements are the lanes of a vector: 0 for channels, and 1 for the first one of space.
+// It's one whose elements are neighbours in the result, or else a long one.
+func (m *images) lanes(sizes, steps *[maxSpatial]int, channel int) int {
+	best, size := 0, m.channels
+	if channel == 1 && size >= fewLanes {
+		return 0
+	}
+	for k := m.dims - 1; k >= 0; k-- {
+		if steps[k] == 1 && sizes[k] >= fewLanes {
+			return 1 + k
+		}
+		if sizes[k] > size {
+			best, size = 1+k, sizes[k]
+		}
+	}
+	return best
+}
+
+// hints sets the bits for a processor.
+func (m *images) hints(s *Spec, lanes int) {
+	s.Extra[1] = int32(lanes)
+	in, out, more, stride := m.inChannel, m.outChannel, m.moreChannel, 0
+	if k := lanes - 1; k >= 0 {
+		in, out, more, stride = m.inSteps[k], m.outSteps[k], m.moreSteps[k], m.windows[k].stride
+	}
+	for _, x := range [...]struct{ step, bit int }{{in, imageUnitIn}, {out, imageUnitOut}, {more, imageUnitMore},
+		{stride, imageUnitStride}} {
+		if x.step == 1 {
+			s.Extra[0] |= int32(x.bit)
+		}
+	}
+}
 
 // add adds a run of a thread for each element of out, or of in. The caller adds what follows the struct's argument.
 func (m *images) add(p *Plan, s Spec, ofIn bool, operands ...*Operand) *Call {
 	n, channel := m.batch*m.channels, m.outChannel
-	sizes := &m.out
+	sizes, steps := &m.out, &m.outSteps
 	if ofIn {
-		sizes, channel = &m.in, m.inChannel
+		sizes, steps, channel = &m.in, &m.inSteps, m.inChannel
 	}
 	for k := range m.dims {
 		n *= sizes[k]
@@ -125,57 +178,117 @@ func (m *images) add(p *Plan, s Spec, ofIn bool, operands ...*Operand) *Call {
 	if channel == 1 {
 		s.Extra[0] |= imageLast
 	}
-	for k, o := range operands {
-		s.Types[k] = o.Type
-		if o.Type == dtype.Invalid {
-			s.Types[k] = operands[0].Type
-		}
+	if p.Cores > 0 {
+		m.hints(&s, m.lanes(sizes, steps, channel))
 	}
 	c := p.call(s, n)
-	for _, o := range operands {
+	c.shape = anyGrid
+	m.arguments(c, operands...)
+	return c
+}
+
+// arguments adds those of a run.
+func (m *images) arguments(c *Call, operands ...*Operand) {
+	for k, o := range operands {
+		c.Spec.Types[k] = o.Type
+		if o.Type == dtype.Invalid {
+			c.Spec.Types[k] = operands[0].Type
+		}
 		c.Args.Pointer(o.Ptr)
 	}
 	r := record{dims: m.dims, wide: m.wide}
 	m.visit(&r)
 	r.add(&c.Args)
-	return c
 }
 
-// imageElement writes the place of a thread's element: n, c, and u0, u1 and u2 in space, and where in begins for its
-// batch and channel, and out, and the third operand.
-func (w *writer) imageElement(s Spec, ofIn bool) {
-	size := "g.out"
+// imageElements writes a body for each element: n, c, and u0, u1 and u2 in space, and where in begins for its batch and
+// channel, and out, and the third operand. A GPU's thread has one element.
+//
+// A processor's block has neighbouring rows, a row being the elements that differ in the dimension of the lanes. All
+// that doesn't depend on that dimension is the same for a whole vector, and needs no division for each element.
+func (w *writer) imageElements(s Spec, ofIn bool, body func()) {
+	size, dims := "g.out", int(s.Dims)
 	if ofIn {
 		size = "g.in"
 	}
-	w.line("\tI rest = (I)(BLOCK * THREADS + THREAD), n = g.batch * g.channels, up, c;")
-	for k := range int(s.Dims) {
-		w.line("\tI u%d;", k)
-		w.line("\tn *= %s[%d];", size, k)
+	digits, sizes := []string{}, []string{} // the last one first
+	for k := dims - 1; k >= 0; k-- {
+		digits, sizes = append(digits, fmt.Sprintf("u%d", k)), append(sizes, fmt.Sprintf("%s[%d]", size, k))
 	}
-	w.line("\tif (rest >= n)")
-	w.line("\t\treturn;")
-	last := s.Extra[0]&imageLast != 0
-	if last {
-		w.split("\t", "c", "g.channels")
+	if s.Extra[0]&imageLast != 0 {
+		digits, sizes = append([]string{"c"}, digits...), append([]string{"g.channels"}, sizes...)
+	} else {
+		digits, sizes = append(digits, "c"), append(sizes, "g.channels")
 	}
-	for k := int(s.Dims) - 1; k >= 0; k-- {
-		w.split("\t", fmt.Sprintf("u%d", k), fmt.Sprintf("%s[%d]", size, k))
+	lane, length := "", "1"
+	if s.Vector {
+		lane = "c"
+		if k := int(s.Extra[1]) - 1; k >= 0 {
+			lane = fmt.Sprintf("u%d", k)
+		}
 	}
-	if !last {
-		w.split("\t", "c", "g.channels")
+	w.line("\tI count = g.batch;")
+	for k, digit := range digits {
+		if digit == lane {
+			length = sizes[k]
+		} else {
+			w.line("\tcount *= %s;", sizes[k])
+		}
+	}
+	if s.Vector {
+		w.line("\tI rows = (I)((count - 1) / BLOCKS) + 1, row = (I)BLOCK * rows, end = row + rows;")
+		w.line("\tend = count - row < rows ? count : end;")
+		w.line("\tfor (; row < end; row++) {")
+		w.line("\tI rest = row, up, n;")
+	} else {
+		w.line("\tI rest = (I)(BLOCK * THREADS + THREAD), up, n;")
+		w.line("\tif (rest >= count)")
+		w.line("\t\treturn;")
+	}
+	for k, digit := range digits {
+		if digit != lane {
+			w.line("\tI %s;", digit)
+			w.split("\t", digit, sizes[k])
+		}
 	}
 	w.line("\tn = rest;")
-	for _, x := range []string{"in", "out", "more"} {
-		w.line("\tI %s = n * g.%[1]s_batch + c * g.%[1]s_channel;", x)
+	each := func() {
+		for k, x := range []string{"in", "out", "more"} {
+			step := fmt.Sprintf("c * g.%s_channel", x)
+			if lane == "c" && s.Extra[0]>>k&imageUnitIn != 0 {
+				step = "c"
+			}
+			w.line("\tI %s = n * g.%[1]s_batch + %s;", x, step)
+		}
+		body()
 	}
+	if !s.Vector {
+		each()
+		return
+	}
+	w.line("\tI at = 0, to = %s;", length)
+	w.vectors(s, lane, 1, func(int) { each() })
+	w.rest(s, lane, each)
+	w.line("\t}")
 }
 
 // place is the place in operand in, out or more of coordinates x0, x1 and x2.
-func place(operand, x string, dims int) string {
-	at := operand
-	for k := range dims {
-		at += fmt.Sprintf(" + %s%d * g.%s_steps[%[2]d]", x, k, operand)
+func (s Spec) place(operand, x string) string {
+	at, unit := operand, map[string]int32{"in": imageUnitIn, "out": imageUnitOut, "more": imageUnitMore}[operand]
+	for k := range int(s.Dims) {
+		if int(s.Extra[1]) == 1+k && s.Extra[0]&unit != 0 {
+			at += fmt.Sprintf(" + %s%d", x, k)
+		} else {
+			at += fmt.Sprintf(" + %s%d * g.%s_steps[%[2]d]", x, k, operand)
+		}
 	}
 	return at
+}
+
+// stride is the factor of a coordinate of out in one of in.
+func (s Spec) stride(k int) string {
+	if int(s.Extra[1]) == 1+k && s.Extra[0]&imageUnitStride != 0 {
+		return "1"
+	}
+	return fmt.Sprintf("g.stride[%d]", k)
 }

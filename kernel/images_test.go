@@ -111,7 +111,8 @@ func (o *operation) out(dt dtype.DType, layout int, sizes ...int) *array {
 // run runs the operation, to be compared with an expression of PyTorch.
 func (o *operation) run(name, expression string, tolerance float64, add func(p *Plan) error) {
 	o.t.Helper()
-	p := Plan{Scratch: func(n int) (device.Ptr, error) { return o.c.dense(o.t, dtype.Uint8, n).Ptr, nil }}
+	p := Plan{Cores: o.c.loader.Cores(),
+		Scratch: func(n int) (device.Ptr, error) { return o.c.dense(o.t, dtype.Uint8, n).Ptr, nil }}
 	before := make([][]complex128, len(o.outs))
 	for k, a := range o.outs {
 		before[k] = a.elements()
@@ -220,17 +221,19 @@ func TestImagesAllocations(t *testing.T) {
 	columns := op(8, 16, 2, 2, 20, 20)
 	windows := &Pool{Kernel: []int{2, 2}, Stride: []int{2, 2}}
 	large := op(8, 16, 42, 42)
-	if n := testing.AllocsPerRun(20, func() {
-		p.Reset()
-		for _, err := range [...]error{p.Convolution(y, x, w, b, c), p.ConvolutionBackward(x, w, b, y, x, w, c),
-			p.MaxPool(half, indexes, x, pool), p.MaxPoolBackward(x, half, indexes, pool), p.AveragePool(half, x, pool),
-			p.Upsample(x, half, up), p.UpsampleBackward(half, x, up), p.PadImage("reflect", large, x, before),
-			p.Columns(columns, x, windows), p.AddColumns(x, columns, windows), p.MaxUnpoolBackward(half, x, indexes, 0)} {
-			if err != nil {
-				t.Fatal(err)
+	for _, p.Cores = range []int{0, 2} {
+		if n := testing.AllocsPerRun(20, func() {
+			p.Reset()
+			for _, err := range [...]error{p.Convolution(y, x, w, b, c), p.ConvolutionBackward(x, w, b, y, x, w, c),
+				p.MaxPool(half, indexes, x, pool), p.MaxPoolBackward(x, half, indexes, pool), p.AveragePool(half, x, pool),
+				p.Upsample(x, half, up), p.UpsampleBackward(half, x, up), p.PadImage("reflect", large, x, before),
+				p.Columns(columns, x, windows), p.AddColumns(x, columns, windows), p.MaxUnpoolBackward(half, x, indexes, 0)} {
+				if err != nil {
+					t.Fatal(err)
+				}
 			}
+		}); n > 0 {
+			t.Errorf("%v allocations with %d cores", n, p.Cores)
 		}
-	}); n > 0 {
-		t.Errorf("%v allocations", n)
 	}
 }

@@ -45,7 +45,7 @@ type Plan struct {
 
 	one            [2]Operand             // of an operation that is an elementwise one
 	space, reduced space                  // of the operation that's being added
-	images         [4][3 + maxSpatial]int // sizes and strides of operands that an operation makes of others
+	images         [7][3 + maxSpatial]int // sizes and strides of operands that an operation makes of others
 	length         [1]int                 // sizes of the plan's own operands
 	list           listRun                // of tensors
 	ones           []int                  // sizes of one element

@@ -95,8 +95,8 @@ func (p *Plan) MaxPool(out, indexes, in Operand, c *Pool) error {
 	return nil
 }
 
-// MaxPoolBackward adds the gradient of [Plan.MaxPool] by its input. A thread adds those gradients whose indexes are the
-// one of its element, in the order of their places.
+// MaxPoolBackward adds the gradient of [Plan.MaxPool] by its input. An element is the sum of those gradients whose
+// indexes are its own, in the order of their places.
 func (p *Plan) MaxPoolBackward(gradIn, grad, indexes Operand, c *Pool) error {
 	var m images
 	if err := m.set("max_pool_backward", &gradIn, &grad, &indexes); err != nil {
@@ -109,9 +109,34 @@ func (p *Plan) MaxPoolBackward(gradIn, grad, indexes Operand, c *Pool) error {
 		return err
 	}
 	s := Spec{Family: PoolFamily, Op: "max_backward", Compute: Opmath(grad.Type), Outs: 1, Ins: 2, Form: poolForm(c, true)}
-	m.add(p, s, true, &gradIn, &grad, &indexes)
+	if p.Cores > 0 && s.Compute == grad.Type && m.follow() && m.lanes(&m.in, &m.inSteps, m.inChannel) == m.dims {
+		m.scatter(p, s, &gradIn, &grad, &indexes)
+	} else {
+		m.add(p, s, true, &gradIn, &grad, &indexes)
+	}
 	return nil
 }
+
+// scatter adds a run of the form poolScatter, in which a block has a plane, or a band of it if there are few planes.
+func (m *images) scatter(p *Plan, s Spec, gradIn, grad, indexes *Operand) {
+	planes := m.batch * m.channels
+	if planes == 0 || gradIn.Count() == 0 {
+		return
+	}
+	bands := max(1, min(blocksOfPlanes*p.Cores/planes, m.in[0]/linesOfBand))
+	s.Block, s.Dims, s.Wide = 1, uint8(m.dims), m.wide
+	s.Form |= poolScatter
+	m.hints(&s, m.dims)
+	c := p.blocks(s, device.Dim{X: planes * bands, Y: 1, Z: 1})
+	m.arguments(c, gradIn, grad, indexes)
+	c.index(bands)
+}
+
+// Bands of [images.scatter] have so many lines at least. Planes are divided for so many blocks for a core.
+const (
+	linesOfBand    = 16
+	blocksOfPlanes = 4
+)
 
 // AveragePool adds the average of each window. Elements of the padding count as zeros if CountPadding is set, and else
 // not at all.
@@ -151,6 +176,7 @@ func (p *Plan) average(name string, backward bool, out, in *Operand, c *Pool) er
 const (
 	poolAdaptive = 1 << iota
 	poolIndexes
+	poolScatter // of a processor's gradient: windows add to their elements, and elements don't search windows
 )
 
 func poolForm(c *Pool, indexes bool) (form uint8) {
@@ -218,69 +244,140 @@ func poolSource(s Spec) (Source, error) {
 	if s.Compute.IsComplex() || s.Compute == dtype.Bool || s.Op != "max" && s.Op != "max_backward" {
 		return Source{}, fmt.Errorf("kernel: there is no pool %s of %v", s.Op, s.Compute)
 	}
-	dims, adaptive := int(s.Dims), s.Form&poolAdaptive != 0
 	var w writer
 	w.begin(s)
-	w.recordType("images", dims, (&images{}).visit)
+	w.recordType("images", int(s.Dims), (&images{}).visit)
 	w.pointers(s)
 	w.param("images g")
+	if s.Form&poolScatter != 0 {
+		w.param("I bands")
+	}
 	w.function("pool_" + s.Op)
-	back := s.Op == "max_backward"
-	w.imageElement(s, back)
+	switch {
+	case s.Form&poolScatter != 0:
+		w.poolScattered(s)
+	case s.Op == "max":
+		w.imageElements(s, false, func() { w.poolLargest(s) })
+	default:
+		w.imageElements(s, true, func() { w.poolGathered(s) })
+	}
+	return w.done()
+}
+
+// windowElements writes loops over the elements x0, x1 and x2 of the window of element u0, u1 and u2 of the result.
+func (w *writer) windowElements(s Spec, adaptive bool, body func(indent string)) {
 	indent := "\t"
-	if !back {
-		w.line("\tI best = -1;")
-		w.line("\tT v = 0;")
-		for k := range dims {
-			if adaptive {
-				w.line("%sI to%d = ((u%[2]d + 1) * g.in[%[2]d] - 1) / g.out[%[2]d] + 1;", indent, k)
-				w.line("%sfor (I x%d = u%[2]d * g.in[%[2]d] / g.out[%[2]d]; x%[2]d < to%[2]d; x%[2]d++) {", indent, k)
-			} else {
-				w.line("%sfor (I t%d = 0; t%[2]d < g.window[%[2]d]; t%[2]d++) {", indent, k)
-				w.line("%s\tI x%d = u%[2]d * g.stride[%[2]d] - g.padding[%[2]d] + t%[2]d * g.dilation[%[2]d];", indent, k)
-				w.line("%s\tif ((U)x%d >= (U)g.in[%[2]d])", indent, k)
-				w.line("%s\t\tcontinue;", indent)
-			}
-			indent += "\t"
+	for k := range int(s.Dims) {
+		if adaptive {
+			w.line("%sI to%d = ((u%[2]d + 1) * g.in[%[2]d] - 1) / g.out[%[2]d] + 1;", indent, k)
+			w.line("%sfor (I x%d = u%[2]d * g.in[%[2]d] / g.out[%[2]d]; x%[2]d < to%[2]d; x%[2]d++) {", indent, k)
+		} else {
+			w.line("%sfor (I t%d = 0; t%[2]d < g.window[%[2]d]; t%[2]d++) {", indent, k)
+			w.line("%s\tI x%d = u%[2]d * %s - g.padding[%[2]d] + t%[2]d * g.dilation[%[2]d];", indent, k, s.stride(k))
+			w.line("%s\tif ((U)x%d >= (U)g.in[%[2]d])", indent, k)
+			w.line("%s\t\tcontinue;", indent)
 		}
-		w.line("%sT x = %s;", indent, converted(s.Compute, s.Types[2], "i0["+place("in", "x", dims)+"]"))
+		indent += "\t"
+	}
+	body(indent)
+	for range int(s.Dims) {
+		indent = indent[1:]
+		w.line("%s}", indent)
+	}
+}
+
+// poolLargest writes the search for the largest element of a window.
+func (w *writer) poolLargest(s Spec) {
+	w.line("\tI best = -1;")
+	w.line("\tT v = 0;")
+	w.windowElements(s, s.Form&poolAdaptive != 0, func(indent string) {
+		w.line("%sT x = %s;", indent, converted(s.Compute, s.Types[2], "i0["+s.place("in", "x")+"]"))
 		w.line("%sif (best < 0 || x > v%s) {", indent, map[bool]string{true: " || x != x"}[s.Compute.IsFloating()])
 		w.line("%s\tv = x;", indent)
-		w.line("%s\tbest = %s;", indent, flatIndex("x", dims))
+		w.line("%s\tbest = %s;", indent, flatIndex("x", int(s.Dims)))
 		w.line("%s}", indent)
-	} else {
-		w.line("\ti64 own = %s;", flatIndex("u", dims))
-		w.line("\tT v = 0;")
-		for k := range dims {
-			w.line("%sI from%d, to%[2]d;", indent, k)
-			if adaptive {
-				w.line("%sfrom%d = u%[2]d * g.out[%[2]d] / g.in[%[2]d];", indent, k)
-				w.line("%sto%d = ((u%[2]d + 1) * g.out[%[2]d] - 1) / g.in[%[2]d];", indent, k)
-			} else {
-				w.line("%sfrom%d = u%[2]d + g.padding[%[2]d] - (g.window[%[2]d] - 1) * g.dilation[%[2]d];", indent, k)
-				w.line("%sfrom%d = from%[2]d <= 0 ? 0 : (from%[2]d - 1) / g.stride[%[2]d] + 1;", indent, k)
-				w.line("%sto%d = (u%[2]d + g.padding[%[2]d]) / g.stride[%[2]d];", indent, k)
-				w.line("%sto%d = to%[2]d < g.out[%[2]d] ? to%[2]d : g.out[%[2]d] - 1;", indent, k)
-			}
-			w.line("%sfor (I x%d = from%[2]d; x%[2]d <= to%[2]d; x%[2]d++) {", indent, k)
-			indent += "\t"
-		}
-		w.line("%sif (i1[%s] == own)", indent, place("more", "x", dims))
-		w.line("%s\tv += %s;", indent, converted(s.Compute, s.Types[1], "i0["+place("out", "x", dims)+"]"))
+	})
+	w.line("\to0[%s] = %s;", s.place("out", "u"), narrowed(s.Types[0], s.Compute, "v"))
+	if s.Form&poolIndexes != 0 {
+		w.line("\to1[%s] = best;", s.place("more", "u"))
 	}
+}
+
+// windowsOf writes from and to: the first and the last element of the result in dimension k in whose windows elements
+// low to high of the input are.
+func (w *writer) windowsOf(s Spec, indent string, k int, low, high string) {
+	w.line("%sI from%d, to%[2]d;", indent, k)
+	if s.Form&poolAdaptive != 0 {
+		w.line("%sfrom%d = %s * g.out[%[2]d] / g.in[%[2]d];", indent, k, low)
+		w.line("%sto%d = ((%s + 1) * g.out[%[2]d] - 1) / g.in[%[2]d];", indent, k, high)
+		return
+	}
+	w.line("%sfrom%d = %s + g.padding[%[2]d] - (g.window[%[2]d] - 1) * g.dilation[%[2]d];", indent, k, low)
+	w.line("%sfrom%d = from%[2]d <= 0 ? 0 : (from%[2]d - 1) / %s + 1;", indent, k, s.stride(k))
+	w.line("%sto%d = (%s + g.padding[%[2]d]) / %[4]s;", indent, k, high, s.stride(k))
+	w.line("%sto%d = to%[2]d < g.out[%[2]d] ? to%[2]d : g.out[%[2]d] - 1;", indent, k)
+}
+
+// poolGathered writes the sum of the gradients whose indexes are the element's own.
+func (w *writer) poolGathered(s Spec) {
+	dims, indent := int(s.Dims), "\t"
+	w.line("\ti64 own = %s;", flatIndex("u", dims))
+	w.line("\tT v = 0;")
+	for k := range dims {
+		u := fmt.Sprintf("u%d", k)
+		w.windowsOf(s, indent, k, u, u)
+		w.line("%sfor (I x%d = from%[2]d; x%[2]d <= to%[2]d; x%[2]d++) {", indent, k)
+		indent += "\t"
+	}
+	w.line("%sif (i1[%s] == own)", indent, s.place("more", "x"))
+	w.line("%s\tv += %s;", indent, converted(s.Compute, s.Types[1], "i0["+s.place("out", "x")+"]"))
 	for range dims {
 		indent = indent[1:]
 		w.line("%s}", indent)
 	}
-	if back {
-		w.line("\to0[%s] = %s;", place("in", "u", dims), narrowed(s.Types[0], s.Compute, "v"))
-		return w.done()
+	w.line("\to0[%s] = %s;", s.place("in", "u"), narrowed(s.Types[0], s.Compute, "v"))
+}
+
+// poolScattered writes the same sums in another way: a block's one thread goes through the windows that have elements
+// of a band of the first dimension of space, and adds each gradient at its index, if that is in the band.
+func (w *writer) poolScattered(s Spec) {
+	dims, indent := int(s.Dims), "\t"
+	w.line("\tI rest = (I)BLOCK, up, band, c, size = (g.in[0] - 1) / bands + 1, low, high, line = 1;")
+	w.split("\t", "band", "bands")
+	w.split("\t", "c", "g.channels")
+	for k := 1; k < dims; k++ {
+		w.line("\tline *= g.in[%d];", k)
 	}
-	w.line("\to0[%s] = %s;", place("out", "u", dims), narrowed(s.Types[0], s.Compute, "v"))
-	if s.Form&poolIndexes != 0 {
-		w.line("\to1[%s] = best;", place("more", "u", dims))
+	w.line("\tlow = band * size;")
+	w.line("\thigh = g.in[0] - low < size ? g.in[0] : low + size;")
+	w.line("\tif (low >= high)")
+	w.line("\t\treturn;")
+	for _, x := range []string{"in", "out", "more"} {
+		w.line("\tI %s = rest * g.%[1]s_batch + c * g.%[1]s_channel;", x)
 	}
-	return w.done()
+	step := fmt.Sprintf(" * g.in_steps[%d]", dims-1)
+	if s.Extra[0]&imageUnitIn != 0 {
+		step = ""
+	}
+	w.line("\tI first = low * line, elements = (high - low) * line;")
+	w.line("\tfor (I k = 0; k < elements; k++)")
+	w.line("\t\to0[in + (first + k)%s] = 0;", step)
+	w.windowsOf(s, indent, 0, "low", "(high - 1)")
+	for k := range dims {
+		if k == 0 {
+			w.line("%sfor (I x%d = from%[2]d; x%[2]d <= to%[2]d; x%[2]d++) {", indent, k)
+		} else {
+			w.line("%sfor (I x%d = 0; x%[2]d < g.out[%[2]d]; x%[2]d++) {", indent, k)
+		}
+		indent += "\t"
+	}
+	w.line("%si64 k = i1[%s] - first;", indent, s.place("more", "x"))
+	w.line("%sif ((u64)k < (u64)elements)", indent)
+	w.line("%s\to0[in + (first + (I)k)%s] += i0[%s];", indent, step, s.place("out", "x"))
+	for range dims {
+		indent = indent[1:]
+		w.line("%s}", indent)
+	}
 }
 
 // flatIndex is the number of coordinates x0, x1 and x2 in the input's image.

@@ -18,6 +18,7 @@ const (
 	productTiles   = iota // a block computes a tile of the result
 	productThreads        // a thread computes an element
 	productBlocks         // a block computes an element of a product that isn't divided
+	productLanes          // a processor's: see [Plan.laneProduct]
 )
 
 // Bits of a product's Extra[0].
@@ -103,10 +104,9 @@ func (p *Plan) product(g *product, out, a, b, bias *Operand) error {
 	s := Spec{Family: ProductFamily, Compute: g.compute, Block: threads, Outs: 1, Ins: 3, Dims: uint8(g.dims),
 		Wide: g.wide}
 	s.Types = [MaxOperands]dtype.DType{out.Type, a.Type, b.Type, a.Type}
-	columns, depth, widest := g.outer, g.deep, g.outer
+	columns, depth, widest := g.outer, g.depthCount(), g.outer
 	for k := range g.dims {
 		columns *= g.columns[k]
-		depth *= g.depth[k]
 		g.skip[k] = 1
 		if g.divided {
 			g.skip[k] = g.divisor[k] / gcd(g.divisor[k], g.depthStep[k])
@@ -147,6 +147,9 @@ func (p *Plan) product(g *product, out, a, b, bias *Operand) error {
 	}
 	if g.oRow == 1 {
 		s.Extra[0] |= productChannelsLast
+	}
+	if kind := g.lanes(); p.Cores > 0 && kind != 0 {
+		return p.laneProduct(s, g, kind, out, a, b, bias)
 	}
 	var c *Call
 	switch {
@@ -193,6 +196,8 @@ func productSource(s Spec) (Source, error) {
 		w.productTiles(s)
 	case productThreads, productBlocks:
 		w.productElements(s)
+	case productLanes:
+		w.productLanes(s)
 	}
 	return w.done()
 }

@@ -23,8 +23,12 @@ type resampling struct {
 
 	// Of the input: candidates o for an element i. Either all from low to high, or the ones at places 0 to places.
 	low, high, places, place string
+	share                    string // how much of element i is in candidate o, if it isn't searched for among the taps
+	most                     string // an upper bound of the candidates, the same for all elements
 
 	plain bool // weights are 1, so that the type may be any
+	fixed int  // how many taps there are, if that's a number
+	even  bool // weights are the same for all elements of a pool's window
 }
 
 const (
@@ -97,25 +101,27 @@ var resamplings = func() map[string]resampling {
 		return r
 	}
 	average := func(weight string) resampling {
-		return resampling{helper: poolWindow, taps: "w_to(x, o) - w_from(x, o)", index: "w_from(x, o) + t", weight: weight,
-			low: windowLow, high: windowHigh}
+		return resampling{helper: poolWindow, even: true, weight: weight, low: windowLow, high: windowHigh,
+			most: "(x.window - 1) / x.stride + 1"}
 	}
 	smooth := func(filter, support string) resampling {
 		return near(resampling{helper: fmt.Sprintf(smoothHelper, support) + filter, taps: "w_to(x, o) - w_from(x, o)",
-			index: "w_from(x, o) + t", weight: smoothWeight, total: true}, "("+support+" * w_stretch(x) + 1)")
+			index: "w_from(x, o) + t", weight: smoothWeight, total: true,
+			share: "i < w_from(x, o) || i >= w_to(x, o) ? 0 : r_weight(x, o, i - w_from(x, o))"},
+			"("+support+" * w_stretch(x) + 1)")
 	}
 	nearest := func(source string) resampling {
-		return near(resampling{plain: true, helper: sourceCorners, taps: "1", index: source}, "1")
+		return near(resampling{plain: true, helper: sourceCorners, fixed: 1, index: source}, "1")
 	}
-	linear := resampling{taps: "2", index: "t == 0 || w_floor(x, o) == x.in - 1 ? w_floor(x, o) : w_floor(x, o) + 1",
+	linear := resampling{fixed: 2, index: "t == 0 || w_floor(x, o) == x.in - 1 ? w_floor(x, o) : w_floor(x, o) + 1",
 		weight: "t == 0 ? 1 - w_part(x, o) : w_part(x, o)"}
-	cubic := resampling{taps: "4", index: "(w_floor(x, o) - 1 + t < 0 ? 0 : w_floor(x, o) - 1 + t < x.in ? " +
+	cubic := resampling{fixed: 4, index: "(w_floor(x, o) - 1 + t < 0 ? 0 : w_floor(x, o) - 1 + t < x.in ? " +
 		"w_floor(x, o) - 1 + t : x.in - 1)", weight: "w_weight(x, o, t)"}
 	with := func(r resampling, helper, reach string) resampling {
 		r.helper = helper
 		return near(r, reach)
 	}
-	border := resampling{plain: true, taps: "1"}
+	border := resampling{plain: true, fixed: 1}
 	reflect, replicate, circular := border, border, border
 	reflect.index = "o < x.padding ? x.padding - o : o - x.padding < x.in ? o - x.padding : 2 * (x.in - 1) - o + x.padding"
 	reflect.places = "3"
@@ -126,11 +132,11 @@ var resamplings = func() map[string]resampling {
 	circular.index = "(o - x.padding + x.in) % x.in"
 	circular.places, circular.place = "3", "i + x.padding + (t - 1) * x.in"
 	return map[string]resampling{
-		"average":        average("1 / (S)(w_to(x, o) - w_from(x, o))"),
+		"average":        average("w_to(x, o) <= w_from(x, o) ? 0 : 1 / (S)(w_to(x, o) - w_from(x, o))"),
 		"average_padded": average("1 / (S)w_count(x, o)"),
 		"average_scaled": average("x.scale"),
-		"average_adaptive": {helper: adaptiveWindow, taps: "w_to(x, o) - w_from(x, o)", index: "w_from(x, o) + t",
-			weight: "1 / (S)(w_to(x, o) - w_from(x, o))", low: "i * x.out / x.in", high: "((i + 1) * x.out - 1) / x.in"},
+		"average_adaptive": {helper: adaptiveWindow, even: true, weight: "1 / (S)(w_to(x, o) - w_from(x, o))",
+			low: "i * x.out / x.in", high: "((i + 1) * x.out - 1) / x.in"},
 		"nearest": nearest("x.in == x.out ? o : x.out == 2 * x.in ? o / 2 : " +
 			"(I)s_min(floor((S)o * x.scale), (S)(x.in - 1))"),
 		"nearest_exact":  nearest("(I)s_min(floor(((S)o + (S)0.5) * x.scale), (S)(x.in - 1))"),
@@ -194,8 +200,14 @@ func resampleSource(s Spec) (Source, error) {
 	w.line("DEVICE S s_min(S a, S b) { return a < b ? a : b; }")
 	w.line("DEVICE S s_max(S a, S b) { return a > b ? a : b; }")
 	w.WriteString(r.helper)
-	w.line("DEVICE I r_taps(axis x, I o) { return %s; }", r.taps)
-	w.line("DEVICE I r_index(axis x, I o, I t) { return %s; }", r.index)
+	if !r.even {
+		taps := r.taps
+		if r.fixed > 0 {
+			taps = fmt.Sprint(r.fixed)
+		}
+		w.line("DEVICE I r_taps(axis x, I o) { return %s; }", taps)
+		w.line("DEVICE I r_index(axis x, I o, I t) { return %s; }", r.index)
+	}
 	if !r.plain {
 		w.line("DEVICE S r_weight(axis x, I o, I t) { return %s; }", r.weight)
 		if r.total {
@@ -217,7 +229,6 @@ func resampleSource(s Spec) (Source, error) {
 		w.param("S scale%d", k)
 	}
 	w.function("resample_" + s.Op + map[bool]string{true: "_backward"}[back])
-	w.imageElement(s, back)
 	for k := range dims {
 		w.line("\taxis a%d;", k)
 		for _, name := range []string{"in", "out", "stride", "padding", "window"} {
@@ -225,35 +236,111 @@ func resampleSource(s Spec) (Source, error) {
 		}
 		w.line("\ta%d.scale = scale%[1]d;", k)
 	}
-	result, other := place("out", "u", dims), place("in", "x", dims)
-	if back {
-		result, other = place("in", "u", dims), place("out", "x", dims)
-	}
-	if r.plain && !back {
-		for k := range dims {
-			w.line("\tI x%d = r_index(a%[1]d, u%[1]d, 0);", k)
-		}
-		w.line("\to0[%s] = i0[%s];", result, other)
-		return w.done()
-	}
-	indent := "\t"
-	for k := range dims {
-		w.line("%sT v%d = %s;", indent, k, zero(s.Compute))
+	w.imageElements(s, back, func() {
 		switch {
-		case !back:
-			w.line("%sfor (I t%d = 0; t%[2]d < r_taps(a%[2]d, u%[2]d); t%[2]d++) {", indent, k)
-			w.line("%s\tI x%d = r_index(a%[2]d, u%[2]d, t%[2]d);", indent, k)
-			w.line("%s\tT w%d = r_weight(a%[2]d, u%[2]d, t%[2]d);", indent, k)
+		case back:
+			w.resampleGradient(s, &r)
+		case r.plain:
+			for k := range dims {
+				w.line("\tI x%d = r_index(a%[1]d, u%[1]d, 0);", k)
+			}
+			w.line("\to0[%s] = i0[%s];", s.place("out", "u"), s.place("in", "x"))
+		case r.even:
+			w.resampleAverage(s)
+		case r.fixed > 0:
+			w.resampleTaps(s, r.fixed)
 		default:
-			w.line("%sfor (I t%d = r_low(a%[2]d, u%[2]d); t%[2]d <= r_high(a%[2]d, u%[2]d); t%[2]d++) {", indent, k)
-			w.line("%s\tI x%d = r_place(a%[2]d, u%[2]d, t%[2]d);", indent, k)
-			w.line("%s\tS w%d = x%[2]d < 0 || x%[2]d >= a%[2]d.out ? 0 : r_share(a%[2]d, x%[2]d, u%[2]d);", indent, k)
-			w.line("%s\tif (w%d == 0)", indent, k)
-			w.line("%s\t\tcontinue;", indent)
+			w.resampleSum(s, &r)
 		}
+	})
+	return w.done()
+}
+
+// resampleAverage writes the sum of a window, which then is divided.
+func (w *writer) resampleAverage(s Spec) {
+	w.line("\tT v = 0;")
+	w.windowElements(s, s.Op == "average_adaptive", func(indent string) {
+		w.line("%sv += %s;", indent, converted(s.Compute, s.Types[1], "i0["+s.place("in", "x")+"]"))
+	})
+	for k := range int(s.Dims) {
+		w.line("\tv *= r_weight(a%d, u%[1]d, 0);", k)
+	}
+	w.line("\to0[%s] = %s;", s.place("out", "u"), narrowed(s.Types[0], s.Compute, "v"))
+}
+
+// resampleTaps writes a weighted sum of so many elements in each dimension. Their places and weights are computed once
+// in each dimension.
+func (w *writer) resampleTaps(s Spec, taps int) {
+	dims := int(s.Dims)
+	for k := range dims {
+		for t := range taps {
+			w.line("\tI x%d_%d = r_index(a%[1]d, u%[1]d, %[2]d);", k, t)
+			w.line("\tT w%d_%d = r_weight(a%[1]d, u%[1]d, %[2]d);", k, t)
+		}
+	}
+	var sum func(k int)
+	sum = func(k int) {
+		w.line("\tT v%d = 0;", k)
+		for t := range taps {
+			w.line("\t{")
+			w.line("\tI x%d = x%[1]d_%d;", k, t)
+			if k < dims-1 {
+				sum(k + 1)
+				w.line("\tv%d += w%[1]d_%d * v%d;", k, t, k+1)
+			} else {
+				w.line("\tv%d += w%[1]d_%d * %s;", k, t, converted(s.Compute, s.Types[1], "i0["+s.place("in", "x")+"]"))
+			}
+			w.line("\t}")
+		}
+	}
+	sum(0)
+	w.line("\to0[%s] = %s;", s.place("out", "u"), narrowed(s.Types[0], s.Compute, "v0"))
+}
+
+// resampleSum writes a weighted sum of any number of elements.
+func (w *writer) resampleSum(s Spec, r *resampling) {
+	dims, indent := int(s.Dims), "\t"
+	for k := range dims {
+		w.line("%sT v%d = 0;", indent, k)
+		w.line("%sfor (I t%d = 0; t%[2]d < r_taps(a%[2]d, u%[2]d); t%[2]d++) {", indent, k)
+		w.line("%s\tI x%d = r_index(a%[2]d, u%[2]d, t%[2]d);", indent, k)
+		w.line("%s\tT w%d = r_weight(a%[2]d, u%[2]d, t%[2]d);", indent, k)
 		indent += "\t"
 	}
-	v := converted(s.Compute, s.Types[1], "i0["+other+"]")
+	v := converted(s.Compute, s.Types[1], "i0["+s.place("in", "x")+"]")
+	for k := dims - 1; k >= 0; k-- {
+		w.line("%sv%d += w%[2]d * %s;", indent, k, v)
+		indent = indent[1:]
+		w.line("%s}", indent)
+		if r.total {
+			w.line("%sv%d /= r_total(a%[2]d, u%[2]d);", indent, k)
+		}
+		v = fmt.Sprintf("v%d", k)
+	}
+	w.line("\to0[%s] = %s;", s.place("out", "u"), narrowed(s.Types[0], s.Compute, "v0"))
+}
+
+// resampleGradient writes the sum of the elements of the result to which an element of the input belongs.
+func (w *writer) resampleGradient(s Spec, r *resampling) {
+	dims, indent := int(s.Dims), "\t"
+	for k := range dims {
+		w.line("%sT v%d = %s;", indent, k, zero(s.Compute))
+		if r.most != "" { // the same for the lanes of a vector
+			w.line("%sI low%d = r_low(a%[2]d, u%[2]d), high%[2]d = r_high(a%[2]d, u%[2]d);", indent, k)
+			w.line("%sfor (I t%d = 0; t%[2]d < r_most(a%[2]d); t%[2]d++) {", indent, k)
+			w.line("%s\tI x%d = low%[2]d + t%[2]d;", indent, k)
+			w.line("%s\tif (x%d > high%[2]d)", indent, k)
+			w.line("%s\t\tcontinue;", indent)
+		} else {
+			w.line("%sfor (I t%d = r_low(a%[2]d, u%[2]d); t%[2]d <= r_high(a%[2]d, u%[2]d); t%[2]d++) {", indent, k)
+			w.line("%s\tI x%d = r_place(a%[2]d, u%[2]d, t%[2]d);", indent, k)
+		}
+		w.line("%s\tS w%d = x%[2]d < 0 || x%[2]d >= a%[2]d.out ? 0 : r_share(a%[2]d, x%[2]d, u%[2]d);", indent, k)
+		w.line("%s\tif (w%d == 0)", indent, k)
+		w.line("%s\t\tcontinue;", indent)
+		indent += "\t"
+	}
+	v := converted(s.Compute, s.Types[1], "i0["+s.place("out", "x")+"]")
 	for k := dims - 1; k >= 0; k-- {
 		switch {
 		case s.Compute.IsComplex():
@@ -265,13 +352,9 @@ func resampleSource(s Spec) (Source, error) {
 		}
 		indent = indent[1:]
 		w.line("%s}", indent)
-		if r.total && !back {
-			w.line("%sv%d /= r_total(a%[2]d, u%[2]d);", indent, k)
-		}
 		v = fmt.Sprintf("v%d", k)
 	}
-	w.line("\to0[%s] = %s;", result, narrowed(s.Types[0], s.Compute, "v0"))
-	return w.done()
+	w.line("\to0[%s] = %s;", s.place("in", "u"), narrowed(s.Types[0], s.Compute, "v0"))
 }
 
 // resampleBack writes the candidates for an element of the input, and how much of it is in one.
@@ -285,7 +368,21 @@ func (w *writer) resampleBack(r *resampling) {
 		w.line("DEVICE I r_high(axis x, I i) { I b = %s; return b < x.out ? b : x.out - 1; }", r.high)
 		w.line("DEVICE I r_place(axis x, I i, I t) { return t; }")
 	}
+	if r.most != "" {
+		w.line("DEVICE I r_most(axis x) { return %s; }", r.most)
+	}
 	w.line("DEVICE S r_share(axis x, I o, I i) {")
+	switch {
+	case r.even:
+		w.line("\treturn r_weight(x, o, 0);")
+		w.line("}")
+		return
+	case r.share != "":
+		w.line("\tS sum = %s;", r.share)
+		w.line("\treturn sum == 0 ? 0 : sum / r_total(x, o);")
+		w.line("}")
+		return
+	}
 	w.line("\tS sum = 0;")
 	w.line("\tfor (I t = 0; t < r_taps(x, o); t++)")
 	w.line("\t\tif (r_index(x, o, t) == i)")
@@ -294,10 +391,6 @@ func (w *writer) resampleBack(r *resampling) {
 	} else {
 		w.line("\t\t\tsum += r_weight(x, o, t);")
 	}
-	if r.total {
-		w.line("\treturn sum == 0 ? 0 : sum / r_total(x, o);")
-	} else {
-		w.line("\treturn sum;")
-	}
+	w.line("\treturn sum;")
 	w.line("}")
 }

@@ -63,6 +63,8 @@ SIZED = {
     "layer_norm of 64": "F.layer_norm(x.view(-1, 64), (64,), w[:64], w[:64])",
 }
 
+LAST = ".contiguous(memory_format=torch.channels_last)"
+
 # Statements of their own tensors.
 OTHER = {
     **{f"matmul {n}{name}": (f"a, b, c = (t({n}, {n}) for _ in range(3))", f"torch.mm({a}, {b}, out=c)")
@@ -78,7 +80,28 @@ b = F.max_pool2d(a, 3, 2, 1); g = torch.ones_like(b)""",
     "depthwise backward": ("""a, w = t(8, 64, 56, 56).requires_grad_(), t(64, 1, 3, 3).requires_grad_()
 b = F.conv2d(a, w, padding=1, groups=64); g = torch.ones_like(b)""",
         "torch.autograd.grad(b, (a, w), g, retain_graph=True)"),
-    "convolution 3x3": ("a, w = t(8, 64, 56, 56), t(64, 64, 3, 3)", "F.conv2d(a, w, padding=1)"),
+    **{f"convolution {name}{order}{back}": (
+        f"""a, w = t(8, {c}, 56, 56){order and LAST}, t({d}, {c}, {k}, {k}){order and LAST}
+a.requires_grad_(), w.requires_grad_()
+b = F.conv2d(a, w, stride={s}, padding={k // 2}); g = torch.ones_like(b)""",
+        "torch.autograd.grad(b, (a, w), g, retain_graph=True)" if back
+        else f"with torch.no_grad(): F.conv2d(a, w, stride={s}, padding={k // 2})")
+        for order in ("", ", channels last")
+        for name, c, d, k, s in (("3x3", 64, 64, 3, 1), ("3x3 by 2", 64, 128, 3, 2), ("1x1", 256, 64, 1, 1))
+        for back in ("", " backward")},
+    **{f"{name}, channels last": (f"a, w = t(8, 64, 56, 56){LAST}, t(64, 1, 3, 3)", line) for name, line in (
+        ("max_pool2d", "F.max_pool2d(a, 3, 2, 1)"),
+        ("avg_pool2d", "F.avg_pool2d(a, 3, 2, 1)"),
+        ("bilinear", "F.interpolate(a, scale_factor=2, mode='bilinear')"),
+        ("depthwise convolution", "F.conv2d(a, w, padding=1, groups=64)"))},
+    "max_pool2d backward, channels last": (f"""a = t(8, 64, 56, 56){LAST}.requires_grad_()
+b = F.max_pool2d(a, 3, 2, 1); g = torch.ones_like(b)""",
+        "torch.autograd.grad(b, a, g, retain_graph=True)"),
+    "avg_pool2d backward": ("""a = t(8, 64, 56, 56).requires_grad_()
+b = F.avg_pool2d(a, 3, 2, 1); g = torch.ones_like(b)""", "torch.autograd.grad(b, a, g, retain_graph=True)"),
+    "bilinear backward": ("""a = t(8, 64, 28, 28).requires_grad_()
+b = F.interpolate(a, scale_factor=2, mode='bilinear'); g = torch.ones_like(b)""",
+        "torch.autograd.grad(b, a, g, retain_graph=True)"),
     "bilinear": ("a = t(8, 64, 28, 28)", "F.interpolate(a, scale_factor=2, mode='bilinear')"),
     "bicubic": ("a = t(8, 64, 28, 28)", "F.interpolate(a, scale_factor=2, mode='bicubic')"),
     "nearest": ("a = t(8, 64, 28, 28)", "F.interpolate(a, scale_factor=2)"),

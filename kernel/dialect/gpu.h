@@ -5,6 +5,7 @@
 #define LOCAL __shared__
 #define BARRIER() __syncthreads()
 #define THREAD ((i32)threadIdx.x)
+#define LANE ((i64)threadIdx.x)
 #define THREADS ((i32)blockDim.x)
 #define THREAD_Y ((i32)threadIdx.y)
 #define BLOCK ((i64)blockIdx.x)

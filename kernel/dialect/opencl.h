@@ -5,6 +5,7 @@
 #define LOCAL __local
 #define BARRIER() barrier(CLK_LOCAL_MEM_FENCE)
 #define THREAD ((i32)get_local_id(0))
+#define LANE ((i64)get_local_id(0))
 #define THREADS ((i32)get_local_size(0))
 #define THREAD_Y ((i32)get_local_id(1))
 #define BLOCK ((i64)get_group_id(0))
