@@ -256,6 +256,7 @@ typedef uint64_t chorus_device; /* never released */
 typedef uint64_t chorus_stream;
 typedef uint64_t chorus_event;
 typedef uint64_t chorus_graph;
+typedef uint64_t chorus_generator; /* of random numbers; 0: a device's own */
 
 /* chorus_device_count gives the number of devices of a type, whose driver it loads. */
 CHORUS_API chorus_status chorus_device_count(const char *type, int32_t *count);
@@ -406,7 +407,7 @@ typedef struct chorus_random {
 	                * median a and scale b, 5: geometric, 6: Bernoulli of probability a, 7: Bernoulli of probabilities each, 8: integers
 	                * from first to last, 9: of all that the type has from 0 on */
 	int32_t dtype; /* chorus_dtype; for probabilities the same or float */
-	int32_t given; /* 1: seed and offset are the caller's; 0: the device's generator's, which graphs know */
+	int32_t given; /* 1: seed and offset are the caller's; 0: the generator's, which graphs know */
 	void *memory;  /* of the stream's device */
 	int64_t n;     /* elements, without gaps */
 	double a, b;
@@ -415,6 +416,7 @@ typedef struct chorus_random {
 	int32_t probabilities_dtype;
 	int32_t reserved;
 	uint64_t seed, offset; /* the offset moves on */
+	chorus_generator generator;
 } chorus_random;
 
 /* chorus_stream_random enqueues filling memory; the caller sets size. chorus_random_set gives a device's own generator of such numbers
@@ -424,7 +426,7 @@ CHORUS_API chorus_status chorus_stream_random(chorus_stream stream, chorus_rando
 CHORUS_API chorus_status chorus_random_set(chorus_device device, uint64_t seed, uint64_t offset);
 CHORUS_API chorus_status chorus_random_get(chorus_device device, uint64_t *seed, uint64_t *offset);
 
-/* A part of the sequence of a device's own generator, for kernels that draw from it. */
+/* A part of the sequence of a generator, for kernels that draw from it. */
 typedef struct chorus_draw {
 	uint32_t size;
 	int32_t reserved;
@@ -432,10 +434,18 @@ typedef struct chorus_draw {
 	uint64_t seed, offset; /* where the part begins */
 	const void *state;     /* of a captured stream: a seed and an offset of 64 bits in memory of the device, which are those of a
 	                        * replay while it runs, and to which offset is to be added; else NULL */
+	chorus_generator generator;
 } chorus_draw;
 
-/* chorus_random_take takes the next words for the stream's next work; the caller sets size and words. */
+/* chorus_random_take takes the next words for the stream's next work; the caller sets size, words and generator. */
 CHORUS_API chorus_status chorus_random_take(chorus_stream stream, chorus_draw *draw);
+
+/* A generator beside the device's own one, of the same numbers. Captured streams draw only from generators that their graph was
+ * begun with (chorus_graph_begin_with). A graph keeps what it needs of a released one. */
+CHORUS_API chorus_status chorus_generator_create(chorus_device device, uint64_t seed, uint64_t offset, chorus_generator *generator);
+CHORUS_API chorus_status chorus_generator_set(chorus_generator generator, uint64_t seed, uint64_t offset);
+CHORUS_API chorus_status chorus_generator_get(chorus_generator generator, uint64_t *seed, uint64_t *offset);
+CHORUS_API chorus_status chorus_generator_release(chorus_generator generator);
 
 #define CHORUS_EVENT_TIMING 1       /* for chorus_event_elapsed */
 #define CHORUS_EVENT_INTERPROCESS 2 /* other processes can open it; without timing */
@@ -477,6 +487,11 @@ CHORUS_API chorus_status chorus_graph_end(chorus_stream stream, chorus_graph *gr
  * in the capture of one is given to the next. Such graphs are replayed in the order of their captures. */
 CHORUS_API chorus_status chorus_graph_begin_in(chorus_stream stream, const uint64_t pool[2]);
 CHORUS_API chorus_status chorus_graph_pool(chorus_graph graph, uint64_t pool[2]);
+
+/* chorus_graph_begin_with is the same for a graph that draws from n generators, too, and each of whose replays moves them on; pool
+ * may be NULL. */
+CHORUS_API chorus_status chorus_graph_begin_with(chorus_stream stream, const uint64_t pool[2], const chorus_generator *generators,
+	int32_t n);
 
 /* chorus_graph_dump writes a drawing of the graph's work to a file, in the language of Graphviz. */
 CHORUS_API chorus_status chorus_graph_dump(chorus_graph graph, const char *path);

@@ -38,7 +38,7 @@ type capture struct {
 var errDiscarded = errors.New("discarded")
 
 //export goGraphBegin
-func goGraphBegin(h C.chorus_stream, pool *C.uint64_t) (status C.chorus_status) {
+func goGraphBegin(h C.chorus_stream, pool *C.uint64_t, from *C.chorus_generator, n C.int32_t) (status C.chorus_status) {
 	defer contain(&status)
 	s, err := findStream(h)
 	if err != nil {
@@ -48,6 +48,16 @@ func goGraphBegin(h C.chorus_stream, pool *C.uint64_t) (status C.chorus_status) 
 	if pool != nil {
 		id := slice(pool, 2)
 		opts = append(opts, device.InPool(cache.PoolID{uint64(id[0]), uint64(id[1])}))
+	}
+	if n < 0 || n > 0 && from == nil {
+		return fail(refused("chorus_graph_begin_with got %d generators at %p", n, from))
+	}
+	for _, h := range slice(from, n) {
+		g, err := generatorOf(s.Device(), h)
+		if err != nil {
+			return fail(err)
+		}
+		opts = append(opts, device.Drawing(g))
 	}
 	captures.Lock()
 	defer captures.Unlock()

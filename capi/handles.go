@@ -26,6 +26,7 @@ const (
 	streamHandles
 	eventHandles
 	graphHandles
+	generatorHandles
 )
 
 // table maps handles of one kind to values. Looking up takes no lock.

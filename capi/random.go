@@ -43,12 +43,9 @@ func goRandomSet(h C.chorus_device, seed, offset C.uint64_t) (status C.chorus_st
 	defer contain(&status)
 	g, err := cudaGenerator(h)
 	if err == nil {
-		err = g.Seed(uint64(seed))
+		err = setGenerator(g, seed, offset)
 	}
-	if err == nil {
-		err = g.SetOffset(uint64(offset))
-	}
-	return fail(invalidRandom(err))
+	return fail(err)
 }
 
 //export goRandomGet
@@ -59,11 +56,38 @@ func goRandomGet(h C.chorus_device, seed, offset *C.uint64_t) (status C.chorus_s
 	}
 	g, err := cudaGenerator(h)
 	if err == nil {
-		var o uint64
-		o, err = g.Offset()
-		*seed, *offset = C.uint64_t(g.InitialSeed()), C.uint64_t(o)
+		err = getGenerator(g, seed, offset)
 	}
-	return fail(invalidRandom(err))
+	return fail(err)
+}
+
+// setGenerator sets where a generator's next numbers begin.
+func setGenerator(g *rng.CUDA, seed, offset C.uint64_t) error {
+	err := g.Seed(uint64(seed))
+	if err == nil {
+		err = g.SetOffset(uint64(offset))
+	}
+	return invalidRandom(err)
+}
+
+// getGenerator tells where they begin.
+func getGenerator(g *rng.CUDA, seed, offset *C.uint64_t) error {
+	o, err := g.Offset()
+	*seed, *offset = C.uint64_t(g.InitialSeed()), C.uint64_t(o)
+	return invalidRandom(err)
+}
+
+// draws is a generator from which the stream's next work draws: a device's own, or that of a handle.
+func (s *stream) draws(h C.chorus_generator) (*rng.CUDA, error) {
+	if h == 0 {
+		return cudaOf(s.Device())
+	}
+	g, err := generatorOf(s.Device(), h)
+	if err == nil && s.Capturing() && !g.Captured() {
+		return nil, refused("RNG op during graph capture but generator is not registered with the capturing graph. " +
+			"Call graph.register_generator_state() before capture_begin().") // PyTorch's text
+	}
+	return g, err
 }
 
 //export goRandomTake
@@ -78,7 +102,7 @@ func goRandomTake(h C.chorus_stream, r *C.chorus_draw) (status C.chorus_status) 
 	}
 	var g *rng.CUDA
 	if err == nil {
-		g, err = cudaOf(s.Device())
+		g, err = s.draws(r.generator)
 	}
 	if err != nil {
 		return fail(err)
@@ -89,7 +113,7 @@ func goRandomTake(h C.chorus_stream, r *C.chorus_draw) (status C.chorus_status) 
 		r.seed, r.offset, r.state = C.uint64_t(at.InitialSeed()), C.uint64_t(offset), nil
 		return fail(err)
 	}
-	state, err := s.Device().RandomState(s.Stream)
+	state, err := s.Device().RandomState(s.Stream, g)
 	if err != nil {
 		return fail(err)
 	}
@@ -148,8 +172,9 @@ func goStreamRandom(h C.chorus_stream, r *C.chorus_random) (status C.chorus_stat
 	}
 	words := q.words(t, n)
 	var draw rng.Draw
+	var g *rng.CUDA
 	if r.given != 0 {
-		g := rng.NewCUDA(uint64(r.seed), rng.GPU{})
+		g = rng.NewCUDA(uint64(r.seed), rng.GPU{})
 		if err := g.SetOffset(uint64(r.offset)); err != nil {
 			return fail(invalidRandom(err))
 		}
@@ -157,13 +182,12 @@ func goStreamRandom(h C.chorus_stream, r *C.chorus_random) (status C.chorus_stat
 		o, _ := g.Offset() // which isn't captured
 		r.offset = C.uint64_t(o)
 	} else {
-		g, err := cudaOf(s.Device())
-		if err != nil {
+		if g, err = s.draws(r.generator); err != nil {
 			return fail(err)
 		}
 		draw = g.Reserve(words)
 	}
-	if done, err := q.kernel(s, t, ptr(r.memory), n, ptr(r.probabilities), each, draw); done || err != nil {
+	if done, err := q.kernel(s, t, ptr(r.memory), n, ptr(r.probabilities), each, g, draw); done || err != nil {
 		return fail(err)
 	}
 	return fail(s.Launch("random", operands, func(views []unsafe.Pointer) error {
@@ -191,7 +215,7 @@ var deviceKernels = sync.OnceValue(func() bool {
 // kernel enqueues the kernel that draws the numbers. It returns false if the device has none, and then has enqueued
 // nothing.
 func (q *request) kernel(s *stream, t dtype.DType, at device.Ptr, n int, each device.Ptr, eachType dtype.DType,
-	draw rng.Draw) (bool, error) {
+	g *rng.CUDA, draw rng.Draw) (bool, error) {
 	if _, compiles := kernel.TargetOf(s.Device().Runtime().Name()); !compiles || !deviceKernels() {
 		return false, nil
 	}
@@ -202,7 +226,7 @@ func (q *request) kernel(s *stream, t dtype.DType, at device.Ptr, n int, each de
 	var from kernel.Random
 	if offset, captured := draw.Captured(); captured {
 		from.Offset = offset
-		if from.State, err = s.Device().RandomState(s.Stream); err != nil {
+		if from.State, err = s.Device().RandomState(s.Stream, g); err != nil {
 			return false, err
 		}
 	} else {

@@ -257,9 +257,13 @@ EXPORT chorus_status chorus_event_query(chorus_event event) { CALLS(goEventQuery
 EXPORT chorus_status chorus_event_elapsed(chorus_event start, chorus_event end, double *ms) { CALLS(goEventElapsed(start, end, ms)); }
 EXPORT chorus_status chorus_event_release(chorus_event event) { CALLS(goEventRelease(event)); }
 
-EXPORT chorus_status chorus_graph_begin(chorus_stream stream) { BLOCKS(goGraphBegin(stream, NULL)); }
+EXPORT chorus_status chorus_graph_begin(chorus_stream stream) { BLOCKS(goGraphBegin(stream, NULL, NULL, 0)); }
 EXPORT chorus_status chorus_graph_begin_in(chorus_stream stream, const uint64_t pool[2]) {
-	BLOCKS(goGraphBegin(stream, (uint64_t *)pool));
+	BLOCKS(goGraphBegin(stream, (uint64_t *)pool, NULL, 0));
+}
+EXPORT chorus_status chorus_graph_begin_with(chorus_stream stream, const uint64_t pool[2], const chorus_generator *generators,
+	int32_t n) {
+	BLOCKS(goGraphBegin(stream, (uint64_t *)pool, (chorus_generator *)generators, n));
 }
 EXPORT chorus_status chorus_graph_pool(chorus_graph graph, uint64_t pool[2]) { CALLS(goGraphPool(graph, pool)); }
 EXPORT chorus_status chorus_graph_dump(chorus_graph graph, const char *path) { CALLS(goGraphDump(graph, (char *)path)); }
@@ -341,6 +345,16 @@ EXPORT chorus_status chorus_random_get(chorus_device device, uint64_t *seed, uin
 	CALLS(goRandomGet(device, seed, offset));
 }
 EXPORT chorus_status chorus_random_take(chorus_stream stream, chorus_draw *draw) { CALLS(goRandomTake(stream, draw)); }
+EXPORT chorus_status chorus_generator_create(chorus_device device, uint64_t seed, uint64_t offset, chorus_generator *generator) {
+	CALLS(goGeneratorCreate(device, seed, offset, generator));
+}
+EXPORT chorus_status chorus_generator_set(chorus_generator generator, uint64_t seed, uint64_t offset) {
+	CALLS(goGeneratorSet(generator, seed, offset));
+}
+EXPORT chorus_status chorus_generator_get(chorus_generator generator, uint64_t *seed, uint64_t *offset) {
+	CALLS(goGeneratorGet(generator, seed, offset));
+}
+EXPORT chorus_status chorus_generator_release(chorus_generator generator) { CALLS(goGeneratorRelease(generator)); }
 EXPORT chorus_status chorus_attributes_of(chorus_device device, const void *memory, chorus_attributes *attributes) {
 	CALLS(goAttributesOf(device, (void *)memory, attributes));
 }

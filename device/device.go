@@ -24,7 +24,7 @@ type Device struct {
 	next    []int       // of each pool: whose turn it is
 	created int64       // streams of NewStream so far, for their IDs
 	gen     rng.Generator
-	drawn   *drawn    // by the graph that's being captured
+	drawn   []*drawn  // by the graph that's being captured
 	copies  *Function // copy_elements, once it's needed
 	cache   atomic.Pointer[cache.Cache]
 }

@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/chorus-comms/chorus/device/cache"
+	"github.com/chorus-comms/chorus/device/rng"
 )
 
 // Graph is captured work, ready to be replayed. Close it when done.
@@ -13,12 +14,13 @@ import (
 // before: replays use it again.
 //
 // Kernels that take their random numbers by [rng.CUDA.Reserve] from a device's default generator, which must have been
-// used or seeded before the capture, draw new ones at each replay. Kernels of the device read where they begin from
-// [Device.RandomState].
+// used or seeded before the capture, draw new ones at each replay. So do those that take them from a generator that
+// [Drawing] names. Kernels of the device read where they begin from [Device.RandomState].
 type Graph struct {
 	drv  Graphs
 	rt   *Runtime
 	pool cache.PoolID
+	from []*rng.CUDA // generators beside the devices' own
 
 	mu     sync.Mutex
 	g      GraphHandle
@@ -34,6 +36,12 @@ type CaptureOption func(*Graph)
 // InPool lets a graph share the memory pool of others ([Graph.Pool]): what was deallocated in the capture of one is
 // given to the next. Such graphs must be replayed in the order of their captures, and not beside each other.
 func InPool(id cache.PoolID) CaptureOption { return func(g *Graph) { g.pool = id } }
+
+// Drawing lets a graph draw from generators other than the devices' default ones. Each replay moves them on. They are
+// of the captured stream's device.
+func Drawing(generators ...*rng.CUDA) CaptureOption {
+	return func(g *Graph) { g.from = append(g.from, generators...) }
+}
 
 // Pool names the graph's memory pool, for [InPool].
 func (g *Graph) Pool() cache.PoolID { return g.pool }
@@ -80,7 +88,7 @@ func (g *Graph) capture(s *Stream, f func() error) (h GraphHandle, all []*drawn,
 		g.mu.Unlock()
 		defer c.EndPool(g.pool)
 	}
-	end, err := g.rt.capturing()
+	end, err := g.rt.capturing(s, g.from)
 	if err != nil {
 		return 0, nil, err
 	}

@@ -3,13 +3,15 @@ package device
 import (
 	"encoding/binary"
 	"errors"
+	"slices"
 
 	"github.com/chorus-comms/chorus/device/rng"
 )
 
-// drawn is what a graph draws from a device's default generator.
+// drawn is what a graph draws from a device's default generator, or from another one.
 type drawn struct {
 	dev     *Device
+	gen     *rng.CUDA
 	capture *rng.Capture
 	state   Ptr // of a seed and an offset, for kernels that read them; 0 if there are none
 }
@@ -25,24 +27,24 @@ func closeAll(all []*drawn) (err error) {
 	return err
 }
 
-// draws are the random numbers that a graph takes from its devices' default generators at each replay.
+// draws are the random numbers that a graph takes from its generators at each replay.
 type draws struct {
 	captures []*drawn
 	last     Event // behind the last replay, since the next one's numbers must not come before that is over
 	on       *Stream
 }
 
-// capturing lets the default generators of the runtime's devices, those that have been used before, draw for a graph
-// until the function that it returns is called, which keeps of them what has drawn.
-func (rt *Runtime) capturing() (end func() ([]*drawn, error), err error) {
+// capturing lets the default generators of the runtime's devices, those that have been used before, and others, draw
+// for a graph until the function that it returns is called, which keeps of them what has drawn. The others' states are
+// on a stream's device.
+func (rt *Runtime) capturing(s *Stream, others []*rng.CUDA) (end func() ([]*drawn, error), err error) {
 	var begun []*drawn
 	end = func() (all []*drawn, err error) {
 		for _, dr := range begun {
 			dr.dev.mu.Lock()
-			g := dr.dev.gen.(*rng.CUDA)
-			dr.dev.drawn = nil
+			dr.dev.drawn = slices.DeleteFunc(dr.dev.drawn, func(other *drawn) bool { return other == dr })
 			dr.dev.mu.Unlock()
-			c, cerr := g.EndCapture()
+			c, cerr := dr.gen.EndCapture()
 			if dr.capture = c; cerr == nil && c.Words() > 0 {
 				all = append(all, dr)
 			} else {
@@ -52,37 +54,50 @@ func (rt *Runtime) capturing() (end func() ([]*drawn, error), err error) {
 		}
 		return all, err
 	}
+	begin := func(d *Device, g *rng.CUDA) {
+		if err != nil || slices.ContainsFunc(begun, func(dr *drawn) bool { return dr.gen == g }) {
+			return
+		}
+		if berr := g.BeginCapture(); berr != nil {
+			err = Errorf(ErrCapture, d.Name(), "capture", "its generator is captured already: %w", berr)
+			return
+		}
+		dr := &drawn{dev: d, gen: g}
+		begun = append(begun, dr)
+		d.mu.Lock()
+		d.drawn = append(d.drawn, dr)
+		d.mu.Unlock()
+	}
 	for _, d := range rt.devices {
 		d.mu.Lock()
 		g, ok := d.gen.(*rng.CUDA)
 		d.mu.Unlock()
-		if !ok {
-			continue
+		if ok {
+			begin(d, g)
 		}
-		if err := g.BeginCapture(); err != nil {
-			all, eerr := end()
-			return nil, errors.Join(Errorf(ErrCapture, d.Name(), "capture", "its generator is captured already: %w", err),
-				eerr, closeAll(all))
-		}
-		dr := &drawn{dev: d}
-		begun = append(begun, dr)
-		d.mu.Lock()
-		d.drawn = dr
-		d.mu.Unlock()
+	}
+	for _, g := range others {
+		begin(s.dev, g)
+	}
+	if err != nil {
+		all, eerr := end()
+		return nil, errors.Join(err, eerr, closeAll(all))
 	}
 	return end, nil
 }
 
-// RandomState is the address of two words of 64 bits in the device's memory, for kernels that are captured on s.
-// While a replay of the graph runs, they are the seed and the offset from which its draws begin ([rng.Draw.Captured]).
-// The memory is the graph's.
-func (d *Device) RandomState(s *Stream) (Ptr, error) {
+// RandomState is the address of two words of 64 bits in the device's memory, for kernels that are captured on s and
+// draw from g. While a replay of the graph runs, they are the seed and the offset from which its draws begin
+// ([rng.Draw.Captured]). The memory is the graph's.
+func (d *Device) RandomState(s *Stream, g *rng.CUDA) (Ptr, error) {
 	d.mu.Lock()
-	dr := d.drawn
-	d.mu.Unlock()
-	if dr == nil {
-		return 0, Errorf(ErrCapture, d.Name(), "random numbers", "the device's generator isn't captured")
+	i := slices.IndexFunc(d.drawn, func(dr *drawn) bool { return dr.gen == g })
+	if i < 0 {
+		d.mu.Unlock()
+		return 0, Errorf(ErrCapture, d.Name(), "random numbers", "the generator isn't captured")
 	}
+	dr := d.drawn[i]
+	d.mu.Unlock()
 	if dr.state == 0 {
 		p, err := d.Alloc(16, s)
 		if err != nil {

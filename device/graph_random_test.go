@@ -94,6 +94,55 @@ func TestGraphsDrawNewNumbers(t *testing.T) {
 	}
 }
 
+// A graph draws from another generator than the device's own if it's captured with it: each replay moves it on.
+func TestGraphsDrawFromOtherGenerators(t *testing.T) {
+	_, d, _, ctx := open(t)
+	s, err := d.NewStream(device.Normal)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	own := must[rng.Generator](t)(d.Generator()).(*rng.CUDA)
+	g, stranger := rng.NewCUDA(3, rng.GPU{}), rng.NewCUDA(5, rng.GPU{})
+	if err := errors.Join(own.Seed(1), g.SetOffset(40)); err != nil {
+		t.Fatal(err)
+	}
+	var got []uint64
+	draw := func() error {
+		a, b := own.Reserve(4), g.Reserve(8)
+		state, err := d.RandomState(s, g)
+		if err != nil {
+			return err
+		}
+		if _, err := d.RandomState(s, stranger); !errors.Is(err, device.ErrCapture) {
+			t.Errorf("a generator that isn't the graph's: %v", err)
+		}
+		return s.Launch("read", []device.Span{{Ptr: state, Bytes: 16}}, func(views []unsafe.Pointer) error {
+			got = append(got, unsafe.Slice((*uint64)(views[0]), 2)...)
+			got = append(got, must[uint64](t)(a.Generator().Offset()), must[uint64](t)(b.Generator().Offset()))
+			return nil
+		})
+	}
+	graph, err := device.Capture(s, draw, device.Drawing(g, own, g))
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = errors.Join(graph.Replay(s), graph.Replay(s), s.Synchronize(ctx), g.Seed(9), graph.Update(s, draw),
+		graph.Replay(s), s.Synchronize(ctx))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []uint64{3, 40, 0, 40, 3, 48, 4, 48, 9, 0, 8, 0}; !slices.Equal(got, want) {
+		t.Errorf("replays began at %d, want %d", got, want)
+	}
+	if a := must[uint64](t)(g.Offset()); a != 8 {
+		t.Errorf("the generator is at %d", a)
+	}
+	if err := graph.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 // A captured kernel finds the seed and the offset of each replay in memory of the device, and others the same from Go.
 func TestGraphsHaveTheStateInMemory(t *testing.T) {
 	_, d, _, ctx := open(t)
@@ -110,7 +159,7 @@ func TestGraphsHaveTheStateInMemory(t *testing.T) {
 	if err := g.Seed(5); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.RandomState(s); !errors.Is(err, device.ErrCapture) {
+	if _, err := d.RandomState(s, g); !errors.Is(err, device.ErrCapture) {
 		t.Errorf("without a capture: %v", err)
 	}
 	var got []uint64
@@ -119,11 +168,11 @@ func TestGraphsHaveTheStateInMemory(t *testing.T) {
 		g.Reserve(8)
 		own := g.Reserve(4)
 		offset, _ = own.Captured()
-		state, err := d.RandomState(s)
+		state, err := d.RandomState(s, g)
 		if err != nil {
 			return err
 		}
-		if again, err := d.RandomState(s); err != nil || again != state {
+		if again, err := d.RandomState(s, g); err != nil || again != state {
 			t.Errorf("another state at %#x, not %#x, %v", again, state, err)
 		}
 		return s.Launch("read", []device.Span{{Ptr: state, Bytes: 16}}, func(views []unsafe.Pointer) error {

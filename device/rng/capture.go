@@ -73,6 +73,13 @@ func (g *CUDA) BeginCapture() error {
 	return nil
 }
 
+// Captured reports whether draws belong to a graph now.
+func (g *CUDA) Captured() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.capture != nil
+}
+
 // EndCapture ends what BeginCapture began.
 func (g *CUDA) EndCapture() (*Capture, error) {
 	g.mu.Lock()

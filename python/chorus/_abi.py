@@ -302,6 +302,7 @@ class Random(Structure):
         ("reserved", c_int32),
         ("seed", c_uint64),
         ("offset", c_uint64),
+        ("generator", c_uint64),
     ]
 
 
@@ -313,6 +314,7 @@ class Draw(Structure):
         ("seed", c_uint64),
         ("offset", c_uint64),
         ("state", c_void_p),
+        ("generator", c_uint64),
     ]
 
 
@@ -719,6 +721,10 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "random_set": (c_int32, [c_uint64, c_uint64, c_uint64]),
     "random_get": (c_int32, [c_uint64, POINTER(c_uint64), POINTER(c_uint64)]),
     "random_take": (c_int32, [c_uint64, POINTER(Draw)]),
+    "generator_create": (c_int32, [c_uint64, c_uint64, c_uint64, POINTER(c_uint64)]),
+    "generator_set": (c_int32, [c_uint64, c_uint64, c_uint64]),
+    "generator_get": (c_int32, [c_uint64, POINTER(c_uint64), POINTER(c_uint64)]),
+    "generator_release": (c_int32, [c_uint64]),
     "event_create": (c_int32, [c_int32, POINTER(c_uint64)]),
     "event_handle": (c_int32, [c_uint64, c_uint64, c_void_p, c_int64, POINTER(c_int64)]),
     "event_open": (c_int32, [c_uint64, c_void_p, c_int64, POINTER(c_uint64)]),
@@ -732,6 +738,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "graph_end": (c_int32, [c_uint64, POINTER(c_uint64)]),
     "graph_begin_in": (c_int32, [c_uint64, POINTER(c_uint64)]),
     "graph_pool": (c_int32, [c_uint64, POINTER(c_uint64)]),
+    "graph_begin_with": (c_int32, [c_uint64, POINTER(c_uint64), POINTER(c_uint64), c_int32]),
     "graph_dump": (c_int32, [c_uint64, c_char_p]),
     "graph_replay": (c_int32, [c_uint64, c_uint64]),
     "graph_release": (c_int32, [c_uint64]),

@@ -301,6 +301,42 @@ static void random_numbers(chorus_stream s, chorus_device d, void *p) {
 	GETS(CHORUS_INVALID_ARGUMENT, chorus_stream_random(s, &bad));
 	bad = r, bad.n = 1ll << 50;
 	EXPECT(chorus_stream_random(s, &bad) != CHORUS_OK);
+	// Another generator: a graph moves it on at each replay, once it's begun with it.
+	chorus_generator g;
+	chorus_graph graph;
+	GETS(CHORUS_INVALID_ARGUMENT, chorus_generator_create(d, 3, 2, &g));
+	GETS(CHORUS_INVALID_ARGUMENT, chorus_generator_create(d, 3, 4, NULL));
+	OK(chorus_generator_create(d, 3, 4, &g));
+	r.generator = g;
+	OK(chorus_stream_random(s, &r));
+	part = (chorus_draw){.size = sizeof part, .words = 4, .generator = g};
+	OK(chorus_random_take(s, &part));
+	EXPECT(part.seed == 3 && part.offset == 8);
+	OK(chorus_generator_set(g, 4, 8));
+	GETS(CHORUS_INVALID_ARGUMENT, chorus_generator_set(g, 4, 9));
+	GETS(CHORUS_INVALID_ARGUMENT, chorus_generator_get(g, NULL, NULL));
+	OK(chorus_graph_begin(s));
+	GETS(CHORUS_INVALID_ARGUMENT, chorus_stream_random(s, &r)); // not begun with it
+	GETS(CHORUS_INVALID_ARGUMENT, chorus_random_take(s, &part));
+	OK(chorus_graph_end(s, NULL));
+	GETS(CHORUS_INVALID_ARGUMENT, chorus_graph_begin_with(s, NULL, NULL, 1));
+	GETS(CHORUS_INVALID_ARGUMENT, chorus_graph_begin_with(s, NULL, &g, -1));
+	OK(chorus_graph_begin_with(s, NULL, (chorus_generator[2]){g, g}, 2));
+	OK(chorus_stream_random(s, &r));
+	OK(chorus_random_take(s, &part));
+	EXPECT(part.offset == 4 && part.state);
+	GETS(CHORUS_INVALID_ARGUMENT, chorus_generator_set(g, 4, 8));
+	OK(chorus_graph_end(s, &graph));
+	OK(chorus_graph_replay(graph, s));
+	OK(chorus_graph_replay(graph, s));
+	OK(chorus_generator_get(g, &seed, &offset));
+	EXPECT(seed == 4 && offset == 24);
+	OK(chorus_generator_release(g));
+	GETS(CHORUS_INVALID_ARGUMENT, chorus_generator_release(g));
+	GETS(CHORUS_INVALID_ARGUMENT, chorus_stream_random(s, &r));
+	OK(chorus_graph_replay(graph, s)); // which keeps it
+	OK(chorus_stream_await(s, 0));
+	OK(chorus_graph_release(graph));
 }
 
 static void figures(void) {
