@@ -345,6 +345,38 @@ func (p *Plan) randomSpace(s *Spec, dst *Operand, ins ...*Operand) (int, error) 
 	return n, nil
 }
 
+// beginRandom writes what all of the sources begin with, up to the function's body. The parameters are operands,
+// indexes, the part of a sequence, and numbers.
+func (w *writer) beginRandom(s Spec, name string, operands int, indexes string, numbers ...string) {
+	w.begin(s)
+	w.WriteString(philoxHeader)
+	w.layoutType("layout", int(s.Dims), operands)
+	w.pointers(s)
+	w.param("%s", indexes)
+	w.randomParams(s.Form&randomState != 0)
+	for _, n := range numbers {
+		w.param("%s", n)
+	}
+	if s.Dims > 0 {
+		w.param("layout l")
+	}
+	w.function(name)
+}
+
+// interleaved writes the beginning of a body whose threads fill so many elements each, at a distance of all threads:
+// first is the place of the thread's first one, and v has its block of numbers.
+func (w *writer) interleaved(s Spec, each int) {
+	w.line("\tI number = (I)(BLOCK * THREADS + THREAD), t = number %% threads, k = number / threads;")
+	w.line("\tI first = t + k * %d * threads;", each)
+	w.line("\tif (first >= n)")
+	w.line("\t\treturn;")
+	w.loadRandom(s.Form&randomState != 0)
+	w.line("\tnumbers4 v = philox(seed, (u64)t, block, (u64)k);")
+}
+
+// uniform is number j of a block as one in (0, 1], of a type.
+func uniform(t string) string { return "(" + t + ")v.v[j] * 0x1p-32f + 0x1p-33f" }
+
 func randomSource(s Spec) (Source, error) {
 	switch s.Op {
 	case bernoulliEach:
@@ -358,30 +390,17 @@ func randomSource(s Spec) (Source, error) {
 	if !ok {
 		return Source{}, fmt.Errorf("kernel: there is no distribution %q", s.Op)
 	}
-	each, wide, state := 4, s.Form&randomWide != 0, s.Form&randomState != 0
+	each, wide := 4, s.Form&randomWide != 0
 	if wide {
 		each = 2
 	}
-	var w writer
-	w.begin(s)
-	w.WriteString(philoxHeader)
-	w.layoutType("layout", int(s.Dims), 1)
-	w.pointers(s)
-	w.param("I n, I threads")
-	w.randomParams(state)
+	var numbers []string
 	for k := range d.numbers {
-		w.param("T s%d", k)
+		numbers = append(numbers, fmt.Sprintf("T s%d", k))
 	}
-	if s.Dims > 0 {
-		w.param("layout l")
-	}
-	w.function("random_" + s.Op)
-	w.line("\tI number = (I)(BLOCK * THREADS + THREAD), t = number %% threads, k = number / threads;")
-	w.line("\tI first = t + k * %d * threads;", each)
-	w.line("\tif (first >= n)")
-	w.line("\t\treturn;")
-	w.loadRandom(state)
-	w.line("\tnumbers4 v = philox(seed, (u64)t, block, (u64)k);")
+	var w writer
+	w.beginRandom(s, "random_"+s.Op, 1, "I n, I threads", numbers...)
+	w.interleaved(s, each)
 	switch {
 	case d.integer:
 	case d.gauss && wide:
@@ -393,7 +412,7 @@ func randomSource(s Spec) (Source, error) {
 	case d.gauss:
 		w.line("\tT gauss[4];")
 		w.line("\tfor (int j = 0; j < 4; j += 2) {")
-		w.line("\t\tT u = (T)v.v[j] * 0x1p-32f + 0x1p-33f, turn = 6.283185307179586f * 0x1p-32f;")
+		w.line("\t\tT u = %s, turn = 6.283185307179586f * 0x1p-32f;", uniform("T"))
 		w.line("\t\tT phi = fma((T)v.v[j + 1], turn, turn / 2), r = sqrt(-2 * log(u));")
 		w.line("\t\tgauss[j] = r * sin(phi);")
 		w.line("\t\tgauss[j + 1] = r * cos(phi);")
@@ -410,7 +429,7 @@ func randomSource(s Spec) (Source, error) {
 	case wide:
 		w.line("\t\tT u = (T)((u64)v.v[2 * j] ^ (u64)v.v[2 * j + 1] << 21) * (T)0x1p-53 + (T)0x1p-54;")
 	default:
-		w.line("\t\tT u = (T)v.v[j] * 0x1p-32f + 0x1p-33f;")
+		w.line("\t\tT u = %s;", uniform("T"))
 	}
 	w.places("(first + j * threads)", "l", int(s.Dims), 1)
 	expression := d.f32
@@ -428,25 +447,15 @@ func randomSource(s Spec) (Source, error) {
 }
 
 func bernoulliEachSource(s Spec) (Source, error) {
-	state := s.Form&randomState != 0
 	var w writer
-	w.begin(s)
-	w.WriteString(philoxHeader)
-	w.layoutType("layout", int(s.Dims), 2)
-	w.pointers(s)
-	w.param("I n")
-	w.randomParams(state)
-	if s.Dims > 0 {
-		w.param("layout l")
-	}
-	w.function("random_" + s.Op)
+	w.beginRandom(s, "random_"+s.Op, 2, "I n")
 	w.line("\tI number = (I)(BLOCK * THREADS + THREAD), first = number * 4;")
 	w.line("\tif (number >= n / 4 + (n %% 4 != 0))")
 	w.line("\t\treturn;")
-	w.loadRandom(state)
+	w.loadRandom(s.Form&randomState != 0)
 	w.line("\tnumbers4 v = philox(seed, (u64)number, block, 0);")
 	w.line("\tfor (int j = 0; j < 4 && first + j < n; j++) {")
-	w.line("\t\tf32 u = (f32)v.v[j] * 0x1p-32f + 0x1p-33f;")
+	w.line("\t\tf32 u = %s;", uniform("f32"))
 	w.places("(first + j)", "l", int(s.Dims), 2)
 	chosen := "(T)((T)u <= " + converted(s.Compute, s.Types[1], "i0[at1]") + ")"
 	w.line("\t\to0[at0] = %s;", narrowed(s.Types[0], s.Compute, chosen))
@@ -455,27 +464,11 @@ func bernoulliEachSource(s Spec) (Source, error) {
 }
 
 func dropoutSource(s Spec) (Source, error) {
-	state := s.Form&randomState != 0
 	var w writer
-	w.begin(s)
-	w.WriteString(philoxHeader)
-	w.layoutType("layout", int(s.Dims), 3)
-	w.pointers(s)
-	w.param("I n, I threads")
-	w.randomParams(state)
-	w.param("f32 keep, T scale")
-	if s.Dims > 0 {
-		w.param("layout l")
-	}
-	w.function(s.Op)
-	w.line("\tI number = (I)(BLOCK * THREADS + THREAD), t = number %% threads, k = number / threads;")
-	w.line("\tI first = t + k * 4 * threads;")
-	w.line("\tif (first >= n)")
-	w.line("\t\treturn;")
-	w.loadRandom(state)
-	w.line("\tnumbers4 v = philox(seed, (u64)t, block, (u64)k);")
+	w.beginRandom(s, s.Op, 3, "I n, I threads", "f32 keep, T scale")
+	w.interleaved(s, 4)
 	w.line("\tfor (int j = 0; j < 4 && first + j * threads < n; j++) {")
-	w.line("\t\tint kept = (f32)v.v[j] * 0x1p-32f + 0x1p-33f < keep;")
+	w.line("\t\tint kept = %s < keep;", uniform("f32"))
 	w.places("(first + j * threads)", "l", int(s.Dims), 3)
 	w.line("\t\tT y = %s * (kept ? scale : (T)0);", converted(s.Compute, s.Types[2], "i0[at2]"))
 	w.line("\t\to0[at0] = %s;", narrowed(s.Types[0], s.Compute, "y"))
@@ -485,20 +478,14 @@ func dropoutSource(s Spec) (Source, error) {
 }
 
 func shuffleSource(s Spec) (Source, error) {
-	state := s.Form&randomState != 0
 	var w writer
-	w.begin(s)
-	w.WriteString(philoxHeader)
-	w.pointers(s)
-	w.param("I n")
-	w.randomParams(state)
-	w.function(s.Op)
+	w.beginRandom(s, s.Op, 2, "I n")
 	w.line("\tI at = (I)(BLOCK * THREADS + THREAD), count = 1, drawn = 0;")
 	w.line("\tif (at >= n - 1 || i0[at] != i0[at + 1] || (at > 0 && i0[at] == i0[at - 1]))")
 	w.line("\t\treturn;")
 	w.line("\twhile (at + count < n && i0[at + count] == i0[at])")
 	w.line("\t\tcount++;")
-	w.loadRandom(state)
+	w.loadRandom(s.Form&randomState != 0)
 	w.line("\tnumbers4 v = philox(seed, (u64)at, block, 0);")
 	w.line("\tfor (I j = count - 1; j > 0; j--, drawn++) {")
 	w.line("\t\tif (drawn > 0 && drawn %% 4 == 0)")
