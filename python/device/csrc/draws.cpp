@@ -102,6 +102,10 @@ void draw_bernoulli(const at::TensorBase& self, double p, MaybeGenerator g) {
 }
 
 void draw_bernoulli_each(const at::TensorBase& given, const at::TensorBase& probabilities, MaybeGenerator g) {
+  if (probabilities.is_cpu() && probabilities.dim() == 0 && given.numel() > 0) {
+    double p_in = Tensor(probabilities).item<double>();
+    TORCH_CHECK(p_in >= 0 && p_in <= 1); // the name and so the text are those of the CPU's error
+  }
   Tensor self(given), dense = self.is_non_overlapping_and_dense() ? self : at::empty_like(self);
   c10::ScalarType type = self.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   Tensor p = at::empty_like(dense, dense.options().dtype(type)); // in the same order
@@ -232,8 +236,6 @@ class Draw final : public Native {
   }
 
   bool run(NativeCall& call) const override {
-    if (!uses_philox())
-      return false;
     const auto& a = call.arguments;
     MaybeGenerator generator = a[generator_].toOptional<at::Generator>();
     if ((generator.has_value() && generator->device().type() != kType) ||

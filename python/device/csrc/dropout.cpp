@@ -12,15 +12,17 @@ namespace chorus {
 namespace {
 
 std::tuple<at::Tensor, at::Tensor> dropout(const at::Tensor& input, double p, std::optional<bool> train) {
-  TORCH_CHECK(p >= 0 && p <= 1, "dropout probability has to be between 0 and 1, but got ", p);
   at::TensorOptions mask_options = input.options().dtype(at::kBool);
   if (!train.value_or(true))
     return {input.clone(), at::ones_like(input, mask_options)};
+  TORCH_CHECK( // as on the CPU, which draws a mask of what stays
+      (p >= 0 && p <= 1) || input.numel() == 0, "bernoulli_ expects p to be in [0, 1], but got p=", 1 - p);
   at::Tensor out, mask;
   if (drop(input, 1 - p, out, mask))
     return {out, mask};
   mask = at::empty_like(input, mask_options);
-  mask.bernoulli_(1 - p);
+  if (input.numel() > 0)
+    mask.bernoulli_(1 - p);
   return {input.mul(mask).mul_(p == 1 ? 0 : 1 / (1 - p)), mask};
 }
 

@@ -15,6 +15,7 @@
 #include "alloc_sites.h"
 #include "cpu_allocator.h"
 #include "deferred.h"
+#include "draws.h"
 #include "generator.h"
 #include "native.h"
 #include "tensor_aliases.h"
@@ -35,6 +36,7 @@ struct Operator {
   c10::SmallVector<int, 2> generators; // positions of its generators
   c10::SmallVector<int, 2> written;    // positions of the arguments that it writes to
   const Native* native = nullptr;      // the device's kernels for it
+  bool draws = false;                  // they are of CUDA's random numbers
   mutable std::atomic<int64_t> calls{0}; // of the fallback
   mutable std::atomic<int64_t> told{0};  // of them, by met
   mutable std::atomic<int64_t> by_kernels{0}; // calls that they have computed
@@ -108,6 +110,7 @@ const Operator& operator_of(const c10::OperatorHandle& op) {
   device(current()); // so that native_of knows
   auto made = std::make_unique<Operator>(op.operator_name());
   made->native = native_of(op.operator_name());
+  made->draws = made->native && made->native == draw_of(op.operator_name());
   made->name = c10::toString(op.operator_name());
   made->host_tensors = takes_host_tensors.count(op.operator_name().name) > 0;
   const auto& arguments = op.schema().arguments();
@@ -252,7 +255,8 @@ void fallback(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, torch
   const char* kind = plain                             ? ""
       : kernels == c10::DispatchKey::QuantizedCPU ? "quantized tensors of "
                                                   : "nested tensors of ";
-  if (op.native && !op.blocked && plain && run_native(*op.native, handle, stack)) {
+  bool refused = op.native && !op.blocked && plain && (!op.draws || uses_philox()); // by the device's kernels
+  if (refused && run_native(*op.native, handle, stack)) {
     op.by_kernels.fetch_add(1, std::memory_order_relaxed);
     return;
   }
@@ -299,6 +303,8 @@ void fallback(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, torch
       why = "it draws from a generator of the CPU's: give it one of " + name() + "'s";
     else if (!plain || op.at_once)
       why = "its tensors are quantized or nested";
+    else if (refused && !capturing(stream)) // deferred, the error of bad arguments would be the stream's
+      why = name() + "'s kernels don't take its arguments, and PyTorch's CPU kernel may refuse them";
     else if (why = defer(handle, op.name, index, stream, stack, op.generators); why.empty())
       return;
     enter(stream, op.name.c_str(), why);
