@@ -12,7 +12,7 @@ import pytest
 HERE = pathlib.Path(__file__).parent
 INTEL = HERE.parents[2] / ".venvs" / "opencl-intel" / "lib" / "libintelocl.so"
 FAMILIES = ["elementwise", "reductions", "rows", "products", "places", "composed", "orders", "lists", "draws"]
-FAMILIES.append("refusals")  # of refusal_cases.py
+FAMILIES.append("refusals")  # the last one: of refusal_cases.py
 NETWORKS = ["convolutions", "pools", "interpolations", "networks"]  # of network_cases.py
 
 
