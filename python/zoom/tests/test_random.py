@@ -92,3 +92,52 @@ def test_graphs_draw_new_numbers():
         for t, u in zip(a, b, strict=True):
             torch.testing.assert_close(t, u)
     assert not torch.equal(seen[0][0], seen[1][0]) and not torch.equal(seen[0][2], seen[2][2])
+
+
+def outcome(f):
+    try:
+        return f()
+    except Exception as error:
+        return type(error), str(error)
+
+
+@pytest.mark.parametrize("bad", [1.5, -0.5, float("nan")])
+def test_numbers_that_are_no_probabilities(bad):
+    """They have the CPU's errors, at once."""
+    number, aten = torch.tensor(bad), torch.ops.aten
+    for f in (
+        lambda x: x.clone().bernoulli_(bad),
+        lambda x: torch.bernoulli(x, bad),
+        lambda x: x.clone().bernoulli_(number),
+        lambda x: x.clone().bernoulli_(number.double()),
+        lambda x: x.clone().geometric_(bad),
+        lambda x: torch.nn.functional.dropout(x, bad),
+        lambda x: torch.dropout(x, bad, True),
+        lambda x: torch.dropout_(x.clone(), bad, True),
+        lambda x: torch.feature_dropout(x, bad, True),
+        lambda x: torch.alpha_dropout(x, bad, True),
+        lambda x: torch.native_dropout(x, bad, True),
+        lambda x: torch.native_dropout(x, bad, None),
+        lambda x: torch.nn.functional.scaled_dot_product_attention(x[None], x[None], x[None], dropout_p=bad),
+        lambda x: aten.rrelu_with_noise(x, x.clone(), 1.0, bad, True) if bad < 1 else torch.rrelu(x, bad, 1.0, True),
+    ):
+        want = outcome(lambda f=f: f(torch.ones(2, 4, 8)))
+        got = outcome(lambda f=f: f(torch.ones(2, 4, 8, device=D)))
+        if not isinstance(want, tuple) or isinstance(want[0], torch.Tensor):
+            want, got = type(want), type(got)
+        assert got == want
+    for f in (
+        lambda x: x.bernoulli_(number),
+        lambda x: torch.native_dropout(x, bad, True)[0],
+        lambda x: torch.native_dropout(x + 1, bad, False)[0],
+    ):
+        assert f(torch.empty(0, device=D)).shape == (0,)
+    assert torch.native_dropout(torch.ones(3, device=D), bad, False)[0].tolist() == [1, 1, 1]
+
+
+def test_tensors_that_are_no_probabilities():
+    """Kernels take what is less than 0 or no number as 0, and what is more than 1 as 1."""
+    p = torch.tensor([-0.5, 1.5, float("nan"), 0.0, 1.0], device=D)
+    for dtype in (torch.float32, torch.float64, torch.float16):
+        assert torch.bernoulli(p.to(dtype)).tolist() == [0, 1, 0, 0, 1]
+    assert torch.zeros(5, dtype=torch.int64, device=D).bernoulli_(p).tolist() == [0, 1, 0, 0, 1]
