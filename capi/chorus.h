@@ -730,6 +730,54 @@ CHORUS_API chorus_status chorus_tune_add(const char *line);
 /* chorus_tune_results gives all results, a line each. The text is the library's, until the next call. */
 CHORUS_API chorus_status chorus_tune_results(const char **text);
 
+/* From what to what a transform goes. */
+enum {
+	CHORUS_COMPLEX_TO_COMPLEX = 0,
+	CHORUS_REAL_TO_COMPLEX = 1, /* of the last dimension the first half, with the middle */
+	CHORUS_COMPLEX_TO_REAL = 2, /* from such a half; inverse */
+};
+
+/* A dimension of a transform. */
+typedef struct chorus_transform_dim {
+	int64_t size;    /* of real numbers, if either side has them */
+	int64_t in, out; /* from one place to the next, in elements; above 0 */
+} chorus_transform_dim;
+
+/* A discrete Fourier transform without a factor, or several of them. In and out don't overlap, or are the same complex elements.
+ * COMPLEX_TO_REAL may change what is in in. */
+typedef struct chorus_transform {
+	uint32_t size;
+	int32_t kind;
+	int32_t dtype; /* of real and imaginary parts: CHORUS_FLOAT32 or CHORUS_FLOAT64 */
+	int32_t inverse;
+	int32_t dims; /* the outermost first */
+	int32_t reserved;
+	const chorus_transform_dim *dim;
+	void *in, *out;
+	int64_t count, in_next, out_next; /* of transforms, and elements from one to the next */
+} chorus_transform;
+
+/* chorus_transform_run enqueues a transform, which cuFFT, hipFFT or clFFT computes. CHORUS_UNSUPPORTED: the device has no such library,
+ * or the library doesn't do this one. Then out is as it was. */
+CHORUS_API chorus_status chorus_transform_run(chorus_stream stream, const chorus_transform *transform);
+
+/* What a device's library of transforms takes, and its plans. */
+typedef struct chorus_transform_info {
+	uint32_t size;
+	int32_t dims;   /* at most; 0: there's no library */
+	int32_t align;  /* bytes, of which addresses of in and out are a multiple */
+	int32_t spoils; /* 1: REAL_TO_COMPLEX too may change what is in in */
+	int64_t plans;  /* that are kept */
+	int64_t most_plans;
+	int64_t transformed; /* transforms by the library */
+} chorus_transform_info;
+
+/* chorus_transform_get fills in what there is to know; the caller sets size. CHORUS_UNSUPPORTED: devices of this driver have none. */
+CHORUS_API chorus_status chorus_transform_get(chorus_device device, chorus_transform_info *info);
+
+/* chorus_transform_plans changes how many plans are kept at most; -1: it gives back those that are kept. */
+CHORUS_API chorus_status chorus_transform_plans(chorus_device device, int64_t most);
+
 /* ---- stores: where ranks find each other ---- */
 
 typedef uint64_t chorus_store;

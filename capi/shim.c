@@ -384,6 +384,11 @@ EXPORT chorus_status chorus_tune_set(int32_t enabled, int32_t tuning, int32_t mi
 }
 EXPORT chorus_status chorus_tune_add(const char *line) { CALLS(goTuneAdd((char *)line)); }
 EXPORT chorus_status chorus_tune_results(const char **text) { CALLS(goTuneResults((char **)text)); }
+EXPORT chorus_status chorus_transform_run(chorus_stream stream, const chorus_transform *transform) {
+	CALLS(goTransformRun(stream, (chorus_transform *)transform));
+}
+EXPORT chorus_status chorus_transform_get(chorus_device device, chorus_transform_info *info) { CALLS(goTransformGet(device, info)); }
+EXPORT chorus_status chorus_transform_plans(chorus_device device, int64_t most) { CALLS(goTransformPlans(device, most)); }
 EXPORT chorus_status chorus_stream_await(chorus_stream stream, int64_t timeout_ns) {
 	CALLS(goStreamSynchronize(stream, timeout_ns, 0, 0));
 }

@@ -99,6 +99,10 @@ type Config struct {
 	// "none": kernels do; empty: those that are found.
 	BLASLibrary string // CHORUS_BLAS_LIBRARY
 
+	// FFTLibrary lists files of libraries that compute Fourier transforms on GPUs and devices of OpenCL, likewise; "none":
+	// PyTorch's CPU kernels do.
+	FFTLibrary string // CHORUS_FFT_LIBRARY
+
 	// CUBLASWorkspace is the memory that cuBLAS gets for each stream, as PyTorch has it: ":KIB:COUNT", several of them
 	// added. Empty, or without such a part: a default of PyTorch's.
 	CUBLASWorkspace string // CUBLAS_WORKSPACE_CONFIG

@@ -24,7 +24,8 @@ type Loader struct {
 
 	compiled, fromDisk, refused, launched, multiplied atomic.Int64
 
-	library library
+	library    library
+	transforms transforms
 }
 
 // LoaderStats are counts of a loader.

@@ -11,6 +11,7 @@ import (
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
 	"github.com/chorus-comms/chorus/device/internal/outcome"
+	"github.com/chorus-comms/chorus/device/internal/plans"
 	"github.com/chorus-comms/chorus/internal/sys"
 )
 
@@ -44,6 +45,7 @@ type gpu struct {
 	words  []word      // likewise
 
 	products products
+	plans    *plans.Cache[fftKey, fftPlan] // of transforms
 }
 
 // peerRef names the GPU to functions about peers.

@@ -22,6 +22,7 @@ type Library struct {
 	bound    threads
 	compiler *compiler // of sources
 	blas     *blas     // of products
+	fft      *fft      // of transforms
 }
 
 func init() {
@@ -93,6 +94,12 @@ func (l *Library) SupplyBLAS(place string, table abi.BLAS) (err error) {
 	return err
 }
 
+// SupplyFFT gives the library one of transforms whose table the caller has filled: a stand-in.
+func (l *Library) SupplyFFT(place string, table abi.FFT) (err error) {
+	l.fft, err = suppliedFFT(l.family, place, table)
+	return err
+}
+
 // ready asks for the version and starts the library.
 func (l *Library) ready() error {
 	if err := l.caps.Need(l.family.Own); err != nil {
@@ -109,6 +116,7 @@ func (l *Library) ready() error {
 	}
 	l.compiler = &compiler{family: l.family, places: l.family.CompilerCandidates(major)}
 	l.blas = &blas{family: l.family, places: l.family.BLASCandidates(major)}
+	l.fft = &fft{family: l.family, places: l.family.FFTCandidates(major)}
 	if r := l.Init(0); r != abi.Success {
 		return l.failed("Init", r)
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
-	"path/filepath"
 	"regexp"
 	"runtime"
 	"strconv"
@@ -48,19 +47,8 @@ func (x *blas) open() error {
 			x.err = err
 			return
 		}
-		if x.numbers = x.family.Numbers(); c.BLASLibrary == "none" {
-			x.err = fmt.Errorf("CHORUS_BLAS_LIBRARY is none")
-			return
-		}
-		if c.BLASLibrary == "" {
-			x.err = x.from(x.places)
-			return
-		}
-		for _, file := range filepath.SplitList(c.BLASLibrary) {
-			if x.err = x.from([]string{file}); x.err == nil {
-				return
-			}
-		}
+		x.numbers = x.family.Numbers()
+		x.err = dl.Named("CHORUS_BLAS_LIBRARY", c.BLASLibrary, x.places, x.from)
 	})
 	return x.err
 }

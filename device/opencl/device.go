@@ -87,6 +87,7 @@ type dev struct {
 	probed     atomic.Bool  // another process has compiled something
 	library    library
 	commands   *abi.CommandTable // nil: there are no command buffers
+	transforms transforms
 
 	mu      sync.Mutex
 	streams map[*stream]bool

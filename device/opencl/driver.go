@@ -12,6 +12,7 @@ import (
 
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/device/internal/outcome"
+	"github.com/chorus-comms/chorus/device/internal/plans"
 	"github.com/chorus-comms/chorus/device/opencl/abi"
 )
 
@@ -35,6 +36,8 @@ type Driver struct {
 
 	blast     func() (*blast, error) // opens CLBlast at the first call
 	blastOpen atomic.Bool
+	fft       func() (*fft, error) // opens clFFT at the first call
+	fftOpen   atomic.Bool
 }
 
 const name = "opencl"
@@ -47,6 +50,7 @@ var (
 	_ device.Peers       = (*Driver)(nil)
 	_ device.Elements    = (*Driver)(nil)
 	_ device.Products    = (*Driver)(nil)
+	_ device.Transforms  = (*Driver)(nil)
 	_ device.HostKernels = hosted{}
 	_ device.CallerRuns  = hosted{}
 )
@@ -69,6 +73,7 @@ type Options struct {
 	// CommandBuffers replays graphs by cl_khr_command_buffer on processors, too. Where that was measured, with Intel's
 	// runtime, it takes twice as long as the launches one by one.
 	CommandBuffers bool
+	CLFFT          *abi.CLFFT // likewise
 }
 
 // New makes a driver of the devices of libraries, of which there must be one: GPUs and accelerators first, processors
@@ -77,9 +82,13 @@ type Options struct {
 func New(libraries []*Library, o Options) (device.Driver, error) {
 	d := &Driver{streams: map[device.StreamHandle]*stream{}, events: map[device.EventHandle]*event{},
 		modules: map[device.ModuleHandle]*module{}, kernels: map[device.FunctionHandle]*kernel{},
-		graphs: map[device.GraphHandle]*graph{}, execs: map[device.ExecHandle]*exec{}, blast: sync.OnceValues(loadBlast)}
+		graphs: map[device.GraphHandle]*graph{}, execs: map[device.ExecHandle]*exec{}, blast: sync.OnceValues(loadBlast),
+		fft: sync.OnceValues(loadFFT)}
 	if o.CLBlast != nil {
 		d.blast = func() (*blast, error) { return suppliedBlast(*o.CLBlast) }
+	}
+	if o.CLFFT != nil {
+		d.fft = sync.OnceValues(func() (*fft, error) { return suppliedFFT(*o.CLFFT) })
 	}
 	var unfit []string
 	for _, l := range libraries {
@@ -87,6 +96,7 @@ func New(libraries []*Library, o Options) (device.Driver, error) {
 			s := &space{Library: l, platform: p}
 			for _, id := range l.deviceIDs(p) {
 				b := &dev{Library: l, d: d, space: s, id: id, streams: map[*stream]bool{}}
+				b.transforms.plans = plans.New[fftKey](plans.Default, b.dropPlan)
 				if err := b.identify(o); err != nil {
 					unfit = append(unfit, err.Error())
 					continue
@@ -242,6 +252,7 @@ func (d *Driver) Close() error {
 			x.ClearCache()
 		}
 	}
+	d.closeFFT()
 	for _, b := range d.devs {
 		b.away.close()
 		b.space.close()

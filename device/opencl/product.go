@@ -1,7 +1,6 @@
 package opencl
 
 import (
-	"path/filepath"
 	"strings"
 	"sync"
 	"unsafe"
@@ -27,16 +26,12 @@ func loadBlast() (*blast, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.BLASLibrary == "" {
-		return blastFrom(abi.CLBlastNames)
-	}
-	for _, file := range filepath.SplitList(c.BLASLibrary) {
-		var x *blast
-		if x, err = blastFrom([]string{file}); err == nil {
-			return x, nil
-		}
-	}
-	return nil, err
+	var x *blast
+	err = dl.Named("CHORUS_BLAS_LIBRARY", c.BLASLibrary, abi.CLBlastNames, func(places []string) (err error) {
+		x, err = blastFrom(places)
+		return err
+	})
+	return x, err
 }
 
 func blastFrom(places []string) (*blast, error) {

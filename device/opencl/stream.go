@@ -121,6 +121,7 @@ func (d *Driver) StreamDestroy(h device.StreamHandle) error {
 func (s *stream) end(op string) error {
 	t, err := s.point(op)
 	s.gone = true
+	s.dropPlans()
 	s.b.mu.Lock()
 	delete(s.b.streams, s)
 	if err == nil && !t.passed() {

@@ -130,6 +130,9 @@ KERNEL_BAG = 39
 KERNEL_DISTANCE = 40
 KERNEL_NLL = 41
 KERNEL_RANDOM = 48
+COMPLEX_TO_COMPLEX = 0
+REAL_TO_COMPLEX = 1
+COMPLEX_TO_REAL = 2
 ABI_MAJOR = 1
 ABI_MINOR = 0
 ANY = -1
@@ -403,6 +406,43 @@ class KernelInfo(Structure):
         ("launched", c_int64),
         ("multiplied", c_int64),
         ("varies", c_int32),
+    ]
+
+
+class TransformDim(Structure):
+    _fields_ = [
+        ("size", c_int64),
+        ("in_", c_int64),
+        ("out", c_int64),
+    ]
+
+
+class Transform(Structure):
+    _fields_ = [
+        ("size", c_uint32),
+        ("kind", c_int32),
+        ("dtype", c_int32),
+        ("inverse", c_int32),
+        ("dims", c_int32),
+        ("reserved", c_int32),
+        ("dim", POINTER(TransformDim)),
+        ("in_", c_void_p),
+        ("out", c_void_p),
+        ("count", c_int64),
+        ("in_next", c_int64),
+        ("out_next", c_int64),
+    ]
+
+
+class TransformInfo(Structure):
+    _fields_ = [
+        ("size", c_uint32),
+        ("dims", c_int32),
+        ("align", c_int32),
+        ("spoils", c_int32),
+        ("plans", c_int64),
+        ("most_plans", c_int64),
+        ("transformed", c_int64),
     ]
 
 
@@ -777,6 +817,9 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "tune_set": (c_int32, [c_int32, c_int32, c_int32, c_int32]),
     "tune_add": (c_int32, [c_char_p]),
     "tune_results": (c_int32, [POINTER(c_char_p)]),
+    "transform_run": (c_int32, [c_uint64, POINTER(Transform)]),
+    "transform_get": (c_int32, [c_uint64, POINTER(TransformInfo)]),
+    "transform_plans": (c_int32, [c_uint64, c_int64]),
     "reply_value": (None, [c_void_p, c_void_p, c_int64]),
     "reply_error": (None, [c_void_p, c_char_p]),
     "store_from_callbacks": (c_int32, [POINTER(StoreCallbacks), POINTER(c_uint64)]),

@@ -66,11 +66,11 @@ var sizes = map[string]uintptr{"int": 4, "unsigned": 4, "unsigned int": 4, "uint
 	"CUresult": 4, "hipError_t": 4, "CUdevice_attribute": 4, "hipDeviceAttribute_t": 4, "CUpointer_attribute": 4,
 	"hipPointer_attribute": 4, "CUstreamCaptureMode": 4, "hipStreamCaptureMode": 4, "hipMemcpyKind": 4, "cublasHandle_t": 8, "cublasOperation_t": 4,
 	"cudaDataType": 4, "cublasComputeType_t": 4, "cublasGemmAlgo_t": 4, "cublasAtomicsMode_t": 4, "cublasStatus_t": 4,
-	"cudaStream_t": 8, "long long int": 8}
+	"cudaStream_t": 8, "long long int": 8, "cufftType": 4}
 
 // parameters returns the types of a function's, of all declarations that the header has.
 func parameters(text, name string) (all [][]string) {
-	declaration := regexp.MustCompile(`(?:CUresult\s+CUDAAPI|cublasStatus_t\s+CUBLASWINAPI|nvrtcResult|hipError_t|const char\s*\*(?:\s+CUBLASWINAPI)?)\s*` + name +
+	declaration := regexp.MustCompile(`(?:CUresult\s+CUDAAPI|cublasStatus_t\s+CUBLASWINAPI|cufftResult\s+CUFFTAPI|nvrtcResult|hipError_t|const char\s*\*(?:\s+CUBLASWINAPI)?)\s*` + name +
 		`\s*\(([^;{]*)\)\s*;`)
 	for _, m := range declaration.FindAllStringSubmatch(text, -1) {
 		var types []string
@@ -203,6 +203,79 @@ func TestRealBLAS(t *testing.T) {
 		}
 	default:
 		t.Errorf("Create: %v", s)
+	}
+}
+
+// So is every function of the library of transforms that is cuFFT's, but for the plan, which has 32 bits there and is a
+// pointer in hipFFT. So are its numbers.
+func TestFFT(t *testing.T) {
+	text := header(t, "nvidia/cu13/include/cufft.h", "nvidia/cufft/include/cufft.h")
+	FFTSymbols(func(field reflect.StructField, names []string) {
+		if !strings.HasPrefix(names[0], "cufft") || names[1] != "hip"+names[0][2:] {
+			t.Errorf("%v are not cuFFT's first, and the same of hipFFT's", names)
+		}
+		c := parameters(text, names[0])
+		if len(c) == 0 {
+			t.Errorf("%s isn't in the header", names[0])
+			return
+		}
+		for i, p := range c[0] {
+			if p == "cufftHandle" {
+				c[0][i] = "cublasHandle_t" // of 8 bytes, in a register of as many
+			}
+		}
+		if !fits(field.Type, c[0]) {
+			t.Errorf("%s is %v here, and takes %v in the header", names[0], field.Type, c)
+		}
+	})
+	all := values(text)
+	for name, want := range map[string]int32{"CUFFT_R2C": R2C, "CUFFT_C2R": C2R, "CUFFT_C2C": C2C, "CUFFT_D2Z": D2Z,
+		"CUFFT_Z2D": Z2D, "CUFFT_Z2Z": Z2Z, "CUFFT_INVERSE": FFTInverse} {
+		if got, ok := all[name]; !ok || got != int(want) {
+			t.Errorf("%s is %d here, and %d in the header (%t)", name, want, got, ok)
+		}
+	}
+	if !regexp.MustCompile(`#define CUFFT_FORWARD -1\b`).MatchString(text) || FFTForward != -1 {
+		t.Error("CUFFT_FORWARD is another number in the header")
+	}
+	for r, name := range FFTResultNames() {
+		if r == FFTIncomplete || r == FFTParseError { // not in cuFFT 12
+			continue
+		}
+		if got, ok := all["CUFFT_"+name]; !ok || got != int(r) {
+			t.Errorf("CUFFT_%s is %d here, and %d in the header (%t)", name, r, got, ok)
+		}
+	}
+}
+
+// The cuFFT of the Python packages opens, and says itself that it has no GPU.
+func TestRealFFT(t *testing.T) {
+	if os.Getenv("CHORUS_TEST_LONG") == "" {
+		t.Skip("left out: CHORUS_TEST_LONG=1 loads a library of hundreds of megabytes")
+	}
+	var table FFT
+	lib, err := dl.Source{Name: "cuFFT", Candidates: sites("nvidia/cu13/lib/libcufft.so.12",
+		"nvidia/cufft/lib/libcufft.so.1*")}.Open()
+	if err != nil {
+		t.Skip("left out: ", err)
+	}
+	if _, err := lib.Resolve(&table); err != nil {
+		t.Fatal(err)
+	}
+	v, p, work := new(int32), new(FFTPlan), new(uint64)
+	if r := table.Version(v); r != Transformed || *v < 10000 {
+		t.Errorf("Version: %v, %d", r, *v)
+	}
+	switch r := table.Create(p); r {
+	case Transformed:
+		n := &[1]int64{8}
+		if r := table.Make(*p, 1, &n[0], &n[0], 1, 8, &n[0], 1, 8, C2C, 1, work); r == Transformed {
+			t.Log("there's a GPU")
+		}
+		table.Destroy(*p)
+	case FFTSetupFailed, FFTInternalError, FFTInvalidDevice:
+	default:
+		t.Errorf("Create: %v", r)
 	}
 }
 

@@ -166,6 +166,10 @@ type Family struct {
 	BLAS       string   // what errors call the library of products
 	BLASes     []string // where that may be, likewise
 	BLASWheels []string // and within a folder of Python packages
+
+	FFT       string   // what errors call the library of transforms
+	FFTs      []string // where that may be, likewise
+	FFTWheels []string // and within a folder of Python packages
 }
 
 // Families are both.
@@ -179,7 +183,11 @@ var Families = []Family{
 		BLAS:           "cuBLAS",
 		BLASes: []string{"libcublas.so.13", "libcublas.so.12", "libcublas.so.11", "libcublas.so",
 			"/usr/local/cuda/lib64/libcublas.so", "/usr/local/cuda-*/lib64/libcublas.so"},
-		BLASWheels: []string{"nvidia/cu13/lib/libcublas.so.13", "nvidia/cublas/lib/libcublas.so.1*"}},
+		BLASWheels: []string{"nvidia/cu13/lib/libcublas.so.13", "nvidia/cublas/lib/libcublas.so.1*"},
+		FFT:        "cuFFT",
+		FFTs: []string{"libcufft.so.12", "libcufft.so.11", "libcufft.so.10", "libcufft.so",
+			"/usr/local/cuda/lib64/libcufft.so", "/usr/local/cuda-*/lib64/libcufft.so"},
+		FFTWheels: []string{"nvidia/cu13/lib/libcufft.so.12", "nvidia/cufft/lib/libcufft.so.1*"}},
 	{Name: "hip", Title: "HIP", Prefix: "hip", Own: "current devices",
 		Places: []string{"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so",
 			"/opt/rocm/lib/libamdhip64.so", "/opt/rocm-*/lib/libamdhip64.so"},
@@ -191,7 +199,11 @@ var Families = []Family{
 		BLAS:           "hipBLAS",
 		BLASes: []string{"libhipblas.so.3", "libhipblas.so.2", "libhipblas.so", "/opt/rocm/lib/libhipblas.so",
 			"/opt/rocm-*/lib/libhipblas.so"},
-		BLASWheels: []string{"torch/lib/libhipblas.so*", "_rocm_sdk_libraries*/lib/libhipblas.so*"}},
+		BLASWheels: []string{"torch/lib/libhipblas.so*", "_rocm_sdk_libraries*/lib/libhipblas.so*"},
+		FFT:        "hipFFT",
+		FFTs: []string{"libhipfft.so.0", "libhipfft.so", "/opt/rocm/lib/libhipfft.so",
+			"/opt/rocm-*/lib/libhipfft.so"},
+		FFTWheels: []string{"torch/lib/libhipfft.so*", "_rocm_sdk_libraries*/lib/libhipfft.so*"}},
 }
 
 // FamilyNamed returns one by the name of its devices; nil if there is none.

@@ -24,7 +24,8 @@ namespace chorus {
   X(memory_close) X(profile_start) X(profile_stop) X(profile_range) X(profile_write) X(stream_create)            \
   X(stream_random) X(random_set) X(random_get) X(random_take) X(stream_adopt) X(stream_native) X(stream_release) \
   X(kernel_find) X(kernel_run) X(kernel_get) X(tune_set) X(tune_add) X(tune_results)                             \
-  X(set_host) X(compile_apart) X(stream_synchronize) X(device_synchronize) X(event_synchronize)
+  X(set_host) X(compile_apart) X(stream_synchronize) X(device_synchronize) X(event_synchronize)                  \
+  X(transform_run) X(transform_get) X(transform_plans)
 
 // Function is one of them. Its pointer is read at the call, after the arguments were evaluated: an argument may be a
 // device, whose first use loads the library.

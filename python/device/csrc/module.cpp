@@ -176,6 +176,16 @@ PYBIND11_MODULE(_C, m) {
     check(lib.tune_results(&text));
     return std::string(text);
   });
+  m.def("transform_counts", [](DeviceIndex index) {
+    chorus_transform_info t{};
+    t.size = sizeof t;
+    check(lib.transform_get(device(in_range(index)).handle, &t));
+    return std::map<std::string, int64_t>{
+        {"dims", t.dims}, {"plans", t.plans}, {"most_plans", t.most_plans}, {"transformed", t.transformed}};
+  });
+  m.def("transform_plans", [](DeviceIndex index, int64_t most) {
+    check(lib.transform_plans(device(in_range(index)).handle, most));
+  });
   m.def("use_philox", &use_philox);
   m.def("recover", &recover);
   m.def("start_profile", [] {

@@ -133,6 +133,7 @@ void open_native(chorus_device device) {
     add_ordered();
     add_lists();
     add_composed();
+    add_transforms();
     natives_ready = true;
     for (auto& entry : native_table()) {
       auto op = c10::Dispatcher::singleton().findSchemaOrThrow(

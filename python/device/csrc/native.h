@@ -87,6 +87,7 @@ void add_network();
 void add_ordered();
 void add_lists();
 void add_composed();
+void add_transforms();
 
 // kernel_op is the number of an operation; see chorus_kernel_find.
 int32_t kernel_op(int32_t kind, const char* name);

@@ -1,0 +1,103 @@
+//go:build cgo
+
+package capi
+
+// #include "shim.h"
+import "C"
+
+import (
+	"errors"
+	"unsafe"
+
+	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/dtype"
+)
+
+// transformDims is how many dimensions a transform has at most, of any library.
+const transformDims = 8
+
+//export goTransformRun
+func goTransformRun(h C.chorus_stream, t *C.chorus_transform) (status C.chorus_status) {
+	defer contain(&status)
+	s, err := findStream(h)
+	if err == nil && t == nil {
+		err = refused("chorus_transform_run got NULL")
+	}
+	if err == nil {
+		err = sized("chorus_transform", t.size, unsafe.Sizeof(*t))
+	}
+	if err == nil {
+		err = counted("dimensions", t.dim, t.dims, transformDims)
+	}
+	if err != nil {
+		return fail(err)
+	}
+	l, err := s.loader()
+	if err != nil {
+		return fail(err)
+	}
+	x := device.Transform{Kind: device.TransformKind(t.kind), Inverse: t.inverse != 0, Type: dtype.DType(t.dtype),
+		Dims: make([]device.TransformDim, t.dims), Count: int(t.count), In: ptr(t.in), Out: ptr(t.out),
+		InNext: int(t.in_next), OutNext: int(t.out_next)}
+	for i, d := range slice(t.dim, t.dims) {
+		x.Dims[i] = device.TransformDim{Size: int(d.size), In: int(d.in), Out: int(d.out)}
+	}
+	err = l.Transform(s.Stream, &x)
+	if errors.Is(err, device.ErrCapture) || errors.Is(err, device.ErrOutOfMemory) { // the caller does without
+		err = noKernel(err)
+	}
+	return fail(err)
+}
+
+//export goTransformGet
+func goTransformGet(h C.chorus_device, info *C.chorus_transform_info) (status C.chorus_status) {
+	defer contain(&status)
+	d, err := findDevice(h)
+	if err == nil && info == nil {
+		err = refused("chorus_transform_get got NULL")
+	}
+	if err == nil {
+		err = sized("chorus_transform_info", info.size, unsafe.Sizeof(*info))
+	}
+	if err != nil {
+		return fail(err)
+	}
+	plans, err := d.TransformPlans()
+	if err != nil {
+		return fail(err)
+	}
+	l, err := loaderOf(d)
+	if err != nil {
+		return fail(err)
+	}
+	*info = C.chorus_transform_info{size: info.size, plans: C.int64_t(plans.Len()), most_plans: C.int64_t(plans.Most()),
+		transformed: C.int64_t(l.Transformed())}
+	if lib, err := l.TransformLibrary(); err == nil {
+		info.dims, info.align = C.int32_t(lib.Dims), C.int32_t(lib.Align)
+		if lib.Spoils {
+			info.spoils = 1
+		}
+	}
+	return C.CHORUS_OK
+}
+
+//export goTransformPlans
+func goTransformPlans(h C.chorus_device, most C.int64_t) (status C.chorus_status) {
+	defer contain(&status)
+	d, err := findDevice(h)
+	if err == nil && most < -1 {
+		err = refused("chorus_transform_plans: %d plans", int64(most))
+	}
+	if err != nil {
+		return fail(err)
+	}
+	plans, err := d.TransformPlans()
+	if err != nil {
+		return fail(err)
+	}
+	if most < 0 {
+		plans.Clear()
+		return C.CHORUS_OK
+	}
+	return fail(plans.SetMost(int(most)))
+}
