@@ -714,6 +714,8 @@ typedef struct chorus_kernel_info {
 	int64_t launched;
 	int64_t multiplied; /* products of matrices by a library */
 	int32_t varies;     /* 1: such products may have other bits each time, as cuBLAS's without CUBLAS_WORKSPACE_CONFIG=:4096:8 or :16:8 */
+	int32_t reserved;
+	int64_t transformed; /* Fourier transforms by a library */
 } chorus_kernel_info;
 
 /* chorus_kernel_get fills in the counts; the caller sets size. CHORUS_UNSUPPORTED: the device compiles no kernels. */
@@ -769,7 +771,6 @@ typedef struct chorus_transform_info {
 	int32_t spoils; /* 1: REAL_TO_COMPLEX too may change what is in in */
 	int64_t plans;  /* that are kept */
 	int64_t most_plans;
-	int64_t transformed; /* transforms by the library */
 } chorus_transform_info;
 
 /* chorus_transform_get fills in what there is to know; the caller sets size. CHORUS_UNSUPPORTED: devices of this driver have none. */

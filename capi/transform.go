@@ -70,8 +70,7 @@ func goTransformGet(h C.chorus_device, info *C.chorus_transform_info) (status C.
 	if err != nil {
 		return fail(err)
 	}
-	*info = C.chorus_transform_info{size: info.size, plans: C.int64_t(plans.Len()), most_plans: C.int64_t(plans.Most()),
-		transformed: C.int64_t(l.Transformed())}
+	*info = C.chorus_transform_info{size: info.size, plans: C.int64_t(plans.Len()), most_plans: C.int64_t(plans.Most())}
 	if lib, err := l.TransformLibrary(); err == nil {
 		info.dims, info.align = C.int32_t(lib.Dims), C.int32_t(lib.Align)
 		if lib.Spoils {

@@ -35,12 +35,14 @@ type LoaderStats struct {
 	Refused  int64 // by the compiler, or since there's none; users' functions aren't counted
 	Launched int64 // runs
 
-	Multiplied int64 // products of matrices by a library
+	Multiplied  int64 // products of matrices by a library
+	Transformed int64 // Fourier transforms likewise
 }
 
 // Stats returns the counts.
 func (l *Loader) Stats() LoaderStats {
-	return LoaderStats{l.compiled.Load(), l.fromDisk.Load(), l.refused.Load(), l.launched.Load(), l.multiplied.Load()}
+	return LoaderStats{l.compiled.Load(), l.fromDisk.Load(), l.refused.Load(), l.launched.Load(), l.multiplied.Load(),
+		l.transforms.count.Load()}
 }
 
 // loaded is a kernel, or why there is none.

@@ -65,6 +65,3 @@ func (l *Loader) Transform(s *device.Stream, x *device.Transform) error {
 	}
 	return device.Errorf(device.ErrUnsupported, l.dev.Name(), "transform", "%w", err)
 }
-
-// Transformed is how many transforms the library has done.
-func (l *Loader) Transformed() int64 { return l.transforms.count.Load() }

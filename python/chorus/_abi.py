@@ -406,6 +406,8 @@ class KernelInfo(Structure):
         ("launched", c_int64),
         ("multiplied", c_int64),
         ("varies", c_int32),
+        ("reserved", c_int32),
+        ("transformed", c_int64),
     ]
 
 
@@ -442,7 +444,6 @@ class TransformInfo(Structure):
         ("spoils", c_int32),
         ("plans", c_int64),
         ("most_plans", c_int64),
-        ("transformed", c_int64),
     ]
 
 

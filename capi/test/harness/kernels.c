@@ -32,6 +32,14 @@ static void refuses(void) {
 	OK(chorus_stream_default(other, &s));
 	GETS(CHORUS_UNSUPPORTED, chorus_kernel_get(other, &info));
 	GETS(CHORUS_UNSUPPORTED, chorus_kernel_run(s, &k));
+	chorus_transform t = {.size = sizeof t};
+	chorus_transform_info plans = {.size = sizeof plans};
+	GETS(CHORUS_UNSUPPORTED, chorus_transform_run(s, &t));
+	GETS(CHORUS_INVALID_ARGUMENT, chorus_transform_run(s, NULL));
+	t.dims = 9;
+	GETS(CHORUS_INVALID_ARGUMENT, chorus_transform_run(s, &t));
+	GETS(CHORUS_UNSUPPORTED, chorus_transform_get(other, &plans));
+	GETS(CHORUS_UNSUPPORTED, chorus_transform_plans(other, 1));
 	GETS(CHORUS_INVALID_ARGUMENT, chorus_kernel_run(s + 1, &k));
 	GETS(CHORUS_INVALID_ARGUMENT, chorus_kernel_run(s, NULL));
 }
@@ -113,6 +121,12 @@ void kernels(void) {
 	OK(chorus_tune_results(&tuned));
 	EXPECT(!strcmp(tuned, "GemmTunableOp_float_NN,nn_1_1_1_ld_1_1_1,Default,0.5"));
 	OK(chorus_tune_set(0, 0, 0, 0));
+	chorus_transform_info plans = {.size = sizeof plans};
+	OK(chorus_transform_plans(d, 7));
+	OK(chorus_transform_get(d, &plans));
+	EXPECT(plans.plans == 0 && plans.most_plans == 7);
+	OK(chorus_transform_plans(d, -1));
+	GETS(CHORUS_INVALID_ARGUMENT, chorus_transform_plans(d, -2));
 	EXPECT(info.launched == 3 && info.compiled + info.from_disk == 3 && info.refused == 0 && !info.off);
 	OK(chorus_cache_free(d, in));
 	OK(chorus_cache_free(d, out));

@@ -165,7 +165,7 @@ PYBIND11_MODULE(_C, m) {
     check(lib.kernel_get(device(index).handle, &k));
     return std::map<std::string, int64_t>{
         {"compiled", k.compiled}, {"from_disk", k.from_disk}, {"refused", k.refused}, {"launched", k.launched},
-        {"multiplied", k.multiplied}};
+        {"multiplied", k.multiplied}, {"transformed", k.transformed}};
   });
   m.def("tune_set", [](bool enabled, bool tuning, int milliseconds, int iterations) {
     check(lib.tune_set(enabled, tuning, milliseconds, iterations));
@@ -176,14 +176,13 @@ PYBIND11_MODULE(_C, m) {
     check(lib.tune_results(&text));
     return std::string(text);
   });
-  m.def("transform_counts", [](DeviceIndex index) {
+  m.def("transform_plans", [](DeviceIndex index) {
     chorus_transform_info t{};
     t.size = sizeof t;
     check(lib.transform_get(device(in_range(index)).handle, &t));
-    return std::map<std::string, int64_t>{
-        {"dims", t.dims}, {"plans", t.plans}, {"most_plans", t.most_plans}, {"transformed", t.transformed}};
+    return std::make_tuple(t.plans, t.most_plans);
   });
-  m.def("transform_plans", [](DeviceIndex index, int64_t most) {
+  m.def("keep_transform_plans", [](DeviceIndex index, int64_t most) {
     check(lib.transform_plans(device(in_range(index)).handle, most));
   });
   m.def("use_philox", &use_philox);

@@ -759,6 +759,7 @@ def lists(full):
             compare(f"{name} {options} {dtype}", lambda x: steps(name, options, x), several(dtype)[:2])
             compare(f"{name} {options} {dtype} scaled", lambda x: steps(name, options, x, True), several(dtype)[:2])
     for bad in (1.0, float("inf"), float("nan")):
+
         def unscaled(x, found, inverse):
             torch._amp_foreach_non_finite_check_and_unscale_(x, found, inverse)
             return [t for t in x if t.isfinite().all()], found

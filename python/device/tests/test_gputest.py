@@ -13,7 +13,8 @@ from gputest import checks, jobs
 from gputest.check import FEW_RANKS, OK
 
 # PyTorch doesn't find the package by itself, as where it is only in PYTHONPATH.
-RANK = """
+RANK = (
+    """
 import importlib.metadata
 entry_points = importlib.metadata.entry_points
 
@@ -22,7 +23,9 @@ def without_chorus(**which):
     return [e for e in found if e.name != "chorus"] if which == {"group": "torch.backends"} else found
 
 importlib.metadata.entry_points = without_chorus
-""" + FOREIGN + """
+"""
+    + FOREIGN
+    + """
 import time
 from gputest.gpu import Gpu
 from gputest.rank import Rank, checks_of, serve
@@ -49,6 +52,7 @@ kept = []
 if __name__ == "__main__":
     serve(lambda: Rank(Emulated(0)), checks_of("gputest.checks"))
 """
+)
 
 # Checks of memory that PyTorch doesn't have for this device.
 WITHOUT = {"C8e", "C16"}

@@ -47,8 +47,15 @@ WRITERS = {  # models that generate text
     "FalconForCausalLM": {"vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4},
     "BloomForCausalLM": {"vocab_size": 99, "hidden_size": 32, "n_layer": 2, "n_head": 4},
     "MambaForCausalLM": {"vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 2, "state_size": 8},
-    "T5ForConditionalGeneration": {"vocab_size": 99, "d_model": 32, "d_ff": 48, "num_layers": 2, "num_heads": 4,
-                                   "d_kv": 8, "decoder_start_token_id": 0},
+    "T5ForConditionalGeneration": {
+        "vocab_size": 99,
+        "d_model": 32,
+        "d_ff": 48,
+        "num_layers": 2,
+        "num_heads": 4,
+        "d_kv": 8,
+        "decoder_start_token_id": 0,
+    },
     "BartForConditionalGeneration": _pair | {"max_position_embeddings": 64},
 }
 READERS = {
@@ -58,19 +65,41 @@ READERS = {
     "XLNetLMHeadModel": ({"vocab_size": 99, "d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 48}, TEXT),
     "ViTForImageClassification": (_patches, PICTURES),
     "BeitForImageClassification": (_patches | {"use_relative_position_bias": True}, PICTURES),
-    "SwinForImageClassification": ({"image_size": 32, "patch_size": 2, "embed_dim": 16, "depths": [1, 2],
-                                    "num_heads": [2, 4], "window_size": 4}, PICTURES),
+    "SwinForImageClassification": (
+        {"image_size": 32, "patch_size": 2, "embed_dim": 16, "depths": [1, 2], "num_heads": [2, 4], "window_size": 4},
+        PICTURES,
+    ),
     "ConvNextForImageClassification": (_stages, PICTURES),
     "SegformerForImageClassification": (_stages | {"num_attention_heads": [1, 2, 4, 8]}, PICTURES),
-    "CLIPModel": ({"text_config": _words, "vision_config": _patches, "projection_dim": 16},
-                  TEXT | {"pixel_values": IMAGES, "return_loss": True}),
-    "Wav2Vec2ForCTC": (_layers | {"vocab_size": 32, "conv_dim": (16, 16), "conv_stride": (5, 2), "conv_kernel": (10, 3),
-                                "num_feat_extract_layers": 2, "num_conv_pos_embeddings": 16,
-                                "num_conv_pos_embedding_groups": 2, "mask_time_prob": 0.0},
-                       {"input_values": drawn(2, 400), "labels": torch.tensor([[1, 2, 3], [4, 5, -100]])}),
-    "WhisperForConditionalGeneration": (_pair | {"num_mel_bins": 16, "max_source_positions": 30, "pad_token_id": 0,
-                                                 "max_target_positions": 40, "decoder_start_token_id": 1},
-                                        {"input_features": drawn(2, 16, 60), "labels": TOKENS}),
+    "CLIPModel": (
+        {"text_config": _words, "vision_config": _patches, "projection_dim": 16},
+        TEXT | {"pixel_values": IMAGES, "return_loss": True},
+    ),
+    "Wav2Vec2ForCTC": (
+        _layers
+        | {
+            "vocab_size": 32,
+            "conv_dim": (16, 16),
+            "conv_stride": (5, 2),
+            "conv_kernel": (10, 3),
+            "num_feat_extract_layers": 2,
+            "num_conv_pos_embeddings": 16,
+            "num_conv_pos_embedding_groups": 2,
+            "mask_time_prob": 0.0,
+        },
+        {"input_values": drawn(2, 400), "labels": torch.tensor([[1, 2, 3], [4, 5, -100]])},
+    ),
+    "WhisperForConditionalGeneration": (
+        _pair
+        | {
+            "num_mel_bins": 16,
+            "max_source_positions": 30,
+            "pad_token_id": 0,
+            "max_target_positions": 40,
+            "decoder_start_token_id": 1,
+        },
+        {"input_features": drawn(2, 16, 60), "labels": TOKENS},
+    ),
 }
 EXACT, ROUNDED = {"rtol": 2e-4, "atol": 2e-5}, {"rtol": 0.03, "atol": 0.03}
 

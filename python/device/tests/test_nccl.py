@@ -399,7 +399,9 @@ def test_functions(standin, tmp_path):
     assert_table("torchcomms.md", "functions", table, "test_nccl.py -k functions")
 
 
-FOREIGN_GROUP = FOREIGN + """
+FOREIGN_GROUP = (
+    FOREIGN
+    + """
 dist.init_process_group("chorus", pg_options={"backend": "nccl"}, device_id=device)
 group = dist.distributed_c10d._get_default_group()._get_backend(device)
 assert group.comm.info().device.decode() == f"cuda:{device.index}", group.comm.info().device
@@ -429,8 +431,11 @@ dist.barrier()
 dist.destroy_process_group()
 print("rank", rank, "is done")
 """
+)
 
-FOREIGN_COMM = FOREIGN + """
+FOREIGN_COMM = (
+    FOREIGN
+    + """
 import torchcomms
 comm = torchcomms.new_comm("nccl", device, name="main")
 x = torch.full((1000,), rank + 1.0, device=device)
@@ -441,6 +446,7 @@ assert (x == size * size * (size + 1) / 2).all(), x
 comm.finalize()
 print("rank", rank, "is done")
 """
+)
 
 
 @pytest.mark.parametrize("program", [FOREIGN_GROUP, FOREIGN_COMM], ids=["group", "torchcomms"])
@@ -574,7 +580,9 @@ def test_a_failure_is_raised_by_the_wait(standin, tmp_path, does, options, secon
     assert statuses == [0, 0] and "goes on" in out, out + err
 
 
-PROFILE = FOREIGN + """
+PROFILE = (
+    FOREIGN
+    + """
 import json, sys
 dist.init_process_group("chorus", pg_options={"backend": "nccl"}, device_id=device)
 x, both = torch.ones(6, device=device), torch.ones(12, device=device)
@@ -590,6 +598,7 @@ trace.export_chrome_trace(sys.argv[1] + f".{rank}")
 dist.destroy_process_group()
 print("done")
 """
+)
 
 
 def test_profiles_have_nccls_arguments(standin, tmp_path):
@@ -606,7 +615,9 @@ def test_profiles_have_nccls_arguments(standin, tmp_path):
 
 
 # A program that calls PyTorch's pluggable allocator, on the stand-in's "cuda" devices.
-POOLS = FOREIGN + """
+POOLS = (
+    FOREIGN
+    + """
 from torch._C import _distributed_c10d
 import chorus, pytest, torchcomms
 dist.init_process_group("chorus", pg_options={"backend": "nccl"}, device_id=device)
@@ -660,6 +671,7 @@ assert pool is torchcomms.get_mem_allocator("nccl", place)._pool and type(pool[1
 dist.destroy_process_group()
 print("done")
 """
+)
 
 
 def test_memory_for_pools_of_pytorch(standin, tmp_path):
@@ -709,7 +721,9 @@ def test_groups_of_two_communicators(standin, tmp_path):
 
 
 # The same with a group that serves tensors of the CPU as well.
-BOTH = FOREIGN + """
+BOTH = (
+    FOREIGN
+    + """
 import chorus, pytest, sys
 from datetime import timedelta
 dist.init_process_group("chorus")
@@ -733,6 +747,7 @@ else:
 print("fine", flush=True)
 os._exit(0)
 """
+)
 
 
 @pytest.mark.parametrize("does", ["waits", "blocks"])

@@ -10,7 +10,9 @@ import torch.distributed as dist
 from standins import FOREIGN, ran, run
 from test_torchcomms_original import PROGRAM
 
-HEADER = FOREIGN + """
+HEADER = (
+    FOREIGN
+    + """
 import sys, time
 from datetime import timedelta
 import chorus, pytest
@@ -29,8 +31,11 @@ def summed(group=None, of=range(size)):
         dist.all_reduce(x := on(rank + 1, place=place), group=group)
         assert (x == total(of)).all(), x
 """
+)
 
-WORLD = HEADER + """
+WORLD = (
+    HEADER
+    + """
 dist.init_process_group(sys.argv[1])
 world = dist.group.WORLD
 assert world._device_types == [torch.device("cpu"), torch.device("accinte")]
@@ -92,6 +97,7 @@ summed()
 dist.destroy_process_group()
 print("fine")
 """
+)
 
 
 LONG = pytest.mark.long
@@ -103,7 +109,9 @@ def test_world(standin, tmp_path, name):
     assert run(standin, tmp_path, 2, WORLD, name).count("fine") == 2
 
 
-WITHOUT = HEADER + """
+WITHOUT = (
+    HEADER
+    + """
 dist.init_process_group("chorus")
 library = {"nccl": "NCCL", "rccl": "RCCL"}[part().carrier]
 assert library == sys.argv[1]
@@ -123,6 +131,7 @@ assert (x == size * size).all() and chorus.failure() is None
 dist.destroy_process_group()
 print("fine")
 """
+)
 
 
 @pytest.mark.parametrize(("driver", "library"), [("cuda", "NCCL"), pytest.param("hip", "RCCL", marks=LONG)])
@@ -133,7 +142,9 @@ def test_without_the_library(standin, tmp_path, driver, library):
     assert out.count("fine") == 2
 
 
-NOBODY = HEADER + """
+NOBODY = (
+    HEADER
+    + """
 dist.init_process_group("chorus")
 store = dist.distributed_c10d._get_default_store()
 if rank == 0:
@@ -150,6 +161,7 @@ dist.barrier()
 dist.destroy_process_group()
 print("fine")
 """
+)
 
 
 def test_a_rank_that_never_comes(standin, tmp_path):
@@ -157,7 +169,9 @@ def test_a_rank_that_never_comes(standin, tmp_path):
     assert run(standin, tmp_path, 2, NOBODY).count("fine") == 2
 
 
-BROKEN = HEADER + """
+BROKEN = (
+    HEADER
+    + """
 dist.init_process_group("chorus", timeout=timedelta(seconds=30))
 how = sys.argv[1]
 if how != "beginning":
@@ -181,6 +195,7 @@ for place in (device, "cpu") if how != "gpu" else ("cpu", device):
 assert time.monotonic() - began < 15
 print("fine")
 """
+)
 
 
 @pytest.mark.parametrize("how", ["gpu", *(pytest.param(how, marks=LONG) for how in ("host", "beginning"))])
@@ -188,7 +203,9 @@ def test_a_failure_reaches_the_other_side(standin, tmp_path, how):
     assert run(standin, tmp_path, 2, BROKEN, how).count("fine") == 2
 
 
-LATE = HEADER + """
+LATE = (
+    HEADER
+    + """
 goes_on = sys.argv[1] == "goes_on"
 options = {"accinte": {"abort_on_error": False}} if goes_on else None
 dist.init_process_group("chorus", pg_options=options)
@@ -205,6 +222,7 @@ if rank == 1 or goes_on:
     os._exit(0)
 time.sleep(60)
 """
+)
 
 
 @LONG
@@ -216,7 +234,9 @@ def test_an_operation_that_is_overdue(standin, tmp_path, how):
     assert ended == (how == "ends") and statuses[1] == 0 and out.count("fine") == 2 - ended, out + err
 
 
-LOST = HEADER + """
+LOST = (
+    HEADER
+    + """
 import signal
 dist.init_process_group("chorus", timeout=timedelta(seconds=60))
 dist.all_reduce(on(1, place="cpu"))
@@ -228,6 +248,7 @@ with pytest.raises(chorus.PeerLostError) as caught:
 assert caught.value.rank == 1 and time.monotonic() - began < 20
 print("fine")
 """
+)
 
 
 @LONG
@@ -235,7 +256,9 @@ def test_a_rank_that_dies_before_the_beginning(standin, tmp_path):
     assert run(standin, tmp_path, 2, LOST, statuses=[0, 9]).count("fine") == 1
 
 
-PAIRS = HEADER + """
+PAIRS = (
+    HEADER
+    + """
 dist.init_process_group("chorus")
 x = on(rank)
 if rank == 0:
@@ -265,6 +288,7 @@ dist.destroy_process_group()
 assert rank == 1 or pair.finalized
 print("fine")
 """
+)
 
 
 def test_messages(standin, tmp_path):
@@ -272,7 +296,9 @@ def test_messages(standin, tmp_path):
     assert run(standin, tmp_path, 3, PAIRS).count("fine") == 3
 
 
-PARTS = HEADER + """
+PARTS = (
+    HEADER
+    + """
 from torch.distributed.device_mesh import init_device_mesh
 bound = sys.argv[1] == "bound"
 dist.init_process_group("chorus", device_id=device if bound else None)
@@ -300,6 +326,7 @@ assert chorus.failure() is None
 dist.destroy_process_group()
 print("fine")
 """
+)
 
 
 @pytest.mark.parametrize(
@@ -311,7 +338,9 @@ def test_parts(standin, tmp_path, bound, level):
     assert run(standin, tmp_path, 4, PARTS, bound, level=level).count("fine") == 4
 
 
-SHRINK = HEADER + """
+SHRINK = (
+    HEADER
+    + """
 import signal
 dist.init_process_group("chorus", timeout=timedelta(seconds=60), device_id=device if sys.argv[1] == "bound" else None)
 old = dist.group.WORLD
@@ -329,6 +358,7 @@ assert chorus.failure() is None
 dist.destroy_process_group()
 print("fine")
 """
+)
 
 
 @pytest.mark.skipif(not hasattr(dist, "shrink_group"), reason="this PyTorch has no shrink_group")
@@ -339,7 +369,9 @@ def test_a_shrunk_group(standin, tmp_path, bound):
     assert run(standin, tmp_path, 3, SHRINK, bound, statuses=[0, 0, 9]).count("fine") == 2
 
 
-ALONE = HEADER + """
+ALONE = (
+    HEADER
+    + """
 dist.init_process_group("accinte:chorus", pg_options={"accinte": {"minCTAs": 2}})
 assert dist.group.WORLD._device_types == [torch.device("accinte")] and not part().begun
 dist.barrier()
@@ -362,6 +394,7 @@ with pytest.raises(chorus.InvalidArgumentError, match="unknown hint \\"nothing\\
 dist.destroy_process_group()
 print("fine")
 """
+)
 
 
 @LONG
@@ -381,7 +414,9 @@ def test_a_program_for_torchcomms(standin, tmp_path, backend):
     assert "done 0" in out and "done 1" in out
 
 
-WINDOWS = HEADER + """
+WINDOWS = (
+    HEADER
+    + """
 import torchcomms
 # The program's pool of the library's memory, as torch.cuda.MemPool(allocator) is.
 name = (ctypes.c_uint64 * 2)()
@@ -435,6 +470,7 @@ assert "windows take memory that NCCL has given out (ncclMemAlloc)" in str(caugh
 comm.finalize()
 print("fine")
 """
+)
 
 
 def test_windows(standin, tmp_path):

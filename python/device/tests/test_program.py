@@ -114,14 +114,17 @@ def test_autoload_again():
 
 
 def test_waiting_without_the_library():
-    done = run("""
+    done = run(
+        """
         import torch
         for wait in (torch.accinte.synchronize, torch.accinte.default_stream):
             try:
                 wait()
             except RuntimeError as error:
                 print("can't be used" in str(error), "nowhere" in str(error))
-    """, CHORUS_LIBRARY="/nowhere/libchorus.so")
+    """,
+        CHORUS_LIBRARY="/nowhere/libchorus.so",
+    )
     assert done.stdout == "True True\n" * 2, done.stderr
 
 

@@ -43,6 +43,10 @@ func init() {
 			table, _ := sim.BLAS(nil)
 			err = lib.SupplyBLAS("a stand-in", table)
 		}
+		if err == nil {
+			table, _ := sim.FFT(nil)
+			err = lib.SupplyFFT("a stand-in", table)
+		}
 		if err != nil {
 			return nil, err
 		}

@@ -1,0 +1,31 @@
+"""Fourier transforms by a library, on GPUs that are stand-ins with a stand-in for cuFFT."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import os, types
+import torch, chorus_device
+
+os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "1"  # for the stand-in, which loads its emulated devices itself
+
+import fft_cases
+chorus_device.plug("sim", driver="cuda", module=types.ModuleType("sim"))
+n = fft_cases.compare("sim", (3, 4)) + fft_cases.compare("sim", (4, 5)) + fft_cases.compare("sim", (1, 2))
+calls = {name: c for name, c in chorus_device.operators().items() if name.startswith("aten::_fft")}
+print(n > 100, sum(c.native for c in calls.values()) > 100, sum(c.fallback for c in calls.values()))
+print(chorus_device.kernels()["transformed"] > 100)
+"""
+
+
+@pytest.mark.long
+def test_cufft(standin_library):
+    env = dict(os.environ, CHORUS_LIBRARY=str(standin_library), TORCH_DEVICE_BACKEND_AUTOLOAD="0")
+    here = str(pathlib.Path(__file__).parent)
+    env["PYTHONPATH"] = os.pathsep.join([here, *filter(None, [env.get("PYTHONPATH")])])
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=240, env=env)
+    assert done.stdout.splitlines() == ["True True 0", "True"], done.stdout + done.stderr
