@@ -37,8 +37,8 @@ var fftForms = map[int32][2]dtype.DType{abi.C2C: {dtype.Complex64, dtype.Complex
 	abi.Z2Z: {dtype.Complex128, dtype.Complex128}, abi.D2Z: {dtype.Float64, dtype.Complex128},
 	abi.Z2D: {dtype.Complex128, dtype.Float64}}
 
-// FFT is a library of transforms, cuFFT or hipFFT, which are computed by their definition. What a transform may spoil is
-// spoiled. status, if not nil, is what a function returns instead of doing anything, unless it's [abi.Transformed]. The
+// FFT is a library of transforms, cuFFT or hipFFT, which are computed by their definition. What a transform may spoil it
+// spoils. status, if not nil, is what a function returns instead of doing anything, unless it's [abi.Transformed]. The
 // map has the plans that aren't destroyed.
 func (l *Library) FFT(status func(call string) abi.FFTResult) (abi.FFT, map[abi.FFTPlan]*FFTPlan) {
 	plans := map[abi.FFTPlan]*FFTPlan{}
@@ -191,7 +191,8 @@ func (x *FFTPlan) enqueue(l *Library, in, out uintptr, sign float64) error {
 	y := *x
 	from, to := &y.sides[0], &y.sides[1]
 	spoils := !to.typ.IsComplex() || !from.typ.IsComplex() && l.opts.Name == "hip"
-	spans := []device.Span{{Ptr: device.Ptr(in), Bytes: from.bytes(y.count)}, {Ptr: device.Ptr(out), Bytes: to.bytes(y.count)}}
+	spans := []device.Span{{Ptr: device.Ptr(in), Bytes: from.bytes(y.count)},
+		{Ptr: device.Ptr(out), Bytes: to.bytes(y.count)}}
 	return l.driver.Launch(device.StreamHandle(y.Stream), "fft", spans, func(views []unsafe.Pointer) error {
 		for c := range y.count {
 			read := unsafe.Add(views[0], c*from.next*from.typ.Size())

@@ -43,8 +43,8 @@ class Transforms {
     if (sorted.size() <= most)
       return one(in, in.sizes(), sorted, CHORUS_COMPLEX_TO_COMPLEX, inverse, true);
     auto rest = at::IntArrayRef(sorted).slice(0, sorted.size() - most);
-    at::Tensor last = one(in, in.sizes(), at::IntArrayRef(sorted).slice(rest.size()), CHORUS_COMPLEX_TO_COMPLEX, inverse,
-                          true);
+    auto inner = at::IntArrayRef(sorted).slice(rest.size());
+    at::Tensor last = one(in, in.sizes(), inner, CHORUS_COMPLEX_TO_COMPLEX, inverse, true);
     return last.defined() ? as_result(complex(last, rest, inverse), in, sorted) : last;
   }
 
@@ -89,7 +89,8 @@ class Transforms {
   // by_strides sorts the first dimensions as PyTorch does, the largest strides first.
   static Dims by_strides(const at::Tensor& t, at::IntArrayRef dims, size_t sorted) {
     Dims d(dims);
-    std::sort(d.begin(), d.begin() + ptrdiff_t(sorted), [&](int64_t a, int64_t b) { return t.stride(a) > t.stride(b); });
+    auto larger = [&](int64_t a, int64_t b) { return t.stride(a) > t.stride(b); };
+    std::sort(d.begin(), d.begin() + ptrdiff_t(sorted), larger);
     return d;
   }
 
@@ -159,7 +160,8 @@ class Transforms {
 
   // one is a transform of the library, to a new tensor.
   at::Tensor one(
-      const at::Tensor& in, at::IntArrayRef sizes, at::IntArrayRef dims, int32_t kind, bool inverse, bool may_spoil) const {
+      const at::Tensor& in, at::IntArrayRef sizes, at::IntArrayRef dims, int32_t kind, bool inverse,
+      bool may_spoil) const {
     c10::ScalarType type = kind == CHORUS_COMPLEX_TO_REAL ? c10::toRealValueType(in.scalar_type())
                                                           : c10::toComplexType(in.scalar_type());
     Dims places = order(in, dims);
