@@ -24,6 +24,8 @@ type standin struct {
 	mem    device.Ptr
 	calls  int        // of the library's products
 	status abi.Status // of the next ones
+
+	fft abi.FFTResult // of the next transform
 }
 
 func newStandin(t *testing.T) *standin {
@@ -44,7 +46,14 @@ func newStandin(t *testing.T) *standin {
 		x.calls++
 		return x.status
 	})
-	if err := errors.Join(lib.SupplyBLAS("stand-in", table), lib.SupplyCompiler("stand-in", sim.Compiler())); err != nil {
+	transforms, _ := sim.FFT(func(call string) abi.FFTResult {
+		if call != "Exec" {
+			return abi.Transformed
+		}
+		return x.fft
+	})
+	if err := errors.Join(lib.SupplyBLAS("stand-in", table), lib.SupplyCompiler("stand-in", sim.Compiler()),
+		lib.SupplyFFT("stand-in", transforms)); err != nil {
 		t.Fatal(err)
 	}
 	d, err := gpu.New(lib)
