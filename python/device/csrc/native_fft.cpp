@@ -8,6 +8,7 @@
 
 #include <ATen/Context.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
 #include <ATen/ops/flip.h>
 #include <ATen/ops/roll.h>
 #include <ATen/ops/view_as_real.h>
@@ -106,11 +107,14 @@ class Transforms {
     return all;
   }
 
-  // result is memory for a result of some sizes, whose dimensions lie in an order. PyTorch's other library has none.
+  // result is memory for a result of some sizes. With MKL the CPU's has dimensions in an order.
   static at::Tensor result(at::IntArrayRef sizes, at::IntArrayRef order, at::TensorOptions options) {
-    if (!at::hasMKL())
-      return at::empty(sizes, options);
-    Dims strides(sizes.size());
+    return at::hasMKL() ? ordered(sizes, order, options) : at::empty(sizes, options);
+  }
+
+  // ordered is memory whose dimensions lie in an order.
+  static at::Tensor ordered(at::IntArrayRef sizes, at::IntArrayRef order, at::TensorOptions options) {
+    Dims strides(sizes);
     int64_t step = 1;
     for (size_t i = order.size(); i-- > 0; step *= sizes[size_t(order[i])])
       strides[size_t(order[i])] = step;
@@ -173,17 +177,13 @@ class Transforms {
     int64_t count, in_next, out_count, out_next;
     bool spoils = kind == CHORUS_COMPLEX_TO_REAL || (kind == CHORUS_REAL_TO_COMPLEX && info_.spoils);
     if (!batch(in, others, count, in_next) || !nested(in, dims) || !aligned(in) || (spoils && !may_spoil)) {
-      from = result(in.sizes(), places, in.options());
+      from = ordered(in.sizes(), places, in.options());
       from.copy_(in);
       batch(from, others, count, in_next);
     }
     at::Tensor to = out;
     if (!batch(out, others, out_count, out_next) || !nested(out, dims)) { // without MKL's strides
-      Dims steps(sizes.size());
-      int64_t step = 1;
-      for (size_t i = places.size(); i-- > 0; step *= sizes[size_t(places[i])])
-        steps[size_t(places[i])] = step;
-      to = at::empty_strided(sizes, steps, out.options());
+      to = ordered(sizes, places, out.options());
       batch(to, others, out_count, out_next);
     }
     c10::SmallVector<chorus_transform_dim, 4> list;

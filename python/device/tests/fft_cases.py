@@ -50,7 +50,7 @@ def cases(sizes):
     yield (
         "stft",
         data((1, 8 * b), F32),
-        lambda x: torch.stft(x, b, window=torch.ones(b).to(x.device), return_complex=True),
+        lambda x: torch.stft(x, b, 1, window=torch.ones(b).to(x.device), return_complex=True),
     )
 
 
@@ -58,7 +58,11 @@ def compare(device, sizes):
     """Check that results, their strides and the arguments afterwards are the CPU's. It returns the number of calls."""
     n = 0
     for name, x, f in cases(sizes):
-        want, on = f(x), x.to(device)
+        on = x.to(device)
+        if x.numel() == 0:  # which the CPU's library refuses
+            assert f(on).shape == x.shape, name
+            continue
+        want = f(x)
         got = f(on)
         assert got.device.type == torch.device(device).type, name
         assert got.stride() == want.stride() and got.dtype == want.dtype, (name, got.stride(), want.stride(), got.dtype)
