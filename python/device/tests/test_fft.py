@@ -16,7 +16,8 @@ os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "1"  # for the stand-in, which loa
 import fft_cases
 chorus_device.plug("sim", driver="cuda", module=types.ModuleType("sim"))
 n = fft_cases.compare("sim", (3, 4)) + fft_cases.compare("sim", (4, 5)) + fft_cases.compare("sim", (1, 2))
-calls = {name: c for name, c in chorus_device.operators().items() if name.startswith("aten::_fft")}
+calls = {k: c for k, c in chorus_device.operators().items() if k.startswith("aten::_fft") and not k.endswith(".out")}
+# Forms with a given tensor need a kernel that copies, and the stand-in compiles none.
 print(n > 100, sum(c.native for c in calls.values()) > 100, sum(c.fallback for c in calls.values()))
 print(chorus_device.kernels()["transformed"] > 100)
 """
