@@ -69,11 +69,11 @@ func init() {
 type Options struct {
 	Buffers bool         // do without shared virtual memory, as on a device that has none
 	CLBlast *abi.CLBlast // a stand-in
+	CLFFT   *abi.CLFFT   // likewise
 
 	// CommandBuffers replays graphs by cl_khr_command_buffer on processors, too. Where that was measured, with Intel's
 	// runtime, it takes twice as long as the launches one by one.
 	CommandBuffers bool
-	CLFFT          *abi.CLFFT // likewise
 }
 
 // New makes a driver of the devices of libraries, of which there must be one: GPUs and accelerators first, processors
