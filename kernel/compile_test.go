@@ -225,7 +225,8 @@ func specs() []Spec {
 		all = append(all, s)
 	}
 	return slices.Concat(all, sortSpecs(), searchSpecs(), maskedSpecs(), lossSpecs(), bagSpecs(), attentionSpecs(),
-		listSpecs(), distanceSpecs())
+		listSpecs(), distanceSpecs(),
+		scaledSpecs())
 }
 
 // newest is the newest architecture of CUDA that the compiler knows.

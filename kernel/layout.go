@@ -99,6 +99,13 @@ func (o *Operand) check(what string) error {
 		return fmt.Errorf("kernel: %s is of %v", what, o.Type)
 	case o.Value != nil:
 		return nil
+	}
+	return o.shaped(what)
+}
+
+// shaped checks the sizes and strides.
+func (o *Operand) shaped(what string) error {
+	switch {
 	case len(o.Sizes) != len(o.Strides):
 		return fmt.Errorf("kernel: %s has %d sizes and %d strides", what, len(o.Sizes), len(o.Strides))
 	case slices.ContainsFunc(o.Sizes, func(n int) bool { return n < 0 }):

@@ -16,9 +16,15 @@ func init() { register(MatmulFamily, "matmul", matmulSource) }
 // Matmul adds out = activation(alpha * a @ b + beta * c) for matrices of the last two dimensions, and each of those
 // before, in which a, b and c are broadcast. c may be the zero Operand, and may be out. activation is an operation of
 // one input and no numbers of [Ops], such as relu or gelu; or empty. Strides are any, so that a transposed matrix is
-// one with strides exchanged. All have one type, which isn't bool.
+// one with strides exchanged. All have one type, which isn't bool; or a and b have 8 bits, int8 or uint8, and the others
+// are int32.
 func (p *Plan) Matmul(out, a, b, c Operand, alpha, beta *Number, activation string) error {
 	s := Spec{Family: MatmulFamily, Op: activation, Compute: Opmath(out.Type), Block: threads, Outs: 1, Ins: 3}
+	return p.matmul(s, out, a, b, c, alpha, beta, nil)
+}
+
+// matmul adds a product, with scales or with alpha and beta.
+func (p *Plan) matmul(s Spec, out, a, b, c Operand, alpha, beta *Number, scales *Scales) error {
 	there := c.Type != dtype.Invalid
 	if !there {
 		c = out
@@ -28,18 +34,18 @@ func (p *Plan) Matmul(out, a, b, c Operand, alpha, beta *Number, activation stri
 		return fmt.Errorf("kernel: matmul of %v and %v to %v", a.Sizes, b.Sizes, out.Sizes)
 	}
 	for k, o := range []*Operand{&out, &a, &b, &c} {
-		if err := o.check("an operand of matmul"); err != nil {
+		if err := o.shaped("an operand of matmul"); err != nil {
 			return err
 		}
-		if o.Value != nil || o.Type != out.Type || o.Type == dtype.Bool {
+		if o.Value != nil || scales == nil && !multiplied(k, o.Type, out.Type) {
 			return fmt.Errorf("kernel: matmul of %v with %v", out.Type, o.Type)
 		}
 		s.Types[k] = o.Type
 	}
-	if activation != "" {
-		x, ok := OpNamed(activation)
+	if s.Op != "" {
+		x, ok := OpNamed(s.Op)
 		if !ok || x.Ins != 1 || x.Numbers+x.Integers > 0 || x.results() != 1 || x.expression(s.Compute) == "" {
-			return fmt.Errorf("kernel: matmul with %s of %v", activation, s.Compute)
+			return fmt.Errorf("kernel: matmul with %s of %v", s.Op, s.Compute)
 		}
 	}
 	m, n, depth := out.Sizes[d-2], out.Sizes[d-1], a.Sizes[d-1]
@@ -57,7 +63,8 @@ func (p *Plan) Matmul(out, a, b, c Operand, alpha, beta *Number, activation stri
 		}
 	}
 	var product device.Product
-	library := activation == "" && !(there && beta.complex() == 0) && p.libraryProduct(&product, out, a, b, alpha)
+	library := s.Op == "" && scales == nil && a.Type == out.Type && !(there && beta.complex() == 0) &&
+		p.libraryProduct(&product, out, a, b, alpha)
 	if library && there {
 		if !slices.Equal(c.Sizes, out.Sizes) || !slices.Equal(c.Strides, out.Strides) || c.Ptr != out.Ptr {
 			if err := p.Copy(out, c); err != nil {
@@ -79,16 +86,12 @@ func (p *Plan) Matmul(out, a, b, c Operand, alpha, beta *Number, activation stri
 		return fmt.Errorf("kernel: matmul of %d matrices, in %d dimensions that don't join", q.count, q.dims)
 	}
 	s.Dims = uint8(q.dims)
-	s.Wide = q.wide()
+	s.Wide = s.Wide || q.wide()
 	for _, o := range []Operand{out, a, b, c} {
-		reach := 0
-		for k := range o.Sizes {
-			reach += max(o.Strides[k], -o.Strides[k]) * o.Sizes[k]
-		}
-		s.Wide = s.Wide || reach > 1<<31-1
+		s.Wide = s.Wide || o.reach() > 1<<31-1
 	}
 	if there {
-		s.Form = 1
+		s.Form |= matmulPlus
 	}
 	if tilesOf(m) > 65535 {
 		return fmt.Errorf("kernel: matmul of %d rows", m)
@@ -97,17 +100,30 @@ func (p *Plan) Matmul(out, a, b, c Operand, alpha, beta *Number, activation stri
 	for _, o := range []Operand{out, a, b, c} {
 		call.Args.Pointer(o.Ptr)
 	}
+	if scales != nil {
+		scales.add(call)
+	}
 	for _, v := range []int{m, n, depth, out.Strides[d-2], out.Strides[d-1], a.Strides[d-2], a.Strides[d-1],
 		b.Strides[d-2], b.Strides[d-1], cs[0], cs[1]} {
 		call.index(v)
 	}
-	alpha.add(&call.Args, s.Compute)
-	beta.add(&call.Args, s.Compute)
+	if scales == nil {
+		alpha.add(&call.Args, s.Compute)
+		beta.add(&call.Args, s.Compute)
+	}
 	if s.Dims > 0 {
 		q.layout(&call.Args, s.Wide)
 	}
 	call.library, call.product = library, product
 	return nil
+}
+
+// multiplied reports whether operand k of a product may have a type, by that of the result.
+func multiplied(k int, t, out dtype.DType) bool {
+	if small := t == dtype.Int8 || t == dtype.Uint8; small && out == dtype.Int32 {
+		return k == 1 || k == 2
+	}
+	return t == out && Supported(t) && t != dtype.Bool
 }
 
 // matrices makes the plan's space that of the dimensions before the last two.
@@ -125,14 +141,28 @@ func (p *Plan) matrices(operands ...Operand) error {
 	return nil
 }
 
+// Bits of the form of a product.
+const (
+	matmulPlus   = 1 << iota // c is added
+	matmulScaled             // see Scales
+	matmulResult             // the result has a scale
+)
+
 func matmulSource(s Spec) (Source, error) {
-	t := s.Types[0]
 	var w writer
 	w.begin(s)
+	if s.Form&matmulScaled != 0 {
+		w.WriteString(float8Header)
+	}
 	w.layoutType("layout", int(s.Dims), 4)
 	w.pointers(s)
+	if s.Form&matmulScaled != 0 {
+		w.param("I as, I bs")
+	}
 	w.param("I m, I n, I depth, I om, I on, I am, I ak, I bk, I bn, I cm, I cn")
-	w.param("%s alpha, %s beta", number(s.Compute), number(s.Compute))
+	if s.Form&matmulScaled == 0 {
+		w.param("%s alpha, %s beta", number(s.Compute), number(s.Compute))
+	}
 	if s.Dims > 0 {
 		w.param("layout l")
 	}
@@ -149,13 +179,13 @@ func matmulSource(s Spec) (Source, error) {
 	w.line("\t\t\tint near = ak == 1, k = near ? tx : ty, r = (near ? ty : tx) + %d * e;", tileThreads)
 	w.line("\t\t\tleft[k][r] = %s;", zero(s.Compute))
 	w.line("\t\t\tif (row0 + r < m && k0 + k < depth)")
-	w.line("\t\t\t\tleft[k][r] = %s;", converted(s.Compute, t, "i0[at1 + (row0 + r) * am + (k0 + k) * ak]"))
+	w.line("\t\t\t\tleft[k][r] = %s;", s.matrix(1, "i0[at1 + (row0 + r) * am + (k0 + k) * ak]"))
 	w.line("\t\t\tnear = bk == 1;")
 	w.line("\t\t\tk = near ? tx : ty;")
 	w.line("\t\t\tr = (near ? ty : tx) + %d * e;", tileThreads)
 	w.line("\t\t\tright[k][r] = %s;", zero(s.Compute))
 	w.line("\t\t\tif (column0 + r < n && k0 + k < depth)")
-	w.line("\t\t\t\tright[k][r] = %s;", converted(s.Compute, t, "i1[at2 + (k0 + k) * bk + (column0 + r) * bn]"))
+	w.line("\t\t\t\tright[k][r] = %s;", s.matrix(2, "i1[at2 + (k0 + k) * bk + (column0 + r) * bn]"))
 	w.line("\t\t}")
 	w.tileProducts(s.Compute)
 	w.line("\t\tBARRIER();")
@@ -165,18 +195,25 @@ func matmulSource(s Spec) (Source, error) {
 	w.line("\t\t\tI row = row0 + ty + 16 * r, column = column0 + tx + 16 * q;")
 	w.line("\t\t\tif (row >= m || column >= n)")
 	w.line("\t\t\t\tcontinue;")
-	scale, plus := "(T)(%s * sum[r][q])", "(T)(a + %s * %s)"
-	if s.Compute.IsComplex() {
-		scale, plus = "c_mul(%s, sum[r][q])", "c_add(a, c_mul(%s, %s))"
-	}
-	w.line("\t\t\tT a = "+scale+";", computed(s.Compute, "alpha"))
-	if s.Form == 1 {
-		w.line("\t\t\ta = "+plus+";", computed(s.Compute, "beta"), converted(s.Compute, t, "i2[at3 + row * cm + column * cn]"))
+	plus := converted(s.Compute, s.Types[3], "i2[at3 + row * cm + column * cn]")
+	switch {
+	case s.Form&matmulScaled != 0:
+		w.scaled(s, plus)
+	case s.Compute.IsComplex():
+		w.line("\t\t\tT a = c_mul(%s, sum[r][q]);", computed(s.Compute, "alpha"))
+		if s.Form&matmulPlus != 0 {
+			w.line("\t\t\ta = c_add(a, c_mul(%s, %s));", computed(s.Compute, "beta"), plus)
+		}
+	default:
+		w.line("\t\t\tT a = (T)(%s * sum[r][q]);", computed(s.Compute, "alpha"))
+		if s.Form&matmulPlus != 0 {
+			w.line("\t\t\ta = (T)(a + %s * %s);", computed(s.Compute, "beta"), plus)
+		}
 	}
 	if x, ok := OpNamed(s.Op); ok {
 		w.line("\t\t\ta = %s;", x.expression(s.Compute))
 	}
-	w.line("\t\t\to0[at0 + row * om + column * on] = %s;", narrowed(t, s.Compute, "a"))
+	w.line("\t\t\to0[at0 + row * om + column * on] = %s;", s.result("a"))
 	w.line("\t\t}")
 	return w.done()
 }

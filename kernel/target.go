@@ -40,6 +40,8 @@ var (
 	integerHeader string
 	//go:embed dialect/complex.h
 	complexHeader string
+	//go:embed dialect/float8.h
+	float8Header string
 )
 
 func (t Target) header() string {

@@ -9,7 +9,7 @@ import (
 // stored is the C type of an element in memory.
 func stored(t dtype.DType) string {
 	switch t {
-	case dtype.Bool:
+	case dtype.Bool, dtype.Float8E4M3FN, dtype.Float8E5M2:
 		return "u8"
 	case dtype.Float16, dtype.BFloat16:
 		return "u16"
@@ -17,10 +17,10 @@ func stored(t dtype.DType) string {
 	return t.Short()
 }
 
-// Supported reports whether kernels have elements of a type.
-func Supported(t dtype.DType) bool {
-	return t.Valid() && t != dtype.Float8E4M3FN && t != dtype.Float8E5M2
-}
+// Supported reports whether kernels have elements of a type. Those of 8 bits are [Plan.ScaledMatmul]'s alone.
+func Supported(t dtype.DType) bool { return t.Valid() && !isFloat8(t) }
+
+func isFloat8(t dtype.DType) bool { return t == dtype.Float8E4M3FN || t == dtype.Float8E5M2 }
 
 // Opmath is the type that an operation on elements of a type computes in, as PyTorch's opmath_t: float32 for the
 // floating-point types of 16 bits, else the type itself.
@@ -49,7 +49,7 @@ func widened(t dtype.DType, x string) (string, dtype.DType) {
 	switch t {
 	case dtype.Bool:
 		return "(" + x + " != 0)", dtype.Bool
-	case dtype.Float16, dtype.BFloat16:
+	case dtype.Float16, dtype.BFloat16, dtype.Float8E4M3FN, dtype.Float8E5M2:
 		return "from_" + t.Short() + "(" + x + ")", dtype.Float32
 	}
 	return x, t
@@ -77,7 +77,7 @@ func narrowed(to, from dtype.DType, x string) string {
 		return "(" + x + " != 0)"
 	case from.IsComplex():
 		return narrowed(to, Real(from), x+".re")
-	case to == dtype.Float16 || to == dtype.BFloat16:
+	case to == dtype.Float16 || to == dtype.BFloat16 || isFloat8(to):
 		return "to_" + to.Short() + "((f32)" + x + ")"
 	case to.IsInteger() && from.IsFloating() && to.Size() < 8:
 		return "(" + to.Short() + ")(i64)" + x
