@@ -134,7 +134,8 @@ func TestScaledMatmulTorch(t *testing.T) {
 				list := [...]*[2]*array{&ins, &fnuz}[from]
 				a := as(list[0].strided([]int{m, depth}, []int{depth, 1}), fa.t)
 				b := as(list[1].strided([]int{depth, columns}, []int{1, max(depth, 1)}), fb.t)
-				line := fmt.Sprintf("uint8|%s %s %s %s|torch._C._set_mkldnn_enabled(False); x = a[:%d].view(torch.%s).view(%d, %d); "+
+				line := fmt.Sprintf("uint8|%s %s %s %s|torch._C._set_mkldnn_enabled(False); "+
+					"x = a[:%d].view(torch.%s).view(%d, %d); "+
 					"y = b[:%d].view(torch.%s).view(%d, %d).t(); ", files[from][0], files[from][1], scaleFile, biasFile, m*depth,
 					fa.name, m, depth, depth*columns, fb.name, columns, depth)
 				call := Scales{A: scales.strided([]int{1}, []int{1}), B: scales.strided([]int{1}, []int{1}),
@@ -145,7 +146,9 @@ func TestScaledMatmulTorch(t *testing.T) {
 					call.A.Sizes, call.B = []int{m}, scales.strided([]int{columns}, []int{2})
 					line += fmt.Sprintf("p, q = c[:%d].view(-1, 1), c[:%d:2].contiguous().view(1, -1); ", m, 2*columns)
 				}
+				divisor := "None"
 				if isFloat8(out) && k%3 > 0 {
+					divisor = "c[6]"
 					call.Result = scales.strided([]int{1}, []int{1})
 					call.Result.Ptr = call.Result.Ptr.Add(4 * 6)
 				}
@@ -157,7 +160,7 @@ func TestScaledMatmulTorch(t *testing.T) {
 					with = fmt.Sprintf("d[:%d].to(torch.%v)", columns, dt)
 				}
 				line += fmt.Sprintf("r = torch._scaled_mm(x, y, p, q, bias=%s, out_dtype=torch.%v, scale_result=%s); "+
-					"torch._C._set_mkldnn_enabled(True); ", with, out, map[bool]string{true: "c[6]", false: "None"}[call.Result.Sizes != nil])
+					"torch._C._set_mkldnn_enabled(True); ", with, out, divisor)
 				result := out
 				if isFloat8(out) {
 					result, line = dtype.Uint8, line+"r.view(torch.uint8)"
@@ -183,14 +186,16 @@ func TestIntMatmulTorch(t *testing.T) {
 		a.data[i], b.data[i], u.data[i] = byte(i*7), byte(i*11+128), byte(255-i%3)
 	}
 	files := a.file(t, dir, 0) + " " + b.file(t, dir, 1) + " " + u.file(t, dir, 2)
-	for k, s := range [][3]int{{1, 1, 1}, {17, 8, 16}, {70, 33, 65}, {5, 130, 17}, {64, 64, 64}, {3, 0, 4}, {0, 3, 4}, {3, 5, 0}} {
+	for k, s := range [][3]int{{1, 1, 1}, {17, 8, 16}, {70, 33, 65}, {5, 130, 17}, {64, 64, 64}, {3, 0, 4},
+		{0, 3, 4}, {3, 5, 0}} {
 		m, depth, columns := s[0], s[1], s[2]
 		left, name := a, "a"
 		if k%3 == 1 {
 			left, name = u, "c"
 		}
 		for _, transposed := range []bool{false, true} {
-			first, second := left.strided([]int{m, depth}, []int{depth, 1}), b.strided([]int{depth, columns}, []int{columns, 1})
+			first := left.strided([]int{m, depth}, []int{depth, 1})
+			second := b.strided([]int{depth, columns}, []int{columns, 1})
 			line := fmt.Sprintf("torch._int_mm(%s[:%d].view(%d, %d), b[:%d].view(%d, %d))", name, m*depth, m, depth,
 				depth*columns, depth, columns)
 			if transposed {
@@ -216,30 +221,34 @@ func TestScaledMatmulRefused(t *testing.T) {
 	}
 	f8, f32 := dtype.Float8E4M3FN, dtype.Float32
 	out, a, b, one := op(f32, 2, 3), op(f8, 2, 4), op(f8, 4, 3), op(f32, 1)
+	whole := Scales{A: one, B: one}
 	for name, f := range map[string]func() error{
 		"float8 without scales": func() error { return p.Matmul(op(f8, 2, 3), a, b, Operand{}, Int(1), Int(0), "") },
 		"int8 to int64": func() error {
 			return p.Matmul(op(dtype.Int64, 2, 3), op(dtype.Int8, 2, 4), op(dtype.Int8, 4, 3), Operand{}, Int(1), Int(0), "")
 		},
 		"int32 by int8": func() error {
-			return p.Matmul(op(dtype.Int32, 2, 3), op(dtype.Int32, 2, 4), op(dtype.Int64, 4, 3), Operand{}, Int(1), Int(0), "")
+			wide := op(dtype.Int64, 4, 3)
+			return p.Matmul(op(dtype.Int32, 2, 3), op(dtype.Int32, 2, 4), wide, Operand{}, Int(1), Int(0), "")
 		},
-		"float32":    func() error { return p.ScaledMatmul(out, op(f32, 2, 4), b, Operand{}, &Scales{A: one, B: one}) },
-		"to float64": func() error { return p.ScaledMatmul(op(dtype.Float64, 2, 3), a, b, Operand{}, &Scales{A: one, B: one}) },
-		"a size":     func() error { return p.ScaledMatmul(out, a, op(f8, 5, 3), Operand{}, &Scales{A: one, B: one}) },
+		"float32":    func() error { return p.ScaledMatmul(out, op(f32, 2, 4), b, Operand{}, &whole) },
+		"to float64": func() error { return p.ScaledMatmul(op(dtype.Float64, 2, 3), a, b, Operand{}, &whole) },
+		"a size":     func() error { return p.ScaledMatmul(out, a, op(f8, 5, 3), Operand{}, &whole) },
 		"a batch": func() error {
-			return p.ScaledMatmul(op(f32, 1, 2, 3), op(f8, 1, 2, 4), op(f8, 1, 4, 3), Operand{}, &Scales{A: one, B: one})
+			return p.ScaledMatmul(op(f32, 1, 2, 3), op(f8, 1, 2, 4), op(f8, 1, 4, 3), Operand{}, &whole)
 		},
-		"two scales":  func() error { return p.ScaledMatmul(out, a, b, Operand{}, &Scales{A: one, B: op(f32, 2)}) },
-		"no scale":    func() error { return p.ScaledMatmul(out, a, b, Operand{}, &Scales{A: one}) },
-		"half scales": func() error { return p.ScaledMatmul(out, a, b, Operand{}, &Scales{A: one, B: op(dtype.Float16, 1)}) },
-		"a bias":      func() error { return p.ScaledMatmul(out, a, b, op(f32, 2), &Scales{A: one, B: one}) },
+		"two scales": func() error { return p.ScaledMatmul(out, a, b, Operand{}, &Scales{A: one, B: op(f32, 2)}) },
+		"no scale":   func() error { return p.ScaledMatmul(out, a, b, Operand{}, &Scales{A: one}) },
+		"half scales": func() error {
+			return p.ScaledMatmul(out, a, b, Operand{}, &Scales{A: one, B: op(dtype.Float16, 1)})
+		},
+		"a bias": func() error { return p.ScaledMatmul(out, a, b, op(f32, 2), &whole) },
 		"a matrix as a bias": func() error {
-			return p.ScaledMatmul(out, a, b, op(f32, 2, 3), &Scales{A: one, B: one})
+			return p.ScaledMatmul(out, a, b, op(f32, 2, 3), &whole)
 		},
 		"a format":     func() error { return p.ScaledMatmul(out, a, b, Operand{}, &Scales{A: one, B: one, FNUZ: 1}) },
 		"elementwise":  func() error { return p.Elementwise("neg", f32, []Operand{op(f8, 2)}, []Operand{op(f8, 2)}) },
-		"result scale": func() error { return p.ScaledMatmul(out, a, b, Operand{}, &Scales{A: one, B: one, Result: op(f32, 3)}) },
+		"result scale": func() error { return p.ScaledMatmul(out, a, b, Operand{}, &Scales{one, one, op(f32, 3), 0}) },
 	} {
 		if err := f(); err == nil {
 			t.Errorf("%s isn't refused", name)
@@ -253,7 +262,8 @@ func TestScaledMatmulRefused(t *testing.T) {
 // scaledSpecs are kernels of products of 8 bits with all options, for the compilers' test.
 func scaledSpecs() []Spec {
 	var all []Spec
-	for k, out := range []dtype.DType{dtype.Float8E4M3FN, dtype.Float8E5M2, dtype.Float16, dtype.BFloat16, dtype.Float32} {
+	for k, out := range []dtype.DType{dtype.Float8E4M3FN, dtype.Float8E5M2, dtype.Float16, dtype.BFloat16,
+		dtype.Float32} {
 		for i, fa := range float8Formats {
 			fb := float8Formats[(i+k)%4]
 			s := Spec{Family: MatmulFamily, Compute: dtype.Float32, Block: threads, Outs: 1, Ins: 5 + uint8(k%2),
