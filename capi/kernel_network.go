@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/dtype"
 	"github.com/chorus-comms/chorus/kernel"
 )
 
@@ -28,6 +29,8 @@ var networkNames = map[C.int32_t][]string{
 	C.CHORUS_KERNEL_BAG:         {"embedding_bag", "embedding_backward", "weights_backward"},
 	C.CHORUS_KERNEL_DISTANCE:    {"cdist", "cdist_backward"},
 	C.CHORUS_KERNEL_NLL:         {"nll_loss", "nll_loss_backward"},
+
+	C.CHORUS_KERNEL_SCALED_MATMUL: {"scaled_matmul"},
 }
 
 // spatial is how many dimensions of space images have at most.
@@ -44,6 +47,7 @@ type networkForm struct {
 	batch       kernel.BatchNorm
 	bags        kernel.Bags
 	nll         kernel.NLL
+	product     kernel.Scales
 }
 
 // addNetwork adds an operation of networkNames.
@@ -166,6 +170,17 @@ func (c *kernelCall) addNetwork(kind int, op string, outs, ins []kernel.Operand,
 			return err
 		}
 		return p.Distance(outs[0], ins[0], ins[1], numbers[0].Float)
+	case C.CHORUS_KERNEL_SCALED_MATMUL:
+		if err := wants(1, 6, 0, 3); err != nil {
+			return err
+		}
+		form.product = kernel.Scales{A: ins[3], B: ins[4], Result: ins[5]}
+		for k, o := range [...]*kernel.Operand{&outs[0], &ins[0], &ins[1]} {
+			if err := float8(&form.product, o, k, integers[k]); err != nil {
+				return err
+			}
+		}
+		return p.ScaledMatmul(outs[0], ins[0], ins[1], ins[2], &form.product)
 	case C.CHORUS_KERNEL_NLL:
 		if len(integers) != 3 || integers[1] < 0 || integers[1] > int(kernel.Sum) {
 			return wants(len(outs), len(ins), 0, 3)
@@ -283,6 +298,21 @@ func wantsKernel(op string, outs, ins []kernel.Operand, numbers []*kernel.Number
 	if len(outs) != nOuts || len(ins) != nIns || len(numbers) != nNumbers || len(integers) != nIntegers {
 		return fmt.Errorf("%wkernel %s has %d results, %d inputs, %d numbers and %d integers, not %d, %d, %d and %d",
 			errKernelArgs, op, nOuts, nIns, nNumbers, nIntegers, len(outs), len(ins), len(numbers), len(integers))
+	}
+	return nil
+}
+
+// float8 makes matrix k of a product one of a format of 8 bits; 0 is none.
+func float8(s *kernel.Scales, o *kernel.Operand, k, format int) error {
+	if format == 0 {
+		return nil
+	}
+	if o.Type != dtype.Uint8 || format < 0 || format > 4 {
+		return refused("a scaled product of %v in format %d", o.Type, format)
+	}
+	o.Type = [...]dtype.DType{dtype.Float8E4M3FN, dtype.Float8E5M2}[(format-1)%2]
+	if format > 2 {
+		s.FNUZ |= 1 << k
 	}
 	return nil
 }

@@ -4,6 +4,7 @@
 #include <ATen/ops/empty.h>
 
 #include "native_checks.h"
+#include "native_scaled.h"
 
 namespace chorus {
 
@@ -139,6 +140,7 @@ void add_matmul() {
   product("addmm.out", Product::kSum, 2, 2);
   product("baddbmm.out", Product::kSum, 3, 3);
   product("addmv.out", Product::kSum, 2, 1);
+  add_scaled_matmul();
 }
 
 } // namespace chorus

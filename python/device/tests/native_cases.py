@@ -26,6 +26,7 @@ FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 WHOLES = [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8]
 TYPES = [*FLOATS, *WHOLES, torch.bool, torch.complex64]
 BRIEF = [torch.float32, torch.int64]
+FLOATS8 = [torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz]
 
 failures: list[str] = []
 cases = 0
@@ -52,6 +53,8 @@ def layouts(dtype, seed=0):
 
 
 def close(a, b, rough=None):
+    if a.dtype in FLOATS8:
+        a, b, rough = a.float(), b.float(), 1e-9
     if a.dtype.is_floating_point or a.dtype.is_complex:
         rough = rough or {torch.float16: 2e-3, torch.bfloat16: 2e-2, torch.float32: 2e-5, torch.complex64: 5e-5}.get(
             a.dtype, 1e-9
@@ -390,6 +393,61 @@ def products(full):
     for n in (64, 100) if full else (70,):
         x = tensor(torch.float32, n, n)
         compare(f"mm {n}", torch.mm, x, x)
+
+
+def small_products(full):
+    """Products of int8 and of float8."""
+    with torch.backends.mkldnn.flags(enabled=False):  # which has fewer types, and writes results as if they were dense
+        scaled_products(full)
+    a, b = tensor(torch.int8, 5, 7, low=-128), tensor(torch.int8, 7, 6, seed=1, low=-128)
+    out = torch.zeros(5, 6, dtype=torch.int32)
+    for x in (a, a.to(torch.uint8)):
+        compare(f"_int_mm {x.dtype}", torch._int_mm, x, b)
+    compare("_int_mm transposed", lambda a, b: torch._int_mm(b.t(), a.t()), a, b)
+    compare("_int_mm of nothing", lambda a, b: torch._int_mm(a[:, :0], b[:0]), a, b)
+    compare("_int_mm of no rows", lambda a, b: torch._int_mm(a[:0], b), a, b)
+    compare("_int_mm out=", lambda a, b, out: torch._int_mm(a, b, out=out), a, b, out)
+    compare("_int_mm of wrong sizes", torch._int_mm, a, a)
+    compare("_int_mm of wrong types", torch._int_mm, a, b.to(torch.uint8))
+    compare("_int_mm to a wrong size", lambda a, b, out: torch._int_mm(a, b, out=out), a, b, out[:4].clone())
+    compare("_int_mm to wrong types", lambda a, b, out: torch._int_mm(a, b, out=out), a, b, out.float())
+
+
+def scaled_products(full):
+    """Products of float8, whose numbers and scales are such that all sums are exact."""
+    mm, mm2 = torch._scaled_mm, torch._scaled_mm_v2
+    p, q, r = torch.tensor(0.5), torch.tensor([[4.0]]), torch.tensor(0.25)
+    rows, columns = 2.0 ** torch.arange(-2, 3).view(5, 1), 2.0 ** torch.arange(-3, 3).view(1, 6)
+    bias = torch.arange(-3.0, 3)
+    pairs = [(x, y) for x in FLOATS8 for y in FLOATS8] if full else [(FLOATS8[1], FLOATS8[2])]
+    for x, y in pairs:
+        a, b, name = tensor(x, 5, 7), tensor(y, 6, 7, seed=1).t(), f"{x} {y}"
+        for to in (torch.float32, torch.bfloat16, torch.float16, *FLOATS8) if full else (torch.float32, FLOATS8[0]):
+            for plus in (None, bias, bias.bfloat16(), bias.half()) if full else (bias.bfloat16(),):
+                what = f"{name} {to} {plus.dtype if plus is not None else None}"
+                compare(f"_scaled_mm {what}", lambda *v: mm(*v, out_dtype=to), a, b, p, q, plus, r)
+                compare(f"_scaled_mm by rows {what}", lambda *v: mm(*v, out_dtype=to), a, b, rows, columns, plus)
+                whole = lambda a, b, p, q, c: mm2(a, b, [p], [0], [0], [q], [0], [0], c, to)  # noqa: E731
+                compare(f"_scaled_mm_v2 {what}", whole, a, b, p, q, plus)
+                lines = lambda a, b, p, q, c: mm2(a, b, [p], [1], [], [q], [1], [], c, to)  # noqa: E731
+                compare(f"_scaled_mm_v2 by rows {what}", lines, a, b, rows, columns, plus)
+        compare(f"_scaled_mm {name} without a type", lambda *v: mm(*v, None, r.to(v[0].device)), a, b, p, q)
+        for sizes in ((0,), (6, 5)):  # which is resized, and which isn't dense
+            out = lambda a, b, p, q, c: mm(a, b, p, q, c, out=torch.empty(sizes, device=a.device).t())  # noqa: E731
+            compare(f"_scaled_mm {name} out= of {sizes}", out, a, b, p, q, bias)
+        compare(f"_scaled_mm {name} of nothing", lambda a, b, *v: mm(a[:, :0], b[:0], *v), a, b, p, q, bias)
+        compare(f"_scaled_mm {name} of no rows", lambda a, b, *v: mm(a[:0], b, *v), a, b, p, q, bias)
+        nothing = lambda a, b, p, q, c: mm2(a[:, :0], b[:0], [p], [0], [0], [q], [0], [0], c, torch.float32)  # noqa: E731
+        compare(f"_scaled_mm_v2 {name} of nothing", nothing, a, b, p, q, bias)
+        for fault, of in {
+            "wrong sizes": (a, a, p, q), "a vector": (a[0].clone(), b, p, q), "two kinds of scales": (a, b, rows, q),
+            "scales of vectors": (a, b, rows.view(-1), columns.view(-1)), "double scales": (a, b, p.double(), q),
+            "float32": (a.float(), b, p, q), "a long bias": (a, b, p, q, rows.view(-1)),
+            "two scales of the result": (a, b, p, q, None, rows),
+        }.items():  # fmt: skip
+            compare(f"_scaled_mm {name} of {fault}", mm, *of)
+        blocks = lambda a, b, p: mm2(a, b, [p], [3], [0], [p], [3], [0], None, None)  # noqa: E731
+        compare(f"_scaled_mm_v2 {name} in blocks", blocks, a, b, p)
 
 
 def places(full):

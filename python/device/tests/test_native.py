@@ -11,7 +11,7 @@ import pytest
 
 HERE = pathlib.Path(__file__).parent
 INTEL = HERE.parents[2] / ".venvs" / "opencl-intel" / "lib" / "libintelocl.so"
-FAMILIES = ["elementwise", "reductions", "rows", "products", "places", "composed", "orders", "lists", "draws"]
+FAMILIES = "elementwise reductions rows products small_products places composed orders lists draws".split()
 FAMILIES.append("refusals")  # the last one: of refusal_cases.py
 NETWORKS = ["convolutions", "pools", "interpolations", "networks"]  # of network_cases.py
 
