@@ -93,6 +93,8 @@ type Properties struct {
 	PriorityLevels int    // at least 1; see [Driver].StreamCreate
 	HostAccess     bool   // host code may touch its memory directly, as it may a CPU's
 	Processor      bool   // its kernels run on cores of a processor, a block on one core
+	Lanes          int    // float32 of a vector of such a core; 0: unknown
+	LocalMemory    int    // bytes of local memory that a block can have; 0: unknown
 	CopiesWait     bool   // Copy waits for the stream's earlier work between a device and memory that isn't pinned
 	UUID           [16]byte
 }

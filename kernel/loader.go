@@ -15,6 +15,8 @@ type Loader struct {
 	target Target
 	disk   *Disk
 	cores  int // of a processor; 0 for a GPU
+	lanes  int // of a processor's vector of float32
+	local  int // bytes of a block's local memory; 0: unknown
 
 	compilerOnce sync.Once
 	compiler     string // empty if the driver gives no images
@@ -60,7 +62,7 @@ func NewLoader(dev *device.Device, disk *Disk) (*Loader, error) {
 	}
 	l := &Loader{dev: dev, target: t, disk: disk, kernels: map[Spec]*loaded{}}
 	if p := dev.Properties(); p.Processor {
-		l.cores = max(p.Units, 1)
+		l.cores, l.lanes, l.local = max(p.Units, 1), p.Lanes, p.LocalMemory
 	}
 	l.library.open(dev)
 	return l, nil
@@ -83,6 +85,13 @@ func (l *Loader) fit(c *Call) (s Spec, grid, block device.Dim) {
 	}
 	if c.shape == anyGrid {
 		grid.X = max(1, min(grid.X*block.X/processorLeast, l.cores*processorBlocks))
+	}
+	if c.shape == anyTiles {
+		if panelMemory(s.Compute) <= l.local {
+			s, grid = panelled(s, grid, l.cores, l.lanes)
+			block = device.Dim{X: 1, Y: 1, Z: 1}
+		}
+		return
 	}
 	if c.shape != fixed {
 		block.X = min(block.X, processorThreads)
@@ -123,7 +132,8 @@ func (l *Loader) Run(s *device.Stream, p *Plan) error {
 			if p.Calls[k].library && l.library.works() {
 				continue
 			}
-			if _, err := l.Function(p.Calls[k].Spec); err != nil {
+			spec, _, _ := l.fit(&p.Calls[k])
+			if _, err := l.Function(spec); err != nil {
 				return err
 			}
 		}

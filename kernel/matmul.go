@@ -96,6 +96,9 @@ func (p *Plan) matmul(s Spec, out, a, b, c Operand, alpha, beta *Number, scales 
 		return fmt.Errorf("kernel: matmul of %d rows", m)
 	}
 	call := p.tiles(s, device.Dim{X: tilesOf(n), Y: tilesOf(m), Z: q.count})
+	if scales == nil {
+		call.shape = anyTiles
+	}
 	for _, o := range []Operand{out, a, b, c} {
 		call.Args.Pointer(o.Ptr)
 	}
@@ -153,6 +156,9 @@ func matmulSource(s Spec) (Source, error) {
 	if s.Form&matmulScaled != 0 {
 		w.WriteString(float8Header)
 	}
+	if panelsOf(s).lanes > 0 {
+		w.panelType(s)
+	}
 	w.layoutType("layout", int(s.Dims), 4)
 	w.pointers(s)
 	if s.Form&matmulScaled != 0 {
@@ -164,6 +170,13 @@ func matmulSource(s Spec) (Source, error) {
 	}
 	if s.Dims > 0 {
 		w.param("layout l")
+	}
+	if panelsOf(s).lanes > 0 {
+		w.line("ONE_THREAD")
+		w.function("matmul_" + s.Op)
+		w.panelTiles(s)
+		w.eachPanelSum(s, func() { w.matmulResult(s, "sum") })
+		return w.done()
 	}
 	w.function("matmul_" + s.Op)
 	w.tileMemory(s.Compute)
@@ -194,17 +207,24 @@ func matmulSource(s Spec) (Source, error) {
 	w.line("\t\t\tI row = row0 + ty + 16 * r, column = column0 + tx + 16 * q;")
 	w.line("\t\t\tif (row >= m || column >= n)")
 	w.line("\t\t\t\tcontinue;")
+	w.matmulResult(s, "sum[r][q]")
+	w.line("\t\t}")
+	return w.done()
+}
+
+// matmulResult writes what is done to a sum, which is an element of the result at row and column then.
+func (w *writer) matmulResult(s Spec, sum string) {
 	plus := converted(s.Compute, s.Types[3], "i2[at3 + row * cm + column * cn]")
 	switch {
 	case s.Form&matmulScaled != 0:
-		w.scaled(s, plus)
+		w.scaled(s, sum, plus)
 	case s.Compute.IsComplex():
-		w.line("\t\t\tT a = c_mul(%s, sum[r][q]);", computed(s.Compute, "alpha"))
+		w.line("\t\t\tT a = c_mul(%s, %s);", computed(s.Compute, "alpha"), sum)
 		if s.Form&matmulPlus != 0 {
 			w.line("\t\t\ta = c_add(a, c_mul(%s, %s));", computed(s.Compute, "beta"), plus)
 		}
 	default:
-		w.line("\t\t\tT a = (T)(%s * sum[r][q]);", computed(s.Compute, "alpha"))
+		w.line("\t\t\tT a = (T)(%s * %s);", computed(s.Compute, "alpha"), sum)
 		if s.Form&matmulPlus != 0 {
 			w.line("\t\t\ta = (T)(a + %s * %s);", computed(s.Compute, "beta"), plus)
 		}
@@ -213,6 +233,4 @@ func matmulSource(s Spec) (Source, error) {
 		w.line("\t\t\ta = %s;", x.expression(s.Compute))
 	}
 	w.line("\t\t\to0[at0 + row * om + column * on] = %s;", s.result("a"))
-	w.line("\t\t}")
-	return w.done()
 }

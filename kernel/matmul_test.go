@@ -78,7 +78,7 @@ func matmulTorch(t *testing.T, c *cl, products TypeSet) {
 			o.Sizes, o.Strides = sizes, strides
 			return o
 		}
-		for _, s := range [][3]int{{1, 1, 1}, {70, 65, 33}, {5, 130, 17}, {64, 64, 64}, {3, 4, 0}, {0, 4, 3}} {
+		for _, s := range [][3]int{{1, 1, 1}, {70, 65, 33}, {5, 130, 17}, {64, 64, 64}, {30, 40, 150}, {3, 4, 0}, {0, 4, 3}} {
 			m, n, k := s[0], s[1], s[2]
 			add(fmt.Sprintf("matmul %v", s), fmt.Sprintf("a[:%d].view(%d, %d) @ b[:%d].view(%d, %d).T", m*k, m, k, n*k, n, k),
 				[]int{m, n}, func(p *Plan, out Operand) error {

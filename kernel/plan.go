@@ -17,13 +17,14 @@ type Call struct {
 	product device.Product // how
 }
 
-// shape says what of a run's grid a loader may change. The kernel is the same, and so are its results.
+// shape says what of a run's grid a loader may change. The operation is the same.
 type shape uint8
 
 const (
 	fixed    shape = iota
 	anyGrid        // blocks share the elements, however many blocks there are
 	anyBlock       // threads of a block share its elements, however many there are: a power of two
+	anyTiles       // blocks compute tiles of a product, of any size
 )
 
 // Plan is the runs of kernels that carry operations out, in order. The functions of the package add to it; Reset

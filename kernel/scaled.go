@@ -101,8 +101,8 @@ func fnuzName(t dtype.DType) string {
 }
 
 // scaled writes an element of the result from its sum.
-func (w *writer) scaled(s Spec, bias string) {
-	w.line("\t\t\tT a = sum[r][q] * i3[row * as] * i4[column * bs];")
+func (w *writer) scaled(s Spec, sum, bias string) {
+	w.line("\t\t\tT a = %s * i3[row * as] * i4[column * bs];", sum)
 	if s.Form&matmulPlus != 0 {
 		w.line("\t\t\ta += %s;", bias)
 	}

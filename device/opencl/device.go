@@ -139,6 +139,7 @@ func (b *dev) identify(o Options) error {
 	}
 	b.system = b.svm&abi.SVMSystem != 0
 	unified, _ = value[uint32](b.Library, call, b.DeviceInfo, b.id, abi.DeviceUnifiedMemory) // not in every 3.0
+	lanes, _ := value[uint32](b.Library, call, b.DeviceInfo, b.id, abi.DeviceVectorFloat)
 	b.unified = unified != 0 || b.kind&abi.DeviceCPU != 0
 	extensions, _ := text(b.Library, call, b.DeviceInfo, b.id, abi.DeviceExtensions)
 	platform, _ := text(b.Library, "clGetPlatformInfo", b.PlatformInfo, b.space.platform, abi.PlatformExtensions)
@@ -153,7 +154,7 @@ func (b *dev) identify(o Options) error {
 	b.language = b.newest()
 	b.allocation, b.local, b.align, b.group = int64(most), int(local), int(align/8), int(group)
 	b.props = device.Properties{Name: title, Library: "OpenCL", TotalMemory: int64(total), Units: int(units),
-		PriorityLevels: 1, Processor: b.kind&abi.DeviceCPU != 0}
+		PriorityLevels: 1, Processor: b.kind&abi.DeviceCPU != 0, Lanes: int(lanes), LocalMemory: int(local)}
 	if words := strings.Fields(version); len(words) > 1 { // OpenCL 3.0 of the vendor
 		b.props.Library += " " + words[1]
 	}

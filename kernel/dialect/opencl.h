@@ -12,7 +12,10 @@
 #define BLOCK_Y ((i64)get_group_id(1))
 #define BLOCK_Z ((i64)get_group_id(2))
 #define BLOCKS ((i64)get_num_groups(0))
+#define BLOCKS_Y ((i64)get_num_groups(1))
 #define UNROLL
+#define AS_IT_IS _Pragma("clang loop vectorize(disable) unroll(disable)")
+#define ONE_THREAD __attribute__((reqd_work_group_size(1, 1, 1)))
 
 typedef char i8;
 typedef uchar u8;

@@ -98,6 +98,7 @@ const (
 	DeviceVersion           = 0x102F
 	DeviceExtensions        = 0x1030
 	DeviceUnifiedMemory     = 0x1035
+	DeviceVectorFloat       = 0x103A
 	DeviceLanguageVersion   = 0x103D
 	DeviceSVM               = 0x1053
 	DeviceUUID              = 0x106A // cl_khr_device_uuid
