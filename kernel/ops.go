@@ -1,7 +1,7 @@
 package kernel
 
 const (
-	normalCDF = "(T)0.5 * (1 + erf(a * (T)0.70710678118654752440))"         // its integral
+	normalCDF = "(T)0.5 * (1 + erf(a * (T)0.70710678118654752440))"
 	geluInner = "(T)0.79788456080286535588 * (a + (T)0.044715 * a * a * a)" // of the approximation by tanh
 )
 
@@ -91,7 +91,7 @@ var ops = []Op{
 	only("celu", 1, 1, "a < 0 ? s0 * expm1(a / s0) : a"),
 	{"silu", 1, 0, Same, "a * t_sigmoid(a)", "", "", "c_mul(a, c_sigmoid(a))", 0},
 	only("mish", 1, 0, "a * tanh(t_softplus(a))"),
-	only("gelu", 1, 0, "a * "+normalCDF),
+	only("gelu", 1, 0, "a * t_normal(a)"),
 	only("gelu_tanh", 1, 0, "(T)0.5 * a * (1 + tanh("+geluInner+"))"),
 	only("softplus", 1, 2, "a * s0 > s1 ? a : log1p(exp(a * s0)) / s0"),
 	only("log_sigmoid", 1, 0, "t_logsigmoid(a)"),
@@ -171,7 +171,7 @@ var ops = []Op{
 	only("mish_backward", 2, 0,
 		"a * (tanh(t_softplus(b)) + b * t_sigmoid(b) * (1 - tanh(t_softplus(b)) * tanh(t_softplus(b))))"),
 	only("gelu_backward", 2, 0,
-		"a * ((T)0.5 * (1 + erf(b * (T)0.70710678118654752440)) + b * exp(-b * b / 2) * (T)0.39894228040143267794)"),
+		"a * (t_normal(b) + b * exp(-b * b / 2) * (T)0.39894228040143267794)"),
 	only("gelu_tanh_backward", 2, 0, "t_gelu_tanh_backward(a, b)"),
 	only("softplus_backward", 2, 2, "b * s0 > s1 ? a : a * t_sigmoid(b * s0)"),
 	only("log_sigmoid_backward", 2, 0, "a * t_sigmoid(-b)"),

@@ -154,9 +154,7 @@ func (p *Plan) reduce(s Spec, numbers []*Number, outs []Operand, in *Operand) er
 		return nil
 	case keep.count >= enoughBlocks, away.count < 2*elementsOfPart:
 		s.Form = reduceBlock
-		c := p.blocks(s, device.Dim{X: keep.count, Y: 1, Z: 1})
-		c.shape = anyBlock
-		args(c, 0, 0)
+		args(p.sharing(s, keep.count, away.count), 0, 0)
 		return nil
 	}
 	parts := min(mostParts, (away.count+elementsOfPart-1)/elementsOfPart)
@@ -231,21 +229,26 @@ func reduceSource(s Spec) (Source, error) {
 		w.reducedColumns(s, r, away, args)
 		return w.done()
 	}
-	if s.Form != reduceThread {
+	batch := s.Form == reduceBlock && s.Vector
+	switch {
+	case batch:
+		w.line("\tLOCAL A part[%d];", mostRows*int(s.Block))
+	case s.Form != reduceThread:
 		w.line("\tLOCAL A part[%d];", s.Block)
 	}
 	w.line("\tI from = 0, to = n, step = 1;")
-	switch s.Form {
-	case reduceThread:
+	switch {
+	case batch:
+	case s.Form == reduceThread:
 		w.line("\tI result = (I)(BLOCK * THREADS + THREAD);")
 		w.line("\tif (result >= results)")
 		w.line("\t\treturn;")
-	case reduceBlock:
+	case s.Form == reduceBlock:
 		w.line("\tI result = (I)BLOCK;")
-	case reduceJoin:
+	case s.Form == reduceJoin:
 		w.line("\tI result = (I)BLOCK;")
 		w.line("\tto = parts;")
-	case reduceParts:
+	case s.Form == reduceParts:
 		w.line("\tI result = (I)(BLOCK / parts), chunk = (n - 1) / parts + 1;")
 		w.line("\tfrom = (I)(BLOCK %% parts) * chunk;")
 		w.line("\tto = n - from < chunk ? n : from + chunk;")
@@ -266,9 +269,28 @@ func reduceSource(s Spec) (Source, error) {
 			element(a, "in", "i")
 		}
 	}
+	vectors := func() {
+		if s.Form != reduceJoin && s.Extra[1] == 2 {
+			w.stretches(s, away, element)
+			return
+		}
+		w.line("\tA %s = r_init();", strings.Join(accumulators[:], " = r_init(), "))
+		w.line("\tI at = from;")
+		w.accumulate(s, "i", step)
+		w.joinAccumulators()
+	}
+	results := func() {
+		for k, o := range r.done {
+			w.line("\to%d[at%d] = %s;", k, k,
+				narrowed(s.Types[k], o.kind.dtype(s.Compute), fmt.Sprintf("r_done%d(a, n%s)", k, args)))
+		}
+	}
+	if batch {
+		w.reducedRows(s, outs, vectors, results)
+		return w.done()
+	}
 	w.places("result", "l", int(s.Dims), outs+1)
-	switch {
-	case s.Form == reduceThread || !s.Vector:
+	if s.Form == reduceThread || !s.Vector {
 		if s.Form != reduceThread {
 			w.line("\tfrom += THREAD;")
 			w.line("\tstep = THREADS;")
@@ -277,13 +299,8 @@ func reduceSource(s Spec) (Source, error) {
 		w.line("\tfor (I i = from; i < to; i += step) {")
 		step("a")
 		w.line("\t}")
-	case s.Form != reduceJoin && s.Extra[1] == 2:
-		w.stretches(s, away, element)
-	default:
-		w.line("\tA %s = r_init();", strings.Join(accumulators[:], " = r_init(), "))
-		w.line("\tI at = from;")
-		w.accumulate(s, "i", step)
-		w.joinAccumulators()
+	} else {
+		vectors()
 	}
 	if s.Form != reduceThread {
 		w.joinBlock(s)
@@ -295,10 +312,32 @@ func reduceSource(s Spec) (Source, error) {
 		w.line("\tscratch[BLOCK] = a;")
 		return w.done()
 	}
-	for k, o := range r.done {
-		w.line("\to%d[at%d] = %s;", k, k, narrowed(s.Types[k], o.kind.dtype(s.Compute), fmt.Sprintf("r_done%d(a, n%s)", k, args)))
-	}
+	results()
 	return w.done()
+}
+
+// reducedRows writes a processor's reduction of the elements of one result after the other. Then each lane joins what
+// the lanes have of a result. vectors writes the accumulator a of the elements of one, and results what comes of it.
+func (w *writer) reducedRows(s Spec, outs int, vectors, results func()) {
+	lanes := int(s.Block)
+	w.eachBatch("results", mostRows, func() {
+		w.line("\tfor (I r = 0; r < count; r++) {")
+		w.line("\tI result = first + r;")
+		w.places("result", "l", int(s.Dims), outs+1)
+		vectors()
+		w.line("\tpart[r * %d + THREAD] = a;", lanes)
+		w.line("\t}")
+		w.line("\tBARRIER();")
+		w.line("\tif (THREAD < count) {")
+		w.line("\tI result = first + THREAD;")
+		w.places("result", "l", int(s.Dims), outs+1)
+		w.line("\tA a = part[THREAD * %d];", lanes)
+		w.line("\tfor (int k = 1; k < %d; k++)", lanes)
+		w.line("\t\ta = r_join(a, part[THREAD * %d + k]);", lanes)
+		results()
+		w.line("\t}")
+		w.line("\tBARRIER();")
+	})
 }
 
 // joinBlock joins the accumulators of a block's threads in the first part.

@@ -51,6 +51,7 @@ var shapes = []struct {
 	{[]int{9, 70, 100}, []int{7000, 100, 1}, []int{0, 1}},
 	{[]int{4, 3, 700}, []int{2100, 700, 1}, []int{0, 2}},
 	{[]int{2, 1, 33000}, []int{33010, 1, 1}, []int{0, 2}},
+	{[]int{150, 40}, []int{41, 1}, []int{1}},
 }
 
 // Every reduction, on types of every kind and every shape, against PyTorch. The brief form has some.

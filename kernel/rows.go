@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
@@ -27,32 +28,35 @@ type rowOp struct {
 type rowStage struct {
 	v, u   string // what's added
 	max    bool   // v is compared
-	result string // statements, of a.v and a.u
+	result string // statements, of a.v and a.u, that declare the names
+	names  string // a letter each
 }
 
 var (
-	softmaxStages = []rowStage{{v: "x", max: true, result: "T m = a.v == -(T)INFINITY ? 0 : a.v;"},
-		{v: "exp(x - m)", result: "T s = a.v;"}}
-	meanStages = []rowStage{{v: "x", result: "T p = a.v / n;"},
-		{v: "(x - p) * (x - p)", result: "T q = 1 / sqrt(a.v / n + s0);"}}
+	softmaxStages = []rowStage{{v: "x", max: true, result: "T m = a.v == -(T)INFINITY ? 0 : a.v;", names: "m"},
+		{v: "exp(x - m)", result: "T s = a.v;", names: "s"}}
+	meanStages = []rowStage{{v: "x", result: "T p = a.v / n;", names: "p"},
+		{v: "(x - p) * (x - p)", result: "T q = 1 / sqrt(a.v / n + s0);", names: "q"}}
 )
 
 // rowOps are the operations on rows.
 var rowOps = map[string]rowOp{
 	"softmax":     {ins: 1, stages: softmaxStages, out: "exp(x - m) / s", kept: "e * (1 / s)"},
 	"log_softmax": {ins: 1, stages: softmaxStages, out: "x - m - log(s)"},
-	"softmax_backward": {ins: 2, stages: []rowStage{{v: "x * y", result: "T s = a.v;"}}, // gradient, result
+	"softmax_backward": {ins: 2, stages: []rowStage{{v: "x * y", result: "T s = a.v;", names: "s"}}, // gradient, result
 		out: "y * (x - s)"},
-	"log_softmax_backward": {ins: 2, stages: []rowStage{{v: "x", result: "T s = a.v;"}}, out: "x - exp(y) * s"},
+	"log_softmax_backward": {ins: 2, stages: []rowStage{{v: "x", result: "T s = a.v;", names: "s"}},
+		out: "x - exp(y) * s"},
 
 	"layer_norm": {ins: 1, weights: 2, numbers: 1, stages: meanStages, out: "(x - p) * q * w + b", rowOut: []string{"p", "q"}},
 	"layer_norm_backward": {ins: 2, rowIns: 2, weights: 1, // gradient, input; mean, 1/deviation
-		stages: []rowStage{{v: "x * w", u: "x * w * (y - p) * q", result: "T s = a.v / n, t = a.u / n;"}},
+		stages: []rowStage{{v: "x * w", u: "x * w * (y - p) * q", result: "T s = a.v / n, t = a.u / n;", names: "st"}},
 		out:    "q * (x * w - s - (y - p) * q * t)"},
-	"rms_norm": {ins: 1, weights: 2, numbers: 1, stages: []rowStage{{v: "x * x", result: "T q = 1 / sqrt(a.v / n + s0);"}},
-		out: "x * q * w + b", rowOut: []string{"q"}},
+	"rms_norm": {ins: 1, weights: 2, numbers: 1,
+		stages: []rowStage{{v: "x * x", result: "T q = 1 / sqrt(a.v / n + s0);", names: "q"}},
+		out:    "x * q * w + b", rowOut: []string{"q"}},
 	"rms_norm_backward": {ins: 2, rowIns: 1, weights: 1,
-		stages: []rowStage{{v: "x * w * y", result: "T s = a.v / n;"}}, out: "p * (x * w - y * p * p * s)"},
+		stages: []rowStage{{v: "x * w * y", result: "T s = a.v / n;", names: "s"}}, out: "p * (x * w - y * p * p * s)"},
 }
 
 // rows is what an operation on rows is given.
@@ -178,7 +182,13 @@ func (p *Plan) rows(op string, r *rows) error {
 		}
 	}
 	if r.share[2] == 1 {
-		s.Extra[2] = 1 // each element has a weight
+		s.Extra[2] |= eachWeight
+	}
+	if r.share[1] == 0 {
+		s.Extra[2] |= sameWeights
+	}
+	if p.Cores > 0 {
+		s.Extra[3] = int32(rowsAtOnce(n))
 	}
 	k := 0
 	var places [MaxOperands]device.Ptr
@@ -217,12 +227,7 @@ func (p *Plan) rows(op string, r *rows) error {
 	if s.Form == reduceThread {
 		c = p.call(s, keep.count)
 	} else {
-		blocks := keep.count
-		if p.Cores > 0 { // which share the rows
-			blocks = min(blocks, max(1, keep.count*n/processorLeast), p.Cores*processorBlocks)
-		}
-		c = p.blocks(s, device.Dim{X: blocks, Y: 1, Z: 1})
-		c.shape = anyBlock
+		c = p.sharing(s, keep.count, n)
 	}
 	for _, at := range places[:k] {
 		c.Args.Pointer(at)
@@ -244,20 +249,26 @@ func (p *Plan) rows(op string, r *rows) error {
 	return nil
 }
 
+// How rows have weights, in Spec.Extra[2].
+const (
+	eachWeight  = 1 << iota // an element of a row has its own
+	sameWeights             // all rows have the same
+)
+
+// rowWriter writes a kernel of an operation on rows.
+type rowWriter struct {
+	writer
+	s    Spec
+	o    rowOp
+	fast bool // see t_exp
+}
+
 func rowSource(s Spec) (Source, error) {
 	o, ok := rowOps[s.Op]
 	if !ok || !s.Compute.IsFloating() {
 		return Source{}, fmt.Errorf("kernel: there is no operation %s of %v on rows", s.Op, s.Compute)
 	}
-	there := func(k int) bool { return s.Extra[0]>>k&1 == 0 }
-	at := func(k int) string { // element j of a row of operand k
-		if s.Extra[1]>>k&1 == 1 {
-			return fmt.Sprintf("at%d + j", k)
-		}
-		return fmt.Sprintf("at%d + j * step%d", k, k)
-	}
-	outs := int(s.Outs)
-	var w writer
+	w := rowWriter{s: s, o: o, fast: s.Vector && s.Compute == dtype.Float32}
 	w.begin(s)
 	w.line("typedef struct { T v, u; } A;")
 	w.layoutType("kept", int(s.Dims), 1+o.ins)
@@ -275,125 +286,145 @@ func rowSource(s Spec) (Source, error) {
 		w.param("kept l")
 	}
 	w.function("row_" + s.Op)
+	if s.Vector {
+		w.batches()
+	} else {
+		w.row()
+	}
+	return w.done()
+}
+
+// row writes the body of a kernel whose thread or block has one row.
+func (w *rowWriter) row() {
+	s, o := w.s, w.o
 	if s.Form == reduceThread {
 		w.line("\tI row = (I)(BLOCK * THREADS + THREAD), from = 0, step = 1;")
 		w.line("\tif (row >= rows)")
 		w.line("\t\treturn;")
 	} else {
 		w.line("\tLOCAL A part[%d];", s.Block)
-		if s.Vector {
-			w.line("\tI from = THREAD, share = (I)((U)(rows - 1) / (U)BLOCKS) + 1;")
-			w.line("\tI last = rows - (I)BLOCK * share < share ? rows : ((I)BLOCK + 1) * share;")
-			w.line("\tfor (I row = (I)BLOCK * share; row < last; row++) {")
-		} else {
-			w.line("\tI row = (I)BLOCK, from = THREAD, step = THREADS;")
-		}
+		w.line("\tI row = (I)BLOCK, from = THREAD, step = THREADS;")
 	}
-	w.places("row", "l", int(s.Dims), 1+o.ins)
 	w.line("\tT n = (T)length;")
-	for k := range o.rowIns {
-		i := o.ins + k
-		w.line("\tT %c = %s;", 'p'+k, converted(s.Compute, s.Types[outs+i], fmt.Sprintf("i%d[row]", i)))
-	}
-	w.line("\tI weights = row %% share0 * share1;")
-	weight := "j / share2"
-	if s.Extra[2] == 1 {
-		weight = "j"
-	}
-	element := func() {
-		for k := range o.ins {
-			w.line("\t\tT %c = %s;", 'x'+k, converted(s.Compute, s.Types[outs+k], fmt.Sprintf("i%d[%s]", k, at(k+1))))
-		}
-		for k := range o.weights {
-			i := o.ins + o.rowIns + k
-			if there(outs + i) {
-				w.line("\t\tT %s = %s;", [...]string{"w", "b"}[k], converted(s.Compute, s.Types[outs+i],
-					fmt.Sprintf("i%d[weights + %s]", i, weight)))
-			} else {
-				w.line("\t\tT %s = %d;", [...]string{"w", "b"}[k], 1-k)
-			}
-		}
-	}
+	w.begins()
 	each := func(body func()) { // element of the row
-		if s.Vector {
-			w.line("\t{ I from = 0, to = length;")
-			w.share(s, "j", body)
-			w.line("\t}")
-			return
-		}
 		w.line("\tfor (I j = from; j < length; j += step) {")
 		body()
 		w.line("\t}")
 	}
-	// An exponential costs a processor more than storing it in a result of the same type.
-	keeps := s.Vector && o.kept != "" && s.Types[0] == s.Compute
 	w.line("\tA a;")
-	for k, stage := range o.stages {
-		first := "0"
-		if stage.max {
-			first = "-(T)INFINITY"
-		}
-		join := func(to, v, u string) string {
-			if stage.max {
-				return fmt.Sprintf("%s.v = t_max(%s.v, %s);", to, to, v)
-			}
-			if stage.u == "" {
-				return fmt.Sprintf("%s.v += %s;", to, v)
-			}
-			return fmt.Sprintf("%s.v += %s; %s.u += %s;", to, v, to, u)
-		}
-		w.line("\ta.v = %s; a.u = 0;", first)
+	for _, stage := range o.stages {
+		w.line("\ta.v = %s; a.u = 0;", stage.first())
 		each(func() {
-			v := stage.v
-			element()
-			if keeps && k == len(o.stages)-1 {
-				w.line("\t\tT e = %s;", stage.v)
-				w.line("\t\to0[%s] = e;", at(0))
-				v = "e"
-			}
-			w.line("\t\t%s", join("a", v, stage.u))
+			w.element()
+			w.line("\t\t%s", stage.join("a", stage.v, stage.u))
 		})
 		if s.Form != reduceThread {
 			w.line("\tpart[THREAD] = a;")
 			w.line("\tBARRIER();")
-			if s.Vector {
-				w.line("\tif (THREAD == 0) {")
-				w.line("\t\tfor (int k = %d; k > 0; k /= 2)", s.Block/2)
-				w.line("\t\t\tfor (int j = 0; j < k; j++) { %s }", join("part[j]", "part[j + k].v", "part[j + k].u"))
-				w.line("\t}")
-				w.line("\tBARRIER();")
-			} else {
-				w.line("\tfor (int k = THREADS / 2; k > 0; k /= 2) {")
-				w.line("\t\tif (THREAD < k) { %s }", join("part[THREAD]", "part[THREAD + k].v", "part[THREAD + k].u"))
-				w.line("\t\tBARRIER();")
-				w.line("\t}")
-			}
+			w.line("\tfor (int k = THREADS / 2; k > 0; k /= 2) {")
+			w.line("\t\tif (THREAD < k) { %s }", stage.join("part[THREAD]", "part[THREAD + k].v", "part[THREAD + k].u"))
+			w.line("\t\tBARRIER();")
+			w.line("\t}")
 			w.line("\ta = part[0];")
 			w.line("\tBARRIER();")
 		}
 		w.line("\t%s", stage.result)
 	}
-	each(func() {
-		if keeps {
-			w.line("\t\tT e = o0[%s];", at(0))
-			w.line("\t\to0[%s] = %s;", at(0), o.kept)
-			return
-		}
-		element()
-		w.line("\t\tT r = %s;", o.out)
-		w.line("\t\to0[%s] = %s;", at(0), narrowed(s.Types[0], s.Compute, "r"))
-	})
+	each(func() { w.result() })
 	if len(o.rowOut) > 0 {
 		w.line("\tif (from == 0) {")
-		for k, e := range o.rowOut {
-			if there(1 + k) {
-				w.line("\t\to%d[row] = %s;", 1+k, narrowed(s.Types[1+k], s.Compute, e))
-			}
+		w.rowResults()
+		w.line("\t}")
+	}
+}
+
+// first is what a sum begins with.
+func (stage *rowStage) first() string {
+	if stage.max {
+		return "-(T)INFINITY"
+	}
+	return "0"
+}
+
+// join is the statement that adds v and u to an accumulator.
+func (stage *rowStage) join(to, v, u string) string {
+	switch {
+	case stage.max:
+		return fmt.Sprintf("%s.v = t_max(%s.v, %s);", to, to, v)
+	case stage.u == "":
+		return fmt.Sprintf("%s.v += %s;", to, v)
+	}
+	return fmt.Sprintf("%s.v += %s; %s.u += %s;", to, v, to, u)
+}
+
+// there reports whether operand k is.
+func (w *rowWriter) there(k int) bool { return w.s.Extra[0]>>k&1 == 0 }
+
+// at is the place of element j of a row of operand k.
+func (w *rowWriter) at(k int) string {
+	if w.s.Extra[1]>>k&1 == 1 {
+		return fmt.Sprintf("at%d + j", k)
+	}
+	return fmt.Sprintf("at%d + j * step%d", k, k)
+}
+
+// begins writes where row `row` begins in each operand, and its numbers.
+func (w *rowWriter) begins() {
+	s, o := w.s, w.o
+	w.places("row", "l", int(s.Dims), 1+o.ins)
+	for k := range o.rowIns {
+		i := o.ins + k
+		w.line("\tT %c = %s;", 'p'+k, converted(s.Compute, s.Types[int(s.Outs)+i], fmt.Sprintf("i%d[row]", i)))
+	}
+	if o.weights > 0 && s.Extra[2]&sameWeights == 0 {
+		w.line("\tI weights = row %% share0 * share1;")
+	}
+}
+
+// element writes what element j has in each input.
+func (w *rowWriter) element() {
+	s, o, outs := w.s, w.o, int(w.s.Outs)
+	for k := range o.ins {
+		w.line("\t\tT %c = %s;", 'x'+k, converted(s.Compute, s.Types[outs+k], fmt.Sprintf("i%d[%s]", k, w.at(k+1))))
+	}
+	at := "j / share2"
+	if s.Extra[2]&eachWeight != 0 {
+		at = "j"
+	}
+	if s.Extra[2]&sameWeights == 0 {
+		at = "weights + " + at
+	}
+	for k := range o.weights {
+		i, name := o.ins+o.rowIns+k, [...]string{"w", "b"}[k]
+		if w.there(outs + i) {
+			w.line("\t\tT %s = %s;", name, converted(s.Compute, s.Types[outs+i], fmt.Sprintf("i%d[%s]", i, at)))
+		} else {
+			w.line("\t\tT %s = %d;", name, 1-k)
 		}
-		w.line("\t}")
 	}
-	if s.Vector {
-		w.line("\t}")
+}
+
+// result writes element j of the row's result.
+func (w *rowWriter) result() {
+	w.element()
+	w.line("\t\tT r = %s;", w.expression(w.o.out))
+	w.line("\t\to0[%s] = %s;", w.at(0), narrowed(w.s.Types[0], w.s.Compute, "r"))
+}
+
+// rowResults writes the results of which row `row` has one.
+func (w *rowWriter) rowResults() {
+	for k, e := range w.o.rowOut {
+		if w.there(1 + k) {
+			w.line("\t\to%d[row] = %s;", 1+k, narrowed(w.s.Types[1+k], w.s.Compute, e))
+		}
 	}
-	return w.done()
+}
+
+// expression is one of the table's as it's best for the device.
+func (w *rowWriter) expression(e string) string {
+	if w.fast {
+		return strings.ReplaceAll(e, "exp(", "t_exp(")
+	}
+	return e
 }

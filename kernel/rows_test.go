@@ -57,7 +57,7 @@ func TestRowsTorch(t *testing.T) {
 			sizes []int
 			dim   int
 		}{{[]int{6, 8, 90}, 2}, {[]int{6, 90, 8}, 1}, {[]int{48, 9}, 0}, {[]int{}, 0}, {[]int{0, 3}, 1}, {[]int{3, 0}, 1},
-			{[]int{7, 3}, 1}}
+			{[]int{7, 3}, 1}, {[]int{37, 33}, 1}, {[]int{7, 300}, 1}, {[]int{3, 1100}, 1}}
 		for _, s := range shapes[:testutil.Pick(4, len(shapes))] {
 			for _, op := range []string{"softmax", "log_softmax"}[:testutil.Pick(1, 2)] {
 				o := like(s.sizes...)

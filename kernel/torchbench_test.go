@@ -162,6 +162,20 @@ func BenchmarkTorch(b *testing.B) {
 			bench{"amax/" + name, setup, "x.amax()", 4 * n, reduce("amax")},
 			bench{"sum_rows/" + name, setup, "X.sum(1)", 4 * n, reduce("sum", 1)},
 			bench{"sum_columns/" + name, setup, "X.sum(0)", 4 * n, reduce("sum", 0)},
+			bench{"var_rows/" + name, setup, "X.var(1)", 4 * n, func(p *Plan) error {
+				return p.Reduce("var", dtype.Float32, []Operand{view("o", rows, 1)}, view("a", rows, 1024), []int{1}, Int(1))
+			}},
+			bench{"sum_rows_of_64/" + name, setup, "x.view(-1, 64).sum(1)", 4 * n, func(p *Plan) error {
+				return p.Reduce("sum", dtype.Float32, []Operand{view("o", n/64, 1)}, view("a", n/64, 64), []int{1})
+			}},
+			bench{"softmax_of_64/" + name, setup, "torch.softmax(x.view(-1, 64), 1)", 8 * n, func(p *Plan) error {
+				return p.Softmax("softmax", view("o", n/64, 64), view("a", n/64, 64), 1)
+			}},
+			bench{"layer_norm_of_64/" + name, setup, "F.layer_norm(x.view(-1, 64), (64,), b[:64], c[:64])", 8 * n,
+				func(p *Plan) error {
+					return p.Normalize("layer_norm", view("o", n/64, 64), view("a", n/64, 64),
+						&Norm{Weight: view("b", 64), Bias: view("c", 64)}, 1e-5)
+				}},
 			bench{"softmax/" + name, setup, "torch.softmax(X, 1)", 8 * n, func(p *Plan) error {
 				return p.Softmax("softmax", view("o", rows, 1024), view("a", rows, 1024), 1)
 			}},

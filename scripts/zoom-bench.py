@@ -4,11 +4,11 @@ the import.
     CHORUS_OPENCL_LIBRARY=.venvs/opencl-intel/lib/libintelocl.so .venv/bin/python scripts/zoom-bench.py [SECTION ...]
 
 The sections are operators, launches, fused, first, imports; without one all are run. --only PART runs operators that
-have
-it in their names.
+have it in their names.
 
 An operator's line has PyTorch's time by ours: of the least times and of the medians. Both run in turns, in one process
-with as many threads, and the first runs of a turn don't count. A launch is compared with that of a program in C
+with as many threads, and the first runs of a turn don't count. A line ends with the operators that ran PyTorch's
+kernels on the processor instead of ours, and how often. A launch is compared with that of a program in C
 (opencl-enqueue.c). Imports are in the processor's time, which other programs hardly change.
 """
 
@@ -40,7 +40,7 @@ print((time.perf_counter() - a) * 1e3)
 """
 IMPORT = "import time, torch; print(time.process_time() * 1e3)"
 
-# Statements of x, y and r of n elements, X, Y and R of rows of 1024, and a row w.
+# Statements of x, y and r of n elements, X, Y, R and Z of rows of 1024, of which Z has gradients, and a row w.
 SIZED = {
     "add": "torch.add(x, y, out=r)",
     "mul by a number": "torch.mul(x, 1.5, out=r)",
@@ -61,6 +61,8 @@ SIZED = {
     "softmax of 64": "torch.softmax(x.view(-1, 64), 1)",
     "layer_norm": "F.layer_norm(X, (1024,), w, w)",
     "layer_norm of 64": "F.layer_norm(x.view(-1, 64), (64,), w[:64], w[:64])",
+    "softmax, its gradient": "torch.softmax(Z, 1).backward(Y); Z.grad = None",
+    "layer_norm, its gradient": "F.layer_norm(Z, (1024,), w, w).backward(Y); Z.grad = None",
 }
 
 LAST = ".contiguous(memory_format=torch.channels_last)"
@@ -167,20 +169,28 @@ def turn(code, names: dict, wait) -> list[float]:
             return times
 
 
+def fell_back(before: dict) -> str:
+    """The operators that have run PyTorch's kernels on the processor, and how often, since the counts were these."""
+    import torch
+
+    more = {name: n - before.get(name, 0) for name, n in torch.zoom.fallback_counts().items()}
+    return "".join(f"  fallback: {name} {n}" for name, n in more.items() if n)
+
+
 def operators(part: str, threads: int) -> None:
     """Compare operators."""
     import torch
 
     torch.set_num_threads(threads)
     cases = [(f"{name}, {n >> 20} Mi", f"n = {n}; x, y, r = t(n), t(n), t(n); w = t(1024); "
-        "X, Y, R = (v.view(-1, 1024) for v in (x, y, r))", line)
+        "X, Y, R = (v.view(-1, 1024) for v in (x, y, r)); Z = X.clone().requires_grad_()", line)
         for n in (1 << 20, 1 << 22, 1 << 24) for name, line in SIZED.items()]  # fmt: skip
     cases += [(name, *lines) for name, lines in OTHER.items()]
     print(f"{'':34} {'ratio':>8} {'of medians':>10} {'us':>10} {'PyTorch, us':>12}")
     for name, setup, line in cases:
         if part not in name:
             continue
-        code = compile(line, name, "exec")
+        code, before = compile(line, name, "exec"), torch.zoom.fallback_counts()
         sides = (names_on("zoom", setup), torch.zoom.synchronize), (names_on("cpu", setup), lambda: None)
         times: tuple[list[float], list[float]] = [], []
         for k in range(TURNS + 1):
@@ -190,7 +200,7 @@ def operators(part: str, threads: int) -> None:
                     side.extend(runs)
         ours, theirs = times
         print(f"{name:34} {min(theirs) / min(ours):8.2f} {statistics.median(theirs) / statistics.median(ours):10.2f} "
-            f"{min(ours):10.1f} {min(theirs):12.1f}", flush=True)  # fmt: skip
+            f"{min(ours):10.1f} {min(theirs):12.1f}{fell_back(before)}", flush=True)  # fmt: skip
 
 
 def launches() -> None:
