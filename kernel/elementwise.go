@@ -162,6 +162,7 @@ func elementwiseSource(s Spec) (Source, error) {
 		}
 	} else {
 		o, _ := OpNamed(s.Op)
+		w.special(s.Op)
 		expressions = strings.Split(o.expression(s.Compute), ";")
 	}
 	w.layoutType("layout", int(s.Dims), operands)

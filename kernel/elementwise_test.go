@@ -66,6 +66,8 @@ var torchOps = map[string]string{
 	"where": "torch.where(a != 0, b, c)", "addcmul": "torch.addcmul(a, b, c, value=2)",
 	"addcdiv": "torch.addcdiv(a, b, c, value=2)", "clamp_tensor": "torch.clamp(a, b, c)",
 	"sincos": "(torch.sin(a), torch.cos(a))", "aminmax_pair": "(torch.minimum(a, b), torch.maximum(a, b))",
+	"igamma": "torch.igamma(a, b)", "igammac": "torch.igammac(a, b)", "polygamma": "torch.polygamma(3, a)",
+	"frexp":             "tuple(x.to(a.dtype) for x in torch.frexp(a))",
 	"glu_backward_pair": "(a * torch.sigmoid(c), a * b * torch.sigmoid(c) * (1 - torch.sigmoid(c)))",
 }
 
@@ -81,7 +83,7 @@ var torchNumbers = map[string][]*Number{
 	"elu_backward": {Float(1.5), Float(0.5), Float(2)}, "elu_backward_result": {Float(1.5), Float(0.5), Float(2)},
 	"softplus_backward": {Float(2), Float(5)}, "mse_loss_backward": {Int(2)},
 	"smooth_l1_loss_backward": {Int(1), Float(0.5)}, "huber_loss_backward": {Int(1), Float(0.5)}, "addcmul": {Int(2)},
-	"addcdiv": {Int(2)}, "soft_margin_loss_backward": {Int(2)},
+	"polygamma": {Int(3)}, "addcdiv": {Int(2)}, "soft_margin_loss_backward": {Int(2)},
 }
 
 // looser are operations whose tolerance is some times the type's: iterations, and differences of large numbers.
@@ -130,7 +132,11 @@ func TestElementwiseTorch(t *testing.T) {
 			}
 			expression := torchOps[o.Name]
 			if expression == "" {
-				expression = "torch." + o.Name + "(" + "a, b, c"[:3*o.Ins-2] + ")"
+				module := "torch."
+				if _, special := specialFiles[o.Name]; special {
+					module += "special."
+				}
+				expression = module + o.Name + "(" + "a, b, c"[:3*o.Ins-2] + ")"
 			}
 			operands := ins[dt]
 			if o.Name == "binary_cross_entropy" || o.Name == "binary_cross_entropy_backward" { // of probabilities

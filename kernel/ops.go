@@ -1,12 +1,14 @@
 package kernel
 
+import "slices"
+
 const (
 	normalCDF = "(T)0.5 * (1 + erf(a * (T)0.70710678118654752440))"
 	geluInner = "(T)0.79788456080286535588 * (a + (T)0.044715 * a * a * a)" // of the approximation by tanh
 )
 
 // ops are the operations by their names in ATen.
-var ops = []Op{
+var ops = slices.Concat([]Op{
 	// one input
 	both("copy", 1, 0, Same, "a", "a", "a"),
 	both("positive", 1, 0, Same, "a", "", "a"),
@@ -205,4 +207,4 @@ var ops = []Op{
 	only("sincos", 1, 0, "sin(a); cos(a)"),
 	{"aminmax_pair", 2, 0, Same, "t_min(a, b); t_max(a, b)", "t_min(a, b); t_max(a, b)", "", "", 0},
 	only("glu_backward_pair", 3, 0, "a * t_sigmoid(c); a * b * t_sigmoid(c) * (1 - t_sigmoid(c))"), // gradient, halves
-}
+}, specialOps)

@@ -3,6 +3,7 @@
 #include "native.h"
 
 #include <ATen/ExpandUtils.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/ScalarOps.h>
 #include <ATen/TensorIterator.h>
 #include <ATen/core/Reduction.h>
@@ -519,9 +520,14 @@ bool decimals(const Elementwise& of, const NativeCall& call, Operands& o) {
 // order is polygamma's.
 bool order(const Elementwise& of, const NativeCall& call, Operands& o) {
   int64_t n = call.arguments[0].toInt();
-  if (n == 1)
+  if (n == 1) {
     o.op = of.other;
-  return n == 0 || n == 1;
+  } else if (n > 1) {
+    static const int32_t general = kernel_op(CHORUS_KERNEL_ELEMENTWISE, "polygamma");
+    o.op = general;
+    o.numbers.push_back(n);
+  }
+  return n >= 0;
 }
 
 // of_loss is the gradient of a loss: of a mean each element has its part.
@@ -674,6 +680,38 @@ class LogSigmoid final : public Native {
                 buffer_ = kernel_op(CHORUS_KERNEL_ELEMENTWISE, "log_sigmoid_buffer");
 };
 
+// Frexp is frexp.Tensor_out(self, mantissa, exponent), of which PyTorch makes the other form.
+class Frexp final : public Native {
+ public:
+  bool run(NativeCall& call) const override {
+    const at::Tensor &self = call.arguments[0].toTensor(), &mantissa = call.arguments[1].toTensor(),
+                     &exponent = call.arguments[2].toTensor();
+    if (!self.is_floating_point() || mantissa.scalar_type() != self.scalar_type() || exponent.scalar_type() != at::kInt)
+      return false;
+    for (const at::Tensor* t : {&self, &mantissa, &exponent})
+      if (t->is_cpu())
+        return false;
+    if (mantissa.sizes() != self.sizes() || exponent.sizes() != self.sizes() || !separate(mantissa, self) ||
+        !separate(exponent, self) || !separate(mantissa, exponent))
+      return false;
+    Kernel kernel(CHORUS_KERNEL_ELEMENTWISE, op_, computed_in(self.scalar_type()));
+    kernel.out(mantissa);
+    kernel.out(exponent);
+    kernel.in(self);
+    if (!kernel.run(call.index))
+      return false;
+    call.results = {mantissa, exponent};
+    return true;
+  }
+
+ private:
+  static bool separate(const at::Tensor& out, const at::Tensor& other) {
+    return !out.is_alias_of(other) && at::has_internal_overlap(out) == at::MemOverlap::No;
+  }
+
+  const int32_t op_ = kernel_op(CHORUS_KERNEL_ELEMENTWISE, "frexp");
+};
+
 constexpr Rule S = Rule::kSame, C = Rule::kCommon, F = Rule::kFloating, T = Rule::kTruth, Q = Rule::kCompare;
 
 const Entry entries[] = {
@@ -725,6 +763,34 @@ const Entry entries[] = {
     {"special_i1e", "i1e", F},
     {"special_entr", "entr", F},
     {"polygamma", "digamma", F, order, "trigamma"},
+    {"special_modified_bessel_i0", "i0", F},
+    {"special_modified_bessel_i1", "i1", F},
+    {"special_airy_ai", "airy_ai", F},
+    {"special_bessel_j0", "bessel_j0", F},
+    {"special_bessel_j1", "bessel_j1", F},
+    {"special_bessel_y0", "bessel_y0", F},
+    {"special_bessel_y1", "bessel_y1", F},
+    {"special_modified_bessel_k0", "modified_bessel_k0", F},
+    {"special_modified_bessel_k1", "modified_bessel_k1", F},
+    {"special_scaled_modified_bessel_k0", "scaled_modified_bessel_k0", F},
+    {"special_scaled_modified_bessel_k1", "scaled_modified_bessel_k1", F},
+    {"special_spherical_bessel_j0", "spherical_bessel_j0", F},
+    {"special_chebyshev_polynomial_t", "chebyshev_polynomial_t", F},
+    {"special_chebyshev_polynomial_u", "chebyshev_polynomial_u", F},
+    {"special_chebyshev_polynomial_v", "chebyshev_polynomial_v", F},
+    {"special_chebyshev_polynomial_w", "chebyshev_polynomial_w", F},
+    {"special_shifted_chebyshev_polynomial_t", "shifted_chebyshev_polynomial_t", F},
+    {"special_shifted_chebyshev_polynomial_u", "shifted_chebyshev_polynomial_u", F},
+    {"special_shifted_chebyshev_polynomial_v", "shifted_chebyshev_polynomial_v", F},
+    {"special_shifted_chebyshev_polynomial_w", "shifted_chebyshev_polynomial_w", F},
+    {"special_hermite_polynomial_h", "hermite_polynomial_h", F},
+    {"special_hermite_polynomial_he", "hermite_polynomial_he", F},
+    {"special_laguerre_polynomial_l", "laguerre_polynomial_l", F},
+    {"special_legendre_polynomial_p", "legendre_polynomial_p", F},
+    {"special_zeta", "zeta", F},
+    {"special_erfcx", "erfcx", F},
+    {"special_log_ndtr", "log_ndtr", F},
+    {"special_ndtri", "ndtri", F},
     {"angle", "angle", Rule::kPhase, phase},
     {"round.decimals", "round", S, decimals},
     {"sinc", "sinc", F},
@@ -764,6 +830,8 @@ const Entry entries[] = {
     {"pow.Scalar", "pow", C, power_of_number},
     {"atan2", "atan2", F},
     {"hypot", "hypot", C},
+    {"igamma", "igamma", C},
+    {"igammac", "igammac", C},
     {"nextafter", "nextafter", C},
     {"copysign.Tensor", "copysign", F},
     {"heaviside", "heaviside", C, all_of_one_type},
@@ -857,6 +925,7 @@ void add_elementwise_operators() {
   add_native(schema_of("binary_cross_entropy"), std::make_unique<BinaryCrossEntropy>(false));
   add_native(schema_of("binary_cross_entropy_backward"), std::make_unique<BinaryCrossEntropy>(true));
   add_native(schema_of("_prelu_kernel_backward"), std::make_unique<PreluBackward>());
+  add_native(schema_of("frexp.Tensor_out"), std::make_unique<Frexp>());
   add_native(schema_of("log_sigmoid_forward"), std::make_unique<LogSigmoid>());
 }
 

@@ -151,7 +151,9 @@ def test_the_page():
 
 def test_the_table():
     def noted(op, dtype, kind, backward=False, **fallbacks):
-        return {"op": op, "dtype": dtype, "backward": backward, "kind": kind, "fallbacks": fallbacks}
+        kernels = ["aten::add.out", f"aten::{op}", "_C::other"]
+        facts = {"op": op, "dtype": dtype, "backward": backward, "kind": kind, "fallbacks": fallbacks}
+        return {**facts, "kernels": kernels} if kind == "native" else facts
 
     records = [
         record("test_a", "ok", notes=[noted("add", "float32", "native")]),
@@ -161,11 +163,15 @@ def test_the_table():
         record("test_compare_cpu_x", "error", died="crash", op="sin", dtype="bool"),
         record("test_e", "ok", notes=[noted("sum", "bool", "composed")]),
     ]
-    lines = table.page("zoom", "2.13.0", table.pairs(records), "docs/x.md").splitlines()
+    assert table.kernels(records) == {"aten::add", "aten::add.out"}
+    found = table.pairs(records)
+    assert not any("ATen" in line for line in table.page("zoom", "", found, "").splitlines())
+    lines = table.page("zoom", "2.13.0", found, "docs/x.md", table.kernels(records)).splitlines()
     for line in (
         "Of 5 pairs of an operator and a type that the CPU supports, 3 agree with the CPU, "
         "forward and backward: 60.00 %.",
-        "Of 4 operators, 1 are native for some type.",
+        "Of 4 operators, 1 are native for some type, and 2 run without a kernel of the CPU, native or composed.",
+        "The device's kernels computed 2 operators of ATen, each overload counted.",
         "| int64 | 2 | 1 | 0 | 0 | 1 | 0 |",
         "| all | 5 | 1 | 1 | 1 | 1 | 1 |",
         "| `mul` | 4 |",

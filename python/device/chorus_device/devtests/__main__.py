@@ -234,7 +234,8 @@ def run(options: argparse.Namespace, runner: Runner) -> int:
     if options.table:
         target = pathlib.Path(options.table)
         found = table.pairs(records.values())
-        target.write_text(table.page(options.device, torch.__version__.split("+")[0], found, options.table))
+        version, ran = torch.__version__.split("+")[0], table.kernels(records.values())
+        target.write_text(table.page(options.device, version, found, options.table, ran))
         print(f"The table of operators has been saved to {target}")
     count = Counter(r["status"] for r in records.values())
     told = {"ok": "passed", "fail": "failed", "error": "errors", "skip": "skipped", "xfail": "expected failures"}

@@ -167,6 +167,10 @@ class Ran:
                 if n > 0:
                     into[name] += n
 
+    def facts(self) -> dict[str, Any]:
+        """What a note has of them."""
+        return {"fallbacks": dict(self.host), "kernels": sorted(self.native)}
+
 
 @functools.cache
 def overloads(name: str) -> tuple[str, ...]:
@@ -252,14 +256,14 @@ def compare(op: Any, dtype: torch.dtype, device: str, backward: bool = False) ->
                 agree(op, mine, own, got, want, values)
             n += 1
     except NotImplementedError:
-        notes.note(**facts, kind="refused", fallbacks=dict(ran.host))
+        notes.note(**facts, kind="refused", **ran.facts())
         raise
     except BaseException:
-        notes.note(**facts, kind="differs", fallbacks=dict(ran.host))
+        notes.note(**facts, kind="differs", **ran.facts())
         raise
     if n == 0:
         raise unittest.SkipTest("there is no sample that the CPU computes")
-    notes.note(**facts, kind=kind_of(op, ran), fallbacks=dict(ran.host))
+    notes.note(**facts, kind=kind_of(op, ran), **ran.facts())
 
 
 def compare_form(op: Any, dtype: torch.dtype, device: str, layouts: list[Any]) -> None:

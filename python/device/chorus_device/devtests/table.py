@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from chorus_device.devtests.state import Record
 
@@ -45,8 +45,14 @@ def pairs(records: Iterable[Record]) -> dict[str, dict[str, Pair]]:
     return found
 
 
-def page(device: str, version: str, found: dict[str, dict[str, Pair]], name: str) -> str:
-    """The table as a page of the documentation."""
+def kernels(records: Iterable[Record]) -> set[str]:
+    """The operators of ATen that the device's kernels computed, with their overloads."""
+    notes = (note for record in records for note in record["notes"])
+    return {name for note in notes for name in note.get("kernels", ()) if name.startswith("aten::")}
+
+
+def page(device: str, version: str, found: dict[str, dict[str, Pair]], name: str, ran: Collection[str] = ()) -> str:
+    """The table as a page of the documentation; ran are the operators of ATen that the device's kernels computed."""
     types = [t for t in TYPES if any(t in of for of in found.values())]
     types += sorted({t for of in found.values() for t in of} - set(types))
     count = {t: Counter(of[t].kind for of in found.values() if t in of) for t in types}
@@ -54,6 +60,7 @@ def page(device: str, version: str, found: dict[str, dict[str, Pair]], name: str
     n = whole.total()
     agree = n - whole["refused"] - whole["differs"]
     native = sum(any(p.kind == "native" for p in of.values()) for of in found.values())
+    alone = sum(any(p.kind in KINDS[:2] for p in of.values()) for of in found.values())
     lines = [
         f"# Operators on {device}",
         "",
@@ -63,7 +70,9 @@ def page(device: str, version: str, found: dict[str, dict[str, Pair]], name: str
         "",
         f"Of {n} pairs of an operator and a type that the CPU supports, {agree} agree with the CPU, "
         f"forward and backward: {100 * agree / n if n else 0:.2f} %.",
-        f"Of {len(found)} operators, {native} are native for some type.",
+        f"Of {len(found)} operators, {native} are native for some type, and {alone} run without a kernel of the CPU, "
+        "native or composed.",
+        *([f"The device's kernels computed {len(ran)} operators of ATen, each overload counted."] if ran else []),
         "",
         LEGEND,
         "",
