@@ -2,8 +2,8 @@ package device
 
 import "github.com/chorus-comms/chorus/dtype"
 
-// Transforms is implemented by drivers that compute Fourier transforms by a library of the device's maker, or one for its
-// kind of device.
+// Transforms is implemented by drivers that compute Fourier transforms by a library of the device's maker, or one for
+// its kind of device.
 type Transforms interface {
 	// TransformLibrary tells which library a device has. It's opened at the first call. The error says why there's none,
 	// then and each time: [ErrUnsupported].

@@ -19,8 +19,8 @@ type transforms struct {
 	count  atomic.Int64
 }
 
-// TransformLibrary is the library that computes the device's Fourier transforms; [device.ErrUnsupported] if there's none,
-// or it has failed. There are no kernels for them.
+// TransformLibrary is the library that computes the device's Fourier transforms; [device.ErrUnsupported] if there's
+// none, or it has failed. There are no kernels for them.
 func (l *Loader) TransformLibrary() (device.TransformLibrary, error) {
 	t := &l.transforms
 	t.once.Do(func() {

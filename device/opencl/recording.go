@@ -77,7 +77,8 @@ func (b *dev) record(nodes []node) *recording {
 		defer s.mu.Unlock()
 		_ = s.end(op)
 	}()
-	q, props, r := dl.Heap(&[1]abi.Queue{s.q}), dl.Heap(&[3]uint64{abi.CommandsFlags, abi.CommandsSimultaneously}), new(abi.Result)
+	q, r := dl.Heap(&[1]abi.Queue{s.q}), new(abi.Result)
+	props := dl.Heap(&[3]uint64{abi.CommandsFlags, abi.CommandsSimultaneously})
 	rec := &recording{b: b, h: b.commands.Make(1, &q[0], &props[0], r)}
 	if *r != abi.Success {
 		return nil
@@ -99,7 +100,10 @@ func (r *recording) add(x *launch) bool {
 	x.k.mu.Lock()
 	defer x.k.mu.Unlock()
 	h, err := x.set()
-	return err == nil && r.b.commands.Kernel(r.h, 0, nil, h, 3, nil, &x.items[0], &x.block[0], 0, nil, nil, nil) == abi.Success
+	if err != nil {
+		return false
+	}
+	return r.b.commands.Kernel(r.h, 0, nil, h, 3, nil, &x.items[0], &x.block[0], 0, nil, nil, nil) == abi.Success
 }
 
 // fits reports whether the recording can run on a stream.

@@ -26,7 +26,8 @@ var ffts struct {
 	users map[string]int
 }
 
-// loadFFT opens clFFT: of the files of CHORUS_FFT_LIBRARY the first that is it, or the one that the dynamic linker finds.
+// loadFFT opens clFFT: of the files of CHORUS_FFT_LIBRARY the first that is it, or the one that the dynamic linker
+// finds.
 func loadFFT() (*fft, error) {
 	c, err := config.Load(nil)
 	if err != nil {

@@ -108,7 +108,8 @@ func openFFT(t *testing.T, o opencl.Options) (device.Driver, device.Transforms) 
 
 // dense is a transform of dense numbers.
 func dense(kind device.TransformKind, typ dtype.DType, count int, sizes ...int) *device.Transform {
-	t := &device.Transform{Kind: kind, Type: typ, Count: count, Inverse: kind == device.ComplexToReal, InNext: 1, OutNext: 1}
+	t := &device.Transform{Kind: kind, Type: typ, Count: count, Inverse: kind == device.ComplexToReal, InNext: 1,
+		OutNext: 1}
 	t.Dims = make([]device.TransformDim, len(sizes))
 	for i := len(sizes) - 1; i >= 0; i-- {
 		in, out := sizes[i], sizes[i]
@@ -259,8 +260,8 @@ func TestTransform(t *testing.T) {
 	}
 }
 
-// A stand-in for clFFT gets what clFFT's functions take: lengths and strides from the innermost dimension on, buffers that
-// begin at the numbers, and the stream's queue. Its results are the transform's errors, and a plan is made once.
+// A stand-in for clFFT gets what clFFT's functions take: lengths and strides from the innermost dimension on, buffers
+// that begin at the numbers, and the stream's queue. Its results are the transform's errors, and a plan is made once.
 func TestTransformCalls(t *testing.T) {
 	type plan struct {
 		lengths, in, out       [3]uintptr

@@ -3,7 +3,8 @@
 //	c := plans.New[key, handle](plans.Default, destroy)
 //	err := c.Use(k, func() (handle, error) { return make(k) }, func(h handle) error { return run(h) })
 //
-// The plans that were used last are kept, up to a number that can be changed, as in torch.backends.cuda.cufft_plan_cache.
+// The plans that were used last are kept, up to a number that can be changed, as in
+// torch.backends.cuda.cufft_plan_cache.
 package plans
 
 import (

@@ -39,8 +39,8 @@ type (
 	SettingSteps        = func(p FFTPlan, dims int32, steps *uintptr) Result
 	MakingPlan          = func(p *FFTPlan, c Context, dims int32, lengths *uintptr) Result
 	BakingPlan          = func(p FFTPlan, n uint32, q *Queue, done, arg uintptr) Result
-	Transforming        = func(p FFTPlan, direction int32, n uint32, q *Queue, waits uint32, events, made *Event, in, out *Mem,
-		tmp Mem) Result
+	Transforming        = func(p FFTPlan, direction int32, n uint32, q *Queue, waits uint32, events, made *Event,
+		in, out *Mem, tmp Mem) Result
 )
 
 // CLFFT is the functions of clFFT that are used. It calls OpenCL by the loader that the dynamic linker finds, as

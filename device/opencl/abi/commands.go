@@ -8,8 +8,8 @@ type (
 	RunningCommands = func(n uint32, q *Queue, c Commands, waits uint32, events, made *Event) Result
 )
 
-// CommandTable is those functions of the extension cl_khr_command_buffer that record kernels and run them. The extension is
-// provisional; these functions have had the same parameters since its first revision, 0.9.0.
+// CommandTable is those functions of the extension cl_khr_command_buffer that record kernels and run them. The extension
+// is provisional; these functions have had the same parameters since its first revision, 0.9.0.
 type CommandTable struct {
 	Make     MakingCommands    `dl:"clCreateCommandBufferKHR"`
 	Kernel   RecordingKernel   `dl:"clCommandNDRangeKernelKHR"`
