@@ -64,6 +64,9 @@ func (rt *Runtime) capturing(s *Stream, others []*rng.CUDA) (end func() ([]*draw
 		}
 		dr := &drawn{dev: d, gen: g}
 		begun = append(begun, dr)
+		if d == s.dev { // before the capture: in the graph's memory it might have been another's, which replays write to
+			dr.state, err = d.Alloc(16, s)
+		}
 		d.mu.Lock()
 		d.drawn = append(d.drawn, dr)
 		d.mu.Unlock()
