@@ -52,6 +52,7 @@ var torchOps = map[string]string{
 	"softplus_backward":             "torch.ops.aten.softplus_backward(a, b, 2, 5)",
 	"log_sigmoid_backward":          "torch.ops.aten.log_sigmoid_backward(a, b, torch.exp(-b.abs()))",
 	"logit_backward":                "torch.ops.aten.logit_backward(a, b)",
+	"logit_backward_eps":            "torch.ops.aten.logit_backward(a, b, 0.1)",
 	"mse_loss_backward":             "2 * (b - c) * a",
 	"smooth_l1_loss_backward":       "torch.ops.aten.smooth_l1_loss_backward(a, b, c, 0, 0.5)",
 	"huber_loss_backward":           "torch.ops.aten.huber_loss_backward(a, b, c, 0, 0.5)",
@@ -83,7 +84,7 @@ var torchNumbers = map[string][]*Number{
 	"elu_backward": {Float(1.5), Float(0.5), Float(2)}, "elu_backward_result": {Float(1.5), Float(0.5), Float(2)},
 	"softplus_backward": {Float(2), Float(5)}, "mse_loss_backward": {Int(2)},
 	"smooth_l1_loss_backward": {Int(1), Float(0.5)}, "huber_loss_backward": {Int(1), Float(0.5)}, "addcmul": {Int(2)},
-	"polygamma": {Int(3)}, "addcdiv": {Int(2)}, "soft_margin_loss_backward": {Int(2)},
+	"polygamma": {Int(3)}, "logit_backward_eps": {Float(0.1)}, "addcdiv": {Int(2)}, "soft_margin_loss_backward": {Int(2)},
 }
 
 // looser are operations whose tolerance is some times the type's: iterations, and differences of large numbers.

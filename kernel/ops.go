@@ -178,6 +178,7 @@ var ops = slices.Concat([]Op{
 	only("softplus_backward", 2, 2, "b * s0 > s1 ? a : a * t_sigmoid(b * s0)"),
 	only("log_sigmoid_backward", 2, 0, "a * t_sigmoid(-b)"),
 	only("logit_backward", 2, 0, "b < 0 || b > 1 ? (T)NAN : a / (b * (1 - b))"),
+	only("logit_backward_eps", 2, 1, "b < s0 || b > 1 - s0 ? (T)0 : a / (b * (1 - b))"),
 	only("mse_loss_backward", 3, 1, "s0 * (b - c) * a"), // gradient, input, target
 	only("smooth_l1_loss_backward", 3, 2,
 		"b - c < -s1 ? -s0 * a : b - c > s1 ? s0 * a : s0 * (b - c) * a / s1"),

@@ -369,6 +369,22 @@ bool bounded(const Elementwise& of, const NativeCall& call, Operands& o) {
   return given != 0 && type != at::kBool;
 }
 
+// whole_bounds are hardtanh's, which are cut to integers for such.
+bool whole_bounds(const Elementwise& of, const NativeCall& call, Operands& o) {
+  bool whole = c10::isIntegralType(o.ins[0].scalar_type(), /*includeBool=*/false);
+  for (int i : of.where.numbers) {
+    at::Scalar bound = call.arguments[i].toScalar();
+    if (whole && bound.isFloatingPoint()) {
+      double number = std::trunc(bound.toDouble());
+      if (!(std::fabs(number) < 128))
+        return false;
+      bound = int64_t(number);
+    }
+    o.numbers.push_back(bound);
+  }
+  return !whole || o.ins[0].scalar_type() != at::kByte || (o.numbers[0].toLong() >= 0 && o.numbers[1].toLong() >= 0);
+}
+
 bool bounded_by_tensors(const Elementwise& of, const NativeCall& call, Operands& o) {
   static const int32_t least = kernel_op(CHORUS_KERNEL_ELEMENTWISE, "maximum"),
                        most = kernel_op(CHORUS_KERNEL_ELEMENTWISE, "minimum");
@@ -426,9 +442,9 @@ bool logit_bounds(const Elementwise& of, const NativeCall& call, Operands& o) {
   const c10::IValue& eps = call.arguments[of.where.named("eps")];
   if (eps.isNone())
     return true;
+  if (eps.toDouble() < 0) // as if there were none
+    return true;
   o.op = of.other;
-  if (!o.op)
-    return false;
   o.numbers.push_back(eps.toScalar());
   return true;
 }
@@ -804,7 +820,7 @@ const Entry entries[] = {
     {"clamp_min.Tensor", "maximum", C, no_bools},
     {"clamp_max.Tensor", "minimum", C, no_bools},
     {"threshold", "threshold", S},
-    {"hardtanh", "hardtanh", S},
+    {"hardtanh", "hardtanh", S, whole_bounds},
     {"hardsigmoid", "hardsigmoid", S},
     {"hardswish", "hardswish", S},
     {"hardshrink", "hardshrink", S},
@@ -878,10 +894,9 @@ const Entry entries[] = {
     {"leaky_relu_backward", "leaky_relu_backward", C, without_flag},
     {"elu_backward", "elu_backward", C, of_result, "elu_backward_result"},
     {"silu_backward", "silu_backward", C},
-    {"mish_backward", "mish_backward", C},
     {"gelu_backward", "gelu_backward", C, approximate, "gelu_tanh_backward"},
     {"softplus_backward", "softplus_backward", C},
-    {"logit_backward", "logit_backward", C, logit_bounds},
+    {"logit_backward", "logit_backward", C, logit_bounds, "logit_backward_eps"},
 
     {"where.self", "where", Rule::kWhere, condition},
     {"addcmul", "addcmul", C},
@@ -893,6 +908,7 @@ const Entry entries[] = {
 // Operators of which one form alone is the device's: PyTorch makes the others of it.
 const Entry single[] = {
     {"abs.out", "abs", Rule::kPart},
+    {"mish_backward", "mish_backward", C},
     {"conj_physical.out", "conj", S},
     {"conj_physical_", "conj", S},
     {"complex.out", "complex", Rule::kParts, parts},

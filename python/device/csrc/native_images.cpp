@@ -30,6 +30,12 @@ bool is_image(const at::Tensor& t, int space, c10::ScalarType type) {
       c10::isFloatingType(type) && dtype_of(type) && t.numel() > 0;
 }
 
+// is_field is is_image for elements of any type but bool.
+bool is_field(const at::Tensor& t, int space, c10::ScalarType type) {
+  return t.defined() && !t.is_cpu() && (t.dim() == space + 1 || t.dim() == space + 2) && t.scalar_type() == type &&
+      type != at::kBool && dtype_of(type) && t.numel() > 0;
+}
+
 // is_given is is_image for a result that PyTorch has allocated.
 bool is_given(const at::Tensor& out, int space, c10::ScalarType type) {
   return is_image(out, space, type) && given_result(out);
@@ -316,13 +322,14 @@ class Unpool final : public Native {
   bool run(NativeCall& call) const override {
     const at::Tensor &self = call.arguments[0].toTensor(), &indices = call.arguments[1].toTensor();
     at::DimVector size, sizes(self.sizes());
+    at::MemoryFormat format = space_ == 2 ? self.suggest_memory_format() : at::MemoryFormat::Contiguous;
     void* bad = bad_word(call.index);
-    if (!bad || !is_image(self, space_, self.scalar_type()) || indices.is_cpu() || !self.is_contiguous() ||
+    if (!bad || !is_image(self, space_, self.scalar_type()) || indices.is_cpu() || !self.is_contiguous(format) ||
         indices.scalar_type() != at::kLong || indices.sizes() != self.sizes() ||
         !list_of(call.arguments[2], space_, size) || !positive(size))
       return false;
     std::copy(size.begin(), size.end(), sizes.end() - space_);
-    at::Tensor out = at::empty(sizes, self.options());
+    at::Tensor out = at::empty(sizes, self.options(), format);
     Image of_out(out, space_), of_self(self, space_), of_indices(indices, space_);
     Kernel kernel(CHORUS_KERNEL_POOL, op_);
     kernel.bad(bad);
@@ -395,14 +402,15 @@ class Border final : public Native {
         where_(op.schema()),
         self_(where_.named("self")),
         padding_(where_.named("padding")),
+        cuts_(kernel[2] == 'p'),
         restrides_(space > 1 && where_.named("grad_output") < 0) {}
 
   bool run(NativeCall& call) const override {
     const auto& a = call.arguments;
     const at::Tensor &in = a[0].toTensor(), &self = a[self_].toTensor();
     at::DimVector padding;
-    if (!is_image(in, space_, in.scalar_type()) || !is_image(self, space_, in.scalar_type()) ||
-        !list_of(a[padding_], 2 * space_, padding) || !not_negative(padding))
+    if (!is_field(in, space_, in.scalar_type()) || !is_field(self, space_, in.scalar_type()) ||
+        !list_of(a[padding_], 2 * space_, padding) || (!cuts_ && !not_negative(padding)))
       return false;
     at::Tensor out;
     if (!where_.outs.empty()) {
@@ -417,7 +425,7 @@ class Border final : public Native {
       bool last = self.dim() == space_ + 2;
       out = at::empty(sizes, self.options(), last ? self.suggest_memory_format() : at::MemoryFormat::Contiguous);
     }
-    if (!is_given(out, space_, in.scalar_type()) || out.dim() != in.dim() || out.is_alias_of(in))
+    if (!is_field(out, space_, in.scalar_type()) || !given_result(out) || out.dim() != in.dim() || out.is_alias_of(in))
       return false;
     Image of_out(out, space_), of_in(in, space_);
     Kernel kernel(CHORUS_KERNEL_PAD, op_);
@@ -436,6 +444,7 @@ class Border final : public Native {
   const int space_;
   const FormArguments where_;
   const int self_, padding_;
+  const bool cuts_;      // it replicates: a negative border takes elements away
   const bool restrides_; // the result has the order of the input in memory, whatever it had
 };
 
@@ -449,8 +458,8 @@ class Columns final : public Native {
     const at::Tensor& self = a[0].toTensor();
     at::DimVector window, dilation, padding, stride, size;
     size_t i = back_ ? 2 : 1;
-    if (self.is_cpu() || !self.is_floating_point() || !dtype_of(self.scalar_type()) || self.numel() == 0 ||
-        !list_of(a[i], 2, window) || !list_of(a[i + 1], 2, dilation) || !list_of(a[i + 2], 2, padding) ||
+    if (self.is_cpu() || (!self.is_floating_point() && !self.is_complex()) || !dtype_of(self.scalar_type()) ||
+        self.numel() == 0 || !list_of(a[i], 2, window) || !list_of(a[i + 1], 2, dilation) || !list_of(a[i + 2], 2, padding) ||
         !list_of(a[i + 3], 2, stride) || !positive(window) || !positive(dilation) || !not_negative(padding) ||
         !positive(stride) || (back_ && !list_of(a[1], 2, size)))
       return false;

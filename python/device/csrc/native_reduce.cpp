@@ -5,6 +5,7 @@
 #include <ATen/native/ReduceOpsUtils.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/ne.h>
 
 namespace chorus {
 
@@ -23,6 +24,7 @@ enum class Results {
 };
 
 constexpr const char* mean_name = "mean.out";
+constexpr const char* logsumexp_name = "logsumexp.out";
 
 struct Reduction {
   const char* name; // with the overload
@@ -44,12 +46,16 @@ class Reduce final : public Native {
         power_(std::max(where_.named("ord"), where_.named("p"))) {}
 
   bool run(NativeCall& call) const override {
-    const at::Tensor& self = call.arguments[0].toTensor();
+    at::Tensor self = converted(call);
     if (self.is_cpu() || !dtype_of(self.scalar_type()) || (of_.needs && self.numel() == 0))
       return false;
     if (of_.results == Results::kTruth && dim_ >= 0 && call.arguments[dim_].isIntList() &&
-        call.arguments[dim_].toDimVector().empty())
-      return false; // which reduces nothing
+        call.arguments[dim_].toDimVector().empty()) { // which reduces nothing
+      if (!where_.outs.empty())
+        return false;
+      call.results.push_back(at::ne(self, 0).to(self.scalar_type() == at::kByte ? at::kByte : at::kBool));
+      return true;
+    }
     std::optional<at::DimVector> dims = dims_of(call);
     bool keep = keep_ >= 0 && call.arguments[keep_].toBool();
     if (dims) {
@@ -126,6 +132,21 @@ class Reduce final : public Native {
   }
 
  private:
+  // converted is the input in the type that it's reduced in, if that's another one.
+  at::Tensor converted(const NativeCall& call) const {
+    const at::Tensor& self = call.arguments[0].toTensor();
+    if (self.is_cpu())
+      return self;
+    if (of_.name == logsumexp_name && c10::isIntegralType(self.scalar_type(), /*includeBool=*/true))
+      return self.to(c10::get_default_dtype_as_scalartype());
+    if (of_.results == Results::kPart && power_ >= 0 && dtype_ >= 0 && !call.arguments[dtype_].isNone()) {
+      c10::ScalarType type = call.arguments[dtype_].toScalarType();
+      if (self.is_floating_point() == c10::isFloatingType(type) && self.is_complex() == c10::isComplexType(type))
+        return self.to(type);
+    }
+    return self;
+  }
+
   // dims_of are the argument's; none for all.
   std::optional<at::DimVector> dims_of(const NativeCall& call) const {
     if (dim_ < 0 || call.arguments[dim_].isNone())
@@ -195,9 +216,11 @@ class Reduce final : public Native {
         kernel_op(CHORUS_KERNEL_REDUCE, "norm_inf"), kernel_op(CHORUS_KERNEL_REDUCE, "norm_neg_inf")};
     const c10::IValue& v = call.arguments[power_];
     at::Scalar scalar = v.isNone() ? at::Scalar(2) : v.toScalar();
-    if (scalar.isComplex() || self.numel() == 0)
+    if (scalar.isComplex())
       return false;
     double p = scalar.toDouble();
+    if (self.numel() == 0 && !(p >= 0 && p < INFINITY))
+      return false;
     if (std::isinf(p)) {
       op = ops[p > 0 ? 4 : 5];
     } else if (p == 0 || p == 1 || p == 2) {
@@ -252,7 +275,7 @@ const Reduction all_reductions[] = {
     {"std_mean.correction", "std_mean", Results::kPartAnd},
     {"linalg_vector_norm.out", "norm2", Results::kPart},
     {"norm.out", "norm2", Results::kPart},
-    {"logsumexp.out", "logsumexp", Results::kSame, true},
+    {logsumexp_name, "logsumexp", Results::kSame, true},
 };
 
 } // namespace
