@@ -63,11 +63,7 @@ func goRandomGet(h C.chorus_device, seed, offset *C.uint64_t) (status C.chorus_s
 
 // setGenerator sets where a generator's next numbers begin.
 func setGenerator(g *rng.CUDA, seed, offset C.uint64_t) error {
-	err := g.Seed(uint64(seed))
-	if err == nil {
-		err = g.SetOffset(uint64(offset))
-	}
-	return invalidRandom(err)
+	return invalidRandom(g.Set(uint64(seed), uint64(offset)))
 }
 
 // getGenerator tells where they begin.

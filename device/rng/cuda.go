@@ -79,11 +79,14 @@ func (g *CUDA) Offset() (uint64, error) {
 }
 
 // SetOffset goes to an offset, which must be a multiple of 4.
-func (g *CUDA) SetOffset(offset uint64) error {
+func (g *CUDA) SetOffset(offset uint64) error { return g.Set(g.InitialSeed(), offset) }
+
+// Set sets the seed, and an offset, which must be a multiple of 4. If it's refused, both stay.
+func (g *CUDA) Set(seed, offset uint64) error {
 	if offset%4 != 0 {
 		return invalid("offset must be a multiple of 4, not %d", offset)
 	}
-	return g.set(g.InitialSeed(), offset, "SetOffset")
+	return g.set(seed, offset, "Set")
 }
 
 // State returns 16 bytes, the seed and the offset in little endian.
@@ -105,10 +108,7 @@ func (g *CUDA) SetState(b []byte) error {
 	default:
 		return invalid("a CUDA state has 16 bytes, or 8, not %d", len(b))
 	}
-	if offset%4 != 0 {
-		return invalid("offset must be a multiple of 4, not %d", offset)
-	}
-	return g.set(binary.LittleEndian.Uint64(b), offset, "SetState")
+	return g.Set(binary.LittleEndian.Uint64(b), offset)
 }
 
 // threads in a block, and numbers that the largest cuRAND call draws (block_size_bound and
