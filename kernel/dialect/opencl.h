@@ -33,12 +33,27 @@ typedef double f64;
 
 DEVICE f32 bits_f32(u32 x) { return as_float(x); }
 DEVICE u32 f32_bits(f32 x) { return as_uint(x); }
-DEVICE f32 from_f16(u16 x) { return vload_half(0, (const __private half *)&x); }
-DEVICE u16 to_f16(f32 x) {
-	u16 y;
-	vstore_half_rte(x, 0, (__private half *)&y);
-	return y;
+
+// vload_half and vstore_half of a variable's address would do everywhere, but that a compiler may take a half and a u16
+// for different places: PoCL 3.0's has read variables before they were written.
+#ifdef cl_khr_fp16
+#pragma OPENCL EXTENSION cl_khr_fp16 : enable
+DEVICE f32 from_f16(u16 x) { return convert_float(as_half(x)); }
+DEVICE u16 to_f16(f32 x) { return as_ushort(convert_half_rte(x)); }
+#else
+DEVICE f32 from_f16(u16 x) {
+	u32 a = x & 0x7fff, sign = (u32)(x & 0x8000) << 16;
+	u32 small = as_uint((f32)a * 0x1p-24f), large = (a << 13) + (a < 0x7c00 ? 0x38000000u : 0x70000000u);
+	return as_float((a < 0x400 ? small : large) | sign);
 }
+DEVICE u16 to_f16(f32 x) {
+	u32 a = as_uint(x) & 0x7fffffff, sign = as_uint(x) >> 16 & 0x8000;
+	u32 small = as_uint(as_float(a) + 0.5f) - 0x3f000000; // rounded to multiples of 2^-24 by the addition
+	u32 normal = (a + 0xfff + (a >> 13 & 1) - 0x38000000) >> 13;
+	u32 large = a > 0x7f800000 ? 0x7e00 : 0x7c00;
+	return (u16)((a < 0x38800000 ? small : a < 0x47800000 ? normal : large) | sign);
+}
+#endif
 DEVICE u32 mul_high(u32 a, u32 b) { return mul_hi(a, b); }
 DEVICE u32 add_u32(volatile GLOBAL u32 *p, u32 v) { return atomic_add(p, v); }
 #define ADD_LOCAL(p, v) atomic_add(p, v)
