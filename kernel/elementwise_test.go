@@ -99,9 +99,9 @@ var looser = map[string]float64{"erfinv": 20, "lgamma": 10, "digamma": 50, "trig
 // multiplications. Others of them overflow in PyTorch, since it computes in the type of 16 bits.
 var infinite = []string{"gelu", "gelu_tanh", "mish_backward", "gelu_tanh_backward", "glu_backward_pair", "ldexp"}
 
-// numeric are operations that aren't compared for NaN. PyTorch's vectors make 0 of it in the gradient of logit, and some
-// of its polynomials have no result then.
-var numeric = []string{"logit_backward_eps", "chebyshev_polynomial_t", "chebyshev_polynomial_u", "chebyshev_polynomial_v",
+// numeric are operations that aren't compared for NaN. PyTorch's vectors make 0 of it in gradients of logit and
+// hardshrink, and some of its polynomials have no result then.
+var numeric = []string{"logit_backward_eps", "hardshrink_backward", "chebyshev_polynomial_t", "chebyshev_polynomial_u", "chebyshev_polynomial_v",
 	"chebyshev_polynomial_w", "shifted_chebyshev_polynomial_t", "shifted_chebyshev_polynomial_u",
 	"shifted_chebyshev_polynomial_v", "shifted_chebyshev_polynomial_w", "hermite_polynomial_h",
 	"hermite_polynomial_he", "laguerre_polynomial_l", "legendre_polynomial_p"}
