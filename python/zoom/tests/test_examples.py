@@ -36,6 +36,7 @@ def test_linear():
     assert said.startswith("zoom:0 tensor([") and last < first / 2, said
 
 
+@pytest.mark.long
 def test_report():
     """The report has the devices, and the fallbacks by operator."""
     said = output("-m", "torch_zoom", EXAMPLES / "llama3.py", "--steps", "2")

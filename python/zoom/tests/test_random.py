@@ -63,6 +63,7 @@ def test_the_cpus_numbers():
     assert torch.equal(torch.rand(4, device=D), first)
 
 
+@pytest.mark.long
 def test_graphs_draw_new_numbers():
     """Each replay draws what the calls would have drawn: distributions, dropout, attention and its gradients."""
     x = torch.linspace(-1, 1, 2 * 3 * 8 * 16, device=D).reshape(2, 3, 8, 16).requires_grad_()
