@@ -431,31 +431,4 @@ std::string defer(
   return "";
 }
 
-bool settle_empty(const c10::OperatorHandle& op, DeviceIndex index, torch::jit::Stack* stack) {
-  size_t n = op.schema().arguments().size();
-  auto arguments = torch::jit::last(*stack, n);
-  bool empty = false;
-  for (const c10::IValue& v : arguments)
-    each_tensor(v, [&](const at::Tensor& t) { empty = empty || (is_own(t) && t.numel() == 0); });
-  if (!empty || depends_on_data(op) || writes_to_host(op, arguments) || may_conjugate(op, arguments))
-    return false;
-  MetaRun run(op, index, arguments, true);
-  if (!run.refused.empty() || run.stack.empty())
-    return false;
-  correct(op, arguments, run.stack);
-  bool none = true;
-  for (const c10::IValue& v : run.stack)
-    each_tensor(v, [&](const at::Tensor& t) { none = none && t.defined() && t.numel() == 0; });
-  if (!none)
-    return false;
-  run.meta.settle();
-  c10::SmallVector<c10::IValue, 4> results;
-  for (const c10::IValue& v : run.stack)
-    results.push_back(map_tensors(v, [&](const at::Tensor& t) { return run.meta.device(t); }));
-  torch::jit::drop(*stack, n);
-  for (c10::IValue& v : results)
-    stack->push_back(std::move(v));
-  return true;
-}
-
 } // namespace chorus

@@ -16,8 +16,4 @@ std::string defer(
     const c10::OperatorHandle& op, const std::string& name, DeviceIndex index, chorus_stream stream,
     torch::jit::Stack* stack, c10::ArrayRef<int> generators);
 
-// settle_empty replaces the arguments of an operator that has kernels by results that have no elements, if these are all
-// that it returns and writes, and says whether. The Meta kernel says what they are; nothing needs to be computed.
-bool settle_empty(const c10::OperatorHandle& op, DeviceIndex index, torch::jit::Stack* stack);
-
 } // namespace chorus

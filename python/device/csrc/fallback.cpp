@@ -264,15 +264,6 @@ void fallback(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, torch
   TORCH_CHECK_NOT_IMPLEMENTED(
       !op.blocked && !missing, "Operator '", op.name, "' is not implemented for ", kind, "device ", name(), ".",
       plain ? " Could not run '" + op.name + "' with arguments from the '" + name() + "' backend." : ""); // PyTorch's
-  if (op.native && plain && !op.views && op.generators.empty()) {
-    Found found(op);
-    for (const c10::IValue& v : torch::jit::last(*stack, handle.schema().arguments().size()))
-      each_tensor(v, [&](const at::Tensor& t) { found.see(t); });
-    if (!found.alone() && !found.on_host() && settle_empty(handle, found.index(), stack)) {
-      op.by_kernels.fetch_add(1, std::memory_order_relaxed);
-      return;
-    }
-  }
   op.calls.fetch_add(1, std::memory_order_relaxed);
   size_t n = handle.schema().arguments().size();
   auto arguments = torch::jit::last(*stack, n);
