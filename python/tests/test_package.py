@@ -4,6 +4,7 @@ import ast
 import ctypes
 import graphlib
 import json
+import os
 import pathlib
 import re
 import subprocess
@@ -95,6 +96,7 @@ def test_types():
 
 
 @pytest.mark.long
+@pytest.mark.skipif("CHORUS_TEST_LONG" not in os.environ, reason="CHORUS_TEST_LONG: it measures")
 def test_benchmark(tmp_path):
     """Every measurement returns its rows, as tables and as JSON."""
     target = tmp_path / "rows.json"

@@ -287,6 +287,7 @@ def test_a_hang_costs_one_test(folder):
 
 
 @pytest.mark.long
+@MANY
 def test_a_run_continues(folder):
     run = ["--programs", "test_parts.py", "-k", "_adds", "-k", "_sines", "-k", "_hangs", "--jobs", "1"]
     status, text = tried(folder, *run, "--limit", "0.001")
@@ -345,6 +346,7 @@ def test_devices_and_programs_of_others(folder):
 
 
 @pytest.mark.long
+@MANY
 def test_what_cannot_be_run(folder):
     (folder / "test_wrong.py").write_text("import nonesuch\n")
     for options, device, why in (
