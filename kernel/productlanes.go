@@ -7,8 +7,8 @@ import (
 	"github.com/chorus-comms/chorus/dtype"
 )
 
-// On a processor a block's threads are the lanes of a vector, and each has a small tile of sums in registers. What the
-// lanes are is in a product's Extra[1].
+// On a processor a block's threads are the lanes of a vector, and each has a small tile of sums in registers. Extra[1]
+// of a product says what the lanes are.
 const (
 	lanesColumns = 1 + iota // neighbours of the last dimension of space
 	lanesRows

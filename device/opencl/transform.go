@@ -144,7 +144,7 @@ func (b *dev) ffts(op string) (*fft, error) {
 	return t.fft, t.err
 }
 
-// dropPlan gives a plan back. What work under way uses of it stays until that is done.
+// dropPlan gives a plan back. Work under way keeps its part of it until that is done.
 func (b *dev) dropPlan(p abi.FFTPlan) {
 	ffts.Lock()
 	defer ffts.Unlock()

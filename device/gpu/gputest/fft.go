@@ -37,9 +37,9 @@ var fftForms = map[int32][2]dtype.DType{abi.C2C: {dtype.Complex64, dtype.Complex
 	abi.Z2Z: {dtype.Complex128, dtype.Complex128}, abi.D2Z: {dtype.Float64, dtype.Complex128},
 	abi.Z2D: {dtype.Complex128, dtype.Float64}}
 
-// FFT is a library of transforms, cuFFT or hipFFT, which are computed by their definition. What a transform may spoil it
-// spoils. status, if not nil, is what a function returns instead of doing anything, unless it's [abi.Transformed]. The
-// map has the plans that aren't destroyed.
+// FFT is a library of transforms, cuFFT or hipFFT, which are computed by their definition. It spoils all
+// that a transform may. status, if not nil, is what a function returns instead of doing anything, unless it's
+// [abi.Transformed]. The map has the plans that aren't destroyed.
 func (l *Library) FFT(status func(call string) abi.FFTResult) (abi.FFT, map[abi.FFTPlan]*FFTPlan) {
 	plans := map[abi.FFTPlan]*FFTPlan{}
 	last := abi.FFTPlan(0)

@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from chorus_device import namespace
 from chorus_device._device import c
 from torch.backends.cuda import SDPAParams as SDPAParams
 from torch.backends.cuda import enable_flash_sdp as enable_flash_sdp
@@ -34,7 +35,7 @@ class FFTPlanCache:
     @property
     def size(self) -> int:
         """How many plans are kept now."""
-        return c().transform_plans(self.device_index)[0]
+        return int(c().transform_plans(self.device_index)[0])
 
     @size.setter
     def size(self, _: int) -> None:
@@ -46,7 +47,7 @@ class FFTPlanCache:
     @property
     def max_size(self) -> int:
         """How many are kept at most; 0: none."""
-        return c().transform_plans(self.device_index)[1]
+        return int(c().transform_plans(self.device_index)[1])
 
     @max_size.setter
     def max_size(self, n: int) -> None:
@@ -64,17 +65,17 @@ class FFTPlanCaches:
 
     def __getitem__(self, device: Any) -> FFTPlanCache:
         index = torch.device(device).index if isinstance(device, str | torch.device) else device
-        index = torch.zoom.current_device() if index is None else index
-        n = torch.zoom.device_count()
+        index = namespace.current_device() if index is None else index
+        n = namespace.device_count()
         if index < 0 or index >= n:
             raise RuntimeError(f"cufft_plan_cache: expected 0 <= device index < {n}, but got device with index {index}")
         return FFTPlanCache(index)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self[torch.zoom.current_device()], name)
+        return getattr(self[namespace.current_device()], name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        setattr(self[torch.zoom.current_device()], name, value)
+        setattr(self[namespace.current_device()], name, value)
 
 
 fft_plan_cache = FFTPlanCaches()
