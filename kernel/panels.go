@@ -10,8 +10,8 @@ import (
 )
 
 // On a processor a block is one thread, which computes a tile of a product with vectors. It copies as much of both
-// matrices as a core's caches keep to local memory, in panels: of the left matrix so many rows, of the right one so
-// many columns, that the sums of a panel with a panel are in registers. A panel has its elements in the order in which
+// matrices as a core's caches keep to local memory, in panels. One of the left matrix has so many rows, and one of the
+// right matrix so many columns, that their sums are in registers. A panel has its elements in the order in which
 // they are multiplied, whatever the order of the matrix. The sums are added up in the order of the depth, whatever the
 // tile.
 const (

@@ -1,5 +1,5 @@
-// The regularized incomplete gamma functions: by the power series (DLMF 8.7.1, 8.7.3) and the continued fraction
-// (8.9.2), by which of them converges.
+// The regularized incomplete gamma functions are a power series (DLMF 8.7.1, 8.7.3) or a continued fraction (8.9.2),
+// whichever converges. Their factor is
 // x^a exp(-x) / Gamma(a + 1), of a large a by Stirling's series (DLMF 5.11.1), so that nothing large is subtracted.
 DEVICE T t_igamma_front(T a, T x) {
 	T mu = (x - a) / a, z = 1 / (a * a), e;
