@@ -34,9 +34,9 @@ type draws struct {
 	on       *Stream
 }
 
-// capturing lets the default generators of the runtime's devices, those that have been used before, and others, draw
-// for a graph until the function that it returns is called, which keeps of them what has drawn. The others' states are
-// on a stream's device.
+// capturing lets generators draw for a graph: the default ones of the runtime's devices that have been used before, and
+// others, whose states are on a stream's device. The function that it returns ends that, and keeps those that have
+// drawn.
 func (rt *Runtime) capturing(s *Stream, others []*rng.CUDA) (end func() ([]*drawn, error), err error) {
 	var begun []*drawn
 	end = func() (all []*drawn, err error) {

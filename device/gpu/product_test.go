@@ -17,9 +17,8 @@ import (
 	"github.com/chorus-comms/chorus/dtype"
 )
 
-// openBLAS makes a driver whose library has one of products.
-func openBLAS(t *testing.T, name string, status func(call string) abi.Status) (*gpu.Driver,
-	map[abi.BLASHandle]*gputest.BLASHandle) {
+// supply makes a stand-in for a driver's library.
+func supply(t *testing.T, name string) (*gputest.Library, *gpu.Library) {
 	t.Helper()
 	sim, err := gputest.New(gputest.Options{Name: name})
 	if err != nil {
@@ -29,6 +28,14 @@ func openBLAS(t *testing.T, name string, status func(call string) abi.Status) (*
 	if err != nil {
 		t.Fatal(err)
 	}
+	return sim, lib
+}
+
+// openBLAS makes a driver whose library has one of products.
+func openBLAS(t *testing.T, name string, status func(call string) abi.Status) (*gpu.Driver,
+	map[abi.BLASHandle]*gputest.BLASHandle) {
+	t.Helper()
+	sim, lib := supply(t, name)
 	table, handles := sim.BLAS(status)
 	if err := lib.SupplyBLAS("stand-in", table); err != nil {
 		t.Fatal(err)

@@ -23,14 +23,7 @@ import (
 func openFFT(t *testing.T, name string, status func(call string) abi.FFTResult) (*gpu.Driver, *device.Stream,
 	map[abi.FFTPlan]*gputest.FFTPlan) {
 	t.Helper()
-	sim, err := gputest.New(gputest.Options{Name: name})
-	if err != nil {
-		t.Fatal(err)
-	}
-	lib, err := gpu.Supply(name, "stand-in", sim.Table())
-	if err != nil {
-		t.Fatal(err)
-	}
+	sim, lib := supply(t, name)
 	table, plans := sim.FFT(status)
 	if err := lib.SupplyFFT("stand-in", table); err != nil {
 		t.Fatal(err)

@@ -54,27 +54,39 @@ func suppliedBlast(table abi.CLBlast) (*blast, error) {
 // blastTypes are what CLBlast multiplies here. It adds numbers of 16 bits in 16 bits, which PyTorch doesn't.
 var blastTypes = []dtype.DType{dtype.Float32, dtype.Float64, dtype.Complex64, dtype.Complex128}
 
-// blastOf is the library for a device, or why it has none.
-func (d *Driver) blastOf(op string, b *dev) (*blast, error) {
-	none := func(format string, args ...any) (*blast, error) {
-		return nil, device.Errorf(device.ErrUnsupported, b.name, op, format, args...)
+// admits reports why a library that compiles its kernels isn't for a device; nil: it is. files are what its variable
+// names.
+func (b *dev) admits(op, library, variable string, files func(*config.Config) string) error {
+	none := func(format string, args ...any) error {
+		return device.Errorf(device.ErrUnsupported, b.name, op, format, args...)
 	}
 	c, err := config.Load(nil)
+	if err != nil {
+		return err
+	}
+	named := files(c)
 	switch {
-	case err != nil:
-		return nil, err
-	case c.BLASLibrary == "none":
-		return none("CHORUS_BLAS_LIBRARY is none")
+	case named == "none":
+		return none("%s is none", variable)
 	case !b.compiler:
-		return none("CLBlast compiles its kernels, and the device's driver has no compiler (%v)", b.Library)
+		return none("%s compiles its kernels, and the device's driver has no compiler (%v)", library, b.Library)
 	case c.OpenCLCompiler != "" && c.OpenCLCompiler != "none":
-		return none("CLBlast compiles its kernels in this process, and CHORUS_OPENCL_COMPILER wants another one for that")
-	case c.BLASLibrary == "" && b.props.Processor:
-		return none("CLBlast is for GPUs; CHORUS_BLAS_LIBRARY names one that is used on processors too")
+		return none("%s compiles its kernels in this process, and CHORUS_OPENCL_COMPILER wants another one for that", library)
+	case named == "" && b.props.Processor:
+		return none("%s is for GPUs; %s names one that is used on processors too", library, variable)
+	}
+	return nil
+}
+
+// blastOf is the library for a device, or why it has none.
+func (d *Driver) blastOf(op string, b *dev) (*blast, error) {
+	files := func(c *config.Config) string { return c.BLASLibrary }
+	if err := b.admits(op, "CLBlast", "CHORUS_BLAS_LIBRARY", files); err != nil {
+		return nil, err
 	}
 	x, err := d.blast()
 	if err != nil {
-		return none("%w", err)
+		return nil, device.Errorf(device.ErrUnsupported, b.name, op, "%w", err)
 	}
 	d.blastOpen.Store(true)
 	return x, nil

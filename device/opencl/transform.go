@@ -89,25 +89,13 @@ func (x *fft) end() {
 
 // fftOf is the library for a device, or why it has none.
 func (d *Driver) fftOf(op string, b *dev) (*fft, error) {
-	none := func(format string, args ...any) (*fft, error) {
-		return nil, device.Errorf(device.ErrUnsupported, b.name, op, format, args...)
-	}
-	c, err := config.Load(nil)
-	switch {
-	case err != nil:
+	files := func(c *config.Config) string { return c.FFTLibrary }
+	if err := b.admits(op, "clFFT", "CHORUS_FFT_LIBRARY", files); err != nil {
 		return nil, err
-	case c.FFTLibrary == "none":
-		return none("CHORUS_FFT_LIBRARY is none")
-	case !b.compiler:
-		return none("clFFT compiles its kernels, and the device's driver has no compiler (%v)", b.Library)
-	case c.OpenCLCompiler != "" && c.OpenCLCompiler != "none":
-		return none("clFFT compiles its kernels in this process, and CHORUS_OPENCL_COMPILER wants another one for that")
-	case c.FFTLibrary == "" && b.props.Processor:
-		return none("clFFT is for GPUs; CHORUS_FFT_LIBRARY names one that is used on processors too")
 	}
 	x, err := d.fft()
 	if err != nil {
-		return none("%w", err)
+		return nil, device.Errorf(device.ErrUnsupported, b.name, op, "%w", err)
 	}
 	d.fftOpen.Store(true)
 	return x, nil

@@ -168,7 +168,7 @@ class Ran:
                     into[name] += n
 
     def facts(self) -> dict[str, Any]:
-        """What a note has of them."""
+        """Return what a note has of them."""
         return {"fallbacks": dict(self.host), "kernels": sorted(self.native)}
 
 
