@@ -4,6 +4,7 @@ package opencl_test
 
 import (
 	_ "embed"
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -17,6 +18,15 @@ import (
 //
 //go:embed module.cl
 var source []byte
+
+// TestMain keeps PoCL's own cache where it is by default. PoCL asks once in a process, and its compiler refuses every
+// source after the folder is gone: tests that set XDG_CACHE_HOME would take it along.
+func TestMain(m *testing.M) {
+	if home, err := os.UserCacheDir(); err == nil && os.Getenv("POCL_CACHE_DIR") == "" {
+		os.Setenv("POCL_CACHE_DIR", filepath.Join(home, "pocl", "kcache"))
+	}
+	os.Exit(m.Run())
+}
 
 // load finds the machine's OpenCL, or else what `make opencl` has installed.
 func load(t testing.TB) []*opencl.Library {
