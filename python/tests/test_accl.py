@@ -15,6 +15,7 @@ from calls import CALLS, values
 from jobs import ROOT, Job, command
 from torch.nn.parallel import DistributedDataParallel
 from training import compare, model, steps
+from worlds import longest
 
 import chorus
 from chorus import backend
@@ -236,7 +237,7 @@ EXAMPLES = {
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("args", list(EXAMPLES), ids=["two", "three"])
+@pytest.mark.parametrize("args", [pytest.param((), marks=longest), ("-n", "3", "--protocol", "udp", "--compress")])
 def test_example(args):
     program = [sys.executable, ROOT / "examples" / "accl" / "train.py", *args]
     environment = dict(os.environ, OMP_NUM_THREADS="1")

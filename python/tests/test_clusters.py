@@ -11,6 +11,7 @@ import tempfile
 
 import pytest
 from jobs import ROOT, command
+from worlds import longest
 
 from chorus.bench.port import free_port
 
@@ -137,13 +138,11 @@ def slurm():
             subprocess.run([script, "stop", place], timeout=60)
 
 
-MINUTES = pytest.mark.skipif("CHORUS_TEST_LONG" not in os.environ, reason="CHORUS_TEST_LONG: it takes a minute")
-
-
+@longest
 @pytest.mark.long
 @pytest.mark.parametrize(
     "name, tasks",
-    [pytest.param("train", 1, marks=MINUTES), pytest.param("torchrun", 1, marks=MINUTES), ("srun", 2)],
+    [("train", 1), ("torchrun", 1), ("srun", 2)],
 )
 def test_real_slurm(tmp_path, slurm, name, tasks):
     """The training of the README, with two ranks on each of two nodes."""

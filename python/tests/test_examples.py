@@ -7,6 +7,7 @@ import sys
 import pytest
 from jobs import Job, command
 from test_hang import explained
+from worlds import sample
 
 EXAMPLES = pathlib.Path(__file__).resolve().parents[1] / "examples"
 
@@ -27,7 +28,7 @@ FAIL = ["hang", "lost"]  # these have tests of their own
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", sorted({p.stem for p in EXAMPLES.glob("*.py")} - {*FAIL}))
+@pytest.mark.parametrize("name", sample(sorted({p.stem for p in EXAMPLES.glob("*.py")} - {*FAIL}), "ddp", "failures"))
 def test_example(name):
     """The examples run under torchrun, with nothing else: PyTorch finds the backend."""
     ranks, words = WORDS[name]

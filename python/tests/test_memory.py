@@ -41,7 +41,7 @@ def test_memory_is_given_back():
         del x
         assert y[5] == 1
         del y
-        gc.collect()
+    gc.collect()
     assert used() - before < 200
 
 

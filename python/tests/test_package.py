@@ -4,7 +4,6 @@ import ast
 import ctypes
 import graphlib
 import json
-import os
 import pathlib
 import re
 import subprocess
@@ -12,6 +11,7 @@ import sys
 
 import pytest
 import torch
+from worlds import longest
 
 import chorus
 from chorus import _lib
@@ -95,8 +95,8 @@ def test_types():
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@longest
 @pytest.mark.long
-@pytest.mark.skipif("CHORUS_TEST_LONG" not in os.environ, reason="CHORUS_TEST_LONG: it measures")
 def test_benchmark(tmp_path):
     """Every measurement returns its rows, as tables and as JSON."""
     target = tmp_path / "rows.json"

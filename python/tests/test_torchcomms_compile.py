@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.distributed as dist
-from worlds import World
+from worlds import World, longest
 
 from chorus import torchcomms
 from chorus.torchcomms import ReduceOp, Timeout, functional
@@ -214,7 +214,7 @@ def test_programs_of_one_rank(monkeypatch):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("size", [2, pytest.param(3, marks=longest)])
 def test_programs(size):
     world = World(size, TORCHCOMMS_PATCH_FOR_COMPILE="1")
     try:

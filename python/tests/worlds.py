@@ -13,10 +13,20 @@ import signal
 import time
 import traceback
 
+import pytest
+
 from chorus.bench.port import free_port
 
 TIMEOUT = 60  # seconds, of every operation in a test
 LONG = os.environ.get("CHORUS_TEST_LONG") == "1"
+# What make test-long has no time for, either. It's for tests and parameters that are marked as long.
+longest = pytest.mark.skipif(not LONG, reason="CHORUS_TEST_LONG=1 runs it")
+
+
+def sample(names, *few):
+    """Return the parameters of a long test, of which make test-long runs a few."""
+    return [name if name in few else pytest.param(name, marks=longest) for name in names]
+
 
 context = multiprocessing.get_context("forkserver")
 context.set_forkserver_preload(["torch", "torch.distributed"])

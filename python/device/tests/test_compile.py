@@ -12,6 +12,7 @@ from slow import held
 from torch._subclasses.fake_utils import CrossRefFakeMode
 from torch.utils.checkpoint import checkpoint
 from versions import before, since
+from worlds import longest
 
 D = "accinte"
 
@@ -78,8 +79,8 @@ print(counters["inductor"]["fxgraph_cache_hit"], counters["inductor"]["fxgraph_c
 """
 
 
+@longest
 @pytest.mark.long
-@pytest.mark.skipif("CHORUS_TEST_LONG" not in os.environ, reason="CHORUS_TEST_LONG: it compiles thrice")
 @since(2, 13, "older versions have other counters, or no keys of devices")
 def test_a_cached_program_of_another_version_is_not_used(tmp_path):
     def run(version):

@@ -13,6 +13,7 @@ import pytest
 import torch
 from chorus_device import programs, sweep
 from slow import busy
+from worlds import longest
 
 D = torch.device("accinte", 0)
 
@@ -315,7 +316,7 @@ def test_sweep_and_programs_always_busy(tmp_path):
     run("chorus_device.programs", "accinte", "--programs", "2", "--steps", "60", **ALWAYS_BUSY)
 
 
-@pytest.mark.skipif("CHORUS_TEST_LONG" not in os.environ, reason="CHORUS_TEST_LONG: it takes half an hour")
+@longest
 @pytest.mark.long
 def test_all_of_the_sweep_and_200_programs_always_busy(tmp_path):
     file = str(tmp_path / "answers")

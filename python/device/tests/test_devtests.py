@@ -14,11 +14,11 @@ from chorus_device.devtests import __main__ as command
 from chorus_device.devtests import logs, page, table
 from chorus_device.devtests.shards import Shard
 from chorus_device.devtests.state import State, read
+from worlds import longest
 
 HERE = pathlib.Path(__file__).parent
 BASE = pathlib.Path(command.__file__).with_name("pytorch_test_base.py")
 
-MANY = pytest.mark.skipif(not os.environ.get("CHORUS_TEST_LONG"), reason="CHORUS_TEST_LONG: it runs many programs")
 
 PARTS = """
     import ctypes, os, time, unittest
@@ -287,7 +287,7 @@ def test_a_hang_costs_one_test(folder):
 
 
 @pytest.mark.long
-@MANY
+@longest
 def test_a_run_continues(folder):
     run = ["--programs", "test_parts.py", "-k", "_adds", "-k", "_sines", "-k", "_hangs", "--jobs", "1"]
     status, text = tried(folder, *run, "--limit", "0.001")
@@ -314,7 +314,7 @@ def test_a_run_continues(folder):
 
 
 @pytest.mark.long
-@MANY
+@longest
 def test_devices_and_programs_of_others(folder):
     """A device that a module registers, its own base class, and programs in a checkout."""
     (folder / "other.py").write_text(
@@ -346,7 +346,7 @@ def test_devices_and_programs_of_others(folder):
 
 
 @pytest.mark.long
-@MANY
+@longest
 def test_what_cannot_be_run(folder):
     (folder / "test_wrong.py").write_text("import nonesuch\n")
     for options, device, why in (
@@ -362,7 +362,7 @@ def test_what_cannot_be_run(folder):
 
 
 @pytest.mark.long
-@MANY
+@longest
 def test_operators(tmp_path):
     """The suites of this package: on accinte they pass, and without an operator the log has that one."""
     run = ["-k", "TestTorchDeviceTypePRIVATEUSEONE", "-k", "TestCommonPRIVATEUSEONE.test_numpy_ref_s"]

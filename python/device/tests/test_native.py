@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from worlds import longest
 
 HERE = pathlib.Path(__file__).parent
 INTEL = HERE.parents[2] / ".venvs" / "opencl-intel" / "lib" / "libintelocl.so"
@@ -50,8 +51,8 @@ def test_networks():
     assert not {name for name in told["fallback"] if "batch_norm" in name or "attention" in name}
 
 
+@longest
 @pytest.mark.long
-@pytest.mark.skipif(not os.environ.get("CHORUS_TEST_LONG"), reason="CHORUS_TEST_LONG: it compiles thousands of kernels")
 @pytest.mark.parametrize("family", FAMILIES + NETWORKS)
 def test_all(family):
     assert run("--all", family)["failures"] == []

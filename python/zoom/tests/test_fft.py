@@ -7,6 +7,7 @@ import pathlib
 import pytest
 import torch
 from test_zoom import D, run
+from worlds import longest
 
 CLFFT = "libclFFT.so.2:libclFFT.so"
 
@@ -79,7 +80,7 @@ def test_clfft():
 
 @pytest.mark.long
 @needs_clfft
-@pytest.mark.skipif(not os.environ.get("CHORUS_TEST_LONG"), reason="CHORUS_TEST_LONG: clFFT compiles 60 plans")
+@longest
 def test_all_calls():
     done = fft("""
         import chorus_device, fft_cases

@@ -9,6 +9,7 @@ import chorus_device
 import pytest
 import torch
 from test_zoom import D, run
+from worlds import longest
 
 REFUSING = [f"{letter}gemm{many}" for letter in "SDCZ" for many in ("", "StridedBatched")]
 PRODUCTS = """
@@ -48,8 +49,8 @@ def library(tmp_path):
     return {"CHORUS_BLAS_LIBRARY": str(path), "PYTORCH_TUNABLEOP_FILENAME": str(tmp_path / "results.csv")}
 
 
+@longest
 @pytest.mark.long
-@pytest.mark.skipif(not os.environ.get("CHORUS_TEST_LONG"), reason="CHORUS_TEST_LONG: five programs that compile")
 def test_tuning(library, tmp_path):
     file = tmp_path / "results0.csv"
     done = run(PRODUCTS, **library)
