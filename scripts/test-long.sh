@@ -47,7 +47,7 @@ if package; then
 		else
 			python_tests -k 'not test_one_name' python/device/tests # whose brief ones are below
 			python_tests -m 'not long' python/device/tests/test_one_name.py
-			CHORUS_DEVICE_INLINE=false python_tests python/device/tests/test_{defects,graphs,operators,streams}.py
+			CHORUS_DEVICE_INLINE=false python_tests -m 'not long' python/device/tests/test_{defects,graphs,operators,streams}.py
 		fi
 	else
 		skipped+=("torch.device(\"accinte\"): no C++ compiler")

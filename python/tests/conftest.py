@@ -9,7 +9,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell script's background jobs start with it ignored
 sys.path.insert(0, os.path.dirname(__file__))
 
-from worlds import close_worlds, world_of  # noqa: E402
+from worlds import close_worlds, longest, world_of  # noqa: E402
 
 
 def pytest_configure(config):
@@ -22,7 +22,7 @@ def _close_worlds():
     close_worlds()
 
 
-SIZES = [1, 3, *(pytest.param(n, marks=pytest.mark.long) for n in (2, 4))]
+SIZES = [1, pytest.param(2, marks=pytest.mark.long), 3, pytest.param(4, marks=[pytest.mark.long, longest])]
 
 
 @pytest.fixture(params=SIZES, ids=lambda n: f"world{n}")

@@ -5,9 +5,11 @@ import subprocess
 import sys
 import textwrap
 
+import pytest
 from chorus_device import check
 from chorus_device.checks import CHECKS
 from versions import VERSION
+from worlds import longest
 
 
 def tried(name, module=None, only=(), **env):
@@ -44,6 +46,8 @@ for name in ("aten::sort.stable", "aten::convolution_overrideable", "aten::mm.ou
 """
 
 
+@longest
+@pytest.mark.long
 def test_missing_mechanisms_are_reported(tmp_path):
     """A device lacks some functions of its module and some operators, and one operator crashes the process."""
     crash = """

@@ -157,6 +157,8 @@ def test_results_have_the_strides_of_their_fakes(name):
             y.backward(torch.ones_like(y))
 
 
+@longest
+@pytest.mark.long
 def test_images_with_channels_last():
     torch.manual_seed(3)
     layers = torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU(), torch.nn.Conv2d(8, 4, 3)
@@ -170,6 +172,8 @@ def test_images_with_channels_last():
         torch.testing.assert_close(q.grad.cpu(), p.grad, rtol=1e-4, atol=1e-4)
 
 
+@longest
+@pytest.mark.long
 def test_attention_and_its_backward():
     torch.manual_seed(2)
     host = torch.nn.ModuleDict({"qkv": torch.nn.Linear(16, 48), "out": torch.nn.Linear(16, 16)})

@@ -302,11 +302,13 @@ def run(*arguments, seconds=300, **environment):
     return done.stdout
 
 
+@longest
 @pytest.mark.long
 def test_sweep_with_numbers_of_the_host():
     run("chorus_device.sweep", "accinte", "--every", "97", "--numbers")
 
 
+@longest
 @pytest.mark.long
 def test_sweep_and_programs_always_busy(tmp_path):
     file = str(tmp_path / "answers")

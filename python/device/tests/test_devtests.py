@@ -250,6 +250,7 @@ def test_a_crash_and_a_missing_operator_cost_one_test_each(folder):
     assert "before the crash\n" in log and "string_at" in log, log  # where it crashed
 
 
+@longest
 @pytest.mark.long
 def test_the_log_is_unittests(folder):
     env = {"TORCH_TEST_DEVICES": str(BASE), "PYTORCH_TESTING_DEVICE_EXCEPT_FOR": command.BESIDE}
@@ -274,6 +275,7 @@ def test_the_log_is_unittests(folder):
     }  # fmt: skip
 
 
+@longest
 @pytest.mark.long
 def test_a_hang_costs_one_test(folder):
     status, text = tried(

@@ -9,6 +9,7 @@ import textwrap
 
 import alone
 import pytest
+from worlds import longest
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 HERE = ROOT / "examples" / "thirdparty" / "mydevice"
@@ -55,6 +56,8 @@ def test_it_is_there(installed):
     assert "libmydevice.so is loaded in this process, and /elsewhere.so can't be as well" in done.stdout
 
 
+@longest
+@pytest.mark.long
 def test_one_of_several(installed, tmp_path):
     ask = "import torch; print(torch._C._get_privateuse1_backend_name())"
     assert run(installed, ask).stdout == "mydevice\n"

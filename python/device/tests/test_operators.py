@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from chorus_device import sweep
 from slow import busy
+from worlds import longest
 
 D = "accinte"
 
@@ -23,6 +24,8 @@ def test_sweep():
     assert sum(a["status"] == "ok" for a in answers) > 0.9 * len(todo)
 
 
+@longest
+@pytest.mark.long
 def test_sweep_of_layouts_and_forms():
     todo = sweep.cases(["float32", "bfloat16"], every=13)
     bad = [a for a in sweep.run(D, todo, 2, 2, ["--layouts", "--forms"]) if a["status"] == "fail"]

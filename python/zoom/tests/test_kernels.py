@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from chorus_device._device import c
 from chorus_device.devtests.state import read
+from worlds import longest
 
 D = "zoom"
 
@@ -94,8 +95,11 @@ def test_graph_of_a_training_step():
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    "how", [["--programs", "6"], ["--programs", "3", "--steps", "50", "--pressure", "--memory", "64"]],
-    ids=["plain", "under pressure"],
+    "how",
+    [
+        pytest.param(["--programs", "6"], id="plain", marks=longest),
+        pytest.param(["--programs", "3", "--steps", "50", "--pressure", "--memory", "64"], id="under pressure"),
+    ],
 )  # fmt: skip
 def test_programs(how):
     seed = os.environ.get("CHORUS_TEST_SEED", "1")
