@@ -12,6 +12,7 @@ import time
 
 import pytest
 from jobs import Job, chorus, command
+from worlds import longest
 
 from chorus import _fastcall
 from chorus.bench.port import free_port
@@ -250,6 +251,7 @@ def browsed(url, picture):
     return done.stdout
 
 
+@longest
 @pytest.mark.long
 def test_page(tmp_path):
     """The live page of a job with a stopped rank, and the file of one with a rank in user code."""

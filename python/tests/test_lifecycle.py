@@ -9,6 +9,7 @@ import time
 
 import pytest
 from jobs import Job
+from worlds import longest
 
 HEADER = """
 import os, sys, time, signal, datetime
@@ -217,6 +218,7 @@ def test_destroy_and_again():
         assert error == ""
 
 
+@longest
 @pytest.mark.long
 def test_late_ranks_make_no_noise():
     """A rank waits for others in the store in short turns, and PyTorch's store doesn't print a warning for each."""
@@ -357,6 +359,7 @@ dist.destroy_process_group()
 """
 
 
+@longest
 @pytest.mark.long
 def test_torchrun_restarts(tmp_path):
     """A rank of a job with DistributedDataParallel dies, and torchrun starts it again."""

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from worlds import longest
 
 import chorus
 from chorus import _patches
@@ -71,6 +72,7 @@ def test_none():
     assert not changed and set(states.values()) == {_patches._OFF} and name != "default_pg"
 
 
+@longest
 @pytest.mark.long
 def test_some():
     changed, states, _ = _run(CHORUS_PATCHES="shrink, profiler")

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 import torch.distributed as dist
-from worlds import context, free_port
+from worlds import context, free_port, longest
 
 pytestmark = pytest.mark.skipif(
     not hasattr(getattr(dist, "config", None), "use_torchcomms"), reason="this PyTorch has no such switch"
@@ -152,6 +152,7 @@ def _said(code, **environment):
     return done.stdout.split()
 
 
+@longest
 @pytest.mark.long
 def test_whose_torchcomms_it_is():
     """The switch takes Chorus' torchcomms only if a program uses it: by that name, or as chorus.torchcomms."""

@@ -72,6 +72,8 @@ def test_missing_mechanisms_are_reported(tmp_path):
     assert lines[-1].endswith("something required is MISSING")
 
 
+@longest
+@pytest.mark.long
 def test_a_name_without_a_device(tmp_path):
     (tmp_path / "bare.py").write_text("import torch; torch.utils.rename_privateuse1_backend('bare')\n")
     text, status = tried("bare", "bare", ["registration", "memory"], PYTHONPATH=str(tmp_path))
@@ -82,6 +84,8 @@ def test_a_name_without_a_device(tmp_path):
     )
 
 
+@longest
+@pytest.mark.long
 def test_a_hang_is_one_line(tmp_path, monkeypatch):
     sleeps = """
         if sys.argv[sys.argv.index("--numbers") + 1] == "0":

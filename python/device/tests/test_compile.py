@@ -237,6 +237,8 @@ def test_in_place_devices_and_random_numbers():
 ONLY_GPUS = before(2, 15, "inductor takes generators of CUDA and XPU only")
 
 
+@longest
+@pytest.mark.long
 @since(2, 13, "PyTorch has no such programs for devices from outside")
 @pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=ONLY_GPUS)])
 def test_checkpoints(backend):
@@ -255,6 +257,8 @@ def test_checkpoints(backend):
     torch._dynamo.reset()
 
 
+@longest
+@pytest.mark.long
 @since(2, 13, "inductor puts all on one stream")
 def test_streams_of_the_user():
     one, two = torch.Stream(D), torch.Stream(D)

@@ -92,6 +92,8 @@ def test_one_of_several(installed, tmp_path):
     assert run(installed, first).stdout == "mydevice:0 plug\n"
 
 
+@longest
+@pytest.mark.long
 def test_it_needs_no_other_device(installed, tmp_path):
     done = alone.run("""
         import torch
@@ -207,6 +209,8 @@ def test_operators_without_host_access_to_memory(apart):
     assert done.stdout == "done\n", done.stdout + done.stderr
 
 
+@longest
+@pytest.mark.long
 def test_checks_that_pass_without_host_access_to_memory(apart):
     env = {**os.environ, "PYTHONPATH": apart["target"], "APART_LIBRARY": apart["APART_LIBRARY"]}
     groups = ["memory", "operators", "autograd", "amp", "serialization", "compiler", "graphs"]
@@ -217,6 +221,8 @@ def test_checks_that_pass_without_host_access_to_memory(apart):
     assert missing == ["torch.accelerator.Graph"], done.stdout
 
 
+@longest
+@pytest.mark.long
 def test_it_communicates(installed, tmp_path):
     """Collectives between two processes, in the order of the streams."""
     program = tmp_path / "program.py"

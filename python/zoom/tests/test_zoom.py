@@ -9,6 +9,7 @@ import textwrap
 import pytest
 import torch
 import torch.nn.functional as F
+from worlds import longest
 
 D = "zoom"
 
@@ -218,6 +219,7 @@ dist.destroy_process_group()
 """
 
 
+@longest
 @pytest.mark.long
 def test_two_processes_train(tmp_path):
     """DistributedDataParallel has the CPU's parameters after each step."""
