@@ -99,6 +99,10 @@ type Config struct {
 	// "none": kernels do; empty: those that are found.
 	BLASLibrary string // CHORUS_BLAS_LIBRARY
 
+	// NoLt keeps cuBLASLt and hipBLASLt out, so that kernels multiply matrices of 8 bits. The name is PyTorch's, and any
+	// value but an empty one says so.
+	NoLt bool // DISABLE_HIPBLASLT
+
 	// FFTLibrary lists files of libraries that compute Fourier transforms on GPUs and devices of OpenCL, likewise; "none":
 	// PyTorch's CPU kernels do.
 	FFTLibrary string // CHORUS_FFT_LIBRARY

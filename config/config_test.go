@@ -75,6 +75,7 @@ var samples = map[string]struct {
 	"CHORUS_DEVICE_INLINE":           {"no", false, []string{"maybe"}},
 	"CHORUS_DEVICE_KERNELS":          {"no", false, []string{"maybe"}},
 	"CHORUS_BLAS_LIBRARY":            {"/opt/libclblast.so.1", "/opt/libclblast.so.1", nil},
+	"DISABLE_HIPBLASLT":              {"0", true, nil},
 	"CHORUS_FFT_LIBRARY":             {"/opt/libclFFT.so.2", "/opt/libclFFT.so.2", nil},
 	"CUBLAS_WORKSPACE_CONFIG":        {":4096:8", ":4096:8", nil},
 	"HIPBLAS_WORKSPACE_CONFIG":       {":16:8", ":16:8", nil},

@@ -78,13 +78,18 @@ func (s *Stream) Multiply(p *Product) error {
 
 // Check refuses a product that is none, before a library sees it.
 func (p *Product) Check(device string) error {
+	return checkMatrices(device, "multiply", p.Depth, p.Count, p.Matrices())
+}
+
+// checkMatrices refuses out, a and b that have no product.
+func checkMatrices(device, op string, depth, count int, all [3]NamedMatrix) error {
 	bad := func(format string, args ...any) error {
-		return Errorf(ErrInvalidArgument, device, "multiply", format, args...)
+		return Errorf(ErrInvalidArgument, device, op, format, args...)
 	}
-	if p.Rows < 1 || p.Columns < 1 || p.Depth < 1 || p.Count < 1 {
-		return bad("%d products of %d x %d and %[3]d x %d", p.Count, p.Rows, p.Depth, p.Columns)
+	if rows, columns := all[0].Rows, all[0].Columns; rows < 1 || columns < 1 || depth < 1 || count < 1 {
+		return bad("%d products of %d x %d and %[3]d x %d", count, rows, depth, columns)
 	}
-	for _, x := range p.Matrices() {
+	for _, x := range all {
 		inner := x.Columns
 		if x.Transposed {
 			inner = x.Rows
@@ -92,26 +97,28 @@ func (p *Product) Check(device string) error {
 		switch {
 		case x.Pitch < inner || x.Next < 0:
 			return bad("%s has lines of %d elements, %d apart, and matrices %d apart", x.Name, inner, x.Pitch, x.Next)
-		case x.Name == "out" && (x.Transposed || p.Count > 1 && x.Next < x.Elements(x.Rows, x.Columns, 1)):
+		case x.Name == "out" && (x.Transposed || count > 1 && x.Next < x.Elements(x.Rows, x.Columns, 1)):
 			return bad("matrices of out are transposed or overlap")
 		}
 	}
 	return nil
 }
 
-// NamedMatrix is a matrix of a product, with its size.
+// NamedMatrix is a matrix of a product, with its type and size.
 type NamedMatrix struct {
 	*Matrix
 	Name          string
+	Type          dtype.DType
 	Rows, Columns int
 }
 
-// Bytes is how much memory the matrices take, from the first element on.
-func (x *NamedMatrix) Bytes(p *Product) int {
-	return x.Elements(x.Rows, x.Columns, p.Count) * p.Type.Size()
+// Bytes is how much memory so many matrices take, from the first element on.
+func (x *NamedMatrix) Bytes(count int) int {
+	return x.Elements(x.Rows, x.Columns, count) * x.Type.Size()
 }
 
 // Matrices are the product's: out, a and b.
 func (p *Product) Matrices() [3]NamedMatrix {
-	return [3]NamedMatrix{{&p.Out, "out", p.Rows, p.Columns}, {&p.A, "a", p.Rows, p.Depth}, {&p.B, "b", p.Depth, p.Columns}}
+	return [3]NamedMatrix{{&p.Out, "out", p.Type, p.Rows, p.Columns}, {&p.A, "a", p.Type, p.Rows, p.Depth},
+		{&p.B, "b", p.Type, p.Depth, p.Columns}}
 }

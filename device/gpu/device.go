@@ -45,7 +45,8 @@ type gpu struct {
 	words  []word      // likewise
 
 	products products
-	plans    *plans.Cache[fftKey, fftPlan] // of transforms
+	fused    *plans.Cache[fusedKey, fusedPlan] // of fused products
+	plans    *plans.Cache[fftKey, fftPlan]     // of transforms
 }
 
 // peerRef names the GPU to functions about peers.

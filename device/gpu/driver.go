@@ -34,18 +34,19 @@ type Driver struct {
 }
 
 var (
-	_ device.Driver     = (*Driver)(nil)
-	_ device.Graphs     = (*Driver)(nil)
-	_ device.Peers      = (*Driver)(nil)
-	_ device.IPC        = (*Driver)(nil)
-	_ device.IPCEvents  = (*Driver)(nil)
-	_ device.Threads    = (*Driver)(nil)
-	_ device.Foreign    = (*Driver)(nil)
-	_ device.Closer     = (*Driver)(nil)
-	_ device.Modules    = (*Driver)(nil)
-	_ device.Elements   = (*Driver)(nil)
-	_ device.Products   = (*Driver)(nil)
-	_ device.Transforms = (*Driver)(nil)
+	_ device.Driver        = (*Driver)(nil)
+	_ device.Graphs        = (*Driver)(nil)
+	_ device.Peers         = (*Driver)(nil)
+	_ device.IPC           = (*Driver)(nil)
+	_ device.IPCEvents     = (*Driver)(nil)
+	_ device.Threads       = (*Driver)(nil)
+	_ device.Foreign       = (*Driver)(nil)
+	_ device.Closer        = (*Driver)(nil)
+	_ device.Modules       = (*Driver)(nil)
+	_ device.Elements      = (*Driver)(nil)
+	_ device.Products      = (*Driver)(nil)
+	_ device.FusedProducts = (*Driver)(nil)
+	_ device.Transforms    = (*Driver)(nil)
 )
 
 // New makes a driver of a library, which must have at least one GPU.
@@ -64,7 +65,7 @@ func New(l *Library) (*Driver, error) {
 	for i := range int(*n) {
 		b := &gpu{Library: l, name: fmt.Sprintf("%s:%d", d.name, i), index: i, streams: map[*stream]bool{},
 			adopted: map[abi.Stream]bool{}}
-		b.plans = d.newPlans(b)
+		b.plans, b.fused = d.newPlans(b), b.newFusedPlans()
 		if err := b.identify(); err != nil {
 			return nil, err
 		}
@@ -252,6 +253,7 @@ func (d *Driver) Close() error {
 		events := b.events
 		b.events = nil
 		b.pool.Unlock()
+		b.fused.Clear()
 		b.closeProducts()
 		b.plans.Clear()
 		err := b.call("close", "EventDestroy", func() (r abi.Result) {

@@ -22,6 +22,7 @@ type Library struct {
 	bound    threads
 	compiler *compiler // of sources
 	blas     *blas     // of products
+	lt       *lt       // of fused products
 	fft      *fft      // of transforms
 }
 
@@ -94,6 +95,12 @@ func (l *Library) SupplyBLAS(place string, table abi.BLAS) (err error) {
 	return err
 }
 
+// SupplyLt gives the library one of fused products whose table the caller has filled: a stand-in.
+func (l *Library) SupplyLt(place string, table abi.Lt) (err error) {
+	l.lt, err = suppliedLt(l.family, place, table)
+	return err
+}
+
 // SupplyFFT gives the library one of transforms whose table the caller has filled: a stand-in.
 func (l *Library) SupplyFFT(place string, table abi.FFT) (err error) {
 	l.fft, err = suppliedFFT(l.family, place, table)
@@ -116,6 +123,7 @@ func (l *Library) ready() error {
 	}
 	l.compiler = &compiler{family: l.family, places: l.family.CompilerCandidates(major)}
 	l.blas = &blas{family: l.family, places: l.family.BLASCandidates(major)}
+	l.lt = &lt{family: l.family, places: l.family.LtCandidates(major)}
 	l.fft = &fft{family: l.family, places: l.family.FFTCandidates(major)}
 	if r := l.Init(0); r != abi.Success {
 		return l.failed("Init", r)

@@ -75,14 +75,17 @@ func (x *blas) from(places []string) error {
 type products struct {
 	mu    sync.Mutex
 	spare []*product
-	off   error // the library can't be used on the GPU
+
+	off, ltOff error // the library can't be used on the GPU
 }
 
-// product is the library's state for a stream: a handle, and memory that its work alone uses.
+// product is the libraries' state for a stream: handles, and memory that its work alone uses.
 type product struct {
-	h         abi.BLASHandle
-	workspace uintptr
+	h         abi.BLASHandle // 0: none yet
+	bound     bool           // it's the stream's
 	atomics   bool
+	lt        abi.LtHandle // 0: none yet
+	workspace uintptr
 }
 
 var productTypes = map[dtype.DType]int32{dtype.Float16: abi.Real16, dtype.BFloat16: abi.RealB16,
@@ -130,26 +133,19 @@ func (d *Driver) Multiply(h device.StreamHandle, p *device.Product) error {
 		return device.Errorf(device.ErrUnsupported, b.name, op, "%s has no products of %v", b.family.BLAS, p.Type)
 	}
 	for _, m := range p.Matrices() {
-		at, err := d.side(b, op, m.Name, m.Ptr, m.Bytes(p))
-		switch {
-		case err != nil:
+		if err := d.multiplied(b, op, &m, p.Count); err != nil {
 			return err
-		case at.Type == device.DeviceMemory && at.Device != b.index && !d.reaches(b.index, at.Device):
-			return device.Errorf(device.ErrWrongDevice, b.name, op, "%s is memory of device %d, to which %s has no access",
-				m.Name, at.Device, b.name)
-		case max(m.Rows, m.Columns, m.Pitch, p.Count) > math.MaxInt32:
-			return device.Errorf(device.ErrUnsupported, b.name, op, "%s has lines of more than 31 bits", m.Name)
 		}
 	}
 	if s.broken() != nil {
 		return b.broken() // left out
 	}
-	if s.product == nil {
-		if s.product, err = b.newProduct(op, s); err != nil {
+	x := b.productOf(s)
+	if !x.bound {
+		if err := b.bind(op, s, x); err != nil {
 			return err
 		}
 	}
-	x := s.product
 	if atomics := p.Atomics && b.family.Name == "hip"; atomics != x.atomics { // of cuBLAS PyTorch allows none, either
 		mode := int32(0)
 		if atomics {
@@ -161,6 +157,32 @@ func (d *Driver) Multiply(h device.StreamHandle, p *device.Product) error {
 		x.atomics = atomics
 	}
 	return b.multiply(op, x, p, typ)
+}
+
+// multiplied refuses matrices that a library can't reach, or whose sizes it has no numbers for.
+func (d *Driver) multiplied(b *gpu, op string, m *device.NamedMatrix, count int) error {
+	if err := d.touches(b, op, m.Name, m.Ptr, m.Bytes(count)); err != nil {
+		return err
+	}
+	if max(m.Rows, m.Columns, m.Pitch, count) > math.MaxInt32 {
+		return device.Errorf(device.ErrUnsupported, b.name, op, "%s has lines of more than 31 bits", m.Name)
+	}
+	return nil
+}
+
+// touches refuses memory that a GPU has no access to.
+func (d *Driver) touches(b *gpu, op, what string, p device.Ptr, bytes int) error {
+	at, err := d.side(b, op, what, p, bytes)
+	switch {
+	case err != nil:
+		return err
+	case at.Type == device.Unmanaged:
+		return device.Errorf(device.ErrInvalidPointer, b.name, op, "%s at %v isn't memory of a device", what, p)
+	case at.Type == device.DeviceMemory && at.Device != b.index && !d.reaches(b.index, at.Device):
+		return device.Errorf(device.ErrWrongDevice, b.name, op, "%s is memory of device %d, to which %s has no access", what,
+			at.Device, b.name)
+	}
+	return nil
 }
 
 // multiply calls the library. Its matrices have dense columns, so that it computes the transposed product.
@@ -225,57 +247,86 @@ func (b *gpu) blasCall(op, call string, f func() abi.Status) error {
 	if b.blas.table.Text != nil {
 		text = fmt.Sprintf("%s (%d)", b.blas.table.Text(s), int32(s))
 	}
-	kind := device.ErrInternal
-	switch n := b.blas.numbers; s {
-	case n.NotSupported, n.InvalidValue, n.ArchMismatch:
-		kind = device.ErrUnsupported
-	case n.AllocFailed:
-		kind = device.ErrOutOfMemory
-	}
+	kind := kindOfStatus(&b.blas.numbers, s)
 	return device.Errorf(kind, b.name, op, "%s (%s): %s: %s", b.family.BLAS, b.blas.place, call, text)
 }
 
-// newProduct is a handle for a stream, with a workspace of its own. One that another stream has had is used again.
-func (b *gpu) newProduct(op string, s *stream) (*product, error) {
+// kindOfStatus is the kind of error that a status is to callers.
+func kindOfStatus(n *abi.BLASNumbers, s abi.Status) device.Kind {
+	switch s {
+	case n.NotSupported, n.InvalidValue, n.ArchMismatch:
+		return device.ErrUnsupported
+	case n.AllocFailed:
+		return device.ErrOutOfMemory
+	}
+	return device.ErrInternal
+}
+
+// productOf is what a stream multiplies with. What another stream has had is used again.
+func (b *gpu) productOf(s *stream) *product {
+	if s.product == nil {
+		b.products.mu.Lock()
+		defer b.products.mu.Unlock()
+		if n := len(b.products.spare); n > 0 {
+			s.product, b.products.spare = b.products.spare[n-1], b.products.spare[:n-1]
+		} else {
+			s.product = &product{}
+		}
+	}
+	return s.product
+}
+
+// create makes a handle of a library; one that could make none isn't asked again.
+func (b *gpu) create(off *error, f func() error) error {
 	b.products.mu.Lock()
 	defer b.products.mu.Unlock()
+	if *off == nil {
+		*off = f()
+	}
+	return *off
+}
+
+// bind makes the handle of a stream's products the stream's, with the workspace.
+func (b *gpu) bind(op string, s *stream, x *product) error {
 	t := &b.blas.table
-	if b.products.off != nil {
-		return nil, b.products.off
-	}
-	var x *product
-	if n := len(b.products.spare); n > 0 {
-		x, b.products.spare = b.products.spare[n-1], b.products.spare[:n-1]
-	} else {
-		x = &product{}
-		if err := b.blasCall(op, "Create", func() abi.Status { return t.Create(&x.h) }); err != nil {
-			b.products.off = err
-			return nil, err
-		}
-		// hipBLAS allows them at first, and cuBLAS doesn't
-		if err := b.blasCall(op, "SetAtomicsMode", func() abi.Status { return t.SetAtomics(x.h, 0) }); err != nil {
-			b.dropHandle(x)
-			return nil, err
+	if x.h == 0 {
+		if err := b.create(&b.products.off, func() error {
+			return b.blasCall(op, "Create", func() abi.Status { return t.Create(&x.h) })
+		}); err != nil {
+			return err
 		}
 	}
-	err := b.blasCall(op, "SetStream", func() abi.Status { return t.SetStream(x.h, s.h) })
+	// hipBLAS allows them at first, and cuBLAS doesn't
+	x.atomics = false
+	err := b.blasCall(op, "SetAtomicsMode", func() abi.Status { return t.SetAtomics(x.h, 0) })
+	if err == nil {
+		err = b.blasCall(op, "SetStream", func() abi.Status { return t.SetStream(x.h, s.h) })
+	}
 	if bytes := b.workspace(op); err == nil && bytes > 0 && b.blas.caps.Has("workspaces") {
-		if x.workspace == 0 {
-			err = b.call(op, "MemAlloc", func() abi.Result { return b.MemAlloc(&x.workspace, uint64(bytes)) })
-		}
-		if err == nil { // SetStream takes it away
+		if err = b.allocWorkspace(op, x, bytes); err == nil { // SetStream takes it away
 			err = b.blasCall(op, "SetWorkspace", func() abi.Status { return t.Workspace(x.h, x.workspace, uint64(bytes)) })
 		}
 	}
-	if err != nil {
-		b.dropHandle(x)
-		return nil, err
-	}
-	return x, nil
+	x.bound = err == nil
+	return err
 }
 
-func (b *gpu) dropHandle(x *product) {
-	_ = b.blasCall("close", "Destroy", func() abi.Status { return b.blas.table.Destroy(x.h) })
+// allocWorkspace allocates a stream's workspace, which both libraries use.
+func (b *gpu) allocWorkspace(op string, x *product, bytes int) error {
+	if x.workspace != 0 || bytes == 0 {
+		return nil
+	}
+	return b.call(op, "MemAlloc", func() abi.Result { return b.MemAlloc(&x.workspace, uint64(bytes)) })
+}
+
+// dropHandles gives a stream's handles and workspace back.
+func (b *gpu) dropHandles(x *product) {
+	if x.h != 0 {
+		_ = b.blasCall("close", "Destroy", func() abi.Status { return b.blas.table.Destroy(x.h) })
+	}
+	if x.lt != 0 {
+		_ = b.ltCall("close", "Destroy", func(t *abi.Lt) abi.Status { return t.Destroy(x.lt) })
+	}
 	if x.workspace != 0 {
 		_ = b.call("close", "MemFree", func() abi.Result { return b.MemFree(x.workspace) })
 	}
@@ -284,7 +335,7 @@ func (b *gpu) dropHandle(x *product) {
 // dropProduct keeps a stream's handle for another one, when work that uses its workspace is done.
 func (d *Driver) dropProduct(s *stream) {
 	if x, b := s.product, s.b; x != nil {
-		s.product = nil
+		s.product, x.bound = nil, false
 		d.deferred.add(b, []*gpu{b}, 0, func() {
 			b.products.mu.Lock()
 			defer b.products.mu.Unlock()
@@ -304,7 +355,7 @@ func (b *gpu) closeProducts() {
 	}
 	b.mu.Unlock()
 	for _, x := range b.products.spare {
-		b.dropHandle(x)
+		b.dropHandles(x)
 	}
 	b.products.spare = nil
 }

@@ -143,7 +143,7 @@ func (d *Driver) Multiply(h device.StreamHandle, p *device.Product) error {
 	var mems [3]abi.Mem
 	var at [3]uintptr
 	for i, m := range p.Matrices() {
-		u, err := d.side(b, op, m.Name, m.Ptr, m.Bytes(p))
+		u, err := d.side(b, op, m.Name, m.Ptr, m.Bytes(p.Count))
 		if err != nil {
 			return err
 		}

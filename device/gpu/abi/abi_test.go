@@ -1,13 +1,16 @@
 package abi
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"unsafe"
 
 	"github.com/chorus-comms/chorus/internal/dl"
 )
@@ -66,17 +69,19 @@ var sizes = map[string]uintptr{"int": 4, "unsigned": 4, "unsigned int": 4, "uint
 	"CUresult": 4, "hipError_t": 4, "CUdevice_attribute": 4, "hipDeviceAttribute_t": 4, "CUpointer_attribute": 4,
 	"hipPointer_attribute": 4, "CUstreamCaptureMode": 4, "hipStreamCaptureMode": 4, "hipMemcpyKind": 4, "cublasHandle_t": 8, "cublasOperation_t": 4,
 	"cudaDataType": 4, "cublasComputeType_t": 4, "cublasGemmAlgo_t": 4, "cublasAtomicsMode_t": 4, "cublasStatus_t": 4,
-	"cudaStream_t": 8, "long long int": 8, "cufftType": 4}
+	"cudaStream_t": 8, "long long int": 8, "cufftType": 4, "uint64_t": 8, "int64_t": 8, "cudaDataType_t": 4,
+	"cublasLtHandle_t": 8, "cublasLtMatmulDesc_t": 8, "cublasLtMatrixLayout_t": 8, "cublasLtMatmulPreference_t": 8,
+	"cublasLtMatmulDescAttributes_t": 4, "cublasLtMatmulPreferenceAttributes_t": 4}
 
 // parameters returns the types of a function's, of all declarations that the header has.
 func parameters(text, name string) (all [][]string) {
-	declaration := regexp.MustCompile(`(?:CUresult\s+CUDAAPI|cublasStatus_t\s+CUBLASWINAPI|cufftResult\s+CUFFTAPI|nvrtcResult|hipError_t|const char\s*\*(?:\s+CUBLASWINAPI)?)\s*` + name +
+	declaration := regexp.MustCompile(`(?:CUresult\s+CUDAAPI|(?:cublasStatus_t|size_t)\s+CUBLASWINAPI|cufftResult\s+CUFFTAPI|nvrtcResult|hipError_t|const char\s*\*(?:\s+CUBLASWINAPI)?)\s*` + name +
 		`\s*\(([^;{]*)\)\s*;`)
 	for _, m := range declaration.FindAllStringSubmatch(text, -1) {
 		var types []string
 		for p := range strings.SplitSeq(regexp.MustCompile(`__dparm\([^)]*\)|=[^,]*`).ReplaceAllString(m[1], ""), ",") {
 			p = strings.TrimSpace(strings.ReplaceAll(strings.Join(strings.Fields(p), " "), "const ", ""))
-			if strings.Contains(p, "*") {
+			if strings.Contains(p, "*") || strings.HasSuffix(p, "[]") {
 				p = "*"
 			} else if words := strings.Fields(p); len(words) > 1 {
 				p = strings.Join(words[:len(words)-1], " ")
@@ -203,6 +208,132 @@ func TestRealBLAS(t *testing.T) {
 		}
 	default:
 		t.Errorf("Create: %v", s)
+	}
+}
+
+// ltAttributes are the names of attributes and other numbers that cuBLASLt and hipBLASLt give other values.
+func ltAttributes(n LtNumbers) map[string]int32 {
+	return map[string]int32{"MATMUL_DESC_TRANSA": n.TransA, "MATMUL_DESC_TRANSB": n.TransB,
+		"MATMUL_DESC_EPILOGUE": n.Epilogue, "MATMUL_DESC_BIAS_POINTER": n.Bias, "MATMUL_DESC_BIAS_DATA_TYPE": n.BiasType,
+		"MATMUL_DESC_A_SCALE_POINTER": n.ScaleA, "MATMUL_DESC_B_SCALE_POINTER": n.ScaleB,
+		"MATMUL_DESC_D_SCALE_POINTER": n.ScaleOut, "MATMUL_DESC_A_SCALE_MODE": n.ScaleModeA,
+		"MATMUL_DESC_B_SCALE_MODE": n.ScaleModeB, "EPILOGUE_BIAS": LtEpilogueBias,
+		"MATMUL_MATRIX_SCALE_OUTER_VEC_32F": LtScaleOuter, "MATMUL_PREF_MAX_WORKSPACE_BYTES": LtMostWorkspace}
+}
+
+// So is every function of the library of fused products that is cuBLASLt's, its numbers, and what it writes. The
+// numbers of types are those of both headers.
+func TestLt(t *testing.T) {
+	text := header(t, "nvidia/cu13/include/cublasLt.h", "nvidia/cublas/include/cublasLt.h")
+	LtSymbols(func(field reflect.StructField, names []string) {
+		if !strings.HasPrefix(names[0], "cublasLt") || len(names) > 1 && field.Name != "Text" &&
+			names[1] != "hipblasLt"+names[0][len("cublasLt"):] {
+			t.Errorf("%v are not cuBLASLt's first, and the same of hipBLASLt's", names)
+		}
+		c := parameters(text, names[0])
+		if len(c) == 1 && slices.Equal(c[0], []string{"void"}) {
+			c[0] = nil
+		}
+		if len(c) == 0 || !fits(field.Type, c[0]) {
+			t.Errorf("%s is %v here, and takes %v in the header", names[0], field.Type, c)
+		}
+	})
+	n := FamilyNamed("cuda").LtNumbers()
+	all := values(text)
+	want := ltAttributes(n)
+	for i, matrix := range "ABCD" {
+		want["MATMUL_PREF_MIN_ALIGNMENT_"+string(matrix)+"_BYTES"] = n.AlignA + int32(i)
+	}
+	for name, want := range want {
+		if got, ok := all["CUBLASLT_"+name]; !ok || got != int(want) {
+			t.Errorf("CUBLASLT_%s is %d here, and %d in the header (%t)", name, want, got, ok)
+		}
+	}
+	line := strings.Join(strings.Fields(text), " ")
+	for _, part := range []string{fmt.Sprintf("{ uint64_t data[%d]; } cublasLtMatmulAlgo_t;", n.Algorithm),
+		"{ cublasLtMatmulAlgo_t algo; size_t workspaceSize; cublasStatus_t state; float wavesCount; int reserved[4]; } " +
+			"cublasLtMatmulHeuristicResult_t;"} {
+		if !strings.Contains(line, part) {
+			t.Errorf("the header lacks %q", part)
+		}
+	}
+	if size := unsafe.Sizeof(LtResult{}); size != uintptr(8*n.Algorithm)+8+4+4+4*4 {
+		t.Errorf("a result has %d bytes", size)
+	}
+	blas := values(header(t, "nvidia/cu13/include/cublas_api.h", "nvidia/cublas/include/cublas_api.h"))
+	if got := blas["CUBLAS_COMPUTE_32I"]; got != int(n.In32I) {
+		t.Errorf("CUBLAS_COMPUTE_32I is %d here, and %d in the header", n.In32I, got)
+	}
+	cuda := values(header(t, "nvidia/cu13/include/library_types.h", "nvidia/cuda_runtime/include/library_types.h"))
+	hip := values(header(t, "triton/backends/amd/include/hip/library_types.h"))
+	for name, want := range map[string]int32{"R_8I": Int8, "R_32I": Int32, "R_8F_E4M3": Float8E4M3,
+		"R_8F_E5M2": Float8E5M2, "R_8F_E4M3_FNUZ": Float8E4M3FNUZ, "R_8F_E5M2_FNUZ": Float8E5M2FNUZ, "R_32F": Real32,
+		"R_16F": Real16, "R_16BF": RealB16} {
+		if got, ok := cuda["CUDA_"+name]; got != int(want) && (ok || !strings.HasSuffix(name, "FNUZ")) {
+			t.Errorf("CUDA_%s is %d here, and %d in the header", name, want, got)
+		}
+		if got, ok := hip["HIP_"+name]; !ok || got != int(want) {
+			t.Errorf("HIP_%s is %d here, and %d in the header (%t)", name, want, got, ok)
+		}
+	}
+}
+
+// The cuBLASLt of the Python packages opens, and says itself that it has no GPU. It takes descriptions without one:
+// attributes of the sizes that are given here, and no others.
+func TestRealLt(t *testing.T) {
+	if os.Getenv("CHORUS_TEST_LONG") == "" {
+		t.Skip("left out: CHORUS_TEST_LONG=1 loads a library of hundreds of megabytes")
+	}
+	var table Lt
+	lib, err := dl.Source{Name: "cuBLASLt", Candidates: sites("nvidia/cu13/lib/libcublasLt.so.13",
+		"nvidia/cublas/lib/libcublasLt.so.1*")}.Open()
+	if err != nil {
+		t.Skip("left out: ", err)
+	}
+	caps, err := lib.Resolve(&table)
+	if err != nil || !caps.Has("texts") || !caps.Has("versions") || table.Version() < 110000 {
+		t.Fatal(err)
+	}
+	h := new(LtHandle)
+	switch s := table.Create(h); s {
+	case Done:
+		table.Destroy(*h)
+	case 1:
+		if text := table.Text(s); text != "the library was not initialized" {
+			t.Errorf("Create: %q", text)
+		}
+	default:
+		t.Errorf("Create: %v", s)
+	}
+	f := FamilyNamed("cuda")
+	n, bad := f.LtNumbers(), f.Numbers().InvalidValue
+	p, l, prefer := new(LtProduct), new(LtLayout), new(LtPreference)
+	for what, s := range map[string]Status{"NewProduct": table.NewProduct(p, f.Numbers().In32, Real32),
+		"NewLayout": table.NewLayout(l, Float8E4M3, 16, 32, 16), "NewPreference": table.NewPreference(prefer)} {
+		if s != Done {
+			t.Fatalf("%s: %v", what, s)
+		}
+	}
+	value := new([8]byte)
+	for number, bytes := range map[int32]uint64{n.TransA: 4, n.TransB: 4, n.Epilogue: 4, n.BiasType: 4,
+		n.ScaleModeA: 4, n.ScaleModeB: 4, n.Bias: 8, n.ScaleA: 8, n.ScaleB: 8, n.ScaleOut: 8} {
+		if s := table.SetProduct(*p, number, &value[0], bytes); s != Done {
+			t.Errorf("attribute %d of %d bytes: %v", number, bytes, s)
+		}
+		if s := table.SetProduct(*p, number, &value[0], 12-bytes); s != bad {
+			t.Errorf("attribute %d of %d bytes: %v", number, 12-bytes, s)
+		}
+	}
+	value[1] = 1 // 256
+	for number, bytes := range map[int32]uint64{LtMostWorkspace: 8, n.AlignA: 4, n.AlignA + 1: 4, n.AlignA + 2: 4,
+		n.AlignA + 3: 4} {
+		if s := table.SetPreference(*prefer, number, &value[0], bytes); s != Done {
+			t.Errorf("preference %d of %d bytes: %v", number, bytes, s)
+		}
+	}
+	if a, b, c := table.DropProduct(*p), table.DropLayout(*l), table.DropPreference(*prefer); a != Done || b != Done ||
+		c != Done {
+		t.Errorf("what isn't given back: %v, %v, %v", a, b, c)
 	}
 }
 

@@ -167,6 +167,10 @@ type Family struct {
 	BLASes     []string // where that may be, likewise
 	BLASWheels []string // and within a folder of Python packages
 
+	Lt       string   // what errors call the library of fused products
+	Lts      []string // where that may be, likewise
+	LtWheels []string // and within a folder of Python packages
+
 	FFT       string   // what errors call the library of transforms
 	FFTs      []string // where that may be, likewise
 	FFTWheels []string // and within a folder of Python packages
@@ -184,7 +188,11 @@ var Families = []Family{
 		BLASes: []string{"libcublas.so.13", "libcublas.so.12", "libcublas.so.11", "libcublas.so",
 			"/usr/local/cuda/lib64/libcublas.so", "/usr/local/cuda-*/lib64/libcublas.so"},
 		BLASWheels: []string{"nvidia/cu13/lib/libcublas.so.13", "nvidia/cublas/lib/libcublas.so.1*"},
-		FFT:        "cuFFT",
+		Lt:         "cuBLASLt",
+		Lts: []string{"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so.11", "libcublasLt.so",
+			"/usr/local/cuda/lib64/libcublasLt.so", "/usr/local/cuda-*/lib64/libcublasLt.so"},
+		LtWheels: []string{"nvidia/cu13/lib/libcublasLt.so.13", "nvidia/cublas/lib/libcublasLt.so.1*"},
+		FFT:      "cuFFT",
 		FFTs: []string{"libcufft.so.12", "libcufft.so.11", "libcufft.so.10", "libcufft.so",
 			"/usr/local/cuda/lib64/libcufft.so", "/usr/local/cuda-*/lib64/libcufft.so"},
 		FFTWheels: []string{"nvidia/cu13/lib/libcufft.so.12", "nvidia/cufft/lib/libcufft.so.1*"}},
@@ -200,7 +208,11 @@ var Families = []Family{
 		BLASes: []string{"libhipblas.so.3", "libhipblas.so.2", "libhipblas.so", "/opt/rocm/lib/libhipblas.so",
 			"/opt/rocm-*/lib/libhipblas.so"},
 		BLASWheels: []string{"torch/lib/libhipblas.so*", "_rocm_sdk_libraries*/lib/libhipblas.so*"},
-		FFT:        "hipFFT",
+		Lt:         "hipBLASLt",
+		Lts: []string{"libhipblaslt.so.1", "libhipblaslt.so.0", "libhipblaslt.so", "/opt/rocm/lib/libhipblaslt.so",
+			"/opt/rocm-*/lib/libhipblaslt.so"},
+		LtWheels: []string{"torch/lib/libhipblaslt.so*", "_rocm_sdk_libraries*/lib/libhipblaslt.so*"},
+		FFT:      "hipFFT",
 		FFTs: []string{"libhipfft.so.0", "libhipfft.so", "/opt/rocm/lib/libhipfft.so",
 			"/opt/rocm-*/lib/libhipfft.so"},
 		FFTWheels: []string{"torch/lib/libhipfft.so*", "_rocm_sdk_libraries*/lib/libhipfft.so*"}},
