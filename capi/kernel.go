@@ -295,6 +295,11 @@ func (c *kernelCall) run(l *kernel.Loader, k *C.chorus_kernel) error {
 			return refused("a kernel of kind %d and operation %d", int(k.kind), int(k.op))
 		}
 	}
+	c.plan.Fused = 0
+	if integers := len(ins) > 0 && ins[0].Type == dtype.Int8; k.kind == C.CHORUS_KERNEL_SCALED_MATMUL ||
+		k.kind == C.CHORUS_KERNEL_MATMUL && integers {
+		c.plan.Fused = l.Fused() // which opens a library
+	}
 	return c.enqueue(l, c.add(int(k.kind), op, dtype.DType(k.compute), outs, ins, c.numbers[:k.n_numbers],
 		c.integers[:k.n_integers], ptr(k.bad)))
 }

@@ -17,7 +17,7 @@ type TypeSet uint32
 // Has reports whether a type is among them.
 func (s TypeSet) Has(t dtype.DType) bool { return s>>t&1 != 0 }
 
-// library is what a device has for products of matrices beside the kernels.
+// library is what a device has for products of matrices, or for fused ones, beside the kernels.
 type library struct {
 	name   string
 	types  TypeSet
@@ -26,15 +26,19 @@ type library struct {
 	warned sync.Once
 }
 
-func (l *library) open(dev *device.Device) {
-	found, err := dev.ProductLibrary()
+func (l *Loader) openLibrary() {
+	found, err := l.dev.ProductLibrary()
 	if err != nil {
 		if c, e := config.Load(nil); e == nil && c.BLASLibrary != "" && c.BLASLibrary != "none" {
 			slog.Warn("chorus: the library of CHORUS_BLAS_LIBRARY isn't used, and kernels multiply matrices", "device",
-				dev.Name(), "error", err)
+				l.dev.Name(), "error", err)
 		}
 		return
 	}
+	l.library.is(found)
+}
+
+func (l *library) is(found device.ProductLibrary) {
 	l.name, l.varies = found.Name, found.Varies
 	for _, t := range found.Types {
 		l.types |= 1 << t
@@ -63,13 +67,21 @@ func (l *Loader) Library() string {
 // LibraryVaries reports whether products of the library may have other bits each time.
 func (l *Loader) LibraryVaries() bool { return l.library.works() && l.library.varies }
 
-// multiply has the library do a call. Without an error, and not done, the kernel does it. A library that fails isn't
+// multiply has a library do a call. Without an error, and not done, the kernel does it. A library that fails isn't
 // asked again.
 func (l *Loader) multiply(s *device.Stream, c *Call) (done bool, err error) {
-	if !l.library.works() || l.kernelIsBetter(s, c) {
-		return false, nil
+	x := &l.library
+	if c.fuses {
+		x = &l.fused
 	}
-	err = s.Multiply(&c.product)
+	switch {
+	case !x.works() || !c.fuses && l.kernelIsBetter(s, c):
+		return false, nil
+	case c.fuses:
+		err = s.MultiplyFused(&c.fused)
+	default:
+		err = s.Multiply(&c.product)
+	}
 	if err == nil {
 		l.multiplied.Add(1)
 		return true, nil
@@ -78,15 +90,15 @@ func (l *Loader) multiply(s *device.Stream, c *Call) (done bool, err error) {
 		errors.Is(err, device.ErrInvalidPointer) || errors.Is(err, device.ErrWrongDevice) {
 		return false, err // the device's, or the caller's
 	}
-	if errors.Is(err, device.ErrCapture) {
-		return false, nil
+	if errors.Is(err, device.ErrCapture) || c.fuses && errors.Is(err, device.ErrUnsupported) {
+		return false, nil // which says nothing of other products
 	}
 	if !errors.Is(err, device.ErrUnsupported) && !errors.Is(err, device.ErrOutOfMemory) {
-		l.library.broken.Store(true)
+		x.broken.Store(true)
 	}
-	l.library.warned.Do(func() {
+	x.warned.Do(func() {
 		slog.Warn("chorus: a library didn't multiply matrices, and a kernel does", "device", l.dev.Name(), "library",
-			l.library.name, "error", err)
+			x.name, "error", err)
 	})
 	return false, nil
 }

@@ -26,6 +26,9 @@ type standin struct {
 	status abi.Status // of the next ones
 
 	fft abi.FFTResult // of the next transform
+
+	fusedCalls  int // of the library of fused products
+	fusedStatus abi.Status
 }
 
 func newStandin(t *testing.T) *standin {
@@ -46,6 +49,13 @@ func newStandin(t *testing.T) *standin {
 		x.calls++
 		return x.status
 	})
+	fused, _ := sim.Lt(func(call string) abi.Status {
+		if call != "Multiply" {
+			return abi.Done
+		}
+		x.fusedCalls++
+		return x.fusedStatus
+	})
 	transforms, _ := sim.FFT(func(call string) abi.FFTResult {
 		if call != "Exec" {
 			return abi.Transformed
@@ -53,7 +63,7 @@ func newStandin(t *testing.T) *standin {
 		return x.fft
 	})
 	if err := errors.Join(lib.SupplyBLAS("stand-in", table), lib.SupplyCompiler("stand-in", sim.Compiler()),
-		lib.SupplyFFT("stand-in", transforms)); err != nil {
+		lib.SupplyFFT("stand-in", transforms), lib.SupplyLt("stand-in", fused)); err != nil {
 		t.Fatal(err)
 	}
 	d, err := gpu.New(lib)

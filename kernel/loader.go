@@ -27,6 +27,8 @@ type Loader struct {
 	compiled, fromDisk, refused, launched, multiplied atomic.Int64
 
 	library    library
+	fusedOnce  sync.Once
+	fused      library // of products of 8 bits
 	transforms transforms
 }
 
@@ -64,7 +66,7 @@ func NewLoader(dev *device.Device, disk *Disk) (*Loader, error) {
 	if p := dev.Properties(); p.Processor {
 		l.cores, l.lanes, l.local = max(p.Units, 1), p.Lanes, p.LocalMemory
 	}
-	l.library.open(dev)
+	l.openLibrary()
 	return l, nil
 }
 
@@ -129,10 +131,11 @@ func (l *Loader) Function(s Spec) (*device.Function, error) {
 func (l *Loader) Run(s *device.Stream, p *Plan) error {
 	if len(p.Calls) > 1 {
 		for k := range p.Calls {
-			if p.Calls[k].library && l.library.works() {
+			c := &p.Calls[k]
+			if c.library && l.library.works() || c.fuses && l.fused.works() {
 				continue
 			}
-			spec, _, _ := l.fit(&p.Calls[k])
+			spec, _, _ := l.fit(c)
 			if _, err := l.Function(spec); err != nil {
 				return err
 			}
@@ -140,7 +143,7 @@ func (l *Loader) Run(s *device.Stream, p *Plan) error {
 	}
 	for k := range p.Calls {
 		c := &p.Calls[k]
-		if c.library {
+		if c.library || c.fuses {
 			if done, err := l.multiply(s, c); done || err != nil {
 				if err != nil {
 					return err

@@ -73,6 +73,19 @@ func (p *Plan) matmul(s Spec, out, a, b, c Operand, alpha, beta *Number, scales 
 		}
 		product.Beta = beta.complex()
 	}
+	var fused device.FusedProduct
+	var bias *Operand
+	if there {
+		bias = &c
+	}
+	fuses := s.Op == "" && (scales != nil || !there && alpha.complex() == 1) &&
+		p.fusedProduct(&fused, out, a, b, bias, scales)
+	if fuses && scales != nil && scales.Result.Type != dtype.Invalid {
+		var err error
+		if fused.ScaleOut, err = p.reciprocal(scales.Result); err != nil {
+			return err
+		}
+	}
 	if err := p.matrices(out, a, b, c); err != nil {
 		return err
 	}
@@ -117,6 +130,7 @@ func (p *Plan) matmul(s Spec, out, a, b, c Operand, alpha, beta *Number, scales 
 		q.layout(&call.Args, s.Wide)
 	}
 	call.library, call.product = library, product
+	call.fuses, call.fused = fuses, fused
 	return nil
 }
 

@@ -13,8 +13,10 @@ type Call struct {
 	Args        device.Args
 
 	shape   shape
-	library bool           // a library may do it instead
+	library bool           // a library of products may do it instead
 	product device.Product // how
+	fuses   bool           // a library of fused products may
+	fused   device.FusedProduct
 }
 
 // shape says what of a run's grid a loader may change. The operation is the same.
@@ -41,7 +43,9 @@ type Plan struct {
 
 	// Products are the types of matrices that a library of the device multiplies: [Loader.Products].
 	Products TypeSet
-	// Atomics lets it add with atomic operations, whose order isn't always the same.
+	// Fused are the types of 8 bits that another library multiplies: [Loader.Fused].
+	Fused TypeSet
+	// Atomics lets the first one add with atomic operations, whose order isn't always the same.
 	Atomics bool
 
 	one            [2]Operand             // of an operation that is an elementwise one
@@ -69,7 +73,8 @@ func (p *Plan) blocks(s Spec, grid device.Dim) *Call {
 		p.Calls = append(p.Calls, Call{})
 	}
 	c := &p.Calls[len(p.Calls)-1]
-	c.Spec, c.Grid, c.Block, c.shape, c.library = s, grid, device.Dim{X: int(s.Block), Y: 1, Z: 1}, fixed, false
+	c.Spec, c.Grid, c.Block, c.shape = s, grid, device.Dim{X: int(s.Block), Y: 1, Z: 1}, fixed
+	c.library, c.fuses = false, false
 	c.Args.Reset()
 	return c
 }

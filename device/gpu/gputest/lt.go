@@ -72,8 +72,8 @@ type lt struct {
 }
 
 // Lt is a library of fused products, cuBLASLt or hipBLASLt, which computes in float64. As cuBLASLt's documentation says,
-// that one has one layout and multiples of 16 bytes. status, if not nil, is what a function returns instead of doing anything,
-// unless it's [abi.Done].
+// that one has one layout and multiples of 16 bytes. status, if not nil, is what a function returns instead of doing
+// anything, unless it's [abi.Done].
 func (l *Library) Lt(status func(call string) abi.Status) (abi.Lt, *LtCounts) {
 	f := abi.FamilyNamed(l.opts.Name)
 	x := &lt{Library: l, hip: f.Name == "hip", n: f.LtNumbers(), common: f.Numbers(), last: 0x17,

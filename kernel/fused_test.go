@@ -1,0 +1,120 @@
+//go:build linux && (amd64 || arm64)
+
+package kernel
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/gpu/abi"
+	"github.com/chorus-comms/chorus/dtype"
+)
+
+// A product of 8 bits is the library's of fused products; one that it refuses is a kernel's, and so are all after a
+// failure. Here no kernel compiles, so that one that's asked for is an error.
+func TestFused(t *testing.T) {
+	x := newStandin(t)
+	if all := x.loader.Fused(); !all.Has(dtype.Int8) || !all.Has(dtype.Float8E5M2) || all.Has(dtype.Float32) {
+		t.Fatalf("the library multiplies %b", all)
+	}
+	product := func(m, n, k int) *Plan {
+		p := &Plan{Fused: x.loader.Fused()}
+		out := Operand{Ptr: x.mem, Type: dtype.Int32, Sizes: []int{m, n}, Strides: Dense(m, n)}
+		a := Operand{Ptr: x.mem.Add(1 << 10), Type: dtype.Int8, Sizes: []int{m, k}, Strides: Dense(m, k)}
+		b := Operand{Ptr: x.mem.Add(2 << 10), Type: dtype.Int8, Sizes: []int{k, n}, Strides: []int{1, k}}
+		if err := p.Matmul(out, a, b, Operand{}, Int(1), Int(0), ""); err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	kernels := func(what string, p *Plan) {
+		t.Helper()
+		if _, is := errors.AsType[*CompileError](x.loader.Run(x.stream, p)); !is {
+			t.Errorf("%s isn't a kernel's", what)
+		}
+	}
+	p := product(8, 12, 16)
+	if err := x.loader.Run(x.stream, p); err != nil || x.loader.Stats().Multiplied != 1 {
+		t.Fatalf("a product: %v, %+v", err, x.loader.Stats())
+	}
+	kernels("a product that the library has no layout for", product(3, 5, 7))
+	x.fusedStatus = 15 // not supported
+	kernels("a refused product", p)
+	x.fusedStatus = abi.Done
+	if err := x.loader.Run(x.stream, p); err != nil {
+		t.Error("a product after a refused one: ", err)
+	}
+	x.fusedStatus = 14 // an internal error
+	kernels("a failed product", p)
+	x.fusedStatus = abi.Done
+	calls := x.fusedCalls
+	kernels("a product after one that failed", p)
+	if x.fusedCalls != calls || x.loader.Fused() != 0 || x.loader.Library() == "" {
+		t.Error("a library that has failed is used again, or the other one isn't")
+	}
+}
+
+// What is said to the library of fused products is the product, or the transposed one; what it can't do isn't said.
+func TestFusedPlan(t *testing.T) {
+	all := TypeSet(1<<dtype.Int8 | 1<<dtype.Float8E4M3FN | 1<<dtype.Float8E5M2)
+	at := func(k int, t dtype.DType, strides []int, sizes ...int) Operand {
+		return Operand{Ptr: device.Ptr(k << 12), Type: t, Sizes: sizes, Strides: strides}
+	}
+	f32, e4, e5 := dtype.Float32, dtype.Float8E4M3FN, dtype.Float8E5M2
+	one := func(k int) Operand { return at(k, f32, []int{1}, 1) }
+	out, a, b := at(1, f32, []int{8, 1}, 4, 8), at(2, e4, []int{16, 1}, 4, 16), at(3, e5, []int{1, 16}, 16, 8)
+	columns, bias := at(1, f32, []int{1, 4}, 4, 8), at(6, dtype.BFloat16, []int{1}, 8)
+	whole := Scales{A: one(4), B: one(5)}
+	lines := Scales{A: at(4, f32, []int{1}, 4), B: at(5, f32, []int{1}, 8)}
+	gaps, both, formats, result := lines, Scales{A: lines.A, B: one(5)}, whole, whole
+	gaps.B.Strides = []int{2}
+	formats.FNUZ = 2
+	result.Result = one(7)
+	fnuz := whole
+	fnuz.FNUZ = 6
+	straight := device.FusedProduct{Rows: 4, Columns: 8, Depth: 16, OutType: f32, AType: e4, BType: e5,
+		Out: device.Matrix{Ptr: 1 << 12, Pitch: 8}, A: device.Matrix{Ptr: 2 << 12, Pitch: 16},
+		B: device.Matrix{Ptr: 3 << 12, Pitch: 16, Transposed: true}, ScaleA: 4 << 12, ScaleB: 5 << 12}
+	of := func(change func(p *device.FusedProduct)) *device.FusedProduct {
+		p := straight
+		change(&p)
+		return &p
+	}
+	for what, c := range map[string]struct {
+		out, bias Operand
+		scales    Scales
+		want      *device.FusedProduct
+		calls     int
+	}{
+		"scales of matrices": {out, Operand{}, whole, &straight, 1},
+		"scales of lines":    {out, Operand{}, lines, of(func(p *device.FusedProduct) { p.Lines = true }), 1},
+		"a bias": {out, bias, whole, of(func(p *device.FusedProduct) {
+			p.Bias, p.BiasType = 6<<12, dtype.BFloat16
+		}), 1},
+		"columns": {columns, Operand{}, lines, &device.FusedProduct{Rows: 8, Columns: 4, Depth: 16, OutType: f32, AType: e5,
+			BType: e4, Out: device.Matrix{Ptr: 1 << 12, Pitch: 4}, A: device.Matrix{Ptr: 3 << 12, Pitch: 16},
+			B:      device.Matrix{Ptr: 2 << 12, Pitch: 16, Transposed: true},
+			ScaleA: 5 << 12, ScaleB: 4 << 12, Lines: true}, 1},
+		"fnuz": {out, Operand{}, fnuz, of(func(p *device.FusedProduct) { p.FNUZ = true }), 1},
+		"a scale of the result": {as(out, e4), Operand{}, result, of(func(p *device.FusedProduct) {
+			p.OutType, p.ScaleOut = e4, 9<<12
+		}), 2},
+		"a bias of columns":       {columns, bias, whole, nil, 1},
+		"scales with gaps":        {out, Operand{}, gaps, nil, 1},
+		"a number and a vector":   {out, Operand{}, both, nil, 1},
+		"a format of one matrix":  {out, Operand{}, formats, nil, 1},
+		"rows and columns, gaps":  {at(1, f32, []int{16, 2}, 4, 8), Operand{}, whole, nil, 1},
+		"a bias that's broadcast": {out, at(6, f32, []int{0}, 8), whole, nil, 1},
+	} {
+		p := Plan{Fused: all, Scratch: func(int) (device.Ptr, error) { return 9 << 12, nil }}
+		if err := p.ScaledMatmul(c.out, a, b, c.bias, &c.scales); err != nil || len(p.Calls) != c.calls {
+			t.Errorf("%s: %d calls, %v", what, len(p.Calls), err)
+			continue
+		}
+		call := p.Calls[c.calls-1]
+		if call.fuses != (c.want != nil) || call.fuses && call.fused != *c.want {
+			t.Errorf("%s: %t, %+v, want %+v", what, call.fuses, call.fused, c.want)
+		}
+	}
+}
