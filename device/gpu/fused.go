@@ -42,6 +42,10 @@ var fusedTypes = map[dtype.DType]int32{dtype.Int8: abi.Int8, dtype.Int32: abi.In
 	dtype.BFloat16: abi.RealB16, dtype.Float32: abi.Real32, dtype.Float8E4M3FN: abi.Float8E4M3,
 	dtype.Float8E5M2: abi.Float8E5M2}
 
+// fusedBiases are cuBLASLt's types of biases, by those of results. To a result of 8 bits it adds both of 16 bits.
+var fusedBiases = map[dtype.DType]dtype.DType{dtype.Float32: dtype.BFloat16, dtype.Float16: dtype.Float16,
+	dtype.BFloat16: dtype.BFloat16}
+
 // fusedType is the library's number of a type.
 func fusedType(t dtype.DType, fnuz bool) int32 {
 	switch {
@@ -105,8 +109,9 @@ func (d *Driver) multiplyFused(op string, s *stream, p *device.FusedProduct) err
 		}); err != nil {
 			return err
 		}
+		x.most = b.workspace(op)
 	}
-	k := b.keyOf(p, b.workspace(op))
+	k := b.keyOf(p, x.most)
 	return b.fused.Use(k, func() (fusedPlan, error) { return b.newFused(op, x.lt, &k, p) }, func(plan fusedPlan) error {
 		if plan.refused != nil {
 			return plan.refused
@@ -148,9 +153,7 @@ func (b *gpu) suits(op string, p *device.FusedProduct) error {
 				m.Pitch, m.Ptr, align)
 		}
 	}
-	biases := map[dtype.DType]dtype.DType{dtype.Float32: dtype.BFloat16, dtype.Float16: dtype.Float16,
-		dtype.BFloat16: dtype.BFloat16}
-	if want, ok := biases[p.OutType]; p.Bias != 0 && (ok && p.BiasType != want || p.BiasType == dtype.Float32) {
+	if want, ok := fusedBiases[p.OutType]; p.Bias != 0 && (ok && p.BiasType != want || p.BiasType == dtype.Float32) {
 		return bad("bias of %v to %v", p.BiasType, p.OutType)
 	}
 	return nil

@@ -287,10 +287,13 @@ func TestFusedPlans(t *testing.T) {
 		t.Errorf("%+v, after a form that was refused twice", *x.counts)
 	}
 	t.Setenv("CUBLAS_WORKSPACE_CONFIG", ":0:0")
-	p.AType = dtype.Float8E4M3FN
+	x = openFused(t, "cuda", nil)
+	p = x.product(16, 32, 16, false, true, dtype.Float8E4M3FN, dtype.Float8E4M3FN, dtype.Float32)
+	x.fill(t, p)
 	if err := x.d.MultiplyFused(x.s, p); err != nil || x.counts.Workspace != 0 {
 		t.Errorf("%+v, without a workspace: %v", *x.counts, err)
 	}
+	x.check(t, p)
 }
 
 // What is no product is refused before the library has work, with the kind by which a caller does without it. A

@@ -85,6 +85,7 @@ type product struct {
 	bound     bool           // it's the stream's
 	atomics   bool
 	lt        abi.LtHandle // 0: none yet
+	most      int          // bytes of workspace for it
 	workspace uintptr
 }
 

@@ -1,4 +1,4 @@
-"""Products of matrices by a library, on GPUs that are stand-ins with a stand-in for cuBLAS."""
+"""Products of matrices by a library, on GPUs that are stand-ins with stand-ins for cuBLAS and cuBLASLt."""
 
 import os
 import subprocess
@@ -49,3 +49,63 @@ def test_cublas(standin_library):
         env["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
         done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=240, env=env)
         assert done.stdout.splitlines() == ["by the library: 2", text, f"warnings: {warnings}"], done.stderr
+
+
+# Kernels don't compile there, so that PyTorch's CPU kernels do what the library refuses.
+BYTES = """
+import os, types
+import torch, chorus_device
+from torch.nn.functional import ScalingType
+
+os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "1"
+chorus_device.plug("sim", driver="cuda", module=types.ModuleType("sim"))
+
+def on(x):  # strides as they are
+    return x.to("sim") if x.is_contiguous() else x.t().to("sim").t()
+
+def compare(what, f, *tensors):
+    want, before = f(*tensors), chorus_device.kernels()["multiplied"]
+    got = f(*[on(t) if isinstance(t, torch.Tensor) else t for t in tensors])
+    assert got.dtype == want.dtype and torch.equal(got.cpu().float(), want.float()), what
+    print(what, chorus_device.kernels()["multiplied"] - before)
+
+a = torch.arange(32 * 16).view(32, 16) % 7 - 3
+b = (torch.arange(16 * 48).view(48, 16) % 5 - 2).t()
+i, j = a.to(torch.int8), b.to(torch.int8)
+compare("int8", torch._int_mm, i, j)
+compare("int8, rows", torch._int_mm, i, j.contiguous())
+compare("int8, odd", torch._int_mm, i[:, :15].contiguous(), j[:15].t().contiguous().t())
+e4, e5 = torch.float8_e4m3fn, torch.float8_e5m2
+number, rows = torch.tensor(0.5), torch.arange(32.0).view(-1, 1) % 3 + 1
+columns = torch.arange(48.0).view(1, -1) % 2 + 1
+bias = (torch.arange(48.0) % 4).bfloat16()
+
+def scaled(p, q, s, t, bias=None, result=None, out=torch.bfloat16):
+    return torch._scaled_mm(p, q, s, t, bias=bias, scale_result=result, out_dtype=out)
+
+def second(p, q, s, t, recipe):
+    return torch._scaled_mm_v2(p, q, [s], [recipe], [], [t], [recipe], [], None, torch.bfloat16, (), False)
+
+x, y, z = a.to(e4), b.to(e4), b.to(e5)
+compare("float8", scaled, x, y, number, number)
+compare("float8, bias", scaled, x, z, number, number, bias)
+compare("float8, lines", scaled, x, y, rows, columns)
+compare("float8 to float8", scaled, x, y, number, number, None, None, e4)
+compare("float8, bias of float32", scaled, x, y, number, number, bias.float(), None, torch.float32)
+compare("float8, rows", scaled, x, y.float().contiguous().to(e4), number, number)
+compare("e5m2", scaled, a.to(e5), z, number, number)
+compare("second", second, x, y, number, number, ScalingType.TensorWise.value)
+compare("second, lines", second, x, y, rows, columns, ScalingType.RowWise.value)
+"""
+BY_THE_LIBRARY = ["int8", "float8", "float8, bias", "float8, lines", "float8 to float8", "second", "second, lines"]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("off", ["", "1"])
+def test_cublaslt(standin_library, off):
+    env = dict(os.environ, CHORUS_LIBRARY=str(standin_library), DISABLE_HIPBLASLT=off)
+    env["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
+    done = subprocess.run([sys.executable, "-c", BYTES], capture_output=True, text=True, timeout=240, env=env)
+    told = [line.rpartition(" ") for line in done.stdout.splitlines()]
+    assert len(told) == 12, done.stderr
+    assert [what for what, _, n in told if n == "1"] == ([] if off else BY_THE_LIBRARY), done.stdout

@@ -44,6 +44,10 @@ func init() {
 			err = lib.SupplyBLAS("a stand-in", table)
 		}
 		if err == nil {
+			table, _ := sim.Lt(nil)
+			err = lib.SupplyLt("a stand-in", table)
+		}
+		if err == nil {
 			table, _ := sim.FFT(nil)
 			err = lib.SupplyFFT("a stand-in", table)
 		}
