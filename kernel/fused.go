@@ -22,7 +22,7 @@ func (l *Loader) Fused() TypeSet {
 // fusedProduct fills in the product a @ b, with a bias and scales if they aren't nil, and reports whether a library may
 // do it: one of its types, with dense rows or columns.
 func (p *Plan) fusedProduct(x *device.FusedProduct, out, a, b Operand, bias *Operand, scales *Scales) bool {
-	if !p.Fused.Has(a.Type) || !p.Fused.Has(b.Type) || len(out.Sizes) != 2 {
+	if !p.Fused.Has(a.Type) || !p.Fused.Has(b.Type) || len(out.Sizes) != 2 || scales == nil && out.Type != dtype.Int32 {
 		return false
 	}
 	m, n, depth := out.Sizes[0], out.Sizes[1], a.Sizes[1]

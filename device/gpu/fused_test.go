@@ -296,6 +296,51 @@ func TestFusedPlans(t *testing.T) {
 	x.check(t, p)
 }
 
+// A stream's handles of both libraries, and the workspace that they share, are another stream's when it's destroyed.
+func TestFusedHandles(t *testing.T) {
+	sim, lib := supply(t, "hip")
+	products, handles := sim.BLAS(nil)
+	table, counts := sim.Lt(nil)
+	if err := errors.Join(lib.SupplyBLAS("stand-in", products), lib.SupplyLt("stand-in", table)); err != nil {
+		t.Fatal(err)
+	}
+	d, err := gpu.New(lib)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := d.Malloc(0, 1<<12)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &device.Product{Type: dtype.Float32, Rows: 2, Columns: 2, Depth: 2, Count: 1, Alpha: 1,
+		Out: device.Matrix{Ptr: m, Pitch: 2}, A: device.Matrix{Ptr: m.Add(64), Pitch: 2},
+		B: device.Matrix{Ptr: m.Add(128), Pitch: 2}}
+	f := &device.FusedProduct{Rows: 2, Columns: 2, Depth: 2, OutType: dtype.Int32, AType: dtype.Int8, BType: dtype.Int8,
+		Out: p.Out, A: p.A, B: p.B}
+	for k := range 3 {
+		s, err := d.StreamCreate(0, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if k > 0 {
+			err = d.MultiplyFused(s, f)
+		}
+		if k != 1 {
+			err = errors.Join(err, d.Multiply(s, p))
+		}
+		err = errors.Join(err, d.StreamSynchronize(context.Background(), s), d.StreamDestroy(s))
+		if err != nil || len(handles) != 1 || counts.Handles != min(k, 1) {
+			t.Fatalf("stream %d: %d and %d handles, %v", k, len(handles), counts.Handles, err)
+		}
+	}
+	if counts.Workspace != 1<<16 {
+		t.Errorf("%+v, with a workspace", *counts)
+	}
+	if err := errors.Join(d.Free(0, m), d.Close(), sim.Close()); err != nil || len(handles)+counts.Handles > 0 {
+		t.Errorf("%d and %d handles are left, %v", len(handles), counts.Handles, err)
+	}
+}
+
 // What is no product is refused before the library has work, with the kind by which a caller does without it. A
 // captured stream goes on.
 func TestFusedRefused(t *testing.T) {
