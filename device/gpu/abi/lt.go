@@ -16,12 +16,16 @@ type (
 
 // Numbers of element types beside those of [BLAS], cudaDataType and hipDataType. The types that end in FNUZ are HIP's.
 const (
-	Int8            int32 = 3
-	Int32           int32 = 10
-	Float8E4M3      int32 = 28
-	Float8E5M2      int32 = 29
-	Float8E4M3FNUZ  int32 = 1000
-	Float8E5M2FNUZ  int32 = 1001
+	Int8           int32 = 3
+	Int32          int32 = 10
+	Float8E4M3     int32 = 28
+	Float8E5M2     int32 = 29
+	Float8E4M3FNUZ int32 = 1000
+	Float8E5M2FNUZ int32 = 1001
+)
+
+// Other numbers that cuBLASLt and hipBLASLt agree in.
+const (
 	LtEpilogueBias  int32 = 4 // a number for each row is added
 	LtScaleOuter    int32 = 3 // a scale for each row of one matrix and column of the other, instead of 0, one for all
 	LtMostWorkspace int32 = 1 // bytes: an attribute of an [LtPreference]
