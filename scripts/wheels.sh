@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Builds what PyPI gets into dist/: wheels for x86_64 and aarch64, and the sdist. `make wheels` runs this.
+# MACHINES="amd64:x86_64" builds those of one.
 # zig's C compiler brings glibc's headers of any version and of both architectures along, so that one machine builds both.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -16,7 +17,7 @@ rm -f dist/*.whl dist/chorus_comms-*.tar.gz
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-for arch in amd64:x86_64 arm64:aarch64; do
+for arch in ${MACHINES:-amd64:x86_64 arm64:aarch64}; do
 	goarch=${arch%:*} machine=${arch#*:}
 	printf '#!/bin/sh\nexec "%s" -m ziglang cc -target %s-linux-gnu.2.17 "$@"\n' "$python" "$machine" >"$work/cc"
 	chmod +x "$work/cc"

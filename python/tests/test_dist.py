@@ -42,6 +42,8 @@ def wheel(machine):
 @pytest.fixture(params=MACHINES)
 def unpacked(request, tmp_path):
     """The machine of a wheel, its folder of modules and its command."""
+    if not any(DIST.glob(f"*_{request.param}.whl")):
+        pytest.skip("left out: make wheels was asked for another machine's")
     with zipfile.ZipFile(wheel(request.param)) as archive:
         archive.extractall(tmp_path)
     (command,) = tmp_path.glob("*.data/scripts/chorus")
