@@ -107,6 +107,10 @@ type Config struct {
 	// PyTorch's CPU kernels do.
 	FFTLibrary string // CHORUS_FFT_LIBRARY
 
+	// SolverLibrary lists files of libraries that factor matrices and solve linear systems on GPUs, likewise; "none":
+	// PyTorch's CPU kernels do.
+	SolverLibrary string // CHORUS_SOLVER_LIBRARY
+
 	// CUBLASWorkspace is the memory that cuBLAS gets for each stream, as PyTorch has it: ":KIB:COUNT", several of them
 	// added. Empty, or without such a part: a default of PyTorch's.
 	CUBLASWorkspace string // CUBLAS_WORKSPACE_CONFIG

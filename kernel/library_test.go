@@ -25,7 +25,8 @@ type standin struct {
 	calls  int        // of the library's products
 	status abi.Status // of the next ones
 
-	fft abi.FFTResult // of the next transform
+	fft   abi.FFTResult    // of the next transform
+	solve abi.SolverStatus // of the next step of linear algebra
 
 	fusedCalls  int // of the library of fused products
 	fusedStatus abi.Status
@@ -62,8 +63,15 @@ func newStandin(t *testing.T) *standin {
 		}
 		return x.fft
 	})
+	solver, _ := sim.Solver(func(call string) abi.SolverStatus {
+		if call != "potrf" {
+			return abi.Solved
+		}
+		return x.solve
+	})
 	if err := errors.Join(lib.SupplyBLAS("stand-in", table), lib.SupplyCompiler("stand-in", sim.Compiler()),
-		lib.SupplyFFT("stand-in", transforms), lib.SupplyLt("stand-in", fused)); err != nil {
+		lib.SupplyFFT("stand-in", transforms), lib.SupplyLt("stand-in", fused),
+		lib.SupplySolver("stand-in", solver)); err != nil {
 		t.Fatal(err)
 	}
 	d, err := gpu.New(lib)

@@ -29,7 +29,8 @@ type Loader struct {
 	library    library
 	fusedOnce  sync.Once
 	fused      library // of products of 8 bits
-	transforms transforms
+	transforms companion[device.TransformLibrary]
+	solver     companion[device.SolverLibrary]
 }
 
 // LoaderStats are counts of a loader.
@@ -41,12 +42,13 @@ type LoaderStats struct {
 
 	Multiplied  int64 // products of matrices by a library
 	Transformed int64 // Fourier transforms likewise
+	Solved      int64 // steps of linear algebra likewise
 }
 
 // Stats returns the counts.
 func (l *Loader) Stats() LoaderStats {
 	return LoaderStats{l.compiled.Load(), l.fromDisk.Load(), l.refused.Load(), l.launched.Load(), l.multiplied.Load(),
-		l.transforms.count.Load()}
+		l.transforms.count.Load(), l.solver.count.Load()}
 }
 
 // loaded is a kernel, or why there is none.

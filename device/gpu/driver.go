@@ -47,6 +47,7 @@ var (
 	_ device.Products      = (*Driver)(nil)
 	_ device.FusedProducts = (*Driver)(nil)
 	_ device.Transforms    = (*Driver)(nil)
+	_ device.Solvers       = (*Driver)(nil)
 )
 
 // New makes a driver of a library, which must have at least one GPU.
@@ -255,6 +256,7 @@ func (d *Driver) Close() error {
 		b.pool.Unlock()
 		b.fused.Clear()
 		b.closeProducts()
+		b.closeSolvers()
 		b.plans.Clear()
 		err := b.call("close", "EventDestroy", func() (r abi.Result) {
 			for _, e := range events {

@@ -24,6 +24,7 @@ type Library struct {
 	blas     *blas     // of products
 	lt       *lt       // of fused products
 	fft      *fft      // of transforms
+	solver   *solver   // of linear algebra
 }
 
 func init() {
@@ -107,6 +108,12 @@ func (l *Library) SupplyFFT(place string, table abi.FFT) (err error) {
 	return err
 }
 
+// SupplySolver gives the library one of linear algebra whose table the caller has filled: a stand-in.
+func (l *Library) SupplySolver(place string, table abi.Solver) (err error) {
+	l.solver, err = suppliedSolver(l.family, place, table)
+	return err
+}
+
 // ready asks for the version and starts the library.
 func (l *Library) ready() error {
 	if err := l.caps.Need(l.family.Own); err != nil {
@@ -125,6 +132,7 @@ func (l *Library) ready() error {
 	l.blas = &blas{family: l.family, places: l.family.BLASCandidates(major)}
 	l.lt = &lt{family: l.family, places: l.family.LtCandidates(major)}
 	l.fft = &fft{family: l.family, places: l.family.FFTCandidates(major)}
+	l.solver = &solver{family: l.family, places: l.family.SolverCandidates(major)}
 	if r := l.Init(0); r != abi.Success {
 		return l.failed("Init", r)
 	}

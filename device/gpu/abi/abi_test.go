@@ -71,11 +71,12 @@ var sizes = map[string]uintptr{"int": 4, "unsigned": 4, "unsigned int": 4, "uint
 	"cudaDataType": 4, "cublasComputeType_t": 4, "cublasGemmAlgo_t": 4, "cublasAtomicsMode_t": 4, "cublasStatus_t": 4,
 	"cudaStream_t": 8, "long long int": 8, "cufftType": 4, "uint64_t": 8, "int64_t": 8, "cudaDataType_t": 4,
 	"cublasLtHandle_t": 8, "cublasLtMatmulDesc_t": 8, "cublasLtMatrixLayout_t": 8, "cublasLtMatmulPreference_t": 8,
-	"cublasLtMatmulDescAttributes_t": 4, "cublasLtMatmulPreferenceAttributes_t": 4}
+	"cublasLtMatmulDescAttributes_t": 4, "cublasLtMatmulPreferenceAttributes_t": 4, "cusolverDnHandle_t": 8,
+	"cublasFillMode_t": 4, "cusolverEigMode_t": 4, "signed char": 1}
 
 // parameters returns the types of a function's, of all declarations that the header has.
 func parameters(text, name string) (all [][]string) {
-	declaration := regexp.MustCompile(`(?:CUresult\s+CUDAAPI|(?:cublasStatus_t|size_t)\s+CUBLASWINAPI|cufftResult\s+CUFFTAPI|nvrtcResult|hipError_t|const char\s*\*(?:\s+CUBLASWINAPI)?)\s*` + name +
+	declaration := regexp.MustCompile(`(?:CUresult\s+CUDAAPI|cusolverStatus_t\s+CUSOLVERAPI|(?:cublasStatus_t|size_t)\s+CUBLASWINAPI|cufftResult\s+CUFFTAPI|nvrtcResult|hipError_t|const char\s*\*(?:\s+CUBLASWINAPI)?)\s*` + name +
 		`\s*\(([^;{]*)\)\s*;`)
 	for _, m := range declaration.FindAllStringSubmatch(text, -1) {
 		var types []string
@@ -375,6 +376,40 @@ func TestFFT(t *testing.T) {
 		}
 		if got, ok := all["CUFFT_"+name]; !ok || got != int(r) {
 			t.Errorf("CUFFT_%s is %d here, and %d in the header (%t)", name, r, got, ok)
+		}
+	}
+}
+
+// So is every function of the library of linear algebra that is cuSOLVER's, for each type of elements, and its numbers.
+func TestSolver(t *testing.T) {
+	text, seen := header(t, "nvidia/cu13/include/cusolverDn.h", "nvidia/cusolver/include/cusolverDn.h"), 0
+	SolverSymbols(func(field reflect.StructField, names []string) {
+		if !strings.HasPrefix(names[0], "cusolver") || names[1] != "hip"+names[0][2:] {
+			t.Errorf("%v are not cuSOLVER's first, and the same of hipSOLVER's", names)
+		}
+		seen++
+		_, near, _ := strings.Cut(text, " "+names[0]+"(") // without which the search takes seconds
+		near, _, _ = strings.Cut(near, ";")
+		c := parameters("cusolverStatus_t CUSOLVERAPI "+names[0]+"("+near+";", names[0])
+		if len(c) == 0 || !fits(field.Type, c[0]) {
+			t.Errorf("%s is %v here, and takes %v in the header", names[0], field.Type, c)
+		}
+	})
+	if seen != 3+14*4 {
+		t.Errorf("%d functions were compared", seen)
+	}
+	n, all := FamilyNamed("cuda").SolverNumbers(), values(header(t, "nvidia/cu13/include/cusolver_common.h",
+		"nvidia/cusolver/include/cusolver_common.h")+
+		header(t, "nvidia/cu13/include/cublas_api.h", "nvidia/cublas/include/cublas_api.h"))
+	for name, want := range map[string]int32{"CUBLAS_OP_N": n.Straight, "CUBLAS_OP_T": n.Transposed,
+		"CUBLAS_OP_C": n.Conjugated, "CUBLAS_FILL_MODE_LOWER": n.Lower, "CUBLAS_FILL_MODE_UPPER": n.Upper,
+		"CUSOLVER_EIG_MODE_NOVECTOR": n.NoVectors, "CUSOLVER_EIG_MODE_VECTOR": n.Vectors,
+		"CUSOLVER_STATUS_SUCCESS": int32(Solved), "CUSOLVER_STATUS_ALLOC_FAILED": int32(n.AllocFailed),
+		"CUSOLVER_STATUS_INVALID_VALUE": int32(n.InvalidValue), "CUSOLVER_STATUS_ARCH_MISMATCH": int32(n.ArchMismatch),
+		"CUSOLVER_STATUS_INTERNAL_ERROR": int32(n.Internal), "CUSOLVER_STATUS_NOT_SUPPORTED": int32(n.NotSupported),
+		"CUSOLVER_STATUS_MATRIX_TYPE_NOT_SUPPORTED": int32(n.BadType)} {
+		if got, ok := all[name]; !ok || got != int(want) {
+			t.Errorf("%s is %d here, and %d in the header (%t)", name, want, got, ok)
 		}
 	}
 }

@@ -174,6 +174,10 @@ type Family struct {
 	FFT       string   // what errors call the library of transforms
 	FFTs      []string // where that may be, likewise
 	FFTWheels []string // and within a folder of Python packages
+
+	Solver       string   // what errors call the library of linear algebra
+	Solvers      []string // where that may be, likewise
+	SolverWheels []string // and within a folder of Python packages
 }
 
 // Families are both.
@@ -195,7 +199,11 @@ var Families = []Family{
 		FFT:      "cuFFT",
 		FFTs: []string{"libcufft.so.12", "libcufft.so.11", "libcufft.so.10", "libcufft.so",
 			"/usr/local/cuda/lib64/libcufft.so", "/usr/local/cuda-*/lib64/libcufft.so"},
-		FFTWheels: []string{"nvidia/cu13/lib/libcufft.so.12", "nvidia/cufft/lib/libcufft.so.1*"}},
+		FFTWheels: []string{"nvidia/cu13/lib/libcufft.so.12", "nvidia/cufft/lib/libcufft.so.1*"},
+		Solver:    "cuSOLVER",
+		Solvers: []string{"libcusolver.so.12", "libcusolver.so.11", "libcusolver.so",
+			"/usr/local/cuda/lib64/libcusolver.so", "/usr/local/cuda-*/lib64/libcusolver.so"},
+		SolverWheels: []string{"nvidia/cu13/lib/libcusolver.so.12", "nvidia/cusolver/lib/libcusolver.so.1*"}},
 	{Name: "hip", Title: "HIP", Prefix: "hip", Own: "current devices",
 		Places: []string{"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so",
 			"/opt/rocm/lib/libamdhip64.so", "/opt/rocm-*/lib/libamdhip64.so"},
@@ -215,7 +223,11 @@ var Families = []Family{
 		FFT:      "hipFFT",
 		FFTs: []string{"libhipfft.so.0", "libhipfft.so", "/opt/rocm/lib/libhipfft.so",
 			"/opt/rocm-*/lib/libhipfft.so"},
-		FFTWheels: []string{"torch/lib/libhipfft.so*", "_rocm_sdk_libraries*/lib/libhipfft.so*"}},
+		FFTWheels: []string{"torch/lib/libhipfft.so*", "_rocm_sdk_libraries*/lib/libhipfft.so*"},
+		Solver:    "hipSOLVER",
+		Solvers: []string{"libhipsolver.so.1", "libhipsolver.so.0", "libhipsolver.so",
+			"/opt/rocm/lib/libhipsolver.so", "/opt/rocm-*/lib/libhipsolver.so"},
+		SolverWheels: []string{"torch/lib/libhipsolver.so*", "_rocm_sdk_libraries*/lib/libhipsolver.so*"}},
 }
 
 // FamilyNamed returns one by the name of its devices; nil if there is none.

@@ -1,0 +1,360 @@
+package gpu
+
+import (
+	"fmt"
+	"math"
+	"sync"
+
+	"github.com/chorus-comms/chorus/config"
+	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/gpu/abi"
+	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/internal/dl"
+)
+
+// solver factors matrices and solves linear systems: cuSOLVER or hipSOLVER, which is opened when it's first asked for.
+type solver struct {
+	family *abi.Family
+	places []string
+
+	once    sync.Once
+	table   abi.Solver
+	numbers abi.SolverNumbers
+	place   string
+	err     error // why there is none
+}
+
+// suppliedSolver is one of a table that the caller has filled.
+func suppliedSolver(f *abi.Family, place string, table abi.Solver) (*solver, error) {
+	x := &solver{family: f, table: table, numbers: f.SolverNumbers(), place: place}
+	_, err := dl.Supplied(f.Solver, "unknown", place, &x.table)
+	for i := range x.table.Of {
+		if err == nil {
+			_, err = dl.Supplied(f.Solver, "unknown", place, &x.table.Of[i])
+		}
+	}
+	x.once.Do(func() {})
+	return x, err
+}
+
+// open opens the library: of the files of CHORUS_SOLVER_LIBRARY the first that is one, or what the machine has.
+func (x *solver) open() error {
+	x.once.Do(func() {
+		c, err := config.Load(nil)
+		if err != nil {
+			x.err = err
+			return
+		}
+		x.numbers = x.family.SolverNumbers()
+		x.err = dl.Named("CHORUS_SOLVER_LIBRARY", c.SolverLibrary, x.places, x.from)
+	})
+	return x.err
+}
+
+func (x *solver) from(places []string) error {
+	lib, err := dl.Source{Name: x.family.Solver, Candidates: places}.Open()
+	if err != nil {
+		return err
+	}
+	x.place = lib.Path()
+	if _, err = lib.Resolve(&x.table); err != nil {
+		return err
+	}
+	for i := range x.table.Of {
+		letter := abi.SolverTypes[i]
+		named := lib.By(func(name string) (uintptr, bool) { return lib.Symbol(abi.SolverSymbol(name, letter)) },
+			lib.Version())
+		if _, err := named.Resolve(&x.table.Of[i]); err != nil {
+			return fmt.Errorf("%w, X being %c", err, letter)
+		}
+	}
+	return nil
+}
+
+// solvers are those of a GPU.
+type solvers struct {
+	mu    sync.Mutex
+	spare []abi.SolverHandle
+	off   error // the library can't be used on the GPU
+}
+
+// solverTypes are the types of elements, by the places of their functions in the table.
+var solverTypes = [...]dtype.DType{dtype.Float32, dtype.Float64, dtype.Complex64, dtype.Complex128}
+
+// SolverLibrary is [device.Solvers].SolverLibrary: cuSOLVER or hipSOLVER.
+func (d *Driver) SolverLibrary(dev int) (device.SolverLibrary, error) {
+	const op = "library of linear algebra"
+	if err := d.knows(op, dev); err != nil {
+		return device.SolverLibrary{}, err
+	}
+	if err := d.solver.open(); err != nil {
+		return device.SolverLibrary{}, device.Errorf(device.ErrUnsupported, d.gpus[dev].name, op, "%w", err)
+	}
+	return device.SolverLibrary{Name: d.family.Solver + " (" + d.solver.place + ")", Types: solverTypes[:]}, nil
+}
+
+// solverInfo is what a step's memory for work begins with: the number that nobody wants to know, before the library's
+// own part.
+const solverInfo = 256
+
+// SolveWork is [device.Solvers].SolveWork.
+func (d *Driver) SolveWork(h device.StreamHandle, x *device.Solve) (bytes int, err error) {
+	err = d.withSolver(h, x, func(s *stream, f *abi.SolverFunctions) error {
+		size, err := s.b.solveSize(s.solver, f, x)
+		bytes = solverInfo + int(size)*x.Type.Size()
+		return err
+	})
+	return bytes, err
+}
+
+// Solve is [device.Solvers].Solve. The library does one matrix after the other.
+func (d *Driver) Solve(h device.StreamHandle, x *device.Solve) error {
+	const op = "solve"
+	return d.withSolver(h, x, func(s *stream, f *abi.SolverFunctions) error {
+		b := s.b
+		size, err := b.solveSize(s.solver, f, x)
+		if err != nil {
+			return err
+		}
+		at, err := d.side(b, op, "memory for work", x.Work, solverInfo+int(size)*x.Type.Size())
+		if err == nil && (at.Type != device.DeviceMemory || at.Device != b.index) {
+			err = device.Errorf(device.ErrWrongDevice, b.name, op, "the memory for work isn't the device's")
+		}
+		if err != nil {
+			return err
+		}
+		if s.broken() != nil {
+			return b.broken() // left out
+		}
+		for i := range x.Count {
+			if err := b.solveOne(s.solver, f, x, i, size); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// withSolver calls f with a stream, which is locked and has a handle, and the functions for a step's type.
+func (d *Driver) withSolver(h device.StreamHandle, x *device.Solve,
+	f func(s *stream, f *abi.SolverFunctions) error) error {
+	const op = "solve"
+	s, err := d.stream(op, h)
+	if err != nil {
+		return err
+	}
+	defer s.mu.Unlock()
+	b := s.b
+	if err := b.solver.open(); err != nil {
+		return device.Errorf(device.ErrUnsupported, b.name, op, "%w", err)
+	}
+	if s.capture != nil || s.foreign() {
+		return device.Errorf(device.ErrCapture, b.name, op, "steps of %s aren't captured", b.family.Solver)
+	}
+	if err := x.Check(b.name); err != nil {
+		return err
+	}
+	place := -1
+	for i, t := range solverTypes {
+		if t == x.Type {
+			place = i
+		}
+	}
+	switch {
+	case place < 0:
+		return device.Errorf(device.ErrUnsupported, b.name, op, "%s has no matrices of %v", b.family.Solver, x.Type)
+	case x.Kind == device.SVD && x.Rows < x.Columns:
+		return device.Errorf(device.ErrUnsupported, b.name, op, "%s decomposes no matrices of more columns than rows",
+			b.family.Solver)
+	}
+	for _, o := range x.Operands() {
+		at, err := d.side(b, op, o.Name, o.Ptr, o.Bytes(x.Count))
+		switch {
+		case err != nil:
+			return err
+		case at.Type == device.DeviceMemory && at.Device != b.index && !d.reaches(b.index, at.Device):
+			return device.Errorf(device.ErrWrongDevice, b.name, op, "%s is memory of device %d, to which %s has no access",
+				o.Name, at.Device, b.name)
+		case max(o.Rows, o.Columns, o.Pitch) > math.MaxInt32:
+			return device.Errorf(device.ErrUnsupported, b.name, op, "%s has lines of more than 31 bits", o.Name)
+		}
+	}
+	if s.solver == 0 {
+		if s.solver, err = b.newSolver(op, s); err != nil {
+			return err
+		}
+	}
+	return f(s, &b.solver.table.Of[place])
+}
+
+// solveShape is what the library gets of a step: sizes and numbers.
+type solveShape struct {
+	m, n, k, pitch, uplo, op, vectors int32
+	jobU, jobV                        int8
+}
+
+func (b *gpu) solveShape(x *device.Solve) solveShape {
+	n := b.solver.numbers
+	s := solveShape{m: int32(x.Rows), n: int32(x.Columns), k: int32(x.Others), pitch: int32(x.A.Pitch), uplo: n.Lower,
+		op: [...]int32{n.Straight, n.Transposed, n.Conjugated}[x.Op], vectors: n.NoVectors, jobU: 'N', jobV: 'N'}
+	if x.Upper {
+		s.uplo = n.Upper
+	}
+	if x.Vectors {
+		s.vectors, s.jobU, s.jobV = n.Vectors, 'S', 'S'
+		if x.All {
+			s.jobU, s.jobV = 'A', 'A'
+		}
+	}
+	return s
+}
+
+// solveSize is how many elements of memory the library needs for a step.
+func (b *gpu) solveSize(h abi.SolverHandle, f *abi.SolverFunctions, x *device.Solve) (int32, error) {
+	s, a, size := b.solveShape(x), uintptr(x.A.Ptr), new(int32)
+	var call func() abi.SolverStatus
+	switch x.Kind {
+	case device.Cholesky:
+		call = func() abi.SolverStatus { return f.PotrfWork(h, s.uplo, s.n, a, s.pitch, size) }
+	case device.LU:
+		call = func() abi.SolverStatus { return f.GetrfWork(h, s.m, s.n, a, s.pitch, size) }
+	case device.QR:
+		call = func() abi.SolverStatus { return f.GeqrfWork(h, s.m, s.n, a, s.pitch, size) }
+	case device.QRVectors:
+		call = func() abi.SolverStatus {
+			return f.OrgqrWork(h, s.m, s.n, s.k, a, s.pitch, uintptr(x.Factors.Ptr), size)
+		}
+	case device.Eigen:
+		call = func() abi.SolverStatus {
+			return f.SyevdWork(h, s.vectors, s.uplo, s.n, a, s.pitch, uintptr(x.Values.Ptr), size)
+		}
+	case device.SVD:
+		call = func() abi.SolverStatus { return f.GesvdWork(h, s.m, s.n, size) }
+	default:
+		return 0, nil
+	}
+	err := b.solverCall("solve", x.Kind.String()+"_bufferSize", call)
+	if err == nil && *size < 0 {
+		err = device.Errorf(device.ErrUnsupported, b.name, "solve", "%s wants %d elements for work", b.family.Solver, *size)
+	}
+	return *size, err
+}
+
+// solveOne enqueues a step on one matrix.
+func (b *gpu) solveOne(h abi.SolverHandle, f *abi.SolverFunctions, x *device.Solve, i int, size int32) error {
+	s, work, info := b.solveShape(x), uintptr(x.Work.Add(solverInfo)), uintptr(x.Work)
+	if x.Info != 0 {
+		info = uintptr(x.Info.Add(4 * i))
+	}
+	matrix := func(m device.ColumnMatrix) uintptr { return uintptr(m.Ptr.Add(i * m.Next * x.Type.Size())) }
+	series := func(v device.Series, t dtype.DType) uintptr { return uintptr(v.Ptr.Add(i * v.Next * t.Size())) }
+	a, pitchB := matrix(x.A), int32(x.B.Pitch)
+	var call func() abi.SolverStatus
+	switch x.Kind {
+	case device.Cholesky:
+		call = func() abi.SolverStatus { return f.Potrf(h, s.uplo, s.n, a, s.pitch, work, size, info) }
+	case device.CholeskySolve:
+		call = func() abi.SolverStatus { return f.Potrs(h, s.uplo, s.n, s.k, a, s.pitch, matrix(x.B), pitchB, info) }
+	case device.LU:
+		call = func() abi.SolverStatus {
+			return f.Getrf(h, s.m, s.n, a, s.pitch, work, series(x.Pivots, dtype.Int32), info)
+		}
+	case device.LUSolve:
+		call = func() abi.SolverStatus {
+			return f.Getrs(h, s.op, s.n, s.k, a, s.pitch, series(x.Pivots, dtype.Int32), matrix(x.B), pitchB, info)
+		}
+	case device.QR:
+		call = func() abi.SolverStatus {
+			return f.Geqrf(h, s.m, s.n, a, s.pitch, series(x.Factors, x.Type), work, size, info)
+		}
+	case device.QRVectors:
+		call = func() abi.SolverStatus {
+			return f.Orgqr(h, s.m, s.n, s.k, a, s.pitch, series(x.Factors, x.Type), work, size, info)
+		}
+	case device.Eigen:
+		values := series(x.Values, device.RealOf(x.Type))
+		call = func() abi.SolverStatus {
+			return f.Syevd(h, s.vectors, s.uplo, s.n, a, s.pitch, values, work, size, info)
+		}
+	default:
+		values, pitchU, pitchV := series(x.Values, device.RealOf(x.Type)), s.m, s.n // of matrices that are left out
+		var u, v uintptr
+		if x.Vectors {
+			u, v, pitchU, pitchV = matrix(x.U), matrix(x.V), int32(x.U.Pitch), int32(x.V.Pitch)
+		}
+		call = func() abi.SolverStatus {
+			return f.Gesvd(h, s.jobU, s.jobV, s.m, s.n, a, s.pitch, values, u, pitchU, v, pitchV, work, size, 0, info)
+		}
+	}
+	return b.solverCall("solve", x.Kind.String(), call)
+}
+
+// solverCall calls the library on a thread for which the GPU is the current device.
+func (b *gpu) solverCall(op, call string, f func() abi.SolverStatus) error {
+	var s abi.SolverStatus
+	if err := b.call(op, call, func() abi.Result { s = f(); return abi.Success }); err != nil || s == abi.Solved {
+		return err
+	}
+	kind := device.ErrInternal
+	switch n := b.solver.numbers; s {
+	case n.NotSupported, n.InvalidValue, n.ArchMismatch, n.BadType:
+		kind = device.ErrUnsupported
+	case n.AllocFailed:
+		kind = device.ErrOutOfMemory
+	}
+	return device.Errorf(kind, b.name, op, "%s (%s): %s: %s", b.family.Solver, b.solver.place, call, s)
+}
+
+// newSolver is a handle for a stream. One that another stream has had is used again.
+func (b *gpu) newSolver(op string, s *stream) (abi.SolverHandle, error) {
+	b.solvers.mu.Lock()
+	defer b.solvers.mu.Unlock()
+	t := &b.solver.table
+	if b.solvers.off != nil {
+		return 0, b.solvers.off
+	}
+	h := new(abi.SolverHandle)
+	if n := len(b.solvers.spare); n > 0 {
+		*h, b.solvers.spare = b.solvers.spare[n-1], b.solvers.spare[:n-1]
+	} else if err := b.solverCall(op, "Create", func() abi.SolverStatus { return t.Create(h) }); err != nil {
+		b.solvers.off = err
+		return 0, err
+	}
+	if err := b.solverCall(op, "SetStream", func() abi.SolverStatus { return t.SetStream(*h, s.h) }); err != nil {
+		b.dropSolverHandle(*h)
+		return 0, err
+	}
+	return *h, nil
+}
+
+func (b *gpu) dropSolverHandle(h abi.SolverHandle) {
+	_ = b.solverCall("close", "Destroy", func() abi.SolverStatus { return b.solver.table.Destroy(h) })
+}
+
+// dropSolver keeps a stream's handle for another one, when work that uses its memory is done.
+func (d *Driver) dropSolver(s *stream) {
+	if h, b := s.solver, s.b; h != 0 {
+		s.solver = 0
+		d.deferred.add(b, []*gpu{b}, 0, func() {
+			b.solvers.mu.Lock()
+			defer b.solvers.mu.Unlock()
+			b.solvers.spare = append(b.solvers.spare, h)
+		})
+	}
+}
+
+// closeSolvers gives all handles back.
+func (b *gpu) closeSolvers() {
+	b.mu.Lock()
+	for s := range b.streams {
+		if s.solver != 0 {
+			b.solvers.spare = append(b.solvers.spare, s.solver)
+			s.solver = 0
+		}
+	}
+	b.mu.Unlock()
+	for _, h := range b.solvers.spare {
+		b.dropSolverHandle(h)
+	}
+	b.solvers.spare = nil
+}

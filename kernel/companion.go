@@ -1,0 +1,63 @@
+package kernel
+
+import (
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+
+	"github.com/chorus-comms/chorus/config"
+	"github.com/chorus-comms/chorus/device"
+)
+
+// companion is a library that a device has beside its kernels, for work that has none. It's opened when it's first
+// asked for.
+type companion[L any] struct {
+	once   sync.Once
+	found  L
+	err    error
+	broken atomic.Bool // it has failed, and isn't asked any more
+	count  atomic.Int64
+}
+
+// open is the library; [device.ErrUnsupported] if there's none, or it has failed. A variable may name it: files is its
+// value. work is what the processor does without it, in words, and op in errors.
+func (x *companion[L]) open(dev *device.Device, op, work, variable string, files func(*config.Config) string,
+	ask func() (L, error)) (L, error) {
+	x.once.Do(func() {
+		if x.found, x.err = ask(); x.err == nil {
+			return
+		}
+		if c, err := config.Load(nil); err == nil && files(c) != "" && files(c) != "none" {
+			slog.Warn("chorus: the library of "+variable+" isn't used, and the processor computes "+work,
+				"device", dev.Name(), "error", x.err)
+		}
+	})
+	if x.err == nil && x.broken.Load() {
+		return x.found, device.Errorf(device.ErrUnsupported, dev.Name(), op, "the library has failed")
+	}
+	return x.found, x.err
+}
+
+// ran counts work that the library was asked for. An error that isn't the caller's becomes [device.ErrUnsupported], and
+// the library isn't asked again.
+func (x *companion[L]) ran(dev *device.Device, op, work, name string, err error) error {
+	if err == nil {
+		x.count.Add(1)
+		return nil
+	}
+	if _, failed := errors.AsType[*device.WorkError](err); failed {
+		return err
+	}
+	for _, kind := range []device.Kind{device.ErrUnsupported, device.ErrCapture, device.ErrInvalidArgument,
+		device.ErrOutOfBounds, device.ErrInvalidPointer, device.ErrWrongDevice, device.ErrOutOfMemory} {
+		if errors.Is(err, kind) {
+			return err
+		}
+	}
+	if !x.broken.Swap(true) {
+		slog.Warn("chorus: a library of "+work+" has failed, and the processor computes them", "device", dev.Name(),
+			"library", name, "error", err)
+	}
+	return device.Errorf(device.ErrUnsupported, dev.Name(), op, "%w", err)
+}
