@@ -1,0 +1,19 @@
+"""``torch.linalg`` on zoom: PyTorch's CPU kernels compute it where the device has no library for it."""
+
+import importlib.util
+import pathlib
+
+import chorus_device
+import torch
+from test_zoom import D
+
+
+def test_linear_algebra():
+    path = pathlib.Path(__file__).parents[2] / "device" / "tests" / "linalg_cases.py"
+    spec = importlib.util.spec_from_file_location("linalg_cases", path)
+    cases = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(cases)
+    before = chorus_device.operators().get("aten::linalg_cholesky_ex.L", chorus_device.Calls(0, 0))
+    assert cases.compare(D, sizes=(3,), batches=((2,),), dtypes=(torch.float64,)) > 40
+    after = chorus_device.operators()["aten::linalg_cholesky_ex.L"]
+    assert sum((after.native, after.fallback)) > sum((before.native, before.fallback))
