@@ -34,9 +34,10 @@ const (
 	QRVectors                      // orgqr: A, Others reflectors, becomes the first columns of Q
 	Eigen                          // syevd: of a Hermitian A, which becomes the vectors
 	SVD                            // gesvd: of A, which has no fewer rows than columns, and is lost
+	Triangular                     // trsm: B becomes the solution of Op(A), from the left, or the right
 )
 
-var solveNames = [...]string{"potrf", "potrs", "getrf", "getrs", "geqrf", "orgqr", "syevd", "gesvd"}
+var solveNames = [...]string{"potrf", "potrs", "getrf", "getrs", "geqrf", "orgqr", "syevd", "gesvd", "trsm"}
 
 func (k SolveKind) String() string {
 	if k < 0 || int(k) >= len(solveNames) {
@@ -59,7 +60,7 @@ type Solve struct {
 	Kind          SolveKind
 	Type          dtype.DType // of elements
 	Rows, Columns int         // of A: 1 at least
-	Others        int         // columns of B, or reflectors: 1 at least where there are such
+	Others        int         // columns of B, its rows if A is on the right, or reflectors: 1 at least where there are such
 	Count         int         // of steps: 1 at least
 
 	A, B   ColumnMatrix
@@ -70,10 +71,12 @@ type Solve struct {
 	// Info has an int32 for each step: 0, or LAPACK's number for what is wrong with A. 0: nobody wants to know.
 	Info Ptr
 
-	Upper   bool     // the upper triangle of A counts; of Cholesky and Eigen
+	Upper   bool     // the upper triangle of A counts; of Cholesky, CholeskySolve, Eigen and Triangular
 	Vectors bool     // of Eigen and SVD
 	All     bool     // U and V are square; of SVD
-	Op      MatrixOp // of LUSolve
+	Op      MatrixOp // of LUSolve and Triangular
+	Right   bool     // B is on A's left: X * Op(A) = B; of Triangular
+	Unit    bool     // A's diagonal counts as ones; of Triangular
 
 	// Work is as much memory of the device as [Solvers].SolveWork says.
 	Work Ptr
@@ -121,7 +124,7 @@ func RealOf(t dtype.DType) dtype.DType {
 func (x *Solve) Operands() []SolveOperand {
 	m, n, k := x.Rows, x.Columns, min(x.Rows, x.Columns)
 	all := []SolveOperand{{Name: "a", Type: x.Type, Rows: m, Columns: n, ColumnMatrix: x.A,
-		reads: x.Kind == CholeskySolve || x.Kind == LUSolve}}
+		reads: x.Kind == CholeskySolve || x.Kind == LUSolve || x.Kind == Triangular}}
 	matrix := func(name string, rows, columns int, m ColumnMatrix) {
 		all = append(all, SolveOperand{Name: name, Type: x.Type, Rows: rows, Columns: columns, ColumnMatrix: m})
 	}
@@ -132,6 +135,12 @@ func (x *Solve) Operands() []SolveOperand {
 	switch x.Kind {
 	case CholeskySolve:
 		matrix("b", n, x.Others, x.B)
+	case Triangular:
+		if x.Right {
+			matrix("b", x.Others, n, x.B)
+		} else {
+			matrix("b", n, x.Others, x.B)
+		}
 	case LU:
 		series("pivots", dtype.Int32, k, x.Pivots, false)
 	case LUSolve:
@@ -165,10 +174,11 @@ func (x *Solve) Check(device string) error {
 	bad := func(format string, args ...any) error {
 		return Errorf(ErrInvalidArgument, device, "solve", format, args...)
 	}
-	square := x.Kind == Cholesky || x.Kind == CholeskySolve || x.Kind == LUSolve || x.Kind == Eigen
-	others := x.Kind == CholeskySolve || x.Kind == LUSolve || x.Kind == QRVectors
+	square := x.Kind == Cholesky || x.Kind == CholeskySolve || x.Kind == LUSolve || x.Kind == Eigen ||
+		x.Kind == Triangular
+	others := x.Kind == CholeskySolve || x.Kind == LUSolve || x.Kind == QRVectors || x.Kind == Triangular
 	switch {
-	case x.Kind < Cholesky || x.Kind > SVD:
+	case x.Kind < Cholesky || x.Kind > Triangular:
 		return bad("kind %d", int(x.Kind))
 	case x.Op < AsIs || x.Op > ConjugateTranspose:
 		return bad("operation %d", int(x.Op))

@@ -3,6 +3,8 @@ package gpu
 import (
 	"fmt"
 	"math"
+	"runtime"
+	"slices"
 	"sync"
 
 	"github.com/chorus-comms/chorus/config"
@@ -99,6 +101,9 @@ const solverInfo = 256
 
 // SolveWork is [device.Solvers].SolveWork.
 func (d *Driver) SolveWork(h device.StreamHandle, x *device.Solve) (bytes int, err error) {
+	if x.Kind == device.Triangular {
+		return 0, nil
+	}
 	err = d.withSolver(h, x, func(s *stream, f *abi.SolverFunctions) error {
 		size, err := s.b.solveSize(s.solver, f, x)
 		bytes = solverInfo + int(size)*x.Type.Size()
@@ -110,6 +115,9 @@ func (d *Driver) SolveWork(h device.StreamHandle, x *device.Solve) (bytes int, e
 // Solve is [device.Solvers].Solve. The library does one matrix after the other.
 func (d *Driver) Solve(h device.StreamHandle, x *device.Solve) error {
 	const op = "solve"
+	if x.Kind == device.Triangular {
+		return d.solveTriangular(h, x)
+	}
 	return d.withSolver(h, x, func(s *stream, f *abi.SolverFunctions) error {
 		b := s.b
 		size, err := b.solveSize(s.solver, f, x)
@@ -148,36 +156,13 @@ func (d *Driver) withSolver(h device.StreamHandle, x *device.Solve,
 	if err := b.solver.open(); err != nil {
 		return device.Errorf(device.ErrUnsupported, b.name, op, "%w", err)
 	}
-	if s.capture != nil || s.foreign() {
-		return device.Errorf(device.ErrCapture, b.name, op, "steps of %s aren't captured", b.family.Solver)
-	}
-	if err := x.Check(b.name); err != nil {
-		return err
-	}
-	place := -1
-	for i, t := range solverTypes {
-		if t == x.Type {
-			place = i
-		}
-	}
-	switch {
-	case place < 0:
-		return device.Errorf(device.ErrUnsupported, b.name, op, "%s has no matrices of %v", b.family.Solver, x.Type)
-	case x.Kind == device.SVD && x.Rows < x.Columns:
+	if x.Kind == device.SVD && x.Rows < x.Columns {
 		return device.Errorf(device.ErrUnsupported, b.name, op, "%s decomposes no matrices of more columns than rows",
 			b.family.Solver)
 	}
-	for _, o := range x.Operands() {
-		at, err := d.side(b, op, o.Name, o.Ptr, o.Bytes(x.Count))
-		switch {
-		case err != nil:
-			return err
-		case at.Type == device.DeviceMemory && at.Device != b.index && !d.reaches(b.index, at.Device):
-			return device.Errorf(device.ErrWrongDevice, b.name, op, "%s is memory of device %d, to which %s has no access",
-				o.Name, at.Device, b.name)
-		case max(o.Rows, o.Columns, o.Pitch) > math.MaxInt32:
-			return device.Errorf(device.ErrUnsupported, b.name, op, "%s has lines of more than 31 bits", o.Name)
-		}
+	place, err := d.stepType(s, b.family.Solver, x)
+	if err != nil {
+		return err
 	}
 	if s.solver == 0 {
 		if s.solver, err = b.newSolver(op, s); err != nil {
@@ -185,6 +170,87 @@ func (d *Driver) withSolver(h device.StreamHandle, x *device.Solve,
 		}
 	}
 	return f(s, &b.solver.table.Of[place])
+}
+
+// stepType checks a step of a library, and is the place of its type's functions.
+func (d *Driver) stepType(s *stream, library string, x *device.Solve) (int, error) {
+	const op = "solve"
+	b := s.b
+	if s.capture != nil || s.foreign() {
+		return 0, device.Errorf(device.ErrCapture, b.name, op, "steps of %s aren't captured", library)
+	}
+	if err := x.Check(b.name); err != nil {
+		return 0, err
+	}
+	place := slices.Index(solverTypes[:], x.Type)
+	if place < 0 {
+		return 0, device.Errorf(device.ErrUnsupported, b.name, op, "%s has no matrices of %v", library, x.Type)
+	}
+	for _, o := range x.Operands() {
+		if err := d.touches(b, op, o.Name, o.Ptr, o.Bytes(x.Count)); err != nil {
+			return 0, err
+		}
+		if max(o.Rows, o.Columns, o.Pitch) > math.MaxInt32 {
+			return 0, device.Errorf(device.ErrUnsupported, b.name, op, "%s has lines of more than 31 bits", o.Name)
+		}
+	}
+	return place, nil
+}
+
+// solveTriangular has the library of products do a step, one matrix after the other.
+func (d *Driver) solveTriangular(h device.StreamHandle, x *device.Solve) error {
+	const op = "solve"
+	s, err := d.stream(op, h)
+	if err != nil {
+		return err
+	}
+	defer s.mu.Unlock()
+	b := s.b
+	if err := b.blas.open(); err != nil {
+		return device.Errorf(device.ErrUnsupported, b.name, op, "%w", err)
+	}
+	if err := b.blas.caps.Need("triangular systems"); err != nil {
+		return device.Errorf(device.ErrUnsupported, b.name, op, "%w", err)
+	}
+	place, err := d.stepType(s, b.family.BLAS, x)
+	if err != nil {
+		return err
+	}
+	if s.broken() != nil {
+		return b.broken() // left out
+	}
+	y := b.productOf(s)
+	if !y.bound {
+		if err := b.bind(op, s, y); err != nil {
+			return err
+		}
+	}
+	n, t := b.blas.numbers, &b.blas.table
+	side, uplo, diagonal, rows, columns := n.Left, n.Lower, n.General, int32(x.Rows), int32(x.Others)
+	if x.Right {
+		side, rows, columns = n.Right, columns, rows
+	}
+	if x.Upper {
+		uplo = n.Upper
+	}
+	if x.Unit {
+		diagonal = n.Unit
+	}
+	trsm := [...]abi.SolvingTriangular{t.TrsmS, t.TrsmD, t.TrsmC, t.TrsmZ}[place]
+	one := scalar(x.Type, 1)
+	var pin runtime.Pinner // the library reads it before it returns
+	defer pin.Unpin()
+	pin.Pin(&one[0])
+	for i := range x.Count {
+		at := func(m device.ColumnMatrix) uintptr { return uintptr(m.Ptr.Add(i * m.Next * x.Type.Size())) }
+		if err := b.blasCall(op, x.Kind.String(), func() abi.Status {
+			return trsm(y.h, side, uplo, [...]int32{n.Straight, n.Transposed, n.Conjugated}[x.Op], diagonal, rows,
+				columns, &one[0], at(x.A), int32(x.A.Pitch), at(x.B), int32(x.B.Pitch))
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // solveShape is what the library gets of a step: sizes and numbers.

@@ -25,7 +25,8 @@ func openSolver(t *testing.T, name string, status func(call string) abi.SolverSt
 	t.Helper()
 	sim, lib := supply(t, name)
 	table, handles := sim.Solver(status)
-	if err := lib.SupplySolver("stand-in", table); err != nil {
+	products, others := sim.BLAS(nil)
+	if err := errors.Join(lib.SupplySolver("stand-in", table), lib.SupplyBLAS("stand-in", products)); err != nil {
 		t.Fatal(err)
 	}
 	d, err := gpu.New(lib)
@@ -40,8 +41,8 @@ func openSolver(t *testing.T, name string, status func(call string) abi.SolverSt
 		if err := errors.Join(s.Synchronize(context.Background()), s.Close(), d.Close(), sim.Close()); err != nil {
 			t.Error(err)
 		}
-		if len(handles) > 0 {
-			t.Errorf("%d handles are left", len(handles))
+		if len(handles)+len(others) > 0 {
+			t.Errorf("%d handles are left", len(handles)+len(others))
 		}
 	})
 	return d, s, handles
@@ -242,6 +243,9 @@ func factors(t *testing.T, s *device.Stream, typ dtype.DType, m, n int, upper bo
 			scaled := func(r, c int) complex128 { return v(r, c) * w.read()[i](c, 0) }
 			errs = append(errs, near("syevd", n, n, n, scaled, adjoint(v), of(hermitian, i)))
 		}
+		for form := range 12 { // of systems with a triangle
+			errs = append(errs, triangle(t, s, typ, n, upper, device.MatrixOp(form%3), form/3%2 > 0, form/6 > 0))
+		}
 		for op := device.AsIs; op <= device.ConjugateTranspose; op++ {
 			a, b := newColumns(t, s, typ, n, n, count, general), newColumns(t, s, typ, n, 2, count, right)
 			p := newColumns(t, s, dtype.Int32, n, 1, count, nil)
@@ -294,6 +298,54 @@ func factors(t *testing.T, s *device.Stream, typ dtype.DType, m, n int, upper bo
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// triangle solves a system by a triangle of a matrix.
+func triangle(t *testing.T, s *device.Stream, typ dtype.DType, n int, upper bool, op device.MatrixOp, right,
+	unit bool) error {
+	t.Helper()
+	const count, others = 2, 3
+	m, columns := n, others
+	if right {
+		m, columns = others, n
+	}
+	general := func(i, r, c int) complex128 { return element(typ, i, r, c) }
+	side := func(i, r, c int) complex128 { return element(typ, i+7, r, c) }
+	a, b := newColumns(t, s, typ, n, n, count, general), newColumns(t, s, typ, m, columns, count, side)
+	if err := s.Solve(&device.Solve{Kind: device.Triangular, Type: typ, Rows: n, Columns: n, Others: others, Count: count,
+		A: a.ColumnMatrix, B: b.ColumnMatrix, Upper: upper, Op: op, Right: right, Unit: unit}); err != nil {
+		return err
+	}
+	for i, x := range b.read() {
+		low := func(r, c int) complex128 {
+			if op != device.AsIs {
+				r, c = c, r
+			}
+			z := general(i, r, c)
+			switch {
+			case r == c && unit:
+				z = 1
+			case r != c && (r < c) != upper:
+				z = 0
+			}
+			if op == device.ConjugateTranspose {
+				z = cmplx.Conj(z)
+			}
+			return z
+		}
+		want := func(r, c int) complex128 { return side(i, r, c) }
+		what := fmt.Sprintf("trsm, op %d, right %t, unit %t", op, right, unit)
+		var err error
+		if right {
+			err = near(what, others, n, n, x, low, want)
+		} else {
+			err = near(what, n, others, n, low, x, want)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // The number of what is wrong with a matrix is LAPACK's.

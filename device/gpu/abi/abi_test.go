@@ -72,7 +72,7 @@ var sizes = map[string]uintptr{"int": 4, "unsigned": 4, "unsigned int": 4, "uint
 	"cudaStream_t": 8, "long long int": 8, "cufftType": 4, "uint64_t": 8, "int64_t": 8, "cudaDataType_t": 4,
 	"cublasLtHandle_t": 8, "cublasLtMatmulDesc_t": 8, "cublasLtMatrixLayout_t": 8, "cublasLtMatmulPreference_t": 8,
 	"cublasLtMatmulDescAttributes_t": 4, "cublasLtMatmulPreferenceAttributes_t": 4, "cusolverDnHandle_t": 8,
-	"cublasFillMode_t": 4, "cusolverEigMode_t": 4, "signed char": 1}
+	"cublasFillMode_t": 4, "cusolverEigMode_t": 4, "signed char": 1, "cublasSideMode_t": 4, "cublasDiagType_t": 4}
 
 // parameters returns the types of a function's, of all declarations that the header has.
 func parameters(text, name string) (all [][]string) {
@@ -176,7 +176,9 @@ func TestBLAS(t *testing.T) {
 		"CUBLAS_STATUS_ALLOC_FAILED": int32(n.AllocFailed), "CUBLAS_STATUS_INVALID_VALUE": int32(n.InvalidValue),
 		"CUBLAS_STATUS_ARCH_MISMATCH": int32(n.ArchMismatch), "CUBLAS_STATUS_NOT_SUPPORTED": int32(n.NotSupported),
 		"CUDA_R_32F": Real32, "CUDA_R_64F": Real64, "CUDA_R_16F": Real16, "CUDA_R_16BF": RealB16, "CUDA_C_32F": Complex32,
-		"CUDA_C_64F": Complex64, "CUBLAS_ATOMICS_NOT_ALLOWED": 0, "CUBLAS_ATOMICS_ALLOWED": 1} {
+		"CUDA_C_64F": Complex64, "CUBLAS_OP_C": n.Conjugated, "CUBLAS_SIDE_LEFT": n.Left, "CUBLAS_SIDE_RIGHT": n.Right,
+		"CUBLAS_FILL_MODE_LOWER": n.Lower, "CUBLAS_FILL_MODE_UPPER": n.Upper, "CUBLAS_DIAG_NON_UNIT": n.General,
+		"CUBLAS_DIAG_UNIT": n.Unit, "CUBLAS_ATOMICS_NOT_ALLOWED": 0, "CUBLAS_ATOMICS_ALLOWED": 1} {
 		m := regexp.MustCompile(`\b` + name + `\s*=\s*(-?\d+)`).FindStringSubmatch(text + types)
 		if m == nil || m[1] != strconv.Itoa(int(want)) {
 			t.Errorf("%s is %d here, and %v in the header", name, want, m)

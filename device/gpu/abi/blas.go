@@ -29,9 +29,12 @@ const (
 
 // BLASNumbers are the numbers in which the two libraries don't agree.
 type BLASNumbers struct {
-	Straight, Transposed int32 // operations on a matrix
-	In32, In64           int32 // what is computed in
-	Default              int32 // algorithm
+	Straight, Transposed, Conjugated int32 // operations on a matrix
+	Left, Right                      int32 // sides of it
+	Lower, Upper                     int32 // triangles
+	General, Unit                    int32 // diagonals
+	In32, In64                       int32 // what is computed in
+	Default                          int32 // algorithm
 
 	AllocFailed, InvalidValue, ArchMismatch, NotSupported Status
 }
@@ -39,10 +42,12 @@ type BLASNumbers struct {
 // Numbers are a family's.
 func (f *Family) Numbers() BLASNumbers {
 	if f.Name == "hip" {
-		return BLASNumbers{Straight: 111, Transposed: 112, In32: 2, In64: 7, Default: 160, AllocFailed: 2, InvalidValue: 3,
-			ArchMismatch: 8, NotSupported: 7}
+		return BLASNumbers{Straight: 111, Transposed: 112, Conjugated: 113, Left: 141, Right: 142, Lower: 122, Upper: 121,
+			General: 131, Unit: 132, In32: 2, In64: 7, Default: 160, AllocFailed: 2, InvalidValue: 3, ArchMismatch: 8,
+			NotSupported: 7}
 	}
-	return BLASNumbers{Straight: 0, Transposed: 1, In32: 68, In64: 70, Default: -1, AllocFailed: 3, InvalidValue: 7,
+	return BLASNumbers{Straight: 0, Transposed: 1, Conjugated: 2, Left: 0, Right: 1, Lower: 0, Upper: 1, General: 0, Unit: 1,
+		In32: 68, In64: 70, Default: -1, AllocFailed: 3, InvalidValue: 7,
 		ArchMismatch: 8, NotSupported: 15}
 }
 
@@ -53,6 +58,8 @@ type (
 	MultiplyingMany = func(h BLASHandle, transA, transB, m, n, k int32, alpha *byte, a uintptr, typeA, pitchA int32,
 		nextA int64, b uintptr, typeB, pitchB int32, nextB int64, beta *byte, c uintptr, typeC, pitchC int32, nextC int64,
 		count, compute, algorithm int32) Status
+	SolvingTriangular = func(h BLASHandle, side, uplo, op, diagonal, m, n int32, alpha *byte, a uintptr, pitchA int32,
+		b uintptr, pitchB int32) Status
 )
 
 // BLAS is the functions of cuBLAS from 11.0 on, and of hipBLAS from 2.0 on: until 3.0 those whose names end in _v2 have
@@ -66,6 +73,10 @@ type BLAS struct {
 	Many       MultiplyingMany                                    `dl:"cublasGemmStridedBatchedEx|hipblasGemmStridedBatchedEx_v2|hipblasGemmStridedBatchedEx"`
 	Workspace  func(h BLASHandle, p uintptr, bytes uint64) Status `dl:"cublasSetWorkspace_v2|hipblasSetWorkspace" cap:"workspaces" since:"11.0"`
 	Text       func(s Status) string                              `dl:"cublasGetStatusString|hipblasStatusToString" cap:"texts" since:"11.4"`
+	TrsmS      SolvingTriangular                                  `dl:"cublasStrsm_v2|hipblasStrsm" cap:"triangular systems"`
+	TrsmD      SolvingTriangular                                  `dl:"cublasDtrsm_v2|hipblasDtrsm" cap:"triangular systems"`
+	TrsmC      SolvingTriangular                                  `dl:"cublasCtrsm_v2|hipblasCtrsm" cap:"triangular systems"`
+	TrsmZ      SolvingTriangular                                  `dl:"cublasZtrsm_v2|hipblasZtrsm" cap:"triangular systems"`
 	Version    func(h BLASHandle, v *int32) Status                `dl:"cublasGetVersion_v2" cap:"versions"`
 }
 

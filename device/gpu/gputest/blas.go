@@ -20,6 +20,8 @@ type BLASHandle struct {
 	Workspace int // bytes
 	Atomics   int32
 	Products  int
+
+	Triangular int // systems
 }
 
 // blasMatrix is a matrix of the library's, whose columns are dense unless it's transposed.
@@ -75,7 +77,37 @@ func (l *Library) BLAS(status func(call string) abi.Status) (abi.BLAS, map[abi.B
 			return abi.Done
 		})
 	}
+	triangular := func(t dtype.DType) abi.SolvingTriangular {
+		return func(h abi.BLASHandle, side, uplo, op, diagonal, m, columns int32, alpha *byte, a uintptr, pitchA int32,
+			b uintptr, pitchB int32) abi.Status {
+			return call("Trsm", h, func(x *BLASHandle) abi.Status {
+				order := m
+				if side == n.Right {
+					order = columns
+				}
+				if side != n.Left && side != n.Right || uplo != n.Lower && uplo != n.Upper ||
+					op != n.Straight && op != n.Transposed && op != n.Conjugated || diagonal != n.General && diagonal != n.Unit ||
+					min(m, columns) < 1 || pitchA < order || pitchB < m || scalarAt(t, alpha) != 1 {
+					return n.InvalidValue
+				}
+				x.Triangular++
+				step := solverStep{name: "trsm", of: []solverMatrix{{a, int(order), int(order), pitchA, t},
+					{b, int(m), int(columns), pitchB, t}}, typ: t, readOnly: 1, run: func(m [][][]complex128) int {
+					trsm(m[0], m[1], side == n.Right, uplo == n.Upper, op != n.Straight, op == n.Conjugated,
+						diagonal == n.Unit)
+					return 0
+				}}
+				spans, ok := step.spans(l)
+				if !ok || l.driver.Launch(device.StreamHandle(x.Stream), "trsm", spans, step.compute) != nil {
+					return n.InvalidValue
+				}
+				return abi.Done
+			})
+		}
+	}
 	return abi.BLAS{
+		TrsmS: triangular(dtype.Float32), TrsmD: triangular(dtype.Float64), TrsmC: triangular(dtype.Complex64),
+		TrsmZ: triangular(dtype.Complex128),
 		Create: func(h *abi.BLASHandle) abi.Status {
 			last++
 			handles[last] = &BLASHandle{Atomics: map[string]int32{"hip": 1}[l.opts.Name]}

@@ -109,23 +109,9 @@ type solverStep struct {
 // step checks a step's memory and enqueues it.
 func (s *solverLibrary) step(h abi.SolverHandle, x solverStep) abi.SolverStatus {
 	return s.call(x.name, h, func(handle *SolverHandle) abi.SolverStatus {
-		var spans []device.Span
-		for _, m := range x.of {
-			if m.rows < 1 || m.columns < 1 || int(m.pitch) < m.rows {
-				return s.n.InvalidValue
-			}
-			bytes := ((m.columns-1)*int(m.pitch) + m.rows) * m.typ.Size()
-			spans = append(spans, device.Span{Ptr: device.Ptr(m.at), Bytes: bytes})
-		}
-		spans = append(spans, device.Span{Ptr: device.Ptr(x.info), Bytes: 4})
-		if x.size > 0 {
-			spans = append(spans, device.Span{Ptr: device.Ptr(x.work), Bytes: int(x.size) * x.typ.Size()})
-		}
-		for _, m := range spans {
-			at, err := s.driver.Attributes(m.Ptr)
-			if err != nil || at.Type != device.DeviceMemory || at.Bytes-int(m.Ptr-at.Base) < m.Bytes {
-				return s.n.InvalidValue
-			}
+		spans, ok := x.spans(s.Library)
+		if !ok {
+			return s.n.InvalidValue
 		}
 		if x.size > 0 && x.size < solverWork(int32(x.of[0].rows), int32(x.of[0].columns)) {
 			return s.n.InvalidValue
@@ -136,6 +122,30 @@ func (s *solverLibrary) step(h abi.SolverHandle, x solverStep) abi.SolverStatus 
 		}
 		return abi.Solved
 	})
+}
+
+// spans is a step's memory; false if it isn't the device's, or too little.
+func (x solverStep) spans(l *Library) (spans []device.Span, ok bool) {
+	for _, m := range x.of {
+		if m.rows < 1 || m.columns < 1 || int(m.pitch) < m.rows {
+			return nil, false
+		}
+		bytes := ((m.columns-1)*int(m.pitch) + m.rows) * m.typ.Size()
+		spans = append(spans, device.Span{Ptr: device.Ptr(m.at), Bytes: bytes})
+	}
+	if x.name != "trsm" {
+		spans = append(spans, device.Span{Ptr: device.Ptr(x.info), Bytes: 4})
+	}
+	if x.size > 0 {
+		spans = append(spans, device.Span{Ptr: device.Ptr(x.work), Bytes: int(x.size) * x.typ.Size()})
+	}
+	for _, m := range spans {
+		at, err := l.driver.Attributes(m.Ptr)
+		if err != nil || at.Type != device.DeviceMemory || at.Bytes-int(m.Ptr-at.Base) < m.Bytes {
+			return nil, false
+		}
+	}
+	return spans, true
 }
 
 func (x solverStep) compute(views []unsafe.Pointer) error {
@@ -156,7 +166,9 @@ func (x solverStep) compute(views []unsafe.Pointer) error {
 		}
 		all = append(all, columns)
 	}
-	*(*int32)(views[len(x.of)]) = int32(x.run(all))
+	if info := int32(x.run(all)); x.name != "trsm" {
+		*(*int32)(views[len(x.of)]) = info
+	}
 	for k, m := range x.of {
 		if x.readOnly&(1<<k) != 0 {
 			continue
@@ -338,6 +350,55 @@ func potrs(a, b [][]complex128, upper bool) int {
 		}
 	}
 	return 0
+}
+
+// trsm solves by a triangle, by substitution.
+func trsm(a, b [][]complex128, right, upper, transposed, conjugated, ones bool) {
+	n := len(a)
+	at := func(r, c int) complex128 { // of what B is multiplied with the inverse of, from the left
+		if right != transposed {
+			r, c = c, r
+		}
+		switch {
+		case r == c && ones:
+			return 1
+		case r != c && (r < c) != upper:
+			return 0
+		case conjugated:
+			return cmplx.Conj(a[c][r])
+		}
+		return a[c][r]
+	}
+	lines := b
+	if right {
+		lines = make([][]complex128, len(b[0]))
+		for r := range lines {
+			for c := range b {
+				lines[r] = append(lines[r], b[c][r])
+			}
+		}
+	}
+	for _, x := range lines {
+		for i := range n {
+			k := i
+			if (right != transposed) != upper { // from the last on
+				k = n - 1 - i
+			}
+			for j := range n {
+				if j != k {
+					x[k] -= at(k, j) * x[j]
+				}
+			}
+			x[k] /= at(k, k)
+		}
+	}
+	if right {
+		for r := range lines {
+			for c := range b {
+				b[c][r] = lines[r][c]
+			}
+		}
+	}
 }
 
 func getrf(a [][]complex128, pivots []complex128) (info int) {
