@@ -718,6 +718,7 @@ typedef struct chorus_kernel_info {
 	int32_t varies;     /* 1: such products may have other bits each time, as cuBLAS's without CUBLAS_WORKSPACE_CONFIG=:4096:8 or :16:8 */
 	int32_t reserved;
 	int64_t transformed; /* Fourier transforms by a library */
+	int64_t solved;      /* steps of linear algebra by a library */
 } chorus_kernel_info;
 
 /* chorus_kernel_get fills in the counts; the caller sets size. CHORUS_UNSUPPORTED: the device compiles no kernels. */
@@ -780,6 +781,63 @@ CHORUS_API chorus_status chorus_transform_get(chorus_device device, chorus_trans
 
 /* chorus_transform_plans changes how many plans are kept at most; -1: it gives back those that are kept. */
 CHORUS_API chorus_status chorus_transform_plans(chorus_device device, int64_t most);
+
+/* Steps of linear algebra, by LAPACK's names. */
+enum {
+	CHORUS_CHOLESKY = 0,       /* potrf: a becomes its factor; the other triangle isn't touched */
+	CHORUS_CHOLESKY_SOLVE = 1, /* potrs: b becomes the solution, from a's factor */
+	CHORUS_LU = 2,             /* getrf: a becomes L and U, with pivots */
+	CHORUS_LU_SOLVE = 3,       /* getrs: b becomes the solution, from L and U */
+	CHORUS_QR = 4,             /* geqrf: a becomes R and reflectors, with factors */
+	CHORUS_QR_VECTORS = 5,     /* orgqr: a, reflectors, becomes the first columns of Q */
+	CHORUS_EIGEN = 6,          /* syevd: of a Hermitian a, which becomes the vectors */
+	CHORUS_SVD = 7,            /* gesvd: of a, which has no fewer rows than columns, and is lost */
+	CHORUS_TRIANGULAR = 8,     /* trsm: b becomes the solution of op(a), from the left or the right; by cuBLAS or hipBLAS */
+};
+
+/* What is done to a matrix that is read. */
+enum {
+	CHORUS_AS_IS = 0,
+	CHORUS_TRANSPOSE = 1,
+	CHORUS_CONJUGATE_TRANSPOSE = 2,
+};
+
+/* Matrices of the device whose neighbours in a column lie side by side, or vectors without gaps. */
+typedef struct chorus_columns {
+	void *ptr;
+	int64_t pitch; /* elements from one column to the next */
+	int64_t next;  /* elements from one matrix or vector to the next */
+} chorus_columns;
+
+/* A step, or several of them. What the kind doesn't have is NULL. */
+typedef struct chorus_solve {
+	uint32_t size;
+	int32_t kind;
+	int32_t dtype; /* of elements: CHORUS_FLOAT32, CHORUS_FLOAT64, CHORUS_COMPLEX64 or CHORUS_COMPLEX128 */
+	int32_t upper;   /* 1: the upper triangle of a counts; of CHOLESKY, CHOLESKY_SOLVE, EIGEN and TRIANGULAR */
+	int32_t vectors; /* 1: they are wanted; of EIGEN and SVD */
+	int32_t all;     /* 1: u and v are square; of SVD */
+	int32_t op;      /* on a; of LU_SOLVE and TRIANGULAR */
+	int32_t right;   /* 1: b is on a's left; of TRIANGULAR */
+	int32_t unit;    /* 1: a's diagonal counts as ones; of TRIANGULAR */
+	int32_t reserved;
+	int64_t rows, columns; /* of a */
+	int64_t others;        /* columns of b, its rows if a is on the right, or reflectors */
+	int64_t count;
+	const chorus_columns *a, *b, *u, *v; /* v is conjugated and transposed */
+	const chorus_columns *values;        /* real: eigenvalues, ascending, or singular values, descending */
+	const chorus_columns *factors;       /* of reflectors */
+	const chorus_columns *pivots;        /* int32: rows that each row was exchanged with, from 1 on */
+	void *info;                          /* an int32 for each step: 0, or LAPACK's number for what is wrong with a. May be NULL */
+} chorus_solve;
+
+/* chorus_solve_run enqueues a step, which cuSOLVER or hipSOLVER does. CHORUS_UNSUPPORTED: the device has no such library, or the
+ * library doesn't do this one. Then what it writes has no particular contents. */
+CHORUS_API chorus_status chorus_solve_run(chorus_stream stream, const chorus_solve *solve);
+
+/* chorus_solve_get says whether a device has a library of linear algebra, which is opened if it's there: CHORUS_OK, or
+ * CHORUS_UNSUPPORTED. With look 0 it says whether devices of this driver may have one. */
+CHORUS_API chorus_status chorus_solve_get(chorus_device device, int32_t look);
 
 /* ---- stores: where ranks find each other ---- */
 

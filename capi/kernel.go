@@ -134,7 +134,8 @@ func goKernelGet(h C.chorus_device, info *C.chorus_kernel_info) (status C.chorus
 	s := l.Stats()
 	*info = C.chorus_kernel_info{size: info.size, compiled: C.int64_t(s.Compiled), from_disk: C.int64_t(s.FromDisk),
 		refused: C.int64_t(s.Refused), launched: C.int64_t(s.Launched),
-		multiplied: C.int64_t(s.Multiplied), transformed: C.int64_t(s.Transformed)}
+		multiplied: C.int64_t(s.Multiplied), transformed: C.int64_t(s.Transformed),
+		solved: C.int64_t(s.Solved)}
 	cfg, err := config.Load(nil)
 	if err != nil {
 		return fail(refused("%v", err))

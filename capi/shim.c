@@ -389,6 +389,10 @@ EXPORT chorus_status chorus_transform_run(chorus_stream stream, const chorus_tra
 }
 EXPORT chorus_status chorus_transform_get(chorus_device device, chorus_transform_info *info) { CALLS(goTransformGet(device, info)); }
 EXPORT chorus_status chorus_transform_plans(chorus_device device, int64_t most) { CALLS(goTransformPlans(device, most)); }
+EXPORT chorus_status chorus_solve_run(chorus_stream stream, const chorus_solve *solve) {
+	CALLS(goSolveRun(stream, (chorus_solve *)solve));
+}
+EXPORT chorus_status chorus_solve_get(chorus_device device, int32_t look) { CALLS(goSolveGet(device, look)); }
 EXPORT chorus_status chorus_stream_await(chorus_stream stream, int64_t timeout_ns) {
 	CALLS(goStreamSynchronize(stream, timeout_ns, 0, 0));
 }

@@ -134,6 +134,18 @@ KERNEL_RANDOM = 48
 COMPLEX_TO_COMPLEX = 0
 REAL_TO_COMPLEX = 1
 COMPLEX_TO_REAL = 2
+CHOLESKY = 0
+CHOLESKY_SOLVE = 1
+LU = 2
+LU_SOLVE = 3
+QR = 4
+QR_VECTORS = 5
+EIGEN = 6
+SVD = 7
+TRIANGULAR = 8
+AS_IS = 0
+TRANSPOSE = 1
+CONJUGATE_TRANSPOSE = 2
 ABI_MAJOR = 1
 ABI_MINOR = 0
 ANY = -1
@@ -409,6 +421,7 @@ class KernelInfo(Structure):
         ("varies", c_int32),
         ("reserved", c_int32),
         ("transformed", c_int64),
+        ("solved", c_int64),
     ]
 
 
@@ -445,6 +458,41 @@ class TransformInfo(Structure):
         ("spoils", c_int32),
         ("plans", c_int64),
         ("most_plans", c_int64),
+    ]
+
+
+class Columns(Structure):
+    _fields_ = [
+        ("ptr", c_void_p),
+        ("pitch", c_int64),
+        ("next", c_int64),
+    ]
+
+
+class Solve(Structure):
+    _fields_ = [
+        ("size", c_uint32),
+        ("kind", c_int32),
+        ("dtype", c_int32),
+        ("upper", c_int32),
+        ("vectors", c_int32),
+        ("all", c_int32),
+        ("op", c_int32),
+        ("right", c_int32),
+        ("unit", c_int32),
+        ("reserved", c_int32),
+        ("rows", c_int64),
+        ("columns", c_int64),
+        ("others", c_int64),
+        ("count", c_int64),
+        ("a", POINTER(Columns)),
+        ("b", POINTER(Columns)),
+        ("u", POINTER(Columns)),
+        ("v", POINTER(Columns)),
+        ("values", POINTER(Columns)),
+        ("factors", POINTER(Columns)),
+        ("pivots", POINTER(Columns)),
+        ("info", c_void_p),
     ]
 
 
@@ -822,6 +870,8 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "transform_run": (c_int32, [c_uint64, POINTER(Transform)]),
     "transform_get": (c_int32, [c_uint64, POINTER(TransformInfo)]),
     "transform_plans": (c_int32, [c_uint64, c_int64]),
+    "solve_run": (c_int32, [c_uint64, POINTER(Solve)]),
+    "solve_get": (c_int32, [c_uint64, c_int32]),
     "reply_value": (None, [c_void_p, c_void_p, c_int64]),
     "reply_error": (None, [c_void_p, c_char_p]),
     "store_from_callbacks": (c_int32, [POINTER(StoreCallbacks), POINTER(c_uint64)]),

@@ -40,6 +40,11 @@ static void refuses(void) {
 	GETS(CHORUS_INVALID_ARGUMENT, chorus_transform_run(s, &t));
 	GETS(CHORUS_UNSUPPORTED, chorus_transform_get(other, &plans));
 	GETS(CHORUS_UNSUPPORTED, chorus_transform_plans(other, 1));
+	chorus_solve step = {.size = sizeof step};
+	GETS(CHORUS_UNSUPPORTED, chorus_solve_run(s, &step));
+	GETS(CHORUS_INVALID_ARGUMENT, chorus_solve_run(s, NULL));
+	GETS(CHORUS_UNSUPPORTED, chorus_solve_get(other, 0));
+	GETS(CHORUS_UNSUPPORTED, chorus_solve_get(other, 1));
 	GETS(CHORUS_INVALID_ARGUMENT, chorus_kernel_run(s + 1, &k));
 	GETS(CHORUS_INVALID_ARGUMENT, chorus_kernel_run(s, NULL));
 }

@@ -27,7 +27,8 @@ def native_operators() -> list[str]:
 
 def kernels(device: Any = None) -> dict[str, int]:
     """Counts of a device's kernels: ``compiled``, ``from_disk`` (read from files), ``refused`` by the compiler, and
-    ``launched``; ``multiplied`` are products of matrices by a library, and ``transformed`` Fourier transforms by one.
+    ``launched``; ``multiplied`` are products of matrices by a library, ``transformed`` Fourier transforms by one, and
+    ``solved`` steps of linear algebra.
 
     Raises:
         NotImplementedError: the device's driver compiles no kernels.

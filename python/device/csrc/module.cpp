@@ -165,7 +165,7 @@ PYBIND11_MODULE(_C, m) {
     check(lib.kernel_get(device(index).handle, &k));
     return std::map<std::string, int64_t>{
         {"compiled", k.compiled}, {"from_disk", k.from_disk}, {"refused", k.refused}, {"launched", k.launched},
-        {"multiplied", k.multiplied}, {"transformed", k.transformed}};
+        {"multiplied", k.multiplied}, {"transformed", k.transformed}, {"solved", k.solved}};
   });
   m.def("tune_set", [](bool enabled, bool tuning, int milliseconds, int iterations) {
     check(lib.tune_set(enabled, tuning, milliseconds, iterations));

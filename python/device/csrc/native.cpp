@@ -121,7 +121,7 @@ void open_native(chorus_device device) {
   if (lib.kernel_get(device, &info) != CHORUS_OK || info.off)
     return;
   static std::once_flag once;
-  std::call_once(once, [] {
+  std::call_once(once, [device] {
     add_elementwise_operators();
     add_reductions();
     add_rows();
@@ -134,6 +134,8 @@ void open_native(chorus_device device) {
     add_lists();
     add_composed();
     add_transforms();
+    if (lib.solve_get(device, 0) == CHORUS_OK) // else the CPU's kernels are as those of any operator without one
+      add_linear_algebra();
     natives_ready = true;
     for (auto& entry : native_table()) {
       auto op = c10::Dispatcher::singleton().findSchemaOrThrow(

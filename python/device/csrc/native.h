@@ -88,6 +88,7 @@ void add_ordered();
 void add_lists();
 void add_composed();
 void add_transforms();
+void add_linear_algebra();
 
 // kernel_op is the number of an operation; see chorus_kernel_find.
 int32_t kernel_op(int32_t kind, const char* name);

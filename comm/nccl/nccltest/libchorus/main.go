@@ -51,6 +51,10 @@ func init() {
 			table, _ := sim.FFT(nil)
 			err = lib.SupplyFFT("a stand-in", table)
 		}
+		if err == nil {
+			table, _ := sim.Solver(nil)
+			err = lib.SupplySolver("a stand-in", table)
+		}
 		if err != nil {
 			return nil, err
 		}
