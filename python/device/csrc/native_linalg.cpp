@@ -164,9 +164,11 @@ void lu_solve_step(const Tensor& lu, const Tensor& pivots, const Tensor& b, Tran
   step.run();
 }
 
+// The triangle and the operation are those of A's memory, read by columns: rows of A, if these lie side by side.
 void triangular_step(
     const Tensor& a, const Tensor& b, bool left, bool upper, TransposeType trans, bool unitriangular) {
-  Step step(CHORUS_TRIANGULAR, a);
+  bool by_rows = a.stride(-1) == 1 && a.stride(-2) >= a.size(-1) && a.size(-2) > 1;
+  Step step(CHORUS_TRIANGULAR, by_rows ? a.mT() : a);
   step->b = step.matrix(b);
   step->others = b.size(left ? -1 : -2);
   step->op = op_of(trans);
