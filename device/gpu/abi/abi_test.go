@@ -416,6 +416,36 @@ func TestSolver(t *testing.T) {
 	}
 }
 
+// The cuSOLVER of the Python packages has all functions, and says itself that it has no GPU.
+func TestRealSolver(t *testing.T) {
+	if os.Getenv("CHORUS_TEST_LONG") == "" {
+		t.Skip("left out: CHORUS_TEST_LONG=1 loads a library of hundreds of megabytes")
+	}
+	var table Solver
+	lib, err := dl.Source{Name: "cuSOLVER", Candidates: sites("nvidia/cu13/lib/libcusolver.so.12",
+		"nvidia/cusolver/lib/libcusolver.so.1*")}.Open()
+	if err != nil {
+		t.Skip("left out: ", err)
+	}
+	if _, err := lib.Resolve(&table); err != nil {
+		t.Fatal(err)
+	}
+	for i := range table.Of {
+		named := lib.By(func(name string) (uintptr, bool) { return lib.Symbol(SolverSymbol(name, SolverTypes[i])) }, "")
+		if _, err := named.Resolve(&table.Of[i]); err != nil {
+			t.Errorf("%c: %v", SolverTypes[i], err)
+		}
+	}
+	h := new(SolverHandle)
+	switch s := table.Create(h); s {
+	case Solved:
+		table.Destroy(*h)
+	case 1: // not initialized
+	default:
+		t.Errorf("Create: %v", s)
+	}
+}
+
 // The cuFFT of the Python packages opens, and says itself that it has no GPU.
 func TestRealFFT(t *testing.T) {
 	if os.Getenv("CHORUS_TEST_LONG") == "" {
