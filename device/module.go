@@ -157,6 +157,10 @@ type Launch struct {
 	Block  Dim // threads of a block
 	Shared int // bytes of dynamic shared memory of a block
 	Args   *Args
+
+	// Elements says that the kernel ends whatever it's given, after a moment for each of so many elements. 0: unknown.
+	// A wait for such work may last until its end, though its context has ended.
+	Elements int
 }
 
 // FunctionAttributes describes a function of a module.

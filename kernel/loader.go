@@ -167,7 +167,7 @@ func (l *Loader) launch(s *device.Stream, c *Call) error {
 	if err != nil {
 		return err
 	}
-	if err := s.LaunchFunction(f, device.Launch{Grid: grid, Block: block, Args: &c.Args}); err != nil {
+	if err := s.LaunchFunction(f, device.Launch{Grid: grid, Block: block, Args: &c.Args, Elements: c.elements}); err != nil {
 		return fmt.Errorf("%v: %w", c.Spec, err)
 	}
 	l.launched.Add(1)

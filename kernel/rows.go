@@ -229,6 +229,7 @@ func (p *Plan) rows(op string, r *rows) error {
 	} else {
 		c = p.sharing(s, keep.count, n)
 	}
+	c.elements = keep.count * max(n, 1)
 	for _, at := range places[:k] {
 		c.Args.Pointer(at)
 	}

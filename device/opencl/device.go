@@ -89,6 +89,8 @@ type dev struct {
 	commands   *abi.CommandTable // nil: there are no command buffers
 	transforms transforms
 
+	heavy atomic.Int32 // streams that may have other work than brief work
+
 	mu      sync.Mutex
 	streams map[*stream]bool
 	going   []*ticket // of streams that were destroyed with work

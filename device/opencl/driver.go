@@ -213,6 +213,7 @@ func (d *Driver) Synchronize(ctx context.Context, dev int) error {
 		if err := w.t.await(ctx, op, w.s.doing); err != nil {
 			return err
 		}
+		w.s.rested()
 	}
 	d.deferred.reap(b)
 	for _, w := range waits {

@@ -71,7 +71,7 @@ func (s *stream) hold(op string) (let func(), err error) {
 		b.EventSet(u[0], abi.Complete)
 		b.EventFree(u[0])
 	}
-	s.dirty = true
+	s.enqueues(0)
 	if err = b.result(op, "clEnqueueBarrierWithWaitList", b.Barrier(s.q, 1, &u[0], nil)); err == nil {
 		err = b.result(op, "clFlush", b.Flush(s.q))
 	}

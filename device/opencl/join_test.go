@@ -80,6 +80,92 @@ func TestAllUnitsWork(t *testing.T) {
 	}
 }
 
+// turning is a function that takes a while.
+const turning = `kernel void turn(global uint *at, uint n) {
+	uint x = get_global_id(0);
+	for (uint k = 0; k < n; k++)
+		x = x * 1664525u + (x >> 3) + k;
+	at[get_global_id(0)] = x;
+}`
+
+// A wait for brief work lasts until its end, on the calling thread. It ends with its context if there's other work, on
+// whichever stream.
+func TestWaitForBriefWork(t *testing.T) {
+	d := open(t, opencl.Options{})
+	if !compiles(t, d, 0) {
+		t.Skip("the device's compiler doesn't work here")
+	}
+	if p, err := d.Properties(0); err != nil || !p.Processor {
+		t.Skip("no processor: ", err)
+	}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	m := d.(device.Modules)
+	h, err := m.ModuleLoad(0, []byte(turning))
+	must(err)
+	f, err := m.ModuleFunction(h, "turn")
+	must(err)
+	at, err := d.Malloc(0, 64)
+	must(err)
+	defer d.Free(0, at)
+	var streams [2]device.StreamHandle
+	for k := range streams {
+		streams[k], err = d.StreamCreate(0, 0)
+		must(err)
+		defer d.StreamDestroy(streams[k])
+	}
+	s, other := streams[0], streams[1]
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	synchronize := func(ctx context.Context) func() error {
+		return func() error { return d.StreamSynchronize(ctx, s) }
+	}
+	launch := func(elements int) {
+		t.Helper()
+		must(m.FunctionLaunch(s, f, device.Launch{Args: new(device.Args).Pointer(at).Uint32(4 << 20), Elements: elements}))
+	}
+	launch(0)
+	must(synchronize(t.Context())()) // compiled
+	held := func(s device.StreamHandle) (let func()) {
+		over := make(chan struct{})
+		must(d.HostFunc(s, "held", func() error { <-over; return nil }))
+		return func() { close(over) }
+	}
+	for _, x := range []struct {
+		name     string
+		elements []int
+		held     device.StreamHandle
+		wait     func() error
+		want     error
+	}{
+		{"brief work", []int{1, 1}, 0, synchronize(ended), nil},
+		{"brief work of the device", []int{1}, 0, func() error { return d.Synchronize(ended, 0) }, nil},
+		{"work of which nothing is known", []int{0}, 0, synchronize(ended), device.ErrCanceled},
+		{"other work behind it", []int{1, 0}, 0, synchronize(ended), device.ErrCanceled},
+		{"too much brief work", []int{1 << 22, 1 << 23}, 0, synchronize(ended), device.ErrCanceled},
+		{"a function before it", []int{1}, s, synchronize(ended), device.ErrCanceled},
+		{"a function on another stream", []int{1}, other, synchronize(ended), device.ErrCanceled},
+		{"brief work again", []int{1}, 0, synchronize(ended), nil},
+	} {
+		let := func() {}
+		if x.held != 0 {
+			let = held(x.held)
+		}
+		for _, n := range x.elements {
+			launch(n)
+		}
+		if err := x.wait(); !errors.Is(err, x.want) {
+			t.Errorf("%s: %v instead of %v", x.name, err, x.want)
+		}
+		let()
+		must(d.Synchronize(t.Context(), 0))
+	}
+}
+
 // A wait for a stream that a function of the host holds back ends at its deadline, and uses no processor's time.
 func TestWaitForHeldStream(t *testing.T) {
 	d := open(t, opencl.Options{})

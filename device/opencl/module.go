@@ -393,6 +393,7 @@ type launch struct {
 	uses         []side
 	local        bool // the last parameter is local memory, of shared bytes
 	shared       uintptr
+	elements     int // of brief work; 0: unknown
 	items, block [3]uintptr
 }
 
@@ -417,7 +418,7 @@ func (d *Driver) prepare(op string, k *kernel, l *device.Launch) (*launch, error
 		return refuse("%d bytes of dynamic shared memory; there are %d, for a last parameter that is local (%t)", l.Shared,
 			k.dynamic(), k.local)
 	}
-	x := &launch{op: op, k: k, shared: uintptr(max(l.Shared, 1)),
+	x := &launch{op: op, k: k, shared: uintptr(max(l.Shared, 1)), elements: l.Elements,
 		items: [3]uintptr{uintptr(g.X * t.X), uintptr(g.Y * t.Y), uintptr(g.Z * t.Z)},
 		block: [3]uintptr{uintptr(t.X), uintptr(t.Y), uintptr(t.Z)}}
 	x.args, x.params = l.Args.Packed()
@@ -478,7 +479,7 @@ func (x *launch) run(s *stream) error {
 	if err != nil {
 		return err
 	}
-	return s.command(x.op, "clEnqueueNDRangeKernel", func() abi.Result {
+	return s.brief(x.op, "clEnqueueNDRangeKernel", x.elements, func() abi.Result {
 		return s.b.KernelRun(s.q, h, 3, nil, &x.items[0], &x.block[0], 0, nil, nil)
 	})
 }

@@ -25,6 +25,7 @@ type stream struct {
 	mu      sync.Mutex
 	gone    bool
 	dirty   bool    // there is work behind tail
+	burden  burden  // of work that may not be done
 	tail    *ticket // the last that was made
 	turn    turn
 	outcome *outcome.Result
@@ -128,6 +129,9 @@ func (s *stream) end(op string) error {
 		s.b.going = append(s.b.going, t)
 	}
 	s.b.mu.Unlock()
+	if err != nil || t.passed() {
+		s.burden.end(s.b)
+	}
 	if err != nil && s.b.lost.Load() == nil {
 		return err
 	}
@@ -135,7 +139,10 @@ func (s *stream) end(op string) error {
 		return s.b.result(op, "clReleaseCommandQueue", s.b.QueueFree(s.q))
 	}
 	// The release of a queue that has work waits for it in some libraries.
-	s.b.d.deferred.frees.Add(s.b, []*ticket{t}, 0, func() { s.b.QueueFree(s.q) })
+	s.b.d.deferred.frees.Add(s.b, []*ticket{t}, 0, func() {
+		s.burden.end(s.b)
+		s.b.QueueFree(s.q)
+	})
 	return nil
 }
 
@@ -230,6 +237,7 @@ func (d *Driver) finish(ctx context.Context, op string, h device.StreamHandle) (
 	if err := t.await(ctx, op, s.doing); err != nil {
 		return false, err
 	}
+	s.rested()
 	d.deferred.reap(s.b)
 	return true, s.carried(f)
 }
@@ -294,14 +302,17 @@ func (s *stream) failure(work string, err error) *device.WorkError {
 }
 
 // command enqueues a command of the library, unless the stream carries an error. It's locked.
-func (s *stream) command(op, call string, f func() abi.Result) error {
+func (s *stream) command(op, call string, f func() abi.Result) error { return s.brief(op, call, 0, f) }
+
+// brief enqueues a command that is brief work on so many elements; of 0 it isn't known to be.
+func (s *stream) brief(op, call string, elements int, f func() abi.Result) error {
 	if s.broken() != nil {
 		return s.b.broken() // left out, unless it's the device
 	}
 	if err := s.behind(op); err != nil {
 		return err
 	}
-	s.dirty = true
+	s.enqueues(elements)
 	if err := s.b.result(op, call, f()); err != nil {
 		return err
 	}

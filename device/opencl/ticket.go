@@ -16,6 +16,7 @@ import (
 type ticket struct {
 	s     *stream
 	keeps bool // the event is needed when its work is done: it has the time
+	brief bool // the stream had brief work alone: see [burden]
 
 	mu     sync.Mutex
 	e      abi.Event
@@ -33,7 +34,7 @@ func (s *stream) newTicket(op string, keeps bool) (*ticket, error) {
 	if err := s.b.result(op, "clEnqueueMarkerWithWaitList", s.b.Marker(s.q, 0, nil, e)); err != nil {
 		return nil, err
 	}
-	t := &ticket{s: s, e: *e, keeps: keeps}
+	t := &ticket{s: s, e: *e, keeps: keeps, brief: !s.burden.heavy}
 	runtime.SetFinalizer(t, func(t *ticket) { t.release() })
 	return t, s.b.result(op, "clFlush", s.b.Flush(s.q))
 }
@@ -92,7 +93,7 @@ func (t *ticket) before(op string, s *stream) error {
 	}
 	if t.s.b.space == s.b.space {
 		e := dl.Heap(&[1]abi.Event{t.e})
-		s.dirty = true
+		s.enqueues(0)
 		r := s.b.Barrier(s.q, 1, &e[0], nil)
 		if err := s.b.result(op, "clEnqueueBarrierWithWaitList", r); err != nil {
 			return err

@@ -1,0 +1,42 @@
+package opencl
+
+// mostElements is how many elements brief work of a stream has at most: less than a second's work of a processor.
+const mostElements = 1 << 23
+
+// burden is what a stream has to do since it was last seen at rest. Work is brief if it is kernels alone that end after a
+// moment for each element ([device.Launch].Elements), of which there aren't too many.
+type burden struct {
+	elements int
+	heavy    bool // other work than brief work, which the device counts
+}
+
+// enqueues notes that work is enqueued: brief work on so many elements, or other work if it's 0. The stream is locked.
+func (s *stream) enqueues(elements int) {
+	if !s.dirty && s.tail.passed() {
+		s.burden.end(s.b)
+	}
+	s.dirty = true
+	l := &s.burden
+	l.elements += elements
+	if !l.heavy && (elements <= 0 || l.elements > mostElements) {
+		l.heavy = true
+		s.b.heavy.Add(1)
+	}
+}
+
+// rested takes the burden away if the stream has done its work.
+func (s *stream) rested() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.dirty && s.tail.passed() && !s.gone {
+		s.burden.end(s.b)
+	}
+}
+
+// end takes the burden away.
+func (l *burden) end(b *dev) {
+	if l.heavy {
+		b.heavy.Add(-1)
+	}
+	*l = burden{}
+}
