@@ -76,6 +76,10 @@ func (p *Plan) Scan(op string, compute dtype.DType, outs []Operand, in Operand, 
 	if n <= fewElements || q.dims > 0 && q.strides[0][0] == 1 && q.count >= manyResults {
 		s.Form = reduceThread
 		c = p.call(s, q.count)
+	} else if p.Cores > 0 {
+		s.Form, s.Block = scanRows, 1
+		blocks := min((q.count-1)/rowsOfScan+1, max(1, q.count*n/processorLeast), p.Cores*processorBlocks)
+		c = p.blocks(s, device.Dim{X: blocks, Y: 1, Z: 1})
 	} else {
 		c = p.blocks(s, device.Dim{X: q.count, Y: 1, Z: 1})
 	}
@@ -112,6 +116,12 @@ func scanSource(s Spec) (Source, error) {
 	}
 	if s.Dims > 0 {
 		w.param("kept l")
+	}
+	if s.Form == scanRows {
+		w.line("ONE_THREAD")
+		w.function("scan_" + s.Op)
+		w.scannedRows(s, r, outs)
+		return w.done()
 	}
 	w.function("scan_" + s.Op)
 	if s.Form == reduceThread {

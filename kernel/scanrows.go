@@ -1,0 +1,63 @@
+package kernel
+
+import "fmt"
+
+// A processor's scan of long rows: a block of one thread goes along four rows at a time, since each sum of a row waits
+// for the one before. A row is summed in pieces, so that long sums are as precise as short ones.
+const (
+	scanRows      = 1 + reduceColumns // a form beside those of reductions
+	rowsOfScan    = 4
+	elementsOfSum = 256
+)
+
+// scannedRows writes the body of such a kernel.
+func (w *writer) scannedRows(s Spec, r *Reduction, outs int) {
+	scan := func(rows int) { // that many from `next`
+		each := func(line func(k int)) {
+			for k := range rows {
+				line(k)
+			}
+		}
+		each(func(k int) {
+			for o := range outs + 1 {
+				w.line("\tI from%d_%d;", o, k)
+			}
+			w.line("\t{ I row = next + %d;", k)
+			w.places("row", "l", int(s.Dims), outs+1)
+			for o := range outs + 1 {
+				w.line("\tfrom%d_%d = at%[1]d;", o, k)
+			}
+			w.line("\t}")
+			w.line("\tA total%d = r_init();", k)
+		})
+		w.line("\tfor (I start = 0; start < n; start += %d) {", elementsOfSum)
+		w.line("\tI stop = n - start < %d ? n : start + %[1]d;", elementsOfSum)
+		each(func(k int) { w.line("\tA a%d = r_init();", k) })
+		w.line("\tfor (I i = start; i < stop; i++) {")
+		each(func(k int) { // all are read before one is written, which may lie as far from the start of a page
+			x := fmt.Sprintf("i0[from%d_%d + i * step%[1]d]", outs, k)
+			w.line("\t\tT x%d = %s;", k, converted(s.Compute, s.ins()[0], x))
+		})
+		each(func(k int) {
+			w.line("\t\ta%d = r_step(a%[1]d, x%[1]d, i);", k)
+			w.line("\t\tA sum%d = r_join(total%[1]d, a%[1]d);", k)
+		})
+		each(func(k int) {
+			for j, o := range r.done {
+				done := fmt.Sprintf("r_done%d(sum%d, i + 1)", j, k)
+				w.line("\t\to%d[from%[1]d_%d + i * step%[1]d] = %[3]s;", j, k, narrowed(s.Types[j], o.kind.dtype(s.Compute), done))
+			}
+		})
+		w.line("\t}")
+		each(func(k int) { w.line("\ttotal%d = r_join(total%[1]d, a%[1]d);", k) })
+		w.line("\t}")
+	}
+	w.eachBatch("rows", rowsOfScan, func() {
+		w.line("\tI next = first;")
+		w.line("\tif (count == %d) {", rowsOfScan)
+		scan(rowsOfScan)
+		w.line("\t} else for (; next < first + count; next++) {")
+		scan(1)
+		w.line("\t}")
+	})
+}
