@@ -3,12 +3,15 @@ package opencl
 // mostElements is how many elements brief work of a stream has at most: less than a second's work of a processor.
 const mostElements = 1 << 23
 
-// burden is what a stream has to do since it was last seen at rest. Work is brief if it is kernels alone that end after a
-// moment for each element ([device.Launch].Elements), of which there aren't too many.
+// burden is what a stream has to do since it was last seen at rest. Work is brief if it is copies, fills and kernels
+// alone that end after a moment for each element ([device.Launch].Elements), of which there aren't too many.
 type burden struct {
 	elements int
 	heavy    bool // other work than brief work, which the device counts
 }
+
+// elementsOf is how many elements a copy of so many bytes counts for.
+func elementsOf(bytes int) int { return max(1, bytes/4) }
 
 // enqueues notes that work is enqueued: brief work on so many elements, or other work if it's 0. The stream is locked.
 func (s *stream) enqueues(elements int) {

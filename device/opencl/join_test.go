@@ -109,7 +109,7 @@ func TestWaitForBriefWork(t *testing.T) {
 	must(err)
 	f, err := m.ModuleFunction(h, "turn")
 	must(err)
-	at, err := d.Malloc(0, 64)
+	at, err := d.Malloc(0, 128)
 	must(err)
 	defer d.Free(0, at)
 	var streams [2]device.StreamHandle
@@ -135,15 +135,17 @@ func TestWaitForBriefWork(t *testing.T) {
 		must(d.HostFunc(s, "held", func() error { <-over; return nil }))
 		return func() { close(over) }
 	}
+	const copied = -1
 	for _, x := range []struct {
 		name     string
-		elements []int
+		elements []int // of launches, or a copy
 		held     device.StreamHandle
 		wait     func() error
 		want     error
 	}{
 		{"brief work", []int{1, 1}, 0, synchronize(ended), nil},
 		{"brief work of the device", []int{1}, 0, func() error { return d.Synchronize(ended, 0) }, nil},
+		{"a copy of its result", []int{1, copied}, 0, synchronize(ended), nil},
 		{"work of which nothing is known", []int{0}, 0, synchronize(ended), device.ErrCanceled},
 		{"other work behind it", []int{1, 0}, 0, synchronize(ended), device.ErrCanceled},
 		{"too much brief work", []int{1 << 22, 1 << 23}, 0, synchronize(ended), device.ErrCanceled},
@@ -156,6 +158,10 @@ func TestWaitForBriefWork(t *testing.T) {
 			let = held(x.held)
 		}
 		for _, n := range x.elements {
+			if n == copied {
+				must(d.Copy(s, at.Add(64), at, 64, device.CopyDefault))
+				continue
+			}
 			launch(n)
 		}
 		if err := x.wait(); !errors.Is(err, x.want) {

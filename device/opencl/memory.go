@@ -395,19 +395,19 @@ func (s *stream) copy(to, from side) error {
 			return nil
 		})
 	case to.buffered() && from.buffered():
-		return s.command(op, "clEnqueueCopyBuffer", func() abi.Result {
+		return s.brief(op, "clEnqueueCopyBuffer", elementsOf(to.bytes), func() abi.Result {
 			return s.b.BufferCopy(s.q, from.a.buf.mem, to.a.buf.mem, from.offset(), to.offset(), n, 0, nil, nil)
 		})
 	case to.buffered():
-		return s.command(op, "clEnqueueWriteBuffer", func() abi.Result {
+		return s.brief(op, "clEnqueueWriteBuffer", elementsOf(to.bytes), func() abi.Result {
 			return s.b.BufferWrite(s.q, to.a.buf.mem, 0, to.offset(), n, uintptr(from.p), 0, nil, nil)
 		})
 	case from.buffered():
-		return s.command(op, "clEnqueueReadBuffer", func() abi.Result {
+		return s.brief(op, "clEnqueueReadBuffer", elementsOf(to.bytes), func() abi.Result {
 			return s.b.BufferRead(s.q, from.a.buf.mem, 0, from.offset(), n, uintptr(to.p), 0, nil, nil)
 		})
 	}
-	return s.command(op, "clEnqueueSVMMemcpy", func() abi.Result {
+	return s.brief(op, "clEnqueueSVMMemcpy", elementsOf(to.bytes), func() abi.Result {
 		return s.b.SVMCopy(s.q, 0, uintptr(to.p), uintptr(from.p), n, 0, nil, nil)
 	})
 }
@@ -441,11 +441,11 @@ func (d *Driver) Fill(h device.StreamHandle, dst device.Ptr, v byte, bytes int) 
 	w.run = func(s *stream) error {
 		pattern := dl.Heap(&[1]byte{v})
 		if to.buffered() {
-			return s.command(op, "clEnqueueFillBuffer", func() abi.Result {
+			return s.brief(op, "clEnqueueFillBuffer", elementsOf(bytes), func() abi.Result {
 				return s.b.BufferFill(s.q, to.a.buf.mem, &pattern[0], 1, to.offset(), uintptr(bytes), 0, nil, nil)
 			})
 		}
-		return s.command(op, "clEnqueueSVMMemFill", func() abi.Result {
+		return s.brief(op, "clEnqueueSVMMemFill", elementsOf(bytes), func() abi.Result {
 			return s.b.SVMFill(s.q, uintptr(dst), &pattern[0], 1, uintptr(bytes), 0, nil, nil)
 		})
 	}
