@@ -46,8 +46,8 @@ func (t *ticket) await(ctx context.Context, op string, at func() string) error {
 	return b.await(ctx, op, t.over, at)
 }
 
-// enter waits for the ticket in the library, on the calling thread, which takes part in the work from the beginning. The
-// end of a context would not end this, so that it's for brief work.
+// enter waits for the ticket in the library, on the calling thread, which takes part in the work from the beginning.
+// The end of a context would not end this, so that it's for brief work.
 func (t *ticket) enter() {
 	t.mu.Lock()
 	b := t.s.b
