@@ -60,22 +60,25 @@ func TestAllUnitsWork(t *testing.T) {
 		t.Fatal(err)
 	}
 	words := unsafe.Slice((*byte)(view), 4*(groups+1))
-	clear(words)
 	s, err := d.StreamCreate(0, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer d.StreamDestroy(s)
-	l := device.Launch{Grid: device.Dim{X: groups}, Args: new(device.Args).Pointer(at).Int32(int32(groups))}
-	if err := m.FunctionLaunch(s, f, l); err != nil {
-		t.Fatal(err)
-	}
-	if err := d.StreamSynchronize(t.Context(), s); err != nil {
-		t.Fatal(err)
-	}
-	for k := range groups {
-		if n := int(binary.NativeEndian.Uint32(words[4*k:])); n != groups {
-			t.Errorf("group %d of %d met %d", k, groups, n)
+	for _, elements := range []int{0, groups} { // of brief work, too, for which the caller's thread is in the library
+		clear(words)
+		l := device.Launch{Grid: device.Dim{X: groups}, Args: new(device.Args).Pointer(at).Int32(int32(groups)),
+			Elements: elements}
+		if err := m.FunctionLaunch(s, f, l); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.StreamSynchronize(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+		for k := range groups {
+			if n := int(binary.NativeEndian.Uint32(words[4*k:])); n != groups {
+				t.Errorf("group %d of %d met %d, with %d elements", k, groups, n, elements)
+			}
 		}
 	}
 }
