@@ -3,6 +3,8 @@ package kernel
 import (
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 
 	"github.com/chorus-comms/chorus/dtype"
 )
@@ -12,7 +14,7 @@ const GridFamily Family = 24
 
 func init() { register(GridFamily, "grid_sample", gridSource) }
 
-// GridSampling describes how images of two dimensions are read at places between their elements.
+// GridSampling describes how images of two or three dimensions are read at places between their elements.
 type GridSampling struct {
 	Mode         string // bilinear or nearest
 	Border       string // zeros, border or reflection: what lies outside
@@ -44,8 +46,9 @@ const (
 	gridCorners
 )
 
-// GridSample adds grid_sampler_2d: out [batch, channels, height, width] is in at the places grid [batch, height, width,
-// 2], of which each has x and y from -1 to 1.
+// GridSample adds grid_sampler_2d or grid_sampler_3d: out [batch, channels, height, width] is in at the places grid
+// [batch, height, width, 2], of which each has x and y from -1 to 1. Volumes have a depth before the height, and z
+// behind y.
 func (p *Plan) GridSample(out, in, grid Operand, g *GridSampling) error {
 	return p.gridSample("sample", &out, &in, &grid, nil, g)
 }
@@ -71,7 +74,12 @@ func (p *Plan) GridSampleBackward(gradIn, gradGrid, grad, in, grid Operand, g *G
 }
 
 func (p *Plan) gridSample(op string, out, in, grid, result *Operand, g *GridSampling) error {
-	s := Spec{Family: GridFamily, Op: op, Compute: Opmath(in.Type), Block: threads, Outs: 1, Ins: 2, Dims: 2}
+	s := Spec{Family: GridFamily, Op: op, Compute: Opmath(in.Type), Block: threads, Outs: 1, Ins: 2}
+	d := len(in.Sizes) - 2
+	if d < 2 || d > maxSpatial {
+		return fmt.Errorf("kernel: grid_sample of %v, which must be batch, channels, and 2 or 3 of space", in.Sizes)
+	}
+	s.Dims = uint8(d)
 	var m sampledImages
 	if result == nil {
 		result = grid
@@ -80,14 +88,14 @@ func (p *Plan) gridSample(op string, out, in, grid, result *Operand, g *GridSamp
 		if err := o.check("an operand of grid_sample"); err != nil {
 			return err
 		}
-		if o.Value != nil || len(o.Sizes) != 4 || o.Sizes[0] != in.Sizes[0] || o.Type != in.Type || !o.Type.IsFloating() {
+		if o.Value != nil || len(o.Sizes) != d+2 || o.Sizes[0] != in.Sizes[0] || o.Type != in.Type || !o.Type.IsFloating() {
 			return fmt.Errorf("kernel: grid_sample of %v %v at %v %v to %v %v", in.Type, in.Sizes, grid.Type, grid.Sizes,
 				out.Type, out.Sizes)
 		}
 		s.Wide = s.Wide || o.reach() > math.MaxInt32/2 || o.Count() > math.MaxInt32/2
 	}
-	if out.Sizes[1] != in.Sizes[1] || grid.Sizes[1] != out.Sizes[2] || grid.Sizes[2] != out.Sizes[3] ||
-		grid.Sizes[3] != 2 || result.Sizes[1] != grid.Sizes[1] || result.Sizes[2] != grid.Sizes[2] || result.Sizes[3] != 2 {
+	if out.Sizes[1] != in.Sizes[1] || !slices.Equal(grid.Sizes[1:d+1], out.Sizes[2:]) || grid.Sizes[d+1] != d ||
+		!slices.Equal(result.Sizes, grid.Sizes) {
 		return fmt.Errorf("kernel: grid_sample of %v at %v to %v", in.Sizes, grid.Sizes, out.Sizes)
 	}
 	switch g.Mode {
@@ -109,16 +117,17 @@ func (p *Plan) gridSample(op string, out, in, grid, result *Operand, g *GridSamp
 	if g.AlignCorners {
 		s.Extra[0] |= gridCorners
 	}
-	m.pair(in, out, 2)
-	m.gridBatch, m.gridPart, m.resultBatch, m.resultPart = grid.Strides[0], grid.Strides[3], result.Strides[0],
-		result.Strides[3]
-	for k := range 2 {
+	m.pair(in, out, d)
+	m.gridBatch, m.gridPart, m.resultBatch, m.resultPart = grid.Strides[0], grid.Strides[d+1], result.Strides[0],
+		result.Strides[d+1]
+	places := m.batch
+	for k := range d {
+		places *= m.out[k]
 		m.gridSteps[k], m.resultSteps[k] = grid.Strides[1+k], result.Strides[1+k]
 		if m.in[k] == 0 && out.Count() > 0 {
 			return fmt.Errorf("kernel: grid_sample of images of %v", in.Sizes)
 		}
 	}
-	places := m.batch * m.out[0] * m.out[1]
 	n, operands := places*m.channels, [4]*Operand{out, in, grid}
 	count := 3
 	switch op {
@@ -141,7 +150,7 @@ func (p *Plan) gridSample(op string, out, in, grid, result *Operand, g *GridSamp
 	for _, o := range operands[:count] {
 		c.Args.Pointer(o.Ptr)
 	}
-	r := record{dims: 2, wide: s.Wide}
+	r := record{dims: d, wide: s.Wide}
 	m.visit(&r)
 	r.add(&c.Args)
 	return nil
@@ -201,89 +210,115 @@ func gridSource(s Spec) (Source, error) {
 	if bits&(gridBorder|gridReflection) != 0 {
 		body += " x = g_clip(x, size, slope);"
 	}
+	dims := int(s.Dims)
+	each := func(format, between string) string { // of a dimension's number, for all of them
+		var list []string
+		for k := range dims {
+			list = append(list, fmt.Sprintf(format, k))
+		}
+		return strings.Join(list, between)
+	}
 	var w writer
 	w.begin(s)
 	w.line(gridPlace, body)
-	w.recordType("images", 2, (&sampledImages{}).visit)
+	w.recordType("images", dims, (&sampledImages{}).visit)
 	w.pointers(s)
 	w.param("images g")
 	w.function("grid_" + s.Op)
-	w.line("\tI rest = (I)(BLOCK * THREADS + THREAD), up, c = 0, u0, u1;")
-	elements := map[string]string{"sample": "g.batch * g.channels * g.out[0] * g.out[1]", "input": "g.batch * g.channels",
-		"grid": "g.batch * g.out[0] * g.out[1]"}[s.Op]
+	w.line("\tI rest = (I)(BLOCK * THREADS + THREAD), up, c = 0, %s;", each("u%d", ", "))
+	places := each("g.out[%d]", " * ")
+	elements := map[string]string{"sample": "g.batch * g.channels * " + places, "input": "g.batch * g.channels",
+		"grid": "g.batch * " + places}[s.Op]
 	w.line("\tif (rest >= %s)", elements)
 	w.line("\t\treturn;")
 	if s.Op != "input" {
-		w.split("\t", "u1", "g.out[1]")
-		w.split("\t", "u0", "g.out[0]")
+		for k := dims - 1; k >= 0; k-- {
+			w.split("\t", fmt.Sprintf("u%d", k), fmt.Sprintf("g.out[%d]", k))
+		}
 	}
 	if s.Op != "grid" {
 		w.split("\t", "c", "g.channels")
 	}
 	w.line("\tI in = rest * g.in_batch + c * g.in_channel, out = rest * g.out_batch + c * g.out_channel;")
 	if s.Op == "input" {
-		w.line("\tfor (u0 = 0; u0 < g.out[0]; u0++)")
-		w.line("\tfor (u1 = 0; u1 < g.out[1]; u1++) {")
+		w.line("\t%s {", each("for (u%[1]d = 0; u%[1]d < g.out[%[1]d]; u%[1]d++)", "\n\t"))
 	}
 	grid := fmt.Sprintf("i%d", s.Ins-1)
-	w.line("\tI at = rest * g.grid_batch + u0 * g.grid_steps[0] + u1 * g.grid_steps[1];")
-	w.line("\tT slope0, slope1;")
-	w.line("\tT x1 = g_place(%s, (T)g.in[1], &slope1);", converted(s.Compute, s.Types[0], grid+"[at]"))
-	w.line("\tT x0 = g_place(%s, (T)g.in[0], &slope0);", converted(s.Compute, s.Types[0], grid+"[at + g.grid_part]"))
+	w.line("\tI at = rest * g.grid_batch + %s;", each("u%[1]d * g.grid_steps[%[1]d]", " + "))
+	for k := range dims { // the last dimension has the place's first number
+		number := fmt.Sprintf("%s[at + %d * g.grid_part]", grid, dims-1-k)
+		w.line("\tT slope%d, x%[1]d = g_place(%[2]s, (T)g.in[%[1]d], &slope%[1]d);", k,
+			converted(s.Compute, s.Types[0], number))
+	}
 	if nearest {
-		w.line("\tI k0 = (I)rint(x0), k1 = (I)rint(x1);")
+		w.line("\tI %s;", each("k%[1]d = (I)rint(x%[1]d)", ", "))
 	} else {
-		w.line("\tI k0 = (I)floor(x0), k1 = (I)floor(x1);")
-		w.line("\tT p0 = x0 - (T)k0, p1 = x1 - (T)k1;")
+		w.line("\tI %s;", each("k%[1]d = (I)floor(x%[1]d)", ", "))
+		w.line("\tT %s;", each("p%[1]d = x%[1]d - (T)k%[1]d", ", "))
 	}
 	// the elements around the place, their weights, and the derivatives of those
-	corner := func(indent string, use func(indent, place, weight, slope0, slope1 string)) {
+	corner := func(indent string, use func(indent, place, weight string, slopes []string)) {
 		if nearest {
-			w.line("%sif ((U)k0 < (U)g.in[0] && (U)k1 < (U)g.in[1]) {", indent)
-			use(indent+"\t", "in + k0 * g.in_steps[0] + k1 * g.in_steps[1]", "1", "0", "0")
+			w.line("%sif (%s) {", indent, each("(U)k%[1]d < (U)g.in[%[1]d]", " && "))
+			use(indent+"\t", "in + "+each("k%[1]d * g.in_steps[%[1]d]", " + "), "1", []string{"0", "0", "0"}[:dims])
 			w.line("%s}", indent)
 			return
 		}
-		w.line("%sfor (int t = 0; t < 4; t++) {", indent)
-		w.line("%s\tI j0 = k0 + t / 2, j1 = k1 + t %% 2;", indent)
-		w.line("%s\tT w0 = t / 2 ? p0 : 1 - p0, w1 = t %% 2 ? p1 : 1 - p1;", indent)
-		w.line("%s\tif ((U)j0 < (U)g.in[0] && (U)j1 < (U)g.in[1]) {", indent)
-		use(indent+"\t\t", "in + j0 * g.in_steps[0] + j1 * g.in_steps[1]", "w0 * w1", "(t / 2 ? w1 : -w1)",
-			"(t % 2 ? w0 : -w0)")
+		w.line("%sfor (int t = 0; t < %d; t++) {", indent, 1<<dims)
+		for k := range dims { // the last dimension changes first
+			w.line("%s\tint b%d = t >> %d & 1;", indent, k, dims-1-k)
+		}
+		w.line("%s\tI %s;", indent, each("j%[1]d = k%[1]d + b%[1]d", ", "))
+		w.line("%s\tT %s;", indent, each("w%[1]d = b%[1]d ? p%[1]d : 1 - p%[1]d", ", "))
+		w.line("%s\tif (%s) {", indent, each("(U)j%[1]d < (U)g.in[%[1]d]", " && "))
+		var slopes []string
+		for k := range dims {
+			var others []string
+			for i := range dims {
+				if i != k {
+					others = append(others, fmt.Sprintf("w%d", i))
+				}
+			}
+			slopes = append(slopes, fmt.Sprintf("(b%d ? 1 : -1) * %s", k, strings.Join(others, " * ")))
+		}
+		use(indent+"\t\t", "in + "+each("j%[1]d * g.in_steps[%[1]d]", " + "), each("w%d", " * "), slopes)
 		w.line("%s\t}", indent)
 		w.line("%s}", indent)
 	}
-	here := "out + u0 * g.out_steps[0] + u1 * g.out_steps[1]"
+	here := "out + " + each("u%[1]d * g.out_steps[%[1]d]", " + ")
 	switch s.Op {
 	case "sample":
 		w.line("\tT v = 0;")
-		corner("\t", func(indent, place, weight, _, _ string) {
+		corner("\t", func(indent, place, weight string, _ []string) {
 			w.line("%sv += %s * (%s);", indent, converted(s.Compute, s.Types[1], "i0["+place+"]"), weight)
 		})
 		w.line("\to0[%s] = %s;", here, narrowed(s.Types[0], s.Compute, "v"))
 	case "input":
 		w.line("\tT v = %s;", converted(s.Compute, s.Types[1], "i0["+here+"]"))
-		corner("\t", func(indent, place, weight, _, _ string) {
+		corner("\t", func(indent, place, weight string, _ []string) {
 			w.line("%sI to = %s;", indent, place)
 			w.line("%sT sum = %s + v * (%s);", indent, converted(s.Compute, s.Types[0], "o0[to]"), weight)
 			w.line("%so0[to] = %s;", indent, narrowed(s.Types[0], s.Compute, "sum"))
 		})
 		w.line("\t}")
 	case "grid":
-		w.line("\tT sum0 = 0, sum1 = 0;")
+		w.line("\tT %s;", each("sum%d = 0", ", "))
 		w.line("\tfor (c = 0; c < g.channels; c++) {")
 		w.line("\t\tT v = %s;", converted(s.Compute, s.Types[1], "i0["+here+"]"))
-		corner("\t\t", func(indent, place, _, slope0, slope1 string) {
+		corner("\t\t", func(indent, place, _ string, slopes []string) {
 			w.line("%sT x = v * %s;", indent, converted(s.Compute, s.Types[2], "i1["+place+"]"))
-			w.line("%ssum0 += x * %s;", indent, slope0)
-			w.line("%ssum1 += x * %s;", indent, slope1)
+			for k, slope := range slopes {
+				w.line("%ssum%d += x * (%s);", indent, k, slope)
+			}
 		})
 		w.line("\t\tin += g.in_channel;")
 		w.line("\t\tout += g.out_channel;")
 		w.line("\t}")
-		w.line("\tat = rest * g.result_batch + u0 * g.result_steps[0] + u1 * g.result_steps[1];")
-		w.line("\to0[at] = %s;", narrowed(s.Types[0], s.Compute, "(sum1 * slope1)"))
-		w.line("\to0[at + g.result_part] = %s;", narrowed(s.Types[0], s.Compute, "(sum0 * slope0)"))
+		w.line("\tat = rest * g.result_batch + %s;", each("u%[1]d * g.result_steps[%[1]d]", " + "))
+		for k := range dims {
+			w.line("\to0[at + %d * g.result_part] = %s;", dims-1-k,
+				narrowed(s.Types[0], s.Compute, fmt.Sprintf("(sum%d * slope%[1]d)", k)))
+		}
 	}
 	return w.done()
 }

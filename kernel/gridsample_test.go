@@ -9,45 +9,44 @@ import (
 	"github.com/chorus-comms/chorus/dtype"
 )
 
-// Images at places inside and outside of them, on their borders and far away, and the gradients, against PyTorch.
+// Images and volumes at places inside and outside of them, on their borders and far away, and the gradients, against PyTorch.
 func TestGridSampleTorch(t *testing.T) {
-	x, k := newComparison(t), 0
-	for _, mode := range []string{"bilinear", "nearest"} {
-		for _, border := range []string{"zeros", "border", "reflection"} {
-			for _, corners := range []bool{false, true} {
-				dt := []dtype.DType{dtype.Float32, dtype.Float64}[k/2%2]
-				layout := []int{inOrder, channelsLast, anyOrder, farApart}[k%4]
-				k++
-				if !sampled(5*(k-1), 23, 2) {
-					continue
-				}
-				o := x.operation(dt)
-				value := func(i int) float64 { return float64(i*7919%17) / 4 }
-				places := func(i int) float64 {
-					if i == 3 && border != "reflection" {
-						return 1e12
-					}
-					return math.Sin(float64(i)*1.7)*2.1 + 0.013
-				}
-				sizes, result, grid := []int{1, 3, 5, 6}, []int{1, 3, 4, 7}, []int{1, 4, 7, 2}
-				if layout != farApart {
-					sizes[0], result[0], grid[0] = 2, 2, 2
-				}
-				in, at := o.in(dt, layout, value, sizes...), o.in(dt, layout, places, grid...)
-				grad := o.in(dt, layout, value, result...)
-				out, gradIn, gradGrid := o.out(dt, layout, result...), o.out(dt, layout, sizes...), o.out(dt, layout, grid...)
-				g := &GridSampling{Mode: mode, Border: border, AlignCorners: corners}
-				flag := map[bool]string{false: "False", true: "True"}[corners]
-				expression := fmt.Sprintf("a.requires_grad_(); b.requires_grad_(); y = F.grid_sample(a, b, '%s', '%s', %s); "+
-					"y.backward(c); (y, a.grad, b.grad)", mode, border, flag)
-				o.run(fmt.Sprintf("%+v", *g), expression, 20*tolerance(dt), func(p *Plan) error {
-					if err := p.GridSample(out.Operand, in.Operand, at.Operand, g); err != nil {
-						return err
-					}
-					return p.GridSampleBackward(gradIn.Operand, gradGrid.Operand, grad.Operand, in.Operand, at.Operand, g)
-				})
-			}
+	x := newComparison(t)
+	for k := range 24 {
+		if !sampled(5*k, 23, 2) {
+			continue
 		}
+		g := &GridSampling{Mode: []string{"nearest", "bilinear"}[k/12],
+			Border: []string{"zeros", "border", "reflection"}[k/4%3], AlignCorners: k/2%2 == 1}
+		dt := []dtype.DType{dtype.Float32, dtype.Float64}[(k/2+k/4)%2]
+		layout := []int{inOrder, channelsLast, anyOrder, farApart}[(k+k/4)%4]
+		o := x.operation(dt)
+		value := func(i int) float64 { return float64(i*7919%17) / 4 }
+		places := func(i int) float64 {
+			if i == 3 && g.Border != "reflection" {
+				return 1e12
+			}
+			return math.Sin(float64(i)*1.7)*2.1 + 0.013
+		}
+		sizes, result, grid := []int{1, 3, 5, 6}, []int{1, 3, 4, 7}, []int{1, 4, 7, 2}
+		if k%2 == 1 {
+			sizes, result, grid = []int{1, 3, 4, 5, 6}, []int{1, 3, 2, 3, 4}, []int{1, 2, 3, 4, 3}
+		}
+		if layout != farApart {
+			sizes[0], result[0], grid[0] = 2, 2, 2
+		}
+		in, at := o.in(dt, layout, value, sizes...), o.in(dt, layout, places, grid...)
+		grad := o.in(dt, layout, value, result...)
+		out, gradIn, gradGrid := o.out(dt, layout, result...), o.out(dt, layout, sizes...), o.out(dt, layout, grid...)
+		flag := map[bool]string{false: "False", true: "True"}[g.AlignCorners]
+		expression := fmt.Sprintf("a.requires_grad_(); b.requires_grad_(); y = F.grid_sample(a, b, '%s', '%s', %s); "+
+			"y.backward(c); (y, a.grad, b.grad)", g.Mode, g.Border, flag)
+		o.run(fmt.Sprintf("%+v of %v", *g, sizes), expression, 20*tolerance(dt), func(p *Plan) error {
+			if err := p.GridSample(out.Operand, in.Operand, at.Operand, g); err != nil {
+				return err
+			}
+			return p.GridSampleBackward(gradIn.Operand, gradGrid.Operand, grad.Operand, in.Operand, at.Operand, g)
+		})
 	}
 	x.done()
 }
@@ -83,6 +82,7 @@ func TestImagesRefused(t *testing.T) {
 		{"no border", p.PadImage("mirror", op(1, 2, 6, 6), op(1, 2, 2, 2), two)},
 		{"columns", p.Columns(op(1, 2, 2, 2, 4, 4), op(1, 2, 4, 4), &Pool{Kernel: two})},
 		{"mode \"bicubic\"", p.GridSample(op(1, 2, 4, 4), op(1, 2, 2, 2), op(1, 4, 4, 2), &GridSampling{Mode: "bicubic"})},
+		{"2 or 3 of space", p.GridSample(op(1, 2, 4), op(1, 2, 2), op(1, 4, 1), &GridSampling{Mode: "nearest"})},
 		{"at [1 4 4 3]", p.GridSample(op(1, 2, 4, 4), op(1, 2, 2, 2), op(1, 4, 4, 3), &GridSampling{Mode: "nearest"})},
 		{"pad of", p.Pad(op(4, 4), op(2, 2), four[:1], Int(0))},
 	} {

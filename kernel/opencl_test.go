@@ -33,8 +33,18 @@ var openOnce = sync.OnceValues(func() (*cl, error) {
 	if c.stream, err = dev.NewStream(0); err == nil {
 		c.loader, err = NewLoader(dev, nil)
 	}
+	if err == nil && os.Getenv(formVariable) == gpuForm {
+		c.loader.cores, c.loader.lanes, c.loader.local = 0, 0, 0
+	}
 	return c, err
 })
+
+// formVariable says in which form kernels run on a device that is a processor: as on one, or as on a GPU.
+const (
+	formVariable  = "CHORUS_TEST_KERNEL_FORM"
+	processorForm = "processor"
+	gpuForm       = "GPU"
+)
 
 // openCL is the machine's OpenCL device, PoCL for example.
 func openCL(t testing.TB) *cl {
