@@ -47,7 +47,8 @@ func onOclgrind(t *testing.T, self, library, family, form string) {
 	defer cancel()
 	c := exec.CommandContext(ctx, self, "-test.run=^Test"+family, "-test.v")
 	c.Env = append(os.Environ(), "CHORUS_OPENCL_LIBRARY="+library, "OCLGRIND_DATA_RACES=1", "OCLGRIND_LOG="+log,
-		"OCLGRIND_LOCAL_MEM_SIZE=262144", // as much as tiles of processors need
+		"OCLGRIND_LOCAL_MEM_SIZE=262144",       // as much as tiles of processors need
+		"OCLGRIND_BUILD_OPTIONS=-Ucl_khr_fp16", // of which it lacks functions
 		"CHORUS_TEST_LONG=", "CHORUS_TEST_SHORT=1", formVariable+"="+form)
 	if out, err := c.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)

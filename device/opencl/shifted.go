@@ -2,6 +2,7 @@ package opencl
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/chorus-comms/chorus/device"
@@ -9,10 +10,12 @@ import (
 )
 
 // A device without shared virtual memory takes buffers as arguments, and parts of buffers that begin at multiples of
-// its alignment. For a pointer in between, the kernel is compiled again behind another one, which takes a buffer and an
-// offset for each pointer:
+// its alignment. For a pointer in between, the kernel is compiled again with a buffer and an offset for each pointer:
 //
-//	kernel void add_at(global uchar *a0, ulong o0, ...) { add((global int *)(a0 + o0), ...); }
+//	kernel void add_at(global uchar *a0, ulong o0, ...) { global int *x = (global int *)(a0 + o0); ... }
+//
+// Where the kernel's head isn't found in the source, such as one that a macro makes, another kernel calls it. Devices
+// may refuse that for kernels that declare local memory.
 
 const shiftedSuffix = "_at"
 
@@ -50,24 +53,76 @@ func (k *kernel) shiftedSource() (string, error) {
 	if !sourceOf(k.m.image) {
 		return "", fmt.Errorf("its module isn't a source")
 	}
-	var parameters, arguments []string
+	var parameters, arguments, types []string
 	for i, p := range k.params {
 		if !p.known {
 			return "", fmt.Errorf("the compiler doesn't tell its parameters")
 		}
 		space := map[uint32]string{abi.AddressGlobal: "global", abi.AddressConstant: "constant"}[p.address]
 		if space == "" {
-			parameters = append(parameters, fmt.Sprintf("%s a%d", p.typ, i))
+			parameters, types = append(parameters, fmt.Sprintf("%s a%d", p.typ, i)), append(types, "")
 			arguments = append(arguments, fmt.Sprintf("a%d", i))
 			continue
 		}
 		parameters = append(parameters, fmt.Sprintf("%s uchar *a%d, ulong o%d", space, i, i))
-		arguments = append(arguments, fmt.Sprintf("(%s %s)(a%d ? a%d + o%d : a%d)", space, p.typ, i, i, i, i))
+		types = append(types, fmt.Sprintf("%s %s", space, p.typ))
+		arguments = append(arguments, fmt.Sprintf("(%s)(a%d ? a%[2]d + o%[2]d : a%[2]d)", types[i], i))
 	}
 	if k.local {
-		parameters = append(parameters, "local "+k.localType+" shared")
+		parameters, types = append(parameters, "local "+k.localType+" shared"), append(types, "")
 		arguments = append(arguments, "shared")
+	}
+	if source, ok := withOffsets(string(k.m.image), k.attrs.Name, types); ok {
+		return source, nil
 	}
 	return fmt.Sprintf("%s\nkernel void %s%s(%s) { %s(%s); }\n", k.m.image, k.attrs.Name, shiftedSuffix,
 		strings.Join(parameters, ", "), k.attrs.Name, strings.Join(arguments, ", ")), nil
+}
+
+// withOffsets is a source in which a kernel has offsets, and its name the suffix. types has the type of each parameter
+// that is a pointer to a buffer, and "" for others. It's false unless the source has one definition by that name.
+func withOffsets(source, name string, types []string) (string, bool) {
+	found := regexp.MustCompile(`\bvoid\s+`+regexp.QuoteMeta(name)+`\s*\(`).FindAllStringIndex(source, -1)
+	if len(found) != 1 {
+		return "", false
+	}
+	from, depth, to := found[0][1], 1, -1
+	var texts []string // of the parameters
+	for i, start := from, from; i < len(source) && to < 0; i++ {
+		switch c := source[i]; {
+		case c == '(':
+			depth++
+		case c == ')':
+			depth--
+		case c != ',' || depth > 1:
+			continue
+		}
+		if depth == 0 || depth == 1 && source[i] == ',' {
+			texts = append(texts, strings.TrimSpace(source[start:i]))
+			start = i + 1
+		}
+		if depth == 0 {
+			to = i
+		}
+	}
+	if to < 0 || len(texts) != len(types) || !strings.HasPrefix(strings.TrimLeft(source[to+1:], " \t\r\n"), "{") {
+		return "", false
+	}
+	var pointers strings.Builder
+	for i, t := range types {
+		if t == "" {
+			continue
+		}
+		if strings.Contains(texts[i], "[") {
+			return "", false
+		}
+		at, offset := fmt.Sprintf("chorus_a%d", i), fmt.Sprintf("chorus_o%d", i)
+		fmt.Fprintf(&pointers, " %s = (%s)(%s ? %[3]s + %s : %[3]s);", texts[i], t, at, offset)
+		space, _, _ := strings.Cut(t, " ")
+		texts[i] = fmt.Sprintf("%s uchar *%s, ulong %s", space, at, offset)
+	}
+	body := to + 1 + strings.Index(source[to+1:], "{") + 1
+	head := found[0][0]
+	return fmt.Sprintf("%svoid %s%s(%s) {%s%s", source[:head], name, shiftedSuffix, strings.Join(texts, ", "), &pointers,
+		source[body:]), true
 }
