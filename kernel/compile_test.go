@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
 	"github.com/chorus-comms/chorus/dtype"
 	"github.com/chorus-comms/chorus/internal/dl"
@@ -153,6 +154,12 @@ func specs() []Spec {
 			s.Op = "gelu"
 		}
 		all = append(all, s)
+		for _, side := range tileSides[1:] {
+			if tilesFit(side, &Call{Spec: s}) {
+				tuned, _ := tiled(s, device.Dim{}, side)
+				all = append(all, tuned)
+			}
+		}
 	}
 	for k, dt := range types {
 		s := Spec{Family: ProductFamily, Compute: Opmath(dt), Block: threads, Outs: 1, Ins: 3, Wide: k%5 == 0}

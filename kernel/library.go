@@ -75,7 +75,7 @@ func (l *Loader) multiply(s *device.Stream, c *Call) (done bool, err error) {
 		x = &l.fused
 	}
 	switch {
-	case !x.works() || !c.fuses && l.kernelIsBetter(s, c):
+	case !x.works():
 		return false, nil
 	case c.fuses:
 		err = s.MultiplyFused(&c.fused)
@@ -123,13 +123,13 @@ func denseLines(rows, columns, row, column int) (m device.Matrix, ok bool) {
 	return m, true
 }
 
-// libraryProduct fills in the product alpha * a @ b, and reports whether a library does it: one of its types, whose
-// matrices have dense rows or columns and follow each other at one distance.
-func (p *Plan) libraryProduct(x *device.Product, out, a, b Operand, alpha *Number) bool {
+// describe fills in the product alpha * a @ b, and reports whether a library takes such: its matrices have dense rows
+// or columns and follow each other at one distance.
+func (p *Plan) describe(x *device.Product, out, a, b Operand, alpha *Number) bool {
 	d := len(out.Sizes)
 	m, n, depth := out.Sizes[d-2], out.Sizes[d-1], a.Sizes[d-1]
 	q := &p.space
-	if !p.Products.Has(out.Type) || p.matrices(out, a, b) != nil || q.count*m*n*depth == 0 {
+	if p.matrices(out, a, b) != nil || q.count*m*n*depth == 0 {
 		return false
 	}
 	if q.join(); q.dims > 1 {

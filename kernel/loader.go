@@ -81,21 +81,25 @@ const (
 	processorThreads = 16
 )
 
-// fit is a run as it's best for the device.
-func (l *Loader) fit(c *Call) (s Spec, grid, block device.Dim) {
+// fit is a run as it's best for the device. side is that of a product's tiles, where it was tuned and the device takes
+// any; or 0.
+func (l *Loader) fit(c *Call, side int) (s Spec, grid, block device.Dim) {
 	s, grid, block = c.Spec, c.Grid, c.Block
+	if c.shape == anyTiles {
+		switch {
+		case l.panels(c):
+			s, grid = panelled(s, grid, l.cores, l.lanes)
+			block = device.Dim{X: 1, Y: 1, Z: 1}
+		case side > 0 && side != tileSide:
+			s, grid = tiled(s, grid, side)
+		}
+		return
+	}
 	if l.cores == 0 {
 		return
 	}
 	if c.shape == anyGrid {
 		grid.X = max(1, min(grid.X*block.X/processorLeast, l.cores*processorBlocks))
-	}
-	if c.shape == anyTiles {
-		if panelMemory(s.Compute) <= l.local {
-			s, grid = panelled(s, grid, l.cores, l.lanes)
-			block = device.Dim{X: 1, Y: 1, Z: 1}
-		}
-		return
 	}
 	if c.shape != fixed {
 		block.X = min(block.X, processorThreads)
@@ -103,6 +107,9 @@ func (l *Loader) fit(c *Call) (s Spec, grid, block device.Dim) {
 	}
 	return
 }
+
+// panels reports whether a product runs in a processor's form.
+func (l *Loader) panels(c *Call) bool { return l.cores > 0 && panelMemory(c.Spec.Compute) <= l.local }
 
 // Cores is how many a processor has, each of which runs a block; 0 of a GPU.
 func (l *Loader) Cores() int { return l.cores }
@@ -137,32 +144,42 @@ func (l *Loader) Run(s *device.Stream, p *Plan) error {
 			if c.library && l.library.works() || c.fuses && l.fused.works() {
 				continue
 			}
-			spec, _, _ := l.fit(c)
+			spec, _, _ := l.fit(c, 0)
 			if _, err := l.Function(spec); err != nil {
 				return err
 			}
 		}
 	}
 	for k := range p.Calls {
-		c := &p.Calls[k]
-		if c.library || c.fuses {
-			if done, err := l.multiply(s, c); done || err != nil {
-				if err != nil {
-					return err
-				}
-				continue
-			}
-		}
-		if err := l.launch(s, c); err != nil {
+		if err := l.run(s, &p.Calls[k]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// launch enqueues a run of a kernel.
-func (l *Loader) launch(s *device.Stream, c *Call) error {
-	spec, grid, block := l.fit(c)
+// run enqueues a run: of a library, or of a kernel.
+func (l *Loader) run(s *device.Stream, c *Call) error {
+	if c.described {
+		side := l.tuned(s, c)
+		if side > 0 {
+			err := l.launch(s, c, side)
+			if _, refused := errors.AsType[*CompileError](err); !refused || side == tileSide {
+				return err
+			}
+		}
+	}
+	if c.library || c.fuses {
+		if done, err := l.multiply(s, c); done || err != nil {
+			return err
+		}
+	}
+	return l.launch(s, c, 0)
+}
+
+// launch enqueues a run of a kernel, which has a product's tiles of a side, or 0.
+func (l *Loader) launch(s *device.Stream, c *Call, side int) error {
+	spec, grid, block := l.fit(c, side)
 	f, err := l.Function(spec)
 	if err != nil {
 		return err

@@ -44,7 +44,7 @@ func TestLoaderDisk(t *testing.T) {
 	must(t, err)
 	s := Spec{Family: ElementwiseFamily, Op: "abs", Compute: dtype.Float32, Block: threads, Outs: 1, Ins: 1}
 	s.Types[0], s.Types[1] = dtype.Float32, dtype.Float32
-	s, _, _ = c.loader.fit(&Call{Spec: s, Grid: device.Dim{X: 1}, Block: device.Dim{X: threads}, shape: anyGrid})
+	s, _, _ = c.loader.fit(&Call{Spec: s, Grid: device.Dim{X: 1}, Block: device.Dim{X: threads}, shape: anyGrid}, 0)
 	src, err := s.Source()
 	must(t, err)
 	key := newDiskKey("opencl "+name, []byte(src.For(OpenCL)))

@@ -62,8 +62,10 @@ func (p *Plan) matmul(s Spec, out, a, b, c Operand, alpha, beta *Number, scales 
 		}
 	}
 	var product device.Product
-	library := s.Op == "" && scales == nil && a.Type == out.Type && !(there && beta.complex() == 0) &&
-		p.libraryProduct(&product, out, a, b, alpha)
+	library := p.Products.Has(out.Type)
+	described := (library || Tuned.on.Load()) && s.Op == "" && scales == nil && a.Type == out.Type &&
+		!(there && beta.complex() == 0) && p.describe(&product, out, a, b, alpha)
+	library = library && described
 	if library && there {
 		if !slices.Equal(c.Sizes, out.Sizes) || !slices.Equal(c.Strides, out.Strides) || c.Ptr != out.Ptr {
 			if err := p.Copy(out, c); err != nil {
@@ -129,7 +131,7 @@ func (p *Plan) matmul(s Spec, out, a, b, c Operand, alpha, beta *Number, scales 
 	if s.Dims > 0 {
 		q.layout(&call.Args, s.Wide)
 	}
-	call.library, call.product = library, product
+	call.library, call.described, call.product = library, described, product
 	call.fuses, call.fused = fuses, fused
 	return nil
 }
@@ -193,14 +195,15 @@ func matmulSource(s Spec) (Source, error) {
 		return w.done()
 	}
 	w.function("matmul_" + s.Op)
-	w.tileMemory(s.Compute)
-	w.line("\tI batch = (I)BLOCK_Z, row0 = (I)BLOCK_Y * %d, column0 = (I)BLOCK * %[1]d;", tileSide)
+	each := tileEachOf(s)
+	w.tileMemory(s.Compute, each)
+	w.line("\tI batch = (I)BLOCK_Z, row0 = (I)BLOCK_Y * %d, column0 = (I)BLOCK * %[1]d;", each*tileThreads)
 	w.places("batch", "l", int(s.Dims), 4)
 	if s.Dims == 0 {
 		w.line("\tat0 = at1 = at2 = at3 = 0;")
 	}
 	w.line("\tfor (I k0 = 0; k0 < depth; k0 += %d) {", tileDepth)
-	w.line("\t\tfor (int e = 0; e < %d; e++) {", tileSide/tileThreads)
+	w.line("\t\tfor (int e = 0; e < %d; e++) {", each)
 	// neighbouring threads read neighbouring elements, whichever dimension they are in
 	w.line("\t\t\tint near = ak == 1, k = near ? tx : ty, r = (near ? ty : tx) + %d * e;", tileThreads)
 	w.line("\t\t\tleft[k][r] = %s;", zero(s.Compute))
@@ -213,11 +216,11 @@ func matmulSource(s Spec) (Source, error) {
 	w.line("\t\t\tif (column0 + r < n && k0 + k < depth)")
 	w.line("\t\t\t\tright[k][r] = %s;", s.matrix(2, "i1[at2 + (k0 + k) * bk + (column0 + r) * bn]"))
 	w.line("\t\t}")
-	w.tileProducts(s.Compute)
+	w.tileProducts(s.Compute, each)
 	w.line("\t\tBARRIER();")
 	w.line("\t}")
-	w.line("\tfor (int r = 0; r < 4; r++)")
-	w.line("\t\tfor (int q = 0; q < 4; q++) {")
+	w.line("\tfor (int r = 0; r < %d; r++)", each)
+	w.line("\t\tfor (int q = 0; q < %d; q++) {", each)
 	w.line("\t\t\tI row = row0 + ty + 16 * r, column = column0 + tx + 16 * q;")
 	w.line("\t\t\tif (row >= m || column >= n)")
 	w.line("\t\t\t\tcontinue;")

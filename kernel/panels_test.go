@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math"
+	"strings"
 	"testing"
 
 	"github.com/chorus-comms/chorus/device"
@@ -100,6 +101,63 @@ func TestPanelGrid(t *testing.T) {
 	for _, dt := range types {
 		if bytes := panelMemory(Opmath(dt)); bytes > 208<<10 { // Intel's runtime has 256 KiB, also for what it adds
 			t.Errorf("%v: a tile needs %d bytes", dt, bytes)
+		}
+	}
+}
+
+// A product has the same bits with tiles of any side, which a tuned one is given by its result. Sizes aren't multiples
+// of the tiles, and a matrix is transposed. One of another form has none.
+func TestTunedTiles(t *testing.T) {
+	c := openCL(t)
+	defer func() { Tuned.Set(Tuning{}); Tuned.results = nil }()
+	Tuned.Set(Tuning{Enabled: true})
+	l, err := NewLoader(c.dev, nil)
+	must(t, err)
+	l.cores, l.library.types = 0, 0
+	on := *c
+	on.loader = l
+	m, n, depth := 150, 70, 33
+	for _, dt := range []dtype.DType{dtype.Float32, dtype.Complex64}[:testutil.Pick(1, 2)] {
+		a, b, out := c.dense(t, dt, m, depth), c.dense(t, dt, n, depth), c.dense(t, dt, m, n)
+		for k, x := range []*array{a, b} {
+			z := make([]complex128, m*depth)
+			for i := range z {
+				z[i] = complex(math.Sin(float64(i*(k+3))), math.Cos(float64(i)))
+			}
+			x.set(z[:x.Count()])
+		}
+		var first []byte
+		for _, side := range tileSides {
+			var p Plan
+			must(t, p.Matmul(out.Operand, a.Operand, b.strided([]int{depth, n}, []int{1, depth}), Operand{}, Int(1), Int(0), ""))
+			k := tuneKey(&p.Calls[0].product)
+			Tuned.results = nil
+			must(t, Tuned.Add(k[0]+","+k[1]+","+solutionOfTiles(side)+",1.5"))
+			want := map[bool]int{true: side, false: 0}[side <= tileSide || dt == dtype.Float32]
+			if got := l.tuned(c.stream, &p.Calls[0]); got != want {
+				t.Errorf("%v in tiles of %d: %d, want %d", dt, side, got, want)
+			}
+			clear(out.data)
+			must(t, on.run(&p))
+			out.intact(t, fmt.Sprintf("tiles of %d", side))
+			if first == nil {
+				first = bytes.Clone(out.data)
+			} else if !bytes.Equal(first, out.data) {
+				t.Errorf("%v in tiles of %d: other bits", dt, side)
+			}
+		}
+		if kernels := len(l.kernels); kernels != map[dtype.DType]int{dtype.Float32: 3, dtype.Complex64: 5}[dt] {
+			t.Errorf("%v: %d kernels", dt, kernels)
+		}
+		// measured, without a library
+		Tuned.results = nil
+		Tuned.Set(Tuning{Enabled: true, Tune: true, Iterations: 1})
+		var p Plan
+		must(t, p.Matmul(out.Operand, a.Operand, b.strided([]int{depth, n}, []int{1, depth}), Operand{}, Int(1), Int(0), ""))
+		must(t, on.run(&p))
+		if found := Tuned.Results(); len(found) != 1 || !strings.Contains(found[0], ","+solutionKernel) ||
+			!bytes.Equal(first, out.data) {
+			t.Errorf("%v: measured %q", dt, found)
 		}
 	}
 }

@@ -12,12 +12,13 @@ type Call struct {
 	Grid, Block device.Dim
 	Args        device.Args
 
-	shape    shape
-	elements int            // see [device.Launch]
-	library  bool           // a library of products may do it instead
-	product  device.Product // how
-	fuses    bool           // a library of fused products may
-	fused    device.FusedProduct
+	shape     shape
+	elements  int            // see [device.Launch]
+	described bool           // it's a product of matrices, which may be tuned
+	library   bool           // a library of products may do it instead
+	product   device.Product // how
+	fuses     bool           // a library of fused products may
+	fused     device.FusedProduct
 }
 
 // shape says what of a run's grid a loader may change. The operation is the same.
@@ -75,7 +76,7 @@ func (p *Plan) blocks(s Spec, grid device.Dim) *Call {
 	}
 	c := &p.Calls[len(p.Calls)-1]
 	c.Spec, c.Grid, c.Block, c.shape = s, grid, device.Dim{X: int(s.Block), Y: 1, Z: 1}, fixed
-	c.library, c.fuses, c.elements = false, false, 0
+	c.described, c.library, c.fuses, c.elements = false, false, false, 0
 	c.Args.Reset()
 	return c
 }

@@ -251,7 +251,7 @@ func (w *writer) productResult(s Spec, indent, at string) {
 func (w *writer) productTiles(s Spec) {
 	dims, bits := int(s.Dims), s.Extra[0]
 	w.function("convolution_tiles")
-	w.tileMemory(s.Compute)
+	w.tileMemory(s.Compute, tileEach)
 	w.line("\tLOCAL I column_b[%d], column_o[%[1]d], depth_a[%d], depth_b[%[2]d];", tileSide, tileDepth)
 	if dims > 0 {
 		w.line("\tLOCAL I column_x[%d][%d], depth_x[%[1]d][%[3]d];", dims, tileSide, tileDepth)
@@ -349,7 +349,7 @@ func (w *writer) productTiles(s Spec) {
 	w.line("\t\t\t\tv = %s;", converted(s.Compute, s.Types[2], "i1[column_b[r] + depth_b[k]]"))
 	w.line("\t\t\tright[k][r] = v;")
 	w.line("\t\t}")
-	w.tileProducts(s.Compute)
+	w.tileProducts(s.Compute, tileEach)
 	w.line("\t}")
 	w.line("\tBARRIER();") // the columns, where the loop has no rounds
 	w.line("\tfor (int r = 0; r < 4; r++)")

@@ -1,13 +1,42 @@
 package kernel
 
 import (
+	"math"
+
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
 )
 
-// tileSide is how many rows and columns of a product a block computes, 4 by 4 a thread; tileDepth how many elements of
-// the sums it has in local memory at once. The block has 16 by 16 threads.
-const tileSide, tileDepth, tileThreads = 64, 16, 16
+// tileSide is how many rows and columns of a product a block computes, tileEach by tileEach a thread. It has tileDepth
+// elements of the sums in local memory at once. The block has 16 by 16 threads.
+const tileSide, tileDepth, tileThreads, tileEach = 64, 16, 16, tileSide / tileThreads
+
+// tileSides are those that a tuned product may have. The order in which sums are added up is the same.
+var tileSides = [...]int{tileSide, 32, 128}
+
+// tilesFit reports whether a product may have tiles of a side. Large ones need room in 32 KiB of local memory and in
+// the registers of their threads, and small ones are more blocks.
+func tilesFit(side int, c *Call) bool {
+	if side > tileSide {
+		return c.Spec.Compute.Size() <= 4
+	}
+	return c.Grid.Y*tileSide/side <= math.MaxUint16
+}
+
+// tiled is the spec and grid of a product in tiles of another side, of one in those of tileSide.
+func tiled(s Spec, grid device.Dim, side int) (Spec, device.Dim) {
+	s.Extra[2] = int32(side / tileThreads)
+	grid.X, grid.Y = (grid.X*tileSide+side-1)/side, (grid.Y*tileSide+side-1)/side
+	return s, grid
+}
+
+// tileEachOf is how many rows and columns of a tile of a product a thread has.
+func tileEachOf(s Spec) int {
+	if n := int(s.Extra[2]); n > 0 && s.Form&matmulScaled == 0 {
+		return n
+	}
+	return tileEach
+}
 
 func tilesOf(n int) int { return (n + tileSide - 1) / tileSide }
 
@@ -18,28 +47,28 @@ func (p *Plan) tiles(s Spec, grid device.Dim) *Call {
 	return c
 }
 
-// tileMemory declares a tile's local memory, the thread's place in the block, and its sums.
-func (w *writer) tileMemory(compute dtype.DType) {
-	w.line("\tLOCAL T left[%d][%d], right[%[1]d][%[2]d];", tileDepth, tileSide+1)
+// tileMemory declares a tile's local memory, the thread's place in the block, and its sums, each by each.
+func (w *writer) tileMemory(compute dtype.DType, each int) {
+	w.line("\tLOCAL T left[%d][%d], right[%[1]d][%[2]d];", tileDepth, each*tileThreads+1)
 	w.line("\tint tx = THREAD, ty = THREAD_Y;")
-	w.line("\tT sum[4][4];")
-	w.line("\tfor (int r = 0; r < 4; r++)")
-	w.line("\t\tfor (int q = 0; q < 4; q++)")
+	w.line("\tT sum[%d][%[1]d];", each)
+	w.line("\tfor (int r = 0; r < %d; r++)", each)
+	w.line("\t\tfor (int q = 0; q < %d; q++)", each)
 	w.line("\t\t\tsum[r][q] = %s;", zero(compute))
 }
 
 // tileProducts adds the products of what's in local memory to the sums. Between barriers, the block has written it, and
 // writes it again.
-func (w *writer) tileProducts(compute dtype.DType) {
+func (w *writer) tileProducts(compute dtype.DType, each int) {
 	w.line("\t\tBARRIER();")
 	w.line("\t\tfor (int k = 0; k < %d; k++) {", tileDepth)
-	w.line("\t\t\tT x[4], y[4];")
-	w.line("\t\t\tfor (int r = 0; r < 4; r++) {")
+	w.line("\t\t\tT x[%d], y[%[1]d];", each)
+	w.line("\t\t\tfor (int r = 0; r < %d; r++) {", each)
 	w.line("\t\t\t\tx[r] = left[k][ty + %d * r];", tileThreads)
 	w.line("\t\t\t\ty[r] = right[k][tx + %d * r];", tileThreads)
 	w.line("\t\t\t}")
-	w.line("\t\t\tfor (int r = 0; r < 4; r++)")
-	w.line("\t\t\t\tfor (int q = 0; q < 4; q++)")
+	w.line("\t\t\tfor (int r = 0; r < %d; r++)", each)
+	w.line("\t\t\t\tfor (int q = 0; q < %d; q++)", each)
 	w.line("\t\t\t\t\t%s", multiplyAdd(compute, "sum[r][q]", "x[r]", "y[q]"))
 	w.line("\t\t}")
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/chorus-comms/chorus/dtype"
 )
 
-// Tuner chooses for products of matrices between the library and the kernel by measuring, as PyTorch's TunableOp does.
+// Tuner chooses for products of matrices between the library and kernels by measuring, as PyTorch's TunableOp does.
 // The zero value is off. Its methods may be called from any goroutine.
 type Tuner struct {
 	on atomic.Bool // asked for at each product
@@ -36,6 +36,7 @@ type Tuning struct {
 type tuned struct {
 	solution string
 	millis   float64
+	side     int // of the kernel's tiles; 0: no kernel's
 }
 
 // Tuned is the Tuner of this process's loaders.
@@ -44,8 +45,16 @@ var Tuned Tuner
 // Solutions by their names in files.
 const (
 	solutionDefault = "Default"     // what is done without tuning
-	solutionKernel  = "Gemm_Chorus" // the kernel
+	solutionKernel  = "Gemm_Chorus" // the kernel, with the side of its tiles behind if that isn't tileSide
 )
+
+// solutionOfTiles is the kernel's with tiles of a side, "Gemm_Chorus_32" for example.
+func solutionOfTiles(side int) string {
+	if side == tileSide {
+		return solutionKernel
+	}
+	return fmt.Sprintf("%s_%d", solutionKernel, side)
+}
 
 // solutionOf is the library's, "Gemm_cuBLAS" for example.
 func solutionOf(library string) string {
@@ -86,6 +95,11 @@ func (t *Tuner) add(key [2]string, x tuned) {
 	if t.results == nil {
 		t.results = map[[2]string]tuned{}
 	}
+	for _, side := range tileSides {
+		if x.solution == solutionOfTiles(side) {
+			x.side = side
+		}
+	}
 	if _, there := t.results[key]; !there {
 		t.results[key] = x
 	}
@@ -125,11 +139,12 @@ func tuneKey(p *device.Product) [2]string {
 		fmt.Sprintf("%s_%d_%d_%d_%sld_%d_%d_%d", ab, p.Columns, p.Rows, p.Depth, batch, p.B.Pitch, p.A.Pitch, p.Out.Pitch)}
 }
 
-// kernelIsBetter reports whether a tuned product is the kernel's.
-func (l *Loader) kernelIsBetter(s *device.Stream, c *Call) bool {
+// tuned is the side of the tiles of a tuned product that is the kernel's; 0 for what is done without tuning. On a
+// processor the kernel has one form.
+func (l *Loader) tuned(s *device.Stream, c *Call) (side int) {
 	t := &Tuned
-	if !t.on.Load() {
-		return false
+	if !t.on.Load() || tuneTypes[c.product.Type] == "" || !c.library && l.panels(c) {
+		return 0
 	}
 	key := tuneKey(&c.product)
 	t.mu.Lock()
@@ -139,17 +154,21 @@ func (l *Loader) kernelIsBetter(s *device.Stream, c *Call) bool {
 	if !found && setting.Tune && !s.Capturing() {
 		var err error
 		if x, err = l.measure(s, c, setting); err != nil {
-			return false // the default, whose errors are the caller's
+			return 0 // the default, whose errors are the caller's
 		}
 		t.mu.Lock()
 		t.add(key, x)
+		x = t.results[key]
 		t.mu.Unlock()
 	}
-	return x.solution == solutionKernel
+	if x.side > 0 && !tilesFit(x.side, c) { // of a file
+		return 0
+	}
+	return x.side
 }
 
-// measure runs a product by the library and by the kernel, to memory of its own, and returns the faster one. It waits
-// for the stream.
+// measure runs a product by the library, and by the kernel with each side of tiles, to memory of its own. It waits for
+// the stream, and returns the fastest one.
 func (l *Loader) measure(s *device.Stream, c *Call, t Tuning) (best tuned, err error) {
 	p := c.product
 	n := p.Out.Elements(p.Rows, p.Columns, p.Count) * p.Type.Size()
@@ -168,19 +187,26 @@ func (l *Loader) measure(s *device.Stream, c *Call, t Tuning) (best tuned, err e
 	own := *c
 	own.Args = c.Args.With(p.Out.Ptr, memory)
 	p.Out.Ptr = memory
-	for _, x := range []struct {
+	type candidate struct {
 		name string
 		run  func() error
-	}{
-		{solutionOf(l.library.name), func() error { return s.Multiply(&p) }},
-		{solutionKernel, func() error { return l.launch(s, &own) }},
-	} {
+	}
+	var all []candidate
+	if c.library && l.library.works() {
+		all = append(all, candidate{solutionOf(l.library.name), func() error { return s.Multiply(&p) }})
+	}
+	for _, side := range tileSides {
+		if side == tileSide || tilesFit(side, c) && !l.panels(c) {
+			all = append(all, candidate{solutionOfTiles(side), func() error { return l.launch(s, &own, side) }})
+		}
+	}
+	for _, x := range all {
 		millis, err := timed(s, x.run, t)
 		if err != nil && s.Synchronize(context.Background()) != nil {
 			return best, err // the device's
 		}
 		if err == nil && (best.solution == "" || millis < best.millis) {
-			best = tuned{x.name, millis}
+			best = tuned{solution: x.name, millis: millis}
 		}
 	}
 	if best.solution == "" {

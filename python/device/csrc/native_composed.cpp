@@ -1,6 +1,9 @@
 // Operators that are made of others, which have kernels. PyTorch has kernels of its own for them on the CPU.
-#include "native.h"
+#include "native_composed.h"
 
+#include <ATen/ops/_cdist_backward.h>
+#include <ATen/ops/_cdist_forward.h>
+#include <ATen/ops/_unique2.h>
 #include <ATen/ops/addcmul.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/addr_native.h>
@@ -9,6 +12,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/eq.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/leaky_relu.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/linspace.h>
 #include <ATen/ops/mul.h>
@@ -23,55 +27,13 @@
 #include <ATen/ops/sum.h>
 #include <ATen/ops/zeros.h>
 
-#include "native_checks.h"
-#include "native_copy.h"
+#include "draws.h"
 
 namespace chorus {
 
 namespace {
 
 using Arguments = c10::ArrayRef<c10::IValue>;
-
-// Composed is an operator that a function computes by others. The function returns false, and has changed nothing, for
-// what it doesn't cover: then the CPU's kernel has the result, or the error.
-class Composed final : public Native {
- public:
-  using Function = bool (*)(NativeCall&);
-
-  explicit Composed(Function f) : f_(f) {}
-
-  bool run(NativeCall& call) const override {
-    return f_(call);
-  }
-
- private:
-  const Function f_;
-};
-
-// there says whether a tensor is the device's, of a type that kernels have.
-bool there(const at::Tensor& t) {
-  return t.defined() && !t.is_cpu() && dtype_of(t.scalar_type()) != 0;
-}
-
-// settle makes a result the operator's: the given one, or a new one.
-bool settle(NativeCall& call, at::Tensor result, const c10::IValue* given = nullptr) {
-  if (!given) {
-    call.results.push_back(std::move(result));
-    return true;
-  }
-  const at::Tensor& out = given->toTensor();
-  if (!given_result(out) || out.scalar_type() != result.scalar_type())
-    return false;
-  if (out.sizes() != result.sizes()) {
-    if (out.numel() > 0)
-      return false;
-    out.resize_(result.sizes());
-  }
-  if (!copy_native(call.index, result, out))
-    return false;
-  call.results.push_back(out);
-  return true;
-}
 
 // equal(self, other)
 bool equal(NativeCall& call) {
@@ -224,6 +186,18 @@ bool logspace(NativeCall& call) {
   return settle(call, exact.to(out.scalar_type()), &a[4]);
 }
 
+// shortened is a tensor whose slices along a dimension have a norm of at most so much.
+at::Tensor shortened(const at::Tensor& self, const at::Scalar& p, int64_t dim, const at::Scalar& most) {
+  at::DimVector others;
+  for (int64_t d = 0; d < self.dim(); d++)
+    if (d != dim)
+      others.push_back(d);
+  at::ScalarType parts = computed_in(c10::toRealValueType(self.scalar_type()));
+  at::Tensor norm = at::linalg_vector_norm(self.to(self.is_complex() ? self.scalar_type() : parts), p, others, true);
+  at::Tensor factor = norm.add(1e-7).reciprocal_().mul_(most).masked_fill_(norm.le(most), 1);
+  return self.mul(factor).to(self.scalar_type());
+}
+
 // renorm.out(self, p, dim, maxnorm, *, out)
 bool renorm(NativeCall& call) {
   Arguments a = call.arguments;
@@ -234,14 +208,79 @@ bool renorm(NativeCall& call) {
       most.isComplex() || !(p.toDouble() > 0) || !(most.toDouble() >= 0) || !given_result(a[4].toTensor()) ||
       (!self.is_floating_point() && !self.is_complex()))
     return false;
-  at::DimVector others;
-  for (int64_t d = 0; d < self.dim(); d++)
-    if (d != dim)
-      others.push_back(d);
-  at::ScalarType parts = computed_in(c10::toRealValueType(self.scalar_type()));
-  at::Tensor norm = at::linalg_vector_norm(self.to(self.is_complex() ? self.scalar_type() : parts), p, others, true);
-  at::Tensor factor = norm.add(1e-7).reciprocal_().mul_(most).masked_fill_(norm.le(most), 1);
-  return settle(call, self.mul(factor).to(self.scalar_type()), &a[4]);
+  return settle(call, shortened(self, p, dim, most), &a[4]);
+}
+
+// embedding_renorm_(self, indices, max_norm, norm_type)
+bool embedding_renorm(NativeCall& call) {
+  Arguments a = call.arguments;
+  const at::Tensor &self = a[0].toTensor(), &indices = a[1].toTensor();
+  double most = a[2].toDouble(), p = a[3].toDouble();
+  if (!there(self) || !there(indices) || self.dim() != 2 || !self.is_floating_point() || self.numel() == 0 ||
+      indices.numel() == 0 || (indices.scalar_type() != at::kLong && indices.scalar_type() != at::kInt) ||
+      !given_result(self) || !(p > 0) || !(most >= 0))
+    return false;
+  at::Tensor rows = std::get<0>(at::_unique2(indices.reshape({-1}))).to(at::kLong);
+  self.index_copy_(0, rows, shortened(self.index_select(0, rows), p, 0, most));
+  return settle(call, self);
+}
+
+// upper is true for the pairs of different rows, each once, in the order of pdist.
+at::Tensor upper(const at::Tensor& self) {
+  return at::ones({self.size(0), self.size(0)}, self.options().dtype(at::kBool)).triu_(1);
+}
+
+bool paired(const at::Tensor& self) {
+  return there(self) && (self.scalar_type() == at::kFloat || self.scalar_type() == at::kDouble) && self.dim() == 2 &&
+      self.is_contiguous() && self.size(0) > 1 && self.size(1) > 0;
+}
+
+// _pdist_forward(self, p)
+bool pdist(NativeCall& call) {
+  const at::Tensor& self = call.arguments[0].toTensor();
+  if (!paired(self))
+    return false;
+  at::Tensor all = at::_cdist_forward(self, self, call.arguments[1].toDouble(), std::nullopt);
+  return settle(call, all.masked_select(upper(self)));
+}
+
+// _pdist_backward(grad, self, p, pdist)
+bool pdist_backward(NativeCall& call) {
+  const at::Tensor& self = call.arguments[1].toTensor();
+  if (!paired(self))
+    return false;
+  at::Tensor mask = upper(self);
+  auto matrix = [&](const at::Tensor& pairs) {
+    at::Tensor half = at::zeros(mask.sizes(), pairs.options()).masked_scatter_(mask, pairs.contiguous());
+    return half.add(half.t());
+  };
+  for (size_t k : {0, 3}) {
+    const at::Tensor& t = call.arguments[k].toTensor();
+    if (!there(t) || t.scalar_type() != self.scalar_type() || t.numel() != self.size(0) * (self.size(0) - 1) / 2)
+      return false;
+  }
+  return settle(call, at::_cdist_backward(
+      matrix(call.arguments[0].toTensor()), self, self, call.arguments[2].toDouble(),
+      matrix(call.arguments[3].toTensor())));
+}
+
+// rrelu_with_noise(self, noise, lower, upper, training, generator), its form in place, and the one with out: without
+// training all slopes are the middle one.
+template <bool in_place, bool given>
+bool rrelu(NativeCall& call) {
+  Arguments a = call.arguments;
+  const at::Tensor& self = a[0].toTensor();
+  if (a[4].toBool()) {
+    const Native* draw =
+        draw_of({in_place ? "aten::rrelu_with_noise_" : "aten::rrelu_with_noise", given ? "out" : ""});
+    return draw && draw->run(call);
+  }
+  at::Scalar lower = a[2].toScalar(), upper = a[3].toScalar();
+  if (!there(self) || !self.is_floating_point() || !a[1].toTensor().defined() ||
+      !(lower.toDouble() <= upper.toDouble()))
+    return false;
+  at::Tensor result = at::leaky_relu(self, (lower.toDouble() + upper.toDouble()) / 2);
+  return settle(call, result, in_place ? &a[0] : given ? &a[6] : nullptr);
 }
 
 // pixel_shuffle(self, upscale_factor) and the like, as PyTorch composes them for other devices
@@ -254,28 +293,31 @@ bool shuffle(NativeCall& call) {
 } // namespace
 
 void add_composed() {
-  auto composed = [](const char* name, Composed::Function f) {
-    add_native(schema_of(name), std::make_unique<Composed>(f));
-  };
-  composed("equal", equal);
-  composed("trace", trace);
-  composed("vdot", vdot);
-  composed("addr", addr);
-  composed("addr.out", addr);
-  composed("addbmm", addbmm<false>);
-  composed("addbmm_", addbmm<true>);
-  composed("addbmm.out", addbmm<false>);
-  composed("linalg_cross.out", cross);
-  composed("unfold_backward", unfold_backward);
-  composed("repeat_interleave.Tensor", repeat_interleave);
-  composed("nonzero_static", nonzero_static);
-  composed("tril_indices", triangle<true>);
-  composed("triu_indices", triangle<false>);
-  composed("logspace.out", logspace);
-  composed("renorm.out", renorm);
-  composed("pixel_shuffle", shuffle<at::native::math_pixel_shuffle>);
-  composed("pixel_unshuffle", shuffle<at::native::math_pixel_unshuffle>);
-  composed("channel_shuffle", shuffle<at::native::math_channel_shuffle>);
+  add_composed("equal", equal);
+  add_composed("trace", trace);
+  add_composed("vdot", vdot);
+  add_composed("addr", addr);
+  add_composed("addr.out", addr);
+  add_composed("addbmm", addbmm<false>);
+  add_composed("addbmm_", addbmm<true>);
+  add_composed("addbmm.out", addbmm<false>);
+  add_composed("linalg_cross.out", cross);
+  add_composed("unfold_backward", unfold_backward);
+  add_composed("repeat_interleave.Tensor", repeat_interleave);
+  add_composed("nonzero_static", nonzero_static);
+  add_composed("tril_indices", triangle<true>);
+  add_composed("triu_indices", triangle<false>);
+  add_composed("logspace.out", logspace);
+  add_composed("renorm.out", renorm);
+  add_composed("embedding_renorm_", embedding_renorm);
+  add_composed("_pdist_forward", pdist);
+  add_composed("_pdist_backward", pdist_backward);
+  add_composed("rrelu_with_noise", rrelu<false, false>);
+  add_composed("rrelu_with_noise_", rrelu<true, false>);
+  add_composed("rrelu_with_noise.out", rrelu<false, true>);
+  add_composed("pixel_shuffle", shuffle<at::native::math_pixel_shuffle>);
+  add_composed("pixel_unshuffle", shuffle<at::native::math_pixel_unshuffle>);
+  add_composed("channel_shuffle", shuffle<at::native::math_channel_shuffle>);
 }
 
 } // namespace chorus

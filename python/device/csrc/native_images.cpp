@@ -218,8 +218,9 @@ class ImagePool final : public Native {
     const auto& a = call.arguments;
     const at::Tensor& self = a[self_].toTensor();
     c10::ScalarType type = self.scalar_type();
-    if (!is_image(self, space_, type) || (grad_ >= 0 && !is_image(a[grad_].toTensor(), space_, type)) ||
-        (count_ >= 0 && space_ == 3 && narrow(type)))
+    bool whole = largest_ && grad_ < 0 && window_ >= 0; // the CPU has pools of the largest integers
+    if (!(whole ? is_field(self, space_, type) && !self.is_complex() : is_image(self, space_, type)) ||
+        (grad_ >= 0 && !is_image(a[grad_].toTensor(), space_, type)) || (count_ >= 0 && space_ == 3 && narrow(type)))
       return false;
     at::DimVector window, stride, padding, dilation(size_t(space_), 1);
     if (window_ >= 0) {
@@ -239,7 +240,7 @@ class ImagePool final : public Native {
       out = at::empty_like(self, format(self));
     else if (!allocate(call, self, window, stride, padding, dilation, out))
       return false;
-    if (!is_given(out, space_, type) || out.dim() != self.dim())
+    if (!is_field(out, space_, type) || !given_result(out) || out.dim() != self.dim())
       return false;
     bool forward = largest_ && grad_ < 0;
     if (forward)
@@ -509,15 +510,18 @@ class Columns final : public Native {
   const bool back_;
 };
 
-// Places are read by grid_sampler_2d(input, grid, interpolation_mode, padding_mode, align_corners).
+// Places are read by grid_sampler_2d or grid_sampler_3d(input, grid, interpolation_mode, padding_mode, align_corners).
 
 const char* const grid_modes[] = {"bilinear", "nearest"};
 const char* const grid_backwards[] = {"bilinear_backward", "nearest_backward"};
 
+// Volumes of 16 bits are the CPU's: it has the places in 16 bits as well, and so reads other elements.
 bool sampled(const at::Tensor& input, const at::Tensor& grid, int64_t mode) {
   c10::ScalarType type = input.scalar_type();
-  return mode >= 0 && mode <= 1 && is_image(input, 2, type) && is_image(grid, 2, type) && input.dim() == 4 &&
-      grid.dim() == 4 && grid.size(0) == input.size(0) && grid.size(3) == 2;
+  int space = int(input.dim()) - 2;
+  return mode >= 0 && mode <= 1 && (space == 2 || (space == 3 && !narrow(type))) && is_image(input, space, type) &&
+      is_image(grid, space, type) && grid.dim() == input.dim() && grid.size(0) == input.size(0) &&
+      grid.size(-1) == space;
 }
 
 class GridSample final : public Native {
@@ -528,7 +532,9 @@ class GridSample final : public Native {
     int64_t mode = a[2].toInt();
     if (!sampled(input, grid, mode))
       return false;
-    at::Tensor out = at::empty({input.size(0), input.size(1), grid.size(1), grid.size(2)}, input.options());
+    at::DimVector sizes{input.size(0), input.size(1)};
+    sizes.append(grid.sizes().begin() + 1, grid.sizes().end() - 1);
+    at::Tensor out = at::empty(sizes, input.options());
     Kernel kernel(CHORUS_KERNEL_GRID_SAMPLE, kernel_op(CHORUS_KERNEL_GRID_SAMPLE, grid_modes[mode]));
     kernel.out(out);
     kernel.in(input);
@@ -542,14 +548,14 @@ class GridSample final : public Native {
   }
 };
 
-// GridSampleBackward is grid_sampler_2d_backward(grad_output, input, grid, and so on, output_mask).
+// GridSampleBackward is grid_sampler_2d_backward(grad_output, input, grid, and so on, output_mask), or that of volumes.
 class GridSampleBackward final : public Native {
  public:
   bool run(NativeCall& call) const override {
     const auto& a = call.arguments;
     const at::Tensor &grad = a[0].toTensor(), &input = a[1].toTensor(), &grid = a[2].toTensor();
     int64_t mode = a[3].toInt();
-    if (!sampled(input, grid, mode) || !is_image(grad, 2, input.scalar_type()))
+    if (!sampled(input, grid, mode) || !is_image(grad, int(input.dim()) - 2, input.scalar_type()))
       return false;
     at::Tensor of_input, of_grid = at::empty_like(grid, at::MemoryFormat::Contiguous);
     if (a[6].toBoolList()[0])
@@ -629,8 +635,10 @@ void add_images() {
   border("replication_pad3d_backward", "replicate_backward", 3);
   add_native(schema_of("im2col"), std::make_unique<Columns>(false));
   add_native(schema_of("col2im"), std::make_unique<Columns>(true));
-  add_native(schema_of("grid_sampler_2d"), std::make_unique<GridSample>());
-  add_native(schema_of("grid_sampler_2d_backward"), std::make_unique<GridSampleBackward>());
+  for (std::string name : {"grid_sampler_2d", "grid_sampler_3d"}) {
+    add_native(schema_of(name), std::make_unique<GridSample>());
+    add_native(schema_of(name + "_backward"), std::make_unique<GridSampleBackward>());
+  }
 }
 
 } // namespace chorus

@@ -43,6 +43,15 @@ void check_deterministic(DeviceIndex index) {
     alert_varying_products();
 }
 
+// factor_of is alpha or beta as a number of the type that's computed in. For integers it loses its fraction, as on the
+// CPU. False: no kernel takes it.
+bool factor_of(const at::Scalar& scalar, c10::ScalarType compute, chorus_number& number) {
+  if (!scalar.isFloatingPoint() || !c10::isIntegralType(compute, /*includeBool=*/true))
+    return number_of(scalar, compute, number);
+  double whole = std::trunc(scalar.toDouble());
+  return std::fabs(whole) < 128 && (whole >= 0 || compute != at::kByte) && number_of(int64_t(whole), compute, number);
+}
+
 class Matmul final : public Native {
  public:
   // dims are the dimensions of a and b: 3, 2, or 1 for a vector.
@@ -86,8 +95,8 @@ class Matmul final : public Native {
       c = call.arguments[0].toTensor();
       c10::ScalarType compute = computed_in(type);
       if (c.is_cpu() || c.scalar_type() != type || c.dim() > out.dim() || overlap(c, out) ||
-          !number_of(call.arguments[alpha_].toScalar(), compute, alpha) ||
-          !number_of(call.arguments[beta_].toScalar(), compute, beta))
+          !factor_of(call.arguments[alpha_].toScalar(), compute, alpha) ||
+          !factor_of(call.arguments[beta_].toScalar(), compute, beta))
         return false;
       for (int64_t k = 1; k <= c.dim(); k++)
         if (c.size(-k) != 1 && c.size(-k) != out.size(-k))

@@ -12,20 +12,53 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/empty_strided.h>
+#include <ATen/ops/linspace.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/topk.h>
 
 #include "draws.h"
 #include "native_checks.h"
+#include "native_copy.h"
+#include "native_order.h"
 
 namespace chorus {
 
-namespace {
-
-// in_order says whether elements of a type have an order that kernels know.
 bool in_order(const at::Tensor& t) {
   return !t.is_cpu() && dtype_of(t.scalar_type()) != 0 && !t.is_complex();
 }
+
+bool ordered(DeviceIndex index, const at::Tensor& line, at::Tensor& values, at::Tensor* places) {
+  static const int32_t op = kernel_op(CHORUS_KERNEL_SORT, "sort");
+  values = at::empty_like(line);
+  Kernel kernel(CHORUS_KERNEL_SORT, op);
+  kernel.out(values);
+  if (places) {
+    *places = at::empty(line.sizes(), line.options().dtype(at::kLong));
+    kernel.out(*places);
+  } else {
+    kernel.no_out();
+  }
+  kernel.in(line);
+  kernel.integer(0);
+  kernel.integer(false);
+  return kernel.run(index);
+}
+
+int64_t found(const at::Tensor& t) {
+  return t.numel() == 0 ? 0 : at::count_nonzero(t).item<int64_t>();
+}
+
+bool selected(DeviceIndex index, const at::Tensor& self, const at::Tensor& mask, int64_t n, at::Tensor& out) {
+  static const int32_t op = kernel_op(CHORUS_KERNEL_CHOOSE, "masked_select");
+  out = at::empty({n}, self.options());
+  Kernel kernel(CHORUS_KERNEL_CHOOSE, op);
+  kernel.out(out);
+  kernel.in(self);
+  kernel.in(mask);
+  return n == 0 || kernel.run(index);
+}
+
+namespace {
 
 // sized makes a given result be of these sizes. It returns false for one that has others already, or of another type.
 bool sized(const at::Tensor& out, c10::ScalarType type, at::IntArrayRef sizes, const at::Tensor& self) {
@@ -197,24 +230,6 @@ class Search final : public Native {
   const int out32_, right_, side_, sorter_;
 };
 
-// ordered sorts a line.
-bool ordered(DeviceIndex index, const at::Tensor& line, at::Tensor& values, at::Tensor* places) {
-  static const int32_t op = kernel_op(CHORUS_KERNEL_SORT, "sort");
-  values = at::empty_like(line);
-  Kernel kernel(CHORUS_KERNEL_SORT, op);
-  kernel.out(values);
-  if (places) {
-    *places = at::empty(line.sizes(), line.options().dtype(at::kLong));
-    kernel.out(*places);
-  } else {
-    kernel.no_out();
-  }
-  kernel.in(line);
-  kernel.integer(0);
-  kernel.integer(false);
-  return kernel.run(index);
-}
-
 // IsIn is isin.Tensor_Tensor_out(elements, test_elements, assume_unique, invert, out).
 class IsIn final : public Native {
  public:
@@ -321,11 +336,6 @@ class Histogram final : public Native {
   const FormArguments where_;
 };
 
-// found is how many elements of a tensor aren't zero.
-int64_t found(const at::Tensor& t) {
-  return t.numel() == 0 ? 0 : at::count_nonzero(t).item<int64_t>();
-}
-
 // Nonzero is nonzero(self).
 class Nonzero final : public Native {
  public:
@@ -347,17 +357,6 @@ class Nonzero final : public Native {
  private:
   const int32_t op_ = kernel_op(CHORUS_KERNEL_CHOOSE, "nonzero");
 };
-
-// selected takes the elements of a tensor for which a mask of its sizes is true.
-bool selected(DeviceIndex index, const at::Tensor& self, const at::Tensor& mask, int64_t n, at::Tensor& out) {
-  static const int32_t op = kernel_op(CHORUS_KERNEL_CHOOSE, "masked_select");
-  out = at::empty({n}, self.options());
-  Kernel kernel(CHORUS_KERNEL_CHOOSE, op);
-  kernel.out(out);
-  kernel.in(self);
-  kernel.in(mask);
-  return n == 0 || kernel.run(index);
-}
 
 // MaskedSelect is masked_select(self, mask).
 class MaskedSelect final : public Native {
@@ -405,76 +404,6 @@ class MaskedScatter final : public Native {
   const int32_t op_ = kernel_op(CHORUS_KERNEL_CHOOSE, "masked_scatter");
 };
 
-// Unique is _unique2(self, sorted, return_inverse, return_counts), or unique_consecutive of all elements.
-class Unique final : public Native {
- public:
-  Unique(bool sorts, const c10::OperatorHandle& op)
-      : sorts_(sorts),
-        where_(op.schema()),
-        inverse_(where_.named("return_inverse")),
-        counts_(where_.named("return_counts")),
-        dim_(where_.named("dim")) {}
-
-  bool run(NativeCall& call) const override {
-    const auto& a = call.arguments;
-    const at::Tensor& self = a[0].toTensor();
-    if (!in_order(self) || self.numel() == 0 || (dim_ >= 0 && !a[dim_].isNone()))
-      return false;
-    bool inverse = a[inverse_].toBool(), counts = a[counts_].toBool();
-    at::Tensor line = self.reshape({-1}).contiguous(), order;
-    if (sorts_ && !ordered(call.index, at::Tensor(line), line, inverse ? &order : nullptr))
-      return false;
-    at::TensorOptions index = self.options().dtype(at::kLong);
-    at::Tensor starts = at::empty(line.sizes(), self.options().dtype(at::kBool)), numbers = at::empty({0}, index),
-               lengths = at::empty({0}, index), values;
-    Kernel of_starts(CHORUS_KERNEL_CHOOSE, starts_);
-    of_starts.out(starts);
-    of_starts.in(line);
-    if (!of_starts.run(call.index))
-      return false;
-    int64_t n = found(starts);
-    if (!selected(call.index, line, starts, n, values))
-      return false;
-    if (inverse) {
-      numbers = at::empty(self.sizes(), index);
-      at::Tensor flat = numbers.view({-1});
-      Kernel kernel(CHORUS_KERNEL_CHOOSE, numbers_);
-      kernel.out(flat);
-      kernel.in(starts);
-      kernel.in_or_none(order);
-      if (!kernel.run(call.index))
-        return false;
-    }
-    if (counts) {
-      at::Tensor at = at::empty({n, 1}, index);
-      Kernel places(CHORUS_KERNEL_CHOOSE, nonzero_);
-      places.out(at);
-      places.in(starts);
-      if (!places.run(call.index))
-        return false;
-      at = at.select(1, 0);
-      lengths = at::empty({n}, index);
-      Kernel kernel(CHORUS_KERNEL_CHOOSE, lengths_);
-      kernel.out(lengths);
-      kernel.in(at);
-      kernel.integer(line.numel());
-      if (!kernel.run(call.index))
-        return false;
-    }
-    call.results = {values, numbers, lengths};
-    return true;
-  }
-
- private:
-  const int32_t starts_ = kernel_op(CHORUS_KERNEL_CHOOSE, "starts"),
-                numbers_ = kernel_op(CHORUS_KERNEL_CHOOSE, "inverse"),
-                nonzero_ = kernel_op(CHORUS_KERNEL_CHOOSE, "nonzero"),
-                lengths_ = kernel_op(CHORUS_KERNEL_CHOOSE, "lengths");
-  const bool sorts_;
-  const FormArguments where_;
-  const int inverse_, counts_, dim_;
-};
-
 // Roll is roll(self, shifts, dims).
 class Roll final : public Native {
  public:
@@ -512,24 +441,39 @@ class Roll final : public Native {
   const int32_t op_ = kernel_op(CHORUS_KERNEL_ROLL, "roll");
 };
 
-// Linspace is linspace.out(start, end, steps, out) of floating-point numbers.
+// Linspace is linspace.out(start, end, steps, out) of real numbers. Integers are those of float64, without fractions.
 class Linspace final : public Native {
  public:
   bool run(NativeCall& call) const override {
     const auto& a = call.arguments;
     const at::Tensor& out = a[3].toTensor();
     int64_t n = a[2].toInt();
-    if (a[0].isComplexDouble() || a[1].isComplexDouble() || n < 0 || !given_result(out) || !out.is_floating_point())
+    bool whole = at::isIntegralType(out.scalar_type(), /*includeBool=*/false);
+    if (a[0].isComplexDouble() || a[1].isComplexDouble() || n < 0 || !given_result(out) ||
+        (!whole && !out.is_floating_point()))
       return false;
+    double ends[] = {a[0].toScalar().toDouble(), a[1].toScalar().toDouble()};
+    if (whole)
+      for (double& end : ends) {
+        end = std::trunc(end);
+        if (!holds(out.scalar_type(), end))
+          return false; // the CPU's kernel has the error
+      }
     if (out.numel() != n) {
       if (out.numel() > 0)
         return false;
       at::native::resize_output(out, {n});
     }
+    if (whole) {
+      if (n > 0 && !copy_native(call.index, at::linspace(ends[0], ends[1], n, out.options().dtype(at::kDouble)), out))
+        return false;
+      call.results.push_back(out);
+      return true;
+    }
     Kernel kernel(CHORUS_KERNEL_RANGE, op_, computed_in(out.scalar_type()));
     kernel.out(out);
-    kernel.number(real_number(a[0].toScalar().toDouble()));
-    kernel.number(real_number(a[1].toScalar().toDouble()));
+    for (double end : ends)
+      kernel.number(real_number(end));
     if (n > 0 && !kernel.run(call.index))
       return false;
     call.results.push_back(out);
@@ -537,6 +481,14 @@ class Linspace final : public Native {
   }
 
  private:
+  // holds says whether an integer that is exact in float64 is one of a type.
+  static bool holds(c10::ScalarType type, double whole) {
+    if (type == at::kByte)
+      return whole >= 0 && whole <= 255;
+    int bits = std::min(int(8 * c10::elementSize(type)) - 1, 53);
+    return std::fabs(whole) < std::ldexp(1.0, bits);
+  }
+
   const int32_t op_ = kernel_op(CHORUS_KERNEL_RANGE, "linspace");
 };
 
@@ -549,8 +501,9 @@ class Multinomial final : public Native {
     const auto& a = call.arguments;
     const at::Tensor& self = a[0].toTensor();
     int64_t n = a[1].toInt();
+    const Native* draw = draw_of({"aten::multinomial", ""}); // none before use_philox
     if (a[2].toBool() && n > 1)
-      return draw_of({"aten::multinomial", ""})->run(call);
+      return draw && draw->run(call);
     if (self.is_cpu() || !self.is_floating_point() || self.dim() < 1 || self.dim() > 2 || self.numel() == 0 || n < 1 ||
         n > self.size(-1))
       return false;
@@ -603,10 +556,7 @@ void add_ordered() {
   add_native(schema_of("nonzero"), std::make_unique<Nonzero>());
   add_native(schema_of("masked_select"), std::make_unique<MaskedSelect>());
   add_native(schema_of("masked_scatter_"), std::make_unique<MaskedScatter>());
-  for (const char* name : {"_unique2", "unique_consecutive"}) {
-    c10::OperatorHandle op = schema_of(name);
-    add_native(op, std::make_unique<Unique>(std::string(name) == "_unique2", op));
-  }
+  add_unique();
   add_native(schema_of("roll"), std::make_unique<Roll>());
   add_native(schema_of("linspace.out"), std::make_unique<Linspace>());
   add_native(schema_of("multinomial"), std::make_unique<Multinomial>());

@@ -1,11 +1,14 @@
 // Reductions, over dimensions or over all elements.
-#include "native.h"
+#include "native_composed.h"
 
 #include <ATen/MemoryOverlap.h>
 #include <ATen/native/ReduceOpsUtils.h>
 #include <ATen/native/Resize.h>
+#include <ATen/ops/amax.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/ne.h>
+#include <ATen/ops/real.h>
+#include <ATen/ops/sum.h>
 
 namespace chorus {
 
@@ -47,6 +50,8 @@ class Reduce final : public Native {
 
   bool run(NativeCall& call) const override {
     at::Tensor self = converted(call);
+    if (of_.name == logsumexp_name && self.is_complex())
+      return complex_logsumexp(call, self);
     if (self.is_cpu() || !dtype_of(self.scalar_type()) || (of_.needs && self.numel() == 0))
       return false;
     if (of_.results == Results::kTruth && dim_ >= 0 && call.arguments[dim_].isIntList() &&
@@ -145,6 +150,25 @@ class Reduce final : public Native {
         return self.to(type);
     }
     return self;
+  }
+
+  // complex_logsumexp composes logsumexp of complex numbers as PyTorch does: their largest real part is the largest.
+  bool complex_logsumexp(NativeCall& call, const at::Tensor& self) const {
+    if (!there(self) || self.numel() == 0)
+      return false;
+    at::DimVector dims(call.arguments[dim_].toDimVector());
+    if (dims.empty())
+      for (int64_t d = 0; d < self.dim(); d++)
+        dims.push_back(d);
+    for (int64_t d : dims)
+      if (!wrapped(d, std::max<int64_t>(self.dim(), 1)))
+        return false;
+    bool keep = call.arguments[keep_].toBool();
+    at::Tensor most = at::amax(at::real(self), dims, /*keepdim=*/true);
+    most.masked_fill_(most.abs().eq(INFINITY), 0);
+    at::Tensor result = at::sum(self.sub(most).exp_(), dims, keep).log_();
+    result.add_(keep ? most : most.squeeze(dims));
+    return settle(call, result, &call.arguments[where_.outs[0]]);
   }
 
   // dims_of are the argument's; none for all.

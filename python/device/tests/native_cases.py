@@ -390,6 +390,13 @@ def products(full):
         compare(f"addmv {dtype}", torch.addmv, a[:, 0].clone(), a, v)
         compare(f"linear {dtype}", torch.nn.functional.linear, a, b.t().contiguous(), b[0].clone())
         compare(f"mm {dtype} of nothing", lambda a, b: torch.mm(a[:, :0], b[:0]), a, b)
+    for dtype in WHOLES if full else [torch.int64]:  # which lose the fractions of factors
+        c, q, r = tensor(dtype, 5, 6, low=0), tensor(dtype, 3, 5, 7, low=0), tensor(dtype, 3, 7, 6, seed=1, low=0)
+        for beta, alpha in ((0.6, 2.7), (2.5, 1.0)):
+            f = lambda op: lambda c, a, b: op(c, a, b, beta=beta, alpha=alpha)  # noqa: E731
+            compare(f"baddbmm {dtype} {beta} {alpha}", f(torch.baddbmm), c, q, r)
+            compare(f"addbmm {dtype} {beta} {alpha}", f(torch.addbmm), c, q, r)
+            compare(f"addmv {dtype} {beta} {alpha}", f(torch.addmv), c[:, 0].clone(), q[0], r[0, :, 0].clone())
     for n in (64, 100) if full else (70,):
         x = tensor(torch.float32, n, n)
         compare(f"mm {n}", torch.mm, x, x)
@@ -575,6 +582,9 @@ def composed(full):
         compare(f"nonzero of zero dimensions {dtype}", lambda x: torch.nonzero(x[0, 0]), x)
         compare(f"renorm {dtype}", lambda x: torch.renorm(x, 2, 0, 1.5), x, rough=rough)
         compare(f"logspace {dtype}", lambda x: torch.logspace(0, 2, 7, dtype=dtype, device=x.device), x)
+        for p in (1, 2, float("inf")):
+            f = lambda x, i: (torch.embedding_renorm_(x, i, 2, p), x)  # noqa: E731
+            compare(f"embedding_renorm_ {p} {dtype}", f, x, at[:2] % 4, rough=rough)
         for sizes, f in (
             ((1, 20, 1, 1), lambda x: torch.pixel_shuffle(x, 2)),
             ((1, 5, 2, 2), lambda x: torch.pixel_unshuffle(x, 2)),
@@ -582,6 +592,11 @@ def composed(full):
         ):
             compare(f"shuffle {sizes} {dtype}", f, x.view(sizes))
     z, w = tensor(torch.complex64, 4, 3), tensor(torch.complex64, 4, 3, seed=1)
+    for dims, keep in (((0,), False), ((0, 1), True), ((-1,), True)):
+        compare(f"logsumexp of complex64 {dims} {keep}", lambda z: torch.logsumexp(z, dims, keep), z)
+    compare("logsumexp of nothing", lambda z: torch.logsumexp(z[:0], 0), z)
+    compare("logsumexp out=", lambda z, w: torch.logsumexp(z, 0, out=w), z, torch.empty(3, dtype=z.dtype))
+    compare("logsumexp of infinities", lambda z: torch.logsumexp(z * float("inf"), 0), z.real.abs().to(z.dtype))
     lazy = lambda z, w: (z @ w.mH, z.conj() + w, z.conj().equal(z), -z.conj().imag, z.conj().imag + 1)  # noqa: E731
     compare("conjugates", lazy, z, w)
     for dtype in (torch.int64, torch.int32):
@@ -630,6 +645,15 @@ def orders(full):
         compare(f"unique values {dtype}", torch.unique, repeated.view(6, 10).round())
         f = functools.partial(torch.unique_consecutive, return_inverse=True, return_counts=True)
         compare(f"unique_consecutive {dtype}", f, repeated.round().sort()[0])
+        compare(f"_unique {dtype}", lambda x: torch.ops.aten._unique(x, True, True), repeated.round())
+        every = {"return_inverse": True, "return_counts": True}
+        slices = tensor(dtype, 12, 2, 3, low=0, high=2)
+        for dim in (0, 1, -1):
+            compare(f"unique of slices {dim} {dtype}", lambda x: torch.unique(x, dim=dim, **every), slices.round())
+            f = functools.partial(torch.unique_consecutive, dim=dim, **every)
+            compare(f"unique_consecutive of slices {dim} {dtype}", f, slices.round().sort(0)[0])
+        compare(f"unique of long slices {dtype}", lambda x: torch.unique(x, dim=0), tensor(dtype, 3, 100).round())
+        compare(f"unique of no slices {dtype}", lambda x: torch.unique(x, dim=0), slices[:0])
         compare(f"isin {dtype}", torch.isin, repeated, repeated[:5])
         compare(f"isin inverted {dtype}", lambda x, y: torch.isin(x, y, invert=True), repeated, repeated[:5])
         if dtype not in WHOLES:  # which the CPU refuses
@@ -661,6 +685,9 @@ def orders(full):
         for n in (0, 1, 2, 9):
             compare(f"linspace {n} {dtype}", lambda x: torch.linspace(-1, 3, n, dtype=x.dtype, device=x.device), x)
             compare(f"logspace {n} {dtype}", lambda x: torch.logspace(0, 1, n, dtype=x.dtype, device=x.device), x)
+        for low, high, n in ((0, 100, 37), (0, 3, 10), (2, 77, 31), (5.7, 1.2, 6), (0, 1000, 11), (0, 90, 1001)):
+            f = lambda x: torch.linspace(low, high, n, dtype=x.dtype, device=x.device)  # noqa: E731
+            compare(f"linspace {low} to {high} {n} {dtype}", f, x)
     for n in (1, 3):
         seeds = lambda x: torch.multinomial(x, n, generator=torch.Generator(x.device).manual_seed(4))  # noqa: E731
         compare(f"multinomial {n}", seeds, tensor(torch.float32, 3, 8, low=0.1, high=1))

@@ -1,9 +1,10 @@
 """Operators of neural networks against the CPU's, forward and backward: families of native_cases.py."""
 
+import functools
 import itertools
 
 import torch
-from native_cases import FLOATS, compare, tensor
+from native_cases import FLOATS, WHOLES, compare, tensor
 from torch.nn import functional
 
 F32 = [torch.float32]
@@ -124,7 +125,12 @@ def pools(full):
         compare(f"max_unpool2d {dtype}", trained(lambda y, at: functional.max_unpool2d(y, at, 2)), y, at)
     x = spread(1, 2, 4, 4)
     compare("max_pool2d of nothing", lambda x: functional.max_pool2d(x[:0], 2), x)
-    compare("max_pool2d of int64", lambda x: functional.max_pool2d(x, 2), x.long())
+    for dtype, d in itertools.product(WHOLES, (1, 2, 3)) if full else [(torch.int64, 2)]:
+        largest = getattr(functional, f"max_pool{d}d")
+        for layout, y in image_layouts(dtype, 2, 3, *(9, 8, 7)[:d]):
+            f = lambda y: largest(y, 3, 2, 1, return_indices=True)  # noqa: E731
+            compare(f"max_pool{d}d {dtype} {layout}", f, y)
+    compare("max_pool2d of bool", lambda x: functional.max_pool2d(x, 2), x > 0)
     compare("avg_pool2d of a large window", lambda x: functional.avg_pool2d(x, 9), x)
     compare("max_pool2d with wide padding", lambda x: functional.max_pool2d(x, 2, padding=2), x)
 
@@ -160,6 +166,9 @@ def interpolations(full):
             f = lambda x, y: functional.grid_sample(x, y, mode, border, align)  # noqa: E731
             if dtype.itemsize > 2:  # in 16 bits the CPU has the places in 16 bits, and the device in 32
                 compare(f"grid_sample {mode} {border} {align} {dtype}", trained(f), x, y)
+            volume, places = spread(2, 3, 4, 5, 6, dtype=dtype), tensor(dtype, 2, 3, 2, 4, 3, low=-1.2, high=1.2)
+            if mode != "bicubic":
+                compare(f"grid_sample of volumes {mode} {border} {align} {dtype}", trained(f), volume, places)
         for layout, x in image_layouts(dtype, 2, 3, 6, 8):
             f = lambda x: functional.unfold(x, (2, 3), dilation=(1, 2), padding=1, stride=2)  # noqa: E731
             compare(f"unfold {dtype} {layout}", trained(f), x)
@@ -177,13 +186,18 @@ def networks(full):
         normalizations(dtype)
         attentions(dtype, full)
         losses(dtype)
+        margins(dtype)
         bags(dtype, full)
         for dim in (0, 1, -1):
             compare(f"glu {dtype} {dim}", trained(lambda x: functional.glu(x, dim)), tensor(dtype, 4, 6, 8))
         x, y = tensor(dtype, 2, 5, 3), tensor(dtype, 2, 4, 3, seed=1)
         for p in (0.0, 1.0, 2.0, 1.5, float("inf")):
             compare(f"cdist {p} {dtype}", trained(lambda x, y: torch.cdist(x, y, p)), x, y)
+            compare(f"pdist {p} {dtype}", trained(lambda x: functional.pdist(x, p)), x[0].clone())
         compare(f"cdist {dtype} broadcast", torch.cdist, x, y[:1].clone())
+        compare(f"pdist {dtype} of one", lambda x: functional.pdist(x[0, :1]), x)
+        compare(f"rrelu {dtype}", trained(lambda x: functional.rrelu(x, 0.1, 0.4)), x)
+        compare(f"rrelu_ {dtype}", lambda x: torch.rrelu_(x, 0.1, 0.4), x)
         compare(f"dropout {dtype}", trained(lambda x: functional.dropout(x, 0.0)), x)
         compare(f"dropout {dtype} of all", trained(lambda x: functional.dropout(x, 1.0)), x)
 
@@ -282,6 +296,27 @@ def losses(dtype):
     x, y = tensor(dtype, 4, 5, low=0.1, high=0.9), tensor(dtype, 4, 5, seed=1, low=0, high=1)
     for f in functional.binary_cross_entropy, functional.binary_cross_entropy_with_logits:
         compare(f"{f.__name__} {dtype}", lambda x, y: trained(lambda x: f(x, y))(x), x, y)
+
+
+def margins(dtype):
+    """Losses by margins between the scores of classes."""
+    for sizes in ((6, 5), (1, 1), (5,)):
+        x, w = tensor(dtype, *sizes), tensor(dtype, sizes[-1], seed=1, low=0.5)
+        y = torch.arange(torch.Size(sizes[:-1]).numel()) % sizes[-1]
+        y = y.view(sizes[:-1])
+        labels = (torch.arange(x.numel()) * 5 % 7 - 1).clamp(max=sizes[-1] - 1).view(sizes)
+        for how in ("mean", "sum", "none"):
+            for p, margin, weight in ((1, 1, None), (2, 0.5, w)):
+                f = functools.partial(functional.multi_margin_loss, p=p, margin=margin, reduction=how)
+                name = f"multi_margin_loss {p} {how} {sizes} {dtype}"
+                if weight is None:
+                    compare(name, trained(f), x, y)
+                else:
+                    compare(name, lambda x, y, w: trained(lambda x: f(x, y, weight=w))(x), x, y, w)
+            f = functools.partial(functional.multilabel_margin_loss, reduction=how)
+            compare(f"multilabel_margin_loss {how} {sizes} {dtype}", trained(f), x, labels)
+    compare(f"multi_margin_loss {dtype} of wrong sizes", functional.multi_margin_loss, x, torch.tensor([1, 2]))
+    compare(f"multi_margin_loss {dtype} by a cubic", lambda x, y: functional.multi_margin_loss(x, y, p=3), x, y)
 
 
 def bags(dtype, full):
