@@ -338,8 +338,8 @@ func (w *writer) poolGathered(s Spec) {
 	w.line("\to0[%s] = %s;", s.place("in", "u"), narrowed(s.Types[0], s.Compute, "v"))
 }
 
-// poolScattered writes the same sums in another way: a block's one thread goes through the windows that have elements
-// of a band of the first dimension of space, and adds each gradient at its index, if that is in the band.
+// poolScattered writes the same sums in another way. A block has a band of the first dimension of space. Its one thread
+// goes through the windows that have elements of it, and adds each gradient at its index, if that is in the band.
 func (w *writer) poolScattered(s Spec) {
 	dims, indent := int(s.Dims), "\t"
 	w.line("\tI rest = (I)BLOCK, up, band, c, size = (g.in[0] - 1) / bands + 1, low, high, line = 1;")

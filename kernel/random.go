@@ -363,7 +363,7 @@ func (w *writer) beginRandom(s Spec, name string, operands int, indexes string, 
 	w.function(name)
 }
 
-// interleaved writes the beginning of a body whose threads fill so many elements each, at a distance of all threads:
+// interleaved writes the beginning of a body whose threads fill so many elements each, which lie all threads apart.
 // first is the place of the thread's first one, and v has its block of numbers.
 func (w *writer) interleaved(s Spec, each int) {
 	w.line("\tI number = (I)(BLOCK * THREADS + THREAD), t = number %% threads, k = number / threads;")
