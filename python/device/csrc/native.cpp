@@ -133,7 +133,6 @@ void open_native(chorus_device device) {
     add_ordered();
     add_lists();
     add_composed();
-    add_margins();
     add_transforms();
     if (lib.solve_get(device, 0) == CHORUS_OK) // else the CPU's kernels are as those of any operator without one
       add_linear_algebra();

@@ -85,10 +85,8 @@ void add_indexed();
 void add_images();
 void add_network();
 void add_ordered();
-void add_unique(); // by add_ordered
 void add_lists();
 void add_composed();
-void add_margins();
 void add_transforms();
 void add_linear_algebra();
 

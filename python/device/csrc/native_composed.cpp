@@ -293,6 +293,7 @@ bool shuffle(NativeCall& call) {
 } // namespace
 
 void add_composed() {
+  add_margins();
   add_composed("equal", equal);
   add_composed("trace", trace);
   add_composed("vdot", vdot);

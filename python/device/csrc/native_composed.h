@@ -27,6 +27,8 @@ inline void add_composed(const char* name, Composed::Function f) {
   add_native(schema_of(name), std::make_unique<Composed>(f));
 }
 
+void add_margins();
+
 // there says whether a tensor is the device's, of a type that kernels have.
 inline bool there(const at::Tensor& t) {
   return t.defined() && !t.is_cpu() && dtype_of(t.scalar_type()) != 0;

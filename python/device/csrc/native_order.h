@@ -5,6 +5,8 @@
 
 namespace chorus {
 
+void add_unique();
+
 // in_order says whether elements of a type have an order that kernels know.
 bool in_order(const at::Tensor& t);
 
