@@ -3,7 +3,7 @@
 
 #include <ATen/core/Reduction.h>
 #include <ATen/ops/where.h>
-#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 
 namespace chorus {
 
@@ -107,14 +107,14 @@ struct Multilabel {
   at::Tensor target, is_class, over; // over is of each class in target, by how much each score is too near to its own
 
   bool read(const at::Tensor& self, const at::Tensor& classes) {
-    if (!scores.read(self) || !there(classes) || classes.scalar_type() != at::kLong || classes.sizes() != self.sizes() ||
-        self.numel() * scores.classes > kMostPairs)
+    if (!scores.read(self) || !there(classes) || classes.scalar_type() != at::kLong ||
+        classes.sizes() != self.sizes() || self.numel() * scores.classes > kMostPairs)
       return false;
     target = classes.view(scores.x.sizes());
     at::Tensor valid = target.lt(0).cumsum(1).eq(0);
     target = at::where(valid, target, 0);
-    is_class = at::zeros(scores.x.sizes(), scores.x.options()).scatter_add_(1, target, valid.to(scores.x.scalar_type()));
-    is_class = is_class.gt(0);
+    at::Tensor counted = valid.to(scores.x.scalar_type());
+    is_class = at::zeros_like(counted).scatter_add_(1, target, counted).gt(0);
     over = scores.x.unsqueeze(1).sub(scores.x.gather(1, target).unsqueeze(2)).add_(1);
     at::Tensor counts = over.gt(0).logical_and_(valid.unsqueeze(2)).logical_and_(is_class.logical_not().unsqueeze(1));
     over = at::where(counts, over, 0);

@@ -154,12 +154,9 @@ class Reduce final : public Native {
 
   // complex_logsumexp composes logsumexp of complex numbers as PyTorch does: their largest real part is the largest.
   bool complex_logsumexp(NativeCall& call, const at::Tensor& self) const {
-    if (!there(self) || self.numel() == 0)
-      return false;
     at::DimVector dims(call.arguments[dim_].toDimVector());
-    if (dims.empty())
-      for (int64_t d = 0; d < self.dim(); d++)
-        dims.push_back(d);
+    if (!there(self) || self.numel() == 0 || dims.empty()) // without dimensions PyTorch has an error
+      return false;
     for (int64_t d : dims)
       if (!wrapped(d, std::max<int64_t>(self.dim(), 1)))
         return false;

@@ -62,8 +62,9 @@ class Runs {
                 lengths_ = kernel_op(CHORUS_KERNEL_CHOOSE, "lengths");
 };
 
-// Slices are unique_dim(self, dim, sorted, return_inverse, return_counts), unique_dim_consecutive, or unique_consecutive
-// with a dim: the different ones along a dimension. They are sorted by each of their elements, from the last one on.
+// Slices are unique_dim(self, dim, sorted, return_inverse, return_counts), unique_dim_consecutive, or
+// unique_consecutive with a dim: the different slices along a dimension. They are sorted by each of their elements, from
+// the last one on.
 class Slices final : public Native {
  public:
   Slices(bool sorts, const c10::OperatorHandle& op) : sorts_(sorts), dim_(FormArguments(op.schema()).named("dim")) {}
