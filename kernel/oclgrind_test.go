@@ -43,7 +43,7 @@ func TestOclgrind(t *testing.T) {
 // onOclgrind runs the tests of a family on Oclgrind, in another process.
 func onOclgrind(t *testing.T, self, library, family, form string) {
 	log := filepath.Join(t.TempDir(), "log")
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
 	defer cancel()
 	c := exec.CommandContext(ctx, self, "-test.run=^Test"+family, "-test.v")
 	c.Env = append(os.Environ(), "CHORUS_OPENCL_LIBRARY="+library, "OCLGRIND_DATA_RACES=1", "OCLGRIND_LOG="+log,
