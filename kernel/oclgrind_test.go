@@ -15,7 +15,7 @@ import (
 const oclgrind = "/usr/lib/oclgrind/liboclgrind-rt-icd.so"
 
 // Kernels neither touch memory beside their operands nor race: a sample of each family runs on Oclgrind, which
-// simulates a device and says so. Each runs in the forms that processors have, and in those of GPUs where these are others.
+// simulates a device and says so. Each runs in the forms that processors have, and in those of GPUs.
 func TestOclgrind(t *testing.T) {
 	if os.Getenv("CHORUS_TEST_LONG") == "" {
 		t.Skip("left out: it takes some minutes; CHORUS_TEST_LONG=1 runs it")
