@@ -76,7 +76,7 @@ func TestMultiplyCalls(t *testing.T) {
 			t.Setenv("CHORUS_BLAS_LIBRARY", "stand-in") // one that is named is used on processors
 			before := cleared
 			t.Cleanup(func() {
-				if cleared != before+1 {
+				if !t.Skipped() && cleared != before+1 {
 					t.Error("CLBlast keeps what it has compiled for a driver that is closed")
 				}
 			})
