@@ -39,13 +39,13 @@ using at::native::TransposeType;
 // Refused is thrown where the library doesn't do a step. The operator that it's a part of is the CPU's then.
 struct Refused {};
 
-// Columns are the matrices of a tensor as the library takes them, with dense columns.
-struct Columns {
+// LinalgColumns are the matrices of a tensor as the library takes them, with dense columns.
+struct LinalgColumns {
   chorus_columns view{};
   int64_t rows = 0, columns = 0, count = 1;
 
   // A tensor of vectors has one column.
-  explicit Columns(const Tensor& t, bool vectors = false) {
+  explicit LinalgColumns(const Tensor& t, bool vectors = false) {
     int64_t inner = vectors ? 1 : 2, dims = t.dim();
     if (dims < inner)
       throw Refused{};
@@ -90,7 +90,7 @@ class Step {
 
   const chorus_columns* matrix(const Tensor& t, bool vectors = false) {
     TORCH_INTERNAL_ASSERT(used_ < others_.size());
-    Columns c(t, vectors);
+    LinalgColumns c(t, vectors);
     if (c.count != a_.count)
       throw Refused{};
     others_[used_] = c.view;
@@ -117,7 +117,7 @@ class Step {
   chorus_solve step_{};
   c10::ScalarType type_;
   DeviceIndex index_;
-  Columns a_;
+  LinalgColumns a_;
   std::array<chorus_columns, 4> others_{};
   size_t used_ = 0;
 };
@@ -270,11 +270,11 @@ struct Fresh final : Operator {
   }
 };
 
-using Results = c10::SmallVector<Tensor, 4>;
+using Factors = c10::SmallVector<Tensor, 4>;
 
 // structured computes a structured operator of PyTorch's with n results.
 template <typename Operator, size_t n, typename... A>
-Results structured(const A&... arguments) {
+Factors structured(const A&... arguments) {
   Fresh<Operator> op;
   op.meta(arguments...);
   auto& r = op.results;
@@ -286,7 +286,7 @@ Results structured(const A&... arguments) {
     op.impl(arguments..., r[0], r[1], r[2]);
   else
     op.impl(arguments..., r[0], r[1], r[2], r[3]);
-  return Results(r.begin(), r.begin() + n);
+  return Factors(r.begin(), r.begin() + n);
 }
 
 using Arguments = c10::ArrayRef<c10::IValue>;
@@ -294,7 +294,7 @@ using Arguments = c10::ArrayRef<c10::IValue>;
 class LinearAlgebra final : public Native {
  public:
   // The operator has so many arguments before given results.
-  LinearAlgebra(size_t inputs, Results (*compute)(Arguments)) : inputs_(inputs), compute_(compute) {}
+  LinearAlgebra(size_t inputs, Factors (*compute)(Arguments)) : inputs_(inputs), compute_(compute) {}
 
   bool run(NativeCall& call) const override {
     for (const c10::IValue& v : call.arguments.slice(0, inputs_)) {
@@ -309,7 +309,7 @@ class LinearAlgebra final : public Native {
     }
     if (lib.solve_get(device(call.index).handle, 1) != CHORUS_OK || capturing(current_handle(call.index)))
       return false;
-    Results results;
+    Factors results;
     try {
       results = compute_(call.arguments);
     } catch (const Refused&) {
@@ -338,10 +338,10 @@ class LinearAlgebra final : public Native {
 
  private:
   const size_t inputs_;
-  Results (*const compute_)(Arguments);
+  Factors (*const compute_)(Arguments);
 };
 
-Results cholesky_solve(Arguments a) {
+Factors cholesky_solve(Arguments a) {
   const Tensor &b = a[0].toTensor(), &factor = a[1].toTensor();
   Tensor x = column_major(b), f = column_major(factor);
   Step step(CHORUS_CHOLESKY_SOLVE, f);
@@ -352,7 +352,7 @@ Results cholesky_solve(Arguments a) {
   return {x};
 }
 
-Results svd(Arguments a) {
+Factors svd(Arguments a) {
   std::optional<c10::string_view> driver;
   if (!a[3].isNone())
     driver = a[3].toStringView();
@@ -363,21 +363,21 @@ Results svd(Arguments a) {
 // Of operators that aren't structured the form without a given result calls the other one, by the dispatcher. So the
 // latter is called here.
 
-Results geqrf(Arguments a) {
+Factors geqrf(Arguments a) {
   const Tensor& in = a[0].toTensor();
   Tensor r = at::empty({0}, in.options()), tau = at::empty({0}, in.options());
   at::native::geqrf_out(in, r, tau);
   return {r, tau};
 }
 
-Results householder_product(Arguments a) {
+Factors householder_product(Arguments a) {
   const Tensor& in = a[0].toTensor();
   Tensor q = at::empty({0}, in.options());
   at::native::linalg_householder_product_out(in, a[1].toTensor(), q);
   return {q};
 }
 
-Results solve_triangular(Arguments a) {
+Factors solve_triangular(Arguments a) {
   const Tensor& b = a[1].toTensor();
   Tensor x = at::empty({0}, b.options());
   at::native::linalg_solve_triangular_out(a[0].toTensor(), b, a[2].toBool(), a[3].toBool(), a[4].toBool(), x);
@@ -388,7 +388,7 @@ Results solve_triangular(Arguments a) {
 
 void add_linear_algebra() {
   namespace n = at::native;
-  auto add = [](const char* name, const char* given, size_t inputs, Results (*compute)(Arguments)) {
+  auto add = [](const char* name, const char* given, size_t inputs, Factors (*compute)(Arguments)) {
     add_native(schema_of(name), std::make_unique<LinearAlgebra>(inputs, compute));
     if (given != nullptr)
       add_native(schema_of(std::string(name) + "." + given), std::make_unique<LinearAlgebra>(inputs, compute));
@@ -396,7 +396,7 @@ void add_linear_algebra() {
   add("linalg_cholesky_ex", "L", 3, [](Arguments a) {
     return structured<n::structured_linalg_cholesky_ex_out, 2>(a[0].toTensor(), a[1].toBool(), a[2].toBool());
   });
-  add("cholesky", "out", 2, [](Arguments a) { return Results{n::cholesky(a[0].toTensor(), a[1].toBool())}; });
+  add("cholesky", "out", 2, [](Arguments a) { return Factors{n::cholesky(a[0].toTensor(), a[1].toBool())}; });
   add("_cholesky_solve_helper", nullptr, 3, cholesky_solve);
   add("linalg_lu_factor_ex", "out", 3, [](Arguments a) {
     return structured<n::structured_linalg_lu_factor_ex_out, 3>(a[0].toTensor(), a[1].toBool(), a[2].toBool());
