@@ -13,7 +13,7 @@ if [ -n "${CHORUS_TEST_LONG:-}" ]; then
 	tests ./... # of packages whose tests are never brief, go test has the results of make test
 else
 	# What make test leaves out. Suites of which it runs a sample are complete with CHORUS_TEST_LONG=1.
-	sampled='^Test(Conformance.*|Grid|Variants|WithPyTorch|EachSplit|Scenarios|Slurm|NothingLeaks)$'
+	sampled='^Test(Conformance.*|Grid|Variants|WithPyTorch|EachSplit|Scenarios|Slurm|NothingLeaks|Paths|Options)$'
 	tests -skip "$sampled" $(grep -rlE --include='*_test.go' --exclude-dir={.venv,adapters,kernel,opencl} \
 		'testutil\.(SkipIfShort|Short|Pick)\(' . | xargs -n1 dirname | sort -u)
 	# Of package kernel the long form compiles for GPUs here; on an OpenCL device it's brief in make test, and below.
@@ -58,15 +58,12 @@ step "vet and lint"
 $GO vet ./...
 make lint
 
-# With -trimpath, like the archives for users below, so that the standard library is compiled once for each system. vet
-# compiles the imported packages; the command for macOS on amd64 is in those archives.
+# vet compiles the imported packages.
 step "build without cgo, for arm64 and macOS, and what is portable for Windows"
-export GOFLAGS="${GOFLAGS:-} -trimpath"
 CGO_ENABLED=0 $GO build ./...
 CGO_ENABLED=0 GOOS=linux GOARCH=arm64 $GO build ./...
 CGO_ENABLED=0 GOOS=darwin GOARCH=arm64 $GO vet ./...
 CGO_ENABLED=0 GOOS=windows $GO vet ./config ./dtype ./hostmem ./kern ./plan ./secure ./store ./tensor
-GOFLAGS=${GOFLAGS% -trimpath}
 
 step "tests without AVX-512, and without any vector instructions"
 GODEBUG=cpu.avx512f=off,cpu.avx512bw=off tests ./kern ./tensor
@@ -77,16 +74,17 @@ if command -v gcc >/dev/null; then
 	step "race detector, where all ranks are in one process, and from C"
 	export CGO_ENABLED=1
 	tests -race -short $($GO list ./fabric/... | grep -v ucx) ./store/... ./device ./device/accinte ./device/cpu ./device/internal/... ./capi/test
+	[ -n "${CHORUS_TEST_LONG:-}" ] || export CHORUS_TEST_SHORT=1
 	tests -race -short -run "Mem|Example" ./comm
-	unset CGO_ENABLED
+	unset CGO_ENABLED CHORUS_TEST_SHORT
 else
 	skipped+=("race detector, and the C ABI: no C compiler")
 fi
 
 if command -v qemu-aarch64-static >/dev/null; then
 	step "arm64 under emulation"
-	CGO_ENABLED=0 GOARCH=arm64 tests -trimpath -exec qemu-aarch64-static ./dtype ./kern
-	CGO_ENABLED=0 GOARCH=arm64 tests -trimpath -short -exec qemu-aarch64-static -run 'Path|Lane|HotLine' ./observe/record
+	CGO_ENABLED=0 GOARCH=arm64 tests -exec qemu-aarch64-static ./dtype ./kern
+	CGO_ENABLED=0 GOARCH=arm64 tests -short -exec qemu-aarch64-static -run 'Path|Lane|HotLine' ./observe/record
 else
 	skipped+=("arm64: qemu-aarch64-static is not installed")
 fi
