@@ -71,9 +71,10 @@ GODEBUG=cpu.all=off tests ./dtype ./kern ./tensor
 GODEBUG=cpu.all=off tests -run 'Mem' ./comm
 
 if command -v gcc >/dev/null; then
-	step "race detector, where all ranks are in one process, and from C"
+	step "race detector, where all ranks are in one process" # and with CHORUS_TEST_LONG=1 from C
 	export CGO_ENABLED=1
-	tests -race -short $($GO list ./fabric/... | grep -v ucx) ./store/... ./device ./device/accinte ./device/cpu ./device/internal/... ./capi/test
+	tests -race -short $($GO list ./fabric/... | grep -v ucx) ./store/... ./device ./device/accinte ./device/cpu ./device/internal/... \
+		${CHORUS_TEST_LONG:+./capi/test}
 	[ -n "${CHORUS_TEST_LONG:-}" ] || export CHORUS_TEST_SHORT=1
 	tests -race -short -run "Mem|Example" ./comm
 	unset CGO_ENABLED CHORUS_TEST_SHORT
@@ -91,7 +92,8 @@ fi
 
 step "the modules beside the main one"
 for module in internal/asmgen examples/thirdparty examples/gonum; do (cd $module && $GO test ./...); done
-for module in adapters/{etcd,prometheus,otel,arrow,gomlx,kubernetes}; do
+# Kubernetes' client takes a minute to compile.
+for module in adapters/{etcd,prometheus,otel,arrow,gomlx} ${CHORUS_TEST_LONG:+adapters/kubernetes}; do
 	if (cd $module && $GO list -deps -test ./... >/dev/null); then
 		(cd $module && $GO test ${CHORUS_TEST_LONG:+-tags receiver} ./...)
 	else
@@ -100,9 +102,9 @@ for module in adapters/{etcd,prometheus,otel,arrow,gomlx,kubernetes}; do
 done
 
 if package; then
-	step "what users get: wheels, archives, the site, and the pages that say how to begin"
+	step "what users get: wheels, archives, and the pages that say how to begin" # and with CHORUS_TEST_LONG=1 the site
 	if [ -n "${CHORUS_TEST_LONG:-}" ]; then make wheels; else MACHINES=$($GO env GOARCH):$(uname -m) make wheels; fi
-	CHORUS_TEST_LONG=1 .venv/bin/python -m pytest -q -rs python/tests/test_dist.py python/tests/test_site.py
+	CHORUS_TEST_LONG=1 .venv/bin/python -m pytest -q -rs python/tests/test_dist.py ${CHORUS_TEST_LONG:+python/tests/test_site.py}
 	# The pages for a clone; with CHORUS_TEST_LONG=1 also those for a release.
 	pages=FollowClone
 	[ -z "${CHORUS_TEST_LONG:-}" ] || pages=Follow
