@@ -182,6 +182,12 @@ func reader(t *testing.T, bin string, env ...string) *host {
 			h.env = append(h.env, v)
 		}
 	}
+	// What Go has compiled stays, so that each page need not compile the standard library.
+	cache, err := exec.Command("go", "env", "GOCACHE").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.env = append(h.env, "GOCACHE="+strings.TrimSpace(string(cache)))
 	h.env = append(h.env, "HOME="+home, "TMPDIR="+temporary, "PATH="+bin+":"+os.Getenv("PATH"), "OMP_NUM_THREADS=1")
 	// Open MPI starts nothing as root, and no more ranks than cores, unless told to.
 	h.env = append(h.env, "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1", "OMPI_MCA_rmaps_base_oversubscribe=1")

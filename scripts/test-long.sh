@@ -13,7 +13,7 @@ if [ -n "${CHORUS_TEST_LONG:-}" ]; then
 	tests ./... # of packages whose tests are never brief, go test has the results of make test
 else
 	# What make test leaves out. Suites of which it runs a sample are complete with CHORUS_TEST_LONG=1.
-	sampled='^Test(Conformance.*|Grid|Variants|WithPyTorch|EachSplit|Scenarios|Slurm|NothingLeaks|Paths|Options)$'
+	sampled='^Test(Conformance.*|Grid|Variants|(With)?PyTorch|Torch|EachSplit|Scenarios|Slurm|NothingLeaks|Paths(DoNotAllocate)?|Options|Mixed|Programs|RunOnHosts)$'
 	tests -skip "$sampled" $(grep -rlE --include='*_test.go' --exclude-dir={.venv,adapters,kernel,opencl} \
 		'testutil\.(SkipIfShort|Short|Pick)\(' . | xargs -n1 dirname | sort -u)
 	# Of package kernel the long form compiles for GPUs here; on an OpenCL device it's brief in make test, and below.
@@ -105,8 +105,8 @@ if package; then
 	step "what users get: wheels, archives, and the pages that say how to begin" # and with CHORUS_TEST_LONG=1 the site
 	if [ -n "${CHORUS_TEST_LONG:-}" ]; then make wheels; else MACHINES=$($GO env GOARCH):$(uname -m) make wheels; fi
 	CHORUS_TEST_LONG=1 .venv/bin/python -m pytest -q -rs python/tests/test_dist.py ${CHORUS_TEST_LONG:+python/tests/test_site.py}
-	# The pages for a clone; with CHORUS_TEST_LONG=1 also those for a release.
-	pages=FollowClone
+	# Three pages for a clone; with CHORUS_TEST_LONG=1 all of them, and those for a release.
+	pages='FollowClone/^(README|pytorch|launching)'
 	[ -z "${CHORUS_TEST_LONG:-}" ] || pages=Follow
 	CHORUS_TEST_LONG=1 tests -run $pages ./docs
 fi
