@@ -60,7 +60,7 @@ type Solve struct {
 	Kind          SolveKind
 	Type          dtype.DType // of elements
 	Rows, Columns int         // of A: 1 at least
-	Others        int         // columns of B, its rows if A is on the right, or reflectors: 1 at least where there are such
+	Others        int         // columns of B, its rows if A is on the right, or reflectors: 1 at least, if any
 	Count         int         // of steps: 1 at least
 
 	A, B   ColumnMatrix

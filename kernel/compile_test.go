@@ -186,7 +186,8 @@ func specs() []Spec {
 	for k, op := range []string{"sample", "input", "grid"} {
 		for j, dt := range []dtype.DType{dtype.Float32, dtype.Float64, dtype.BFloat16} {
 			s := Spec{Family: GridFamily, Op: op, Compute: Opmath(dt), Block: threads, Outs: 1, Ins: uint8(2 + k/2),
-				Dims: uint8(2 + (k+j)%2), Wide: j == 1, Extra: [4]int32{int32(5*k + 3*j)}, Types: [MaxOperands]dtype.DType{dt, dt, dt, dt}}
+				Dims: uint8(2 + (k+j)%2), Wide: j == 1, Extra: [4]int32{int32(5*k + 3*j)},
+				Types: [MaxOperands]dtype.DType{dt, dt, dt, dt}}
 			all = append(all, s)
 		}
 	}

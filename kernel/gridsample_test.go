@@ -9,7 +9,8 @@ import (
 	"github.com/chorus-comms/chorus/dtype"
 )
 
-// Images and volumes at places inside and outside of them, on their borders and far away, and the gradients, against PyTorch.
+// Images and volumes at places inside and outside of them, on their borders and far away, and the gradients, against
+// PyTorch.
 func TestGridSampleTorch(t *testing.T) {
 	x := newComparison(t)
 	for k := range 24 {

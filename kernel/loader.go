@@ -184,7 +184,8 @@ func (l *Loader) launch(s *device.Stream, c *Call, side int) error {
 	if err != nil {
 		return err
 	}
-	if err := s.LaunchFunction(f, device.Launch{Grid: grid, Block: block, Args: &c.Args, Elements: c.elements}); err != nil {
+	how := device.Launch{Grid: grid, Block: block, Args: &c.Args, Elements: c.elements}
+	if err := s.LaunchFunction(f, how); err != nil {
 		return fmt.Errorf("%v: %w", c.Spec, err)
 	}
 	l.launched.Add(1)

@@ -46,8 +46,8 @@ func (f *Family) Numbers() BLASNumbers {
 			General: 131, Unit: 132, In32: 2, In64: 7, Default: 160, AllocFailed: 2, InvalidValue: 3, ArchMismatch: 8,
 			NotSupported: 7}
 	}
-	return BLASNumbers{Straight: 0, Transposed: 1, Conjugated: 2, Left: 0, Right: 1, Lower: 0, Upper: 1, General: 0, Unit: 1,
-		In32: 68, In64: 70, Default: -1, AllocFailed: 3, InvalidValue: 7,
+	return BLASNumbers{Straight: 0, Transposed: 1, Conjugated: 2, Left: 0, Right: 1, Lower: 0, Upper: 1, General: 0,
+		Unit: 1, In32: 68, In64: 70, Default: -1, AllocFailed: 3, InvalidValue: 7,
 		ArchMismatch: 8, NotSupported: 15}
 }
 
