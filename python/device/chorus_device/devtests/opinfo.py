@@ -123,9 +123,9 @@ def random_on_cpu(op: Any, sample: Any) -> bool:
 
 def chosen(op: Any, sample: Any, results: Any) -> torch.Tensor | None:
     """The values at the indices that an operator returns, if it may choose any index of equal values; else None."""
-    x = sample.input.detach()
-    if op.name not in ANY_OF_EQUAL or sample.kwargs.get("stable") or x.dim() == 0:
+    if op.name not in ANY_OF_EQUAL or sample.kwargs.get("stable") or sample.input.dim() == 0:
         return None
+    x = sample.input.detach()
     at = ANY_OF_EQUAL[op.name]
     dim = sample.kwargs.get("dim", sample.args[at] if len(sample.args) > at else -1)
     indices = results if isinstance(results, torch.Tensor) else results[1]
