@@ -181,7 +181,7 @@ func (b *gpu) keyOf(p *device.FusedProduct, workspace int) fusedKey {
 	return k
 }
 
-// alignment is the power of two that an address is a multiple of, 256 at most: more matters to nobody.
+// alignment is the power of two that an address is a multiple of, 256 at most. The libraries ask for no more.
 func alignment(p device.Ptr) uint32 {
 	n := uint32(256)
 	for uintptr(p)%uintptr(n) != 0 {
@@ -190,7 +190,7 @@ func alignment(p device.Ptr) uint32 {
 	return n
 }
 
-// newFused describes a product to the library, and asks for an algorithm. What the library refuses is a plan, too.
+// newFused describes a product to the library, and asks for an algorithm. A refusal is a plan, too.
 func (b *gpu) newFused(op string, h abi.LtHandle, k *fusedKey, p *device.FusedProduct) (plan fusedPlan, err error) {
 	if err = b.describe(op, k, &plan); err == nil {
 		err = b.point(op, &plan, p) // the algorithm depends on what is there

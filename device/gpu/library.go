@@ -91,27 +91,27 @@ func (l *Library) SupplyCompiler(place string, table abi.Compiler) (err error) {
 }
 
 // SupplyBLAS gives the library one of products whose table the caller has filled: a stand-in.
-func (l *Library) SupplyBLAS(place string, table abi.BLAS) (err error) {
-	l.blas, err = suppliedBLAS(l.family, place, table)
-	return err
+func (l *Library) SupplyBLAS(place string, table abi.BLAS) error {
+	l.blas = newBLAS(l.family, nil)
+	return l.blas.supply(place, table)
 }
 
 // SupplyLt gives the library one of fused products whose table the caller has filled: a stand-in.
-func (l *Library) SupplyLt(place string, table abi.Lt) (err error) {
-	l.lt, err = suppliedLt(l.family, place, table)
-	return err
+func (l *Library) SupplyLt(place string, table abi.Lt) error {
+	l.lt = newLt(l.family, nil)
+	return l.lt.supply(place, table)
 }
 
 // SupplyFFT gives the library one of transforms whose table the caller has filled: a stand-in.
-func (l *Library) SupplyFFT(place string, table abi.FFT) (err error) {
-	l.fft, err = suppliedFFT(l.family, place, table)
-	return err
+func (l *Library) SupplyFFT(place string, table abi.FFT) error {
+	l.fft = newFFT(l.family, nil)
+	return l.fft.supply(place, table)
 }
 
 // SupplySolver gives the library one of linear algebra whose table the caller has filled: a stand-in.
-func (l *Library) SupplySolver(place string, table abi.Solver) (err error) {
-	l.solver, err = suppliedSolver(l.family, place, table)
-	return err
+func (l *Library) SupplySolver(place string, table abi.Solver) error {
+	l.solver = newSolverLibrary(l.family, nil)
+	return l.solver.supply(place, table)
 }
 
 // ready asks for the version and starts the library.
@@ -129,10 +129,10 @@ func (l *Library) ready() error {
 		major = l.number / 10_000_000
 	}
 	l.compiler = &compiler{family: l.family, places: l.family.CompilerCandidates(major)}
-	l.blas = &blas{family: l.family, places: l.family.BLASCandidates(major)}
-	l.lt = &lt{family: l.family, places: l.family.LtCandidates(major)}
-	l.fft = &fft{family: l.family, places: l.family.FFTCandidates(major)}
-	l.solver = &solver{family: l.family, places: l.family.SolverCandidates(major)}
+	l.blas = newBLAS(l.family, l.family.BLASCandidates(major))
+	l.lt = newLt(l.family, l.family.LtCandidates(major))
+	l.fft = newFFT(l.family, l.family.FFTCandidates(major))
+	l.solver = newSolverLibrary(l.family, l.family.SolverCandidates(major))
 	if r := l.Init(0); r != abi.Success {
 		return l.failed("Init", r)
 	}

@@ -3,68 +3,29 @@ package gpu
 import (
 	"errors"
 	"fmt"
-	"sync"
 
 	"github.com/chorus-comms/chorus/config"
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
 	"github.com/chorus-comms/chorus/dtype"
-	"github.com/chorus-comms/chorus/internal/dl"
 )
 
-// lt multiplies matrices of 8 bits: cuBLASLt or hipBLASLt, which is opened when it's first asked for.
+// lt multiplies matrices of 8 bits: cuBLASLt or hipBLASLt.
 type lt struct {
-	family *abi.Family
-	places []string
-
-	once    sync.Once
-	table   abi.Lt
+	companion[abi.Lt]
 	numbers abi.LtNumbers
 	common  abi.BLASNumbers
-	place   string
-	err     error // why there is none
 }
 
-// suppliedLt is one of a table that the caller has filled.
-func suppliedLt(f *abi.Family, place string, table abi.Lt) (*lt, error) {
-	x := &lt{family: f, table: table, place: place, numbers: f.LtNumbers(), common: f.Numbers()}
-	_, err := dl.Supplied(f.Lt, "unknown", place, &x.table)
-	x.once.Do(func() { x.err = disabled() })
-	return x, err
-}
-
-// disabled is why the library isn't used, wherever it is.
-func disabled() error {
-	c, err := config.Load(nil)
-	if err == nil && c.NoLt {
-		err = errors.New("DISABLE_HIPBLASLT is set")
-	}
-	return err
-}
-
-// open opens the library: of the files of CHORUS_BLAS_LIBRARY the first that is one, or what the machine has.
-func (x *lt) open() error {
-	x.once.Do(func() {
-		if x.err = disabled(); x.err != nil {
-			return
-		}
-		c, err := config.Load(nil)
-		if err != nil {
-			x.err = err
-			return
-		}
-		x.numbers, x.common = x.family.LtNumbers(), x.family.Numbers()
-		x.err = dl.Named("CHORUS_BLAS_LIBRARY", c.BLASLibrary, x.places, func(places []string) error {
-			lib, err := dl.Source{Name: x.family.Lt, Candidates: places}.Open()
-			if err != nil {
-				return err
+func newLt(f *abi.Family, places []string) *lt {
+	return &lt{numbers: f.LtNumbers(), common: f.Numbers(), companion: companion[abi.Lt]{name: f.Lt,
+		variable: "CHORUS_BLAS_LIBRARY", files: func(c *config.Config) string { return c.BLASLibrary }, places: places,
+		off: func(c *config.Config) error {
+			if c.NoLt {
+				return errors.New("DISABLE_HIPBLASLT is set")
 			}
-			x.place = lib.Path()
-			_, err = lib.Resolve(&x.table)
-			return err
-		})
-	})
-	return x.err
+			return nil
+		}}}
 }
 
 // FusedLibrary is [device.FusedProducts].FusedLibrary: cuBLASLt or hipBLASLt.

@@ -17,58 +17,30 @@ import (
 	"github.com/chorus-comms/chorus/internal/dl"
 )
 
-// blas multiplies matrices: cuBLAS or hipBLAS, which is opened when it's first asked for.
+// blas multiplies matrices: cuBLAS or hipBLAS.
 type blas struct {
-	family *abi.Family
-	places []string
-
-	once    sync.Once
-	table   abi.BLAS
-	caps    *dl.Capabilities
+	companion[abi.BLAS]
 	numbers abi.BLASNumbers
-	place   string
-	err     error // why there is none
 }
 
-// suppliedBLAS is one of a table that the caller has filled.
-func suppliedBLAS(f *abi.Family, place string, table abi.BLAS) (*blas, error) {
-	x := &blas{family: f, table: table, place: place, numbers: f.Numbers()}
-	var err error
-	x.caps, err = dl.Supplied(f.BLAS, "unknown", place, &x.table)
-	x.once.Do(func() {})
-	return x, err
-}
-
-// open opens the library: of the files of CHORUS_BLAS_LIBRARY the first that is one, or what the machine has.
-func (x *blas) open() error {
-	x.once.Do(func() {
-		c, err := config.Load(nil)
-		if err != nil {
-			x.err = err
-			return
-		}
-		x.numbers = x.family.Numbers()
-		x.err = dl.Named("CHORUS_BLAS_LIBRARY", c.BLASLibrary, x.places, x.from)
-	})
-	return x.err
-}
-
-func (x *blas) from(places []string) error {
-	lib, err := dl.Source{Name: x.family.BLAS, Candidates: places}.Open()
-	if err != nil {
-		return err
+func newBLAS(f *abi.Family, places []string) *blas {
+	x := &blas{numbers: f.Numbers(), companion: companion[abi.BLAS]{name: f.BLAS, variable: "CHORUS_BLAS_LIBRARY",
+		files: func(c *config.Config) string { return c.BLASLibrary }, places: places}}
+	if f.Name == "hip" {
+		x.accepts = isHipBLAS2
 	}
-	if x.family.Name == "hip" {
-		// Until 3.0 the functions without _v2 have other numbers of types, and until 2.0 there are no others.
-		_, second := lib.Symbol("hipblasGemmEx_v2")
-		_, later := lib.Symbol("hipblasSetMathMode")
-		if !second && !later {
-			return fmt.Errorf("%s is hipBLAS before 2.0", lib.Path())
-		}
+	return x
+}
+
+// isHipBLAS2 refuses older versions. Until 3.0 the functions without _v2 have other numbers of types, and until 2.0
+// there are no others.
+func isHipBLAS2(lib *dl.Library) error {
+	_, second := lib.Symbol("hipblasGemmEx_v2")
+	_, later := lib.Symbol("hipblasSetMathMode")
+	if !second && !later {
+		return fmt.Errorf("%s is hipBLAS before 2.0", lib.Path())
 	}
-	x.place = lib.Path()
-	x.caps, err = lib.Resolve(&x.table)
-	return err
+	return nil
 }
 
 // products are those of a GPU.
@@ -263,7 +235,7 @@ func kindOfStatus(n *abi.BLASNumbers, s abi.Status) device.Kind {
 	return device.ErrInternal
 }
 
-// productOf is what a stream multiplies with. What another stream has had is used again.
+// productOf is what a stream multiplies with. It may have been that of a stream that is gone.
 func (b *gpu) productOf(s *stream) *product {
 	if s.product == nil {
 		b.products.mu.Lock()

@@ -14,54 +14,21 @@ import (
 	"github.com/chorus-comms/chorus/internal/dl"
 )
 
-// solver factors matrices and solves linear systems: cuSOLVER or hipSOLVER, which is opened when it's first asked for.
+// solver factors matrices and solves linear systems: cuSOLVER or hipSOLVER.
 type solver struct {
-	family *abi.Family
-	places []string
-
-	once    sync.Once
-	table   abi.Solver
+	companion[abi.Solver]
 	numbers abi.SolverNumbers
-	place   string
-	err     error // why there is none
 }
 
-// suppliedSolver is one of a table that the caller has filled.
-func suppliedSolver(f *abi.Family, place string, table abi.Solver) (*solver, error) {
-	x := &solver{family: f, table: table, numbers: f.SolverNumbers(), place: place}
-	_, err := dl.Supplied(f.Solver, "unknown", place, &x.table)
-	for i := range x.table.Of {
-		if err == nil {
-			_, err = dl.Supplied(f.Solver, "unknown", place, &x.table.Of[i])
-		}
-	}
-	x.once.Do(func() {})
-	return x, err
+func newSolverLibrary(f *abi.Family, places []string) *solver {
+	x := &solver{numbers: f.SolverNumbers(), companion: companion[abi.Solver]{name: f.Solver,
+		variable: "CHORUS_SOLVER_LIBRARY", files: func(c *config.Config) string { return c.SolverLibrary }, places: places}}
+	x.rest = x.ofTypes
+	return x
 }
 
-// open opens the library: of the files of CHORUS_SOLVER_LIBRARY the first that is one, or what the machine has.
-func (x *solver) open() error {
-	x.once.Do(func() {
-		c, err := config.Load(nil)
-		if err != nil {
-			x.err = err
-			return
-		}
-		x.numbers = x.family.SolverNumbers()
-		x.err = dl.Named("CHORUS_SOLVER_LIBRARY", c.SolverLibrary, x.places, x.from)
-	})
-	return x.err
-}
-
-func (x *solver) from(places []string) error {
-	lib, err := dl.Source{Name: x.family.Solver, Candidates: places}.Open()
-	if err != nil {
-		return err
-	}
-	x.place = lib.Path()
-	if _, err = lib.Resolve(&x.table); err != nil {
-		return err
-	}
+// ofTypes looks for the functions of each type.
+func (x *solver) ofTypes(lib *dl.Library) error {
 	for i := range x.table.Of {
 		letter := abi.SolverTypes[i]
 		named := lib.By(func(name string) (uintptr, bool) { return lib.Symbol(abi.SolverSymbol(name, letter)) },
@@ -71,6 +38,17 @@ func (x *solver) from(places []string) error {
 		}
 	}
 	return nil
+}
+
+// supply takes a table that the caller has filled instead, with the functions of each type.
+func (x *solver) supply(place string, table abi.Solver) error {
+	err := x.companion.supply(place, table)
+	for i := range x.table.Of {
+		if err == nil {
+			_, err = dl.Supplied(x.name, "unknown", place, &x.table.Of[i])
+		}
+	}
+	return err
 }
 
 // solvers are those of a GPU.
@@ -95,8 +73,8 @@ func (d *Driver) SolverLibrary(dev int) (device.SolverLibrary, error) {
 	return device.SolverLibrary{Name: d.family.Solver + " (" + d.solver.place + ")", Types: solverTypes[:]}, nil
 }
 
-// solverInfo is what a step's memory for work begins with: the number that nobody wants to know, before the library's
-// own part.
+// solverInfo is the bytes before the library's part of a step's memory for work. They take LAPACK's number of a step
+// without Info.
 const solverInfo = 256
 
 // SolveWork is [device.Solvers].SolveWork.

@@ -1,8 +1,6 @@
 package gpu
 
 import (
-	"sync"
-
 	"github.com/chorus-comms/chorus/config"
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
@@ -11,44 +9,12 @@ import (
 	"github.com/chorus-comms/chorus/internal/dl"
 )
 
-// fft computes Fourier transforms: cuFFT or hipFFT, which is opened when it's first asked for.
-type fft struct {
-	family *abi.Family
-	places []string
+// fft computes Fourier transforms: cuFFT or hipFFT.
+type fft struct{ companion[abi.FFT] }
 
-	once  sync.Once
-	table abi.FFT
-	place string
-	err   error // why there is none
-}
-
-// suppliedFFT is one of a table that the caller has filled.
-func suppliedFFT(f *abi.Family, place string, table abi.FFT) (*fft, error) {
-	x := &fft{family: f, table: table, place: place}
-	_, err := dl.Supplied(f.FFT, "unknown", place, &x.table)
-	x.once.Do(func() {})
-	return x, err
-}
-
-// open opens the library: of the files of CHORUS_FFT_LIBRARY the first that is one, or what the machine has.
-func (x *fft) open() error {
-	x.once.Do(func() {
-		c, err := config.Load(nil)
-		if err != nil {
-			x.err = err
-			return
-		}
-		x.err = dl.Named("CHORUS_FFT_LIBRARY", c.FFTLibrary, x.places, func(places []string) error {
-			lib, err := dl.Source{Name: x.family.FFT, Candidates: places}.Open()
-			if err != nil {
-				return err
-			}
-			x.place = lib.Path()
-			_, err = lib.Resolve(&x.table)
-			return err
-		})
-	})
-	return x.err
+func newFFT(f *abi.Family, places []string) *fft {
+	return &fft{companion[abi.FFT]{name: f.FFT, variable: "CHORUS_FFT_LIBRARY",
+		files: func(c *config.Config) string { return c.FFTLibrary }, places: places}}
 }
 
 // fftDims is how many dimensions the libraries' transforms have at most.
