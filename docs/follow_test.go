@@ -182,7 +182,7 @@ func reader(t *testing.T, bin string, env ...string) *host {
 			h.env = append(h.env, v)
 		}
 	}
-	// What Go has compiled stays, so that each page need not compile the standard library.
+	// The pages share Go's cache of compiled packages, so that each need not compile the standard library.
 	cache, err := exec.Command("go", "env", "GOCACHE").Output()
 	if err != nil {
 		t.Fatal(err)

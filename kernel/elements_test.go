@@ -7,8 +7,8 @@ import (
 	"github.com/chorus-comms/chorus/dtype"
 )
 
-// Runs that are brief say of how many elements they are. What a user has written may never end, and special functions
-// take long.
+// Runs that are brief say of how many elements they are. A user's function may never end, and special functions take
+// long.
 func TestElements(t *testing.T) {
 	operand := func(sizes ...int) Operand { return viewed(Operand{Ptr: 4096, Type: dtype.Float32}, sizes...) }
 	x, row, one := operand(300, 500), operand(300, 1), operand(1, 1)

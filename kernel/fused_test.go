@@ -55,7 +55,7 @@ func TestFused(t *testing.T) {
 	}
 }
 
-// What is said to the library of fused products is the product, or the transposed one; what it can't do isn't said.
+// A plan describes the product to the library of fused products, or the transposed one, if the library can do it.
 func TestFusedPlan(t *testing.T) {
 	all := TypeSet(1<<dtype.Int8 | 1<<dtype.Float8E4M3FN | 1<<dtype.Float8E5M2)
 	at := func(k int, t dtype.DType, strides []int, sizes ...int) Operand {

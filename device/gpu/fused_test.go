@@ -341,7 +341,7 @@ func TestFusedHandles(t *testing.T) {
 	}
 }
 
-// What is no product is refused before the library has work, with the kind by which a caller does without it. A
+// Products that are none are refused before the library has work, with the kind by which a caller does without it. A
 // captured stream goes on.
 func TestFusedRefused(t *testing.T) {
 	var next abi.Status

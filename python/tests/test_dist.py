@@ -12,6 +12,7 @@ import tarfile
 import zipfile
 
 import pytest
+from worlds import longest
 
 import chorus
 
@@ -21,9 +22,7 @@ MACHINES = {"x86_64": 62, "aarch64": 183}  # e_machine of an ELF file
 TOOLS = ROOT / ".venvs" / "wheels" / "bin" / "python"
 
 pytestmark = [
-    pytest.mark.skipif(
-        "CHORUS_TEST_LONG" not in os.environ, reason="CHORUS_TEST_LONG: it compiles for several machines"
-    ),
+    longest,
     pytest.mark.skipif(not any(DIST.glob("*.whl")), reason="there are no wheels: make wheels"),
 ]
 

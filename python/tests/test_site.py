@@ -2,7 +2,6 @@
 
 import functools
 import http.server
-import os
 import pathlib
 import subprocess
 import threading
@@ -10,14 +9,13 @@ import urllib.parse
 
 import pytest
 from browser import Browser, chromium
+from worlds import longest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SITE = ROOT / "out" / "site"
 REPOSITORY = "https://github.com/chorus-comms/chorus/"
 
-pytestmark = pytest.mark.skipif(
-    "CHORUS_TEST_LONG" not in os.environ, reason="CHORUS_TEST_LONG: it builds the whole site"
-)
+pytestmark = longest
 
 # A page's facts: links and loaded files, anchors, and how much wider it is than the window.
 FACTS = """({

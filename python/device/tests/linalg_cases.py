@@ -16,7 +16,7 @@ def data(sizes, dtype, definite=False):
 
 
 def whole(u, s, vh):
-    """What an SVD is of, with what makes its vectors unit vectors."""
+    """The matrix of an SVD, its values, and the products that are unit matrices for unit vectors."""
     k = s.shape[-1]
     return (u[..., :k] * s.unsqueeze(-2)) @ vh[..., :k, :], s, u.mH @ u, vh @ vh.mH
 
