@@ -68,7 +68,7 @@ type Solve struct {
 	Values Series       // eigenvalues, ascending, or singular values, descending: real
 	// Factors are those of reflectors, and Pivots the rows that each row was exchanged with, from 1 on: int32.
 	Factors, Pivots Series
-	// Info has an int32 for each step: 0, or LAPACK's number for what is wrong with A. Without an address the numbers are lost.
+	// Info has an int32 for each step: 0, or LAPACK's number for what is wrong with A. Null: the numbers are lost.
 	Info Ptr
 
 	Upper   bool     // the upper triangle of A counts; of Cholesky, CholeskySolve, Eigen and Triangular

@@ -45,7 +45,6 @@ type gpu struct {
 	words  []word      // likewise
 
 	products products
-	solvers  solvers
 	fused    *plans.Cache[fusedKey, fusedPlan] // of fused products
 	plans    *plans.Cache[fftKey, fftPlan]     // of transforms
 }

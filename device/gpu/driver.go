@@ -256,7 +256,6 @@ func (d *Driver) Close() error {
 		b.pool.Unlock()
 		b.fused.Clear()
 		b.closeProducts()
-		b.closeSolvers()
 		b.plans.Clear()
 		err := b.call("close", "EventDestroy", func() (r abi.Result) {
 			for _, e := range events {

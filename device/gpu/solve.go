@@ -5,7 +5,6 @@ import (
 	"math"
 	"runtime"
 	"slices"
-	"sync"
 
 	"github.com/chorus-comms/chorus/config"
 	"github.com/chorus-comms/chorus/device"
@@ -51,13 +50,6 @@ func (x *solver) supply(place string, table abi.Solver) error {
 	return err
 }
 
-// solvers are those of a GPU.
-type solvers struct {
-	mu    sync.Mutex
-	spare []abi.SolverHandle
-	off   error // the library can't be used on the GPU
-}
-
 // solverTypes are the types of elements, by the places of their functions in the table.
 var solverTypes = [...]dtype.DType{dtype.Float32, dtype.Float64, dtype.Complex64, dtype.Complex128}
 
@@ -83,7 +75,7 @@ func (d *Driver) SolveWork(h device.StreamHandle, x *device.Solve) (bytes int, e
 		return 0, nil
 	}
 	err = d.withSolver(h, x, func(s *stream, f *abi.SolverFunctions) error {
-		size, err := s.b.solveSize(s.solver, f, x)
+		size, err := s.b.solveSize(s.product.solver, f, x)
 		bytes = solverInfo + int(size)*x.Type.Size()
 		return err
 	})
@@ -98,7 +90,7 @@ func (d *Driver) Solve(h device.StreamHandle, x *device.Solve) error {
 	}
 	return d.withSolver(h, x, func(s *stream, f *abi.SolverFunctions) error {
 		b := s.b
-		size, err := b.solveSize(s.solver, f, x)
+		size, err := b.solveSize(s.product.solver, f, x)
 		if err != nil {
 			return err
 		}
@@ -113,7 +105,7 @@ func (d *Driver) Solve(h device.StreamHandle, x *device.Solve) error {
 			return b.broken() // left out
 		}
 		for i := range x.Count {
-			if err := b.solveOne(s.solver, f, x, i, size); err != nil {
+			if err := b.solveOne(s.product.solver, f, x, i, size); err != nil {
 				return err
 			}
 		}
@@ -142,8 +134,8 @@ func (d *Driver) withSolver(h device.StreamHandle, x *device.Solve,
 	if err != nil {
 		return err
 	}
-	if s.solver == 0 {
-		if s.solver, err = b.newSolver(op, s); err != nil {
+	if y := b.productOf(s); !y.solverBound {
+		if err := b.bindSolver(op, s, y); err != nil {
 			return err
 		}
 	}
@@ -349,56 +341,19 @@ func (b *gpu) solverCall(op, call string, f func() abi.SolverStatus) error {
 	return device.Errorf(kind, b.name, op, "%s (%s): %s: %s", b.family.Solver, b.solver.place, call, s)
 }
 
-// newSolver is a handle for a stream. One that another stream has had is used again.
-func (b *gpu) newSolver(op string, s *stream) (abi.SolverHandle, error) {
-	b.solvers.mu.Lock()
-	defer b.solvers.mu.Unlock()
+// bindSolver makes the solver's handle of a stream's libraries the stream's.
+func (b *gpu) bindSolver(op string, s *stream, y *product) error {
 	t := &b.solver.table
-	if b.solvers.off != nil {
-		return 0, b.solvers.off
-	}
-	h := new(abi.SolverHandle)
-	if n := len(b.solvers.spare); n > 0 {
-		*h, b.solvers.spare = b.solvers.spare[n-1], b.solvers.spare[:n-1]
-	} else if err := b.solverCall(op, "Create", func() abi.SolverStatus { return t.Create(h) }); err != nil {
-		b.solvers.off = err
-		return 0, err
-	}
-	if err := b.solverCall(op, "SetStream", func() abi.SolverStatus { return t.SetStream(*h, s.h) }); err != nil {
-		b.dropSolverHandle(*h)
-		return 0, err
-	}
-	return *h, nil
-}
-
-func (b *gpu) dropSolverHandle(h abi.SolverHandle) {
-	_ = b.solverCall("close", "Destroy", func() abi.SolverStatus { return b.solver.table.Destroy(h) })
-}
-
-// dropSolver keeps a stream's handle for another one, when work that uses its memory is done.
-func (d *Driver) dropSolver(s *stream) {
-	if h, b := s.solver, s.b; h != 0 {
-		s.solver = 0
-		d.deferred.add(b, []*gpu{b}, 0, func() {
-			b.solvers.mu.Lock()
-			defer b.solvers.mu.Unlock()
-			b.solvers.spare = append(b.solvers.spare, h)
-		})
-	}
-}
-
-// closeSolvers gives all handles back.
-func (b *gpu) closeSolvers() {
-	b.mu.Lock()
-	for s := range b.streams {
-		if s.solver != 0 {
-			b.solvers.spare = append(b.solvers.spare, s.solver)
-			s.solver = 0
+	if y.solver == 0 {
+		h := new(abi.SolverHandle) // in which a library that fails leaves a number
+		if err := b.create(&b.products.solverOff, func() error {
+			return b.solverCall(op, "Create", func() abi.SolverStatus { return t.Create(h) })
+		}); err != nil {
+			return err
 		}
+		y.solver = *h
 	}
-	b.mu.Unlock()
-	for _, h := range b.solvers.spare {
-		b.dropSolverHandle(h)
-	}
-	b.solvers.spare = nil
+	err := b.solverCall(op, "SetStream", func() abi.SolverStatus { return t.SetStream(y.solver, s.h) })
+	y.solverBound = err == nil
+	return err
 }

@@ -26,9 +26,8 @@ type stream struct {
 	word    word   // what functions set when they have run; none before the first
 	count   uint32 // functions enqueued, and so what the word is in the end
 	at      atomic.Pointer[function]
-	queued  atomic.Int32     // functions that have not run
-	product *product         // what it multiplies with; nil before it has
-	solver  abi.SolverHandle // what it solves with; 0 before it has
+	queued  atomic.Int32 // functions that have not run
+	product *product     // what it multiplies and solves with; nil before it has
 }
 
 // stream finds a stream, and returns it locked.
@@ -124,7 +123,6 @@ func (d *Driver) StreamDestroy(h device.StreamHandle) error {
 	}
 	d.dropWord(s.b, s.word)
 	d.dropProduct(s)
-	d.dropSolver(s)
 	return s.b.call(op, "StreamDestroy", func() abi.Result { return s.b.StreamDestroy(s.h) })
 }
 
@@ -202,7 +200,6 @@ func (d *Driver) StreamAbandon(h device.StreamHandle) error {
 		d.forget(s)
 		d.dropWord(s.b, s.word)
 		d.dropProduct(s)
-		d.dropSolver(s)
 	}
 	return nil
 }
