@@ -13,6 +13,7 @@ import (
 
 // TestMixed has torchrun run a job of two ranks of PyTorch and one in Go.
 func TestMixed(t *testing.T) {
+	testutil.SkipIfShort(t)
 	python := testutil.Python(t)
 	program := filepath.Join(t.TempDir(), "mixed")
 	if out, err := exec.Command("go", "build", "-o", program, "./mixed").CombinedOutput(); err != nil {

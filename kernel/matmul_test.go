@@ -33,7 +33,7 @@ func matmulTorch(t *testing.T, c *cl, products TypeSet) {
 	var lines, names []string
 	var results []*array
 	for _, dt := range types {
-		if dt == dtype.Bool || testutil.Short() && dt != dtype.Float32 && dt != dtype.Complex64 ||
+		if dt == dtype.Bool || testutil.Short() && dt != dtype.Float32 ||
 			products != 0 && !products.Has(dt) {
 			continue
 		}

@@ -30,6 +30,9 @@ func TestScanTorch(t *testing.T) {
 		file := in.file(t, dir, k)
 		for i, op := range []string{"cumsum", "cumprod", "logcumsumexp", "cummax", "cummin"} {
 			for j, shape := range shapes[:6] {
+				if testutil.Short() && (i+j+k)%2 == 1 {
+					continue
+				}
 				compute := Opmath(dt)
 				if !dt.IsFloating() && !dt.IsComplex() && (op == "cumsum" || op == "cumprod") {
 					compute = dtype.Int64

@@ -14,7 +14,7 @@ func TestSearchTorch(t *testing.T) {
 	x, dir := &comparisons{c: openCL(t)}, t.TempDir()
 	order := x.c.dense(t, dtype.Int64, 3, 40)
 	for k, dt := range sortTypes {
-		if !sampled(k, 5, 1) || dt == dtype.Bool {
+		if !sampled(k, 10, 1) || dt == dtype.Bool {
 			continue
 		}
 		a, b := x.c.dense(t, dt, 3, 40), x.c.dense(t, dt, 2, 3, 25)

@@ -11,13 +11,17 @@ export CHORUS_TEST_SHORT=1
 
 make opencl >out/opencl 2>&1 & # without it, the tests of device/opencl say that they are left out
 
-step "format and build" # go test vets what it tests; all of vet is in scripts/test-long.sh
+# go test vets what it tests; all of vet is in scripts/test-long.sh. Tests and the shared library are compiled here too, as PyTorch's
+# installation leaves cores idle, and as two that need the library at once would both compile it.
+step "format and build"
 unformatted=$(gofmt -l $(git ls-files '*.go' 2>/dev/null || find . -name '*.go' -not -path './.venv/*'))
 if [ -n "$unformatted" ]; then
 	echo "gofmt: $unformatted"
 	exit 1
 fi
 $GO build ./...
+$GO list -export -test ./... >/dev/null
+! command -v cc >/dev/null || GO="$GO" sh capi/build.sh out/libchorus.so
 
 step "PyTorch, for the package and for interoperability"
 wait

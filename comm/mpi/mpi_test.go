@@ -141,11 +141,11 @@ func TestStartedByOthers(t *testing.T) {
 
 // Fewer threads of MPI, and pieces of messages and reductions, are the same to the program.
 func TestVariants(t *testing.T) {
+	if !inRank() {
+		testutil.SkipIfShort(t)
+	}
 	variants := map[string][]string{"serialized": {threadsVar + "=serialized"}, "funneled": {threadsVar + "=funneled"},
 		"pieces": {piecesVar + "=1000"}}
-	if testutil.Short() {
-		variants = map[string][]string{"both": {threadsVar + "=funneled", piecesVar + "=1000"}}
-	}
 	for name, env := range variants {
 		t.Run(name, func(t *testing.T) {
 			inRanks(t, 3, func(t *testing.T, j *job) {
@@ -158,9 +158,7 @@ func TestVariants(t *testing.T) {
 				commtest.Collectives(t, j.suite())
 				commtest.PointToPoint(t, j.suite())
 				commtest.Split(t, j.suite())
-				if !testutil.Short() {
-					commtest.Windows(t, j.suite())
-				}
+				commtest.Windows(t, j.suite())
 			}, env...)
 		})
 	}

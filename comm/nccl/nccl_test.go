@@ -119,7 +119,7 @@ func TestConformance(t *testing.T) {
 			}
 			worlds := []int{3}
 			if last && backend == "nccl" {
-				worlds = testutil.Pick([]int{1, 3}, []int{1, 2, 3, 4})
+				worlds = testutil.Pick([]int{3}, []int{1, 2, 3, 4})
 			} else if testutil.Short() {
 				continue
 			}

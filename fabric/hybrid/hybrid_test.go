@@ -20,6 +20,7 @@ import (
 	"github.com/chorus-comms/chorus/fabric/fabrictest"
 	_ "github.com/chorus-comms/chorus/fabric/mem"
 	"github.com/chorus-comms/chorus/hostmem"
+	"github.com/chorus-comms/chorus/internal/testutil"
 	"github.com/chorus-comms/chorus/internal/wire"
 )
 
@@ -162,6 +163,9 @@ func TestFabric(t *testing.T) {
 			}
 		}
 		t.Run(name, func(t *testing.T) {
+			if name == "alternating" || name == "two by two in mem" {
+				testutil.SkipIfShort(t)
+			}
 			checkLeaks(t)
 			var mu sync.Mutex
 			var blocks []*hostmem.Block

@@ -73,7 +73,10 @@ def said(done):
     return sorted(re.findall(r"I am (.*)", done.stdout))
 
 
-@pytest.mark.parametrize("name, tasks", [("train", 1), ("torchrun", 1), ("srun", 2)])
+TORCHRUN = pytest.param("torchrun", 1, marks=pytest.mark.long)
+
+
+@pytest.mark.parametrize("name, tasks", [("train", 1), TORCHRUN, ("srun", 2)])
 def test_slurm(tmp_path, name, tasks):
     environment = folder(tmp_path)
     environment |= {"SLURM_JOB_ID": str(7 * 10000 + low_port() - 20000), "SLURM_JOB_NODELIST": "localhost,other",

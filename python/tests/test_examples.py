@@ -53,6 +53,7 @@ def test_hang(tmp_path):
         explained(job, lines)
 
 
+@pytest.mark.long
 def test_lost():
     done = subprocess.run(
         [command(), "run", "-n", "3", "--may-lose", "1", EXAMPLES / "lost.py"],

@@ -204,6 +204,7 @@ def test_site():
         _fastcall.site("x")
 
 
+@pytest.mark.long
 def test_stacks_leave_signals_alone():
     """No signal that a program handles is taken, and the signal that stands for the stacks is never sent."""
     code = textwrap.dedent("""
@@ -223,6 +224,7 @@ def test_stacks_leave_signals_alone():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.mark.long
 def test_environment():
     """The library reads variables that a program sets before loading it, and not those that it has deleted."""
     code = textwrap.dedent("""

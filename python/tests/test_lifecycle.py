@@ -111,6 +111,7 @@ def test_interrupt(wait):
     script.ended([7, 7])
 
 
+@pytest.mark.long
 def test_interrupted_receive_takes_no_message():
     """A receive that Ctrl-C has ended is canceled: the next one gets the message."""
     script = Script(
@@ -161,6 +162,7 @@ def test_exit_without_destroy():
         assert error == ""
 
 
+@pytest.mark.long
 def test_groups_destroyed_after_the_end():
     """A program's exit handler destroys groups that the package's own handler has ended before."""
     script = Script(
@@ -177,6 +179,7 @@ def test_groups_destroyed_after_the_end():
         assert error == ""
 
 
+@pytest.mark.long
 def test_exit_in_a_daemon_thread():
     script = Script(
         """
@@ -191,6 +194,7 @@ def test_exit_in_a_daemon_thread():
     script.ended()
 
 
+@pytest.mark.long
 def test_destroy_and_again():
     """Groups may be destroyed and made again, under the same names and with the same store."""
     script = Script(

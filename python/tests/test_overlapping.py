@@ -126,5 +126,6 @@ def _exchanged(peers):
     comm.finalize()
 
 
+@pytest.mark.long
 def test_exchanged_in_place(pair):
     pair.run(_exchanged)

@@ -62,6 +62,7 @@ def test_import_torch_is_quiet():
     assert done.stdout == "['chorus', 'chorus._devices', 'chorus._patches', 'chorus.backend'] True gloo True\n"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "first", ["chorus.register()", "from chorus import ProcessGroup", "import chorus.torchcomms.comm"]
 )

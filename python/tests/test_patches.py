@@ -57,6 +57,7 @@ def _run(**environment):
     return set(found["changed"].split()), states, found["name"].strip()
 
 
+@pytest.mark.long
 def test_all_are_applied():
     changed, states, name = _run()
     applied = {n for n, state in states.items() if state == "applied"}

@@ -45,6 +45,7 @@ def test_like_gloo(pair, schedule_of):
     pair.run(_compare, schedule_of)
 
 
+@pytest.mark.long
 @interleaved
 def test_three_stages():
     from worlds import world_of

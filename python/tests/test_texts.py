@@ -74,6 +74,7 @@ def _texts(peers):
     return found
 
 
+@pytest.mark.long
 def test_texts_begin_once():
     """An error that quotes another one, or passes through a future of PyTorch, has the prefix once."""
     world = World(2)

@@ -123,6 +123,7 @@ def _mesh(peers):
         comm.finalize()
 
 
+@pytest.mark.long
 def test_device_mesh():
     from worlds import world_of
 
@@ -227,6 +228,7 @@ def _straggler(peers, directory):
     comm.finalize()
 
 
+@pytest.mark.long
 def test_pytorchs_tool_finds_the_missing_rank(pair, tmp_path):
     pytest.importorskip("torch.distributed.flight_recorder", reason="this PyTorch comes without its tool")
     pair.run(_straggler, str(tmp_path))

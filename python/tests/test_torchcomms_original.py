@@ -190,6 +190,7 @@ def test_backend_of_the_original(tmp_path):
         assert rank.returncode == 0, said
 
 
+@pytest.mark.long
 def test_nothing_to_register(installed):  # noqa: F811
     """If the name torchcomms is this package's, "chorus" stays the library's own backend."""
     code = """if True:

@@ -81,6 +81,7 @@ def test_example(installed, name, tmp_path):
     assert "finalized" not in done.stderr
 
 
+@pytest.mark.long
 def test_import_torch_is_quiet(installed):
     if not hasattr(torch.distributed.distributed_c10d, "_TORCHCOMM_AVAILABLE"):
         pytest.skip("this PyTorch doesn't look for torchcomms")
@@ -90,6 +91,7 @@ def test_import_torch_is_quiet(installed):
     assert not run(dict(installed, TORCH_DISTRIBUTED_USE_TORCHCOMMS="1"), "import torch").stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("first", ["torch", "torchcomms"])
 def test_modules_are_the_same(installed, first):
     """Modules are the same in any order of imports, under both names."""

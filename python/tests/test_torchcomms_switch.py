@@ -140,6 +140,7 @@ def run(ranks, place, backend):
             process.kill()
 
 
+@pytest.mark.long
 def test_programs():
     run(3, "cpu", "gloo")
 

@@ -192,6 +192,7 @@ def test_failures(pair):
     pair.run(_failures)
 
 
+@pytest.mark.long
 def test_the_error_if_it_is_missing():
     code = """
 import sys, torch, chorus

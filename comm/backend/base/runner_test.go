@@ -17,6 +17,7 @@ import (
 	"github.com/chorus-comms/chorus/comm/commtest"
 	"github.com/chorus-comms/chorus/fabric"
 	"github.com/chorus-comms/chorus/fabric/mem"
+	"github.com/chorus-comms/chorus/internal/testutil"
 	"github.com/chorus-comms/chorus/store"
 	"github.com/chorus-comms/chorus/tensor"
 )
@@ -69,6 +70,9 @@ func open(t testing.TB, name string, size int) []*comm.Comm {
 func TestRunner(t *testing.T) {
 	for name, worlds := range map[string][]int{"mem": nil, "tcp": {2}} {
 		t.Run(name, func(t *testing.T) {
+			if name != "mem" {
+				testutil.SkipIfShort(t)
+			}
 			commtest.Run(t, commtest.Config{Worlds: worlds, Open: func(t testing.TB, size int) []*comm.Comm {
 				return open(t, "runner over "+name, size)
 			}})
