@@ -18,6 +18,7 @@ import (
 type compiler struct {
 	family *abi.Family
 	places []string
+	hip    string // HIP's version, or empty for CUDA: hiprtc says that it is 9.0 in all releases from ROCm 5.2 to 6.4
 
 	mu    sync.Mutex
 	table *abi.Compiler
@@ -27,8 +28,8 @@ type compiler struct {
 }
 
 // suppliedCompiler is a compiler of a table that the caller has filled.
-func suppliedCompiler(f *abi.Family, place string, table abi.Compiler) (*compiler, error) {
-	c := &compiler{family: f, table: &table}
+func suppliedCompiler(f *abi.Family, hip, place string, table abi.Compiler) (*compiler, error) {
+	c := &compiler{family: f, hip: hip, table: &table}
 	var err error
 	if c.caps, err = dl.Supplied(f.Compiler, "unknown", place, &table); err == nil {
 		c.describe(place)
@@ -60,9 +61,13 @@ func (c *compiler) open() error {
 }
 
 func (c *compiler) describe(place string) {
-	major, minor := new(int32), new(int32)
-	c.table.Version(major, minor)
-	c.name = fmt.Sprintf("%s %d.%d (%s)", c.family.Compiler, *major, *minor, place)
+	version := c.hip
+	if version == "" {
+		major, minor := new(int32), new(int32)
+		c.table.Version(major, minor)
+		version = fmt.Sprintf("%d.%d", *major, *minor)
+	}
+	c.name = fmt.Sprintf("%s %s (%s)", c.family.Compiler, version, place)
 }
 
 // A CompileError is what a compiler said of a source.

@@ -86,7 +86,7 @@ func Supply(name, place string, table abi.Table) (*Library, error) {
 
 // SupplyCompiler gives the library a compiler of sources whose table the caller has filled: a stand-in.
 func (l *Library) SupplyCompiler(place string, table abi.Compiler) (err error) {
-	l.compiler, err = suppliedCompiler(l.family, place, table)
+	l.compiler, err = suppliedCompiler(l.family, l.hip(), place, table)
 	return err
 }
 
@@ -128,7 +128,7 @@ func (l *Library) ready() error {
 	if l.family.Name == "hip" {
 		major = l.number / 10_000_000
 	}
-	l.compiler = &compiler{family: l.family, places: l.family.CompilerCandidates(major)}
+	l.compiler = &compiler{family: l.family, places: l.family.CompilerCandidates(major), hip: l.hip()}
 	l.blas = newBLAS(l.family, l.family.BLASCandidates(major))
 	l.lt = newLt(l.family, l.family.LtCandidates(major))
 	l.fft = newFFT(l.family, l.family.FFTCandidates(major))
@@ -137,6 +137,14 @@ func (l *Library) ready() error {
 		return l.failed("Init", r)
 	}
 	return nil
+}
+
+// hip is HIP's version, and empty for CUDA.
+func (l *Library) hip() string {
+	if l.family.Name == "hip" {
+		return l.version
+	}
+	return ""
 }
 
 // versionText is 12.4 for CUDA's 12040, and 6.4.43484 for HIP's 60443484.

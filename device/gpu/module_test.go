@@ -220,6 +220,31 @@ func TestWithoutModules(t *testing.T) {
 	}
 }
 
+// A compiler's name is a key of compiled kernels on disk, so it has HIP's version: hiprtc says 9.0 in all releases.
+func TestCompilerNames(t *testing.T) {
+	for name, want := range map[string]string{"cuda": "NVRTC 12.4 (stand-in)", "hip": "hiprtc 6.4.43484 (stand-in)"} {
+		sim, err := gputest.New(gputest.Options{Name: name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer sim.Close()
+		lib, err := gpu.Supply(name, "stand-in", sim.Table())
+		if err == nil {
+			err = lib.SupplyCompiler("stand-in", sim.Compiler())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := gpu.New(lib)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := d.ModuleCompiler(0); err != nil || !strings.HasPrefix(got, want+" for ") {
+			t.Errorf("%q, %v", got, err)
+		}
+	}
+}
+
 // Sources are compiled for the devices that the compiler knows, for later ones by way of the last that it knows, and
 // for older ones not at all.
 func TestCapability(t *testing.T) {
