@@ -19,6 +19,8 @@ export CUDA_DEVICE_MAX_CONNECTIONS=32 # queues for streams that wait for functio
 [ -n "${VIRTUAL_ENV:-}" ] || [ ! -d .venv ] || export VIRTUAL_ENV=$PWD/.venv # whose PyTorch brings NCCL, and compilers of kernels
 python=${PYTHON:-python3}
 [ ! -x .venv/bin/python ] || python=.venv/bin/python
+# torch.device("zoom") has an extension, compiled against the PyTorch that it's for; without it the page says what is missing.
+if [ ! -e .venv/torch-*.ok ] || ! command -v "$go" >/dev/null || ! make python; then echo 'torch.device("zoom") is not built anew'; fi
 status=0
 {
 	date -u
@@ -28,6 +30,6 @@ status=0
 } 2>&1 | tee bin/gpu-test.txt || status=1
 bin/chorus doctor --json >bin/doctor.json || true
 commit=$(git log -1 --format=%h 2>/dev/null || echo unknown)
-CHORUS_LIBRARY=$PWD/bin/libchorus.so PYTHONPATH=$PWD/python "$python" -m gputest --page bin/gpu-test.md --log bin/gpu-test.log \
+CHORUS_LIBRARY=$PWD/bin/libchorus.so PYTHONPATH=$PWD/python:$PWD/python/device:$PWD/python/zoom "$python" -m gputest --page bin/gpu-test.md --log bin/gpu-test.log \
 	--go bin/gpu-test.txt --doctor bin/doctor.json --fact "date=$(date -u +%F)" --fact "commit=$commit" || status=1
 exit $status

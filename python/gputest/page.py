@@ -19,20 +19,29 @@ def _cell(text: str) -> str:
     return " ".join(text.split())[:600].replace("|", "\\|").replace("<", "&lt;")
 
 
-def page(facts: dict[str, str], results: list[Result], suites: list[tuple[str, str, str]], left_out: str = "") -> str:
-    """The whole page. ``left_out`` says why there are no results."""
+def page(
+    facts: dict[str, str],
+    groups: list[Result] | str,
+    zoom: list[Result] | str,
+    suites: list[tuple[str, str, str]],
+) -> str:
+    """The whole page. A text in the place of results says why there are none."""
+    results = [r for part in (groups, zoom) if isinstance(part, list) for r in part]
     bad = [r.check.name for r in results if r.bad] + [name for name, verdict, _ in suites if verdict == "FAIL"]
     text = "# Chorus on GPUs\n\n" + table(("what", "which"), facts.items()) + "\n"
     text += f"To be mended: {', '.join(bad)}.\n" if bad else "Nothing of what ran is to be mended.\n"
-    text += "\n## Process groups of PyTorch\n\n"
-    if results:
-        rows = ((r.check.name, r.check.title, r.check.expected, r.came, r.verdict) for r in results)
-        text += table(("check", "what", "expected", "came", "verdict"), rows)
-    else:
-        text += f"Left out: {left_out}.\n"
+    text += "\n## Process groups of PyTorch\n\n" + _verdicts(groups)
+    text += '\n## torch.device("zoom")\n\n' + _verdicts(zoom)
     if suites:
         text += "\n## Drivers and communicators, from Go\n\n" + table(("test", "verdict", "what"), suites)
     return text
+
+
+def _verdicts(results: list[Result] | str) -> str:
+    if isinstance(results, str):
+        return f"Left out: {results}.\n"
+    rows = ((r.check.name, r.check.title, r.check.expected, r.came, r.verdict) for r in results)
+    return table(("check", "what", "expected", "came", "verdict"), rows)
 
 
 def libraries_of(doctor: dict[str, Any]) -> dict[str, str]:

@@ -81,7 +81,7 @@ OUTPUT = """\
 def test_page(run):
     results = run("right", "wrong")
     suites = page.suites_of(OUTPUT)
-    assert page.page({"card": "A100", "driver": "580.1"}, results, suites) == """\
+    assert page.page({"card": "A100", "driver": "580.1"}, results, "no device", suites) == """\
 # Chorus on GPUs
 
 | what | which |
@@ -98,6 +98,10 @@ To be mended: wrong, TestDevices.
 | right | what right is | the expected | the \\| expected | ok |
 | wrong | what wrong is | the expected | rank 1: of 1 | FAILED |
 
+## torch.device("zoom")
+
+Left out: no device.
+
 ## Drivers and communicators, from Go
 
 | test | verdict | what |
@@ -105,7 +109,7 @@ To be mended: wrong, TestDevices.
 | TestTable | PASS | left out: no library |
 | TestDevices | FAIL | cuda:0 failed |
 """
-    assert "Left out: there is no PyTorch." in page.page({}, [], [], "there is no PyTorch")
+    assert "Left out: there is no PyTorch." in page.page({}, "there is no PyTorch", "nor there", [])
 
 
 def test_a_panic_is_a_failure():
