@@ -158,7 +158,8 @@ type Launch struct {
 	Shared int // bytes of dynamic shared memory of a block
 	Args   *Args
 
-	// Elements says that the kernel ends whatever it's given, after a moment for each of so many elements. 0: unknown.
+	// Elements says that the kernel ends whatever it's given, after some nanoseconds for each of so many elements; one
+	// that takes longer counts several times. 0: unknown.
 	// A wait for such work may last until its end, though its context has ended.
 	Elements int
 }

@@ -86,7 +86,7 @@ func (p *Plan) elementwise(op string, compute dtype.DType, outs, ins []Operand, 
 	c := p.call(s, work)
 	c.shape = anyGrid
 	if _, special := specialFiles[op]; !special && !IsUser(op) {
-		c.elements = p.space.count
+		c.elements = p.space.count * weightOf(op, compute)
 	}
 	for k := range outs {
 		c.Args.Pointer(outs[k].Ptr)

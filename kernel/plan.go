@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/dtype"
 )
 
 // Call is one run of a kernel.
@@ -99,3 +100,20 @@ func (c *Call) index(n int) {
 
 // threads is how many a block of most kernels has.
 const threads = 256
+
+// slowElement is how many elements one counts for in [device.Launch] if it takes a processor tens of nanoseconds.
+const slowElement = 8
+
+// weightOf is how many elements each of an operation's counts for. Those that count more are complex, go through loops
+// for each element, or take the longest functions of a library.
+func weightOf(op string, compute dtype.DType) int {
+	if compute.IsComplex() {
+		return slowElement
+	}
+	switch op {
+	case "pow", "norm", "fmod", "remainder", "div_floor", "gcd", "lcm", "lgamma", "digamma", "trigamma", "erfinv", "i0",
+		"i0e", "i1", "i1e":
+		return slowElement
+	}
+	return 1
+}

@@ -124,7 +124,7 @@ func (p *Plan) Reduce(op string, compute dtype.DType, outs []Operand, in Operand
 func (p *Plan) reduce(s Spec, numbers []*Number, outs []Operand, in *Operand) error {
 	keep, away := &p.space, &p.reduced
 	args := func(c *Call, parts int, scratch device.Ptr) {
-		c.elements = keep.count * max(away.count, 1)
+		c.elements = keep.count * max(away.count, 1) * weightOf(s.Op, s.Compute)
 		for i := range outs {
 			c.Args.Pointer(outs[i].Ptr)
 		}

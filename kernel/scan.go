@@ -83,7 +83,7 @@ func (p *Plan) Scan(op string, compute dtype.DType, outs []Operand, in Operand, 
 	} else {
 		c = p.blocks(s, device.Dim{X: q.count, Y: 1, Z: 1})
 	}
-	c.elements = q.count * n
+	c.elements = q.count * n * slowElement
 	for k := range outs {
 		c.Args.Pointer(outs[k].Ptr)
 	}

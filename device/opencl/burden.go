@@ -1,7 +1,7 @@
 package opencl
 
-// mostElements is how many elements brief work of a stream has at most: less than a second's work of a processor.
-const mostElements = 1 << 23
+// mostElements is how many elements brief work of a stream has at most: a second's work of a processor, or less.
+const mostElements = 1 << 26
 
 // burden is what a stream has to do since it was last seen at rest. Work is brief if it is copies, fills and kernels
 // alone that end after a moment for each element ([device.Launch].Elements), of which there aren't too many.

@@ -37,6 +37,9 @@ func (t *ticket) await(ctx context.Context, op string, at func() string) error {
 				return nil
 			}
 		}
+		if ctx.Err() != nil { // it's a look: no thread wakes for that
+			return b.late(ctx, op, at, begin)
+		}
 		select {
 		case <-t.join():
 		case <-ctx.Done():

@@ -151,7 +151,7 @@ func TestWaitForBriefWork(t *testing.T) {
 		{"a copy of its result", []int{1, copied}, 0, synchronize(ended), nil},
 		{"work of which nothing is known", []int{0}, 0, synchronize(ended), device.ErrCanceled},
 		{"other work behind it", []int{1, 0}, 0, synchronize(ended), device.ErrCanceled},
-		{"too much brief work", []int{1 << 22, 1 << 23}, 0, synchronize(ended), device.ErrCanceled},
+		{"too much brief work", []int{1 << 25, 1 << 26}, 0, synchronize(ended), device.ErrCanceled},
 		{"a function before it", []int{1}, s, synchronize(ended), device.ErrCanceled},
 		{"a function on another stream", []int{1}, other, synchronize(ended), device.ErrCanceled},
 		{"brief work again", []int{1}, 0, synchronize(ended), nil},

@@ -29,6 +29,7 @@ type module struct {
 type kernel struct {
 	m      *module
 	attrs  device.FunctionAttributes
+	op     string // of its launches
 	params []param
 	local  bool // its last parameter is local memory: of a launch's dynamic size
 
@@ -245,6 +246,7 @@ func (k *kernel) describe(op, fn string) error {
 	if err != nil {
 		return fail(err)
 	}
+	k.op = "launch " + fn
 	k.attrs = device.FunctionAttributes{Name: fn, MaxThreads: min(int(group), b.group), SharedBytes: int(static),
 		LocalBytes: int(private)}
 	k.params = make([]param, n)
@@ -362,7 +364,7 @@ func (d *Driver) FunctionLaunch(h device.StreamHandle, fh device.FunctionHandle,
 		return err
 	}
 	defer k.m.drop()
-	op := "launch " + k.attrs.Name
+	op := k.op
 	s, err := d.stream(op, h)
 	if err != nil {
 		return err
@@ -371,12 +373,20 @@ func (d *Driver) FunctionLaunch(h device.StreamHandle, fh device.FunctionHandle,
 	if k.m.b != s.b {
 		return device.Errorf(device.ErrWrongDevice, s.b.name, op, "the function's module is loaded on %s", k.m.b.name)
 	}
-	x, err := d.prepare(op, k, &l)
-	if err != nil {
+	if !s.captured() {
+		if err := d.prepare(&s.launch, op, k, &l); err != nil {
+			return err
+		}
+		return s.launch.run(s)
+	}
+	x := &launch{}
+	if err := d.prepare(x, op, k, &l); err != nil {
 		return err
 	}
-	if !s.captured() {
-		return x.run(s)
+	for _, u := range x.sides {
+		if u.p != 0 {
+			x.uses = append(x.uses, u)
+		}
 	}
 	x.args = slices.Clone(x.args)
 	x.params = slices.Clone(x.params)
@@ -390,18 +400,18 @@ type launch struct {
 	args         []byte
 	params       []device.Param
 	sides        []side // by parameter; zero for what is no pointer
-	uses         []side
-	local        bool // the last parameter is local memory, of shared bytes
+	uses         []side // of a launch that is captured
+	local        bool   // the last parameter is local memory, of shared bytes
 	shared       uintptr
 	elements     int // of brief work; 0: unknown
 	items, block [3]uintptr
 }
 
-// prepare checks a launch, whose dimensions are at least 1 then.
-func (d *Driver) prepare(op string, k *kernel, l *device.Launch) (*launch, error) {
+// prepare checks a launch, whose dimensions are at least 1 then. x has the memory of one that is over, or none.
+func (d *Driver) prepare(x *launch, op string, k *kernel, l *device.Launch) error {
 	b := k.m.b
-	refuse := func(format string, args ...any) (*launch, error) {
-		return nil, device.Errorf(device.ErrInvalidArgument, b.name, op, format, args...)
+	refuse := func(format string, args ...any) error {
+		return device.Errorf(device.ErrInvalidArgument, b.name, op, format, args...)
 	}
 	g, t := l.Grid.OrOne(), l.Block.OrOne()
 	for _, n := range [...]int{g.X, g.Y, g.Z, t.X, t.Y, t.Z} {
@@ -418,7 +428,7 @@ func (d *Driver) prepare(op string, k *kernel, l *device.Launch) (*launch, error
 		return refuse("%d bytes of dynamic shared memory; there are %d, for a last parameter that is local (%t)", l.Shared,
 			k.dynamic(), k.local)
 	}
-	x := &launch{op: op, k: k, shared: uintptr(max(l.Shared, 1)), elements: l.Elements,
+	*x = launch{op: op, k: k, sides: x.sides[:0], shared: uintptr(max(l.Shared, 1)), elements: l.Elements,
 		items: [3]uintptr{uintptr(g.X * t.X), uintptr(g.Y * t.Y), uintptr(g.Z * t.Z)},
 		block: [3]uintptr{uintptr(t.X), uintptr(t.Y), uintptr(t.Z)}}
 	x.args, x.params = l.Args.Packed()
@@ -428,8 +438,9 @@ func (d *Driver) prepare(op string, k *kernel, l *device.Launch) (*launch, error
 	if want := len(k.params); len(x.params) != want && !(x.local && !k.local) {
 		return refuse("%d arguments, and it has %d parameters", len(x.params), len(k.params))
 	}
-	x.sides = make([]side, len(x.params))
+	x.sides = slices.Grow(x.sides, len(x.params))[:len(x.params)]
 	for i, p := range x.params {
+		x.sides[i] = side{}
 		switch {
 		case p.Bytes == 0:
 			return refuse("argument %d is a struct of no bytes", i)
@@ -447,12 +458,11 @@ func (d *Driver) prepare(op string, k *kernel, l *device.Launch) (*launch, error
 			err = d.reachable(b, op, i, u)
 		}
 		if err != nil {
-			return nil, err
+			return err
 		}
 		x.sides[i] = u
-		x.uses = append(x.uses, u)
 	}
-	return x, nil
+	return nil
 }
 
 // reachable demands that kernels of a device can touch what an argument points to.

@@ -28,6 +28,7 @@ type stream struct {
 	burden  burden  // of work that may not be done
 	tail    *ticket // the last that was made
 	turn    turn
+	launch  launch // memory of the launch that is being enqueued
 	outcome *outcome.Result
 	at      atomic.Pointer[function]
 	queued  atomic.Int32         // functions that have not run
