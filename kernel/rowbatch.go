@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/chorus-comms/chorus/device"
 )
@@ -89,17 +90,15 @@ func (w *rowWriter) batches() {
 		for k, stage := range o.stages {
 			last := k == len(o.stages)-1
 			eachRow(k, func() {
-				w.line("\tA a;")
-				w.line("\ta.v = %s; a.u = 0;", stage.first())
-				each(func() {
-					v := w.expression(stage.v)
+				w.sums(stage, func(a string) {
+					v := stage.v
 					w.element()
 					if keeps && last {
 						w.line("\t\tT e = %s;", v)
 						w.line("\t\to0[%s] = e;", w.at(0))
 						v = "e"
 					}
-					w.line("\t\t%s", stage.join("a", v, stage.u))
+					w.line("\t\t%s", stage.join(a, v, stage.u))
 				})
 				w.line("\tlanes_v[r * %d + THREAD] = a.v;", lanes)
 				if stage.u != "" {
@@ -136,4 +135,19 @@ func (w *rowWriter) batches() {
 		})
 		w.line("\tBARRIER();")
 	})
+}
+
+// sums writes the accumulators of a stage over a row, of which there are several, as in [writer.accumulate], and joins
+// them in the first one. step adds element j to one of them.
+func (w *rowWriter) sums(stage rowStage, step func(a string)) {
+	w.line("\tA %s;", strings.Join(accumulators[:], ", "))
+	for _, a := range accumulators {
+		w.line("\t%s.v = %s; %[1]s.u = 0;", a, stage.first())
+	}
+	w.line("\t{ I from = 0, to = length, at = from;")
+	w.accumulate(w.s, "j", step)
+	w.line("\t}")
+	for _, b := range accumulators[1:] {
+		w.line("\t%s", stage.join("a", b+".v", b+".u"))
+	}
 }

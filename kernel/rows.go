@@ -2,7 +2,6 @@ package kernel
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
@@ -259,9 +258,8 @@ const (
 // rowWriter writes a kernel of an operation on rows.
 type rowWriter struct {
 	writer
-	s    Spec
-	o    rowOp
-	fast bool // see t_exp
+	s Spec
+	o rowOp
 }
 
 func rowSource(s Spec) (Source, error) {
@@ -269,7 +267,7 @@ func rowSource(s Spec) (Source, error) {
 	if !ok || !s.Compute.IsFloating() {
 		return Source{}, fmt.Errorf("kernel: there is no operation %s of %v on rows", s.Op, s.Compute)
 	}
-	w := rowWriter{s: s, o: o, fast: s.Vector && s.Compute == dtype.Float32}
+	w := rowWriter{s: s, o: o}
 	w.begin(s)
 	w.line("typedef struct { T v, u; } A;")
 	w.layoutType("kept", int(s.Dims), 1+o.ins)
@@ -409,7 +407,7 @@ func (w *rowWriter) element() {
 // result writes element j of the row's result.
 func (w *rowWriter) result() {
 	w.element()
-	w.line("\t\tT r = %s;", w.expression(w.o.out))
+	w.line("\t\tT r = %s;", w.o.out)
 	w.line("\t\to0[%s] = %s;", w.at(0), narrowed(w.s.Types[0], w.s.Compute, "r"))
 }
 
@@ -420,12 +418,4 @@ func (w *rowWriter) rowResults() {
 			w.line("\t\to%d[row] = %s;", 1+k, narrowed(w.s.Types[1+k], w.s.Compute, e))
 		}
 	}
-}
-
-// expression is one of the table's as it's best for the device.
-func (w *rowWriter) expression(e string) string {
-	if w.fast {
-		return strings.ReplaceAll(e, "exp(", "t_exp(")
-	}
-	return e
 }

@@ -37,6 +37,9 @@ func (w *writer) begin(s Spec) {
 	case s.Compute.IsComplex():
 		w.WriteString(complexHeader)
 	case s.Compute.IsFloating():
+		if s.Vector && s.Compute == dtype.Float32 {
+			w.line("#define EXP_OF_LANES")
+		}
 		w.WriteString(mathHeader)
 	default:
 		w.WriteString(integerHeader)

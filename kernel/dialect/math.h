@@ -3,6 +3,28 @@
 #define T_HIGHEST ((T)INFINITY)
 #define PI ((T)3.14159265358979323846)
 
+// exp of f32 for vectors, in fewer operations than a library's, which also keep the last digit right elsewhere. With
+// fused operations it's within 0.87 of the last digit for all x. A kernel whose threads are a vector's lanes defines
+// EXP_OF_LANES.
+DEVICE T t_exp(T x) {
+	T whole, r;
+	x = x < -104 ? (T)-104 : x > 89 ? (T)89 : x; // 0 and infinite
+	whole = rint(x * (T)1.44269504);
+	x = x - whole * (T)0.693145752;
+	x = x - whole * (T)1.42860677e-6;
+	r = (T)1.37805939e-3;
+	r = r * x + (T)8.37312452e-3;
+	r = r * x + (T)4.16695364e-2;
+	r = r * x + (T)1.66664720e-1;
+	r = r * x + (T)4.99999851e-1;
+	r = r * x + 1;
+	r = r * x + 1;
+	return ldexp(r, (int)whole);
+}
+#ifdef EXP_OF_LANES
+#undef exp
+#define exp(x) t_exp(x)
+#endif
 DEVICE T t_max(T a, T b) { return isnan(a) || a > b ? a : b; }
 DEVICE T t_min(T a, T b) { return isnan(a) || a < b ? a : b; }
 DEVICE T t_sigmoid(T x) { return 1 / (1 + exp(-x)); }
@@ -154,22 +176,6 @@ DEVICE T t_normal(T x) {
 	q = q * t + (T)1.1511051654815674;
 	q = exp2(-(q * t + 1));
 	return x < 0 ? q : 1 - q;
-}
-// exp of f32 for vectors, in fewer operations than a library's, which also keep the last digit right elsewhere.
-DEVICE T t_exp(T x) {
-	T whole, r;
-	x = x < -104 ? (T)-104 : x > 89 ? (T)89 : x; // 0 and infinite
-	whole = rint(x * (T)1.44269504);
-	x = x - whole * (T)0.693145752;
-	x = x - whole * (T)1.42860677e-6;
-	r = (T)1.37805939e-3;
-	r = r * x + (T)8.37312452e-3;
-	r = r * x + (T)4.16695364e-2;
-	r = r * x + (T)1.66664720e-1;
-	r = r * x + (T)4.99999851e-1;
-	r = r * x + 1;
-	r = r * x + 1;
-	return ldexp(r, (int)whole);
 }
 DEVICE T t_gelu_tanh_backward(T grad, T x) {
 	T k = (T)0.79788456080286535588, t = tanh(k * (x + (T)0.044715 * x * x * x));
