@@ -260,6 +260,8 @@ def first() -> None:
 
 def imports() -> None:
     """Time imports."""
+    written = {"PYTHONDONTWRITEBYTECODE": ""}  # as pip compiles what it installs
+    child(IMPORT, **written)
     without, device = [], []
     for _ in range(STARTS):
         without.append(child(IMPORT, TORCH_DEVICE_BACKEND_AUTOLOAD="0"))
