@@ -36,7 +36,9 @@ type Bags struct {
 	Size Operand // of each bag: how many indexes it has, without padding; the backward of a mean needs it
 	Max  Operand // of each bag and column: the row whose element is the largest, or -1; the backward of a maximum needs it
 
-	Bad device.Ptr // a word set to 1, unless it's null, if a row isn't there, or offsets go back or beyond the indexes
+	// Bad is a word set to 1, unless it's null, if a row isn't there, or offsets don't begin with 0, go back, or go
+	// beyond the indexes.
+	Bad device.Ptr
 }
 
 // check says what's wrong with the parts of bags.
@@ -252,7 +254,7 @@ func bagSource(s Spec) (Source, error) {
 		w.line("\tif (b >= bags)")
 		w.line("\t\treturn;")
 		w.line("\ti64 from = offsets[b * fs], to = b + 1 < ends ? offsets[(b + 1) * fs] : n, best = -1;")
-		w.line("\tif (from < 0 || to > n || from > to) {")
+		w.line("\tif (from < 0 || to > n || from > to || (b == 0 && from > 0)) {")
 		w.line("\t\tif (bad)")
 		w.line("\t\t\t*bad = 1;")
 		w.line("\t\tfrom = to = 0;")

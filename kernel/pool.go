@@ -237,7 +237,7 @@ func (p *Plan) unpooled(large, small, indexes *Operand) (Operand, Index, error) 
 	p.images[0] = [3 + maxSpatial]int{}
 	flat.Strides = p.images[0][:d]
 	copy(flat.Strides, large.Strides[:2])
-	return flat, Index{Operand: *indexes, Size: n, Stride: large.Strides[d-1]}, nil
+	return flat, Index{Operand: *indexes, Size: n, Stride: large.Strides[d-1], NoNegative: true}, nil
 }
 
 func poolSource(s Spec) (Source, error) {

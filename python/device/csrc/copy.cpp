@@ -114,9 +114,11 @@ bool copied_by_kernel(DeviceIndex index, chorus_stream stream, const at::Tensor&
 } // namespace
 
 at::Tensor copy_from(const at::Tensor& self, const at::Tensor& dst, bool non_blocking) {
-  if (dst.numel() == 0 || self.is_same(dst))
+  if (self.is_same(dst))
     return dst;
-  at::Tensor from = self.sizes() == dst.sizes() ? self : self.expand_as(dst);
+  at::Tensor from = self.sizes() == dst.sizes() ? self : self.expand_as(dst); // or the error of sizes that don't fit
+  if (dst.numel() == 0)
+    return dst;
   if (own(from) && own(dst) && from.device() != dst.device()) {
     copy_across(from, dst);
     return dst;

@@ -8,6 +8,7 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/util/hash.h>
 #include <torch/csrc/autograd/autograd_not_implemented_fallback.h>
 #include <torch/library.h>
 
@@ -18,11 +19,35 @@
 #include "draws.h"
 #include "generator.h"
 #include "native.h"
+#include "native_copy.h"
 #include "tensor_aliases.h"
 
 namespace chorus {
 
 namespace {
+
+// KnownTypes are combinations of types for which the CPU's kernel of an operator has computed results.
+class KnownTypes {
+ public:
+  bool has(uint64_t types) const {
+    if (last_ == types)
+      return true;
+    std::shared_lock<std::shared_mutex> lock(mutex_);
+    return all_.count(types) > 0;
+  }
+  void add(uint64_t types) {
+    if (has(types))
+      return;
+    std::unique_lock<std::shared_mutex> lock(mutex_);
+    all_.insert(types);
+    last_ = types;
+  }
+
+ private:
+  mutable std::shared_mutex mutex_;
+  std::unordered_set<uint64_t> all_;
+  std::atomic<uint64_t> last_{0};
+};
 
 // Operator has the fallback's facts about an operator, computed once.
 struct Operator {
@@ -37,6 +62,8 @@ struct Operator {
   c10::SmallVector<int, 2> written;    // positions of the arguments that it writes to
   const Native* native = nullptr;      // the device's kernels for it
   bool draws = false;                  // they are of CUDA's random numbers
+  int dtype = -1;                      // position of the type of its results
+  mutable KnownTypes known;            // on devices with kernels
   mutable std::atomic<int64_t> calls{0}; // of the fallback
   mutable std::atomic<int64_t> told{0};  // of them, by met
   mutable std::atomic<int64_t> by_kernels{0}; // calls that they have computed
@@ -122,6 +149,8 @@ const Operator& operator_of(const c10::OperatorHandle& op) {
       made->generators.push_back(int(i));
     if (arguments[i].alias_info() && arguments[i].alias_info()->isWrite())
       made->written.push_back(int(i));
+    if (arguments[i].name() == "dtype")
+      made->dtype = int(i);
   }
   if (op.operator_name().name == "aten::native_batch_norm")
     made->written = {3, 4}; // running statistics, which the schema doesn't mark as written
@@ -188,6 +217,20 @@ class Found {
   bool host_ = false; // with dimensions
   bool on_host_ = false;
 };
+
+// types_of is a number for the types of an operator's tensors, numbers and results. It isn't 0.
+uint64_t types_of(const Operator& op, c10::ArrayRef<c10::IValue> arguments) {
+  size_t types = 1;
+  for (const c10::IValue& v : arguments) {
+    types = c10::hash_combine(types, v.isNone() ? 1 : v.isBool() ? 2 : v.isInt() ? 3 : v.isDouble() ? 4 : 5);
+    each_tensor(v, [&](const at::Tensor& t) {
+      types = c10::hash_combine(types, t.defined() ? 8 + size_t(t.scalar_type()) : 6);
+    });
+  }
+  if (op.dtype >= 0 && arguments[op.dtype].isInt())
+    types = c10::hash_combine(types, size_t(arguments[op.dtype].toInt()));
+  return types ? types : 1;
+}
 
 // written_on_host says whether an operator writes to a tensor of the host.
 bool written_on_host(const Operator& op, c10::ArrayRef<c10::IValue> arguments) {
@@ -294,6 +337,8 @@ void fallback(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, torch
     draws(generator, stream);
   }
   bool touchable = device(index).views;
+  // A device with kernels has the error of a type that the CPU has no kernel for at once, also on a busy stream.
+  uint64_t types = plain && !op.views && has_natives() && touchable ? types_of(op, arguments) : 0;
   bool entered = !op.views && try_enter(stream, op.name.c_str());
   if (!op.views && !entered) {
     std::string why; // why it can't be deferred
@@ -305,6 +350,8 @@ void fallback(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, torch
       why = "its tensors are quantized or nested";
     else if (refused && !capturing(stream)) // deferred, the error of bad arguments would be the stream's
       why = name() + "'s kernels don't take its arguments, and PyTorch's CPU kernel may refuse them";
+    else if (types && !op.known.has(types) && !capturing(stream) && sync_debug() == SyncDebug::none)
+      why = "it's the first one with such types, which PyTorch's CPU kernel may refuse";
     else if (why = defer(handle, op.name, index, stream, stack, op.generators); why.empty())
       return;
     enter(stream, op.name.c_str(), why);
@@ -330,6 +377,8 @@ void fallback(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, torch
   at::AutoDispatchBelowADInplaceOrView below;
   c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   handle.redispatchBoxed(c10::DispatchKeySet(kernels), &host);
+  if (types)
+    op.known.add(types);
   aliases.settle();
   auto given = [&](const at::Tensor& t) { // a tensor of the host that the operator has written to
     bool is = false;

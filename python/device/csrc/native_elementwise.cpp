@@ -481,7 +481,7 @@ bool condition(const Elementwise&, const NativeCall&, Operands& o) {
 
 bool masked(const Elementwise& of, const NativeCall& call, Operands& o) {
   if (o.ins[1].scalar_type() != at::kBool || o.ins[1].is_cpu() || o.ins[0].is_cpu() ||
-      o.ins[0].is_alias_of(o.ins[1]))
+      o.ins[0].is_alias_of(o.ins[1]) || at::has_internal_overlap(o.ins[0]) == at::MemOverlap::Yes)
     return false;
   const c10::IValue& value = call.arguments[2];
   if (value.isTensor()) {

@@ -112,7 +112,8 @@ struct Multilabel {
       return false;
     target = classes.view(scores.x.sizes());
     at::Tensor valid = target.lt(0).cumsum(1).eq(0);
-    target = at::where(valid, target, 0);
+    at::Tensor wrong = target.lt(-1).logical_or_(target.ge(scores.classes)); // has an error wherever it stands
+    target = at::where(valid.logical_or(wrong), target, 0);
     at::Tensor counted = valid.to(scores.x.scalar_type());
     is_class = at::zeros_like(counted).scatter_add_(1, target, counted).gt(0);
     over = scores.x.unsqueeze(1).sub(scores.x.gather(1, target).unsqueeze(2)).add_(1);

@@ -100,6 +100,8 @@ class Sorted final : public Native {
       if (k < (kind_ == kKth) || k > n)
         return false;
     }
+    if (kind_ == kTopk && self.dim() == 0)
+      k = 1; // a number is the result, also with k = 0
     if (kind_ == kTopk) {
       descending = a[where_.named("largest")].toBool();
       sizes[size_t(dim)] = k;
