@@ -23,7 +23,7 @@ func as(o Operand, t dtype.DType) Operand {
 }
 
 // Every number of the types of 8 bits is the same float32 as PyTorch's. Numbers of float32 become PyTorch's: those
-// between two of 8 bits and close to them, subnormal ones, those beyond the largest, infinities and NaN.
+// between two of 8 bits and close to them, all of float16, subnormal ones, those beyond the largest, infinities and NaN.
 func TestFloat8Torch(t *testing.T) {
 	x, dir := &comparisons{c: openCL(t)}, t.TempDir()
 	all, unit := x.c.dense(t, dtype.Uint8, 256), x.c.dense(t, dtype.Float32, 1)
@@ -47,6 +47,16 @@ func TestFloat8Torch(t *testing.T) {
 	}
 	for _, y := range []float64{math.NaN(), 1e9, -1e9, 3e38, 1e-40, -1e-40, 65535, 65536, 61440, 449, 256, 247.9, 248} {
 		numbers = append(numbers, complex(y, 0))
+	}
+	for _, y := range []float32{464, 480, 57344, 61440, 65536, 240, 248, 256} { // where types end
+		for _, z := range []float32{math.Nextafter32(y, 0), y, math.Nextafter32(y, 1e9)} {
+			numbers = append(numbers, complex(float64(z), 0), complex(float64(-z), 0))
+		}
+	}
+	for k := range 1 << 16 { // all of float16
+		if y := dtype.F16(k).Float64(); !math.IsNaN(y) { // a sum's NaN has no certain sign
+			numbers = append(numbers, complex(y, 0))
+		}
 	}
 	n := len(numbers)
 	row := x.c.dense(t, dtype.Float32, n)
