@@ -132,7 +132,7 @@ func TestElementwiseTorch(t *testing.T) {
 	var plans []func(want []tensorResult)
 	for k, o := range Ops() {
 		for _, dt := range types {
-			if left(dt, k) || !sampled(k+int(dt), 80, 6) || o.Name == "copy" && dt.IsComplex() ||
+			if left(dt, k) || !sampled(k+int(dt), 160, 6) || o.Name == "copy" && dt.IsComplex() ||
 				strings.HasPrefix(o.Name, "binary_cross") && dt.Size() == 2 { // PyTorch's constants are 0 there
 				continue
 			}

@@ -14,7 +14,7 @@ import (
 func TestGridSampleTorch(t *testing.T) {
 	x := newComparison(t)
 	for k := range 24 {
-		if !sampled(5*k, 23, 2) {
+		if !sampled(5*k, 46, 2) {
 			continue
 		}
 		g := &GridSampling{Mode: []string{"nearest", "bilinear"}[k/12],

@@ -43,7 +43,7 @@ func TestLossTorch(t *testing.T) {
 			for k, name := range averagings {
 				averaging := Averaging(k)
 				for k, extra := range []string{"", "weight=c", "ignore_index=2", "weight=c, ignore_index=0, label_smoothing=0.25"} {
-					if r++; !sampled(r*5, 41, 2) {
+					if r++; !sampled(r*5, 82, 2) {
 						continue
 					}
 					l := &NLL{Averaging: averaging, Ignore: -100}
@@ -115,7 +115,7 @@ func TestLossTorch(t *testing.T) {
 				}
 			}
 		}
-		if !sampled(int(dt), 3, 1) {
+		if !sampled(int(dt), 6, 1) {
 			continue
 		}
 		for k, name := range averagings {

@@ -24,7 +24,7 @@ func TestMaskedTorch(t *testing.T) {
 		mask.set(sample(dtype.Bool, 9000, 6))
 		files := a.file(t, dir, 10*k) + " " + mask.file(t, dir, 10*k+1)
 		for j, s := range sortShapes {
-			if !sampled(5*k+7*j, 41, 2) {
+			if !sampled(5*k+7*j, 82, 2) {
 				continue
 			}
 			in, m := a.strided(s.sizes, s.strides), mask.strided(s.sizes, s.strides)
@@ -63,7 +63,7 @@ func TestMaskedTorch(t *testing.T) {
 					return p.MaskedScatter(outs[0], m, a.Operand)
 				})
 		}
-		if !sampled(k, 9, 2) {
+		if !sampled(k, 18, 2) {
 			continue
 		}
 		line := func(e string) string { return fmt.Sprintf("%v|%s|b = b.bool(); %s", dt, files, e) }

@@ -77,10 +77,10 @@ func (a *array) set(z []complex128) {
 
 func (a *array) elements() []complex128 { return elements(a.Type, a.data) }
 
-// sampled reports whether a test has its case k: one in 2 * brief of them in `make test`, one in long otherwise, and each
+// sampled reports whether a test has its case k: one in brief of them in `make test`, one in long otherwise, and each
 // with CHORUS_TEST_LONG=1, which takes some minutes.
 func sampled(k, brief, long int) bool {
-	return os.Getenv("CHORUS_TEST_LONG") != "" || k%testutil.Pick(2*brief, long) == 0
+	return os.Getenv("CHORUS_TEST_LONG") != "" || k%testutil.Pick(brief, long) == 0
 }
 
 // tolerance is how far a result of a type may be from PyTorch's or the oracle's, relative to the larger of it and 1:

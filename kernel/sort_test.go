@@ -110,7 +110,7 @@ func TestSortTorch(t *testing.T) {
 		numbers.set(z)
 		file := a.file(t, dir, 2*k) + " " + numbers.file(t, dir, 2*k+1)
 		for j, s := range sortShapes {
-			if r++; !sampled(5*k+7*j, 37, 2) {
+			if r++; !sampled(5*k+7*j, 74, 2) {
 				continue
 			}
 			dim, n := s.dims[0], 1

@@ -133,7 +133,7 @@ func TestUserTexts(t *testing.T) {
 		}
 		in.set(z)
 		for k, e := range userExamples {
-			if !sampled(k, 3, 2) {
+			if !sampled(k, 6, 2) {
 				continue
 			}
 			var p Plan
