@@ -793,6 +793,7 @@ enum {
 	CHORUS_EIGEN = 6,          /* syevd: of a Hermitian a, which becomes the vectors */
 	CHORUS_SVD = 7,            /* gesvd: of a, which has no fewer rows than columns, and is lost */
 	CHORUS_TRIANGULAR = 8,     /* trsm: b becomes the solution of op(a), from the left or the right; by cuBLAS or hipBLAS */
+	CHORUS_QR_PRODUCT = 9,     /* ormqr: b becomes op(Q) * b, or b * op(Q), of a's reflectors, one in each column, with factors */
 };
 
 /* What is done to a matrix that is read. */
@@ -817,8 +818,8 @@ typedef struct chorus_solve {
 	int32_t upper;   /* 1: the upper triangle of a counts; of CHOLESKY, CHOLESKY_SOLVE, EIGEN and TRIANGULAR */
 	int32_t vectors; /* 1: they are wanted; of EIGEN and SVD */
 	int32_t all;     /* 1: u and v are square; of SVD */
-	int32_t op;      /* on a; of LU_SOLVE and TRIANGULAR */
-	int32_t right;   /* 1: b is on a's left; of TRIANGULAR */
+	int32_t op;      /* on a, or Q; of LU_SOLVE, TRIANGULAR and QR_PRODUCT */
+	int32_t right;   /* 1: b is on the left; of TRIANGULAR and QR_PRODUCT */
 	int32_t unit;    /* 1: a's diagonal counts as ones; of TRIANGULAR */
 	int32_t reserved;
 	int64_t rows, columns; /* of a */
@@ -838,6 +839,10 @@ CHORUS_API chorus_status chorus_solve_run(chorus_stream stream, const chorus_sol
 /* chorus_solve_get says whether a device has a library of linear algebra, which is opened if it's there: CHORUS_OK, or
  * CHORUS_UNSUPPORTED. With look 0 it says whether devices of this driver may have one. */
 CHORUS_API chorus_status chorus_solve_get(chorus_device device, int32_t look);
+
+/* chorus_product_handle gives the handle with which a stream multiplies matrices: a cublasHandle_t or hipblasHandle_t, which
+ * is the stream's, and lives as long as it. CHORUS_UNSUPPORTED: there's no such library. */
+CHORUS_API chorus_status chorus_product_handle(chorus_stream stream, void **handle);
 
 /* ---- stores: where ranks find each other ---- */
 

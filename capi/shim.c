@@ -393,6 +393,7 @@ EXPORT chorus_status chorus_solve_run(chorus_stream stream, const chorus_solve *
 	CALLS(goSolveRun(stream, (chorus_solve *)solve));
 }
 EXPORT chorus_status chorus_solve_get(chorus_device device, int32_t look) { CALLS(goSolveGet(device, look)); }
+EXPORT chorus_status chorus_product_handle(chorus_stream stream, void **handle) { CALLS(goProductHandle(stream, handle)); }
 EXPORT chorus_status chorus_stream_await(chorus_stream stream, int64_t timeout_ns) {
 	CALLS(goStreamSynchronize(stream, timeout_ns, 0, 0));
 }

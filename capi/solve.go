@@ -52,6 +52,23 @@ func goSolveRun(h C.chorus_stream, x *C.chorus_solve) (status C.chorus_status) {
 	return fail(err)
 }
 
+//export goProductHandle
+func goProductHandle(h C.chorus_stream, out *unsafe.Pointer) (status C.chorus_status) {
+	defer contain(&status)
+	s, err := findStream(h)
+	if err == nil && out == nil {
+		err = refused("chorus_product_handle got NULL")
+	}
+	if err != nil {
+		return fail(err)
+	}
+	handle, err := s.ProductHandle()
+	if err == nil {
+		*(*uintptr)(unsafe.Pointer(out)) = handle
+	}
+	return fail(err)
+}
+
 //export goSolveGet
 func goSolveGet(h C.chorus_device, look C.int32_t) (status C.chorus_status) {
 	defer contain(&status)

@@ -209,7 +209,7 @@ var specs = []spec{
 	{"CHORUS_BLAS_LIBRARY", "",
 		"files of libraries that multiply matrices on devices, separated by colons; none: kernels do; empty: those that are found",
 		func(c *Config, s string) error { c.BLASLibrary = s; return nil }},
-	{"DISABLE_HIPBLASLT", "", "any value: kernels multiply matrices of 8 bits, not cuBLASLt or hipBLASLt",
+	{"DISABLE_HIPBLASLT", "", "any value: kernels multiply matrices of 8 bits, not cuBLASLt or hipBLASLt, which add no biases either",
 		func(c *Config, s string) error { c.NoLt = s != ""; return nil }},
 	{"CHORUS_FFT_LIBRARY", "",
 		"files of libraries that compute Fourier transforms on devices, likewise; none: PyTorch's CPU kernels do",

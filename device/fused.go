@@ -2,8 +2,8 @@ package device
 
 import "github.com/chorus-comms/chorus/dtype"
 
-// FusedProducts is implemented by drivers that multiply matrices of numbers of 8 bits by a library of the device's
-// maker, and scale the result and add to it on the way.
+// FusedProducts is implemented by drivers that multiply matrices by a library of the device's maker, which scales the
+// result and adds to it on the way. It's the one that has numbers of 8 bits.
 type FusedProducts interface {
 	// FusedLibrary tells which library a device has, and which types of a and b it multiplies. It's opened at the first
 	// call. The error says why there's none, then and each time: [ErrUnsupported].
@@ -15,8 +15,8 @@ type FusedProducts interface {
 }
 
 // FusedProduct is out = (a @ b * scale of a * scale of b + bias) * scale of out. Matrices are int8, to int32 without
-// the rest; or they have types of float8, which may differ, to one of them, float16, bfloat16 or float32. Out overlaps
-// nothing else.
+// the rest; or they have types of float8, which may differ, to one of them, float16, bfloat16 or float32; or all have
+// one of the latter three, as the bias has, without scales. Out overlaps nothing else.
 type FusedProduct struct {
 	Rows, Columns, Depth int // of out, and of the sums: 1 at least
 	Out, A, B            Matrix
@@ -32,6 +32,7 @@ type FusedProduct struct {
 
 	Bias     Ptr // a number for each column, or null
 	BiasType dtype.DType
+	Relu     bool // negative numbers of the sum become 0; of matrices without scales, with a bias
 }
 
 // Matrices are the product's: out, a and b.
@@ -67,10 +68,12 @@ func (p *FusedProduct) Check(device string) error {
 	wide := func(t dtype.DType) bool { return t == dtype.Float32 || t == dtype.Float16 || t == dtype.BFloat16 }
 	integers := p.AType == dtype.Int8 && p.BType == dtype.Int8 && p.OutType == dtype.Int32
 	floats := small(p.AType) && small(p.BType) && (small(p.OutType) || wide(p.OutType))
+	plain := wide(p.OutType) && p.AType == p.OutType && p.BType == p.OutType
 	switch {
-	case !integers && !floats:
+	case !integers && !floats && !plain:
 		return Errorf(ErrUnsupported, device, op, "%v and %v to %v", p.AType, p.BType, p.OutType)
-	case integers && (p.FNUZ || p.ScaleA != 0 || p.ScaleB != 0 || p.Bias != 0), p.ScaleOut != 0 && !small(p.OutType),
+	case !floats && (p.FNUZ || p.ScaleA != 0 || p.ScaleB != 0), integers && p.Bias != 0, p.Relu && (!plain || p.Bias == 0),
+		plain && p.Bias != 0 && p.BiasType != p.OutType, p.ScaleOut != 0 && !small(p.OutType),
 		p.Bias != 0 && !wide(p.BiasType), p.Lines && (p.ScaleA == 0 || p.ScaleB == 0):
 		return Errorf(ErrInvalidArgument, device, op, "scales at %v, %v and %v of %v and %v to %v, lines: %t, bias of %v",
 			p.ScaleA, p.ScaleB, p.ScaleOut, p.AType, p.BType, p.OutType, p.Lines, p.BiasType)

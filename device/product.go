@@ -14,6 +14,13 @@ type Products interface {
 	Multiply(s StreamHandle, p *Product) error
 }
 
+// ProductHandles is implemented by drivers whose library of products has a handle for each stream.
+type ProductHandles interface {
+	// ProductHandle is that of a stream: a cublasHandle_t or hipblasHandle_t. [ErrUnsupported] says that there's no
+	// library.
+	ProductHandle(s StreamHandle) (uintptr, error)
+}
+
 // ProductLibrary describes a library.
 type ProductLibrary struct {
 	Name  string        // with its version and file
@@ -74,6 +81,16 @@ func (s *Stream) Multiply(p *Product) error {
 		s.uses(m)
 	}
 	return nil
+}
+
+// ProductHandle is the handle of the library with which the stream multiplies matrices; see [ProductHandles]. It's the
+// stream's, and lives as long as it.
+func (s *Stream) ProductHandle() (uintptr, error) {
+	drv, err := optional[ProductHandles](s.dev.rt, "handle of products")
+	if err != nil {
+		return 0, err
+	}
+	return drv.ProductHandle(s.h)
 }
 
 // Check refuses a product that is none, before a library sees it.

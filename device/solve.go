@@ -35,9 +35,10 @@ const (
 	Eigen                          // syevd: of a Hermitian A, which becomes the vectors
 	SVD                            // gesvd: of A, which has no fewer rows than columns, and is lost
 	Triangular                     // trsm: B becomes the solution of Op(A), from the left, or the right
+	QRProduct                      // ormqr: B becomes Op(Q) * B, or B * Op(Q), of A's reflectors, one in each column
 )
 
-var solveNames = [...]string{"potrf", "potrs", "getrf", "getrs", "geqrf", "orgqr", "syevd", "gesvd", "trsm"}
+var solveNames = [...]string{"potrf", "potrs", "getrf", "getrs", "geqrf", "orgqr", "syevd", "gesvd", "trsm", "ormqr"}
 
 func (k SolveKind) String() string {
 	if k < 0 || int(k) >= len(solveNames) {
@@ -74,8 +75,8 @@ type Solve struct {
 	Upper   bool     // the upper triangle of A counts; of Cholesky, CholeskySolve, Eigen and Triangular
 	Vectors bool     // of Eigen and SVD
 	All     bool     // U and V are square; of SVD
-	Op      MatrixOp // of LUSolve and Triangular
-	Right   bool     // B is on A's left: X * Op(A) = B; of Triangular
+	Op      MatrixOp // of LUSolve, Triangular and QRProduct
+	Right   bool     // B is on A's left: X * Op(A) = B, or B * Op(Q); of Triangular and QRProduct
 	Unit    bool     // A's diagonal counts as ones; of Triangular
 
 	// Work is as much memory of the device as [Solvers].SolveWork says.
@@ -124,7 +125,7 @@ func RealOf(t dtype.DType) dtype.DType {
 func (x *Solve) Operands() []SolveOperand {
 	m, n, k := x.Rows, x.Columns, min(x.Rows, x.Columns)
 	all := []SolveOperand{{Name: "a", Type: x.Type, Rows: m, Columns: n, ColumnMatrix: x.A,
-		reads: x.Kind == CholeskySolve || x.Kind == LUSolve || x.Kind == Triangular}}
+		reads: x.Kind == CholeskySolve || x.Kind == LUSolve || x.Kind == Triangular || x.Kind == QRProduct}}
 	matrix := func(name string, rows, columns int, m ColumnMatrix) {
 		all = append(all, SolveOperand{Name: name, Type: x.Type, Rows: rows, Columns: columns, ColumnMatrix: m})
 	}
@@ -135,11 +136,14 @@ func (x *Solve) Operands() []SolveOperand {
 	switch x.Kind {
 	case CholeskySolve:
 		matrix("b", n, x.Others, x.B)
-	case Triangular:
+	case Triangular, QRProduct:
 		if x.Right {
-			matrix("b", x.Others, n, x.B)
+			matrix("b", x.Others, m, x.B)
 		} else {
-			matrix("b", n, x.Others, x.B)
+			matrix("b", m, x.Others, x.B)
+		}
+		if x.Kind == QRProduct {
+			series("factors", x.Type, n, x.Factors, true)
 		}
 	case LU:
 		series("pivots", dtype.Int32, k, x.Pivots, false)
@@ -176,9 +180,10 @@ func (x *Solve) Check(device string) error {
 	}
 	square := x.Kind == Cholesky || x.Kind == CholeskySolve || x.Kind == LUSolve || x.Kind == Eigen ||
 		x.Kind == Triangular
-	others := x.Kind == CholeskySolve || x.Kind == LUSolve || x.Kind == QRVectors || x.Kind == Triangular
+	others := x.Kind == CholeskySolve || x.Kind == LUSolve || x.Kind == QRVectors || x.Kind == Triangular ||
+		x.Kind == QRProduct
 	switch {
-	case x.Kind < Cholesky || x.Kind > Triangular:
+	case x.Kind < Cholesky || x.Kind > QRProduct:
 		return bad("kind %d", int(x.Kind))
 	case x.Op < AsIs || x.Op > ConjugateTranspose:
 		return bad("operation %d", int(x.Op))
@@ -188,6 +193,8 @@ func (x *Solve) Check(device string) error {
 		return bad("%s of a matrix of %d x %d", x.Kind, x.Rows, x.Columns)
 	case x.Kind == QRVectors && (x.Columns > x.Rows || x.Others > x.Columns):
 		return bad("%d columns of %d elements by %d reflectors", x.Columns, x.Rows, x.Others)
+	case x.Kind == QRProduct && x.Columns > x.Rows:
+		return bad("a product with %d reflectors of %d elements", x.Columns, x.Rows)
 	}
 	for _, o := range x.Operands() {
 		switch {

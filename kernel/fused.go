@@ -20,9 +20,13 @@ func (l *Loader) Fused() TypeSet {
 }
 
 // fusedProduct fills in the product a @ b, with a bias and scales if they aren't nil, and reports whether a library may
-// do it: one of its types, with dense rows or columns.
+// do it: one of its types, with dense rows or columns. Of matrices without scales only those with a bias are its work,
+// and of them, as PyTorch's CUDA has it, none of one row or column.
 func (p *Plan) fusedProduct(x *device.FusedProduct, out, a, b Operand, bias *Operand, scales *Scales) bool {
-	if !p.Fused.Has(a.Type) || !p.Fused.Has(b.Type) || len(out.Sizes) != 2 || scales == nil && out.Type != dtype.Int32 {
+	if !p.Fused.Has(a.Type) || !p.Fused.Has(b.Type) || len(out.Sizes) != 2 {
+		return false
+	}
+	if scales == nil && out.Type != dtype.Int32 && (bias == nil || min(out.Sizes[0], out.Sizes[1]) == 1) {
 		return false
 	}
 	m, n, depth := out.Sizes[0], out.Sizes[1], a.Sizes[1]

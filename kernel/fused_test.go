@@ -15,7 +15,7 @@ import (
 // failure. Here no kernel compiles, so that one that's asked for is an error.
 func TestFused(t *testing.T) {
 	x := newStandin(t)
-	if all := x.loader.Fused(); !all.Has(dtype.Int8) || !all.Has(dtype.Float8E5M2) || all.Has(dtype.Float32) {
+	if all := x.loader.Fused(); !all.Has(dtype.Int8) || !all.Has(dtype.Float8E5M2) || !all.Has(dtype.Float32) || all.Has(dtype.Float64) {
 		t.Fatalf("the library multiplies %b", all)
 	}
 	product := func(m, n, k int) *Plan {
@@ -115,6 +115,54 @@ func TestFusedPlan(t *testing.T) {
 		call := p.Calls[c.calls-1]
 		if call.fuses != (c.want != nil) || call.fuses && call.fused != *c.want {
 			t.Errorf("%s: %t, %+v, want %+v", what, call.fuses, call.fused, c.want)
+		}
+	}
+}
+
+// A bias of the matrices' type is the library's to add, and so is relu; other activations follow the product. What
+// PyTorch's CUDA leaves to the library without epilogues is that one's here.
+func TestFusedBias(t *testing.T) {
+	f32 := dtype.Float32
+	at := func(k int, strides []int, sizes ...int) Operand {
+		return Operand{Ptr: device.Ptr(k << 12), Type: f32, Sizes: sizes, Strides: strides}
+	}
+	out, a, b, bias := at(1, Dense(4, 8), 4, 8), at(2, Dense(4, 16), 4, 16), at(3, []int{1, 16}, 16, 8),
+		at(4, []int{1}, 8)
+	want := device.FusedProduct{Rows: 4, Columns: 8, Depth: 16, OutType: f32, AType: f32, BType: f32,
+		Out: device.Matrix{Ptr: 1 << 12, Pitch: 8}, A: device.Matrix{Ptr: 2 << 12, Pitch: 16},
+		B: device.Matrix{Ptr: 3 << 12, Pitch: 16, Transposed: true}, Bias: 4 << 12, BiasType: f32}
+	relu := want
+	relu.Relu = true
+	for what, c := range map[string]struct {
+		out, a, bias Operand
+		alpha, beta  float64
+		op           string
+		want         *device.FusedProduct
+		calls        int
+	}{
+		"a bias":          {out, a, bias, 1, 1, "", &want, 1},
+		"relu":            {out, a, bias, 1, 1, "relu", &relu, 1},
+		"gelu":            {out, a, bias, 1, 1, "gelu", &want, 2},
+		"no bias":         {out, a, Operand{}, 1, 0, "", nil, 1},
+		"relu, no bias":   {out, a, Operand{}, 1, 0, "relu", nil, 2},
+		"alpha":           {out, a, bias, 2, 1, "", nil, 2},
+		"beta":            {out, a, bias, 1, 2, "", nil, 2},
+		"a matrix":        {out, a, at(4, Dense(4, 8), 4, 8), 1, 1, "", nil, 2},
+		"a bias and gaps": {out, a, at(4, []int{2}, 8), 1, 1, "", nil, 2},
+		"one row":         {at(1, Dense(1, 8), 1, 8), at(2, Dense(1, 16), 1, 16), bias, 1, 1, "", nil, 2},
+	} {
+		p := Plan{Fused: TypeSet(1 << f32), Products: TypeSet(1 << f32)}
+		if err := p.Matmul(c.out, c.a, b, c.bias, Float(c.alpha), Float(c.beta), c.op); err != nil || len(p.Calls) != c.calls {
+			t.Errorf("%s: %d calls, %v", what, len(p.Calls), err)
+			continue
+		}
+		at := len(p.Calls) - 1
+		if c.op != "" && c.want != &relu { // which follows
+			at--
+		}
+		call := p.Calls[at]
+		if call.fuses != (c.want != nil) || call.library == call.fuses || call.fuses && call.fused != *c.want {
+			t.Errorf("%s: %t, %t, %+v, want %+v", what, call.fuses, call.library, call.fused, c.want)
 		}
 	}
 }

@@ -25,7 +25,7 @@ func (p *Plan) Matmul(out, a, b, c Operand, alpha, beta *Number, activation stri
 
 // matmul adds a product, with scales or with alpha and beta.
 func (p *Plan) matmul(s Spec, out, a, b, c Operand, alpha, beta *Number, scales *Scales) error {
-	there := c.Type != dtype.Invalid
+	there, given := c.Type != dtype.Invalid, c
 	if !there {
 		c = out
 	}
@@ -67,6 +67,33 @@ func (p *Plan) matmul(s Spec, out, a, b, c Operand, alpha, beta *Number, scales 
 	described := (library || Tuned.on.Load()) && s.Op == "" && scales == nil && a.Type == out.Type &&
 		!(there && beta.complex() == 0) && p.describe(&product, out, a, b, alpha)
 	library = library && described
+	var bias *Operand
+	if there {
+		bias = &c
+	}
+	one := func(x *Number) bool { return x.complex() == 1 }
+	var fused device.FusedProduct
+	var fuses bool
+	switch {
+	case scales != nil:
+		fuses = p.fusedProduct(&fused, out, a, b, bias, scales)
+	case !there:
+		fuses = s.Op == "" && one(alpha) && p.fusedProduct(&fused, out, a, b, nil, nil)
+	case (s.Op == "" || s.Op == "relu") && one(alpha) && one(beta) && len(c.Sizes) == 1 && !Tuned.on.Load():
+		fuses = p.fusedProduct(&fused, out, a, b, bias, nil)
+		fused.Relu = s.Op == "relu"
+	}
+	if fuses {
+		library = false
+	} else if s.Op != "" && p.Products.Has(out.Type) { // a library has no activation, or not this one
+		op := s.Op
+		s.Op = ""
+		if err := p.matmul(s, out, a, b, given, alpha, beta, nil); err != nil {
+			return err
+		}
+		p.one[0], p.one[1] = out, out
+		return p.Elementwise(op, s.Compute, p.one[1:], p.one[:1])
+	}
 	if library && there {
 		if !slices.Equal(c.Sizes, out.Sizes) || !slices.Equal(c.Strides, out.Strides) || c.Ptr != out.Ptr {
 			if err := p.Copy(out, c); err != nil {
@@ -76,13 +103,6 @@ func (p *Plan) matmul(s Spec, out, a, b, c Operand, alpha, beta *Number, scales 
 		}
 		product.Beta = beta.complex()
 	}
-	var fused device.FusedProduct
-	var bias *Operand
-	if there {
-		bias = &c
-	}
-	fuses := s.Op == "" && (scales != nil || !there && alpha.complex() == 1) &&
-		p.fusedProduct(&fused, out, a, b, bias, scales)
 	if fuses && scales != nil && scales.Result.Type != dtype.Invalid {
 		var err error
 		if fused.ScaleOut, err = p.reciprocal(scales.Result); err != nil {

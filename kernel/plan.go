@@ -46,7 +46,7 @@ type Plan struct {
 
 	// Products are the types of matrices that a library of the device multiplies: [Loader.Products].
 	Products TypeSet
-	// Fused are the types of 8 bits that another library multiplies: [Loader.Fused].
+	// Fused are the types of matrices that another library multiplies: [Loader.Fused].
 	Fused TypeSet
 	// Atomics lets the first one add with atomic operations, whose order isn't always the same.
 	Atomics bool

@@ -19,6 +19,7 @@ type fusedKey struct {
 	a, b, c, out             int32 // types
 	pitchA, pitchB, pitch    int64
 	bias                     int32 // its type; none: there is none
+	relu                     bool
 	scaleA, scaleB, scaleOut bool
 	lines                    bool
 	alignA, alignB, align    uint32 // of addresses
@@ -42,7 +43,7 @@ var fusedTypes = map[dtype.DType]int32{dtype.Int8: abi.Int8, dtype.Int32: abi.In
 	dtype.BFloat16: abi.RealB16, dtype.Float32: abi.Real32, dtype.Float8E4M3FN: abi.Float8E4M3,
 	dtype.Float8E5M2: abi.Float8E5M2}
 
-// fusedBiases are cuBLASLt's types of biases, by those of results. To a result of 8 bits it adds both of 16 bits.
+// fusedBiases are cuBLASLt's types of biases, by those of results of matrices of 8 bits. To a result of 8 bits it adds both of 16 bits.
 var fusedBiases = map[dtype.DType]dtype.DType{dtype.Float32: dtype.BFloat16, dtype.Float16: dtype.Float16,
 	dtype.BFloat16: dtype.BFloat16}
 
@@ -140,6 +141,9 @@ func (b *gpu) suits(op string, p *device.FusedProduct) error {
 	if p.FNUZ {
 		return bad("types whose names end in fnuz")
 	}
+	if p.AType == p.OutType { // one type, of 16 or 32 bits
+		return nil
+	}
 	for _, m := range p.Matrices() {
 		line, size, align := m.Columns, m.Type.Size(), 16
 		if m.Transposed {
@@ -164,7 +168,7 @@ func (b *gpu) keyOf(p *device.FusedProduct, workspace int) fusedKey {
 	k := fusedKey{rows: uint64(p.Columns), columns: uint64(p.Rows), depth: uint64(p.Depth), transA: p.B.Transposed,
 		transB: p.A.Transposed, a: fusedType(p.BType, p.FNUZ), b: fusedType(p.AType, p.FNUZ),
 		out: fusedType(p.OutType, p.FNUZ), pitchA: int64(p.B.Pitch), pitchB: int64(p.A.Pitch), pitch: int64(p.Out.Pitch),
-		bias: none, scaleA: p.ScaleB != 0, scaleB: p.ScaleA != 0, scaleOut: p.ScaleOut != 0,
+		bias: none, relu: p.Relu, scaleA: p.ScaleB != 0, scaleB: p.ScaleA != 0, scaleOut: p.ScaleOut != 0,
 		lines: p.Lines, workspace: workspace}
 	k.c = k.out // which isn't read
 	if p.Bias != 0 {
@@ -230,7 +234,11 @@ func (b *gpu) describe(op string, k *fusedKey, plan *fusedPlan) error {
 	}
 	set := []attribute{{n.TransA, 4, trans(k.transA)}, {n.TransB, 4, trans(k.transB)}}
 	if k.bias != none {
-		set = append(set, attribute{n.Epilogue, 4, uint64(abi.LtEpilogueBias)}, attribute{n.BiasType, 4, uint64(k.bias)})
+		epilogue := abi.LtEpilogueBias
+		if k.relu {
+			epilogue = abi.LtEpilogueRelu
+		}
+		set = append(set, attribute{n.Epilogue, 4, uint64(epilogue)}, attribute{n.BiasType, 4, uint64(k.bias)})
 	}
 	if k.lines {
 		set = append(set, attribute{n.ScaleModeA, 4, uint64(abi.LtScaleOuter)},

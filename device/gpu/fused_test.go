@@ -123,9 +123,9 @@ func (x *fused) product(rows, columns, depth int, transA, transB bool, a, b, out
 
 // fill writes operands, and check compares out with the definition.
 func (x *fused) fill(t *testing.T, p *device.FusedProduct) {
-	for i := range 0x2000 {
-		x.put(p.AType, p.FNUZ, fusedA+i, float64(i*5%7)-3)
-		x.put(p.BType, p.FNUZ, fusedB+i, float64(i*3%5)-2)
+	for i := range 0x2000 / max(p.AType.Size(), p.BType.Size()) {
+		x.put(p.AType, p.FNUZ, fusedA+i*p.AType.Size(), float64(i*5%7)-3)
+		x.put(p.BType, p.FNUZ, fusedB+i*p.BType.Size(), float64(i*3%5)-2)
 	}
 	for i := range 256 {
 		x.put(dtype.Float32, false, fusedScaleA+4*i, float64(i%3)+1)
@@ -169,6 +169,9 @@ func (x *fused) check(t *testing.T, p *device.FusedProduct) {
 			if p.ScaleOut != 0 {
 				want *= 0.25
 			}
+			if p.Relu {
+				want = max(want, 0)
+			}
 			switch p.OutType {
 			case dtype.Float8E4M3FN:
 				want = dtype.F8E4M3FNFromFloat64(want).Float64()
@@ -191,7 +194,7 @@ func TestMultiplyFused(t *testing.T) {
 	for _, name := range []string{"cuda", "hip"} {
 		x := openFused(t, name, nil)
 		l, err := x.d.FusedLibrary(0)
-		if err != nil || !strings.HasSuffix(l.Name, "BLASLt (stand-in)") || len(l.Types) != 3 {
+		if err != nil || !strings.HasSuffix(l.Name, "BLASLt (stand-in)") || len(l.Types) != 6 {
 			t.Fatal(l, err)
 		}
 		done := 0
@@ -234,6 +237,32 @@ func TestMultiplyFused(t *testing.T) {
 			}
 		}
 		if x.counts.Products != done || done < 10 {
+			t.Errorf("%s: %+v, want %d products", name, *x.counts, done)
+		}
+	}
+}
+
+// Products of one type of 16 or 32 bits have a bias of that type, and no negative numbers where none are wanted. They may
+// have any size.
+func TestFusedBias(t *testing.T) {
+	for _, name := range []string{"cuda", "hip"} {
+		x, done := openFused(t, name, nil), 0
+		for _, typ := range []dtype.DType{dtype.Float32, dtype.Float16, dtype.BFloat16} {
+			for _, size := range [][3]int{{1, 1, 1}, {3, 5, 7}, {17, 8, 24}} {
+				for form := range 8 {
+					p := x.product(size[0], size[1], size[2], form&1 != 0, form&2 != 0, typ, typ, typ)
+					p.A.Ptr, p.B.Ptr = x.mem, x.mem.Add(fusedB)
+					p.Bias, p.BiasType, p.Relu = x.mem.Add(fusedBias), typ, form&4 != 0
+					x.fill(t, p)
+					if err := x.d.MultiplyFused(x.s, p); err != nil {
+						t.Fatalf("%s: %v, %v, form %d: %v", name, typ, size, form, err)
+					}
+					x.check(t, p)
+					done++
+				}
+			}
+		}
+		if x.counts.Products != done {
 			t.Errorf("%s: %+v, want %d products", name, *x.counts, done)
 		}
 	}

@@ -2,7 +2,6 @@ package gpu
 
 import (
 	"errors"
-	"fmt"
 
 	"github.com/chorus-comms/chorus/config"
 	"github.com/chorus-comms/chorus/device"
@@ -10,7 +9,7 @@ import (
 	"github.com/chorus-comms/chorus/dtype"
 )
 
-// lt multiplies matrices of 8 bits: cuBLASLt or hipBLASLt.
+// lt multiplies matrices of 8 bits, and others to which a bias is added: cuBLASLt or hipBLASLt.
 type lt struct {
 	companion[abi.Lt]
 	numbers abi.LtNumbers
@@ -37,19 +36,11 @@ func (d *Driver) FusedLibrary(dev int) (device.ProductLibrary, error) {
 	if err := d.lt.open(); err != nil {
 		return device.ProductLibrary{}, device.Errorf(device.ErrUnsupported, d.gpus[dev].name, op, "%w", err)
 	}
-	return device.ProductLibrary{Name: d.family.Lt + " (" + d.lt.place + ")",
-		Types: []dtype.DType{dtype.Int8, dtype.Float8E4M3FN, dtype.Float8E5M2}}, nil
+	return device.ProductLibrary{Name: d.family.Lt + " (" + d.lt.place + ")", Types: []dtype.DType{dtype.Int8,
+		dtype.Float8E4M3FN, dtype.Float8E5M2, dtype.Float16, dtype.BFloat16, dtype.Float32}}, nil
 }
 
 // ltCall calls the library on a thread for which the GPU is the current device.
 func (b *gpu) ltCall(op, call string, f func(t *abi.Lt) abi.Status) error {
-	s := abi.Done
-	if err := b.call(op, call, func() abi.Result { s = f(&b.lt.table); return abi.Success }); err != nil || s == abi.Done {
-		return err
-	}
-	text := s.String()
-	if b.lt.table.Text != nil {
-		text = fmt.Sprintf("%s (%d)", b.lt.table.Text(s), int32(s))
-	}
-	return device.Errorf(kindOfStatus(&b.lt.common, s), b.name, op, "%s (%s): %s: %s", b.family.Lt, b.lt.place, call, text)
+	return b.productCall(op, b.family.Lt, b.lt.place, call, b.lt.table.Text, func() abi.Status { return f(&b.lt.table) })
 }

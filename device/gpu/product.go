@@ -135,6 +135,27 @@ func (d *Driver) Multiply(h device.StreamHandle, p *device.Product) error {
 	return b.multiply(op, x, p, typ)
 }
 
+// ProductHandle is [device.ProductHandles].ProductHandle.
+func (d *Driver) ProductHandle(h device.StreamHandle) (uintptr, error) {
+	const op = "handle of products"
+	s, err := d.stream(op, h)
+	if err != nil {
+		return 0, err
+	}
+	defer s.mu.Unlock()
+	b := s.b
+	if err := b.blas.open(); err != nil {
+		return 0, device.Errorf(device.ErrUnsupported, b.name, op, "%w", err)
+	}
+	x := b.productOf(s)
+	if !x.bound {
+		if err := b.bind(op, s, x); err != nil {
+			return 0, err
+		}
+	}
+	return uintptr(x.h), nil
+}
+
 // multiplied refuses matrices that a library can't reach, or whose sizes it has no numbers for.
 func (d *Driver) multiplied(b *gpu, op string, m *device.NamedMatrix, count int) error {
 	if err := d.touches(b, op, m.Name, m.Ptr, m.Bytes(count)); err != nil {
@@ -215,16 +236,21 @@ func scalar(t dtype.DType, z complex128) []byte {
 
 // blasCall calls the library on a thread for which the GPU is the current device.
 func (b *gpu) blasCall(op, call string, f func() abi.Status) error {
+	return b.productCall(op, b.family.BLAS, b.blas.place, call, b.blas.table.Text, f)
+}
+
+// productCall is a call of one of the libraries of products, which have the same statuses.
+func (b *gpu) productCall(op, library, place, call string, texts func(abi.Status) string,
+	f func() abi.Status) error {
 	var s abi.Status
 	if err := b.call(op, call, func() abi.Result { s = f(); return abi.Success }); err != nil || s == abi.Done {
 		return err
 	}
 	text := s.String()
-	if b.blas.table.Text != nil {
-		text = fmt.Sprintf("%s (%d)", b.blas.table.Text(s), int32(s))
+	if texts != nil {
+		text = fmt.Sprintf("%s (%d)", texts(s), int32(s))
 	}
-	kind := kindOfStatus(&b.blas.numbers, s)
-	return device.Errorf(kind, b.name, op, "%s (%s): %s: %s", b.family.BLAS, b.blas.place, call, text)
+	return device.Errorf(kindOfStatus(&b.blas.numbers, s), b.name, op, "%s (%s): %s: %s", library, place, call, text)
 }
 
 // kindOfStatus is the kind of error that a status is to callers.

@@ -297,3 +297,44 @@ func TestNoProducts(t *testing.T) {
 		}
 	}
 }
+
+// A stream's handle is the one with which it multiplies, bound to the stream. Without a library there's none.
+func TestProductHandle(t *testing.T) {
+	d, handles := openBLAS(t, "cuda", nil)
+	seen := map[uintptr]bool{}
+	for range 2 {
+		s, err := device.NewRuntime("cuda", d).Devices()[0].NewStream(device.Normal)
+		if err != nil {
+			t.Fatal(err)
+		}
+		first, err := s.ProductHandle()
+		again, e := s.ProductHandle()
+		if err = errors.Join(err, e); err != nil || first != again || first == 0 {
+			t.Fatalf("%#x, then %#x: %v", first, again, err)
+		}
+		if h := handles[abi.BLASHandle(first)]; h == nil || uintptr(h.Stream) != uintptr(s.Handle()) {
+			t.Errorf("%#x is the handle %+v, of a stream %v", first, h, s.Handle())
+		}
+		seen[first] = true
+		t.Cleanup(func() { _ = s.Close() })
+	}
+	if len(seen) != 2 {
+		t.Errorf("two streams have %d handles", len(seen))
+	}
+	t.Setenv("CHORUS_BLAS_LIBRARY", "none")
+	sim, lib := supply(t, "cuda")
+	without, err := gpu.New(lib)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := device.NewRuntime("cuda", without).Devices()[0].NewStream(device.Normal)
+	if err == nil {
+		_, err = s.ProductHandle()
+	}
+	if !errors.Is(err, device.ErrUnsupported) || !strings.Contains(err.Error(), "CHORUS_BLAS_LIBRARY is none") {
+		t.Errorf("without a library: %v", err)
+	}
+	if err := errors.Join(s.Close(), without.Close(), sim.Close()); err != nil {
+		t.Error(err)
+	}
+}

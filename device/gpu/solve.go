@@ -225,14 +225,20 @@ func (d *Driver) solveTriangular(h device.StreamHandle, x *device.Solve) error {
 
 // solveShape is what the library gets of a step: sizes and numbers.
 type solveShape struct {
-	m, n, k, pitch, uplo, op, vectors int32
-	jobU, jobV                        int8
+	m, n, k, pitch, uplo, op, vectors, side int32
+	jobU, jobV                              int8
 }
 
 func (b *gpu) solveShape(x *device.Solve) solveShape {
 	n := b.solver.numbers
 	s := solveShape{m: int32(x.Rows), n: int32(x.Columns), k: int32(x.Others), pitch: int32(x.A.Pitch), uplo: n.Lower,
-		op: [...]int32{n.Straight, n.Transposed, n.Conjugated}[x.Op], vectors: n.NoVectors, jobU: 'N', jobV: 'N'}
+		op: [...]int32{n.Straight, n.Transposed, n.Conjugated}[x.Op], vectors: n.NoVectors, side: n.Left, jobU: 'N',
+		jobV: 'N'}
+	if x.Kind == device.QRProduct { // sizes are B's
+		if s.n, s.k = s.k, s.n; x.Right {
+			s.m, s.n, s.side = s.n, s.m, n.Right
+		}
+	}
 	if x.Upper {
 		s.uplo = n.Upper
 	}
@@ -259,6 +265,11 @@ func (b *gpu) solveSize(h abi.SolverHandle, f *abi.SolverFunctions, x *device.So
 	case device.QRVectors:
 		call = func() abi.SolverStatus {
 			return f.OrgqrWork(h, s.m, s.n, s.k, a, s.pitch, uintptr(x.Factors.Ptr), size)
+		}
+	case device.QRProduct:
+		call = func() abi.SolverStatus {
+			return f.OrmqrWork(h, s.side, s.op, s.m, s.n, s.k, a, s.pitch, uintptr(x.Factors.Ptr), uintptr(x.B.Ptr),
+				int32(x.B.Pitch), size)
 		}
 	case device.Eigen:
 		call = func() abi.SolverStatus {
@@ -306,6 +317,11 @@ func (b *gpu) solveOne(h abi.SolverHandle, f *abi.SolverFunctions, x *device.Sol
 	case device.QRVectors:
 		call = func() abi.SolverStatus {
 			return f.Orgqr(h, s.m, s.n, s.k, a, s.pitch, series(x.Factors, x.Type), work, size, info)
+		}
+	case device.QRProduct:
+		call = func() abi.SolverStatus {
+			return f.Ormqr(h, s.side, s.op, s.m, s.n, s.k, a, s.pitch, series(x.Factors, x.Type), matrix(x.B), pitchB, work,
+				size, info)
 		}
 	case device.Eigen:
 		values := series(x.Values, device.RealOf(x.Type))

@@ -189,7 +189,7 @@ func TestSolve(t *testing.T) {
 			}
 		}
 		for _, h := range handles {
-			for _, step := range []string{"potrf", "potrs", "getrf", "getrs", "geqrf", "orgqr", "syevd", "gesvd"} {
+			for _, step := range []string{"potrf", "potrs", "getrf", "getrs", "geqrf", "orgqr", "ormqr", "syevd", "gesvd"} {
 				if h.Steps[step] == 0 {
 					t.Errorf("%s: no %s", name, step)
 				}
@@ -267,6 +267,7 @@ func factors(t *testing.T, s *device.Stream, typ dtype.DType, m, n int, upper bo
 	a, tau := newColumns(t, s, typ, m, n, count, general), newColumns(t, s, typ, k, 1, count, nil)
 	solve(device.Solve{Kind: device.QR, Rows: m, Columns: n, A: a.ColumnMatrix, Factors: tau.series()})
 	r := a.read()
+	errs = append(errs, reflected(t, s, a, tau))
 	solve(device.Solve{Kind: device.QRVectors, Rows: m, Columns: k, Others: k, A: a.ColumnMatrix, Factors: tau.series()})
 	for i, q := range a.read() {
 		triangle := func(row, c int) complex128 {
@@ -295,6 +296,49 @@ func factors(t *testing.T, s *device.Stream, typ dtype.DType, m, n int, upper bo
 				near("U", width, width, m, adjoint(u), u, func(r, c int) complex128 {
 					return map[bool]complex128{true: 1}[r == c]
 				}))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// reflected multiplies by Q, and by its inverse on the same side, which gives what was there. Q's first columns are those
+// that orgqr makes.
+func reflected(t *testing.T, s *device.Stream, a, tau *columns) error {
+	t.Helper()
+	const others = 2
+	side := func(i, r, c int) complex128 { return element(a.typ, i+7, r, c) }
+	ones := func(i, r, c int) complex128 { return map[bool]complex128{true: 1}[r == c] }
+	inverse := device.Transpose
+	if a.typ.IsComplex() {
+		inverse = device.ConjugateTranspose
+	}
+	x := device.Solve{Kind: device.QRProduct, Type: a.typ, Rows: a.m, Columns: min(a.m, a.n), Count: a.count,
+		A: a.ColumnMatrix, Factors: tau.series()}
+	var errs []error
+	for _, right := range []bool{false, true} {
+		m, n := a.m, others
+		if right {
+			m, n = others, a.m
+		}
+		b, q := newColumns(t, s, a.typ, m, n, a.count, side), newColumns(t, s, a.typ, a.m, a.m, a.count, ones)
+		run := func(to *columns, others int, op device.MatrixOp) {
+			x.B, x.Others, x.Op, x.Right = to.ColumnMatrix, others, op, right
+			errs = append(errs, s.Solve(&x))
+		}
+		run(q, a.m, device.AsIs)
+		run(b, others, device.AsIs)
+		product := b.read()
+		run(b, others, inverse)
+		for i, back := range b.read() {
+			want, q := func(r, c int) complex128 { return side(i, r, c) }, q.read()[i]
+			unit := func(r, c int) complex128 { return ones(i, r, c) }
+			errs = append(errs, near("ormqr and back", m, n, n, back, unit, want),
+				near("Q", a.m, a.m, a.m, adjoint(q), q, unit))
+			if right {
+				errs = append(errs, near("ormqr, right", m, n, n, want, q, product[i]))
+			} else {
+				errs = append(errs, near("ormqr", m, n, m, q, want, product[i]))
+			}
 		}
 	}
 	return errors.Join(errs...)

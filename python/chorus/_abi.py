@@ -143,6 +143,7 @@ QR_VECTORS = 5
 EIGEN = 6
 SVD = 7
 TRIANGULAR = 8
+QR_PRODUCT = 9
 AS_IS = 0
 TRANSPOSE = 1
 CONJUGATE_TRANSPOSE = 2
@@ -872,6 +873,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "transform_plans": (c_int32, [c_uint64, c_int64]),
     "solve_run": (c_int32, [c_uint64, POINTER(Solve)]),
     "solve_get": (c_int32, [c_uint64, c_int32]),
+    "product_handle": (c_int32, [c_uint64, POINTER(c_void_p)]),
     "reply_value": (None, [c_void_p, c_void_p, c_int64]),
     "reply_error": (None, [c_void_p, c_char_p]),
     "store_from_callbacks": (c_int32, [POINTER(StoreCallbacks), POINTER(c_uint64)]),

@@ -45,6 +45,9 @@ static void refuses(void) {
 	GETS(CHORUS_INVALID_ARGUMENT, chorus_solve_run(s, NULL));
 	GETS(CHORUS_UNSUPPORTED, chorus_solve_get(other, 0));
 	GETS(CHORUS_UNSUPPORTED, chorus_solve_get(other, 1));
+	void *handle = NULL;
+	GETS(CHORUS_UNSUPPORTED, chorus_product_handle(s, &handle));
+	GETS(CHORUS_INVALID_ARGUMENT, chorus_product_handle(s, NULL));
 	GETS(CHORUS_INVALID_ARGUMENT, chorus_kernel_run(s + 1, &k));
 	GETS(CHORUS_INVALID_ARGUMENT, chorus_kernel_run(s, NULL));
 }

@@ -220,7 +220,7 @@ func ltAttributes(n LtNumbers) map[string]int32 {
 		"MATMUL_DESC_EPILOGUE": n.Epilogue, "MATMUL_DESC_BIAS_POINTER": n.Bias, "MATMUL_DESC_BIAS_DATA_TYPE": n.BiasType,
 		"MATMUL_DESC_A_SCALE_POINTER": n.ScaleA, "MATMUL_DESC_B_SCALE_POINTER": n.ScaleB,
 		"MATMUL_DESC_D_SCALE_POINTER": n.ScaleOut, "MATMUL_DESC_A_SCALE_MODE": n.ScaleModeA,
-		"MATMUL_DESC_B_SCALE_MODE": n.ScaleModeB, "EPILOGUE_BIAS": LtEpilogueBias,
+		"MATMUL_DESC_B_SCALE_MODE": n.ScaleModeB, "EPILOGUE_BIAS": LtEpilogueBias, "EPILOGUE_RELU_BIAS": LtEpilogueRelu,
 		"MATMUL_MATRIX_SCALE_OUTER_VEC_32F": LtScaleOuter, "MATMUL_PREF_MAX_WORKSPACE_BYTES": LtMostWorkspace}
 }
 
@@ -397,7 +397,7 @@ func TestSolver(t *testing.T) {
 			t.Errorf("%s is %v here, and takes %v in the header", names[0], field.Type, c)
 		}
 	})
-	if seen != 3+14*4 {
+	if seen != 3+16*4 {
 		t.Errorf("%d functions were compared", seen)
 	}
 	n, all := FamilyNamed("cuda").SolverNumbers(), values(header(t, "nvidia/cu13/include/cusolver_common.h",
@@ -405,7 +405,7 @@ func TestSolver(t *testing.T) {
 		header(t, "nvidia/cu13/include/cublas_api.h", "nvidia/cublas/include/cublas_api.h"))
 	for name, want := range map[string]int32{"CUBLAS_OP_N": n.Straight, "CUBLAS_OP_T": n.Transposed,
 		"CUBLAS_OP_C": n.Conjugated, "CUBLAS_FILL_MODE_LOWER": n.Lower, "CUBLAS_FILL_MODE_UPPER": n.Upper,
-		"CUSOLVER_EIG_MODE_NOVECTOR": n.NoVectors, "CUSOLVER_EIG_MODE_VECTOR": n.Vectors,
+		"CUBLAS_SIDE_LEFT": n.Left, "CUBLAS_SIDE_RIGHT": n.Right, "CUSOLVER_EIG_MODE_NOVECTOR": n.NoVectors, "CUSOLVER_EIG_MODE_VECTOR": n.Vectors,
 		"CUSOLVER_STATUS_SUCCESS": int32(Solved), "CUSOLVER_STATUS_ALLOC_FAILED": int32(n.AllocFailed),
 		"CUSOLVER_STATUS_INVALID_VALUE": int32(n.InvalidValue), "CUSOLVER_STATUS_ARCH_MISMATCH": int32(n.ArchMismatch),
 		"CUSOLVER_STATUS_INTERNAL_ERROR": int32(n.Internal), "CUSOLVER_STATUS_NOT_SUPPORTED": int32(n.NotSupported),
@@ -521,8 +521,10 @@ func values(text string) map[string]int {
 			if set {
 				v, err := strconv.ParseInt(value, 0, 64)
 				next = int(v)
-				if other, ok := all[value]; err != nil && ok {
-					next = other
+				if err != nil { // another's, or that of several together
+					for part := range strings.SplitSeq(strings.Trim(value, "()"), "|") {
+						next |= all[strings.TrimSpace(part)]
+					}
 				}
 			}
 			all[name] = next

@@ -27,6 +27,7 @@ const (
 // Other numbers that cuBLASLt and hipBLASLt agree in.
 const (
 	LtEpilogueBias  int32 = 4 // a number for each row is added
+	LtEpilogueRelu  int32 = 6 // that, and then negative numbers become 0
 	LtScaleOuter    int32 = 3 // a scale for each row of one matrix and column of the other, instead of 0, one for all
 	LtMostWorkspace int32 = 1 // bytes: an attribute of an [LtPreference]
 )

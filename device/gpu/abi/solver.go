@@ -22,6 +22,7 @@ type SolverNumbers struct {
 	Straight, Transposed, Conjugated int32 // operations on a matrix
 	Lower, Upper                     int32 // triangles
 	NoVectors, Vectors               int32
+	Left, Right                      int32 // of what a matrix is multiplied with
 
 	AllocFailed, InvalidValue, ArchMismatch, Internal, BadType, NotSupported SolverStatus
 }
@@ -30,9 +31,9 @@ type SolverNumbers struct {
 func (f *Family) SolverNumbers() SolverNumbers {
 	if f.Name == "hip" {
 		return SolverNumbers{Straight: 111, Transposed: 112, Conjugated: 113, Lower: 122, Upper: 121, NoVectors: 201,
-			Vectors: 202, AllocFailed: 2, InvalidValue: 3, Internal: 6, NotSupported: 7, ArchMismatch: 8, BadType: 13}
+			Vectors: 202, Left: 141, Right: 142, AllocFailed: 2, InvalidValue: 3, Internal: 6, NotSupported: 7, ArchMismatch: 8, BadType: 13}
 	}
-	return SolverNumbers{Straight: 0, Transposed: 1, Conjugated: 2, Lower: 0, Upper: 1, NoVectors: 0, Vectors: 1,
+	return SolverNumbers{Straight: 0, Transposed: 1, Conjugated: 2, Lower: 0, Upper: 1, NoVectors: 0, Vectors: 1, Right: 1,
 		AllocFailed: 2, InvalidValue: 3, ArchMismatch: 4, Internal: 7, BadType: 8, NotSupported: 9}
 }
 
@@ -53,6 +54,10 @@ type (
 	OrgqrSizing = func(h SolverHandle, m, n, k int32, a uintptr, pitch int32, tau uintptr, work *int32) SolverStatus
 	OrgqrCall   = func(h SolverHandle, m, n, k int32, a uintptr, pitch int32, tau, work uintptr, size int32,
 		info uintptr) SolverStatus
+	OrmqrSizing = func(h SolverHandle, side, op, m, n, k int32, a uintptr, pitch int32, tau, c uintptr, pitchC int32,
+		work *int32) SolverStatus
+	OrmqrCall = func(h SolverHandle, side, op, m, n, k int32, a uintptr, pitch int32, tau, c uintptr, pitchC int32,
+		work uintptr, size int32, info uintptr) SolverStatus
 	SyevdSizing = func(h SolverHandle, vectors, uplo, n int32, a uintptr, pitch int32, values uintptr,
 		work *int32) SolverStatus
 	SyevdCall = func(h SolverHandle, vectors, uplo, n int32, a uintptr, pitch int32, values, work uintptr, size int32,
@@ -74,6 +79,8 @@ type SolverFunctions struct {
 	Geqrf     GeqrfCall   `dl:"cusolverDnXgeqrf|hipsolverDnXgeqrf"`
 	OrgqrWork OrgqrSizing `dl:"cusolverDnXorgqr_bufferSize|hipsolverDnXorgqr_bufferSize"`
 	Orgqr     OrgqrCall   `dl:"cusolverDnXorgqr|hipsolverDnXorgqr"`
+	OrmqrWork OrmqrSizing `dl:"cusolverDnXormqr_bufferSize|hipsolverDnXormqr_bufferSize"`
+	Ormqr     OrmqrCall   `dl:"cusolverDnXormqr|hipsolverDnXormqr"`
 	SyevdWork SyevdSizing `dl:"cusolverDnXsyevd_bufferSize|hipsolverDnXsyevd_bufferSize"`
 	Syevd     SyevdCall   `dl:"cusolverDnXsyevd|hipsolverDnXsyevd"`
 	GesvdWork GesvdSizing `dl:"cusolverDnXgesvd_bufferSize|hipsolverDnXgesvd_bufferSize"`
@@ -86,7 +93,7 @@ const SolverTypes = "SDCZ"
 // SolverSymbol is the name of a function for a type, of a tag of [SolverFunctions].
 func SolverSymbol(name string, letter byte) string {
 	if letter == 'C' || letter == 'Z' {
-		name = strings.NewReplacer("Xorgqr", "Xungqr", "Xsyevd", "Xheevd").Replace(name)
+		name = strings.NewReplacer("Xorgqr", "Xungqr", "Xormqr", "Xunmqr", "Xsyevd", "Xheevd").Replace(name)
 	}
 	return strings.Replace(name, "DnX", "Dn"+string(letter), 1)
 }

@@ -307,6 +307,13 @@ func (x *lt) does(d *ltProduct, g *ltAlgorithm) bool {
 		return a.typ.DType == dtype.Int8 && b.typ == a.typ && c.typ == out.typ && !scaled && aligned &&
 			d.compute == x.n.In32I && d.scale == abi.Int32
 	}
+	if !small(a.typ) {
+		epilogue := int32(d.values[x.n.Epilogue])
+		return a.typ == b.typ && a.typ == out.typ && c.typ == out.typ && d.compute == x.common.In32 &&
+			d.scale == abi.Real32 && d.values[x.n.ScaleA]|d.values[x.n.ScaleB]|d.values[x.n.ScaleOut] == 0 &&
+			(epilogue == abi.LtEpilogueBias || epilogue == abi.LtEpilogueRelu) && d.values[x.n.Bias] != 0 &&
+			ltTypes[int32(d.values[x.n.BiasType])] == out.typ
+	}
 	if a.typ.DType == dtype.Int8 || b.typ.DType == dtype.Int8 || !small(a.typ) || !small(b.typ) || out.typ.fnuz ||
 		d.compute != x.common.In32 || d.scale != abi.Real32 || d.values[x.n.ScaleOut] != 0 && !small(out.typ) {
 		return false
@@ -415,6 +422,9 @@ func (x *lt) enqueue(d *ltProduct, g *ltAlgorithm, a, b, out uintptr, alpha *byt
 				}
 				if view, there := vectors[x.n.ScaleOut]; there {
 					sum *= float64(*(*float32)(views[view]))
+				}
+				if int32(d.values[x.n.Epilogue]) == abi.LtEpilogueRelu {
+					sum = max(sum, 0)
 				}
 				store(lo.typ.DType, unsafe.Add(views[2], (c*lo.pitch+r)*lo.typ.Size()), sum)
 			}

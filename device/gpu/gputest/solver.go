@@ -263,6 +263,33 @@ func (s *solverLibrary) functions(t dtype.DType) abi.SolverFunctions {
 				of:  []solverMatrix{matrix(a, m, n, pitch), vector(tau, k, t)},
 				run: func(m [][][]complex128) int { orgqr(m[0], m[1][0]); return 0 }})
 		},
+		OrmqrWork: func(h abi.SolverHandle, side, op, m, n, k int32, a uintptr, pitch int32, tau, c uintptr, pitchC int32,
+			work *int32) abi.SolverStatus {
+			if side == s.n.Right {
+				m = n
+			}
+			return s.sizing("ormqr", h, m, k, pitch, work)
+		},
+		Ormqr: func(h abi.SolverHandle, side, op, m, n, k int32, a uintptr, pitch int32, tau, c uintptr, pitchC int32,
+			work uintptr, size int32, info uintptr) abi.SolverStatus {
+			order := m
+			if side == s.n.Right {
+				order = n
+			}
+			adjoint := s.n.Transposed
+			if t.IsComplex() {
+				adjoint = s.n.Conjugated
+			}
+			if side != s.n.Left && side != s.n.Right || op != s.n.Straight && op != adjoint || k > order {
+				return s.n.InvalidValue
+			}
+			return s.step(h, solverStep{name: "ormqr", work: work, size: max(size, 1), typ: t, info: info, readOnly: 3,
+				of: []solverMatrix{matrix(a, order, k, pitch), vector(tau, k, t), matrix(c, m, n, pitchC)},
+				run: func(m [][][]complex128) int {
+					ormqr(m[0], m[1][0], m[2], side == s.n.Right, op == adjoint)
+					return 0
+				}})
+		},
 		SyevdWork: func(h abi.SolverHandle, vectors, uplo, n int32, a uintptr, pitch int32, values uintptr,
 			work *int32) abi.SolverStatus {
 			return s.sizing("syevd", h, n, n, pitch, work)
@@ -523,6 +550,36 @@ func orgqr(a [][]complex128, factors []complex128) {
 		column[c] = 1
 		for k := len(factors) - 1; k >= 0; k-- {
 			mirror(v[k][k:], factors[k], column[k:])
+		}
+	}
+}
+
+// ormqr multiplies by the product of reflectors, or by its inverse.
+func ormqr(a [][]complex128, factors []complex128, b [][]complex128, right, adjoint bool) {
+	lines := b
+	if right { // conjugated rows, and the other product
+		adjoint = !adjoint
+		lines = make([][]complex128, len(b[0]))
+		for r := range lines {
+			for c := range b {
+				lines[r] = append(lines[r], cmplx.Conj(b[c][r]))
+			}
+		}
+	}
+	for _, x := range lines {
+		for i := range factors {
+			k, factor := len(factors)-1-i, factors[len(factors)-1-i]
+			if adjoint {
+				k, factor = i, cmplx.Conj(factors[i])
+			}
+			mirror(a[k][k:], factor, x[k:])
+		}
+	}
+	if right {
+		for r := range lines {
+			for c := range b {
+				b[c][r] = cmplx.Conj(lines[r][c])
+			}
 		}
 	}
 }
