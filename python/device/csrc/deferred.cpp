@@ -15,6 +15,7 @@
 #include "generator.h"
 #include "tensor_aliases.h"
 #include "settings.h"
+#include "sparse.h"
 
 namespace chorus {
 
@@ -365,6 +366,13 @@ std::string defer(
   std::optional<MetaRun> meta_run(std::in_place, op, index, arguments, true);
   if (!meta_run->refused.empty() && begins_with_number(arguments))
     meta_run.emplace(op, index, arguments, false);
+  if (!meta_run->refused.empty())
+    return meta_run->refused;
+  for (const c10::IValue& v : meta_run->stack)
+    each_tensor(v, [&](const at::Tensor& t) {
+      if (t.defined() && is_sparse(t))
+        meta_run->refused = "its result is sparse";
+    });
   if (!meta_run->refused.empty())
     return meta_run->refused;
   TensorAliases &meta = meta_run->meta, host(index);

@@ -56,7 +56,7 @@ struct Operator {
   bool blocked = false;
   bool missing = false;                // the CPU has no kernel either
   bool host_tensors = false;           // CPU tensors may be among its arguments
-  bool at_once = false;                // its results have no Meta kernel: they're nested or quantized
+  bool at_once = false;                // its results have no Meta kernel: they're nested, quantized or sparse
   bool views = false;                  // it touches no memory: it returns views, or changes sizes and strides
   c10::SmallVector<int, 2> generators; // positions of its generators
   c10::SmallVector<int, 2> written;    // positions of the arguments that it writes to
@@ -105,13 +105,17 @@ const std::unordered_set<std::string> takes_host_tensors = {
     "aten::_nested_view_from_buffer_copy",
 };
 
-// kernels_of is the CPU's dispatch key for tensors of this kind: plain, quantized or nested.
+// kernels_of is the CPU's dispatch key for tensors of this kind: plain, quantized, nested or sparse.
 c10::DispatchKey kernels_of(c10::DispatchKeySet keys) {
   switch (keys.highestPriorityTypeId()) {
     case c10::DispatchKey::QuantizedPrivateUse1:
       return c10::DispatchKey::QuantizedCPU;
     case c10::DispatchKey::NestedTensorPrivateUse1:
       return c10::DispatchKey::NestedTensorCPU;
+    case c10::DispatchKey::SparsePrivateUse1:
+      return c10::DispatchKey::SparseCPU;
+    case c10::DispatchKey::SparseCsrPrivateUse1:
+      return c10::DispatchKey::SparseCsrCPU;
     default:
       return c10::DispatchKey::CPU;
   }
@@ -156,7 +160,8 @@ const Operator& operator_of(const c10::OperatorHandle& op) {
     made->written = {3, 4}; // running statistics, which the schema doesn't mark as written
   else if (op.operator_name().name == "aten::batch_norm_update_stats")
     made->written = {1, 2};
-  made->at_once = made->name.rfind("aten::quantize_", 0) == 0 || made->name.rfind("aten::_nested_", 0) == 0;
+  made->at_once = made->name.rfind("aten::quantize_", 0) == 0 || made->name.rfind("aten::_nested_", 0) == 0 ||
+      made->name.rfind("aten::_to_sparse", 0) == 0;
   made->views = only_views(op);
   made->missing = !op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
   std::unique_lock<std::shared_mutex> lock(operators_mutex);
@@ -296,8 +301,9 @@ void fallback(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, torch
   c10::DispatchKey kernels = kernels_of(keys);
   bool plain = kernels == c10::DispatchKey::CPU;
   const char* kind = plain                             ? ""
-      : kernels == c10::DispatchKey::QuantizedCPU ? "quantized tensors of "
-                                                  : "nested tensors of ";
+      : kernels == c10::DispatchKey::QuantizedCPU    ? "quantized tensors of "
+      : kernels == c10::DispatchKey::NestedTensorCPU ? "nested tensors of "
+                                                     : "sparse tensors of ";
   bool refused = op.native && !op.blocked && plain && (!op.draws || uses_philox()); // by the device's kernels
   if (refused && run_native(*op.native, handle, stack)) {
     op.by_kernels.fetch_add(1, std::memory_order_relaxed);
@@ -347,7 +353,7 @@ void fallback(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, torch
     else if (drawn_here)
       why = "it draws from a generator of the CPU's: give it one of " + name() + "'s";
     else if (!plain || op.at_once)
-      why = "its tensors are quantized or nested";
+      why = "its tensors are quantized, nested or sparse";
     else if (refused && !capturing(stream)) // deferred, the error of bad arguments would be the stream's
       why = name() + "'s kernels don't take its arguments, and PyTorch's CPU kernel may refuse them";
     else if (types && !op.known.has(types) && !capturing(stream) && sync_debug() == SyncDebug::none)

@@ -34,11 +34,6 @@ at::QuantizerPtr kept(const at::QuantizerPtr& quantizer) {
       of->scales().clone(), of->zero_points().clone(), of->axis(), of->scalar_type());
 }
 
-void refuse_sparse(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack*) {
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      false, name(), " tensors are strided, not sparse: ", op.operator_name(), " can't be done there");
-}
-
 Tensor empty_affine_quantized(
     c10::IntArrayRef size, std::optional<c10::ScalarType> dtype, std::optional<c10::Layout> layout,
     std::optional<c10::Device> device, std::optional<bool> pin_memory, double scale, int64_t zero_point,
@@ -148,21 +143,6 @@ TORCH_LIBRARY_IMPL(aten, NestedTensorPrivateUse1, m) {
   m.impl("copy_", &at::native::copy_nested_);
   m.impl("empty_like", &at::native::empty_like_nested);
   register_kernels(m, c10::DispatchKey::NestedTensorCPU, c10::DispatchKey::NestedTensorPrivateUse1);
-}
-
-TORCH_LIBRARY_IMPL(aten, SparseCsrPrivateUse1, m) { // PyTorch composes these of others, for any device
-  for (const char* name :
-       {"sparse_compressed_tensor.comp_plain_value_size", "sparse_compressed_tensor.comp_plain_value",
-        "_sparse_compressed_tensor_unsafe", "_sparse_csr_tensor_unsafe"})
-    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&refuse_sparse>());
-}
-
-TORCH_LIBRARY_IMPL(_, SparsePrivateUse1, m) {
-  m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_sparse>());
-}
-
-TORCH_LIBRARY_IMPL(_, SparseCsrPrivateUse1, m) {
-  m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_sparse>());
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {

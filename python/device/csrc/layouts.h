@@ -1,5 +1,5 @@
 // Tensors that aren't plain. The CPU has separate kernels for quantized tensors and for nested strided ones, which run
-// on the device's memory like all others. Making a sparse tensor is refused.
+// on the device's memory like all others. sparse.h has those that aren't strided.
 #pragma once
 
 #include <ATen/core/Tensor.h>

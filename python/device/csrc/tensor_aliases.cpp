@@ -10,6 +10,7 @@
 #include "cpu_allocator.h"
 #include "layouts.h"
 #include "factory_ops.h"
+#include "sparse.h"
 #include "staging.h"
 
 namespace chorus {
@@ -80,6 +81,14 @@ c10::Storage TensorAliases::host(const c10::Storage& storage) {
 
 at::Tensor TensorAliases::host(const at::Tensor& tensor) {
   c10::TensorImpl* from = tensor.unsafeGetTensorImpl();
+  if (is_sparse(tensor) && kind_ == c10::DeviceType::CPU) {
+    for (const Pair& p : sparse_)
+      if (p.device.unsafeGetTensorImpl() == from)
+        return p.host;
+    at::Tensor made = with_parts(tensor, [&](const at::Tensor& part) { return host(part); });
+    sparse_.push_back({tensor, made});
+    return made;
+  }
   for (const Pair& p : tensors_)
     if (p.device.unsafeGetTensorImpl() == from)
       return p.host;
@@ -103,6 +112,14 @@ at::Tensor TensorAliases::device(const at::Tensor& tensor) {
   if (!tensor.defined() || tensor.device().type() != kind_)
     return tensor;
   c10::TensorImpl* from = tensor.unsafeGetTensorImpl();
+  if (is_sparse(tensor) && kind_ == c10::DeviceType::CPU) {
+    for (const Pair& p : sparse_)
+      if (p.host.unsafeGetTensorImpl() == from)
+        return p.device;
+    at::Tensor made = with_parts(tensor, [&](const at::Tensor& part) { return device(part); });
+    sparse_.push_back({made, tensor});
+    return made;
+  }
   for (const Pair& p : tensors_)
     if (p.host.unsafeGetTensorImpl() == from)
       return p.device;
@@ -147,6 +164,11 @@ void TensorAliases::fetch() {
 }
 
 void TensorAliases::wrote(const at::Tensor& tensor) {
+  if (staged_ && tensor.defined() && is_sparse(tensor)) {
+    for (const at::Tensor& part : sparse_parts(tensor))
+      wrote(part);
+    return;
+  }
   for (size_t i = 0; staged_ && i < tensors_.size(); i++)
     if (tensors_[i].device.unsafeGetTensorImpl() == tensor.unsafeGetTensorImpl())
       written_.push_back(i);
@@ -176,6 +198,26 @@ void TensorAliases::settle(Shared& s) {
   device->set_nbytes(host->nbytes());
 }
 
+// settle gives a sparse tensor of the device the parts of the one that stands for it, unless they are its own already.
+void TensorAliases::settle(Pair& sparse) {
+  auto now = sparse_parts(sparse.host), before = sparse_parts(sparse.device);
+  std::array<at::Tensor, 3> made;
+  bool changed = sparse.host.sizes() != sparse.device.sizes();
+  for (size_t i = 0; i < now.size(); i++) {
+    if (!now[i].defined())
+      continue;
+    c10::Storage storage = device(now[i].storage());
+    bool same = storage.unsafeGetStorageImpl() == before[i].storage().unsafeGetStorageImpl() &&
+        now[i].sizes() == before[i].sizes() && now[i].strides() == before[i].strides() &&
+        now[i].storage_offset() == before[i].storage_offset();
+    made[i] = same ? before[i] : device(now[i]);
+    changed = changed || !same;
+  }
+  if (!changed && (!sparse.host.is_sparse() || sparse.host.is_coalesced() == sparse.device.is_coalesced()))
+    return;
+  become_sparse(sparse.device, sparse.host, made);
+}
+
 void TensorAliases::settle() {
   for (size_t i = 0; i < storages_.size(); i++)
     settle(storages_[i]);
@@ -195,6 +237,8 @@ void TensorAliases::settle() {
     if (host->is_neg() != to->is_neg())
       to->_set_neg(host->is_neg());
   }
+  for (Pair& p : sparse_)
+    settle(p);
   for (size_t i : written_) {
     Reach r = reach_of(tensors_[i].host.unsafeGetTensorImpl());
     if (r.to > r.from)

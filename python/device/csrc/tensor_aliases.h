@@ -12,6 +12,8 @@ namespace chorus {
 // memory, at the engine's addresses, or Meta tensors, which have none. Tensors that share a storage share one here,
 // too.
 //
+// A sparse tensor is replaced by one whose parts are replaced.
+//
 // If the process can't access the device's memory, CPU tensors have memory of the host. Then fetch copies the elements
 // into it, and settle copies back the tensors that were passed to wrote. The caller has entered the stream.
 class TensorAliases {
@@ -58,12 +60,14 @@ class TensorAliases {
   c10::Storage device(const c10::Storage& storage);
   c10::DataPtr adopt(const c10::Storage& host);
   void settle(Shared& storage);
+  void settle(Pair& sparse);
 
   DeviceIndex index_;
   c10::DeviceType kind_;
   bool staged_;
   c10::SmallVector<Pair, 6> tensors_;
   c10::SmallVector<Shared, 6> storages_;
+  c10::SmallVector<Pair, 2> sparse_;
   c10::SmallVector<size_t, 2> written_; // positions of tensors
 };
 

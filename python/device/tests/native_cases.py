@@ -18,6 +18,7 @@ os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
 sys.path.insert(0, os.path.dirname(__file__))
 
 import opencl_device
+import sparse_cases
 import torch
 from chorus_device._device import c
 
@@ -871,6 +872,13 @@ def steps(name, options, parameters, scaled=False):
         optimizer.step()
     states = [v for p in parameters for v in optimizer.state[p].values() if isinstance(v, torch.Tensor)]
     return [p.detach() for p in parameters], [v for v in states if v.dim() > 0]
+
+
+def sparse(full):
+    global cases
+    found, n = sparse_cases.differences(DEVICE, full)
+    failures.extend(found)
+    cases += n
 
 
 def family(name):

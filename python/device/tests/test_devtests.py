@@ -371,7 +371,7 @@ def test_operators(tmp_path):
     run += ["-k", "privateuseone_float32", "--samples", "2", "--shard", "1/5"]
     status, text = tried(tmp_path, *run, "--table", "table.md")
     errors = (tmp_path / "accinte_test_errors.log").read_text().splitlines()
-    assert status in (0, 1) and all("accinte tensors are strided" in e for e in errors[:-2]), text + "\n".join(errors)
+    assert status == 0, text + "\n".join(errors)
     _, records, _ = read(tmp_path / "accinte_tests.jsonl")
     assert len(records) > 500 and not [n for n, r in records.items() if r.get("left")]
     status, text = tried(tmp_path, "-k", "_sin_privateuseone", "-k", "_cos_privateuseone", "--without", "sin.out")

@@ -1,4 +1,4 @@
-"""Tensors that aren't plain: views in inference mode, nested and quantized ones, and sparse ones, which are refused."""
+"""Tensors that aren't plain: views in inference mode, nested and quantized ones."""
 
 import copy
 
@@ -207,29 +207,3 @@ def test_quantized_on_a_busy_stream():
     with busy(D, 0.1):
         q = torch.quantize_per_tensor(torch.ones(4, device=D) + 1, 0.5, 0, torch.quint8)
     assert q.dequantize().tolist() == [2] * 4
-
-
-# ---- sparse ----
-
-INDICES = torch.tensor([0, 1, 2]), torch.tensor([0, 1])
-VALUES = torch.tensor([1.0, 2.0])
-SPARSE = {
-    "coo": lambda: torch.sparse_coo_tensor(torch.tensor([[0, 1]]), VALUES, device=D),
-    "coo, moved": lambda: torch.eye(3).to_sparse().to(D),
-    "csr": lambda: torch.sparse_csr_tensor(*INDICES, VALUES, device=D),
-    "csr of a size": lambda: torch.sparse_csr_tensor(*INDICES, VALUES, (2, 2), device=D),
-    "csr, its parts there": lambda: torch.sparse_csr_tensor(*(t.to(D) for t in (*INDICES, VALUES))),
-    "csr, moved": lambda: torch.eye(3).to_sparse_csr().to(D),
-    "csc": lambda: torch.sparse_csc_tensor(*INDICES, VALUES, device=D),
-    "bsr": lambda: torch.sparse_bsr_tensor(*INDICES, VALUES.view(2, 1, 1), device=D),
-    "of a dense one": lambda: torch.eye(3, device=D).to_sparse(),
-    "csr of a dense one": lambda: torch.eye(3, device=D).to_sparse_csr(),
-    "empty": lambda: torch.empty(2, 2, device=D, layout=torch.sparse_csr),
-}
-
-
-@pytest.mark.parametrize("name", SPARSE)
-@pytest.mark.filterwarnings("ignore:Sparse")
-def test_making_sparse_tensors_is_refused(name):
-    with pytest.raises(NotImplementedError, match="accinte tensors are strided"):
-        SPARSE[name]()
