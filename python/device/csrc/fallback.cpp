@@ -61,6 +61,7 @@ struct Operator {
   c10::SmallVector<int, 2> generators; // positions of its generators
   c10::SmallVector<int, 2> written;    // positions of the arguments that it writes to
   const Native* native = nullptr;      // the device's kernels for it
+  bool asks = false;                   // its kernel asks whether its arguments have gradients, and returns less if not
   bool draws = false;                  // they are of CUDA's random numbers
   int dtype = -1;                      // position of the type of its results
   mutable KnownTypes known;            // on devices with kernels
@@ -163,6 +164,7 @@ const Operator& operator_of(const c10::OperatorHandle& op) {
   made->at_once = made->name.rfind("aten::quantize_", 0) == 0 || made->name.rfind("aten::_nested_", 0) == 0 ||
       made->name.rfind("aten::_to_sparse", 0) == 0;
   made->views = only_views(op);
+  made->asks = made->name == "aten::_sparse_mm_reduce_impl";
   made->missing = !op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
   std::unique_lock<std::shared_mutex> lock(operators_mutex);
   made->blocked = blocked().count(made->name) > 0;
@@ -372,6 +374,9 @@ void fallback(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, torch
   for (int i : op.generators)
     if (host[i].isNone())
       host[i] = host_generator(default_generator(index));
+  for (size_t i = 0; op.asks && i < n; i++)
+    if (host[i].isTensor() && host[i].toTensor().defined() && arguments[i].toTensor().requires_grad())
+      host[i].toTensor().unsafeGetTensorImpl()->set_requires_grad(true);
   std::optional<Inside> inside; // not for views, which don't wait for the stream: freed memory may still be in use
   if (touchable && entered) {
     inside.emplace(index, stream);
