@@ -31,6 +31,7 @@ var networkNames = map[C.int32_t][]string{
 	C.CHORUS_KERNEL_NLL:         {"nll_loss", "nll_loss_backward"},
 
 	C.CHORUS_KERNEL_SCALED_MATMUL: {"scaled_matmul"},
+	C.CHORUS_KERNEL_SPARSE_MATMUL: {"sparse_matmul"},
 }
 
 // spatial is how many dimensions of space images have at most.
@@ -48,6 +49,7 @@ type networkForm struct {
 	bags        kernel.Bags
 	nll         kernel.NLL
 	product     kernel.Scales
+	sparse      kernel.SparseRows
 }
 
 // addNetwork adds an operation of networkNames.
@@ -181,6 +183,12 @@ func (c *kernelCall) addNetwork(kind int, op string, outs, ins []kernel.Operand,
 			}
 		}
 		return p.ScaledMatmul(outs[0], ins[0], ins[1], ins[2], &form.product)
+	case C.CHORUS_KERNEL_SPARSE_MATMUL:
+		if err := wants(1, 5, 2, 0); err != nil {
+			return err
+		}
+		form.sparse = kernel.SparseRows{Starts: ins[0], Places: ins[1], Values: ins[2]}
+		return p.SparseMatmul(outs[0], &form.sparse, ins[3], ins[4], numbers[0], numbers[1])
 	case C.CHORUS_KERNEL_NLL:
 		if len(integers) != 3 || integers[1] < 0 || integers[1] > int(kernel.Sum) {
 			return wants(len(outs), len(ins), 0, 3)

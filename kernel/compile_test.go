@@ -234,7 +234,7 @@ func specs() []Spec {
 		all = append(all, s)
 	}
 	return slices.Concat(all, sortSpecs(), searchSpecs(), maskedSpecs(), lossSpecs(), bagSpecs(), attentionSpecs(),
-		listSpecs(), distanceSpecs(),
+		listSpecs(), distanceSpecs(), sparseSpecs(),
 		scaledSpecs())
 }
 

@@ -61,6 +61,7 @@ struct Operator {
   c10::SmallVector<int, 2> generators; // positions of its generators
   c10::SmallVector<int, 2> written;    // positions of the arguments that it writes to
   const Native* native = nullptr;      // the device's kernels for it
+  const Native* sparse = nullptr;      // for it with sparse tensors
   bool asks = false;                   // its kernel asks whether its arguments have gradients, and returns less if not
   bool draws = false;                  // they are of CUDA's random numbers
   int dtype = -1;                      // position of the type of its results
@@ -142,6 +143,7 @@ const Operator& operator_of(const c10::OperatorHandle& op) {
   device(current()); // so that native_of knows
   auto made = std::make_unique<Operator>(op.operator_name());
   made->native = native_of(op.operator_name());
+  made->sparse = sparse_native_of(op.operator_name());
   made->draws = made->native && made->native == draw_of(op.operator_name());
   made->name = c10::toString(op.operator_name());
   made->host_tensors = takes_host_tensors.count(op.operator_name().name) > 0;
@@ -161,8 +163,7 @@ const Operator& operator_of(const c10::OperatorHandle& op) {
     made->written = {3, 4}; // running statistics, which the schema doesn't mark as written
   else if (op.operator_name().name == "aten::batch_norm_update_stats")
     made->written = {1, 2};
-  made->at_once = made->name.rfind("aten::quantize_", 0) == 0 || made->name.rfind("aten::_nested_", 0) == 0 ||
-      made->name.rfind("aten::_to_sparse", 0) == 0;
+  made->at_once = made->name.rfind("aten::quantize_", 0) == 0 || made->name.rfind("aten::_nested_", 0) == 0;
   made->views = only_views(op);
   made->asks = made->name == "aten::_sparse_mm_reduce_impl";
   made->missing = !op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
@@ -312,6 +313,11 @@ void fallback(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, torch
     return;
   }
   bool missing = plain ? op.missing : !handle.hasComputedKernelForDispatchKey(kernels);
+  bool sparse = kernels == c10::DispatchKey::SparseCPU || kernels == c10::DispatchKey::SparseCsrCPU;
+  if (sparse && op.sparse && !op.blocked && run_native(*op.sparse, handle, stack, sparse)) {
+    op.by_kernels.fetch_add(1, std::memory_order_relaxed);
+    return;
+  }
   TORCH_CHECK_NOT_IMPLEMENTED(
       !op.blocked && !missing, "Operator '", op.name, "' is not implemented for ", kind, "device ", name(), ".",
       plain ? " Could not run '" + op.name + "' with arguments from the '" + name() + "' backend." : ""); // PyTorch's

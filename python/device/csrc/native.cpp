@@ -22,6 +22,12 @@ NativeTable& native_table() {
   return *all;
 }
 
+// sparse_table has the operators on sparse tensors.
+NativeTable& sparse_table() {
+  static auto* all = new NativeTable;
+  return *all;
+}
+
 // Overloads of each operator of PyTorch's, by its name without one.
 const std::unordered_map<std::string, std::vector<c10::OperatorName>>& overloads() {
   static auto* all = [] {
@@ -100,6 +106,13 @@ const Native* native_of(const c10::OperatorName& name) {
   return draw_of(name);
 }
 
+const Native* sparse_native_of(const c10::OperatorName& name) {
+  if (!natives_ready)
+    return nullptr;
+  auto found = sparse_table().find(name);
+  return found == sparse_table().end() ? nullptr : found->second.get();
+}
+
 bool has_natives() {
   return natives_ready;
 }
@@ -134,6 +147,7 @@ void open_native(chorus_device device) {
     add_lists();
     add_composed();
     add_transforms();
+    add_sparse();
     if (lib.solve_get(device, 0) == CHORUS_OK) // else the CPU's kernels are as those of any operator without one
       add_linear_algebra();
     natives_ready = true;
@@ -152,7 +166,7 @@ void open_native(chorus_device device) {
   });
 }
 
-bool run_native(const Native& native, const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+bool run_native(const Native& native, const c10::OperatorHandle& op, torch::jit::Stack* stack, bool sparse) {
   size_t n = op.schema().arguments().size();
   auto arguments = torch::jit::last(*stack, n);
   DeviceIndex index = -1;
@@ -168,7 +182,7 @@ bool run_native(const Native& native, const c10::OperatorHandle& op, torch::jit:
       } else {
         fits = fits && d.is_cpu() && t.dim() == 0;
       }
-      fits = fits && t.layout() == c10::Layout::Strided && !t._is_zerotensor();
+      fits = fits && (sparse || t.layout() == c10::Layout::Strided) && !t._is_zerotensor();
       lazy = lazy || t.is_conj() || t.is_neg();
     };
     if (v.isTensor())
@@ -262,6 +276,10 @@ void forms_of(const std::string& name, const std::function<void(const c10::Opera
 void add_native(const c10::OperatorHandle& op, std::unique_ptr<Native> native) {
   bool added = native_table().emplace(op.operator_name(), std::move(native)).second;
   TORCH_INTERNAL_ASSERT(added, op.operator_name(), " has two kernels");
+}
+
+void add_sparse_native(const c10::OperatorHandle& op, std::unique_ptr<Native> native) {
+  sparse_table().emplace(op.operator_name(), std::move(native));
 }
 
 int32_t kernel_op(int32_t kind, const char* name) {

@@ -34,12 +34,16 @@ class Native {
 // native_of is what computes an operator of this name and overload, else NULL.
 const Native* native_of(const c10::OperatorName& name);
 
+// sparse_native_of is what computes an operator with sparse tensors among its arguments.
+const Native* sparse_native_of(const c10::OperatorName& name);
+
 // open_native makes native_of know the operators, if the device's driver compiles kernels. It's called for each device
 // that is opened.
 void open_native(chorus_device device);
 
 // run_native computes an operator and replaces its arguments on the stack by its results, if the kernels cover them.
-bool run_native(const Native& native, const c10::OperatorHandle& op, torch::jit::Stack* stack);
+// sparse: its tensors may be so.
+bool run_native(const Native& native, const c10::OperatorHandle& op, torch::jit::Stack* stack, bool sparse = false);
 
 // native_names are the names of all operators that kernels compute.
 std::vector<std::string> native_names();
@@ -70,6 +74,7 @@ void forms_of(const std::string& name, const std::function<void(const c10::Opera
 c10::OperatorHandle schema_of(const std::string& name);
 
 void add_native(const c10::OperatorHandle& op, std::unique_ptr<Native> native);
+void add_sparse_native(const c10::OperatorHandle& op, std::unique_ptr<Native> native);
 
 void add_elementwise_operators();
 void add_reductions();
@@ -89,6 +94,7 @@ void add_lists();
 void add_composed();
 void add_transforms();
 void add_linear_algebra();
+void add_sparse();
 
 // kernel_op is the number of an operation; see chorus_kernel_find.
 int32_t kernel_op(int32_t kind, const char* name);

@@ -3,6 +3,7 @@
 
 #include <ATen/ExpandUtils.h>
 #include <ATen/core/Reduction.h>
+#include <ATen/ops/_embedding_bag_sparse_backward.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 
@@ -550,6 +551,12 @@ class EmbeddingBagBackward final : public Native {
   bool run(NativeCall& call) const override {
     const auto& a = call.arguments;
     size_t i = size_t(bag_), j = i + 6 + (sparse_ >= 0); // per_sample_weights
+    if (sparse_ >= 0 && a[sparse_].toBool() && a[i].toTensor().numel() == a[1].toTensor().numel()) {
+      call.results.push_back(at::_embedding_bag_sparse_backward(
+          a[0].toTensor(), a[1].toTensor(), a[2].toTensor(), a[i].toTensor(), a[i + 1].toTensor(), a[i + 3].toInt(),
+          a[i + 4].toBool(), a[i + 5].toInt(), optional_tensor(a[j]), a[j + 1].toInt()));
+      return true;
+    }
     const at::Tensor &grad = a[0].toTensor(), &indices = a[1].toTensor(), &bag = a[i].toTensor();
     const at::Tensor &size = a[i + 1].toTensor(), &most = a[i + 2].toTensor();
     at::Tensor weights = optional_tensor(a[j]);

@@ -47,7 +47,11 @@ constexpr const char* of_compressed[] = {
     "addmm", "ccol_indices", "col_indices", "crow_indices", "fill_.Scalar", "mul.Scalar", "mul.out", "mul_.Scalar",
     "normal_", "resize_", "row_indices", "select.int", "select_copy.int", "sum.dim_IntList"};
 
-// as_written runs PyTorch's function for sparse tensors of the CPU on those of the device. It touches no elements
+// Operators on plain tensors, likewise.
+constexpr const char* to_sparse[] = {
+    "_to_sparse", "_to_sparse.sparse_dim", "_to_sparse_bsc", "_to_sparse_bsr", "_to_sparse_csc", "_to_sparse_csr"};
+
+// as_written runs PyTorch's function for tensors of the CPU on those of the device. It touches no elements
 // itself.
 template <c10::DispatchKey of_cpu>
 void as_written(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
@@ -66,7 +70,7 @@ void as_written(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::
   op.redispatchBoxed(c10::DispatchKeySet(of_cpu), stack);
 }
 
-// Registering registers the CPU's operators for a kind of sparse tensors.
+// Registering registers the CPU's operators for a kind of tensors.
 template <c10::DispatchKey of_cpu>
 class Registering {
  public:
@@ -164,6 +168,10 @@ TORCH_LIBRARY_IMPL(aten, SparsePrivateUse1, m) {
   all.all_written(of_any);
   all.all_written(of_coordinates);
   all.others();
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  Registering<c10::DispatchKey::CPU>(m, c10::DispatchKey::PrivateUse1).all_written(to_sparse);
 }
 
 TORCH_LIBRARY_IMPL(aten, SparseCsrPrivateUse1, m) {

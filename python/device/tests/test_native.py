@@ -54,9 +54,17 @@ def test_networks():
     assert not {name for name in told["fallback"] if "grid_sampler_3d" in name or "multilabel" in name}
 
 
+def test_sparse():
+    told = run("sparse")
+    assert told["failures"] == []
+    of_kernels = """_coalesce _convert_indices_from_coo_to_csr.out _convert_indices_from_csr_to_coo.out _embedding_bag_backward
+addmm_ addmv.out sparse_mask _to_sparse_csr _to_sparse_csc searchsorted.Tensor index_add.out _index_put_impl_ nonzero""".split()
+    assert told["fallback"].keys().isdisjoint({"aten::" + name for name in of_kernels})
+
+
 @longest
 @pytest.mark.long
-@pytest.mark.parametrize("family", FAMILIES + NETWORKS)
+@pytest.mark.parametrize("family", [*FAMILIES, *NETWORKS, "sparse"])
 def test_all(family):
     assert run("--all", family)["failures"] == []
 

@@ -1,0 +1,127 @@
+package kernel
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/dtype"
+)
+
+// SparseFamily multiplies sparse matrices by dense ones.
+const SparseFamily Family = 36
+
+func init() { register(SparseFamily, "sparse", sparseSource) }
+
+// SparseRows is a sparse matrix with compressed rows, as PyTorch's layout CSR is.
+type SparseRows struct {
+	Starts Operand // the place of each row's first element, and behind them how many elements there are: int64 or int32
+	Places Operand // of each element: its column, of that type
+	Values Operand // the elements
+}
+
+// SparseMatmul adds out = alpha * a @ b + beta * c. out, b and c are matrices of any strides, and c is broadcast. c may
+// be the zero Operand, and may be out. All have one type, which isn't bool. A row's elements are added in their order;
+// those of the same place count all, and those of a column that isn't there are left out.
+func (p *Plan) SparseMatmul(out Operand, a *SparseRows, b, c Operand, alpha, beta *Number) error {
+	there := c.Type != dtype.Invalid
+	if !there {
+		c = out
+	}
+	for _, o := range [...]*Operand{&out, &a.Starts, &a.Places, &a.Values, &b, &c} {
+		if err := o.check("an operand of sparse_matmul"); err != nil {
+			return err
+		}
+		if o.Value != nil {
+			return fmt.Errorf("kernel: sparse_matmul of a number")
+		}
+	}
+	whole := a.Starts.Type
+	if out.Type == dtype.Bool || !Supported(out.Type) || a.Values.Type != out.Type || b.Type != out.Type ||
+		c.Type != out.Type || a.Places.Type != whole || whole != dtype.Int64 && whole != dtype.Int32 {
+		return fmt.Errorf("kernel: sparse_matmul of %v at %v and %v, and %v, to %v", a.Values.Type, whole, a.Places.Type,
+			b.Type, out.Type)
+	}
+	if len(out.Sizes) != 2 || len(b.Sizes) != 2 || len(c.Sizes) > 2 || b.Sizes[1] != out.Sizes[1] ||
+		len(a.Starts.Sizes) != 1 || a.Starts.Sizes[0] != out.Sizes[0]+1 || len(a.Places.Sizes) != 1 ||
+		len(a.Values.Sizes) != 1 || a.Values.Sizes[0] != a.Places.Sizes[0] {
+		return fmt.Errorf("kernel: sparse_matmul of %v starts, %v places, %v values, and %v to %v", a.Starts.Sizes,
+			a.Places.Sizes, a.Values.Sizes, b.Sizes, out.Sizes)
+	}
+	var cs [2]int
+	for k := range c.Sizes {
+		d := 2 - len(c.Sizes) + k
+		if c.Sizes[k] == 1 {
+			continue
+		}
+		if c.Sizes[k] != out.Sizes[d] {
+			return fmt.Errorf("kernel: sparse_matmul to %v plus %v", out.Sizes, c.Sizes)
+		}
+		cs[d] = c.Strides[k]
+	}
+	n := out.Sizes[0] * out.Sizes[1]
+	if n == 0 {
+		return nil
+	}
+	s := Spec{Family: SparseFamily, Op: "sparse_matmul", Compute: Opmath(out.Type), Block: threads, Outs: 1, Ins: 3}
+	s.Types = [MaxOperands]dtype.DType{out.Type, whole}
+	if there {
+		s.Form |= matmulPlus
+	}
+	s.Wide = n > math.MaxInt32
+	for _, o := range [...]*Operand{&out, &a.Starts, &a.Places, &a.Values, &b, &c} {
+		s.Wide = s.Wide || o.reach() > math.MaxInt32
+	}
+	call := p.call(s, n)
+	for _, at := range [...]device.Ptr{out.Ptr, a.Starts.Ptr, a.Places.Ptr, a.Values.Ptr, b.Ptr, c.Ptr} {
+		call.Args.Pointer(at)
+	}
+	for _, v := range [...]int{out.Sizes[0], out.Sizes[1], b.Sizes[0], a.Places.Sizes[0], out.Strides[0], out.Strides[1],
+		b.Strides[0], b.Strides[1], cs[0], cs[1], a.Starts.Strides[0], a.Places.Strides[0], a.Values.Strides[0]} {
+		call.index(v)
+	}
+	alpha.add(&call.Args, s.Compute)
+	beta.add(&call.Args, s.Compute)
+	return nil
+}
+
+func sparseSource(s Spec) (Source, error) {
+	t := s.Types[0]
+	var w writer
+	w.begin(s)
+	w.line("typedef %s X;", stored(s.Types[1]))
+	w.param("GLOBAL %s *o, GLOBAL const X *starts, GLOBAL const X *places, GLOBAL const %[1]s *values", stored(t))
+	w.param("GLOBAL const %s *b, GLOBAL const %[1]s *c", stored(t))
+	w.param("I rows, I columns, I depth, I elements, I os0, I os1, I bs0, I bs1, I cs0, I cs1, I ss, I ps, I vs")
+	w.param("%s alpha, %[1]s beta", number(s.Compute))
+	w.function(s.Op)
+	w.line("\tI g = (I)(BLOCK * THREADS + THREAD), row = g / columns, column = g %% columns;")
+	w.line("\tif (row >= rows)")
+	w.line("\t\treturn;")
+	w.line("\ti64 from = starts[row * ss], to = starts[(row + 1) * ss];")
+	w.line("\tif (from < 0 || to > elements)")
+	w.line("\t\tfrom = to = 0;")
+	w.line("\tT sum = %s;", zero(s.Compute))
+	w.line("\tfor (I j = (I)from; j < (I)to; j++) {")
+	w.line("\t\ti64 place = places[j * ps];")
+	w.line("\t\tif (place < 0 || place >= depth)")
+	w.line("\t\t\tcontinue;")
+	w.line("\t\tT x = %s, y = %s;", converted(s.Compute, t, "values[j * vs]"),
+		converted(s.Compute, t, "b[(I)place * bs0 + column * bs1]"))
+	w.line("\t\t%s", multiplyAdd(s.Compute, "sum", "x", "y"))
+	w.line("\t}")
+	plus := converted(s.Compute, t, "c[row * cs0 + column * cs1]")
+	if s.Compute.IsComplex() {
+		w.line("\tsum = c_mul(%s, sum);", computed(s.Compute, "alpha"))
+		if s.Form&matmulPlus != 0 {
+			w.line("\tsum = c_add(sum, c_mul(%s, %s));", computed(s.Compute, "beta"), plus)
+		}
+	} else {
+		w.line("\tsum = (T)(%s * sum);", computed(s.Compute, "alpha"))
+		if s.Form&matmulPlus != 0 {
+			w.line("\tsum = (T)(sum + %s * %s);", computed(s.Compute, "beta"), plus)
+		}
+	}
+	w.line("\to[row * os0 + column * os1] = %s;", narrowed(t, s.Compute, "sum"))
+	return w.done()
+}
