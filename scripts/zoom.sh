@@ -44,3 +44,4 @@ if ! "$python" -m torch_zoom >/dev/null 2>&1; then
 	fi
 fi
 "$python" -m torch_zoom python/zoom/examples/llama3.py "$@"
+echo "for programs of your own: . .venvs/zoom/bin/activate"

@@ -33,7 +33,11 @@ _forked = False
 def _after_fork() -> None:
     global _forked
     extension = sys.modules.get("chorus_device._C")  # there is none if it could not be loaded
-    _forked = _forked or (extension is not None and extension.is_loaded())
+    if extension is None or _forked:
+        return
+    _forked = extension.is_loaded()
+    if extension.is_initialized():
+        extension.exit_without_drivers()
 
 
 # ---- the runtime ----

@@ -18,6 +18,7 @@
 #include "cpu_allocator.h"
 #include "autograd_shutdown.h"
 #include "examples.h"
+#include "exit.h"
 #include "fallback.h"
 #include "generator.h"
 #include "graph.h"
@@ -90,6 +91,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("exchange_device", [](int64_t index) { return exchange_current(in_range(index)); });
   m.def("init", [] { device(current()); });
   m.def("is_initialized", &initialized);
+  m.def("exit_without_drivers", &exit_without_drivers);
   m.def("drain_autograd", &drain_autograd, py::call_guard<py::gil_scoped_release>());
   m.def("is_loaded", &loaded);
   m.def("default_generator", &generator_of);

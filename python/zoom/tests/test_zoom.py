@@ -1,10 +1,13 @@
 """torch.device("zoom"): the device, and what programs do with it."""
 
 import copy
+import ctypes
 import os
+import signal
 import subprocess
 import sys
 import textwrap
+import time
 
 import pytest
 import torch
@@ -175,6 +178,75 @@ def test_autocast():
     scaler.step(optimizer)
     scaler.update()
     assert not torch.equal(before, model.weight)
+
+
+def test_child_made_by_fork_ends():
+    """It ends as usual, though the device was busy when it was made, with work of which the child has no threads."""
+    x = torch.ones(1500, 1500, device=D)
+    for _ in range(3):
+        y = x @ x
+    pid = os.fork()
+    if pid == 0:
+        ctypes.CDLL(None).exit(3)
+    ended, patience = 0, time.monotonic() + 10
+    while not ended and time.monotonic() < patience:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        time.sleep(0.01)
+    if not ended:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    assert ended and os.waitstatus_to_exitcode(status) == 3
+    assert y[0, 0].item() == 1500
+
+
+# On a busy stream too, the error is the operator's and not the stream's.
+REFUSED = {
+    "a type of a factorization": lambda d: torch.linalg.cholesky(torch.eye(3, dtype=torch.half, device=d)),
+    "a type of a loss": lambda d: F.ctc_loss(
+        torch.ones(5, 2, 4, dtype=torch.half, device=d), torch.ones(2, 2, dtype=torch.long, device=d), [5, 5], [2, 2]),
+    "a type of a function": lambda d: torch.special.airy_ai(torch.ones(3, dtype=torch.complex64, device=d)),
+    "sizes of a copy": lambda d: torch.zeros(0, 3, device=d).copy_(torch.zeros(2, 0, 3, device=d)),
+    "an index of max_unpool": lambda d: F.max_unpool2d(
+        torch.ones(1, 1, 1, 2, device=d), torch.tensor([[[[0, -1]]]], device=d), (1, 2)),
+    "a class below -1": lambda d: F.multilabel_margin_loss(
+        torch.ones(1, 3, device=d), torch.tensor([[0, -2, 1]], device=d)),
+    "a class after the last": lambda d: F.multilabel_margin_loss(
+        torch.ones(1, 3, device=d), torch.tensor([[0, -1, 3]], device=d)),
+    "offsets of a bag": lambda d: F.embedding_bag(
+        torch.tensor([0, 1, 2], device=d), torch.ones(4, 3, device=d), torch.tensor([1, 2], device=d), mode="sum"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_errors_on_a_busy_stream(what):
+    with pytest.raises((RuntimeError, IndexError)):
+        REFUSED[what]("cpu")
+    x = torch.ones(700, 700, device=D)
+    for _ in range(4):
+        x @ x
+    with pytest.raises((RuntimeError, IndexError)) as raised:
+        REFUSED[what](D)
+        torch.zoom.synchronize()
+    kept = "index out of range" in str(raised.value)
+    assert kept == (what[:8] in ("an index", "a class ", "offsets ")), raised.value
+    torch.zoom.synchronize()
+
+
+def test_numbers_that_are_sorted():
+    for k in (0, 1):
+        for device in ("cpu", D):
+            values, indices = torch.tensor(7.0, device=device).topk(k)
+            assert (values.item(), indices.item()) == (7.0, 0)
+
+
+def test_masks_of_expanded_tensors():
+    got = []
+    for device in ("cpu", D):
+        x = torch.zeros(1, device=device)
+        with pytest.warns(UserWarning, match="masked_fill_ on expanded tensors"):
+            x.expand(3).masked_fill_(torch.tensor([False, True, False], device=device), 2)
+        got.append(x.item())
+    assert got == [2, 2]
 
 
 def test_errors_of_operators():
