@@ -166,6 +166,7 @@ func elementwiseSource(s Spec) (Source, error) {
 	} else {
 		o, _ := OpNamed(s.Op)
 		w.special(s.Op)
+		w.float8(s.Op)
 		expressions = strings.Split(o.expression(s.Compute), ";")
 	}
 	w.layoutType("layout", int(s.Dims), operands)

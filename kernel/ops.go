@@ -208,4 +208,4 @@ var ops = slices.Concat([]Op{
 	only("sincos", 1, 0, "sin(a); cos(a)"),
 	{"aminmax_pair", 2, 0, Same, "t_min(a, b); t_max(a, b)", "t_min(a, b); t_max(a, b)", "", "", 0},
 	only("glu_backward_pair", 3, 0, "a * t_sigmoid(c); a * b * t_sigmoid(c) * (1 - t_sigmoid(c))"), // gradient, halves
-}, specialOps)
+}, specialOps, float8Ops)

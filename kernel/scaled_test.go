@@ -3,6 +3,8 @@ package kernel
 import (
 	"fmt"
 	"math"
+	"os"
+	"strings"
 	"testing"
 
 	"github.com/chorus-comms/chorus/dtype"
@@ -53,7 +55,11 @@ func TestFloat8Torch(t *testing.T) {
 			numbers = append(numbers, complex(float64(z), 0), complex(float64(-z), 0))
 		}
 	}
-	for k := range 1 << 16 { // all of float16
+	step := 1
+	if os.Getenv(formVariable) != "" { // Oclgrind would take minutes
+		step = 251
+	}
+	for k := 0; k < 1<<16; k += step { // all of float16
 		if y := dtype.F16(k).Float64(); !math.IsNaN(y) { // a sum's NaN has no certain sign
 			numbers = append(numbers, complex(y, 0))
 		}
@@ -85,6 +91,36 @@ func TestFloat8Torch(t *testing.T) {
 					as(zeros.strided([]int{1, n}, []int{n, 1}), f.t), row.Operand, &Scales{A: unit.Operand, B: unit.Operand,
 						FNUZ: 7 * f.fnuz})
 			})
+	}
+	x.compare(t, 1)
+}
+
+// Elementwise operations make the same numbers of bytes, and of those the same bytes.
+func TestFloat8Elementwise(t *testing.T) {
+	x, dir := &comparisons{c: openCL(t)}, t.TempDir()
+	all := x.c.dense(t, dtype.Uint8, 256)
+	for k := range all.data {
+		all.data[k] = byte(k)
+	}
+	file := all.file(t, dir, 0)
+	for _, f := range float8Formats {
+		name := "f8" + strings.TrimPrefix(f.name, "float8_")
+		for _, dt := range []dtype.DType{dtype.Float32, dtype.Float16} {
+			wide := fmt.Sprintf("a.view(torch.%s).to(torch.%v)", f.name, dt)
+			x.add(t, "from_"+name, fmt.Sprintf("uint8|%s|%s", file, wide), []Operand{of(dt, 256)},
+				func(p *Plan, outs []Operand) error {
+					return p.Elementwise("from_"+name, dtype.Float32, outs, []Operand{all.Operand})
+				})
+			x.add(t, "from and to_"+name, fmt.Sprintf("uint8|%s|%s.to(torch.%s).view(torch.uint8)", file, wide, f.name),
+				[]Operand{of(dtype.Uint8, 256)}, func(p *Plan, outs []Operand) error {
+					between := x.c.dense(t, dt, 256)
+					if err := p.Elementwise("from_"+name, dtype.Float32, []Operand{between.Operand},
+						[]Operand{all.Operand}); err != nil {
+						return err
+					}
+					return p.Elementwise("to_"+name, dtype.Float32, outs, []Operand{between.Operand})
+				})
+		}
 	}
 	x.compare(t, 1)
 }

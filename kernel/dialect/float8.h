@@ -6,12 +6,13 @@ DEVICE f32 from_f8(u32 x, u32 fraction, u32 bias) {
 		return bits_f32(sign | f32_bits((f32)abs * bits_f32((128u - bias - fraction) << 23)));
 	return bits_f32(sign | ((abs << (23u - fraction)) + ((127u - bias) << 23)));
 }
-DEVICE f32 from_f8e4m3fn(u8 x) { return (x & 0x7fu) == 0x7fu ? bits_f32(0x7fc00000u) : from_f8(x, 3, 7); }
+DEVICE f32 f8_nan(u32 x) { return bits_f32((x & 0x80u) << 24 | 0x7fc00000u); }
+DEVICE f32 from_f8e4m3fn(u8 x) { return (x & 0x7fu) == 0x7fu ? f8_nan(x) : from_f8(x, 3, 7); }
 DEVICE f32 from_f8e4m3fnuz(u8 x) { return x == 0x80u ? bits_f32(0x7fc00000u) : from_f8(x, 3, 8); }
 DEVICE f32 from_f8e5m2fnuz(u8 x) { return x == 0x80u ? bits_f32(0x7fc00000u) : from_f8(x, 2, 16); }
 DEVICE f32 from_f8e5m2(u8 x) {
 	if ((x & 0x7fu) > 0x7cu)
-		return bits_f32(0x7fc00000u);
+		return f8_nan(x);
 	return (x & 0x7fu) == 0x7cu ? bits_f32((x & 0x80u) << 24 | 0x7f800000u) : from_f8(x, 2, 15);
 }
 // The nearest number's bits, ties to even. Beyond the largest number they go on.

@@ -25,7 +25,7 @@ namespace chorus {
   X(stream_random) X(random_set) X(random_get) X(random_take) X(stream_adopt) X(stream_native) X(stream_release) \
   X(kernel_find) X(kernel_run) X(kernel_get) X(tune_set) X(tune_add) X(tune_results)                             \
   X(set_host) X(compile_apart) X(stream_synchronize) X(device_synchronize) X(event_synchronize)                  \
-  X(transform_run) X(transform_get) X(transform_plans) X(solve_run) X(solve_get)
+  X(transform_run) X(transform_get) X(transform_plans) X(solve_run) X(solve_get) X(product_handle)
 
 // Function is one of them. Its pointer is read at the call, after the arguments were evaluated: an argument may be a
 // device, whose first use loads the library.

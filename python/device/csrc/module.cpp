@@ -169,6 +169,11 @@ PYBIND11_MODULE(_C, m) {
         {"compiled", k.compiled}, {"from_disk", k.from_disk}, {"refused", k.refused}, {"launched", k.launched},
         {"multiplied", k.multiplied}, {"transformed", k.transformed}, {"solved", k.solved}};
   });
+  m.def("product_handle", [](DeviceIndex index) {
+    void* handle = nullptr;
+    check(lib.product_handle(current_handle(in_range(index)), &handle));
+    return reinterpret_cast<uintptr_t>(handle);
+  });
   m.def("tune_set", [](bool enabled, bool tuning, int milliseconds, int iterations) {
     check(lib.tune_set(enabled, tuning, milliseconds, iterations));
   });

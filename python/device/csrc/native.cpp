@@ -148,6 +148,7 @@ void open_native(chorus_device device) {
     add_composed();
     add_transforms();
     add_sparse();
+    add_lu_unpack();
     if (lib.solve_get(device, 0) == CHORUS_OK) // else the CPU's kernels are as those of any operator without one
       add_linear_algebra();
     natives_ready = true;
@@ -166,6 +167,12 @@ void open_native(chorus_device device) {
   });
 }
 
+// takes_indexes says whether an operator's lists are indexes, which may be the host's: they are copied.
+static bool takes_indexes(const c10::OperatorHandle& op) {
+  const std::string& name = op.operator_name().name;
+  return name == "aten::index" || name == "aten::_index_put_impl_";
+}
+
 bool run_native(const Native& native, const c10::OperatorHandle& op, torch::jit::Stack* stack, bool sparse) {
   size_t n = op.schema().arguments().size();
   auto arguments = torch::jit::last(*stack, n);
@@ -180,7 +187,7 @@ bool run_native(const Native& native, const c10::OperatorHandle& op, torch::jit:
         fits = fits && (index < 0 || index == d.index());
         index = d.index();
       } else {
-        fits = fits && d.is_cpu() && t.dim() == 0;
+        fits = fits && d.is_cpu() && (t.dim() == 0 || (v.isList() && takes_indexes(op)));
       }
       fits = fits && (sparse || t.layout() == c10::Layout::Strided) && !t._is_zerotensor();
       lazy = lazy || t.is_conj() || t.is_neg();

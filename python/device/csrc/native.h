@@ -95,6 +95,7 @@ void add_composed();
 void add_transforms();
 void add_linear_algebra();
 void add_sparse();
+void add_lu_unpack();
 
 // kernel_op is the number of an operation; see chorus_kernel_find.
 int32_t kernel_op(int32_t kind, const char* name);

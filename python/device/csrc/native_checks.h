@@ -1,6 +1,9 @@
 // Checks of the tensors that kernels are given.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
+
 #include <ATen/MemoryOverlap.h>
 #include <ATen/core/Tensor.h>
 
@@ -27,6 +30,14 @@ inline chorus_number real_number(double x) {
   chorus_number n{};
   n.real = x;
   return n;
+}
+
+// holds_whole says whether an integer that is exact in float64 is one of a type.
+inline bool holds_whole(c10::ScalarType type, double whole) {
+  if (type == at::kByte)
+    return whole >= 0 && whole <= 255;
+  int bits = std::min(int(8 * c10::elementSize(type)) - 1, 53);
+  return std::fabs(whole) < std::ldexp(1.0, bits);
 }
 
 // wrapped counts a dimension of so many from the front; false: there is none of that number.

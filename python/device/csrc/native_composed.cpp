@@ -1,6 +1,8 @@
 // Operators that are made of others, which have kernels. PyTorch has kernels of its own for them on the CPU.
 #include "native_composed.h"
 
+#include <cmath>
+
 #include <ATen/ops/_cdist_backward.h>
 #include <ATen/ops/_cdist_forward.h>
 #include <ATen/ops/_unique2.h>
@@ -25,6 +27,7 @@
 #include <ATen/ops/roll.h>
 #include <ATen/ops/searchsorted.h>
 #include <ATen/ops/sum.h>
+#include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
 #include "draws.h"
@@ -174,15 +177,30 @@ bool triangle(NativeCall& call) {
   return settle(call, places.to(type).contiguous());
 }
 
-// logspace.out(start, end, steps, base, *, out) of floating-point numbers
+// logspace.out(start, end, steps, base, *, out) of real numbers. Integers are those of float64, without fractions.
 bool logspace(NativeCall& call) {
   Arguments a = call.arguments;
   const at::Tensor& out = a[4].toTensor();
   at::Scalar start = a[0].toScalar(), end = a[1].toScalar();
   int64_t n = a[2].toInt();
-  if (!given_result(out) || !out.is_floating_point() || n < 0 || start.isComplex() || end.isComplex())
+  double base = a[3].toDouble();
+  bool whole = at::isIntegralType(out.scalar_type(), /*includeBool=*/false);
+  if (!given_result(out) || !(whole || out.is_floating_point()) || n < 0 || start.isComplex() || end.isComplex())
     return false;
-  at::Tensor exact = at::pow(a[3].toDouble(), at::linspace(start, end, n, out.options().dtype(at::kDouble)));
+  if (whole) {
+    if (!(base > 0))
+      return false;
+    for (at::Scalar* s : {&start, &end}) {
+      double number = std::trunc(s->toDouble());
+      // Of numbers that a type doesn't hold PyTorch has the error, or whatever the CPU makes of them.
+      if (!holds_whole(out.scalar_type(), number) || !holds_whole(out.scalar_type(), std::trunc(std::pow(base, number))))
+        return false;
+      *s = number;
+    }
+  }
+  at::Tensor powers = at::linspace(start, end, n, out.options().dtype(at::kDouble)), exact = at::pow(base, powers);
+  if (whole && base == std::trunc(base)) // a device's power may be a little less than the integer
+    exact = at::where(powers.eq(powers.round()), exact.round(), exact);
   return settle(call, exact.to(out.scalar_type()), &a[4]);
 }
 
@@ -294,6 +312,7 @@ bool shuffle(NativeCall& call) {
 
 void add_composed() {
   add_margins();
+  add_weights();
   add_composed("equal", equal);
   add_composed("trace", trace);
   add_composed("vdot", vdot);

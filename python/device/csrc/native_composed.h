@@ -28,6 +28,7 @@ inline void add_composed(const char* name, Composed::Function f) {
 }
 
 void add_margins();
+void add_weights();
 
 // there says whether a tensor is the device's, of a type that kernels have.
 inline bool there(const at::Tensor& t) {

@@ -18,6 +18,51 @@ int32_t copy_op() {
   return op;
 }
 
+// float8_of is the name of a type of 8 bits in kernels, or NULL.
+const char* float8_of(c10::ScalarType type) {
+  switch (type) {
+    case c10::ScalarType::Float8_e4m3fn:
+      return "f8e4m3fn";
+    case c10::ScalarType::Float8_e5m2:
+      return "f8e5m2";
+    case c10::ScalarType::Float8_e4m3fnuz:
+      return "f8e4m3fnuz";
+    case c10::ScalarType::Float8_e5m2fnuz:
+      return "f8e5m2fnuz";
+    default:
+      return nullptr;
+  }
+}
+
+// Conversion is how a kernel copies elements: the operation, and the types in which it computes and has elements.
+struct Conversion {
+  int32_t op = 0; // none: no kernel does it
+  c10::ScalarType compute, to, from;
+
+  // Numbers of 8 bits are integers in memory. From one of their types to another one it's two conversions.
+  Conversion(c10::ScalarType to_type, c10::ScalarType from_type) : to(to_type), from(from_type) {
+    const char *narrow = float8_of(to), *wide = float8_of(from);
+    if (!narrow && !wide) {
+      if (dtype_of(to) && dtype_of(from)) {
+        op = copy_op();
+        compute = computed_in(c10::promoteTypes(from, to));
+      }
+      return;
+    }
+    if (narrow && wide) {
+      if (to == from)
+        op = copy_op(), to = from = compute = at::kByte;
+      return;
+    }
+    c10::ScalarType other = narrow ? from : to;
+    if (!dtype_of(other) || c10::isComplexType(other))
+      return;
+    op = kernel_op(CHORUS_KERNEL_ELEMENTWISE, ((narrow ? "to_" : "from_") + std::string(narrow ? narrow : wide)).c_str());
+    compute = other == at::kDouble ? at::kDouble : at::kFloat;
+    (narrow ? to : from) = at::kByte;
+  }
+};
+
 class Fill final : public Native {
  public:
   bool run(NativeCall& call) const override {
@@ -201,8 +246,8 @@ class Flip final : public Native {
 bool copy_native(DeviceIndex index, const at::Tensor& from, const at::Tensor& to) {
   static const int32_t conj = kernel_op(CHORUS_KERNEL_ELEMENTWISE, "conj"),
                        neg = kernel_op(CHORUS_KERNEL_ELEMENTWISE, "neg");
-  if (!dtype_of(from.scalar_type()) || !dtype_of(to.scalar_type()) || from._is_zerotensor() || to._is_zerotensor() ||
-      (from.is_complex() && !to.is_complex()))
+  Conversion as(to.scalar_type(), from.scalar_type());
+  if (!as.op || from._is_zerotensor() || to._is_zerotensor() || (from.is_complex() && !to.is_complex()))
     return false;
   bool conjugate = from.is_conj() != to.is_conj(), negate = from.is_neg() != to.is_neg();
   if (conjugate && negate)
@@ -215,14 +260,13 @@ bool copy_native(DeviceIndex index, const at::Tensor& from, const at::Tensor& to
                               .build();
   if (it.numel() == 0)
     return true;
-  c10::ScalarType compute = computed_in(c10::promoteTypes(from.scalar_type(), to.scalar_type()));
-  Kernel kernel(CHORUS_KERNEL_ELEMENTWISE, conjugate ? conj : negate ? neg : copy_op(), compute);
+  Kernel kernel(CHORUS_KERNEL_ELEMENTWISE, conjugate ? conj : negate ? neg : as.op, as.compute);
   at::DimVector sizes(it.shape().rbegin(), it.shape().rend()), strides[2];
   for (int k = 0; k < 2; k++)
     for (int d = it.ndim() - 1; d >= 0; d--)
       strides[k].push_back(it.strides(k)[size_t(d)] / it.element_size(k));
-  kernel.out(it.data_ptr(0), it.dtype(0), sizes, strides[0]);
-  kernel.in(it.data_ptr(1), it.dtype(1), sizes, strides[1]);
+  kernel.out(it.data_ptr(0), as.to, sizes, strides[0]);
+  kernel.in(it.data_ptr(1), as.from, sizes, strides[1]);
   return kernel.run(index);
 }
 

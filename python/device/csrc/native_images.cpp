@@ -5,6 +5,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 
+#include "native_averages.h"
 #include "native_checks.h"
 #include "native_index.h"
 
@@ -218,7 +219,9 @@ class ImagePool final : public Native {
     const auto& a = call.arguments;
     const at::Tensor& self = a[self_].toTensor();
     c10::ScalarType type = self.scalar_type();
-    bool whole = largest_ && grad_ < 0 && window_ >= 0; // the CPU has pools of the largest integers
+    // The CPU has pools of the largest integers, and averages of int64.
+    bool averaged = !largest_ && grad_ < 0 && window_ >= 0 && type == at::kLong;
+    bool whole = averaged || (largest_ && grad_ < 0 && window_ >= 0);
     if (!(whole ? is_field(self, space_, type) && !self.is_complex() : is_image(self, space_, type)) ||
         (grad_ >= 0 && !is_image(a[grad_].toTensor(), space_, type)) || (count_ >= 0 && space_ == 3 && narrow(type)))
       return false;
@@ -242,6 +245,15 @@ class ImagePool final : public Native {
       return false;
     if (!is_field(out, space_, type) || !given_result(out) || out.dim() != self.dim())
       return false;
+    if (averaged) {
+      std::optional<int64_t> divisor;
+      if (!a[divisor_].isNone())
+        divisor = a[divisor_].toInt();
+      if (out.is_alias_of(self) || !average_whole(self, out, {window, stride, padding, a[count_].toBool(), divisor}))
+        return false;
+      call.results.push_back(out);
+      return true;
+    }
     bool forward = largest_ && grad_ < 0;
     if (forward)
       indices = where_.outs.empty() ? at::empty_like(out, out.options().dtype(at::kLong))
@@ -515,11 +527,11 @@ class Columns final : public Native {
 const char* const grid_modes[] = {"bilinear", "nearest"};
 const char* const grid_backwards[] = {"bilinear_backward", "nearest_backward"};
 
-// Volumes of 16 bits are the CPU's: it has the places in 16 bits as well, and so reads other elements.
+// In 16 bits the places are computed in 32, as CUDA's are. The CPU has them in 16 bits, and so reads other elements.
 bool sampled(const at::Tensor& input, const at::Tensor& grid, int64_t mode) {
   c10::ScalarType type = input.scalar_type();
   int space = int(input.dim()) - 2;
-  return mode >= 0 && mode <= 1 && (space == 2 || (space == 3 && !narrow(type))) && is_image(input, space, type) &&
+  return mode >= 0 && mode <= 1 && (space == 2 || space == 3) && is_image(input, space, type) &&
       is_image(grid, space, type) && grid.dim() == input.dim() && grid.size(0) == input.size(0) &&
       grid.size(-1) == space;
 }

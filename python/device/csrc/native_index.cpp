@@ -368,7 +368,9 @@ struct Indexes {
   bool read(const at::Tensor& self, const c10::IValue& list) {
     std::vector<at::Tensor> found;
     size_t d = 0;
-    for (const std::optional<at::Tensor>& t : list.toOptionalTensorVector()) {
+    for (std::optional<at::Tensor> t : list.toOptionalTensorVector()) {
+      if (t.has_value() && t->defined() && t->is_cpu() && !self.is_cpu()) // of a list in Python, for example
+        t = t->to(self.device());
       if (t.has_value() && t->defined() && t->scalar_type() == at::kBool) {
         if (t->is_cpu() || int64_t(d) + t->dim() > self.dim() || t->dim() == 0 ||
             t->sizes() != self.sizes().slice(d, size_t(t->dim())))

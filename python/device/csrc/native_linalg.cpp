@@ -12,6 +12,7 @@
 #include <ATen/ops/_linalg_slogdet_native.h>
 #include <ATen/ops/_linalg_solve_ex_native.h>
 #include <ATen/ops/_linalg_svd_native.h>
+#include <ATen/ops/cholesky_inverse_native.h>
 #include <ATen/ops/cholesky_native.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
@@ -19,11 +20,15 @@
 #include <ATen/ops/linalg_cholesky_ex_native.h>
 #include <ATen/ops/linalg_householder_product_native.h>
 #include <ATen/ops/linalg_inv_ex_native.h>
+#include <ATen/ops/linalg_lstsq_native.h>
 #include <ATen/ops/linalg_lu_factor_ex_native.h>
 #include <ATen/ops/linalg_lu_native.h>
 #include <ATen/ops/linalg_lu_solve_native.h>
 #include <ATen/ops/linalg_qr_native.h>
 #include <ATen/ops/linalg_solve_triangular_native.h>
+#include <ATen/ops/lu_unpack_native.h>
+#include <ATen/ops/ormqr_native.h>
+#include <ATen/ops/zeros_like.h>
 
 #include "native_checks.h"
 #include "native_copy.h"
@@ -194,6 +199,83 @@ Tensor& qr_vectors_step(Tensor& result, const Tensor& tau) {
   return result;
 }
 
+// spread is a tensor of matrices, or of vectors, with the batches of another one.
+Tensor spread(const Tensor& t, const Tensor& like, int64_t inner) {
+  at::DimVector sizes(like.sizes().begin(), like.sizes().end() - 2);
+  if (t.sizes().slice(0, size_t(t.dim() - inner)) == at::IntArrayRef(sizes))
+    return t;
+  sizes.append(t.sizes().end() - inner, t.sizes().end());
+  return inner == 1 ? t.expand(sizes).contiguous() : column_major(t.expand(sizes));
+}
+
+// other becomes Q * other, or other * Q, or that with Q's adjoint.
+void qr_product_step(const Tensor& input, const Tensor& tau, const Tensor& other, bool left, bool adjoint) {
+  if (tau.size(-1) == 0 || other.numel() == 0)
+    throw Refused{};
+  Tensor a = input.narrow(-1, 0, tau.size(-1)), order = spread(a, other, 2);
+  Step step(CHORUS_QR_PRODUCT, order);
+  step->b = step.matrix(other);
+  step->factors = step.vectors(spread(tau, other, 1));
+  step->others = other.size(left ? -1 : -2);
+  step->op = !adjoint ? CHORUS_AS_IS : input.is_complex() ? CHORUS_CONJUGATE_TRANSPOSE : CHORUS_TRANSPOSE;
+  step->right = !left;
+  step.run();
+}
+
+// Least squares by QR, as PyTorch's CUDA has them: b's first rows become the solution, and those below it what is left
+// of a column.
+void least_squares_step(
+    const Tensor& a, Tensor& b, Tensor&, Tensor&, Tensor&, double, std::string) {
+  int64_t m = a.size(-2), n = a.size(-1), k = std::min(m, n);
+  Tensor qr = m < n ? column_major(a.mH()) : a;
+  at::DimVector sizes(a.sizes().begin(), a.sizes().end() - 2);
+  sizes.push_back(k);
+  Tensor tau = at::empty(sizes, a.options());
+  qr_step(qr, tau);
+  Tensor r = spread(qr, b, 2).narrow(-2, 0, k), x = b.narrow(-2, 0, k);
+  if (m < n) {
+    triangular_step(
+        r, x, true, true, a.is_complex() ? TransposeType::ConjTranspose : TransposeType::Transpose, false);
+    b.narrow(-2, m, n - m).zero_();
+    qr_product_step(qr, tau, b, true, false);
+  } else {
+    qr_product_step(qr, tau, b, true, true);
+    triangular_step(r, x, true, true, TransposeType::NoTranspose, false);
+  }
+}
+
+// A factor whose diagonal has a 0 is the CPU's, which has the error.
+Tensor& cholesky_inverse_step(Tensor& result, Tensor&, bool upper) {
+  if (result.diagonal(0, -2, -1).eq(0).any().item<bool>())
+    throw Refused{};
+  Tensor inverse = column_major(at::zeros_like(result));
+  inverse.diagonal(0, -2, -1).fill_(1);
+  Step step(CHORUS_CHOLESKY_SOLVE, result);
+  step->b = step.matrix(inverse);
+  step->others = result.size(-1);
+  step->upper = upper;
+  step.run();
+  result.copy_(inverse);
+  return result;
+}
+
+// Pivots are exchanges, one after the other: the host's work, on a few integers.
+void unpack_pivots_step(at::TensorIterator& iter, int64_t exchanges, int64_t rows) {
+  const Tensor& given = iter.tensor(0);
+  Tensor order = given.cpu(), pivots = iter.tensor(1).cpu();
+  auto* to = order.mutable_data_ptr<int64_t>();
+  const auto* from = pivots.const_data_ptr<int32_t>();
+  for (int64_t batch = 0; batch < pivots.numel() / exchanges; batch++)
+    for (int64_t i = 0; i < exchanges; i++) {
+      int64_t other = from[batch * exchanges + i] - 1;
+      TORCH_CHECK(
+          other >= 0 && other < rows, "pivots passed to lu_unpack must be between 1 and LU.size(-2) inclusive.",
+          "Did you properly pass the result of lu_factor?");
+      std::swap(to[batch * rows + i], to[batch * rows + other]);
+    }
+  given.copy_(order);
+}
+
 void eigen_step(const Tensor& values, const Tensor& vectors, const Tensor& infos, bool upper, bool compute_vectors) {
   Step step(CHORUS_EIGEN, vectors);
   step->values = step.vectors(values);
@@ -294,7 +376,8 @@ using Arguments = c10::ArrayRef<c10::IValue>;
 class LinearAlgebra final : public Native {
  public:
   // The operator has so many arguments before given results.
-  LinearAlgebra(size_t inputs, Factors (*compute)(Arguments)) : inputs_(inputs), compute_(compute) {}
+  LinearAlgebra(size_t inputs, Factors (*compute)(Arguments), bool by_library = true)
+      : inputs_(inputs), compute_(compute), by_library_(by_library) {}
 
   bool run(NativeCall& call) const override {
     for (const c10::IValue& v : call.arguments.slice(0, inputs_)) {
@@ -307,7 +390,8 @@ class LinearAlgebra final : public Native {
            type != at::kInt)) // pivots
         return false;
     }
-    if (lib.solve_get(device(call.index).handle, 1) != CHORUS_OK || capturing(current_handle(call.index)))
+    if ((by_library_ && lib.solve_get(device(call.index).handle, 1) != CHORUS_OK) ||
+        capturing(current_handle(call.index)))
       return false;
     Factors results;
     try {
@@ -339,6 +423,7 @@ class LinearAlgebra final : public Native {
  private:
   const size_t inputs_;
   Factors (*const compute_)(Arguments);
+  const bool by_library_;
 };
 
 Factors cholesky_solve(Arguments a) {
@@ -377,6 +462,37 @@ Factors householder_product(Arguments a) {
   return {q};
 }
 
+Factors ormqr(Arguments a) {
+  const Tensor& other = a[2].toTensor();
+  Tensor product = at::empty({0}, other.options());
+  at::native::ormqr_out(a[0].toTensor(), a[1].toTensor(), other, a[3].toBool(), a[4].toBool(), product);
+  return {product};
+}
+
+Factors cholesky_inverse(Arguments a) {
+  const Tensor& factor = a[0].toTensor();
+  Tensor inverse = at::empty({0}, factor.options());
+  at::native::cholesky_inverse_out(factor, a[1].toBool(), inverse);
+  return {inverse};
+}
+
+// Without a name the driver is that of PyTorch's CUDA, gels. The others are LAPACK's.
+Factors lstsq(Arguments a) {
+  const Tensor& b = a[1].toTensor();
+  std::optional<c10::string_view> driver;
+  if (!a[3].isNone()) {
+    if (a[3].toStringRef() != "gels")
+      throw Refused{};
+    driver = "gels";
+  }
+  std::optional<double> rcond = a[2].toOptional<double>();
+  auto empty = [&](c10::ScalarType type) { return at::empty({0}, b.options().dtype(type)); };
+  c10::ScalarType real = c10::toRealValueType(b.scalar_type());
+  Tensor x = empty(b.scalar_type()), residuals = empty(real), rank = empty(at::kLong), values = empty(real);
+  at::native::linalg_lstsq_out(a[0].toTensor(), b, rcond, driver, x, residuals, rank, values);
+  return {x, residuals, rank, values};
+}
+
 Factors solve_triangular(Arguments a) {
   const Tensor& b = a[1].toTensor();
   Tensor x = at::empty({0}, b.options());
@@ -385,6 +501,15 @@ Factors solve_triangular(Arguments a) {
 }
 
 } // namespace
+
+void add_lu_unpack() {
+  auto compute = [](Arguments a) {
+    return structured<at::native::structured_lu_unpack_out, 3>(
+        a[0].toTensor(), a[1].toTensor(), a[2].toBool(), a[3].toBool());
+  };
+  for (const char* name : {"lu_unpack", "lu_unpack.out"})
+    add_native(schema_of(name), std::make_unique<LinearAlgebra>(4, compute, /*by_library=*/false));
+}
 
 void add_linear_algebra() {
   namespace n = at::native;
@@ -425,6 +550,9 @@ void add_linear_algebra() {
   });
   add("geqrf", "a", 1, geqrf);
   add("linalg_householder_product", "out", 2, householder_product);
+  add("ormqr", "out", 5, ormqr);
+  add("cholesky_inverse", "out", 2, cholesky_inverse);
+  add("linalg_lstsq", "out", 4, lstsq);
   add("_linalg_eigh", "eigenvalues", 3, [](Arguments a) {
     return structured<n::structured__linalg_eigh_out, 2>(a[0].toTensor(), a[1].toStringView(), a[2].toBool());
   });
@@ -440,6 +568,10 @@ REGISTER_PRIVATEUSE1_DISPATCH(lu_solve_stub, &chorus::lu_solve_step)
 REGISTER_PRIVATEUSE1_DISPATCH(triangular_solve_stub, &chorus::triangular_step)
 REGISTER_PRIVATEUSE1_DISPATCH(geqrf_stub, &chorus::qr_step)
 REGISTER_PRIVATEUSE1_DISPATCH(orgqr_stub, &chorus::qr_vectors_step)
+REGISTER_PRIVATEUSE1_DISPATCH(ormqr_stub, &chorus::qr_product_step)
+REGISTER_PRIVATEUSE1_DISPATCH(lstsq_stub, &chorus::least_squares_step)
+REGISTER_PRIVATEUSE1_DISPATCH(cholesky_inverse_stub, &chorus::cholesky_inverse_step)
+REGISTER_PRIVATEUSE1_DISPATCH(unpack_pivots_stub, &chorus::unpack_pivots_step)
 REGISTER_PRIVATEUSE1_DISPATCH(linalg_eigh_stub, &chorus::eigen_step)
 REGISTER_PRIVATEUSE1_DISPATCH(svd_stub, &chorus::svd_step)
 } // namespace at::native

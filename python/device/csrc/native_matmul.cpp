@@ -56,7 +56,13 @@ class Matmul final : public Native {
  public:
   // dims are the dimensions of a and b: 3, 2, or 1 for a vector.
   Matmul(Product form, int a, int b, const c10::OperatorHandle& op)
-      : form_(form), a_(a), b_(b), where_(op.schema()), beta_(where_.named("beta")), alpha_(where_.named("alpha")) {}
+      : form_(form),
+        a_(a),
+        b_(b),
+        where_(op.schema()),
+        beta_(where_.named("beta")),
+        alpha_(where_.named("alpha")),
+        gelu_(where_.named("use_gelu")) {}
 
   bool run(NativeCall& call) const override {
     int first = form_ == Product::kSum;
@@ -64,6 +70,9 @@ class Matmul final : public Native {
     c10::ScalarType type = a.scalar_type();
     if (a.is_cpu() || b.is_cpu() || a.dim() != a_ || b.dim() != b_ || b.scalar_type() != type || type == at::kBool ||
         !dtype_of(type))
+      return false;
+    bool gelu = gelu_ >= 0 && call.arguments[gelu_].toBool();
+    if (gelu_ >= 0 && (a.is_complex() || (gelu && !a.is_floating_point())))
       return false;
     Matrix of_a(a, a_ == 1, false), of_b(b, false, b_ == 1);
     size_t dims = of_a.sizes.size();
@@ -82,7 +91,7 @@ class Matmul final : public Native {
     Matrix of_out(out, a_ == 1, b_ == 1);
     if (of_out.sizes != sizes)
       return false;
-    Kernel kernel(CHORUS_KERNEL_MATMUL, 0);
+    Kernel kernel(CHORUS_KERNEL_MATMUL, gelu_ < 0 ? 0 : kernel_op(CHORUS_KERNEL_MATMUL, gelu ? "gelu" : "relu"));
     kernel.out(out, of_out.sizes, of_out.strides);
     kernel.in(a, of_a.sizes, of_a.strides);
     kernel.in(b, of_b.sizes, of_b.strides);
@@ -122,7 +131,7 @@ class Matmul final : public Native {
   const Product form_;
   const int a_, b_;
   const FormArguments where_;
-  const int beta_, alpha_;
+  const int beta_, alpha_, gelu_;
 };
 
 } // namespace
@@ -147,6 +156,7 @@ void add_matmul() {
   product("bmm.out", Product::kPlain, 3, 3);
   product("dot", Product::kPlain, 1, 1);
   product("addmm.out", Product::kSum, 2, 2);
+  product("_addmm_activation.out", Product::kSum, 2, 2);
   product("baddbmm.out", Product::kSum, 3, 3);
   product("addmv.out", Product::kSum, 2, 1);
   add_scaled_matmul();

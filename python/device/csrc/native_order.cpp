@@ -458,7 +458,7 @@ class Linspace final : public Native {
     if (whole)
       for (double& end : ends) {
         end = std::trunc(end);
-        if (!holds(out.scalar_type(), end))
+        if (!holds_whole(out.scalar_type(), end))
           return false; // the CPU's kernel has the error
       }
     if (out.numel() != n) {
@@ -483,14 +483,6 @@ class Linspace final : public Native {
   }
 
  private:
-  // holds says whether an integer that is exact in float64 is one of a type.
-  static bool holds(c10::ScalarType type, double whole) {
-    if (type == at::kByte)
-      return whole >= 0 && whole <= 255;
-    int bits = std::min(int(8 * c10::elementSize(type)) - 1, 53);
-    return std::fabs(whole) < std::ldexp(1.0, bits);
-  }
-
   const int32_t op_ = kernel_op(CHORUS_KERNEL_RANGE, "linspace");
 };
 

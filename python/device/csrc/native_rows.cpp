@@ -45,12 +45,47 @@ class Softmax final : public Native {
   const int dim_;
 };
 
-// matrix is a contiguous tensor as rows.
-struct Rows {
-  at::DimVector sizes, strides, row_sizes, row_strides;
+// Rows are contiguous tensors as a kernel of m rows and n columns takes them: whole ones, those with a number for each
+// row, and those with one for each column. One that's undefined is none.
+class Rows {
+ public:
+  Rows(Kernel& kernel, int64_t m, int64_t n) : kernel_(kernel), whole_{m, n}, pitch_{n, 1}, rows_{m}, columns_{n} {}
 
-  Rows(int64_t m, int64_t n) : sizes{m, n}, strides{n, 1}, row_sizes{m}, row_strides{1} {}
+  void out(const at::Tensor& t) {
+    t.defined() ? kernel_.out(t, whole_, pitch_) : kernel_.no_out();
+  }
+  void out_by_row(const at::Tensor& t) {
+    kernel_.out(t, rows_, dense_);
+  }
+  void out_by_column(const at::Tensor& t) {
+    t.defined() ? kernel_.out(t, columns_, dense_) : kernel_.no_out();
+  }
+  void in(const at::Tensor& t) {
+    kernel_.in(t, whole_, pitch_);
+  }
+  void in_by_row(const at::Tensor& t) {
+    kernel_.in(t, rows_, dense_);
+  }
+  void in_by_column(const at::Tensor& t) {
+    t.defined() ? kernel_.in(t, columns_, dense_) : kernel_.no_in();
+  }
+
+ private:
+  Kernel& kernel_;
+  const at::DimVector whole_, pitch_, rows_, columns_, dense_{1};
 };
+
+// by_row is a new tensor with a number for each row of an input, whose rows have a shape.
+at::Tensor by_row(const at::Tensor& input, const at::DimVector& shape, c10::ScalarType type) {
+  at::DimVector sizes(input.sizes().slice(0, size_t(input.dim()) - shape.size()));
+  sizes.resize(size_t(input.dim()), 1);
+  return at::empty(sizes, input.options().dtype(type));
+}
+
+// like is a new contiguous tensor, or undefined as the given one.
+at::Tensor like(const at::Tensor& t) {
+  return t.defined() ? at::empty_like(t, at::MemoryFormat::Contiguous) : at::Tensor();
+}
 
 bool optional_like(const c10::IValue& v, c10::ScalarType type, at::Tensor& t) {
   if (!v.isTensor() || !v.toTensor().defined())
@@ -60,13 +95,6 @@ bool optional_like(const c10::IValue& v, c10::ScalarType type, at::Tensor& t) {
     return false;
   t = t.contiguous();
   return true;
-}
-
-void add_weight(Kernel& kernel, const at::Tensor& t, const at::DimVector& sizes, const at::DimVector& strides) {
-  if (t.defined())
-    kernel.in(t, sizes, strides);
-  else
-    kernel.no_in();
 }
 
 class LayerNorm final : public Native {
@@ -90,22 +118,16 @@ class LayerNorm final : public Native {
     if (m == 0 || n == 0)
       return false;
     input = input.contiguous();
-    at::Tensor out = at::empty_like(input, at::MemoryFormat::Contiguous);
-    at::DimVector stats(input.sizes().slice(0, size_t(input.dim()) - shape.size()));
-    stats.resize(size_t(input.dim()), 1);
-    at::Tensor mean = at::empty(stats, input.options().dtype(of_weights)), rstd = at::empty_like(mean);
-    Rows rows(m, n);
-    at::DimVector weights{n}, dense{1};
+    at::Tensor out = like(input), mean = by_row(input, shape, of_weights), rstd = like(mean);
     Kernel kernel(CHORUS_KERNEL_NORM, op_);
-    kernel.out(out, rows.sizes, rows.strides);
-    kernel.out(mean, rows.row_sizes, rows.row_strides);
-    kernel.out(rstd, rows.row_sizes, rows.row_strides);
-    kernel.in(input, rows.sizes, rows.strides);
-    add_weight(kernel, weight, weights, dense);
-    add_weight(kernel, bias, weights, dense);
-    chorus_number eps{};
-    eps.real = a[4].toDouble();
-    kernel.number(eps);
+    Rows rows(kernel, m, n);
+    rows.out(out);
+    rows.out_by_row(mean);
+    rows.out_by_row(rstd);
+    rows.in(input);
+    rows.in_by_column(weight);
+    rows.in_by_column(bias);
+    kernel.number(real_number(a[4].toDouble()));
     if (!kernel.run(call.index))
       return false;
     call.results = {out, mean, rstd};
@@ -138,28 +160,20 @@ class LayerNormBackward final : public Native {
     input = input.contiguous();
     mean = mean.contiguous();
     rstd = rstd.contiguous();
-    at::Tensor grads[3];
-    if (mask[0])
-      grads[0] = at::empty_like(input, at::MemoryFormat::Contiguous);
-    if (mask[1])
-      grads[1] = weight.defined() ? at::empty_like(weight, at::MemoryFormat::Contiguous) : at::Tensor();
-    if (mask[2])
-      grads[2] = bias.defined() ? at::empty_like(bias, at::MemoryFormat::Contiguous) : at::Tensor();
-    Rows rows(m, n);
-    at::DimVector weights{n}, dense{1};
+    at::Tensor grads[3], of[] = {input, weight, bias};
+    for (size_t k = 0; k < 3; k++)
+      if (mask[k])
+        grads[k] = like(of[k]);
     Kernel kernel(CHORUS_KERNEL_NORM, op_);
-    for (int k = 0; k < 3; k++)
-      if (!grads[k].defined())
-        kernel.no_out();
-      else if (k == 0)
-        kernel.out(grads[k], rows.sizes, rows.strides);
-      else
-        kernel.out(grads[k], weights, dense);
-    kernel.in(grad, rows.sizes, rows.strides);
-    kernel.in(input, rows.sizes, rows.strides);
-    kernel.in(mean, rows.row_sizes, rows.row_strides);
-    kernel.in(rstd, rows.row_sizes, rows.row_strides);
-    add_weight(kernel, weight, weights, dense);
+    Rows rows(kernel, m, n);
+    rows.out(grads[0]);
+    rows.out_by_column(grads[1]);
+    rows.out_by_column(grads[2]);
+    rows.in(grad);
+    rows.in(input);
+    rows.in_by_row(mean);
+    rows.in_by_row(rstd);
+    rows.in_by_column(weight);
     if (!kernel.run(call.index))
       return false;
     call.results = {grads[0], grads[1], grads[2]};
@@ -189,18 +203,14 @@ class RmsNorm final : public Native {
     if (m == 0 || n == 0)
       return false;
     input = input.contiguous();
-    at::Tensor out = at::empty_like(input, at::MemoryFormat::Contiguous);
-    at::DimVector stats(input.sizes().slice(0, size_t(input.dim()) - shape.size()));
-    stats.resize(size_t(input.dim()), 1);
-    at::Tensor rstd = at::empty(stats, input.options().dtype(at::toOpMathType(type)));
-    Rows rows(m, n);
-    at::DimVector weights{n}, step{1};
+    at::Tensor out = like(input), rstd = by_row(input, shape, at::toOpMathType(type));
     Kernel kernel(CHORUS_KERNEL_NORM, op_);
-    kernel.out(out, rows.sizes, rows.strides);
+    Rows rows(kernel, m, n);
+    rows.out(out);
     kernel.no_out();
-    kernel.out(rstd, rows.row_sizes, rows.row_strides);
-    kernel.in(input, rows.sizes, rows.strides);
-    add_weight(kernel, weight, weights, step);
+    rows.out_by_row(rstd);
+    rows.in(input);
+    rows.in_by_column(weight);
     kernel.no_in();
     kernel.number(real_number(a[3].isNone() ? epsilon(type) : a[3].toDouble()));
     if (!kernel.run(call.index))
@@ -271,20 +281,19 @@ class RmsNormBackward final : public Native {
     if (weight.defined())
       weight = weight.contiguous();
     if (wanted[0])
-      grads[0] = at::empty_like(input, at::MemoryFormat::Contiguous);
-    if (wanted[1] && weight.defined())
-      grads[1] = at::empty_like(weight, at::MemoryFormat::Contiguous);
-    Rows rows(m, n);
-    at::DimVector weights{n}, step{1};
+      grads[0] = like(input);
+    if (wanted[1])
+      grads[1] = like(weight);
     Kernel kernel(CHORUS_KERNEL_NORM, op_);
-    grads[0].defined() ? kernel.out(grads[0], rows.sizes, rows.strides) : kernel.no_out();
-    grads[1].defined() ? kernel.out(grads[1], weights, step) : kernel.no_out();
+    Rows rows(kernel, m, n);
+    rows.out(grads[0]);
+    rows.out_by_column(grads[1]);
     kernel.no_out();
-    kernel.in(grad, rows.sizes, rows.strides);
-    kernel.in(input, rows.sizes, rows.strides);
+    rows.in(grad);
+    rows.in(input);
     kernel.no_in();
-    kernel.in(rstd, rows.row_sizes, rows.row_strides);
-    add_weight(kernel, weight, weights, step);
+    rows.in_by_row(rstd);
+    rows.in_by_column(weight);
     return kernel.run(index);
   }
 

@@ -52,7 +52,11 @@ def cases(n, dtype, batch=()):
         yield f"pinv, {name}", (x,), linalg.pinv
         yield f"geqrf, {name}", (x,), torch.geqrf
     yield "householder_product", (tall,), lambda x: linalg.householder_product(*torch.geqrf(x))
-    yield "ormqr", (a, b), lambda a, b: torch.ormqr(*torch.geqrf(a), b)
+    for turned in (False, True):
+        f = lambda a, b, turned=turned: torch.ormqr(*torch.geqrf(a), b, transpose=turned)  # noqa: E731
+        yield f"ormqr, transposed: {turned}", (tall, data((*batch, n + 2, 2), dtype)), f
+        f = lambda a, b, turned=turned: torch.ormqr(*torch.geqrf(a), b, left=False, transpose=turned)  # noqa: E731
+        yield f"ormqr, on the right, transposed: {turned}", (tall, data((*batch, 3, n + 2), dtype)), f
     yield "solve", (a, b), linalg.solve
     yield "solve, a vector", (a, b), lambda a, b: linalg.solve(a, b[..., :1].squeeze(-1))
     yield "solve, on the right", (a, b), lambda a, b: linalg.solve(a, b.mT, left=False)
@@ -78,7 +82,16 @@ def cases(n, dtype, batch=()):
     yield "eigh, upper", (p,), lambda p: eigen(*linalg.eigh(p, UPLO="U"))
     yield "eigvalsh", (p,), linalg.eigvalsh
     yield "eigvals", (a,), lambda a: linalg.eigvals(a).abs().sort().values
-    yield "lstsq", (tall, data((*batch, n + 2, 2), dtype)), lambda a, b: linalg.lstsq(a, b).solution
+    high = data((*batch, n + 2, 2), dtype)
+    yield "lstsq", (tall, high), lambda a, b: linalg.lstsq(a, b).solution
+    yield "lstsq, gels", (tall, high), lambda a, b: list(linalg.lstsq(a, b, driver="gels"))[:2]
+    yield "lstsq, wide", (wide, b), lambda a, b: linalg.lstsq(a, b).solution
+    yield "lstsq, square", (a, b), lambda a, b: linalg.lstsq(a, b, driver="gels").solution
+    yield "lstsq, gelsd", (tall, high), lambda a, b: linalg.lstsq(a, b, driver="gelsd")
+    yield "pinv of a Hermitian matrix", (p,), lambda p: linalg.pinv(p, hermitian=True)
+    yield "matrix_rank", (tall,), linalg.matrix_rank
+    for norm in (None, "fro", 1, 2):
+        yield f"cond, {norm}", (a,), lambda a, norm=norm: linalg.cond(a, norm)
     yield "matrix_exp", (a,), linalg.matrix_exp
 
 
@@ -114,8 +127,9 @@ def tell(f, x):
     return "it works"
 
 
-def compare(device, sizes=(1, 3), batches=((), (2,)), dtypes=(F32, F64, C64, C128)):
-    """Check that results, the arguments afterwards and gradients are the CPU's. It returns the number of calls."""
+def compare(device, sizes=(1, 3), batches=((), (2,)), dtypes=(F32, F64, C64, C128), then=lambda: None):
+    """Check that results, the arguments afterwards and gradients are the CPU's. It returns the number of calls, and
+    calls ``then`` before those that no library does."""
     n = 0
     for batch in batches:
         for size in sizes:
@@ -136,6 +150,7 @@ def compare(device, sizes=(1, 3), batches=((), (2,)), dtypes=(F32, F64, C64, C12
                     if name in WITH_GRADIENTS and size > 1 and dtype == F64:
                         torch.testing.assert_close(gradients(f, on), gradients(f, tensors), msg=about)
                     n += 1
+    then()
     empty = torch.zeros(2, 0, 0)
     for f in (linalg.cholesky, linalg.inv, linalg.det, linalg.lu_factor, linalg.eigvalsh, linalg.svdvals, linalg.qr):
         want, got = f(empty), f(empty.to(device))

@@ -582,7 +582,11 @@ def composed(full):
             compare(f"nonzero_static {n} {dtype}", lambda x: torch.nonzero_static(x, size=n, fill_value=7), x)
         compare(f"nonzero of zero dimensions {dtype}", lambda x: torch.nonzero(x[0, 0]), x)
         compare(f"renorm {dtype}", lambda x: torch.renorm(x, 2, 0, 1.5), x, rough=rough)
-        compare(f"logspace {dtype}", lambda x: torch.logspace(0, 2, 7, dtype=dtype, device=x.device), x)
+        ranges = (0, 2, 7, 10), (0, 6, 7, 2), (0.5, 2.5, 3, 3), (-3, 4.9, 30, 2.5), (2, 0, 1, 7), (0, 9, 5, 9)
+        for start, end, n, base in ranges:
+            f = lambda x: torch.logspace(start, end, n, base, dtype=dtype, device=x.device)  # noqa: E731
+            if dtype not in (torch.bool, torch.int8, torch.uint8) or abs(base**end) < 128:  # others are undefined
+                compare(f"logspace {start} {end} {n} {base} {dtype}", f, x)
         for p in (1, 2, float("inf")):
             f = lambda x, i: (torch.embedding_renorm_(x, i, 2, p), x)  # noqa: E731
             compare(f"embedding_renorm_ {p} {dtype}", f, x, at[:2] % 4, rough=rough)
@@ -605,6 +609,70 @@ def composed(full):
         compare(f"repeat_interleave {dtype} negative", torch.repeat_interleave, torch.tensor([2, -1], dtype=dtype))
         for f, k in itertools.product((torch.tril_indices, torch.triu_indices), (-2, 0, 1)):
             compare(f"{f.__name__} {k} {dtype}", lambda x: f(4, 5, k, dtype=dtype, device=x.device), z)
+
+
+def weights(full):
+    """Norms of weights and simulated quantization, shifts by numbers, and indexes of the host."""
+    for dtype in (torch.float32, torch.float64, torch.bfloat16) if full else [torch.float32]:
+        for sizes, dim in (((4, 3, 5), 0), ((4, 3, 5), 2), ((6,), 0), ((1, 1), 1)):
+            v = tensor(dtype, *sizes, low=0.5)
+            g = tensor(dtype, *(n if d == dim else 1 for d, n in enumerate(sizes)), seed=1)
+            compare(f"weight_norm {dtype} {sizes} {dim}", lambda v, g: torch._weight_norm(v, g, dim), v, g)
+            f = lambda v, g: torch._weight_norm_interface(v, g, dim)  # noqa: E731
+            compare(f"_weight_norm_interface {dtype} {sizes} {dim}", f, v, g)
+            f = lambda v, g: both_gradients(torch._weight_norm(v, g, dim), v, g)  # noqa: E731
+            compare(f"weight_norm backward {dtype} {sizes} {dim}", f, v.requires_grad_(), g.requires_grad_())
+    for dtype in (torch.float32, torch.float16) if full else [torch.float32]:
+        for first, last, zero in ((-128, 127, 0), (0, 255, 17), (0, 15, 3)):
+            for x in (tensor(dtype, 4, 6, low=-30, high=30), tensor(dtype), tensor(dtype, 0, 3)):
+                f = lambda x: torch.fake_quantize_per_tensor_affine(x, 0.125, zero, first, last)  # noqa: E731
+                compare(f"fake_quantize {dtype} {first} {last} {zero} {tuple(x.shape)}", f, x)
+                masked = torch.ops.aten.fake_quantize_per_tensor_affine_cachemask
+                f = lambda x: masked(x, 0.3, zero, first, last)  # noqa: E731
+                compare(f"fake_quantize {dtype} {first} {last} {zero} {tuple(x.shape)} with its mask", f, x)
+            x, scales = tensor(dtype, 4, 6, low=-30, high=30), torch.tensor([0.25, 0.5, 1, 2])
+            zeros = torch.arange(4).int()
+            f = lambda x, s, z: torch.fake_quantize_per_channel_affine(x, s, z, 0, first, last)  # noqa: E731
+            compare(f"fake_quantize by channel {dtype} {first} {last}", f, x, scales, zeros)
+            compare(f"fake_quantize by channel {dtype} with a bad zero", f, x, scales, zeros + 300)
+    x = torch.tensor([float("nan"), float("inf"), -float("inf"), 1e30, -1e30, -0.0, 0.0625])
+    compare("fake_quantize of no numbers", lambda x: torch.fake_quantize_per_tensor_affine(x, 0.125, 0, -8, 7), x)
+    for dtype in WHOLES if full else [torch.int64, torch.uint8]:
+        x, y = tensor(dtype, 3, 5, low=0, high=9), tensor(dtype, 5, low=0, high=3)
+        compare(f"<< {dtype}", lambda x, y: (x << 2, x << y, x >> 1, x >> y, x << 0), x, y)
+        compare(f"<<= {dtype}", lambda x, y: (x.__ilshift__(1), x.__irshift__(2), x.__ilshift__(y)), x, y)
+    for dtype in TYPES if full else BRIEF:
+        x, at, mask = tensor(dtype, 4, 5), torch.tensor([2, 0]), torch.tensor([True, False, True, False])
+        compare(f"indexes of the host {dtype}", lambda x: (x[at], x[:, at], x[at, at], x[mask], x[[1, 3]]), x)
+        f = lambda x: (x.index_put_((at,), x[2:]), x.index_put((mask,), x[0]), x.index_put((at, at), x[0, :2], True))  # noqa: E731
+        compare(f"index_put at indexes of the host {dtype}", f, x)
+
+
+def conversions(full):
+    """To and from numbers of 8 bits: each number of float16, those of float32 around the places where results change,
+    and each number of 8 bits, by their bits."""
+    half = torch.arange(1 << 16, dtype=torch.int32).to(torch.int16).view(torch.float16)
+    for to in FLOATS8:
+        every = torch.arange(256, dtype=torch.uint8).view(to)
+        known = every.float()[every.float().isfinite()].sort().values
+        between = (known[1:] + known[:-1]) / 2
+        ends = torch.tensor([464.0, 480, 57344, 61440, 65536, 240, 248, 256, 1e9, 3e38, 1e-40, 2e-10, float("inf"), float("nan")])
+        edges = torch.cat([known, between, ends, -ends])
+        edges = torch.cat([edges, edges.nextafter(torch.tensor(0.0)), edges.nextafter(edges * 2)])
+        for x in (half, edges) + ((edges.double(), edges.bfloat16(), edges.view(-1, 2)[:, 0]) if full else ()):
+            f = lambda x: x.to(to).view(torch.uint8)  # noqa: E731
+            compare(f"{tuple(x.shape)} of {x.dtype} to {to}", f, x)
+        for wide in (*FLOATS, torch.int64, torch.bool) if full else (torch.float16, torch.float32):
+            finite = every[every.float().isfinite()] if not wide.is_floating_point else every
+            f = lambda x: x.view(to).to(wide)  # noqa: E731
+            compare(f"{to} to {wide}", f, finite.view(torch.uint8))
+        f = lambda x: x.view(to).view(16, 16).t().contiguous().view(torch.uint8)  # noqa: E731
+        compare(f"{to}, transposed", f, every.view(torch.uint8))
+
+
+def both_gradients(y, *leaves):
+    grad = torch.arange(y.numel(), dtype=torch.float64).view(y.shape).to(y) + 1
+    return torch.autograd.grad(y, leaves, grad)
 
 
 def distinct(dtype, *sizes, seed=0):

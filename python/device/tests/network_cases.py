@@ -130,9 +130,23 @@ def pools(full):
         for layout, y in image_layouts(dtype, 2, 3, *(5, 4, 5)[:d]):
             f = lambda y: largest(y, 3, 2, 1, return_indices=True)  # noqa: E731
             compare(f"max_pool{d}d {dtype} {layout}", f, y)
+    for d, window in itertools.product((1, 2, 3) if full else (2,), (1, 2, 3, 5) if full else (3,)):
+        average = getattr(functional, f"avg_pool{d}d")
+        for layout, y in image_layouts(torch.int64, 2, 3, *(7, 6, 5)[:d]):
+            for ceil, counts in itertools.product((False, True), (False, True)):
+                f = lambda y: average(10 * y, window, max(window - 1, 1), window // 2, ceil, counts)  # noqa: E731
+                compare(f"avg_pool{d}d of int64 {window} {ceil} {counts} {layout}", f, y)
+            if d > 1:
+                f = lambda y: average(10 * y, window, divisor_override=-3)  # noqa: E731
+                compare(f"avg_pool{d}d of int64 {window} divided {layout}", f, y)
     compare("max_pool2d of bool", lambda x: functional.max_pool2d(x, 2), x > 0)
     compare("avg_pool2d of a large window", lambda x: functional.avg_pool2d(x, 9), x)
     compare("max_pool2d with wide padding", lambda x: functional.max_pool2d(x, 2, padding=2), x)
+
+
+def in_float(f):
+    """A function that the CPU computes in float32, as the device does."""
+    return lambda *x: f(*(t.float() for t in x)).to(x[0].dtype) if x[0].is_cpu else f(*x)
 
 
 def interpolations(full):
@@ -164,9 +178,14 @@ def interpolations(full):
             (False, True),
         ):
             f = lambda x, y: functional.grid_sample(x, y, mode, border, align)  # noqa: E731
-            if dtype.itemsize > 2:  # in 16 bits the CPU has the places in 16 bits, and the device in 32
-                compare(f"grid_sample {mode} {border} {align} {dtype}", trained(f), x, y)
             volume, places = spread(2, 3, 4, 5, 6, dtype=dtype), tensor(dtype, 2, 3, 2, 4, 3, low=-1.2, high=1.2)
+            if dtype.itemsize == 2:  # the CPU has the places in 16 bits, and the device in 32
+                f = in_float(f)
+                if mode != "bicubic":
+                    compare(f"grid_sample {mode} {border} {align} {dtype}", f, x, y)
+                    compare(f"grid_sample of volumes {mode} {border} {align} {dtype}", f, volume, places)
+                continue
+            compare(f"grid_sample {mode} {border} {align} {dtype}", trained(f), x, y)
             if mode != "bicubic":
                 compare(f"grid_sample of volumes {mode} {border} {align} {dtype}", trained(f), volume, places)
         for layout, x in image_layouts(dtype, 2, 3, 6, 8):

@@ -12,7 +12,7 @@ from worlds import longest
 
 HERE = pathlib.Path(__file__).parent
 INTEL = HERE.parents[2] / ".venvs" / "opencl-intel" / "lib" / "libintelocl.so"
-FAMILIES = "elementwise reductions rows products small_products places composed orders lists draws".split()
+FAMILIES = "elementwise reductions rows products small_products places composed weights conversions orders lists draws".split()
 FAMILIES.append("refusals")  # the last one: of refusal_cases.py
 NETWORKS = ["convolutions", "pools", "interpolations", "networks"]  # of network_cases.py
 
@@ -42,7 +42,8 @@ def test_sample():
     # Of these it has the error of a given result that is too narrow, or has another size.
     assert told["fallback"].keys().isdisjoint({"aten::add.Tensor", "aten::add_.Tensor", "aten::mm", "aten::mm.out"})
     assert all(told["fallback"].get(name, 0) <= 1 for name in ("aten::add.out", "aten::sum.IntList_out"))
-    for name in ("baddbmm.out", "addbmm", "addmv.out", "_unique", "unique_dim_consecutive", "linspace.out"):
+    names = "baddbmm.out addbmm addmv.out _unique unique_dim_consecutive linspace.out logspace.out __lshift__.Scalar"
+    for name in (*names.split(), "_weight_norm_interface", "_weight_norm_interface_backward"):
         assert told["fallback"].get("aten::" + name, 0) == 0, name
 
 

@@ -10,7 +10,7 @@ import os
 import sys
 
 import torch
-from chorus_device import plug
+from chorus_device import _device, plug
 from chorus_device.namespace import *  # torch.zoom has the names of torch.cuda
 
 from torch_zoom import backends as _backends
@@ -40,8 +40,15 @@ def _is_compiled() -> bool:
 
 
 def current_blas_handle() -> int:
-    """Refuse: products of matrices have no library with a handle."""
-    raise NotImplementedError("torch.zoom has no handle of a BLAS library")
+    """The address of the cublasHandle_t or hipblasHandle_t with which the current stream multiplies matrices.
+
+    Raises:
+        NotImplementedError: the device has no such library; on OpenCL there is none with a handle.
+    """
+    try:
+        return int(_device.c().product_handle(current_device()))
+    except NotImplementedError as error:
+        raise NotImplementedError(f"torch.zoom has no handle of a BLAS library here: {error}") from None
 
 
 def get_amp_supported_dtype() -> list[torch.dtype]:  # type: ignore[no-redef]
