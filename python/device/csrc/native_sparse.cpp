@@ -88,8 +88,8 @@ bool sum_with_coordinates(NativeCall& call) {
   const Tensor &self = a[0].toTensor(), &other = a[1].toTensor(), &out = a[3].toTensor();
   at::Scalar alpha = a[2].toScalar();
   c10::ScalarType type = other.scalar_type();
-  if (!in_coordinates(other) || !there(self) || !there(out) || self.scalar_type() != type || out.scalar_type() != type ||
-      self.sizes() != other.sizes() || alpha.isComplex() > other.is_complex() ||
+  if (!in_coordinates(other) || !there(self) || !there(out) || self.scalar_type() != type ||
+      out.scalar_type() != type || self.sizes() != other.sizes() || alpha.isComplex() > other.is_complex() ||
       (alpha.isFloatingPoint() && c10::isIntegralType(type, true)) || self.layout() != out.layout())
     return false;
   Tensor values = other._values();
@@ -125,8 +125,8 @@ bool product_of_coordinates(NativeCall& call) {
   const Tensor& out = call.arguments[2].toTensor();
   if (!self.is_sparse())
     std::swap(self, other);
-  if (!in_coordinates(self) || !in_coordinates(out) || other.layout() != c10::kStrided || !dtype_of(other.scalar_type()) ||
-      at::result_type(self, other) != out.scalar_type())
+  if (!in_coordinates(self) || !in_coordinates(out) || other.layout() != c10::kStrided ||
+      !dtype_of(other.scalar_type()) || at::result_type(self, other) != out.scalar_type())
     return false;
   Tensor values = self._values(), places = self._indices();
   if (other.dim() == 0)

@@ -31,18 +31,18 @@ constexpr const char* value_forms[] = {"", "_", ".out"};
 
 // Operators that PyTorch has made of others for all devices: in either layout, in coordinates, and compressed.
 constexpr const char* of_any[] = {
-    "_nnz", "_to_dense", "_to_sparse.sparse_dim", "add.Tensor", "add_.Tensor", "clone", "copy_", "dense_dim", "empty.memory_format", "empty_like",
-    "mm", "mm.out", "mul.Tensor", "mul_.Tensor", "resize_as_sparse_", "sparse_dim", "sum", "threshold_backward",
-    "threshold_backward.grad_input", "values", "zero_"};
+    "_nnz", "_to_dense", "_to_sparse.sparse_dim", "add.Tensor", "add_.Tensor", "clone", "copy_", "dense_dim",
+    "empty.memory_format", "empty_like", "mm", "mm.out", "mul.Tensor", "mul_.Tensor", "resize_as_sparse_",
+    "sparse_dim", "sum", "threshold_backward", "threshold_backward.grad_input", "values", "zero_"};
 constexpr const char* of_coordinates[] = {
     "_coalesced_", "_dimI", "_dimV", "_indices", "_sparse_broadcast_to", "_sparse_coo_tensor_with_dims",
-    "_sparse_coo_tensor_with_dims_and_tensors", "_to_sparse", "_to_sparse_bsc", "_to_sparse_bsr", "_to_sparse_csc", "_to_sparse_csr",
-    "_values", "any", "cat", "copy_sparse_to_sparse_", "div.Tensor",
-    "div.Tensor_mode", "div.out", "div.out_mode", "div_.Tensor", "div_.Tensor_mode", "floor_divide",
-    "floor_divide.out", "floor_divide_.Tensor", "indices", "is_coalesced", "mv", "narrow_copy", "native_norm",
-    "native_norm.ScalarOpt_dim_dtype", "norm.ScalarOpt_dim", "norm.ScalarOpt_dim_dtype", "permute",
-    "pow.Tensor_Scalar", "pow.Tensor_Scalar_out", "sparse_resize_", "sparse_resize_and_clear_", "sub.Tensor", "sub.out",
-    "sub_.Tensor", "sum.dim_IntList", "unsqueeze", "view_as_complex", "view_as_real", "zeros.out"};
+    "_sparse_coo_tensor_with_dims_and_tensors", "_to_sparse", "_to_sparse_bsc", "_to_sparse_bsr", "_to_sparse_csc",
+    "_to_sparse_csr", "_values", "any", "cat", "copy_sparse_to_sparse_", "div.Tensor", "div.Tensor_mode", "div.out",
+    "div.out_mode", "div_.Tensor", "div_.Tensor_mode", "floor_divide", "floor_divide.out", "floor_divide_.Tensor",
+    "indices", "is_coalesced", "mv", "narrow_copy", "native_norm", "native_norm.ScalarOpt_dim_dtype",
+    "norm.ScalarOpt_dim", "norm.ScalarOpt_dim_dtype", "permute", "pow.Tensor_Scalar", "pow.Tensor_Scalar_out",
+    "sparse_resize_", "sparse_resize_and_clear_", "sub.Tensor", "sub.out", "sub_.Tensor", "sum.dim_IntList",
+    "unsqueeze", "view_as_complex", "view_as_real", "zeros.out"};
 constexpr const char* of_compressed[] = {
     "addmm", "ccol_indices", "col_indices", "crow_indices", "fill_.Scalar", "mul.Scalar", "mul.out", "mul_.Scalar",
     "normal_", "resize_", "row_indices", "select.int", "select_copy.int", "sum.dim_IntList"};

@@ -12,8 +12,8 @@ from worlds import longest
 
 HERE = pathlib.Path(__file__).parent
 INTEL = HERE.parents[2] / ".venvs" / "opencl-intel" / "lib" / "libintelocl.so"
-FAMILIES = "elementwise reductions rows products small_products places composed weights conversions orders lists draws".split()
-FAMILIES.append("refusals")  # the last one: of refusal_cases.py
+FAMILIES = "elementwise reductions rows products small_products places composed weights conversions orders lists draws"
+FAMILIES = [*FAMILIES.split(), "sparse", "refusals"]  # the last one: of refusal_cases.py
 NETWORKS = ["convolutions", "pools", "interpolations", "networks"]  # of network_cases.py
 
 
@@ -43,7 +43,7 @@ def test_sample():
     assert told["fallback"].keys().isdisjoint({"aten::add.Tensor", "aten::add_.Tensor", "aten::mm", "aten::mm.out"})
     assert all(told["fallback"].get(name, 0) <= 1 for name in ("aten::add.out", "aten::sum.IntList_out"))
     names = "baddbmm.out addbmm addmv.out _unique unique_dim_consecutive linspace.out logspace.out __lshift__.Scalar"
-    for name in (*names.split(), "_weight_norm_interface", "_weight_norm_interface_backward"):
+    for name in (*names.split(), "_coalesce", "_weight_norm_interface", "_weight_norm_interface_backward"):
         assert told["fallback"].get("aten::" + name, 0) == 0, name
 
 
@@ -55,17 +55,20 @@ def test_networks():
     assert not {name for name in told["fallback"] if "grid_sampler_3d" in name or "multilabel" in name}
 
 
+@longest
+@pytest.mark.long
 def test_sparse():
-    told = run("sparse")
+    told = run("--all", "sparse")
     assert told["failures"] == []
-    of_kernels = """_coalesce _convert_indices_from_coo_to_csr.out _convert_indices_from_csr_to_coo.out _embedding_bag_backward
-addmm_ addmv.out sparse_mask _to_sparse_csr _to_sparse_csc searchsorted.Tensor index_add.out _index_put_impl_ nonzero""".split()
+    of_kernels = "_coalesce _convert_indices_from_coo_to_csr.out _convert_indices_from_csr_to_coo.out addmm_ addmv.out"
+    of_kernels += " sparse_mask _to_sparse_csr _to_sparse_csc _embedding_bag_backward searchsorted.Tensor index_add.out"
+    of_kernels = (of_kernels + " _index_put_impl_ nonzero").split()
     assert told["fallback"].keys().isdisjoint({"aten::" + name for name in of_kernels})
 
 
 @longest
 @pytest.mark.long
-@pytest.mark.parametrize("family", [*FAMILIES, *NETWORKS, "sparse"])
+@pytest.mark.parametrize("family", [name for name in FAMILIES if name != "sparse"] + NETWORKS)
 def test_all(family):
     assert run("--all", family)["failures"] == []
 
