@@ -217,7 +217,11 @@ REFUSED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("what", REFUSED)
+# The losses of classes take many kernels.
+CASES = [pytest.param(what, marks=[pytest.mark.long] if what.startswith("a class") else []) for what in REFUSED]
+
+
+@pytest.mark.parametrize("what", CASES)
 def test_errors_on_a_busy_stream(what):
     with pytest.raises((RuntimeError, IndexError)):
         REFUSED[what]("cpu")
