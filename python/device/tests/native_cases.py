@@ -656,10 +656,12 @@ def conversions(full):
         every = torch.arange(256, dtype=torch.uint8).view(to)
         known = every.float()[every.float().isfinite()].sort().values
         between = (known[1:] + known[:-1]) / 2
-        ends = torch.tensor([464.0, 480, 57344, 61440, 65536, 240, 248, 256, 1e9, 3e38, 1e-40, 2e-10, float("inf"), float("nan")])
+        ends = torch.tensor(
+            [464.0, 480, 57344, 61440, 65536, 240, 248, 256, 1e9, 3e38, 1e-40, 2e-10, float("inf"), float("nan")]
+        )
         edges = torch.cat([known, between, ends, -ends])
         edges = torch.cat([edges, edges.nextafter(torch.tensor(0.0)), edges.nextafter(edges * 2)])
-        for x in (half, edges) + ((edges.double(), edges.bfloat16(), edges.view(-1, 2)[:, 0]) if full else ()):
+        for x in (half, edges) + ((edges.double(), edges.bfloat16(), edges[::2]) if full else ()):
             f = lambda x: x.to(to).view(torch.uint8)  # noqa: E731
             compare(f"{tuple(x.shape)} of {x.dtype} to {to}", f, x)
         for wide in (*FLOATS, torch.int64, torch.bool) if full else (torch.float16, torch.float32):
