@@ -99,8 +99,8 @@ type Config struct {
 	// "none": kernels do; empty: those that are found.
 	BLASLibrary string // CHORUS_BLAS_LIBRARY
 
-	// NoLt keeps cuBLASLt and hipBLASLt out, so that kernels multiply matrices of 8 bits, and cuBLAS those with a bias. The name is PyTorch's, and any
-	// value but an empty one says so.
+	// NoLt keeps cuBLASLt and hipBLASLt out, so that kernels multiply matrices of 8 bits, and cuBLAS those with a bias.
+	// The name is PyTorch's, and any value but an empty one says so.
 	NoLt bool // DISABLE_HIPBLASLT
 
 	// FFTLibrary lists files of libraries that compute Fourier transforms on GPUs and devices of OpenCL, likewise; "none":

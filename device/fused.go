@@ -14,9 +14,11 @@ type FusedProducts interface {
 	MultiplyFused(s StreamHandle, p *FusedProduct) error
 }
 
-// FusedProduct is out = (a @ b * scale of a * scale of b + bias) * scale of out. Matrices are int8, to int32 without
-// the rest; or they have types of float8, which may differ, to one of them, float16, bfloat16 or float32; or all have
-// one of the latter three, as the bias has, without scales. Out overlaps nothing else.
+// FusedProduct is out = (a @ b * scale of a * scale of b + bias) * scale of out. Out overlaps nothing else.
+//
+// Matrices of int8 give int32, without scales and bias. Matrices of float8 may have two types of it; out has one of
+// these, float16, bfloat16 or float32. Matrices of one of the latter three give the same type. They have no scales, and
+// the bias has their type.
 type FusedProduct struct {
 	Rows, Columns, Depth int // of out, and of the sums: 1 at least
 	Out, A, B            Matrix

@@ -15,7 +15,8 @@ import (
 // failure. Here no kernel compiles, so that one that's asked for is an error.
 func TestFused(t *testing.T) {
 	x := newStandin(t)
-	if all := x.loader.Fused(); !all.Has(dtype.Int8) || !all.Has(dtype.Float8E5M2) || !all.Has(dtype.Float32) || all.Has(dtype.Float64) {
+	if all := x.loader.Fused(); !all.Has(dtype.Int8) || !all.Has(dtype.Float8E5M2) || !all.Has(dtype.Float32) ||
+		all.Has(dtype.Float64) {
 		t.Fatalf("the library multiplies %b", all)
 	}
 	product := func(m, n, k int) *Plan {
@@ -119,8 +120,8 @@ func TestFusedPlan(t *testing.T) {
 	}
 }
 
-// A bias of the matrices' type is the library's to add, and so is relu; other activations follow the product. What
-// PyTorch's CUDA leaves to the library without epilogues is that one's here.
+// A bias of the matrices' type is the library's to add, and so is relu; other activations follow the product. Some
+// products are those of the library without epilogues, as for PyTorch's CUDA.
 func TestFusedBias(t *testing.T) {
 	f32 := dtype.Float32
 	at := func(k int, strides []int, sizes ...int) Operand {
@@ -152,7 +153,8 @@ func TestFusedBias(t *testing.T) {
 		"one row":         {at(1, Dense(1, 8), 1, 8), at(2, Dense(1, 16), 1, 16), bias, 1, 1, "", nil, 2},
 	} {
 		p := Plan{Fused: TypeSet(1 << f32), Products: TypeSet(1 << f32)}
-		if err := p.Matmul(c.out, c.a, b, c.bias, Float(c.alpha), Float(c.beta), c.op); err != nil || len(p.Calls) != c.calls {
+		err := p.Matmul(c.out, c.a, b, c.bias, Float(c.alpha), Float(c.beta), c.op)
+		if err != nil || len(p.Calls) != c.calls {
 			t.Errorf("%s: %d calls, %v", what, len(p.Calls), err)
 			continue
 		}

@@ -21,8 +21,8 @@ type SparseRows struct {
 }
 
 // SparseMatmul adds out = alpha * a @ b + beta * c. out, b and c are matrices of any strides, and c is broadcast. c may
-// be the zero Operand, and may be out. All have one type, which isn't bool. A row's elements are added in their order;
-// those of the same place count all, and those of a column that isn't there are left out.
+// be the zero Operand, and may be out. All have one type, which isn't bool. A row's elements are added in their order.
+// Each counts, also of those with the same column. An element is left out if there's no such column.
 func (p *Plan) SparseMatmul(out Operand, a *SparseRows, b, c Operand, alpha, beta *Number) error {
 	there := c.Type != dtype.Invalid
 	if !there {

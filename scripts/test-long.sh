@@ -12,7 +12,7 @@ step "tests"
 if [ -n "${CHORUS_TEST_LONG:-}" ]; then
 	tests ./... # of packages whose tests are never brief, go test has the results of make test
 else
-	# What make test leaves out. Suites of which it runs a sample are complete with CHORUS_TEST_LONG=1.
+	# These are the tests that make test leaves out. Suites of which it runs a sample are complete with CHORUS_TEST_LONG=1.
 	sampled='^Test(Conformance.*|Grid|(With)?PyTorch|Torch|EachSplit|Scenarios|Slurm|NothingLeaks|Paths(DoNotAllocate)?|Options|Programs)$'
 	tests -skip "$sampled" $(grep -rlE --include='*_test.go' --exclude-dir={.venv,adapters,kernel,opencl} \
 		'testutil\.(SkipIfShort|Short|Pick)\(' . | xargs -n1 dirname | sort -u)

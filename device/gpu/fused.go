@@ -43,7 +43,8 @@ var fusedTypes = map[dtype.DType]int32{dtype.Int8: abi.Int8, dtype.Int32: abi.In
 	dtype.BFloat16: abi.RealB16, dtype.Float32: abi.Real32, dtype.Float8E4M3FN: abi.Float8E4M3,
 	dtype.Float8E5M2: abi.Float8E5M2}
 
-// fusedBiases are cuBLASLt's types of biases, by those of results of matrices of 8 bits. To a result of 8 bits it adds both of 16 bits.
+// fusedBiases are cuBLASLt's types of biases, by those of results of matrices of 8 bits. To a result of 8 bits it adds
+// both of 16 bits.
 var fusedBiases = map[dtype.DType]dtype.DType{dtype.Float32: dtype.BFloat16, dtype.Float16: dtype.Float16,
 	dtype.BFloat16: dtype.BFloat16}
 

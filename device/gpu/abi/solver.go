@@ -31,7 +31,8 @@ type SolverNumbers struct {
 func (f *Family) SolverNumbers() SolverNumbers {
 	if f.Name == "hip" {
 		return SolverNumbers{Straight: 111, Transposed: 112, Conjugated: 113, Lower: 122, Upper: 121, NoVectors: 201,
-			Vectors: 202, Left: 141, Right: 142, AllocFailed: 2, InvalidValue: 3, Internal: 6, NotSupported: 7, ArchMismatch: 8, BadType: 13}
+			Vectors: 202, Left: 141, Right: 142, AllocFailed: 2, InvalidValue: 3, Internal: 6, NotSupported: 7, ArchMismatch: 8,
+			BadType: 13}
 	}
 	return SolverNumbers{Straight: 0, Transposed: 1, Conjugated: 2, Lower: 0, Upper: 1, NoVectors: 0, Vectors: 1, Right: 1,
 		AllocFailed: 2, InvalidValue: 3, ArchMismatch: 4, Internal: 7, BadType: 8, NotSupported: 9}

@@ -228,7 +228,7 @@ def flat(value):
 
 
 def unlike(want, got, device):
-    """What differs between two results, or nothing."""
+    """The difference between two results; empty if there is none."""
     if not isinstance(want, torch.Tensor):
         return "" if want == got else f"{got}, not {want}"
     facts = [(t.layout, t.dtype, t.shape, t.layout == torch.sparse_coo and t.is_coalesced()) for t in (want, got)]
