@@ -11,8 +11,8 @@ import (
 	"github.com/chorus-comms/chorus/dtype"
 )
 
-// A transform, or a step of linear algebra, that the library refuses, or has no memory for, is the caller's; after another
-// failure all are.
+// A transform or a step of linear algebra is the caller's if the library refuses it or has no memory for it. After
+// another failure all are.
 func TestCompanions(t *testing.T) {
 	steps := abi.FamilyNamed("cuda").SolverNumbers()
 	for _, c := range []struct {

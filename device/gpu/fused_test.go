@@ -242,8 +242,8 @@ func TestMultiplyFused(t *testing.T) {
 	}
 }
 
-// Products of one type of 16 or 32 bits have a bias of that type, and no negative numbers where none are wanted. They may
-// have any size.
+// Products of one type of 16 or 32 bits have a bias of that type, and no negative numbers where none are wanted. They
+// may have any size.
 func TestFusedBias(t *testing.T) {
 	for _, name := range []string{"cuda", "hip"} {
 		x, done := openFused(t, name, nil), 0

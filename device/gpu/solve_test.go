@@ -301,8 +301,8 @@ func factors(t *testing.T, s *device.Stream, typ dtype.DType, m, n int, upper bo
 	return errors.Join(errs...)
 }
 
-// reflected multiplies by Q, and by its inverse on the same side, which gives what was there. Q's first columns are those
-// that orgqr makes.
+// reflected multiplies by Q, and by its inverse on the same side, which gives what was there. Q's first columns are
+// those that orgqr makes.
 func reflected(t *testing.T, s *device.Stream, a, tau *columns) error {
 	t.Helper()
 	const others = 2
