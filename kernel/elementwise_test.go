@@ -138,7 +138,7 @@ func TestElementwiseTorch(t *testing.T) {
 		for _, dt := range types {
 			if left(dt, k) || !sampled(k+int(dt), 160, 6) || o.Name == "copy" && dt.IsComplex() ||
 				strings.HasPrefix(o.Name, "binary_cross") && dt.Size() == 2 || // PyTorch's constants are 0 there
-				strings.HasPrefix(o.Name, "from_f8") { // of bytes: TestFloat8Elementwise
+				strings.HasPrefix(o.Name, "from_f8") { // of bytes: TestFloat8Torch
 				continue
 			}
 			compute, result, err := o.Types(dt)

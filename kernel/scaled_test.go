@@ -92,17 +92,12 @@ func TestFloat8Torch(t *testing.T) {
 						FNUZ: 7 * f.fnuz})
 			})
 	}
+	addFloat8Ops(t, x, all, file)
 	x.compare(t, 1)
 }
 
-// Elementwise operations make the same numbers of bytes, and of those the same bytes.
-func TestFloat8Elementwise(t *testing.T) {
-	x, dir := &comparisons{c: openCL(t)}, t.TempDir()
-	all := x.c.dense(t, dtype.Uint8, 256)
-	for k := range all.data {
-		all.data[k] = byte(k)
-	}
-	file := all.file(t, dir, 0)
+// addFloat8Ops adds the elementwise operations, which make the same numbers of bytes, and of those the same bytes.
+func addFloat8Ops(t *testing.T, x *comparisons, all *array, file string) {
 	for _, f := range float8Formats {
 		name := "f8" + strings.TrimPrefix(f.name, "float8_")
 		for _, dt := range []dtype.DType{dtype.Float32, dtype.Float16} {
@@ -122,7 +117,6 @@ func TestFloat8Elementwise(t *testing.T) {
 				})
 		}
 	}
-	x.compare(t, 1)
 }
 
 // Products of each pair of types, with scales of matrices and of rows and columns, biases, and results of each type,
