@@ -3,6 +3,7 @@
 package dl
 
 import (
+	"runtime"
 	"sync"
 
 	"github.com/ebitengine/purego"
@@ -13,6 +14,8 @@ func open(place string, global bool) (uintptr, error) {
 	if global {
 		mode = purego.RTLD_NOW | purego.RTLD_GLOBAL
 	}
+	runtime.LockOSThread() // the text of an error is the thread's
+	defer runtime.UnlockOSThread()
 	return purego.Dlopen(place, mode)
 }
 

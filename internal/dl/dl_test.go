@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"unsafe"
 )
@@ -289,4 +290,22 @@ func TestLoadedFirst(t *testing.T) {
 	if got := Func(f).Call(); got != 6 {
 		t.Errorf("it opened the library of value %d, and not the one that is loaded", got)
 	}
+}
+
+// An error has the text of its own call, though the dynamic linker keeps texts by thread and goroutines move.
+func TestErrorsOfManyAtOnce(t *testing.T) {
+	var wg sync.WaitGroup
+	for g := range 32 {
+		wg.Go(func() {
+			place := fmt.Sprintf("/nonesuch/lib%d.so", g)
+			for range 300 {
+				if _, err := (Source{Name: "a library", Candidates: []string{place}}).Open(); err == nil ||
+					!strings.Contains(err.Error(), place) {
+					t.Errorf("%s: %v", place, err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
 }
