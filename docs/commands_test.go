@@ -92,7 +92,8 @@ until cp $TMPDIR/chorus-*/mine/attempt_0/*_rank_[01].json dumps; do kill -0 $(ca
 			"CHORUS_ACCINTE_MEMORY=64MiB PYTORCH_ALLOC_CONF=large_segment_size_mb:11 python -m chorus_device.programs accinte --pressure": "test_programs.py runs it, with fewer programs",
 		},
 		"zoom.md": {
-			"pip install ./python": "README.md has the like",
+			". .venvs/zoom/bin/activate": "make zoom has made the environment",
+			"pip install ./python":       "README.md has the like",
 			"pip install --no-build-isolation ./python/device ./python/zoom": compiled,
 			"python -m torch_zoom":                     "python/zoom/tests/test_examples.py runs it",
 			"python -m torch_zoom train.py --epochs 1": "test_examples.py runs it, with a program that is there",
