@@ -178,6 +178,7 @@ func (p *path) ranks() int {
 // TestPathsDoNotAllocate counts the allocations of a synchronous all-reduce, and of a broadcast, on every path of the
 // host.
 func TestPathsDoNotAllocate(t *testing.T) {
+	testutil.SkipIfShort(t)
 	if raceEnabled {
 		t.Skip("the race detector makes pools forget")
 	}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/comm"
+	"github.com/chorus-comms/chorus/internal/testutil"
 	"github.com/chorus-comms/chorus/secure"
 	"github.com/chorus-comms/chorus/store"
 )
@@ -22,6 +23,7 @@ import (
 // TestProtectedHosts starts a job with chorus run on two hosts, which are network namespaces: with a secret and TLS,
 // and without either, which is refused with an error that says what to do.
 func TestProtectedHosts(t *testing.T) {
+	testutil.SkipIfShort(t)
 	const network = "10.78.0.%d/24"
 	hosts := cable(t, network)
 	master, _, _ := strings.Cut(fmt.Sprintf(network, 1), "/")

@@ -13,7 +13,7 @@ if [ -n "${CHORUS_TEST_LONG:-}" ]; then
 	tests ./... # of packages whose tests are never brief, go test has the results of make test
 else
 	# These are the tests that make test leaves out. Suites of which it runs a sample are complete with CHORUS_TEST_LONG=1.
-	sampled='^Test(Conformance.*|Grid|(With)?PyTorch|Torch|EachSplit|Scenarios|Slurm|NothingLeaks|Paths(DoNotAllocate)?|Options|Programs)$'
+	sampled='^Test(Conformance.*|Grid|(With)?PyTorch|Torch|EachSplit|Scenarios|Slurm|NothingLeaks|Paths|Options|Programs)$'
 	tests -skip "$sampled" $(grep -rlE --include='*_test.go' --exclude-dir={.venv,adapters,kernel,opencl} \
 		'testutil\.(SkipIfShort|Short|Pick)\(' . | xargs -n1 dirname | sort -u)
 	# Of package kernel the long form compiles for GPUs here; on an OpenCL device it's brief in make test, and below.
