@@ -296,7 +296,10 @@ func (c *kernelCall) run(l *kernel.Loader, k *C.chorus_kernel) error {
 			return refused("a kernel of kind %d and operation %d", int(k.kind), int(k.op))
 		}
 	}
-	c.plan.Fused = 0
+	c.plan.Fused, c.plan.Sparse = 0, 0
+	if k.kind == C.CHORUS_KERNEL_SPARSE_MATMUL && k.n_integers == 1 && c.integers[0] > 0 {
+		c.plan.Sparse = l.Sparse() // which opens a library
+	}
 	if integers := len(ins) > 0 && ins[0].Type == dtype.Int8; k.kind == C.CHORUS_KERNEL_SCALED_MATMUL ||
 		k.kind == C.CHORUS_KERNEL_MATMUL && integers {
 		c.plan.Fused = l.Fused() // which opens a library

@@ -184,9 +184,10 @@ func (c *kernelCall) addNetwork(kind int, op string, outs, ins []kernel.Operand,
 		}
 		return p.ScaledMatmul(outs[0], ins[0], ins[1], ins[2], &form.product)
 	case C.CHORUS_KERNEL_SPARSE_MATMUL:
-		if err := wants(1, 5, 2, 0); err != nil {
+		if err := wants(1, 5, 2, min(len(integers), 1)); err != nil {
 			return err
 		}
+		p.Atomics = len(integers) == 1 && integers[0] == 2
 		form.sparse = kernel.SparseRows{Starts: ins[0], Places: ins[1], Values: ins[2]}
 		return p.SparseMatmul(outs[0], &form.sparse, ins[3], ins[4], numbers[0], numbers[1])
 	case C.CHORUS_KERNEL_NLL:

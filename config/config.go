@@ -111,6 +111,10 @@ type Config struct {
 	// PyTorch's CPU kernels do.
 	SolverLibrary string // CHORUS_SOLVER_LIBRARY
 
+	// SparseLibrary lists files of libraries that multiply sparse matrices by dense ones on GPUs, likewise; "none":
+	// kernels do.
+	SparseLibrary string // CHORUS_SPARSE_LIBRARY
+
 	// CUBLASWorkspace is the memory that cuBLAS gets for each stream, as PyTorch has it: ":KIB:COUNT", several of them
 	// added. Empty, or without such a part: a default of PyTorch's.
 	CUBLASWorkspace string // CUBLAS_WORKSPACE_CONFIG

@@ -78,6 +78,7 @@ var samples = map[string]struct {
 	"DISABLE_HIPBLASLT":              {"0", true, nil},
 	"CHORUS_FFT_LIBRARY":             {"/opt/libclFFT.so.2", "/opt/libclFFT.so.2", nil},
 	"CHORUS_SOLVER_LIBRARY":          {"/opt/libcusolver.so.12", "/opt/libcusolver.so.12", nil},
+	"CHORUS_SPARSE_LIBRARY":          {"/opt/libcusparse.so.12", "/opt/libcusparse.so.12", nil},
 	"CUBLAS_WORKSPACE_CONFIG":        {":4096:8", ":4096:8", nil},
 	"HIPBLAS_WORKSPACE_CONFIG":       {":16:8", ":16:8", nil},
 	"CHORUS_NCCL_LIBRARY":            {"/opt/libnccl.so.2", "/opt/libnccl.so.2", nil},

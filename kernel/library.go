@@ -17,7 +17,8 @@ type TypeSet uint32
 // Has reports whether a type is among them.
 func (s TypeSet) Has(t dtype.DType) bool { return s>>t&1 != 0 }
 
-// library is what a device has for products of matrices, or for fused ones, beside the kernels.
+// library is what a device has for products of matrices, for fused ones, or for those of sparse matrices, beside the
+// kernels.
 type library struct {
 	name   string
 	types  TypeSet
@@ -71,14 +72,19 @@ func (l *Loader) LibraryVaries() bool { return l.library.works() && l.library.va
 // asked again.
 func (l *Loader) multiply(s *device.Stream, c *Call) (done bool, err error) {
 	x := &l.library
-	if c.fuses {
+	switch {
+	case c.fuses:
 		x = &l.fused
+	case c.sparse:
+		x = &l.sparse
 	}
 	switch {
 	case !x.works():
 		return false, nil
 	case c.fuses:
 		err = s.MultiplyFused(&c.fused)
+	case c.sparse:
+		err = s.MultiplySparse(&c.rows)
 	default:
 		err = s.Multiply(&c.product)
 	}
@@ -90,7 +96,7 @@ func (l *Loader) multiply(s *device.Stream, c *Call) (done bool, err error) {
 		errors.Is(err, device.ErrInvalidPointer) || errors.Is(err, device.ErrWrongDevice) {
 		return false, err // the device's, or the caller's
 	}
-	if errors.Is(err, device.ErrCapture) || c.fuses && errors.Is(err, device.ErrUnsupported) {
+	if errors.Is(err, device.ErrCapture) || (c.fuses || c.sparse) && errors.Is(err, device.ErrUnsupported) {
 		return false, nil // which says nothing of other products
 	}
 	if !errors.Is(err, device.ErrUnsupported) && !errors.Is(err, device.ErrOutOfMemory) {

@@ -30,6 +30,9 @@ type standin struct {
 
 	fusedCalls  int // of the library of fused products
 	fusedStatus abi.Status
+
+	sparseCalls  int // of the library of sparse matrices
+	sparseStatus abi.SparseStatus
 }
 
 func newStandin(t *testing.T) *standin {
@@ -69,9 +72,16 @@ func newStandin(t *testing.T) *standin {
 		}
 		return x.solve
 	})
+	sparse, _, _ := sim.Sparse(func(call string) abi.SparseStatus {
+		if call != "Multiply" {
+			return abi.SparseDone
+		}
+		x.sparseCalls++
+		return x.sparseStatus
+	})
 	if err := errors.Join(lib.SupplyBLAS("stand-in", table), lib.SupplyCompiler("stand-in", sim.Compiler()),
-		lib.SupplyFFT("stand-in", transforms), lib.SupplyLt("stand-in", fused),
-		lib.SupplySolver("stand-in", solver)); err != nil {
+		lib.SupplyFFT("stand-in", transforms), lib.SupplyLt("stand-in", fused), lib.SupplySolver("stand-in", solver),
+		lib.SupplySparse("stand-in", sparse)); err != nil {
 		t.Fatal(err)
 	}
 	d, err := gpu.New(lib)

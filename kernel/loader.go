@@ -29,6 +29,8 @@ type Loader struct {
 	library    library
 	fusedOnce  sync.Once
 	fused      library // of products of 8 bits
+	sparseOnce sync.Once
+	sparse     library // of sparse matrices
 	transforms companion[device.TransformLibrary]
 	solver     companion[device.SolverLibrary]
 }
@@ -141,7 +143,7 @@ func (l *Loader) Run(s *device.Stream, p *Plan) error {
 	if len(p.Calls) > 1 {
 		for k := range p.Calls {
 			c := &p.Calls[k]
-			if c.library && l.library.works() || c.fuses && l.fused.works() {
+			if c.library && l.library.works() || c.fuses && l.fused.works() || c.sparse && l.sparse.works() {
 				continue
 			}
 			spec, _, _ := l.fit(c, 0)
@@ -169,7 +171,7 @@ func (l *Loader) run(s *device.Stream, c *Call) error {
 			}
 		}
 	}
-	if c.library || c.fuses {
+	if c.library || c.fuses || c.sparse {
 		if done, err := l.multiply(s, c); done || err != nil {
 			return err
 		}

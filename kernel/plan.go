@@ -20,6 +20,8 @@ type Call struct {
 	product   device.Product // how
 	fuses     bool           // a library of fused products may
 	fused     device.FusedProduct
+	sparse    bool // a library of sparse matrices may
+	rows      device.SparseProduct
 }
 
 // shape says what of a run's grid a loader may change. The operation is the same.
@@ -48,7 +50,9 @@ type Plan struct {
 	Products TypeSet
 	// Fused are the types of matrices that another library multiplies: [Loader.Fused].
 	Fused TypeSet
-	// Atomics lets the first one add with atomic operations, whose order isn't always the same.
+	// Sparse are the types of sparse matrices that a third one multiplies by dense ones: [Loader.Sparse].
+	Sparse TypeSet
+	// Atomics lets the first and the third one add with atomic operations, whose order isn't always the same.
 	Atomics bool
 
 	one            [2]Operand             // of an operation that is an elementwise one
@@ -77,7 +81,7 @@ func (p *Plan) blocks(s Spec, grid device.Dim) *Call {
 	}
 	c := &p.Calls[len(p.Calls)-1]
 	c.Spec, c.Grid, c.Block, c.shape = s, grid, device.Dim{X: int(s.Block), Y: 1, Z: 1}, fixed
-	c.described, c.library, c.fuses, c.elements = false, false, false, 0
+	c.described, c.library, c.fuses, c.sparse, c.elements = false, false, false, false, 0
 	c.Args.Reset()
 	return c
 }

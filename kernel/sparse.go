@@ -2,8 +2,11 @@ package kernel
 
 import (
 	"fmt"
+	"log/slog"
 	"math"
+	"slices"
 
+	"github.com/chorus-comms/chorus/config"
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
 )
@@ -23,6 +26,9 @@ type SparseRows struct {
 // SparseMatmul adds out = alpha * a @ b + beta * c. out, b and c are matrices of any strides, and c is broadcast. c may
 // be the zero Operand, and may be out. All have one type, which isn't bool. A row's elements are added in their order.
 // Each counts, also of those with the same column. An element is left out if there's no such column.
+//
+// A library has it if [Plan.Sparse] has the type. It adds in an order of its own, and the caller answers for a: a row's
+// elements have different columns, which are there.
 func (p *Plan) SparseMatmul(out Operand, a *SparseRows, b, c Operand, alpha, beta *Number) error {
 	there := c.Type != dtype.Invalid
 	if !there {
@@ -63,6 +69,17 @@ func (p *Plan) SparseMatmul(out Operand, a *SparseRows, b, c Operand, alpha, bet
 	if n == 0 {
 		return nil
 	}
+	var product device.SparseProduct
+	library := !(there && beta.complex() == 0) && p.sparseProduct(&product, out, a, b, alpha)
+	if library && there {
+		if !slices.Equal(c.Sizes, out.Sizes) || !slices.Equal(c.Strides, out.Strides) || c.Ptr != out.Ptr {
+			if err := p.Copy(out, c); err != nil {
+				return err
+			}
+			c, cs = out, [2]int{out.Strides[0], out.Strides[1]}
+		}
+		product.Beta = beta.complex()
+	}
 	s := Spec{Family: SparseFamily, Op: "sparse_matmul", Compute: Opmath(out.Type), Block: threads, Outs: 1, Ins: 3}
 	s.Types = [MaxOperands]dtype.DType{out.Type, whole}
 	if there {
@@ -82,7 +99,42 @@ func (p *Plan) SparseMatmul(out Operand, a *SparseRows, b, c Operand, alpha, bet
 	}
 	alpha.add(&call.Args, s.Compute)
 	beta.add(&call.Args, s.Compute)
+	call.sparse, call.rows = library, product
 	return nil
+}
+
+// sparseProduct fills in the product alpha * a @ b, and reports whether a library may do it: one of its types, of
+// vectors without gaps and of matrices with dense rows or columns.
+func (p *Plan) sparseProduct(x *device.SparseProduct, out Operand, a *SparseRows, b Operand, alpha *Number) bool {
+	count := a.Places.Sizes[0]
+	if !p.Sparse.Has(out.Type) || count == 0 || b.Sizes[0] == 0 || !denseVector(&a.Starts, out.Sizes[0]+1) ||
+		!denseVector(&a.Places, count) || !denseVector(&a.Values, count) {
+		return false
+	}
+	*x = device.SparseProduct{Type: out.Type, Index: a.Starts.Type, Rows: out.Sizes[0], Columns: out.Sizes[1],
+		Depth: b.Sizes[0], Count: count, Starts: a.Starts.Ptr, Places: a.Places.Ptr, Values: a.Values.Ptr,
+		Alpha: alpha.complex(), Varies: p.Atomics}
+	return denseMatrix(&x.Out, out) && denseMatrix(&x.B, b)
+}
+
+// Sparse are the types of sparse matrices that a library multiplies by dense ones, for plans: [Plan.Sparse]. The
+// library is opened by the first call. There are none if the device has no such library, or its library has failed.
+func (l *Loader) Sparse() TypeSet {
+	l.sparseOnce.Do(func() {
+		found, err := l.dev.SparseLibrary()
+		if err == nil {
+			l.sparse.is(found)
+			return
+		}
+		if c, e := config.Load(nil); e == nil && c.SparseLibrary != "" && c.SparseLibrary != "none" {
+			slog.Warn("chorus: the library of CHORUS_SPARSE_LIBRARY isn't used, and kernels multiply sparse matrices",
+				"device", l.dev.Name(), "error", err)
+		}
+	})
+	if !l.sparse.works() {
+		return 0
+	}
+	return l.sparse.types
 }
 
 func sparseSource(s Spec) (Source, error) {

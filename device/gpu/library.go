@@ -25,6 +25,7 @@ type Library struct {
 	lt       *lt       // of fused products
 	fft      *fft      // of transforms
 	solver   *solver   // of linear algebra
+	sparse   *sparse   // of sparse matrices
 }
 
 func init() {
@@ -114,6 +115,12 @@ func (l *Library) SupplySolver(place string, table abi.Solver) error {
 	return l.solver.supply(place, table)
 }
 
+// SupplySparse gives the library one of sparse matrices whose table the caller has filled: a stand-in.
+func (l *Library) SupplySparse(place string, table abi.Sparse) error {
+	l.sparse = newSparse(l.family, nil)
+	return l.sparse.supply(place, table)
+}
+
 // ready asks for the version and starts the library.
 func (l *Library) ready() error {
 	if err := l.caps.Need(l.family.Own); err != nil {
@@ -133,6 +140,7 @@ func (l *Library) ready() error {
 	l.lt = newLt(l.family, l.family.LtCandidates(major))
 	l.fft = newFFT(l.family, l.family.FFTCandidates(major))
 	l.solver = newSolverLibrary(l.family, l.family.SolverCandidates(major))
+	l.sparse = newSparse(l.family, l.family.SparseCandidates(major))
 	if r := l.Init(0); r != abi.Success {
 		return l.failed("Init", r)
 	}

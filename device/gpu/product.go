@@ -48,7 +48,7 @@ type products struct {
 	mu    sync.Mutex
 	spare []*product
 
-	off, ltOff, solverOff error // the library can't be used on the GPU
+	off, ltOff, solverOff, sparseOff error // the library can't be used on the GPU
 }
 
 // product is the libraries' state for a stream: handles, and memory that its work alone uses.
@@ -62,6 +62,9 @@ type product struct {
 
 	solver      abi.SolverHandle // 0: none yet
 	solverBound bool             // it's the stream's
+
+	sparse      abi.SparseHandle // 0: none yet
+	sparseBound bool             // it's the stream's
 }
 
 var productTypes = map[dtype.DType]int32{dtype.Float16: abi.Real16, dtype.BFloat16: abi.RealB16,
@@ -332,6 +335,9 @@ func (b *gpu) dropHandles(x *product) {
 	if x.solver != 0 {
 		_ = b.solverCall("close", "Destroy", func() abi.SolverStatus { return b.solver.table.Destroy(x.solver) })
 	}
+	if x.sparse != 0 {
+		_ = b.sparseCall("close", "Destroy", func(t *abi.Sparse) abi.SparseStatus { return t.Destroy(x.sparse) })
+	}
 	if x.workspace != 0 {
 		_ = b.call("close", "MemFree", func() abi.Result { return b.MemFree(x.workspace) })
 	}
@@ -340,7 +346,7 @@ func (b *gpu) dropHandles(x *product) {
 // dropProduct keeps a stream's handle for another one, when work that uses its workspace is done.
 func (d *Driver) dropProduct(s *stream) {
 	if x, b := s.product, s.b; x != nil {
-		s.product, x.bound, x.solverBound = nil, false, false
+		s.product, x.bound, x.solverBound, x.sparseBound = nil, false, false, false
 		d.deferred.add(b, []*gpu{b}, 0, func() {
 			b.products.mu.Lock()
 			defer b.products.mu.Unlock()

@@ -72,11 +72,14 @@ var sizes = map[string]uintptr{"int": 4, "unsigned": 4, "unsigned int": 4, "uint
 	"cudaStream_t": 8, "long long int": 8, "cufftType": 4, "uint64_t": 8, "int64_t": 8, "cudaDataType_t": 4,
 	"cublasLtHandle_t": 8, "cublasLtMatmulDesc_t": 8, "cublasLtMatrixLayout_t": 8, "cublasLtMatmulPreference_t": 8,
 	"cublasLtMatmulDescAttributes_t": 4, "cublasLtMatmulPreferenceAttributes_t": 4, "cusolverDnHandle_t": 8,
-	"cublasFillMode_t": 4, "cusolverEigMode_t": 4, "signed char": 1, "cublasSideMode_t": 4, "cublasDiagType_t": 4}
+	"cublasFillMode_t": 4, "cusolverEigMode_t": 4, "signed char": 1, "cublasSideMode_t": 4, "cublasDiagType_t": 4,
+	"cusparseHandle_t": 8, "cusparseConstSpMatDescr_t": 8, "cusparseConstDnMatDescr_t": 8, "cusparseDnMatDescr_t": 8,
+	"cusparseIndexType_t": 4, "cusparseIndexBase_t": 4, "cusparseOrder_t": 4, "cusparseOperation_t": 4,
+	"cusparseSpMMAlg_t": 4, "cusparseStatus_t": 4}
 
 // parameters returns the types of a function's, of all declarations that the header has.
 func parameters(text, name string) (all [][]string) {
-	declaration := regexp.MustCompile(`(?:CUresult\s+CUDAAPI|cusolverStatus_t\s+CUSOLVERAPI|(?:cublasStatus_t|size_t)\s+CUBLASWINAPI|cufftResult\s+CUFFTAPI|nvrtcResult|hipError_t|const char\s*\*(?:\s+CUBLASWINAPI)?)\s*` + name +
+	declaration := regexp.MustCompile(`(?:CUresult\s+CUDAAPI|cusolverStatus_t\s+CUSOLVERAPI|cusparseStatus_t\s+CUSPARSEAPI|(?:cublasStatus_t|size_t)\s+CUBLASWINAPI|cufftResult\s+CUFFTAPI|nvrtcResult|hipError_t|const char\s*\*(?:\s+(?:CUBLASWINAPI|CUSPARSEAPI))?)\s*` + name +
 		`\s*\(([^;{]*)\)\s*;`)
 	for _, m := range declaration.FindAllStringSubmatch(text, -1) {
 		var types []string
@@ -443,6 +446,86 @@ func TestRealSolver(t *testing.T) {
 	case 1: // not initialized
 	default:
 		t.Errorf("Create: %v", s)
+	}
+}
+
+// So is every function of the library of sparse matrices that is cuSPARSE's, and its numbers.
+func TestSparse(t *testing.T) {
+	text := header(t, "nvidia/cu13/include/cusparse.h", "nvidia/cusparse/include/cusparse.h")
+	SparseSymbols(func(field reflect.StructField, names []string) {
+		if !strings.HasPrefix(names[0], "cusparse") || names[1] != "hip"+names[0][2:] {
+			t.Errorf("%v are not cuSPARSE's first, and the same of hipSPARSE's", names)
+		}
+		c := parameters(text, names[0])
+		if len(c) == 0 || !fits(field.Type, c[0]) {
+			t.Errorf("%s is %v here, and takes %v in the header", names[0], field.Type, c)
+		}
+	})
+	all := values(text)
+	for name, want := range map[string]int32{"STATUS_SUCCESS": int32(SparseDone),
+		"STATUS_NOT_INITIALIZED": int32(SparseNoDevice), "STATUS_ALLOC_FAILED": int32(SparseAllocFailed),
+		"STATUS_INVALID_VALUE": int32(SparseInvalidValue), "STATUS_ARCH_MISMATCH": int32(SparseArchMismatch),
+		"STATUS_INTERNAL_ERROR": int32(SparseInternal), "STATUS_MATRIX_TYPE_NOT_SUPPORTED": int32(SparseBadType),
+		"STATUS_NOT_SUPPORTED":          int32(SparseNotSupported),
+		"STATUS_INSUFFICIENT_RESOURCES": int32(SparseNoResources), "OPERATION_NON_TRANSPOSE": SparseStraight,
+		"OPERATION_TRANSPOSE": SparseTransposed, "INDEX_32I": SparseIndex32, "INDEX_64I": SparseIndex64,
+		"INDEX_BASE_ZERO": SparseFromZero, "ORDER_COL": SparseColumnOrder, "ORDER_ROW": SparseRowOrder,
+		"SPMM_CSR_ALG2": SparseByRows, "SPMM_CSR_ALG3": SparseSameBits} {
+		if got, ok := all["CUSPARSE_"+name]; !ok || got != int(want) {
+			t.Errorf("CUSPARSE_%s is %d here, and %d in the header (%t)", name, want, got, ok)
+		}
+	}
+}
+
+// The cuSPARSE of the Python packages opens, and says itself that it has no GPU. It takes descriptions without one, and
+// refuses those that are none.
+func TestRealSparse(t *testing.T) {
+	if os.Getenv("CHORUS_TEST_LONG") == "" {
+		t.Skip("left out: CHORUS_TEST_LONG=1 loads a library of hundreds of megabytes")
+	}
+	var table Sparse
+	lib, err := dl.Source{Name: "cuSPARSE", Candidates: sites("nvidia/cu13/lib/libcusparse.so.12",
+		"nvidia/cusparse/lib/libcusparse.so.1*")}.Open()
+	if err != nil {
+		t.Skip("left out: ", err)
+	}
+	if caps, err := lib.Resolve(&table); err != nil || !caps.Has("texts") {
+		t.Fatal(err)
+	}
+	h := new(SparseHandle)
+	switch s := table.Create(h); s {
+	case SparseDone:
+		if v := new(int32); table.Version(*h, v) != SparseDone || *v < 11000 {
+			t.Errorf("version %d", *v)
+		}
+		table.Destroy(*h)
+	case SparseNoDevice:
+		if text := table.Text(s); text != "initialization error" {
+			t.Errorf("Create: %q", text)
+		}
+	default:
+		t.Errorf("Create: %v", s)
+	}
+	a, m := new(SparseRows), new(SparseDense)
+	for _, c := range []struct {
+		index, typ, order int32
+		pitch             int64
+		want              SparseStatus
+	}{{SparseIndex32, Real32, SparseRowOrder, 5, SparseDone},
+		{SparseIndex64, Complex64, SparseColumnOrder, 4, SparseDone},
+		{SparseIndex64, RealB16, SparseRowOrder, 7, SparseDone},
+		{SparseIndex32, Real32, SparseRowOrder, 4, SparseInvalidValue},
+		{SparseIndex32, Real32, 3, 5, SparseInvalidValue},
+		{99, Real32, SparseRowOrder, 5, SparseInvalidValue}} {
+		rows := table.NewRows(a, 4, 3, 7, 4096, 8192, 12288, c.index, c.index, SparseFromZero, c.typ)
+		dense := table.NewDense(m, 4, 5, c.pitch, 4096, c.typ, c.order)
+		if c.want == SparseDone && (rows != SparseDone || dense != SparseDone) ||
+			c.want != SparseDone && rows != c.want && dense != c.want {
+			t.Errorf("%+v: %v, %v", c, rows, dense)
+		}
+		if rows == SparseDone && table.DropRows(*a) != SparseDone || dense == SparseDone && table.DropDense(*m) != SparseDone {
+			t.Errorf("%+v isn't given back", c)
+		}
 	}
 }
 

@@ -178,6 +178,10 @@ type Family struct {
 	Solver       string   // what errors call the library of linear algebra
 	Solvers      []string // where that may be, likewise
 	SolverWheels []string // and within a folder of Python packages
+
+	Sparse       string   // what errors call the library of sparse matrices
+	Sparses      []string // where that may be, likewise
+	SparseWheels []string // and within a folder of Python packages
 }
 
 // Families are both.
@@ -203,7 +207,11 @@ var Families = []Family{
 		Solver:    "cuSOLVER",
 		Solvers: []string{"libcusolver.so.12", "libcusolver.so.11", "libcusolver.so",
 			"/usr/local/cuda/lib64/libcusolver.so", "/usr/local/cuda-*/lib64/libcusolver.so"},
-		SolverWheels: []string{"nvidia/cu13/lib/libcusolver.so.12", "nvidia/cusolver/lib/libcusolver.so.1*"}},
+		SolverWheels: []string{"nvidia/cu13/lib/libcusolver.so.12", "nvidia/cusolver/lib/libcusolver.so.1*"},
+		Sparse:       "cuSPARSE",
+		Sparses: []string{"libcusparse.so.12", "libcusparse.so.11", "libcusparse.so",
+			"/usr/local/cuda/lib64/libcusparse.so", "/usr/local/cuda-*/lib64/libcusparse.so"},
+		SparseWheels: []string{"nvidia/cu13/lib/libcusparse.so.12", "nvidia/cusparse/lib/libcusparse.so.1*"}},
 	{Name: "hip", Title: "HIP", Prefix: "hip", Own: "current devices",
 		Places: []string{"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so",
 			"/opt/rocm/lib/libamdhip64.so", "/opt/rocm-*/lib/libamdhip64.so"},
@@ -227,7 +235,11 @@ var Families = []Family{
 		Solver:    "hipSOLVER",
 		Solvers: []string{"libhipsolver.so.1", "libhipsolver.so.0", "libhipsolver.so",
 			"/opt/rocm/lib/libhipsolver.so", "/opt/rocm-*/lib/libhipsolver.so"},
-		SolverWheels: []string{"torch/lib/libhipsolver.so*", "_rocm_sdk_libraries*/lib/libhipsolver.so*"}},
+		SolverWheels: []string{"torch/lib/libhipsolver.so*", "_rocm_sdk_libraries*/lib/libhipsolver.so*"},
+		Sparse:       "hipSPARSE",
+		Sparses: []string{"libhipsparse.so.4", "libhipsparse.so.1", "libhipsparse.so.0", "libhipsparse.so",
+			"/opt/rocm/lib/libhipsparse.so", "/opt/rocm-*/lib/libhipsparse.so"},
+		SparseWheels: []string{"torch/lib/libhipsparse.so*", "_rocm_sdk_libraries*/lib/libhipsparse.so*"}},
 }
 
 // FamilyNamed returns one by the name of its devices; nil if there is none.
