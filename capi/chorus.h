@@ -661,8 +661,7 @@ enum {
 	CHORUS_KERNEL_SCALED_MATMUL = 42, /* out; a, b, bias, scales of a and b, scale of out. Integers: what the bytes of out, a and b are, whose
 	                                   * type is uint8 then: 1 float8_e4m3fn, 2 float8_e5m2, 3 and 4 those that end in fnuz; 0 for others */
 	CHORUS_KERNEL_SPARSE_MATMUL = 43, /* out; of rows of a sparse matrix ("CSR"): the place of each one's first element, and behind them their
-	                                   * count, columns, elements; b, c. Numbers alpha, beta: alpha * a @ b + beta * c. Integer, or none: 1 if a
-	                                   * library may do it, which wants each element of a row in another column, 2 also in varying order */
+	                                   * count, columns, elements; b, c. Numbers alpha, beta: alpha * a @ b + beta * c. Integer, or none: 1 if a library may do it, as no row has two elements in a column, 2 in any order, too */
 
 	/* With random numbers of chorus_random_take: the last input is its state or left out, the last integers are seed and offset. */
 	CHORUS_KERNEL_RANDOM = 48,      /* dropout: out, mask of bool; in; number: the probability to keep an element. shuffle: data of int64,

@@ -155,6 +155,7 @@ bool masked_by_places(NativeCall& call) {
 // CompressedRows are those of a matrix.
 struct CompressedRows {
   Tensor starts, places, values;
+  bool distinct = true; // no element has another one's place
 };
 
 // sorted_rows are the rows of a matrix whose elements have these rows and columns, in any order.
@@ -179,6 +180,7 @@ bool rows_of(const Tensor& t, bool columns, CompressedRows& rows) {
       return true;
     }
     rows = sorted_rows(places.select(0, columns), places.select(0, !columns), values, t.size(columns));
+    rows.distinct = t.is_coalesced();
     return true;
   }
   if ((t.layout() != c10::kSparseCsr && t.layout() != c10::kSparseCsc) || lines.dim() != 1)
@@ -271,6 +273,8 @@ class SparseProduct final : public Native {
       kernel.in(c);
     kernel.number(alpha);
     kernel.number(beta);
+    if (rows.distinct) // a library may add them, in an order that varies
+      kernel.integer(at::globalContext().deterministicAlgorithms() ? 1 : 2);
     return kernel.run(index);
   }
 

@@ -1,4 +1,4 @@
-"""Products of matrices by a library, on GPUs that are stand-ins with stand-ins for cuBLAS and cuBLASLt."""
+"""Products of matrices by a library, on GPUs that are stand-ins, as cuBLAS, cuBLASLt and cuSPARSE are."""
 
 import os
 import subprocess
@@ -109,3 +109,48 @@ def test_cublaslt(standin_library, off):
     told = [line.rpartition(" ") for line in done.stdout.splitlines()]
     assert len(told) == 12, done.stderr
     assert [what for what, _, n in told if n == "1"] == ([] if off else BY_THE_LIBRARY), done.stdout
+
+
+# Kernels don't compile there, so that PyTorch's CPU kernels do what isn't the library's.
+SPARSE = """
+import os, types
+import torch, chorus_device
+
+os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "1"
+chorus_device.plug("sim", driver="cuda", module=types.ModuleType("sim"))
+
+def case(what, f, want, *tensors):
+    before = chorus_device.kernels()["multiplied"]
+    got = f(*(t.to("sim") for t in tensors))
+    torch.testing.assert_close(got.cpu(), want)
+    print(what, chorus_device.kernels()["multiplied"] - before)
+
+x = torch.tensor([[0.0, 2, 0], [0, 0, 0], [3, 0, 4], [1, 0, 0]])
+y, z, v = torch.arange(15.0).view(3, 5) - 7, torch.arange(20.0).view(4, 5), torch.arange(3.0)
+mm = lambda a, b: a @ b
+for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.complex64, torch.complex128):
+    a, b = x.to(dtype), y.to(dtype)
+    case(str(dtype), mm, a @ b, a.to_sparse_csr(), b)
+csr, coo = x.to_sparse_csr(), x.to_sparse_coo()
+case("a transposed matrix", lambda a, b: a @ b.t(), x @ y, csr, y.t().contiguous())
+case("a vector", mm, x @ v, csr, v)
+case("a sum", lambda c, a, b: c.addmm_(a, b, beta=2, alpha=3), 2 * z + 3 * (x @ y), z, csr, y)
+case("dense by sparse", mm, y.t() @ x.t(), y.t(), x.t().to_sparse_csr())
+case("columns", mm, x @ y, x.to_sparse_csc(), y)
+case("coordinates", mm, x @ y, coo, y)
+twice = torch.sparse_coo_tensor(torch.cat([coo.indices()] * 2, 1), torch.cat([coo.values()] * 2), x.shape)
+case("coordinates twice", mm, 2 * x @ y, twice, y)
+torch.use_deterministic_algorithms(True)
+case("deterministic", mm, x @ y, csr, y)
+"""
+
+
+@pytest.mark.long
+def test_cusparse(standin_library):
+    env = dict(os.environ, CHORUS_LIBRARY=str(standin_library), TORCH_DEVICE_BACKEND_AUTOLOAD="0")
+    done = subprocess.run([sys.executable, "-c", SPARSE], capture_output=True, text=True, timeout=240, env=env)
+    types = ("float32", "float64", "float16", "bfloat16", "complex64", "complex128")
+    assert done.stdout.splitlines() == [f"torch.{t} 1" for t in types] + [
+        "a transposed matrix 1", "a vector 1", "a sum 1", "dense by sparse 1", "columns 1", "coordinates 1",
+        "coordinates twice 0", "deterministic 1",
+    ], done.stdout + done.stderr  # fmt: skip

@@ -55,6 +55,10 @@ func init() {
 			table, _ := sim.Solver(nil)
 			err = lib.SupplySolver("a stand-in", table)
 		}
+		if err == nil {
+			table, _, _ := sim.Sparse(nil)
+			err = lib.SupplySparse("a stand-in", table)
+		}
 		if err != nil {
 			return nil, err
 		}
