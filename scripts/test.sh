@@ -20,8 +20,13 @@ if [ -n "$unformatted" ]; then
 	exit 1
 fi
 $GO build ./...
+library=
+if command -v cc >/dev/null; then
+	GO="$GO" sh capi/build.sh out/libchorus.so &
+	library=$!
+fi
 $GO list -export -test ./... >/dev/null
-! command -v cc >/dev/null || GO="$GO" sh capi/build.sh out/libchorus.so
+[ -z "$library" ] || wait $library
 
 step "PyTorch, for the package and for interoperability"
 wait
