@@ -2,7 +2,6 @@
 
 #include <ATen/SparseCsrTensorImpl.h>
 #include <ATen/SparseTensorImpl.h>
-#include <ATen/ops/_sparse_compressed_tensor_unsafe.h>
 #include <ATen/ops/_sparse_coo_tensor_with_dims_and_tensors.h>
 #include <torch/library.h>
 
@@ -133,8 +132,16 @@ at::Tensor with_parts(const at::Tensor& like, const std::function<at::Tensor(con
   auto [lines, places, values] = sparse_parts(like);
   at::Tensor made = f(values);
   c10::TensorOptions options = like.options().device(made.device());
-  if (!like.is_sparse())
-    return at::_sparse_compressed_tensor_unsafe(f(lines), f(places), made, like.sizes(), options);
+  if (!like.is_sparse()) {
+    // PyTorch's own functions check the parts if torch.sparse.check_sparse_tensor_invariants is on: by operators, for
+    // which a function of the stream can't wait.
+    bool here = made.device().type() == kType;
+    at::Tensor whole = at::detail::make_tensor<at::SparseCsrTensorImpl>(
+        c10::DispatchKeySet(here ? c10::DispatchKey::SparseCsrPrivateUse1 : c10::DispatchKey::SparseCsrCPU),
+        made.device(), like.layout(), made.dtype());
+    csr_impl(whole)->set_member_tensors(f(lines), f(places), made, like.sizes());
+    return whole;
+  }
   return at::_sparse_coo_tensor_with_dims_and_tensors(
       coo_impl(like)->sparse_dim(), coo_impl(like)->dense_dim(), like.sizes(), f(places), made, options,
       coo_impl(like)->coalesced());

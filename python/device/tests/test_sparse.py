@@ -80,3 +80,13 @@ def test_a_module_with_a_sparse_buffer():
     model.register_buffer("edges", torch.eye(3).to_sparse())
     model.to(D)
     assert model.edges.is_sparse and model.edges.device.type == D and model.edges.to_dense().sum().item() == 3
+
+
+def test_invariants_are_checked():
+    """A result is made in a function of the stream, which can't wait for operators that check it."""
+    with torch.sparse.check_sparse_tensor_invariants():
+        a = torch.eye(5).to_sparse_csr()
+        x, y = torch.rand(5, 3), torch.rand(3, 5)
+        want = torch.sparse.sampled_addmm(a, x, y)
+        got = torch.sparse.sampled_addmm(a.to(D), x.to(D), y.to(D))
+        assert torch.equal(got.to_dense().cpu(), want.to_dense())
