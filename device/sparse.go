@@ -21,7 +21,7 @@ type SparseProducts interface {
 // in another column ("CSR"). If beta is 0, what was in out doesn't count, even if it isn't a number. Out overlaps
 // nothing else.
 //
-// What a says of its elements isn't checked: one in a row or column that isn't there reads or writes elsewhere.
+// Nothing checks the places of a's elements: one in a row or column that isn't there reads or writes elsewhere.
 type SparseProduct struct {
 	Type                 dtype.DType // of elements
 	Index                dtype.DType // of starts and places: int32 or int64

@@ -33,8 +33,8 @@ const (
 )
 
 // Reduce adds one of [Reductions] over dimensions of the input; nil stands for all. The results have the input's number
-// of dimensions, with size 1 in those that are reduced. compute is the type that elements are converted to and that the
-// results are converted from; indexes are int64. numbers are the reduction's own, such as the correction of var.
+// of dimensions, with size 1 in those that are reduced. Elements are converted to the type compute, and the results from
+// it; indexes are int64. The numbers are the reduction's own, such as the correction of var.
 func (p *Plan) Reduce(op string, compute dtype.DType, outs []Operand, in Operand, dims []int, numbers ...*Number) error {
 	s := Spec{Family: ReduceFamily, Op: op, Compute: compute, Block: threads, Outs: uint8(len(outs)), Ins: 1}
 	k, ok := reductionNames[op]

@@ -144,7 +144,7 @@ func TestSparse(t *testing.T) {
 	}
 }
 
-// multiplySparse has the library multiply, and compares. What lies between lines of out stays.
+// multiplySparse has the library multiply, and compares. Memory between lines of out stays as it is.
 func multiplySparse(t *testing.T, what string, s *device.Stream, typ, index dtype.DType, size [3]int, outColumns,
 	bColumns, sum, varies bool) {
 	t.Helper()

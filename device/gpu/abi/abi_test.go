@@ -523,7 +523,8 @@ func TestRealSparse(t *testing.T) {
 			c.want != SparseDone && rows != c.want && dense != c.want {
 			t.Errorf("%+v: %v, %v", c, rows, dense)
 		}
-		if rows == SparseDone && table.DropRows(*a) != SparseDone || dense == SparseDone && table.DropDense(*m) != SparseDone {
+		if rows == SparseDone && table.DropRows(*a) != SparseDone ||
+			dense == SparseDone && table.DropDense(*m) != SparseDone {
 			t.Errorf("%+v isn't given back", c)
 		}
 	}
