@@ -24,8 +24,8 @@ type SparseRows struct {
 }
 
 // SparseMatmul adds out = alpha * a @ b + beta * c. Matrices out, b and c have any strides, and c is broadcast.
-// The zero Operand is no c; out may be c. All have one type, which isn't bool. A row's elements are added in their order.
-// Each counts, also of those with the same column. An element is left out if there's no such column.
+// The zero Operand is no c; out may be c. All have one type, which isn't bool. A row's elements are added in their
+// order. Each counts, also of those with the same column. An element is left out if there's no such column.
 //
 // A library has it if [Plan.Sparse] has the type. It adds in an order of its own, and the caller answers for a: a row's
 // elements have different columns, which are there.
