@@ -14,8 +14,8 @@ const MatmulFamily Family = 5
 func init() { register(MatmulFamily, "matmul", matmulSource) }
 
 // Matmul adds out = activation(alpha * a @ b + beta * c). Matrices are the last two dimensions. There is one for each
-// place in the dimensions before, in which a, b and c are broadcast. The zero Operand is no c; out may be c.
-// The activation is empty, or an operation of [Ops] with one input and no numbers, such as relu or gelu. Strides are any:
+// place in the dimensions before, in which a, b and c are broadcast. The zero Operand is no c; out may be c. The
+// activation is empty, or an operation of [Ops] with one input and no numbers, such as relu or gelu. Strides are any:
 // a transposed matrix is one with strides exchanged. All have one type, which isn't bool. Or else a and b are int8 or
 // uint8, and the others int32.
 func (p *Plan) Matmul(out, a, b, c Operand, alpha, beta *Number, activation string) error {
