@@ -13,10 +13,7 @@ func (l *Loader) Fused() TypeSet {
 			l.fused.is(found)
 		}
 	})
-	if !l.fused.works() {
-		return 0
-	}
-	return l.fused.types
+	return l.fused.usable()
 }
 
 // fusedProduct fills in the product a @ b, with a bias and scales if they aren't nil, and reports whether a library may

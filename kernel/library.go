@@ -27,13 +27,18 @@ type library struct {
 	warned sync.Once
 }
 
+// warn says why a library whose files a variable names isn't used.
+func warn(dev *device.Device, variable string, files func(*config.Config) string, multiplies string, why error) {
+	if c, err := config.Load(nil); err == nil && files(c) != "" && files(c) != "none" {
+		slog.Warn("chorus: the library of "+variable+" isn't used, and kernels multiply "+multiplies, "device", dev.Name(),
+			"error", why)
+	}
+}
+
 func (l *Loader) openLibrary() {
 	found, err := l.dev.ProductLibrary()
 	if err != nil {
-		if c, e := config.Load(nil); e == nil && c.BLASLibrary != "" && c.BLASLibrary != "none" {
-			slog.Warn("chorus: the library of CHORUS_BLAS_LIBRARY isn't used, and kernels multiply matrices", "device",
-				l.dev.Name(), "error", err)
-		}
+		warn(l.dev, "CHORUS_BLAS_LIBRARY", func(c *config.Config) string { return c.BLASLibrary }, "matrices", err)
 		return
 	}
 	l.library.is(found)
@@ -46,16 +51,19 @@ func (l *library) is(found device.ProductLibrary) {
 	}
 }
 
-func (l *library) works() bool { return l.types != 0 && !l.broken.Load() }
+func (l *library) works() bool { return l.usable() != 0 }
+
+// usable are the types that the library multiplies; none if it has failed.
+func (l *library) usable() TypeSet {
+	if l.broken.Load() {
+		return 0
+	}
+	return l.types
+}
 
 // Products are the types of matrices that a library multiplies, for plans: [Plan.Products]. There are none if the
 // device has no library, or its library has failed.
-func (l *Loader) Products() TypeSet {
-	if !l.library.works() {
-		return 0
-	}
-	return l.library.types
-}
+func (l *Loader) Products() TypeSet { return l.library.usable() }
 
 // Library names the library that multiplies matrices; empty if there's none, or it has failed.
 func (l *Loader) Library() string {

@@ -2,7 +2,6 @@ package kernel
 
 import (
 	"fmt"
-	"log/slog"
 	"math"
 	"slices"
 
@@ -122,19 +121,14 @@ func (p *Plan) sparseProduct(x *device.SparseProduct, out Operand, a *SparseRows
 func (l *Loader) Sparse() TypeSet {
 	l.sparseOnce.Do(func() {
 		found, err := l.dev.SparseLibrary()
-		if err == nil {
-			l.sparse.is(found)
+		if err != nil {
+			warn(l.dev, "CHORUS_SPARSE_LIBRARY", func(c *config.Config) string { return c.SparseLibrary }, "sparse matrices",
+				err)
 			return
 		}
-		if c, e := config.Load(nil); e == nil && c.SparseLibrary != "" && c.SparseLibrary != "none" {
-			slog.Warn("chorus: the library of CHORUS_SPARSE_LIBRARY isn't used, and kernels multiply sparse matrices",
-				"device", l.dev.Name(), "error", err)
-		}
+		l.sparse.is(found)
 	})
-	if !l.sparse.works() {
-		return 0
-	}
-	return l.sparse.types
+	return l.sparse.usable()
 }
 
 func sparseSource(s Spec) (Source, error) {
