@@ -181,7 +181,7 @@ def test_autocast():
 
 
 def test_child_made_by_fork_ends():
-    """It ends as usual, though the device was busy when it was made, with work of which the child has no threads."""
+    """The child ends as usual, though the device was busy at the fork. Threads that do this work aren't copied."""
     x = torch.ones(1500, 1500, device=D)
     for _ in range(3):
         y = x @ x
