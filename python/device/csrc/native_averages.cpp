@@ -1,6 +1,7 @@
 // Averages of windows of integers, by sums of slices: the kernels of pools have floating-point weights.
 #include "native_averages.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/div.h>
 #include <ATen/ops/full.h>

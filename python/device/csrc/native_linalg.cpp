@@ -15,6 +15,7 @@
 #include <ATen/ops/cholesky_inverse_native.h>
 #include <ATen/ops/cholesky_native.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/geqrf_native.h>
 #include <ATen/ops/linalg_cholesky_ex_native.h>
