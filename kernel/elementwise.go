@@ -234,10 +234,15 @@ func (w *writer) eachElement(s Spec, operands int, element func()) {
 		w.line("\tif (first >= n)")
 		w.line("\t\treturn;")
 		w.line("\tI from = (I)first, to = n - from < each ? n : from + each;")
-		w.share(s, "i", func() {
+		each := func() {
 			w.places("i", "l", int(s.Dims), operands)
 			element()
-		})
+		}
+		if s.Dims > 0 {
+			w.share(s, "i", each)
+		} else {
+			w.shareAhead(s, "i", each)
+		}
 		return
 	}
 	if s.Extra[2] != 0 {

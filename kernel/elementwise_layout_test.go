@@ -316,3 +316,42 @@ func TestElementwiseCrossed(t *testing.T) {
 		}
 	}
 }
+
+// Operands that are larger than caches together, whose memory is asked for ahead.
+func TestElementwiseAhead(t *testing.T) {
+	c := openCL(t)
+	for _, x := range []struct {
+		op    string
+		dt    dtype.DType
+		flips []byte // in each part of an element
+	}{
+		{"neg", dtype.Float32, []byte{0, 0, 0, 0x80}},
+		{"bitwise_not", dtype.Uint8, []byte{0xff}},
+		{"neg", dtype.Complex128, []byte{0, 0, 0, 0, 0, 0, 0, 0x80}},
+	} {
+		n := aheadLeast/(2*x.dt.Size()) + 301
+		in, out := c.alloc(t, (n+1)*x.dt.Size()), c.alloc(t, (n+1)*x.dt.Size())
+		for i := range in.host {
+			in.host[i] = byte(i*31 + i>>8 + i>>16)
+			if x.dt != dtype.Uint8 && i%4 == 3 {
+				in.host[i] &= 0xb0 // neither infinite nor NaN
+			}
+		}
+		clear(out.host)
+		operand := func(m *memory) Operand {
+			return Operand{Ptr: m.ptr, Type: x.dt, Sizes: []int{n}, Strides: []int{1}}
+		}
+		var p Plan
+		must(t, p.Elementwise(x.op, x.dt, []Operand{operand(out)}, []Operand{operand(in)}))
+		must(t, c.run(&p))
+		for i, got := range out.host {
+			want := in.host[i] ^ x.flips[i%len(x.flips)]
+			if i >= n*x.dt.Size() {
+				want = 0
+			}
+			if got != want {
+				t.Fatalf("%s of %v: byte %d of %d elements is %#x, not %#x", x.op, x.dt, i, n, got, want)
+			}
+		}
+	}
+}
