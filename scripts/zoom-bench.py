@@ -177,6 +177,17 @@ def fell_back(before: dict) -> str:
     return "".join(f"  fallback: {name} {n}" for name, n in more.items() if n)
 
 
+def compare(ours: tuple, theirs: tuple) -> tuple[list[float], list[float]]:
+    """Run two statements in turns, each with its names and what waits for it, and return their times."""
+    times: tuple[list[float], list[float]] = [], []
+    for k in range(TURNS + 1):
+        for side, (line, names, wait) in zip(times, (ours, theirs), strict=True):
+            runs = turn(compile(line, line, "exec"), names, wait)
+            if k > 0:  # compiled
+                side.extend(runs)
+    return times
+
+
 def operators(part: str, threads: int) -> None:
     """Compare operators."""
     import torch
@@ -190,15 +201,9 @@ def operators(part: str, threads: int) -> None:
     for name, setup, line in cases:
         if part not in name:
             continue
-        code, before = compile(line, name, "exec"), torch.zoom.fallback_counts()
-        sides = (names_on("zoom", setup), torch.zoom.synchronize), (names_on("cpu", setup), lambda: None)
-        times: tuple[list[float], list[float]] = [], []
-        for k in range(TURNS + 1):
-            for side, (names, wait) in zip(times, sides, strict=True):
-                runs = turn(code, names, wait)
-                if k > 0:  # compiled
-                    side.extend(runs)
-        ours, theirs = times
+        before = torch.zoom.fallback_counts()
+        there = line, names_on("zoom", setup), torch.zoom.synchronize
+        ours, theirs = compare(there, (line, names_on("cpu", setup), lambda: None))
         print(f"{name:34} {min(theirs) / min(ours):8.2f} {statistics.median(theirs) / statistics.median(ours):10.2f} "
             f"{min(ours):10.1f} {min(theirs):12.1f}{fell_back(before)}", flush=True)  # fmt: skip
 
@@ -226,28 +231,20 @@ def launches() -> None:
 CHAIN = "template <typename T> T chain(T x, T y) { return std::exp(-(x * y + x)) - y; }"
 
 
-def fused() -> None:
-    """Compare a chain of five operators in one kernel with PyTorch's own on the CPU, in the processor's time:
-    wait for each other on a busy machine would decide otherwise."""
+def fused(threads: int) -> None:
+    """Compare a chain of five operators in one kernel with PyTorch's own on the CPU."""
     import torch
 
+    torch.set_num_threads(threads)
     chain = torch.zoom.jiterator._create_jit_fn(CHAIN)
     for mebi in (1, 4, 16):
-        host = [torch.rand(mebi << 20) for _ in range(2)]
-        there = [t.to("zoom") for t in host]
-        ours, theirs = [], []
-        for _ in range(25):
-            start = time.process_time()
-            x, y = host
-            want = torch.exp(-(x * y + x)) - y
-            theirs.append((time.process_time() - start) * 1e3)
-            start = time.process_time()
-            got = chain(*there)
-            torch.zoom.synchronize()
-            ours.append((time.process_time() - start) * 1e3)
-        torch.testing.assert_close(got.cpu(), want)
-        show(f"five operators of {mebi} Mi on the CPU", theirs, "ms")
-        show(f"one kernel by jiterator, of {mebi} Mi", ours, "ms")
+        setup = f"x, y = t({mebi << 20}), t({mebi << 20})"
+        host, there = names_on("cpu", setup), names_on("zoom", setup) | {"chain": chain}
+        lines = "got = chain(x, y)", "got = torch.exp(-(x * y + x)) - y"
+        ours, theirs = compare((lines[0], there, torch.zoom.synchronize), (lines[1], host, lambda: None))
+        torch.testing.assert_close(there["got"].cpu(), host["got"])
+        show(f"five operators of {mebi} Mi on the CPU", theirs, "us")
+        show(f"one kernel by jiterator, of {mebi} Mi", ours, "us")
         ratio = statistics.median(theirs) / statistics.median(ours)
         print(f"{'':34} median {ratio:8.1f}, least {min(theirs) / min(ours):8.1f} times")
 
@@ -284,5 +281,6 @@ if __name__ == "__main__":
     os.environ["DPCPP_CPU_NUM_CUS"] = os.environ["OMP_NUM_THREADS"] = str(options.threads)
     installed.put()
     print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
+    arguments = {"operators": (options.only, options.threads), "fused": (options.threads,)}
     for section in options.sections or SECTIONS:
-        SECTIONS[section](*[options.only, options.threads] if section == "operators" else [])
+        SECTIONS[section](*arguments.get(section, ()))
