@@ -1,6 +1,7 @@
 package opencl
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -175,18 +176,24 @@ func start(command []string, limit time.Duration) (*process, error) {
 	defer answers.Close()
 	p := &process{cmd: osexec.Command(command[0], command[1:]...), to: to, from: from, send: json.NewEncoder(to),
 		receive: json.NewDecoder(from), ended: make(chan struct{})}
-	p.cmd.Env = append(os.Environ(), compileVariable+"=1")
+	folder := newFolder()
+	p.cmd.Env = append(os.Environ(), compileVariable+"="+cmp.Or(folder, "1"))
+	if folder != "" {
+		p.cmd.Env = append(p.cmd.Env, poclFolder+"="+folder)
+	}
 	p.cmd.ExtraFiles = []*os.File{requests, answers}
 	p.cmd.Stdout, p.cmd.Stderr, p.cmd.WaitDelay = &p.said, &p.said, time.Second
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a key that interrupts this process doesn't reach it
 	if err := p.cmd.Start(); err != nil {
 		to.Close()
 		from.Close()
+		dropFolder(folder)
 		return nil, err
 	}
 	answers.Close() // so that the end of the process is one of the pipe
 	go func() {
 		p.how = p.cmd.Wait()
+		dropFolder(folder)
 		close(p.ended)
 	}()
 	p.within(limit)

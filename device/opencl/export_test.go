@@ -18,3 +18,6 @@ func HasExtension(l *Library, name string) bool {
 	}
 	return false
 }
+
+// HalfWritten is halfWritten.
+var HalfWritten = halfWritten

@@ -15,19 +15,21 @@ import (
 )
 
 // compileVariable makes a process with this package compile sources for the one that has started it, and do nothing
-// else: file 3 has the requests, and file 4 takes the answers.
+// else: file 3 has the requests, and file 4 takes the answers. Its value is the folder of [newFolder], or 1.
 const compileVariable = "CHORUS_OPENCL_COMPILE"
 
 func init() {
-	if os.Getenv(compileVariable) != "" {
-		serve(os.NewFile(3, "requests"), os.NewFile(4, "answers"))
-		os.Exit(0)
+	if folder := os.Getenv(compileVariable); folder != "" {
+		serve(os.NewFile(3, "requests"), os.NewFile(4, "answers"), func(status int) {
+			dropFolder(folder)
+			os.Exit(status)
+		})
 	}
 }
 
 // serve answers requests until there are no more. It ends the process if that which has started it has ended, even
 // while it compiles.
-func serve(requests, answers *os.File) {
+func serve(requests, answers *os.File, exit func(status int)) {
 	syscall.CloseOnExec(3) // what a compiler starts doesn't get them
 	syscall.CloseOnExec(4)
 	_ = syscall.Setrlimit(syscall.RLIMIT_CORE, &syscall.Rlimit{}) // a crash is reported, and leaves no file
@@ -35,14 +37,14 @@ func serve(requests, answers *os.File) {
 	go func() {
 		for range time.Tick(time.Second) {
 			if os.Getppid() != parent {
-				os.Exit(1)
+				exit(1)
 			}
 		}
 	}()
 	send, receive := json.NewEncoder(answers), json.NewDecoder(requests)
 	tell := func(a answer) {
 		if send.Encode(a) != nil {
-			os.Exit(1)
+			exit(1)
 		}
 	}
 	tell(answer{Step: ready})
@@ -50,7 +52,7 @@ func serve(requests, answers *os.File) {
 	for {
 		var q request
 		if receive.Decode(&q) != nil {
-			return
+			exit(0)
 		}
 		at := device3{q.Library, q.Platform, q.Device}
 		b := devices[at]
@@ -125,6 +127,19 @@ func (b *dev) compile(source []byte, options string) ([]byte, error) {
 
 // program is what the compiler has made for the device.
 func (b *dev) program(h abi.Program) ([]byte, error) {
+	for begun := time.Now(); ; time.Sleep(time.Millisecond) {
+		image, err := b.image(h)
+		if err != nil || !halfWritten(image) {
+			return image, err
+		}
+		if time.Since(begun) > time.Second {
+			return nil, errHalfWritten
+		}
+	}
+}
+
+// image is what the driver gives out as a program.
+func (b *dev) image(h abi.Program) ([]byte, error) {
 	const call = "clGetProgramInfo"
 	devices, err := list[abi.Device](b.Library, call, b.ProgramInfo, h, abi.ProgramDevices)
 	if err != nil {
