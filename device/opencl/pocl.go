@@ -8,10 +8,11 @@ import (
 	"strings"
 )
 
-// PoCL compiles by files in a folder that all processes of a user share. It leaves a file that exists as it is, and so
-// may take one that another process has only begun to write, or was killed at: then its program has no code for blocks
-// of other sizes, and a launch of those ends the process (pocl_llvm_generate_workgroup_function of PoCL 3.0). A process
-// that compiles has a folder of its own. Of what this process compiles the driver waits for the rest.
+// PoCL compiles by files in a folder that all processes of a user share, and leaves a file that exists as it is. So it
+// may take one that another process has only begun to write, or was killed at. Its program then has no code for blocks
+// of other sizes, and a launch of those ends the process (pocl_llvm_generate_workgroup_function of PoCL 3.0).
+//
+// A process that compiles has a folder of its own. Of what this process compiles the driver waits for the rest.
 
 // poclFolder is PoCL's variable of that folder. Other drivers have none of this name.
 const poclFolder = "POCL_CACHE_DIR"
