@@ -31,6 +31,30 @@ func supply(t *testing.T, name string) (*gputest.Library, *gpu.Library) {
 	return sim, lib
 }
 
+// openStream makes the driver of a stand-in with its libraries, and a stream of a GPU. left is how many of the
+// libraries' handles, plans and descriptions there are, of which none may be left after the test.
+func openStream(t *testing.T, name string, sim *gputest.Library, lib *gpu.Library, left func() int) (*gpu.Driver,
+	*device.Stream) {
+	t.Helper()
+	d, err := gpu.New(lib)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := device.NewRuntime(name, d).Devices()[0].NewStream(device.Normal)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(s.Synchronize(context.Background()), s.Close(), d.Close(), sim.Close()); err != nil {
+			t.Error(err)
+		}
+		if n := left(); n > 0 {
+			t.Errorf("%d handles, plans or descriptions are left", n)
+		}
+	})
+	return d, s
+}
+
 // openBLAS makes a driver whose library has one of products.
 func openBLAS(t *testing.T, name string, status func(call string) abi.Status) (*gpu.Driver,
 	map[abi.BLASHandle]*gputest.BLASHandle) {

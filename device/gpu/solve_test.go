@@ -29,22 +29,7 @@ func openSolver(t *testing.T, name string, status func(call string) abi.SolverSt
 	if err := errors.Join(lib.SupplySolver("stand-in", table), lib.SupplyBLAS("stand-in", products)); err != nil {
 		t.Fatal(err)
 	}
-	d, err := gpu.New(lib)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := device.NewRuntime(name, d).Devices()[0].NewStream(device.Normal)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := errors.Join(s.Synchronize(context.Background()), s.Close(), d.Close(), sim.Close()); err != nil {
-			t.Error(err)
-		}
-		if len(handles)+len(others) > 0 {
-			t.Errorf("%d handles are left", len(handles)+len(others))
-		}
-	})
+	d, s := openStream(t, name, sim, lib, func() int { return len(handles) + len(others) })
 	return d, s, handles
 }
 

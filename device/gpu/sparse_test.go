@@ -27,22 +27,7 @@ func openSparse(t *testing.T, name string, status func(call string) abi.SparseSt
 	if err := lib.SupplySparse("stand-in", table); err != nil {
 		t.Fatal(err)
 	}
-	d, err := gpu.New(lib)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := device.NewRuntime(name, d).Devices()[0].NewStream(device.Normal)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := errors.Join(s.Synchronize(context.Background()), s.Close(), d.Close(), sim.Close()); err != nil {
-			t.Error(err)
-		}
-		if len(handles)+left() > 0 {
-			t.Errorf("%d handles and %d descriptions are left", len(handles), left())
-		}
-	})
+	d, s := openStream(t, name, sim, lib, func() int { return len(handles) + left() })
 	return d, s, handles
 }
 

@@ -28,22 +28,7 @@ func openFFT(t *testing.T, name string, status func(call string) abi.FFTResult) 
 	if err := lib.SupplyFFT("stand-in", table); err != nil {
 		t.Fatal(err)
 	}
-	d, err := gpu.New(lib)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := device.NewRuntime(name, d).Devices()[0].NewStream(device.Normal)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := errors.Join(s.Synchronize(context.Background()), s.Close(), d.Close(), sim.Close()); err != nil {
-			t.Error(err)
-		}
-		if len(plans) > 0 {
-			t.Errorf("%d plans are left", len(plans))
-		}
-	})
+	d, s := openStream(t, name, sim, lib, func() int { return len(plans) })
 	return d, s, plans
 }
 
