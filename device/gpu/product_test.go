@@ -31,8 +31,8 @@ func supply(t *testing.T, name string) (*gputest.Library, *gpu.Library) {
 	return sim, lib
 }
 
-// openStream makes the driver of a stand-in with its libraries, and a stream of a GPU. left is how many of the
-// libraries' handles, plans and descriptions there are, of which none may be left after the test.
+// openStream makes the driver of a stand-in with its libraries, and a stream of a GPU. left counts the libraries'
+// handles, plans and descriptions. None may be left after the test.
 func openStream(t *testing.T, name string, sim *gputest.Library, lib *gpu.Library, left func() int) (*gpu.Driver,
 	*device.Stream) {
 	t.Helper()
