@@ -311,6 +311,7 @@ def test_an_event_comes_behind_the_kernels_before_it():
         with stream:
             copied = y + 0
         assert not event.query()
+    stream.synchronize()
     torch.testing.assert_close(copied.cpu(), y.cpu())
 
 
