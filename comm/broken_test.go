@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -266,6 +268,27 @@ func TestStoreKilled(t *testing.T) {
 				}
 				survived++
 			}
+		})
+	}
+}
+
+// A program that learns from Err that the communicator is broken may end next: its flight record is written by then.
+func TestErrLeavesARecord(t *testing.T) {
+	for range 10 {
+		dir := t.TempDir()
+		t.Setenv("CHORUS_DUMP_DIR", dir)
+		inWorld(2, func(ctx context.Context, c *comm.Comm) error {
+			if c.Rank() == 0 {
+				c.Abort(errors.New("on purpose"))
+			}
+			for c.Err() == nil {
+				runtime.Gosched()
+			}
+			name := fmt.Sprintf("*_rank_%d.json", c.Rank())
+			if found, err := filepath.Glob(filepath.Join(dir, name)); err != nil || len(found) != 1 {
+				t.Errorf("there is no %s: %v", name, err)
+			}
+			return nil
 		})
 	}
 }

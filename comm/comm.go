@@ -529,8 +529,13 @@ func (c *Comm) Abort(reason error) {
 	c.b.Abort(reason)
 }
 
-// Err returns why the communicator is broken, or nil.
-func (c *Comm) Err() error { return c.b.Cause() }
+// Err returns why the communicator is broken, or nil. The rank's flight record, if it's to be written at a failure, is
+// there by then, as the program may end next.
+func (c *Comm) Err() error {
+	cause := c.b.Cause()
+	c.rec.Broken(cause)
+	return cause
+}
 
 // Broken is closed when the communicator is broken, by whichever rank.
 func (c *Comm) Broken() <-chan struct{} { return c.b.Broken() }

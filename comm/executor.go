@@ -61,7 +61,9 @@ func (c *Comm) executorOf(s *streams) *placement {
 	s.hostExecutor = h
 	p := &placement{host: s.host, device: s.dev, dev: s, executor: &streamExecutor{streams: s}}
 	if s.enq != nil {
-		p.executor = &libraryExecutor{streams: s}
+		x := &libraryExecutor{streams: s}
+		s.enq.BeforeStop(x.noteDone)
+		p.executor = x
 	}
 	return p
 }

@@ -3,6 +3,7 @@ package comm
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 
 	"github.com/chorus-comms/chorus/comm/backend"
@@ -16,6 +17,7 @@ type libraryExecutor struct {
 	*streams
 	watched       watched
 	errorReturned atomic.Bool // a wait has returned, or is about to, the error of operations under way
+	broke         sync.Once   // for noteDone
 }
 
 // run has the library put a collective on a stream, with those behind it in its batch.
@@ -141,7 +143,16 @@ func (x *libraryExecutor) begin(t *task, o *call) error {
 	return x.c.before(o)
 }
 
-func (x *libraryExecutor) work() *deviceWork { return &deviceWork{dev: x.dev, broken: x.c.b.Cause} }
+func (x *libraryExecutor) work() *deviceWork { return &deviceWork{dev: x.dev, broken: x.cause} }
+
+// cause returns the backend's Cause. If there is one, operations that were done before have been noted.
+func (x *libraryExecutor) cause() error {
+	err := x.c.b.Cause()
+	if err != nil {
+		x.noteDone()
+	}
+	return err
+}
 
 func (x *libraryExecutor) view(t *tensor.Tensor) (*tensor.Tensor, error) { return t, nil }
 

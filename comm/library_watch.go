@@ -121,6 +121,23 @@ func (x *libraryExecutor) pollEnqueued(list []*enqueued) map[*enqueued]bool {
 	return ended
 }
 
+// noteDone notes, when the communicator breaks, which operations are done but not yet noticed. The backend ends the
+// others' part in their streams only after this, and from then on events don't tell them apart.
+func (x *libraryExecutor) noteDone() {
+	x.broke.Do(func() {
+		if unbind, err := x.bind(); err == nil {
+			defer unbind()
+		}
+		x.watched.Lock()
+		defer x.watched.Unlock()
+		for _, e := range x.watched.list {
+			if done, err := e.on.event.Query(); done && err == nil {
+				e.on.done.Store(true)
+			}
+		}
+	})
+}
+
 // idle reports whether nothing that the backend has put on a stream is under way, noticed by the watch or not yet.
 func (x *libraryExecutor) idle() bool {
 	x.watched.Lock()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/chorus-comms/chorus/device"
@@ -18,15 +19,24 @@ type deviceWork struct {
 	// broken returns the cause if the communicator is broken: for an operation that the backend has enqueued, this is
 	// its error, too. It's nil if engines of the process carry the operation out, which have the error themselves.
 	broken func() error
+	done   atomic.Bool                 // the operation was done before the communicator broke
 	expire func(elapsed time.Duration) // declares the operation overdue; nil as broken is
 }
 
 // endError is the error of an operation that has ended, whose event gives err.
 func (on *deviceWork) endError(err error) error {
 	if err == nil && on.broken != nil {
-		return on.broken()
+		return on.cause()
 	}
 	return err
+}
+
+// cause is what has broken the communicator, unless the operation was done before.
+func (on *deviceWork) cause() error {
+	if err := on.broken(); err != nil && !on.done.Load() {
+		return err
+	}
+	return nil
 }
 
 // issueOn is issue for an operation on a device.
@@ -87,7 +97,7 @@ func (w *Work) failed(on *deviceWork) error {
 	if on.broken == nil {
 		return w.Err()
 	}
-	if cause := on.broken(); cause != nil {
+	if cause := on.cause(); cause != nil {
 		if err := w.Err(); err != nil || w.state() >= Completed {
 			return err
 		}
@@ -155,7 +165,7 @@ func (w *Work) Expire(elapsed time.Duration) error {
 	if done, err := on.event.Query(); !done && err == nil && on.broken() == nil {
 		on.expire(elapsed)
 	}
-	if err := on.broken(); err != nil {
+	if err := on.cause(); err != nil {
 		w.completeOn(on, err)
 	}
 	return w.Err()

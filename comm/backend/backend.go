@@ -65,6 +65,9 @@ type Enqueuer interface {
 	// An operation on a window, which at names, is passed as a message from or to its Peer. An operation that a graph
 	// has captured, which has Running, is passed without its tensors: a run of the graph is overdue.
 	Overdue(at Where, op *Op, elapsed time.Duration)
+	// BeforeStop sets a function that the backend calls when the communicator is broken, before it ends operations under
+	// way: those that are done by then have their results. It's called once, before the first Enqueue.
+	BeforeStop(f func())
 }
 
 // Parter is implemented by backends that tell the other ranks of a failure beside the program.

@@ -57,8 +57,9 @@ type rank struct {
 	report func(why error)
 	token  *tensor.Tensor // of barriers
 
-	ended  chan struct{} // closed when watch has
-	record record
+	ended      chan struct{} // closed when watch has
+	beforeStop atomic.Value  // the func() of BeforeStop
+	record     record
 
 	windows windowSet
 

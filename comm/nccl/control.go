@@ -226,6 +226,9 @@ func (r *rank) watch(ctx context.Context) {
 		select {
 		case <-r.Broken():
 			if _, healthy := errors.AsType[*backend.FinalizedError](r.Cause()); !healthy {
+				if f, ok := r.beforeStop.Load().(func()); ok {
+					f()
+				}
 				r.Reporting.Within(answerTime) // before the others' calls fail because this rank stops
 				r.mu.Lock()
 				r.stopLibrary()
@@ -394,6 +397,9 @@ func (r *rank) ask(al alarm) (a backend.Attendance, ops map[int]string) {
 	}
 	return a, ops
 }
+
+// BeforeStop implements backend.Enqueuer.
+func (r *rank) BeforeStop(f func()) { r.beforeStop.Store(f) }
 
 // Overdue implements backend.Enqueuer.
 func (r *rank) Overdue(at backend.Where, op *backend.Op, elapsed time.Duration) {

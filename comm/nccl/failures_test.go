@@ -52,6 +52,31 @@ func TestMismatch(t *testing.T) {
 	})
 }
 
+// A failure that comes right behind an operation isn't the operation's, even if its end was not noticed before.
+func TestDoneBeforeAFailure(t *testing.T) {
+	library := simulate(t, nccltest.Options{Version: "2.32"})
+	for range 20 {
+		var both sync.WaitGroup
+		both.Add(2)
+		each(t, open(t, "nccl", library, 2), func(ctx context.Context, c *comm.Comm, s *device.Stream, x *tensor.Tensor) error {
+			var w comm.Work
+			if err := c.AllReduce(ctx, x, comm.Sum, comm.Async(&w)); err != nil {
+				return err
+			}
+			if err := errors.Join(w.Wait(ctx), s.Synchronize(ctx)); err != nil {
+				return err
+			}
+			both.Done()
+			both.Wait()
+			if c.Rank() == 1 {
+				c.Abort(errors.New("on purpose"))
+			}
+			<-c.Broken()
+			return w.Synchronize(ctx)
+		})
+	}
+}
+
 // A rank that has no library says so to the others, which don't wait for it until their time is over.
 func TestUnable(t *testing.T) {
 	library := simulate(t, nccltest.Options{Version: "2.32"})

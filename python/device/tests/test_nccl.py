@@ -472,8 +472,7 @@ dist.group.WORLD.set_timeout(timedelta(seconds=float(sys.argv[2])))
 x = torch.ones(4)
 
 def failed():
-    while chorus.failure() is None:
-        time.sleep(0.01)
+    while chorus.failure() is None: time.sleep(0.01)
 
 def dies():
     dist.all_reduce(x)  # of which rank 1 hears nothing
