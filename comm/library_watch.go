@@ -121,10 +121,11 @@ func (x *libraryExecutor) pollEnqueued(list []*enqueued) map[*enqueued]bool {
 	return ended
 }
 
-// noteDone notes, when the communicator breaks, which operations are done but not yet noticed. The backend ends the
-// others' part in their streams only after this, and from then on events don't tell them apart.
+// noteDone notes, when the communicator breaks, which operations are done but not yet noticed, and a graph's run that is
+// under way. The backend ends what is under way only after this, and from then on events and words don't tell it apart.
 func (x *libraryExecutor) noteDone() {
 	x.broke.Do(func() {
+		x.replays.noteRunning()
 		if unbind, err := x.bind(); err == nil {
 			defer unbind()
 		}

@@ -38,8 +38,9 @@ type replays struct {
 	pause time.Duration // between looks; 0: there are none
 	marks *marks
 
-	mu   sync.Mutex
-	list []*replay
+	mu      sync.Mutex
+	list    []*replay
+	running *replay // one that was under way when the communicator broke, or began later
 }
 
 // replay is a captured operation. Its run is taken for one as long as every look finds it under way.
@@ -222,14 +223,19 @@ func (r *replays) failed(lib *libraryExecutor) {
 	if _, healthy := cause.(*backend.FinalizedError); healthy {
 		return
 	}
-	r.mu.Lock()
-	list := slices.Clone(r.list)
-	r.mu.Unlock()
-	for _, x := range list {
-		if !x.since.IsZero() || x.word.Load() != 0 {
-			c.failed(cause)
-			lib.fatalBehind(cause, x.call.Site)
-			return
-		}
+	lib.noteDone()
+	if x := r.noteRunning(); x != nil {
+		c.failed(cause)
+		lib.fatalBehind(cause, x.call.Site)
 	}
+}
+
+// noteRunning returns a run that is under way, or was at an earlier call; nil if there is none.
+func (r *replays) noteRunning() *replay {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if i := slices.IndexFunc(r.list, func(x *replay) bool { return x.word.Load() != 0 }); i >= 0 && r.running == nil {
+		r.running = r.list[i]
+	}
+	return r.running
 }
