@@ -124,7 +124,8 @@ func (f *chaosFlags) run(cmd *cobra.Command) error {
 	c.Command = []string{self, "chaos", "--worker"}
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal ends it at once
+	// A later signal ends it at once. timeout(1) sends one to its command and again to its group, which are one.
+	context.AfterFunc(ctx, func() { time.AfterFunc(time.Second, stop) })
 	if f.timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, f.timeout, fmt.Errorf("the %v of --timeout are over", f.timeout))
