@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A run that has ended isn't one that a failure has met, though the last look has found it under way; one that the
-// failure has met is, though its word is cleared when the library stops.
+// A failure meets no run that has ended, though the last look found it under way. A run that it meets stays noted,
+// though its word is cleared when the library stops.
 func TestRunsThatAFailureMeets(t *testing.T) {
 	var ended, met atomic.Uint32
 	r := replays{list: []*replay{{word: &ended, since: time.Now()}, {word: &met}}}
