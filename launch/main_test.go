@@ -78,6 +78,38 @@ var roles = map[string]func(args []string){
 		}
 		forever()
 	},
+	// stopped stops the rank args[0] by a signal; the others end when that is so, with status 0.
+	"stopped": func(args []string) {
+		mark := filepath.Join(args[1], "pid")
+		if os.Getenv("RANK") == args[0] {
+			if len(args) > 2 {
+				signal.Ignore(syscall.SIGTERM)
+			}
+			check(os.WriteFile(mark+".new", []byte(strconv.Itoa(os.Getpid())), 0o600))
+			check(os.Rename(mark+".new", mark))
+			syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+			forever()
+		}
+		for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+			pid, _ := os.ReadFile(mark)
+			state, _ := os.ReadFile("/proc/" + string(pid) + "/stat")
+			if _, rest, _ := strings.Cut(string(state), ") "); strings.HasPrefix(rest, "T") {
+				return
+			}
+			if time.Now().After(end) {
+				check(errors.New("it never was stopped"))
+			}
+		}
+	},
+	// last is the last rank to end: it waits for the file args[1].
+	"last": func(args []string) {
+		for os.Getenv("RANK") == args[0] {
+			if _, err := os.Stat(args[1]); err == nil {
+				return
+			}
+			time.Sleep(time.Millisecond)
+		}
+	},
 	// stubborn ignores SIGTERM, says so, and waits; the rank args[0] exits with status 3 when all others are deaf.
 	"stubborn": func(args []string) {
 		signal.Ignore(syscall.SIGTERM)

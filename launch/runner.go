@@ -265,9 +265,10 @@ type attempt struct {
 	ended  []exit // in order of time
 
 	begun    time.Time
-	signaled bool      // a signal that ends the job has come here
-	dumps    string    // where the ranks record what they do; empty: nowhere
-	lost     int       // ranks that have failed while the others went on
+	signaled bool   // a signal that ends the job has come here
+	dumps    string // where the ranks record what they do; empty: nowhere
+	lost     int    // ranks that have failed while the others went on
+	linger   lingering
 	failure  *Failure  // the first one, once there is one
 	asked    time.Time // when the ranks were asked to stop
 	grace    <-chan time.Time
@@ -360,6 +361,8 @@ func (a *attempt) watch(ctx context.Context) {
 				a.console.printf("%s cannot be killed: the kernel does not let go of it; still trying", ranksOf(a.alive))
 			}
 			a.kill()
+		case <-a.linger.look:
+			a.look()
 		}
 	}
 }
@@ -375,8 +378,9 @@ func (a *attempt) exited(e exit) {
 	var first *exit
 	for i, e := range batch {
 		delete(a.alive, e.p)
+		_, given := a.linger.given[e.p]
 		switch {
-		case e.ok() || first != nil:
+		case e.ok() || given || first != nil:
 		case a.failure == nil && a.lost < a.job.MayLose:
 			a.lost++
 			a.console.printf("%v; the others go on without it", a.runner.failure(e, a.number))
@@ -390,6 +394,8 @@ func (a *attempt) exited(e exit) {
 		a.stop(syscall.SIGTERM)
 		a.fail(a.runner.failure(*first, a.number))
 	}
+	a.linger.since = batch[len(batch)-1].at
+	a.lingers()
 }
 
 // signal handles a signal that the launcher received.

@@ -31,8 +31,17 @@ func awaitExit(pid int) {
 	}
 }
 
-// zombie is SZOMB of sys/proc.h.
-const zombie = 5
+// isStopped reports whether a child is stopped by a signal.
+func isStopped(pid int) bool {
+	p, err := unix.SysctlKinfoProc("kern.proc.pid", pid)
+	return err == nil && p.Proc.P_stat == stopped
+}
+
+// SSTOP and SZOMB of sys/proc.h.
+const (
+	stopped = 4
+	zombie  = 5
+)
 
 // adoptOrphans would make this process the parent of processes below it whose own has died.
 func adoptOrphans(bool) error { return errors.New("needs Linux") }

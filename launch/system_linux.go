@@ -8,6 +8,13 @@ func awaitExit(pid int) {
 	}
 }
 
+// isStopped reports whether a child is stopped by a signal.
+func isStopped(pid int) bool {
+	var info unix.Siginfo
+	err := unix.Waitid(unix.P_PID, pid, &info, unix.WSTOPPED|unix.WNOHANG|unix.WNOWAIT, nil)
+	return err == nil && info.Signo == int32(unix.SIGCHLD)
+}
+
 // adoptOrphans makes this process the parent of processes below it whose own has died, or no more.
 func adoptOrphans(adopt bool) error {
 	on := uintptr(0)
