@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/chorus-comms/chorus/internal/sys"
 )
 
 // Cleanup says when a FileStore removes its file. All stores on one file must
@@ -39,6 +41,13 @@ type FileOptions struct {
 	Timeout time.Duration
 }
 
+// fileChunk is how much of a file is read at a time, so that one that isn't a store's costs no memory.
+const fileChunk = 64 << 10
+
+// minTorn is how many bytes an incomplete record has at least if no whole one is in front of it: a length and the
+// beginning of a key. Fewer don't show that the file is a store's.
+const minTorn = 5
+
 // pollInterval is how often a FileStore looks whether a key has come.
 const pollInterval = 10 * time.Millisecond
 
@@ -56,7 +65,8 @@ type FileStore struct {
 
 	lock   chan struct{} // holds one token; guards what follows
 	closed bool
-	pos    int64             // up to where the file was read
+	file   fs.FileInfo       // which file was read
+	pos    int64             // up to where
 	values map[string][]byte // keys as they are in the file
 	once   sync.Once
 	err    error // of Close
@@ -64,16 +74,21 @@ type FileStore struct {
 
 var _ Extended = (*FileStore)(nil)
 
-// OpenFile opens a store in the file at path, which is created if need be.
+// OpenFile opens a store in the file at path, which is created if need be. A file that has something else in it is an
+// error, and isn't written to.
 func OpenFile(ctx context.Context, path string, opts FileOptions) (*FileStore, error) {
 	s := &FileStore{path: path, opts: opts, lock: make(chan struct{}, 1), values: map[string][]byte{}}
 	s.done, s.stop = context.WithCancel(context.Background())
 	s.lock <- struct{}{}
+	var err error
 	if opts.Cleanup == CleanupRefcount {
-		if _, err := s.add(ctx, fileRefs, 1); err != nil {
-			s.stop()
-			return nil, fmt.Errorf("store: open %s: %w", path, err)
-		}
+		_, err = s.add(ctx, fileRefs, 1)
+	} else {
+		_, err = s.NumKeys(ctx)
+	}
+	if err != nil {
+		s.stop()
+		return nil, fmt.Errorf("store: open %s: %w", path, err)
 	}
 	return s, nil
 }
@@ -103,7 +118,7 @@ func (s *FileStore) access(ctx context.Context, op string, write bool, work func
 	}
 	if f == nil { // no process has written yet
 		clear(s.values)
-		s.pos = 0
+		s.file, s.pos = nil, 0
 	} else {
 		defer f.Close() // which unlocks
 		if err := s.refresh(f, write); err != nil {
@@ -114,13 +129,16 @@ func (s *FileStore) access(ctx context.Context, op string, write bool, work func
 	if err != nil || record == nil {
 		return err
 	}
+	if len(record) > maxRequest {
+		return fmt.Errorf("store: %s: %d bytes, at most %d go into a file at once", op, len(record), maxRequest)
+	}
 	// One write, so that a killed process hardly ever leaves half a record.
 	if _, err := f.WriteAt(record, s.pos); err != nil {
 		return fmt.Errorf("store: %s: write: %w", op, err)
 	}
-	replay(s.values, record)
+	_, err = replay(s.values, record)
 	s.pos += int64(len(record))
-	return nil
+	return err
 }
 
 // openLocked opens and locks the file. For a reader it is nil if there is none.
@@ -129,12 +147,12 @@ func (s *FileStore) openLocked(ctx context.Context, write bool) (*os.File, error
 	if write {
 		flag = os.O_RDWR | os.O_CREATE
 	}
-	f, err := os.OpenFile(s.path, flag, 0o644)
+	f, _, err := sys.OpenRegularAs(s.path, flag, 0o644)
 	if !write && errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("open %s: %w", s.path, err)
 	}
 	if err := flock(ctx, f, write); err != nil {
 		f.Close()
@@ -166,18 +184,33 @@ func (s *FileStore) refresh(f *os.File, write bool) error {
 	if err != nil {
 		return err
 	}
-	if info.Size() < s.pos { // another file got the name
+	if s.file == nil || !os.SameFile(info, s.file) || info.Size() < s.pos { // another file got the name
 		s.pos = 0
 		clear(s.values)
 	}
-	news := make([]byte, info.Size()-s.pos)
-	n, err := f.ReadAt(news, s.pos)
-	if err != nil && err != io.EOF {
-		return err
-	}
-	s.pos += int64(replay(s.values, news[:n]))
-	if write && s.pos < info.Size() {
-		return f.Truncate(s.pos)
+	s.file = info
+	for chunk := int64(fileChunk); s.pos < info.Size(); {
+		rest := info.Size() - s.pos
+		news := make([]byte, min(rest, chunk))
+		n, err := f.ReadAt(news, s.pos)
+		if err != nil && err != io.EOF {
+			return err
+		}
+		done, err := replay(s.values, news[:n])
+		s.pos += int64(done)
+		switch {
+		case err != nil:
+			return err
+		case done > 0:
+		case rest > chunk && n == len(news): // a record is longer than the chunk
+			chunk *= 2
+		case s.pos == 0 && n < minTorn:
+			return errNotLog
+		case write:
+			return f.Truncate(s.pos)
+		default:
+			return nil
+		}
 	}
 	return nil
 }

@@ -1,10 +1,13 @@
 package store_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
+	"github.com/chorus-comms/chorus/internal/testutil"
 	"github.com/chorus-comms/chorus/store"
 )
 
@@ -126,5 +129,99 @@ func TestFileReplaced(t *testing.T) {
 	}
 	if ok, err := a.Check(t.Context(), "new"); !ok || err != nil {
 		t.Errorf("the new key is there: %v, %v", ok, err)
+	}
+}
+
+// TestFileOfAnother opens stores on files that hold something else. None of them is changed, also behind a symlink.
+func TestFileOfAnother(t *testing.T) {
+	const log = "\x09\x00\x00\x00refcount/\x01\x00\x00\x001\x02\x00\x00\x00/k\x01\x00\x00\x00v"
+	for name, content := range map[string]string{
+		"text":                 "the only copy of my thesis\n",
+		"brief":                "1\n",
+		"brief zero":           "\x00",
+		"absolute path":        "\x00\x00\x00\x00/usr/bin/true",
+		"long announced key":   "abcd/efghijkl",
+		"program":              "\x7fELF\x02\x01\x01" + strings.Repeat("\x00", 4096),
+		"zeros":                strings.Repeat("\x00", 1<<17),
+		"other key":            "\x03\x00\x00\x00abc\x00\x00\x00\x00",
+		"no number":            "\x09\x00\x00\x00refcount/\x03\x00\x00\x00abc",
+		"value of a deletion":  "\x03\x00\x00\x00-/k\x01\x00\x00\x00v",
+		"long announced value": "\x02\x00\x00\x00/k\xff\xff\xff\xffv",
+		"text behind records":  log + "and then the thesis\n",
+	} {
+		for _, cleanup := range []store.Cleanup{store.CleanupRefcount, store.CleanupCount} {
+			dir := t.TempDir()
+			path, link := filepath.Join(dir, "file"), filepath.Join(dir, "link")
+			if err := errors.Join(os.WriteFile(path, []byte(content), 0o600), os.Symlink(path, link)); err != nil {
+				t.Fatal(err)
+			}
+			for _, at := range []string{path, link} {
+				s, err := store.OpenFile(t.Context(), at, store.FileOptions{WorldSize: 1, Cleanup: cleanup})
+				if err == nil || !strings.Contains(err.Error(), "isn't a store's file") || !strings.Contains(err.Error(), at) {
+					t.Errorf("%s: %v, %v", name, s, err)
+				}
+				if got, err := os.ReadFile(path); string(got) != content || err != nil {
+					t.Errorf("%s: it holds %q now, %v", name, got, err)
+				}
+			}
+			if _, err := store.Open(t.Context(), "file://"+link, store.OpenOptions{}); !errors.Is(err, store.ErrOptions) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+}
+
+// TestFileOfNoStore opens stores where no file can be one: none is waited for, and none takes memory.
+func TestFileOfNoStore(t *testing.T) {
+	dir := t.TempDir()
+	sparse := filepath.Join(dir, "sparse")
+	if err := errors.Join(os.WriteFile(sparse, nil, 0o600), os.Truncate(sparse, 40<<30)); err != nil {
+		t.Skip(err) // of a file system without holes
+	}
+	for path, says := range map[string]string{sparse: "isn't a store's file", dir: "directory", os.DevNull: "device"} {
+		s, err := store.OpenFile(t.Context(), path, store.FileOptions{})
+		if err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v, %v", path, s, err)
+		}
+	}
+}
+
+// TestFileBegun opens stores on files of jobs that were killed early: they're stores' files.
+func TestFileBegun(t *testing.T) {
+	const first = "\x09\x00\x00\x00refcount/\x01\x00\x00\x001"
+	for _, content := range []string{"", first[:5], first[:12], first[:len(first)-1], first, "\x04\x00\x00\x00-", "\x02\x00\x00\x00/k\x01"} {
+		path := filepath.Join(t.TempDir(), "f")
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		a, b := file(t, path, store.FileOptions{}), file(t, path, store.FileOptions{})
+		if err := a.Set(t.Context(), "k", []byte("v")); err != nil {
+			t.Errorf("%q: %v", content, err)
+		}
+		if v, err := b.Get(t.Context(), "k"); string(v) != "v" || err != nil {
+			t.Errorf("%q: %q, %v", content, v, err)
+		}
+	}
+}
+
+// TestFileLongRecords reads records that are longer than what is read at a time.
+func TestFileLongRecords(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f")
+	a := file(t, path, store.FileOptions{})
+	long := strings.Repeat("long", 1<<18)
+	for _, key := range []string{"a", "b"} {
+		if err := a.Set(t.Context(), key, []byte(long+key)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b := file(t, path, store.FileOptions{})
+	if v, err := b.MultiGet(t.Context(), "a", "b"); err != nil || string(v[0]) != long+"a" || string(v[1]) != long+"b" {
+		t.Errorf("%d values, %v", len(v), err)
+	}
+	if testutil.Short() {
+		return
+	}
+	if err := a.Set(t.Context(), "c", make([]byte, 257<<20)); err == nil || !strings.Contains(err.Error(), "at most") {
+		t.Error(err)
 	}
 }

@@ -102,7 +102,14 @@ func openFileURL(ctx context.Context, address string, opts OpenOptions) (Store, 
 	if u.Path == "" || u.Host != "" {
 		return nil, fmt.Errorf("%w: %q has no path, or a host before it: want file:///PATH", ErrOptions, address)
 	}
-	return OpenFile(ctx, u.Path, FileOptions{Timeout: opts.Timeout})
+	s, err := OpenFile(ctx, u.Path, FileOptions{Timeout: opts.Timeout})
+	if errors.Is(err, errNotLog) {
+		err = fmt.Errorf("%w: %w", ErrOptions, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 func openTCP(ctx context.Context, address string, opts OpenOptions) (Store, error) {

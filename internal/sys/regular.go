@@ -12,15 +12,18 @@ import (
 // OpenRegular opens a regular file for reading, one that another program has put where Chorus looks for it, and that
 // may be anything. It returns its size. A FIFO, a socket, a device or a directory is an error, and isn't waited for.
 // Errors don't name the path.
-func OpenRegular(path string) (*os.File, int64, error) {
+func OpenRegular(path string) (*os.File, int64, error) { return OpenRegularAs(path, os.O_RDONLY, 0) }
+
+// OpenRegularAs is OpenRegular with the flags and the mode of [os.OpenFile].
+func OpenRegularAs(path string, flag int, mode fs.FileMode) (*os.File, int64, error) {
 	i, err := os.Stat(path) // before it's opened, which does something to some devices
-	if err != nil {
+	if err != nil && (flag&os.O_CREATE == 0 || !errors.Is(err, fs.ErrNotExist)) {
 		return nil, 0, withoutPath(err)
 	}
-	if !i.Mode().IsRegular() {
+	if err == nil && !i.Mode().IsRegular() {
 		return nil, 0, fmt.Errorf("it's %s", fileKind(i.Mode()))
 	}
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	f, err := os.OpenFile(path, flag|syscall.O_NONBLOCK, mode)
 	if err != nil {
 		return nil, 0, withoutPath(err)
 	}
