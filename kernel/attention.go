@@ -232,13 +232,9 @@ func (p *Plan) attentionCall(s Spec, list *[MaxOperands]Operand, x *attentionSiz
 		if o.Type == dtype.Invalid {
 			s.Types[k] = s.Compute
 		}
-		reach := 0
-		for d := range o.Sizes {
-			reach += max(o.Strides[d], -o.Strides[d]) * o.Sizes[d]
-		}
-		s.Wide = s.Wide || reach > math.MaxInt32
+		s.Wide = s.Wide || wide(o.reach())
 	}
-	s.Wide = s.Wide || x.batches*x.heads*x.rows > math.MaxInt32
+	s.Wide = s.Wide || wide(x.batches*x.heads*x.rows)
 	c := p.blocks(s, device.Dim{X: max(blocks, 1), Y: 1, Z: 1})
 	for k := range operands {
 		c.Args.Pointer(list[k].Ptr)

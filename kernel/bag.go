@@ -2,7 +2,6 @@ package kernel
 
 import (
 	"fmt"
-	"math"
 
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
@@ -211,11 +210,7 @@ func (p *Plan) bag(op string, n, columns int, in, out Operand, b *Bags) *Call {
 	s := Spec{Family: BagFamily, Op: op, Compute: Opmath(in.Type), Block: threads, Outs: 1, Ins: 2, Form: uint8(b.Mode)}
 	s.Types = [MaxOperands]dtype.DType{out.Type, in.Type, b.Indexes.Type}
 	for _, o := range [...]*Operand{&out, &in, &b.Indexes, &b.Offsets, &b.Weights, &b.Bag, &b.Max} {
-		reach := 1
-		for d := range o.Sizes {
-			reach += max(o.Strides[d], -o.Strides[d]) * o.Sizes[d]
-		}
-		s.Wide = s.Wide || reach > math.MaxInt32 || n > math.MaxInt32
+		s.Wide = s.Wide || wide(n, b.Indexes.Sizes[0], o.reach())
 	}
 	c := p.call(s, n)
 	for _, at := range [...]device.Ptr{out.Ptr, in.Ptr, b.Indexes.Ptr, b.Weights.Ptr, b.Bag.Ptr, b.Bad} {

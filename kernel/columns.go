@@ -43,7 +43,7 @@ func (p *Plan) columns(op string, columns, image *Operand, c *Pool) error {
 	if err := m.set(op, image, &places, nil); err != nil {
 		return err
 	}
-	m.wide = m.wide || columns.reach() > 1<<30 || columns.Count() > 1<<30
+	m.wide = m.wide || wide(columns.reach(), columns.Count())
 	stride := c.Stride
 	for k := range d {
 		w := &m.windows[k]

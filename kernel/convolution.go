@@ -167,17 +167,17 @@ func (c *Convolution) fit(f *convolution, out, in, weight, bias *Operand) error 
 		f.weightSizes[k] = w.kernel
 		far := (w.padding + span + w.stride) * 2
 		margin = max(margin, far)
-		f.wide = f.wide || far*max(x.Strides[n], -x.Strides[n], y.Strides[n], -y.Strides[n]) > math.MaxInt32/8
+		f.wide = f.wide || wide(4*far*max(x.Strides[n], -x.Strides[n], y.Strides[n], -y.Strides[n]))
 		f.add(x.Sizes[n], y.Sizes[n], x.Strides[n], y.Strides[n], weight.Strides[n], &w)
 	}
 	for _, o := range [...]*Operand{x, y, weight} {
-		f.wide = f.wide || o.reach() > math.MaxInt32/2 || o.Count() > math.MaxInt32/2
+		f.wide = f.wide || wide(o.reach(), o.Count())
 	}
 	columns := f.batch
 	for k := range d {
 		columns *= max(x.Sizes[2+k], y.Sizes[2+k])
 	}
-	f.wide = f.wide || columns > math.MaxInt32/2
+	f.wide = f.wide || wide(columns)
 	return nil
 }
 
@@ -297,7 +297,7 @@ func (p *Plan) convolutionWeight(f *convolution, weight, y, x *Operand) error {
 		g.oSteps[k] = step
 		step *= g.columns[k]
 	}
-	g.wide = g.wide || n > math.MaxInt32
+	g.wide = g.wide || wide(n)
 	if err := p.product(&g, &sums, y, x, &none); err != nil {
 		return err
 	}

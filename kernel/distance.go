@@ -133,10 +133,10 @@ func (p *Plan) distance(op string, norm float64, operands []*Operand) error {
 		loop = rows
 	}
 	s := Spec{Family: DistanceFamily, Op: op, Compute: Opmath(out.Type), Block: threads, Outs: 1,
-		Ins: uint8(len(operands) - 1), Form: distanceForm(norm), Dims: uint8(q.dims), Wide: q.wide()}
+		Ins: uint8(len(operands) - 1), Form: distanceForm(norm), Dims: uint8(q.dims), Wide: wide(q.count, loop)}
 	for k := range operands {
 		s.Types[k] = out.Type
-		s.Wide = s.Wide || max(steps[k], -steps[k])*loop > 1<<30
+		s.Wide = s.Wide || wide(operands[k].reach())
 	}
 	c := p.call(s, q.count)
 	for _, o := range operands {

@@ -16,7 +16,8 @@
 // Invariants:
 //   - A kernel reads and writes elements of its operands and of its scratch memory alone, whatever the sizes are and
 //     however many threads its blocks have beyond them.
-//   - Indexes have 64 bits only where a number of an element, or its place in an operand, needs more than 31.
+//   - Indexes have 64 bits only where a number that a kernel counts to, or how far an operand reaches in all of its
+//     dimensions together, needs more than 30.
 //   - A result of no elements is no run. A kernel needs no dimension: a tensor of none has one element.
 //   - Sums are added in an order that depends on sizes, strides and the kind of device alone, so that they have the same
 //     bits each time.

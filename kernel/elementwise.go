@@ -32,6 +32,7 @@ func (p *Plan) elementwise(op string, compute dtype.DType, outs, ins []Operand, 
 	if err := p.space.init(outs[0].Sizes); err != nil {
 		return err
 	}
+	far := 0
 	for k := range outs {
 		s.Types[k] = outs[k].Type
 		if err := outs[k].check("a result"); err != nil {
@@ -43,6 +44,7 @@ func (p *Plan) elementwise(op string, compute dtype.DType, outs, ins []Operand, 
 		if err := p.space.add(&outs[k]); err != nil {
 			return err
 		}
+		far = max(far, outs[k].reach())
 	}
 	for k := range ins {
 		s.Types[len(outs)+k] = ins[k].Type
@@ -55,6 +57,7 @@ func (p *Plan) elementwise(op string, compute dtype.DType, outs, ins []Operand, 
 		if err := p.space.add(&ins[k]); err != nil {
 			return err
 		}
+		far = max(far, ins[k].reach())
 	}
 	if err := elementwiseCheck(s); err != nil || p.space.count == 0 {
 		return err
@@ -67,7 +70,7 @@ func (p *Plan) elementwise(op string, compute dtype.DType, outs, ins []Operand, 
 	if p.space.dims > MaxDims {
 		return fmt.Errorf("kernel: %v: %d dimensions that don't join, of at most %d", s, p.space.dims, MaxDims)
 	}
-	s.Wide = p.space.wide()
+	s.Wide = wide(p.space.count, far)
 	if !p.space.dense(uint32(s.Values) << s.Outs) {
 		s.Dims = uint8(p.space.dims)
 	}

@@ -220,11 +220,13 @@ func TestElementwiseWide(t *testing.T) {
 		wide           bool
 	}{
 		{[]int{1 << 20}, []int{1}, false},
-		{[]int{1<<31 - 1}, []int{1}, false},
-		{[]int{1 << 31}, []int{1}, true},
-		{[]int{3, 5}, []int{1 << 30, 1}, true},
-		{[]int{3, 5}, []int{-(1 << 30), 1}, false},
-		{[]int{4, 5}, []int{-(1 << 30), 1}, true},
+		{[]int{narrow}, []int{1}, false},
+		{[]int{narrow + 1}, []int{1}, true},
+		{[]int{3, 5}, []int{narrow/3 - 5, 1}, false},
+		{[]int{3, 5}, []int{narrow / 3, 1}, true},
+		{[]int{3, 5}, []int{5 - narrow/3, 1}, false},
+		{[]int{3, 5}, []int{-narrow / 3, 1}, true},
+		{[]int{1, 5}, []int{1 << 40, 1}, false},
 	} {
 		op := Operand{Ptr: 4096, Type: dtype.Uint8, Sizes: c.sizes, Strides: c.strides}
 		p.Reset()

@@ -2,7 +2,6 @@ package kernel
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 
@@ -92,7 +91,7 @@ func (p *Plan) gridSample(op string, out, in, grid, result *Operand, g *GridSamp
 			return fmt.Errorf("kernel: grid_sample of %v %v at %v %v to %v %v", in.Type, in.Sizes, grid.Type, grid.Sizes,
 				out.Type, out.Sizes)
 		}
-		s.Wide = s.Wide || o.reach() > math.MaxInt32/2 || o.Count() > math.MaxInt32/2
+		s.Wide = s.Wide || wide(o.reach(), o.Count())
 	}
 	if out.Sizes[1] != in.Sizes[1] || !slices.Equal(grid.Sizes[1:d+1], out.Sizes[2:]) || grid.Sizes[d+1] != d ||
 		!slices.Equal(result.Sizes, grid.Sizes) {

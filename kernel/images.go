@@ -2,7 +2,6 @@ package kernel
 
 import (
 	"fmt"
-	"math"
 
 	"github.com/chorus-comms/chorus/dtype"
 )
@@ -65,7 +64,7 @@ func (m *images) set(op string, in, out, more *Operand) error {
 		if o.Value != nil || len(o.Sizes) != d+2 || o.Sizes[0] != in.Sizes[0] || o.Sizes[1] != in.Sizes[1] {
 			return fmt.Errorf("kernel: %s of %v and %v, which must be batch, channels and space", op, in.Sizes, o.Sizes)
 		}
-		m.wide = m.wide || o.reach() > math.MaxInt32/2 || o.Count() > math.MaxInt32/2
+		m.wide = m.wide || wide(o.reach(), o.Count())
 	}
 	if d < 1 || d > maxSpatial {
 		return fmt.Errorf("kernel: %s of %d dimensions of space, of 1 to %d", op, d, maxSpatial)
@@ -74,7 +73,7 @@ func (m *images) set(op string, in, out, more *Operand) error {
 	m.pair(in, out, d)
 	for k := range d {
 		m.windows[k] = window{1, 0, 1, 1}
-		m.wide = m.wide || (m.in[k]+1)*(m.out[k]+1) > math.MaxInt32/2
+		m.wide = m.wide || wide((m.in[k]+1)*(m.out[k]+1))
 	}
 	if more == nil {
 		return nil

@@ -86,7 +86,10 @@ func (p *Plan) index(op string, out, in Operand, bad device.Ptr, indexes []Index
 			return err
 		}
 	}
-	wide := false
+	far := out.reach()
+	if op == "take" {
+		far = in.reach()
+	}
 	for k := range indexes {
 		x := &indexes[k]
 		if err := x.check("an index"); err != nil {
@@ -102,8 +105,8 @@ func (p *Plan) index(op string, out, in Operand, bad device.Ptr, indexes []Index
 		if err := p.space.add(&x.Operand); err != nil {
 			return err
 		}
-		reach := max(x.Stride, -x.Stride) * max(x.Size-1, 0)
-		wide = wide || reach > 1<<30
+		far = further(far, x.Size, x.Stride)
+		s.Wide = s.Wide || wide(x.reach())
 	}
 	if indexExpression(op, s.Compute) == "" && op != "take" && op != "put" {
 		return fmt.Errorf("kernel: %s of %v isn't defined", op, out.Type)
@@ -115,7 +118,8 @@ func (p *Plan) index(op string, out, in Operand, bad device.Ptr, indexes []Index
 	if p.space.dims > MaxDims {
 		return fmt.Errorf("kernel: %s: more than %d dimensions that don't join", op, MaxDims)
 	}
-	s.Wide, s.Dims = wide || p.space.wide(), uint8(p.space.dims)
+	s.Dims = uint8(p.space.dims)
+	s.Wide = s.Wide || wide(p.space.count, far, out.reach(), in.reach())
 	c := p.call(s, p.space.count)
 	c.Args.Pointer(out.Ptr)
 	if in.Value != nil {

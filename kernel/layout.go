@@ -249,24 +249,6 @@ func (p *space) dense(values uint32) bool {
 	return true
 }
 
-// wide reports whether a number of an element, or its place in an operand, needs 64 bits.
-func (p *space) wide() bool {
-	if p.count > math.MaxInt32 {
-		return true
-	}
-	for o := range p.ops {
-		low, high := 0, 0
-		for k := range p.dims {
-			reach := (p.sizes[k] - 1) * p.strides[o][k]
-			low, high = low+min(reach, 0), high+max(reach, 0)
-		}
-		if low < math.MinInt32 || high > math.MaxInt32 {
-			return true
-		}
-	}
-	return false
-}
-
 // layout adds the sizes and the strides of operands as a struct: I sizes[dims], strides[operands][dims].
 func (p *space) layout(a *device.Args, wide bool) {
 	var buf [(MaxOperands + 1) * MaxDims * 8]byte

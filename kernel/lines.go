@@ -2,7 +2,6 @@ package kernel
 
 import (
 	"fmt"
-	"math"
 
 	"github.com/chorus-comms/chorus/dtype"
 )
@@ -59,9 +58,8 @@ func (p *Plan) along(op string, l *lines, operands []*Operand) error {
 	if q.dims > MaxDims {
 		return fmt.Errorf("kernel: %s: more than %d dimensions that don't join", op, MaxDims)
 	}
-	l.wide = q.wide()
-	for k := range operands {
-		l.wide = l.wide || l.n[k]*q.count > math.MaxInt32 || max(l.steps[k], -l.steps[k])*l.n[k] > 1<<30
+	for k, o := range operands {
+		l.wide = l.wide || wide(l.n[k]*q.count, o.reach())
 	}
 	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"math"
 	"strings"
 
 	"github.com/chorus-comms/chorus/device"
@@ -104,7 +103,7 @@ func (p *Plan) flush(l *listRun) *Call {
 	}
 	s, slots, blocks := l.spec, l.spec.slots(), l.blocks()
 	for _, n := range l.counts[:l.n] {
-		s.Wide = s.Wide || n > math.MaxInt32-listChunk
+		s.Wide = s.Wide || wide(n)
 	}
 	if s.Form == listJoin {
 		blocks = l.n

@@ -2,7 +2,6 @@ package kernel
 
 import (
 	"fmt"
-	"math"
 
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
@@ -172,7 +171,7 @@ func (p *Plan) nll(op string, x0, x1, in, target, loss Operand, l *NLL) error {
 		return fmt.Errorf("kernel: %s: more than %d dimensions that don't join", op, MaxDims)
 	}
 	s := Spec{Family: LossFamily, Op: op, Compute: compute, Block: threads, Outs: 1, Ins: 2, Dims: uint8(q.dims),
-		Wide: q.wide() || q.count*max(n, 1) > math.MaxInt32 || max(step, -step)*n > 1<<30}
+		Wide: wide(q.count*max(n, 1), classes.reach(), target.reach(), small.reach(), l.Weight.reach())}
 	s.Types = [MaxOperands]dtype.DType{small.Type, target.Type, classes.Type}
 	runs := q.count
 	if backward {

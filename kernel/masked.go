@@ -2,7 +2,6 @@ package kernel
 
 import (
 	"fmt"
-	"math"
 
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
@@ -102,8 +101,7 @@ func (p *Plan) masked(op string, out, mask, in Operand, sizes []int) error {
 		column = line.Strides[1]
 		s.Types[2], s.Extra[0] = mask.Type, int32(len(sizes))
 	}
-	reach := max(step, -step)*limit + max(column, -column)*len(sizes)
-	s.Wide = q.wide() || q.count > math.MaxInt32-threads*maskedUnit || reach > math.MaxInt32
+	s.Wide = wide(q.count, limit, out.reach(), mask.reach(), in.reach())
 	blocks := (q.count + threads*maskedUnit - 1) / (threads * maskedUnit)
 	counts, err := p.scratch(blocks * 8)
 	if err != nil {

@@ -121,10 +121,7 @@ func (p *Plan) matmul(s Spec, out, a, b, c Operand, alpha, beta *Number, scales 
 		return fmt.Errorf("kernel: matmul of %d matrices, in %d dimensions that don't join", q.count, q.dims)
 	}
 	s.Dims = uint8(q.dims)
-	s.Wide = s.Wide || q.wide()
-	for _, o := range []Operand{out, a, b, c} {
-		s.Wide = s.Wide || o.reach() > 1<<31-1
-	}
+	s.Wide = s.Wide || wide(m, n, depth, out.reach(), a.reach(), b.reach(), c.reach())
 	if there {
 		s.Form |= matmulPlus
 	}

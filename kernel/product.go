@@ -123,7 +123,7 @@ func (p *Plan) product(g *product, out, a, b, bias *Operand) error {
 	if g.parts == 1 {
 		g.chunk = max(depth, 1)
 	}
-	s.Wide = s.Wide || elements > math.MaxInt32/2 || depth > math.MaxInt32/2
+	s.Wide = s.Wide || wide(elements, depth)
 	last := g.dims - 1
 	aNear, bNear := g.aDeep, g.bDeep
 	if last >= 0 {

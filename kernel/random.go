@@ -297,7 +297,7 @@ func (p *Plan) Shuffle(data, keys Operand, r Random) error {
 	if n < 2 {
 		return nil
 	}
-	s.Wide = n > math.MaxInt32
+	s.Wide = wide(n)
 	if r.State != 0 {
 		s.Form |= randomState
 	}
@@ -341,7 +341,10 @@ func (p *Plan) randomSpace(s *Spec, dst *Operand, ins ...*Operand) (int, error) 
 	if !p.space.dense(0) {
 		s.Dims = uint8(p.space.dims)
 	}
-	s.Wide = p.space.wide()
+	s.Wide = wide(n, dst.reach())
+	for _, o := range ins {
+		s.Wide = s.Wide || wide(o.reach())
+	}
 	return n, nil
 }
 

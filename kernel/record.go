@@ -2,7 +2,6 @@ package kernel
 
 import (
 	"encoding/binary"
-	"math"
 
 	"github.com/chorus-comms/chorus/device"
 )
@@ -63,20 +62,6 @@ func (w *writer) recordType(name string, dims int, visit func(r *record)) {
 
 // maxSpatial is how many dimensions an image has at most.
 const maxSpatial = 3
-
-// reach is an upper bound of how far an operand's elements lie from its first one. A dimension of one element counts as
-// well, so that it may be more than what's needed.
-func (o *Operand) reach() int {
-	n := 0
-	for k, size := range o.Sizes {
-		step := max(o.Strides[k], -o.Strides[k])
-		if size > 0 && step > (math.MaxInt-n)/size {
-			return math.MaxInt
-		}
-		n += step * size
-	}
-	return n
-}
 
 // split writes taking the last of several digits from the number rest: rest = rest / size, digit = rest % size.
 func (w *writer) split(indent, digit, size string) {

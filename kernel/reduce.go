@@ -117,7 +117,10 @@ func (p *Plan) Reduce(op string, compute dtype.DType, outs []Operand, in Operand
 			s.Extra[1] = 2 // many of them do
 		}
 	}
-	s.Wide = keep.wide() || away.wide()
+	s.Wide = wide(keep.count, away.count, in.reach())
+	for i := range outs {
+		s.Wide = s.Wide || wide(outs[i].reach())
+	}
 	return p.reduce(s, numbers, outs, &in)
 }
 

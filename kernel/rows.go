@@ -167,9 +167,9 @@ func (p *Plan) rows(op string, r *rows) error {
 	if keep.dims > MaxDims {
 		return fmt.Errorf("kernel: %s: more than %d dimensions that don't join", op, MaxDims)
 	}
-	s.Dims, s.Wide = uint8(keep.dims), keep.wide() || n*keep.count > 1<<31-1
-	for _, step := range steps {
-		s.Wide = s.Wide || max(step, -step)*n > 1<<30
+	s.Dims, s.Wide = uint8(keep.dims), wide(n*keep.count, keep.count)
+	for _, o := range operands[:1+o.ins] {
+		s.Wide = s.Wide || wide(o.reach())
 	}
 	s.Form = reduceBlock
 	if n <= fewElements || keep.dims > 0 && keep.strides[1][0] == 1 && keep.count >= manyResults {

@@ -21,12 +21,12 @@ type Scales struct {
 // 8 bits, float8_e4m3fn or float8_e5m2 each. It's computed in float32. out may have those types as well, or be float16,
 // bfloat16 or float32, as may bias, which has a number for each column, or is the zero Operand.
 func (p *Plan) ScaledMatmul(out, a, b, bias Operand, scales *Scales) error {
-	wide := func(t dtype.DType) bool { return t == dtype.Float32 || t == dtype.Float16 || t == dtype.BFloat16 }
+	plain := func(t dtype.DType) bool { return t == dtype.Float32 || t == dtype.Float16 || t == dtype.BFloat16 }
 	s := Spec{Family: MatmulFamily, Compute: dtype.Float32, Block: threads, Outs: 1, Ins: 5, Form: matmulScaled}
 	switch {
-	case !isFloat8(a.Type) || !isFloat8(b.Type) || !isFloat8(out.Type) && !wide(out.Type):
+	case !isFloat8(a.Type) || !isFloat8(b.Type) || !isFloat8(out.Type) && !plain(out.Type):
 		return fmt.Errorf("kernel: scaled matmul of %v and %v to %v", a.Type, b.Type, out.Type)
-	case bias.Type != dtype.Invalid && (!wide(bias.Type) || len(bias.Sizes) > 1):
+	case bias.Type != dtype.Invalid && (!plain(bias.Type) || len(bias.Sizes) > 1):
 		return fmt.Errorf("kernel: scaled matmul with a bias of %v, %v", bias.Type, bias.Sizes)
 	case len(out.Sizes) != 2 || scales.FNUZ&^7 != 0 || scales.FNUZ&1 != 0 && !isFloat8(out.Type):
 		return fmt.Errorf("kernel: scaled matmul to %v of %v, with formats %d", out.Sizes, out.Type, scales.FNUZ)
@@ -56,7 +56,7 @@ func (p *Plan) ScaledMatmul(out, a, b, bias Operand, scales *Scales) error {
 		s.Types[s.Outs+s.Ins] = dtype.Float32
 		s.Ins++
 	}
-	s.Wide = scales.A.reach() > 1<<31-1 || scales.B.reach() > 1<<31-1
+	s.Wide = wide(scales.A.reach(), scales.B.reach())
 	return p.matmul(s, out, a, b, bias, nil, nil, scales)
 }
 

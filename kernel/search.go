@@ -53,7 +53,7 @@ func (p *Plan) search(op string, form uint8, out, values, sorted, sorter Operand
 	if there && (sorter.Type != dtype.Int64 || len(sorter.Sizes) != last+1) {
 		return fmt.Errorf("kernel: %s with a sorter of %v, of %d dimensions", op, sorter.Type, len(sorter.Sizes))
 	}
-	q, operands, wide := &p.space, [4]*Operand{&out, &values, &sorted, &sorter}, false
+	q, operands := &p.space, [4]*Operand{&out, &values, &sorted, &sorter}
 	if err := q.init(values.Sizes); err != nil {
 		return err
 	}
@@ -76,9 +76,6 @@ func (p *Plan) search(op string, form uint8, out, values, sorted, sorter Operand
 				q.strides[k][rank-1-d] = o.Strides[d]
 			}
 		}
-		if k >= 2 {
-			wide = wide || max(o.Strides[last], -o.Strides[last], 1)*o.Sizes[last] > 1<<30
-		}
 		if k == 3 && o.Sizes[last] != sorted.Sizes[last] {
 			return fmt.Errorf("kernel: %s with a sorter of sizes %v", op, o.Sizes)
 		}
@@ -91,8 +88,11 @@ func (p *Plan) search(op string, form uint8, out, values, sorted, sorter Operand
 		return fmt.Errorf("kernel: %s: more than %d dimensions that don't join", op, MaxDims)
 	}
 	s := Spec{Family: SearchFamily, Compute: Opmath(values.Type), Block: threads, Outs: 1, Ins: 3, Form: form,
-		Dims: uint8(q.dims), Wide: wide || q.wide()}
+		Dims: uint8(q.dims), Wide: wide(q.count, sorted.Sizes[last])}
 	s.Types = [MaxOperands]dtype.DType{out.Type, values.Type, values.Type, dtype.Int64}
+	for _, o := range operands {
+		s.Wide = s.Wide || wide(o.reach())
+	}
 	c := p.call(s, q.count)
 	for _, o := range operands {
 		c.Args.Pointer(o.Ptr)

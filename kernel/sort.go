@@ -2,7 +2,6 @@ package kernel
 
 import (
 	"fmt"
-	"math"
 
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
@@ -105,7 +104,7 @@ func (p *Plan) sort(op string, form uint8, values, indexes, in Operand, dim, fro
 		return fmt.Errorf("kernel: %s: %d results from place %d on, of %d elements", op, results, from, n)
 	}
 	s := Spec{Family: SortFamily, Compute: in.Type, Block: threads, Outs: 2, Ins: 1, Dims: uint8(q.dims),
-		Wide: l.wide || n > math.MaxInt32-sortPiece}
+		Wide: l.wide || wide(n)}
 	s.Types = [MaxOperands]dtype.DType{in.Type, dtype.Int64, in.Type}
 	tensors := func(c *Call) {
 		for _, o := range operands {
@@ -151,7 +150,7 @@ func (p *Plan) sort(op string, form uint8, values, indexes, in Operand, dim, fro
 		}
 	}
 	room *= q.count
-	s.Wide = s.Wide || room > math.MaxInt32
+	s.Wide = s.Wide || wide(room)
 	var keys, places [2]device.Ptr
 	size := 4
 	if s.Wide {

@@ -2,7 +2,6 @@ package kernel
 
 import (
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/chorus-comms/chorus/config"
@@ -84,9 +83,9 @@ func (p *Plan) SparseMatmul(out Operand, a *SparseRows, b, c Operand, alpha, bet
 	if there {
 		s.Form |= matmulPlus
 	}
-	s.Wide = n > math.MaxInt32
+	s.Wide = wide(n, a.Places.Sizes[0])
 	for _, o := range [...]*Operand{&out, &a.Starts, &a.Places, &a.Values, &b, &c} {
-		s.Wide = s.Wide || o.reach() > math.MaxInt32
+		s.Wide = s.Wide || wide(o.reach())
 	}
 	call := p.call(s, n)
 	for _, at := range [...]device.Ptr{out.Ptr, a.Starts.Ptr, a.Places.Ptr, a.Values.Ptr, b.Ptr, c.Ptr} {

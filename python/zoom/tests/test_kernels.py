@@ -26,6 +26,22 @@ def by_cpu():
     return {name: host for name, (_, host) in c().operator_calls().items() if host}
 
 
+WIDE = """
+import torch
+x = torch.empty(2, 1610612736, dtype=torch.uint8, device="zoom")  # its pages are made when they are written
+x[:, -3:] = 7
+x[1, 0] = 1
+print((x.sum(1) - x[:, :-3].sum(1)).tolist())
+"""
+
+
+@pytest.mark.long
+def test_rows_that_lie_far_from_each_other():
+    """The place of a row and that in the row fit 31 bits each, and their sum does not."""
+    r = subprocess.run([sys.executable, "-c", WIDE], capture_output=True, text=True)  # a wrong place ends the process
+    assert (r.returncode, r.stdout) == (0, "[21, 21]\n"), r.stderr
+
+
 def test_values_that_are_read():
     """item() copies an element to the host, and runs no kernel of the CPU."""
     x = torch.tensor([3, 0, 5], device=D)
