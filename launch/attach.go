@@ -5,11 +5,15 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
+
+	"github.com/chorus-comms/chorus/internal/sys"
 )
 
 // Attach connects the job to the command that runs it. Signals that this process gets go to the job from now on, apart
-// from those that it ignores, such as SIGHUP under nohup. The ranks' output and the launcher's messages go to stdout
+// from those that it ignores, such as SIGHUP under nohup. One that ends the job counts once if it comes again within a
+// second, as that of timeout(1) does. The ranks' output and the launcher's messages go to stdout
 // and stderr. When the reader of one of these is gone, the job gets SIGPIPE; a socket whose other end is gone doesn't
 // affect it.
 func (j *Job) Attach(stdout, stderr io.Writer) {
@@ -19,12 +23,12 @@ func (j *Job) Attach(stdout, stderr io.Writer) {
 // attach does the work of Attach.
 func attach(stdout, stderr io.Writer) (signals chan os.Signal, out, errs io.Writer) {
 	signals = make(chan os.Signal, 64)
-	for _, s := range []os.Signal{
-		syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2,
-	} {
-		if !signal.Ignored(s) {
-			signal.Notify(signals, s)
-		}
+	heeded := func(all ...os.Signal) []os.Signal { return slices.DeleteFunc(all, signal.Ignored) }
+	if ends := heeded(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT); len(ends) > 0 {
+		sys.Notify(signals, ends...)
+	}
+	if others := heeded(syscall.SIGUSR1, syscall.SIGUSR2); len(others) > 0 {
+		signal.Notify(signals, others...)
 	}
 	if signal.Ignored(syscall.SIGPIPE) {
 		return signals, stdout, stderr

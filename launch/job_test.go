@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -209,6 +210,33 @@ func TestSecondSignalKills(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	wantText(t, errs.String(), "killed ranks 0-1")
+}
+
+// timeout(1) sends its signal twice within milliseconds, which asks for no haste. The kernel makes one of two that are
+// closer to each other than their delivery, so here there are many.
+func TestSignalSentTwice(t *testing.T) {
+	save := filepath.Join(t.TempDir(), "save")
+	launcher := exec.Command(os.Args[0], save)
+	launcher.Env = append(os.Environ(), role+"=attached")
+	out := newBuffer()
+	launcher.Stdout, launcher.Stderr = out, out
+	if err := launcher.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { launcher.Process.Kill(); launcher.Wait() })
+	out.await(t, "ready", 1)
+	for begin := time.Now(); time.Since(begin) < 50*time.Millisecond; {
+		launcher.Process.Signal(syscall.SIGINT)
+	}
+	out.await(t, "saving", 1)
+	if err := os.WriteFile(save, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	launcher.Wait()
+	if code := launcher.ProcessState.ExitCode(); code != 128+int(syscall.SIGINT) {
+		t.Errorf("status %d", code)
+	}
+	wantText(t, out.String(), "[0]: saved\n", "stopped rank 0\n")
 }
 
 func TestContextEndsTheJob(t *testing.T) {

@@ -204,6 +204,26 @@ var roles = map[string]func(args []string){
 		}
 		os.Exit(ExitCode(err))
 	},
+	// attached runs a rank that plays saving, and gets the signals of this process.
+	"attached": func(args []string) {
+		job := &Job{Command: append(self(), args...), RanksPerNode: 1, Env: append(os.Environ(), role+"=saving")}
+		job.Attach(os.Stdout, os.Stderr)
+		os.Exit(ExitCode(job.Run(context.Background())))
+	},
+	// saving says at SIGINT that it saves, and that it has when there is the file args[0].
+	"saving": func(args []string) {
+		c := make(chan os.Signal, 1)
+		signal.Notify(c, syscall.SIGINT)
+		fmt.Println("ready")
+		<-c
+		fmt.Println("saving")
+		for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+			if _, err := os.Stat(args[0]); err == nil {
+				fmt.Println("saved")
+				return
+			}
+		}
+	},
 	"guard": func([]string) { check(Guard(os.Stdin)) },
 	// failsoon leaves a file in the directory args[1]; the rank args[0] fails when it finds the file now there.
 	"failsoon": func(args []string) {

@@ -6,7 +6,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
-	"os/signal"
 	"runtime"
 	"slices"
 	"strings"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/chorus-comms/chorus/cmd/internal/chaos"
 	"github.com/chorus-comms/chorus/fabric"
+	"github.com/chorus-comms/chorus/internal/sys"
 )
 
 // chaosFlags are the flags of chorus chaos.
@@ -122,10 +122,14 @@ func (f *chaosFlags) run(cmd *cobra.Command) error {
 		return err
 	}
 	c.Command = []string{self, "chaos", "--worker"}
-	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	// A later signal ends it at once. timeout(1) sends one to its command and again to its group, which are one.
-	context.AfterFunc(ctx, func() { time.AfterFunc(time.Second, stop) })
+	ctx, stop := context.WithCancelCause(cmd.Context())
+	defer stop(nil)
+	signals := make(chan os.Signal, 2)
+	sys.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		stop(fmt.Errorf("%v signal received", <-signals))
+		os.Exit(128 + int((<-signals).(syscall.Signal))) // at once
+	}()
 	if f.timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, f.timeout, fmt.Errorf("the %v of --timeout are over", f.timeout))

@@ -81,7 +81,7 @@ When a rank fails, all others are stopped (SIGTERM, then SIGKILL after --grace),
 ended, what it last wrote, and what chorus explain makes of what all ranks have recorded; with --max-restarts all ranks are then started again. The exit status is that of the failed
 rank, or 128 and the number of the signal that killed it.
 
-SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on to the ranks and end the job; a second one kills. SIGUSR1 and SIGUSR2 are just
+SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on to the ranks and end the job; a second one, at least a second later, kills. SIGUSR1 and SIGUSR2 are just
 passed on. Standard input goes to local rank 0 unless it is a terminal.
 
 With --bind-to each rank stays on its part of the node: a core with its hardware threads, a socket or a NUMA node. OMP_NUM_THREADS, unless it's set, is the number

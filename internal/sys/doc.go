@@ -8,7 +8,7 @@
 //     core that the awaited process needs ([MigrateOffSharedCore]);
 //   - descriptors: a spare one ([SpareFD]), files that may turn out to be no files ([OpenRegular]), sockets that send at
 //     full speed ([DisablePacing]);
-//   - processes that end with their parent ([SetDeathSignal]).
+//   - processes that end with their parent ([SetDeathSignal]), and signals without their echoes ([Notify]).
 //
 // For example:
 //
