@@ -43,11 +43,14 @@ var ErrCompleted = errors.New("bootstrap: the rendezvous at this place is comple
 // Store returns the part of the store that belongs to the ranks of the successful Exchange; before one, all of the
 // store.
 func (m *Rendezvous) Store() store.Store {
-	if m.prefix == "" {
+	if !m.Met() {
 		return m.base
 	}
 	return store.NewPrefix(m.prefix, m.base)
 }
+
+// Met reports whether an Exchange has succeeded.
+func (m *Rendezvous) Met() bool { return m != nil && m.prefix != "" }
 
 // attemptsKey counts the attempts that are over, and in units of completedOnce the calls of Complete. It may lag
 // behind, and is never ahead.

@@ -179,6 +179,9 @@ func (o *newOptions) meet(ctx context.Context) (b backend.Backend, dev *streams,
 	if rendezvous != nil {
 		st = rendezvous.Store()
 	}
+	if errors.Is(err, ErrUnsupported) && rendezvous.Met() && o.hosted {
+		leaveRefused(ctx, rendezvous)
+	}
 	if err != nil || st == nil || b.Capabilities().Foreign { // whose ranks don't say that they have arrived
 		return b, dev, st, err
 	}

@@ -66,3 +66,19 @@ func leave(st store.Store, rank int) error {
 	}
 	return nil
 }
+
+// leaveRefused is called by a rank whose backend can't serve the world that has met. All ranks are told so as they meet.
+// The one that serves the store doesn't go while others still read that.
+func leaveRefused(ctx context.Context, m *bootstrap.Rendezvous) {
+	ctx, cancel := context.WithTimeout(ctx, linger)
+	defer cancel()
+	st := m.Store()
+	n, err := st.Add(ctx, "refused", 1)
+	switch {
+	case err != nil: // the backend's error is the one to report
+	case n == int64(m.Size):
+		_ = st.Set(ctx, "all_refused", nil)
+	case m.Rank == 0:
+		_ = st.Wait(ctx, "all_refused")
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 	"unsafe"
@@ -83,6 +84,10 @@ type library struct {
 	out   *results   // within exec
 	links map[*link]bool
 	over  bool // nothing is called any more
+
+	// tells is whether MPI's reports of failed ranks are used. Intel MPI 2021.19 reports living ranks where it was started
+	// by PMIx.
+	tells bool
 
 	common int // the lowest level of threads of all ranks that this one has met: within exec
 }
@@ -161,6 +166,7 @@ func load(place string) (*library, error) {
 	if l.caps, err = file.Resolve(&l.table); err != nil {
 		return nil, err
 	}
+	l.tells = l.caps.Has("failures")
 	l.family = abi.MPICH
 	if _, ok := file.Symbol("ompi_mpi_comm_world"); ok {
 		l.family = abi.OpenMPI
@@ -237,6 +243,9 @@ func (l *library) start(ctx context.Context, level int) error {
 				return err
 			}
 		} else {
+			if err := l.startable(os.Getenv); err != nil {
+				return err
+			}
 			err := l.check("MPI_Init_thread", l.InitThread.Call(0, 0, uintptr(l.family.Threads[level]), addr(got)))
 			if err != nil {
 				return err
@@ -269,6 +278,20 @@ func (l *library) start(ctx context.Context, level int) error {
 		go l.serve()
 	}
 	return err
+}
+
+// startable says why MPI_Init_thread would end the process. MPICH 5 does so where the launcher speaks only PMIx, unless
+// it's linked with a library for that: its check_MPIR_CVAR_PMI_VERSION ends the process.
+func (l *library) startable(getenv func(string) string) error {
+	if getenv("PMIX_NAMESPACE") == "" || getenv("PMI_FD") != "" || getenv("PMI_PORT") != "" ||
+		getenv("MPIR_CVAR_PMI_VERSION") != "" || !strings.HasPrefix(l.version, "MPICH Version:") {
+		return nil
+	}
+	if _, ok := l.file.Symbol("PMIx_Init"); ok {
+		return nil
+	}
+	return errors.New("the launcher starts ranks by PMIx, which this library doesn't know: it isn't that of the " +
+		"launcher. CHORUS_MPI_LIBRARY names another one")
 }
 
 // exec runs f while nothing else of this package calls MPI, on a thread that may.

@@ -129,6 +129,8 @@ func newLink(lib *library, comm uintptr, rank, size, onHost int) (*link, error) 
 				return
 			}
 		}
+		// All ranks have just made the communicator, so that a failed one among them is a false report.
+		lib.tells = lib.tells && len(l.dead()) == 0
 		lib.links[l] = true
 	})
 	return l, err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -193,6 +194,63 @@ func TestAlgorithms(t *testing.T) {
 			t.Errorf("barrier: %v, by %s", err, by[len(by)-1])
 		}
 	})
+}
+
+// A library that can't be had, or that isn't the launcher's, is an error that every rank gets from the same rank.
+func TestRefused(t *testing.T) {
+	if inRank() {
+		_, err := comm.New(context.Background(), comm.WithBackend("mpi"))
+		if !errors.Is(err, comm.ErrUnsupported) {
+			t.Fatalf("New = %v", err)
+		}
+		fmt.Println(err)
+		return
+	}
+	refused := func(m mpi, library, text string) {
+		t.Helper()
+		m.library = library
+		out, err := m.launch(t, 2)
+		if n := strings.Count(out, text); err != nil || n != 2 {
+			t.Errorf("%s, library %s: %v, %d ranks say %q:\n%s", m.name, library, err, n, text, out)
+		}
+	}
+	all := installations()
+	if len(all) == 0 {
+		t.Skip("left out: there is no MPI")
+	}
+	for _, m := range all {
+		refused(m, "/nowhere/libmpi.so", "new: rank 0: MPI is not on this machine: /nowhere/libmpi.so")
+		for _, other := range all {
+			if other.library != "" && m.openMPI() != other.openMPI() {
+				refused(m, other.library, "isn't that of the launcher")
+			}
+		}
+	}
+}
+
+// The library of the launcher's family is found in the folder that a variable names, though another one is where the
+// dynamic linker looks.
+func TestFoundByRoot(t *testing.T) {
+	if inRank() {
+		TestProgram(t)
+		return
+	}
+	testutil.SkipIfShort(t)
+	n := 0
+	for _, folder := range fetched() {
+		m := mpi{name: filepath.Base(folder), mpirun: filepath.Join(folder, "bin", "mpiexec"),
+			env: []string{"MPI_ROOT=" + folder, "I_MPI_FABRICS=shm"}}
+		if m.openMPI() {
+			continue // whose name is that of the one in PATH
+		}
+		n++
+		if out, err := m.launch(t, 2); err != nil {
+			t.Errorf("%s: %v\n%s", m.name, err, out)
+		}
+	}
+	if n == 0 {
+		t.Skip("left out: scripts/fetch-mpi.sh has fetched nothing")
+	}
 }
 
 // Ranks that no launcher of the library has started are worlds of their own for MPI.

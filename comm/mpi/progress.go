@@ -226,19 +226,32 @@ const failuresPause = 200 * time.Millisecond
 
 // pollFailures asks MPI which peers have died, where it can tell, and reports whether some have.
 func (l *link) pollFailures() (some bool) {
-	if !l.lib.caps.Has("failures") || time.Since(l.failures) < failuresPause {
+	if !l.lib.tells || time.Since(l.failures) < failuresPause {
 		return false
 	}
 	l.failures = time.Now()
+	for _, r := range l.dead() {
+		some = true
+		if !l.bye[r] {
+			l.events = append(l.events, event{kind: eventLost, from: r, err: errFailed})
+		}
+	}
+	if some {
+		l.lib.FailureAck.Call(l.comm) // so that receives from anyone go on
+	}
+	return some
+}
+
+// dead are the peers that MPI reports as failed.
+func (l *link) dead() (peers []int) {
 	x, o := l.lib, l.lib.out
 	if int32(x.GetFailed.Call(l.comm, addr(&o.handle))) != 0 {
-		return false
+		return nil
 	}
 	group := o.handle
-	o.handle = group
 	defer func() { o.handle = group; x.GroupFree.Call(addr(&o.handle)) }()
 	if int32(x.GroupSize.Call(group, addr(&o.n))) != 0 || o.n <= 0 || int(o.n) >= l.Size() {
-		return false
+		return nil
 	}
 	n := int(o.n)
 	dead, ranks := make([]int32, n), make([]int32, n)
@@ -247,25 +260,19 @@ func (l *link) pollFailures() (some bool) {
 	}
 	all := new(uintptr)
 	if int32(x.CommGroup.Call(l.comm, addr(all))) != 0 {
-		return false
+		return nil
 	}
 	defer x.GroupFree.Call(addr(all))
 	if int32(x.TranslateRank.Call(group, uintptr(n), addr(&dead[0]), *all, addr(&ranks[0]))) != 0 {
-		return false
+		return nil
 	}
 	runtime.KeepAlive(dead)
 	for _, r := range ranks {
 		if l.Has(int(r)) {
-			some = true
-			if !l.bye[r] {
-				l.events = append(l.events, event{kind: eventLost, from: int(r), err: errFailed})
-			}
+			peers = append(peers, int(r))
 		}
 	}
-	if some {
-		x.FailureAck.Call(l.comm) // so that receives from anyone go on
-	}
-	return some
+	return peers
 }
 
 // serve makes progress for links while no call waits, for news of failures and for messages whose other side waits.

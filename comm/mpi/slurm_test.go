@@ -13,7 +13,7 @@ import (
 )
 
 // TestSlurm has srun start the ranks, on two nodes of a real Slurm. Open MPI finds the other ranks by PMIx, and
-// MPICH and Intel MPI by PMI2.
+// MPICH by PMI2, and Intel MPI by either.
 func TestSlurm(t *testing.T) {
 	if inRank() {
 		j := begin(t)
@@ -32,11 +32,23 @@ func TestSlurm(t *testing.T) {
 	}
 	c := slurmtest.Start(t, 2)
 	t.Logf("%s, srun --mpi=%s", c.Version, strings.Join(c.MPI, ","))
+	type start struct {
+		mpi
+		plugin string
+	}
+	var starts []start
 	for _, m := range all {
-		plugin := "pmi2"
-		if strings.HasSuffix(m.library, "libmpi.so.40") || m.library == "" && m.openMPI() {
-			plugin = "pmix"
+		switch {
+		case strings.HasSuffix(m.library, "libmpi.so.40") || m.library == "" && m.openMPI():
+			starts = append(starts, start{m, "pmix"})
+		case strings.HasPrefix(m.name, "impi"):
+			starts = append(starts, start{m, "pmi2"}, start{m, "pmix"})
+		default: // this MPICH knows no PMIx
+			starts = append(starts, start{m, "pmi2"})
 		}
+	}
+	for _, m := range starts {
+		plugin := m.plugin
 		t.Run(m.name+" by "+plugin, func(t *testing.T) {
 			if !slices.Contains(c.MPI, plugin) {
 				t.Skipf("left out: this Slurm has no %s", plugin)

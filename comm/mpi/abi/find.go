@@ -17,27 +17,37 @@ var names = map[*Family][]string{
 	Standard: {"libmpi_abi.so.1", "libmpi_abi.so"},
 }
 
-// Candidates are where a library may be, in the order in which they're tried: the family of the launcher first. getenv
-// is os.Getenv outside of tests.
+// roots are the variables of environments and of MPI's installations, whose folder lib may have a library.
+var roots = []string{"VIRTUAL_ENV", "CONDA_PREFIX", "MPI_HOME", "MPI_ROOT", "I_MPI_ROOT"}
+
+// Candidates are where a library may be, in the order in which they're tried: the launcher's own families first, where
+// its variables tell them. Of the same families the folders that variables name come before what the dynamic linker
+// finds. getenv is os.Getenv outside of tests.
 func Candidates(getenv func(string) string) (all []string) {
-	order := []*Family{Standard, MPICH, OpenMPI}
-	if getenv("OMPI_COMM_WORLD_SIZE") != "" || getenv("PMI_SIZE") == "" && getenv("PMIX_RANK") != "" {
-		order = []*Family{OpenMPI, MPICH, Standard}
+	groups := [][]*Family{{Standard, MPICH, OpenMPI}}
+	switch {
+	case getenv("OMPI_COMM_WORLD_SIZE") != "":
+		groups = [][]*Family{{OpenMPI}, {MPICH, Standard}}
+	case getenv("PMI_SIZE") != "":
+		groups = [][]*Family{{Standard, MPICH}, {OpenMPI}}
+	case getenv("PMIX_RANK") != "": // which Open MPI takes by itself, and Intel MPI as well
+		groups = [][]*Family{{OpenMPI, MPICH, Standard}}
 	}
-	for _, f := range order {
-		all = append(all, names[f]...)
-	}
-	all = append(all, "libmpi.so")
-	for _, f := range order {
-		for _, name := range names[f] {
-			for _, root := range []string{"VIRTUAL_ENV", "CONDA_PREFIX", "MPI_HOME", "MPI_ROOT", "I_MPI_ROOT"} {
-				if folder := getenv(root); folder != "" {
-					all = append(all, filepath.Join(folder, "lib", name))
+	for _, group := range groups {
+		var bare []string
+		for _, f := range group {
+			for _, name := range names[f] {
+				for _, root := range roots {
+					if folder := getenv(root); folder != "" {
+						all = append(all, filepath.Join(folder, "lib", name))
+					}
 				}
 			}
+			bare = append(bare, names[f]...)
 		}
+		all = append(all, bare...)
 	}
-	return all
+	return append(all, "libmpi.so")
 }
 
 // Found is a library's file on this machine.

@@ -117,18 +117,36 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// The launcher's own library comes first.
+// The launcher's own library comes first, and the folders of variables before what the dynamic linker finds.
 func TestCandidates(t *testing.T) {
-	for v, first := range map[string]string{"OMPI_COMM_WORLD_SIZE": "libmpi.so.40", "PMI_SIZE": "libmpi_abi.so.1",
-		"": "libmpi_abi.so.1"} {
-		got := Candidates(func(name string) string {
-			if name == v {
-				return "2"
+	for _, c := range []struct {
+		env  string
+		want []string // in this order, with others between them
+	}{
+		{"", []string{"libmpi_abi.so.1", "libmpi.so.12", "libmpi.so.40", "libmpi.so"}},
+		{"OMPI_COMM_WORLD_SIZE=2", []string{"libmpi.so.40", "libmpi.so.12", "libmpi_abi.so.1", "libmpi.so"}},
+		{"PMI_SIZE=2", []string{"libmpi_abi.so.1", "libmpi.so.12", "libmpi.so.40", "libmpi.so"}},
+		{"PMI_SIZE=2 MPI_ROOT=/m", []string{"/m/lib/libmpi_abi.so.1", "/m/lib/libmpi.so.12", "libmpi_abi.so.1",
+			"libmpi.so.12", "/m/lib/libmpi.so.40", "libmpi.so.40"}},
+		{"OMPI_COMM_WORLD_SIZE=2 MPI_HOME=/m", []string{"/m/lib/libmpi.so.40", "libmpi.so.40", "/m/lib/libmpi.so.12",
+			"libmpi.so.12"}},
+		{"PMIX_RANK=0 I_MPI_ROOT=/i", []string{"/i/lib/libmpi.so.40", "/i/lib/libmpi.so.12", "libmpi.so.40",
+			"libmpi.so.12"}},
+	} {
+		env := map[string]string{}
+		for _, v := range strings.Fields(c.env) {
+			name, value, _ := strings.Cut(v, "=")
+			env[name] = value
+		}
+		got := Candidates(func(name string) string { return env[name] })
+		left := c.want
+		for _, place := range got {
+			if len(left) > 0 && place == left[0] {
+				left = left[1:]
 			}
-			return ""
-		})
-		if got[0] != first {
-			t.Errorf("with %s: %v", v, got)
+		}
+		if got[0] != c.want[0] || len(left) > 0 {
+			t.Errorf("with %q: %v; %v isn't there, or too early", c.env, got, left)
 		}
 	}
 }
