@@ -40,9 +40,9 @@ type Tuning struct {
 	BcastFlatRanks     int // 3: from more on a broadcast is a tree
 	ReduceFlatRanks    int // 4: from more on a reduction is a tree, if it's of more than
 	ReduceFlatMaxCount int // bytes; by default a quarter of a spare buffer, 32768 at most
-	// AllreduceDirectRanks, which only engines of Chorus know, is up to how many ranks each combines a part of an
-	// all-reduce; 0: none does, as ACCL's engines have it.
-	AllreduceDirectRanks int
+	// DirectRanks is for worlds of Chorus's engines alone: up to so many ranks each combine a part of an all-reduce or a
+	// reduce-scatter. Reductions then need no more memory than the spare buffers. 0: all goes as ACCL's engines have it.
+	DirectRanks int
 }
 
 // Driver drives one engine.
@@ -145,8 +145,8 @@ func (d *Driver) initialize(ctx context.Context) error {
 			return err
 		}
 	}
-	if t.AllreduceDirectRanks > 0 {
-		if err := d.dev.Write(abi.AllreduceDirectMaxRanks, uint32(t.AllreduceDirectRanks)); err != nil {
+	if t.DirectRanks > 0 {
+		if err := d.dev.Write(abi.DirectMaxRanks, uint32(t.DirectRanks)); err != nil {
 			return err
 		}
 	}

@@ -15,8 +15,9 @@ const (
 	RXBufferSize  = 0x4 // bytes
 	RXDescriptors = 0x8
 
-	// AllreduceDirectMaxRanks is a register of Chorus: 0, as with ACCL's driver, has all-reduces go as its engines' do.
-	AllreduceDirectMaxRanks = 0x1FC0
+	// DirectMaxRanks is a register of Chorus: up to so many ranks, all of whose engines are Chorus's, reduce as ACCL's
+	// engines can't. 0, as with ACCL's driver: none do.
+	DirectMaxRanks = 0x1FC0
 
 	GatherFlatMaxFanIn = 0x1FC4
 	GatherFlatMaxCount = 0x1FC8 // bytes
@@ -30,7 +31,7 @@ const (
 	ReturnValue        = 0x1FFC
 
 	// ConfigEnd is where what the driver may place ends.
-	ConfigEnd = AllreduceDirectMaxRanks
+	ConfigEnd = DirectMaxRanks
 )
 
 // NumSpares is how many spare buffers a rendezvous has.

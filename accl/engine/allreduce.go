@@ -14,14 +14,14 @@ func (c *Call) allreduce() {
 		c.copy()
 	case !c.rendezvous(c.count()):
 		c.allreduceEager()
-	case c.size() <= int(c.engine.exch.load(abi.AllreduceDirectMaxRanks)):
+	case c.direct():
 		if net, ok := c.engine.cfg.Network.(Reacher); ok {
 			c.allreduceReaching(net)
 		} else {
 			c.allreduceDirect()
 		}
 	default:
-		c.reduceTo(0, c.op0(), c.res())
+		c.reduceTo(0, c.op0(), c.res(), c.count())
 		c.Root = 0
 		if c.size() > int(c.engine.exch.load(abi.BcastFlatMaxRanks)) {
 			c.bcastTree(c.res())
@@ -34,17 +34,20 @@ func (c *Call) allreduce() {
 // allreduceDirect has each rank combine a block: the others write theirs into its spare buffer, and it writes the
 // result into their memory, all at once. It goes in segments whose blocks fit the buffer.
 func (c *Call) allreduceDirect() {
-	spares, free := c.takeSpares()
-	defer free()
 	size, me := c.size(), c.me()
-	most := c.piece(spares[0].bytes, size-1)
+	most := c.piece(size - 1)
+	if !c.ok() {
+		return
+	}
+	spares, free := c.takeSpares(1, most*(size-1)*c.path.size(false))
+	defer free()
 	for at := 0; at < c.count() && c.ok(); at += most * size {
 		n := min(most*size, c.count()-at)
 		bulk := (n + size - 1) / size
 		count := func(r int) int { return min(bulk, max(0, n-r*bulk)) }
 		src := func(r int) operand { return c.plus(c.op0(), at+r*bulk) }
 		dst := func(r int) operand { return c.plus(c.res(), at+r*bulk) }
-		slot := func(r int) operand { return c.plus(spares[0].operand, (r+size-me-1)%size*most) }
+		slot := func(r int) operand { return c.plus(spares[0], (r+size-me-1)%size*most) }
 		each := func(blockOf func(r int) int, do func(r int)) { // for the other ranks, from the next one on
 			for i := 1; i < size; i++ {
 				if r := c.after(i); count(blockOf(r)) > 0 {
@@ -142,20 +145,19 @@ func (c *Call) combineInPlace(net Reacher, src, dst operand, n int) {
 	}
 }
 
-// allreduceEager is a reduce-scatter and an all-gather along the ring, for one segment after the other.
+// allreduceEager is a reduce-scatter and an all-gather along the ring, for one segment after the other. A rank begins
+// with the chunk of its number, and ends the first half with the one behind it.
 func (c *Call) allreduceEager() {
 	size := c.size()
-	segment := c.count()
-	if limit := int(c.engine.exch.load(abi.RXBufferSize)); limit > 0 {
-		segment = max(size, limit/c.path.size(c.to(0).compressed)/size*size)
-	}
+	segment := max(size, c.segment()/size*size) // whole chunks
+	own := c.after(1)
 	src, dst := c.op0(), c.res()
 	for at := 0; at < c.count() && c.ok(); at += segment {
 		n := min(segment, c.count()-at)
 		bulk := (n + size - 1) / size
 		count := func(block int) int { return min(bulk, max(0, n-block*bulk)) }
-		c.ringReduce(func(b int) operand { return c.plus(src, at+b*bulk) }, count, c.plus(dst, at+c.me()*bulk))
-		c.ringGather(func(d int) operand { return c.plus(dst, at+c.after(-d)*bulk) },
-			func(d int) int { return count(c.after(-d)) })
+		sum := func(b int) operand { return c.plus(dst, at+b*bulk) }
+		c.ringReduce(own, func(b int) operand { return c.plus(src, at+b*bulk) }, count, sum(own))
+		c.ringGather(sum(own), own, sum, count)
 	}
 }

@@ -4,7 +4,6 @@ import "github.com/chorus-comms/chorus/accl/abi"
 
 // barrier waits for all ranks: they tell rank 0, which then tells them. Notifications say it, with every protocol.
 func (c *Call) barrier() {
-	c.Tag = abi.TagAny
 	if c.me() != 0 {
 		c.notify(0, abi.RendezvousAddress, 0, operand{})
 		c.awaitOffer(0, nil, nil)

@@ -21,13 +21,10 @@ func (c *Call) bcast() {
 // bcastEager has the root send a segment to all, then the next.
 func (c *Call) bcastEager() {
 	if !c.isRoot() {
-		c.move(move{op1: c.from(c.root()), res: c.op0(), count: c.count()})
+		c.inSegments(move{op1: c.from(c.root()), res: c.op0(), count: c.count()})
 		return
 	}
-	step := c.count()
-	if limit := int(c.engine.exch.load(abi.RXBufferSize)); limit > 0 {
-		step = max(1, limit/c.path.size(c.to(0).compressed))
-	}
+	step := c.segment()
 	for at := 0; at < c.count() && c.ok(); at += step {
 		for r := range c.size() {
 			if r != c.me() {

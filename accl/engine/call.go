@@ -28,6 +28,8 @@ type Call struct {
 	dropOnce sync.Once
 
 	scratch [2][]byte
+	tail    []byte // of a message that isn't full yet
+	header  abi.Header
 	dst     [1]unsafe.Pointer
 	src     [2]unsafe.Pointer
 }
@@ -89,7 +91,7 @@ func (c *Call) finish(start time.Time) {
 	e.mu.Unlock()
 	e.exch.store(abi.PerfCounter, uint32(c.cycles))
 	e.exch.store(abi.ReturnValue, uint32(c.status))
-	c.path, c.scratch = nil, [2][]byte{}
+	c.path, c.scratch, c.tail = nil, [2][]byte{}, nil
 	close(c.done)
 }
 
@@ -149,6 +151,9 @@ func (c *Call) dispatch() {
 			return
 		}
 	}
+	if c.Scenario != abi.Send && c.Scenario != abi.Recv {
+		c.Tag = abi.TagAny // of the messages of a collective, whatever its words say
+	}
 	if f.needs&needsPath != 0 {
 		var bad abi.Status
 		if c.path, bad = c.engine.datapath(c.ArithConfig); bad != 0 {
@@ -169,15 +174,30 @@ func (c *Call) dispatch() {
 
 // rendezvous reports whether so many elements of each rank go by rendezvous. All ranks come to the same answer.
 func (c *Call) rendezvous(count int) bool {
-	e := c.engine
-	return e.cfg.Protocol == abi.RDMA && c.Compression == 0 && !c.streamed &&
-		uint64(count)*uint64(c.path.size(false)) > uint64(e.maxEager.Load())
+	return c.canRendezvous() && uint64(count)*uint64(c.path.size(false)) > uint64(c.engine.maxEager.Load())
 }
+
+// canRendezvous reports whether elements may go by rendezvous, however few they are.
+func (c *Call) canRendezvous() bool {
+	return c.engine.cfg.Protocol == abi.RDMA && c.Compression == 0 && !c.streamed
+}
+
+// direct reports whether all ranks' engines are Chorus's, and may reduce as ACCL's can't.
+func (c *Call) direct() bool { return c.size() <= int(c.engine.exch.load(abi.DirectMaxRanks)) }
 
 // ranks of a call, as loops name them.
 func (c *Call) me() int         { return c.comm.Local }
 func (c *Call) size() int       { return c.comm.size() }
 func (c *Call) after(n int) int { return ((c.me()+n)%c.size() + c.size()) % c.size() }
 func (c *Call) root() int       { return int(c.Root) }
+func (c *Call) others() int     { return c.size() - 1 }
 func (c *Call) count() int      { return int(c.Count) }
 func (c *Call) isRoot() bool    { return c.me() == c.root() }
+
+// other is the i-th of the ranks without this one, in their order.
+func (c *Call) other(i int) int {
+	if i < c.me() {
+		return i
+	}
+	return i + 1
+}

@@ -15,8 +15,11 @@
 //   - move.go: the data mover, which takes up to two operands through arithmetic and compression to a result;
 //     datapath.go is those two.
 //   - inbox.go: eager messages in their RX buffers, and the notifications of rendezvous.
-//   - The rest is the firmware: a file for each collective, eager and rendezvous.
+//   - The rest is the firmware: a file for each collective, eager and rendezvous; spares.go: where reductions meet.
 //   - network.go: how engines reach each other, and the network of engines in one process.
+//
+// Its messages are those of ACCL's firmware: order, tags, numbers, sizes and elements are a contract, which
+// firmware_test.go has from ACCL's sources. With the register abi.DirectMaxRanks reductions have messages of their own.
 //
 // It differs from the hardware's engine on purpose, in nothing that the ABI shows. Calls of different controllers
 // overlap where one of them waits. All collectives exist with every protocol. Every size works, whatever the number of

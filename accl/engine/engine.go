@@ -86,6 +86,7 @@ func (e *Engine) reset() {
 	}
 	e.exch.store(abi.ConfigReady, 0)
 	e.exch.store(abi.NumRXBuffers, 0)
+	e.exch.store(abi.DirectMaxRanks, 0) // the next driver may not know it
 	e.enabled.Store(false)
 	e.inbox.reset()
 	e.in.reset()

@@ -17,16 +17,18 @@ func (c *Call) gather() {
 	}
 	block := func(r int) operand { return c.plus(c.res(), r*n) }
 	c.move(move{op0: c.op0(), res: block(c.me()), count: n})
-	fan := c.size() - 1
+	fan := c.others()
 	if n*c.path.size(false) > int(c.engine.exch.load(abi.GatherFlatMaxCount)) {
 		fan = max(1, min(fan, int(c.engine.exch.load(abi.GatherFlatMaxFanIn))))
 	}
-	for i := 1; i < c.size()+fan && c.ok(); i++ { // from the root's neighbour on
-		if i > fan {
-			c.awaitDone(c.after(i-fan), block(c.after(i-fan)), n, nil)
+	for i := 0; i < c.others()+fan && c.ok(); i++ {
+		if i >= fan {
+			r := c.other(i - fan)
+			c.awaitDone(r, block(r), n, nil)
 		}
-		if i < c.size() {
-			c.offer(c.after(i), block(c.after(i)), n)
+		if i < c.others() {
+			r := c.other(i)
+			c.offer(r, block(r), n)
 		}
 	}
 }

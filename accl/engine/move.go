@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"math"
 	"time"
 
 	"github.com/chorus-comms/chorus/accl/abi"
@@ -39,7 +40,7 @@ type move struct {
 func (c *Call) operand(i int, stream abi.StreamFlags, host abi.HostFlags, small abi.CompressionFlags) operand {
 	o := operand{opcode: opImmediate, addr: c.Addr[i], host: c.Host&host != 0, compressed: c.Compression&small != 0}
 	if c.Stream&stream != 0 {
-		o.opcode, o.tag = opStream, c.Tag
+		o.opcode, o.tag = opStream, c.words.Tag
 	}
 	return o
 }
@@ -63,6 +64,24 @@ func (c *Call) from(rank int) operand {
 func (c *Call) plus(o operand, elements int) operand {
 	o.addr += uint64(elements * c.path.size(o.compressed))
 	return o
+}
+
+// segment is how many elements an instruction has of a message between two ranks, a broadcast or an all-reduce: what
+// fills an RX buffer, uncompressed even if it goes over the wire compressed.
+func (c *Call) segment() int {
+	limit := int(c.engine.exch.load(abi.RXBufferSize))
+	if limit == 0 {
+		return max(1, c.count())
+	}
+	return max(1, limit/c.path.size(false))
+}
+
+// inSegments carries out a move by an instruction for each segment.
+func (c *Call) inSegments(m move) {
+	step := c.segment()
+	for at := 0; at < m.count && c.ok(); at += step {
+		c.move(move{op0: c.plus(m.op0, at), op1: m.op1, res: c.plus(m.res, at), count: min(step, m.count-at)})
+	}
 }
 
 // move carries out an instruction, unless the call has failed.
@@ -138,7 +157,7 @@ func (c *Call) part(m *move, at, n int, received []byte) {
 	case opStream:
 		c.engine.out.push(m.res.tag, out)
 	case opRemote:
-		c.transmit(m.res, out)
+		c.transmit(m.res, out, at+n == m.count)
 	case opWrite:
 		if err := c.engine.cfg.Network.Write(c.comm.Ranks[m.res.rank].Session, c.plus(m.res, at).addr, m.res.host,
 			out); err != nil {
@@ -169,12 +188,31 @@ func (c *Call) fetch(o operand, at, n int) (b []byte, done func()) {
 	return b, nothing
 }
 
-// transmit sends elements to a rank in messages of the size that the rank has buffers for, as all ranks have.
-func (c *Call) transmit(to operand, data []byte) {
-	e, peer := c.engine, &c.comm.Ranks[to.rank]
+// transmit sends elements of an instruction to a rank, the last ones or more to come, in messages of the size that the
+// rank has buffers for, as all ranks have. The instruction's messages are full but for its last, however its operands
+// have come.
+func (c *Call) transmit(to operand, data []byte, last bool) {
+	most := c.mostOf(to)
+	for len(data) > 0 && c.ok() {
+		part := data[:min(most-len(c.tail), len(data))]
+		data = data[len(part):]
+		full := len(c.tail)+len(part) == most || last && len(data) == 0
+		if len(c.tail) > 0 || !full {
+			c.tail = append(c.tail, part...)
+			part = c.tail
+		}
+		if full {
+			c.sendEager(to, part)
+			c.tail = c.tail[:0]
+		}
+	}
+}
+
+// mostOf is how many bytes a message to a rank has at most: whole elements.
+func (c *Call) mostOf(to operand) int {
 	size := c.path.size(to.compressed)
-	most := len(data)
-	for _, limit := range [2]uint32{peer.MaxSegmentSize, e.exch.load(abi.RXBufferSize)} {
+	most := math.MaxInt / size * size
+	for _, limit := range [2]uint32{c.comm.Ranks[to.rank].MaxSegmentSize, c.engine.exch.load(abi.RXBufferSize)} {
 		if limit != 0 {
 			most = min(most, max(int(limit)/size*size, size))
 		}
@@ -182,22 +220,23 @@ func (c *Call) transmit(to operand, data []byte) {
 			break
 		}
 	}
-	h := abi.Header{Tag: to.tag, Src: uint32(c.me()), Dst: uint16(peer.Session), CommID: c.comm.id,
-		Scenario: purpose(c.Scenario)}
+	return most
+}
+
+// sendEager sends one eager message.
+func (c *Call) sendEager(to operand, payload []byte) {
+	e, session := c.engine, c.comm.Ranks[to.rank].Session
+	at := c.comm.seq(to.rank, abi.OutboundWord)
+	h := &c.header
+	*h = abi.Header{Count: uint32(len(payload)), Tag: to.tag, Src: uint32(c.me()), Seq: e.exch.load(at),
+		Dst: uint16(session), CommID: c.comm.id, Scenario: purpose(c.Scenario)}
 	if to.put {
 		h.Stream = to.tag + abi.StreamBase
+	} else {
+		e.exch.store(at, h.Seq+1)
 	}
-	at := c.comm.seq(to.rank, abi.OutboundWord)
-	for len(data) > 0 && c.ok() {
-		part := data[:min(most, len(data))]
-		data = data[len(part):]
-		h.Count, h.Seq = uint32(len(part)), e.exch.load(at)
-		if !to.put {
-			e.exch.store(at, h.Seq+1)
-		}
-		if err := e.cfg.Network.Send(peer.Session, &h, part); err != nil {
-			c.fail(statusOf(err))
-		}
+	if err := e.cfg.Network.Send(session, h, payload); err != nil {
+		c.fail(statusOf(err))
 	}
 }
 

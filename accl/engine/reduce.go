@@ -8,7 +8,7 @@ func (c *Call) reduce() {
 		c.reduceEager()
 		return
 	}
-	c.reduceTo(c.root(), c.op0(), c.res())
+	c.reduceTo(c.root(), c.op0(), c.res(), c.count())
 }
 
 // reduceEager is a chain along the ring that ends at the root.
@@ -21,92 +21,83 @@ func (c *Call) reduceEager() {
 	case c.isRoot():
 		c.move(move{op0: c.op0(), op1: last, res: c.res(), count: n})
 	case c.after(-1) == c.root():
-		c.move(move{op0: c.op0(), res: next, count: n})
+		c.inSegments(move{op0: c.op0(), res: next, count: n})
 	default:
 		c.move(move{op0: c.op0(), op1: last, res: next, count: n})
 	}
 }
 
-// reduceTo is a reduction by rendezvous: flat for few ranks or few bytes, else along a binomial tree.
-func (c *Call) reduceTo(root int, src, dst operand) {
+// reduceTo is a reduction of n elements by rendezvous: flat for few ranks or few bytes, else along a binomial tree.
+func (c *Call) reduceTo(root int, src, dst operand, n int) {
 	e := c.engine
-	bytes := uint64(c.count() * c.path.size(false))
+	bytes := n * c.path.size(false)
+	flat := c.size() <= int(e.exch.load(abi.ReduceFlatMaxRanks)) || bytes <= int(e.exch.load(abi.ReduceFlatMaxCount))
 	switch {
 	case c.size() == 1:
-		c.move(move{op0: src, res: dst, count: c.count()})
-	case c.size() <= int(e.exch.load(abi.ReduceFlatMaxRanks)), bytes <= uint64(e.exch.load(abi.ReduceFlatMaxCount)):
-		c.reduceFlat(root, src, dst)
+		c.move(move{op0: src, res: dst, count: n})
+	case flat && c.me() != root:
+		c.writeOffered(root, src, n)
+	case !c.direct() && bytes > c.spareBytes() && !c.reaches(src, n): // memory of the engine's is taken for them
+	case flat:
+		c.reduceFlat(src, dst, n)
 	default:
-		c.reduceTree(root, src, dst)
+		c.reduceTree(root, src, dst, n)
 	}
 }
 
-// reduceFlat has all others write to a spare buffer of the root, in pieces that fit half of it. The root combines the
-// pieces in the order of the ranks, while the next ones arrive in the other half.
-func (c *Call) reduceFlat(root int, src, dst operand) {
-	if c.me() != root {
-		for at := 0; at < c.count() && c.ok(); {
-			a := c.awaitOffer(root, nil, nil)
-			if a == nil {
-				return
-			}
-			n := min(int(a.Count), c.count()-at)
-			c.write(move{op0: c.plus(src, at), count: n}, a)
-			at += n
+// writeOffered writes elements where a rank offers, which may be for some of them at a time.
+func (c *Call) writeOffered(rank int, src operand, n int) {
+	for at := 0; at < n && c.ok(); {
+		a := c.awaitOffer(rank, nil, nil)
+		if a == nil {
+			return
 		}
-		return
+		m := min(int(a.Count), n-at)
+		c.write(move{op0: c.plus(src, at), count: m}, a)
+		at += m
 	}
-	spares, free := c.takeSpares()
-	defer free()
-	others := c.size() - 1
-	piece := c.piece(spares[0].bytes, 2*others)
-	slot := func(k, i int) operand { return c.plus(spares[0].operand, ((k%2)*others+i)*piece) }
-	rank := func(i int) int {
-		if i < root {
-			return i
-		}
-		return i + 1
-	}
-	length := func(k int) int { return min(piece, c.count()-k*piece) }
-	offer := func(k int) {
-		for i := range others {
-			c.offer(rank(i), slot(k, i), length(k))
-		}
+}
+
+// reduceFlat is the root's part where all others write to slots of a spare buffer. It combines them in the order of the
+// ranks, while others fill the next slots. ACCL's engines answer one offer with all that they have, so a slot holds
+// that; in a world of Chorus's engines alone it's pieces, and the spare buffer has room for two of each rank.
+func (c *Call) reduceFlat(src, dst operand, n int) {
+	others, size := c.others(), c.path.size(false)
+	slots, piece := min(others, max(2, c.spareBytes()/(n*size))), n
+	if c.direct() {
+		slots = 2 * others
+		piece = min(n, c.piece(slots))
 	}
 	if !c.ok() {
 		return
 	}
-	offer(0)
-	for k := 0; k*piece < c.count() && c.ok(); k++ {
-		if (k+1)*piece < c.count() {
-			offer(k + 1)
+	spares, free := c.takeSpares(1, slots*piece*size)
+	defer free()
+	slot := func(i int) operand { return c.plus(spares[0], i%slots*piece) }
+	length := func(i int) int { return min(piece, n-i/others*piece) }
+	offer := func(i int) { // to each rank in turn, for a piece after the other
+		if i/others*piece < n {
+			c.offer(c.other(i%others), slot(i), length(i))
 		}
-		acc, out := c.plus(src, k*piece), c.plus(dst, k*piece)
-		for i := range others {
-			c.awaitDone(rank(i), slot(k, i), length(k), nil)
-			c.move(move{op0: acc, op1: slot(k, i), res: out, count: length(k)})
-			acc = out
+	}
+	for i := range slots {
+		offer(i)
+	}
+	for i := 0; i/others*piece < n && c.ok(); i++ {
+		at := i / others * piece
+		acc, out := c.plus(dst, at), c.plus(dst, at)
+		if i%others == 0 {
+			acc = c.plus(src, at)
 		}
+		c.awaitDone(c.other(i%others), slot(i), length(i), nil)
+		c.move(move{op0: acc, op1: slot(i), res: out, count: length(i)})
+		offer(i + slots)
 	}
 }
 
-// piece returns how many elements fit each of so many slots of a buffer; the call fails if none does.
-func (c *Call) piece(bytes, slots int) int {
-	n := bytes / slots / c.path.size(false)
-	if n == 0 {
-		c.fail(abi.ReceiveSpareBufferID)
-		return max(1, c.count())
-	}
-	const line = 64
-	if whole := n &^ (line - 1); whole > 0 {
-		n = whole
-	}
-	return n
-}
-
-// reduceTree combines along a binomial tree, in pieces that fit a spare buffer: each rank combines what its children
-// bring, in their order, and the last of them on its way to the parent.
-func (c *Call) reduceTree(root int, src, dst operand) {
+// reduceTree combines along a binomial tree: each rank combines what its children bring, in their order, and the last of
+// them on its way to the parent. In a world of Chorus's engines alone it goes in pieces that fit a spare buffer.
+func (c *Call) reduceTree(root int, src, dst operand, count int) {
 	n := c.size()
 	me := (c.me() - root + n) % n
 	var children []int
@@ -120,23 +111,25 @@ func (c *Call) reduceTree(root int, src, dst operand) {
 			children = append(children, (me+d+root)%n)
 		}
 	}
-	var spares [abi.NumSpares]spare
-	bytes := int(c.engine.maxRendezvous.Load())
-	if len(children) > 0 {
+	piece := count
+	if c.direct() {
+		piece = min(count, c.piece(1))
+	}
+	var spares [abi.NumSpares]operand
+	if len(children) > 0 && c.ok() {
 		var free func()
-		spares, free = c.takeSpares()
+		spares, free = c.takeSpares(abi.NumSpares, piece*c.path.size(false))
 		defer free()
 	}
-	piece := c.piece(bytes, 1)
-	for at := 0; at < c.count() && c.ok(); at += piece {
-		length := min(piece, c.count()-at)
+	for at := 0; at < count && c.ok(); at += piece {
+		length := min(piece, count-at)
 		acc, out := c.plus(src, at), c.plus(dst, at)
 		if parent >= 0 {
-			out = spares[2].operand
+			out = spares[2]
 		}
 		for i, child := range children {
 			c.offerAhead(children, i, &spares, length)
-			in := spares[i%2].operand
+			in := spares[i%2]
 			c.awaitDone(child, in, length, nil)
 			m := move{op0: acc, op1: in, res: out, count: length}
 			if parent >= 0 && i == len(children)-1 {
@@ -153,13 +146,13 @@ func (c *Call) reduceTree(root int, src, dst operand) {
 }
 
 // offerAhead tells the first child, and then always the next one, where it may write.
-func (c *Call) offerAhead(children []int, i int, spares *[abi.NumSpares]spare, length int) {
+func (c *Call) offerAhead(children []int, i int, spares *[abi.NumSpares]operand, length int) {
 	first := i + 1
 	if i == 0 {
 		first = 0
 	}
 	for k := first; k <= i+1 && k < len(children); k++ {
-		c.offer(children[k], spares[k%2].operand, length)
+		c.offer(children[k], spares[k%2], length)
 	}
 }
 

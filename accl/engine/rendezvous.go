@@ -1,10 +1,6 @@
 package engine
 
-import (
-	"sync/atomic"
-
-	"github.com/chorus-comms/chorus/accl/abi"
-)
+import "github.com/chorus-comms/chorus/accl/abi"
 
 // notify sends a notification of a rendezvous.
 func (c *Call) notify(rank int, kind abi.MsgType, count uint32, o operand) {
@@ -14,6 +10,9 @@ func (c *Call) notify(rank int, kind abi.MsgType, count uint32, o operand) {
 	session := c.comm.Ranks[rank].Session
 	h := abi.Header{Count: count, Tag: c.Tag, Src: uint32(c.me()), Dst: uint16(session), MsgType: kind, Host: o.host,
 		Addr: o.addr, CommID: c.comm.id, Scenario: purpose(c.Scenario)}
+	if kind == abi.RendezvousDone { // a write has the number of the next eager message, which it doesn't take
+		h.Seq = c.engine.exch.load(c.comm.seq(rank, abi.OutboundWord))
+	}
 	if err := c.engine.cfg.Network.Send(session, &h, nil); err != nil {
 		c.fail(statusOf(err))
 	}
@@ -62,40 +61,5 @@ func (c *Call) awaitDone(rank int, o operand, count int, before func()) {
 		purpose: purpose(c.Scenario)}, before)
 	if a != nil && a.Count != uint32(count*c.path.size(false)) {
 		c.fail(abi.DMANotExpectedBTT)
-	}
-}
-
-// spares are the memory in which partial results of reductions meet. The driver gives an engine one set; calls of
-// several controllers at once get more.
-type spares struct{ taken atomic.Bool }
-
-// spare is one of the three buffers.
-type spare struct {
-	operand
-	bytes int
-}
-
-// takeSpares returns the three buffers and what gives them back.
-func (c *Call) takeSpares() (s [abi.NumSpares]spare, free func()) {
-	e := c.engine
-	bytes := int(e.maxRendezvous.Load())
-	own := e.spares.taken.CompareAndSwap(false, true)
-	for i := range s {
-		s[i] = spare{operand{opcode: opImmediate}, bytes}
-		if own {
-			at := uint32(abi.SpareBuffers + 8*i)
-			s[i].addr = uint64(e.exch.load(at)) | uint64(e.exch.load(at+4))<<32
-		} else {
-			s[i].addr = e.Memory.Map(Alloc(bytes), false)
-		}
-	}
-	return s, func() {
-		if own {
-			e.spares.taken.Store(false)
-			return
-		}
-		for i := range s {
-			e.Memory.Unmap(s[i].addr, false)
-		}
 	}
 }

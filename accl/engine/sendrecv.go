@@ -14,7 +14,12 @@ func (c *Call) send() {
 	}
 	to := c.to(dst)
 	to.put = c.Stream&abi.ResStream != 0
-	c.move(move{op0: c.op0(), res: to, count: c.count()})
+	m := move{op0: c.op0(), res: to, count: c.count()}
+	if to.put && c.direct() { // a stream needs no RX buffers, but ACCL's engines cut what goes there like the rest
+		c.move(m)
+		return
+	}
+	c.inSegments(m)
 }
 
 // recv receives what send sends.
@@ -25,5 +30,5 @@ func (c *Call) recv() {
 		c.awaitDone(src, c.res(), c.count(), func() { c.controller.park(c) })
 		return
 	}
-	c.move(move{op1: c.from(src), res: c.res(), count: c.count()})
+	c.inSegments(move{op1: c.from(src), res: c.res(), count: c.count()})
 }

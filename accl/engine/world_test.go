@@ -26,7 +26,7 @@ type setup struct {
 	maxSegment            int
 	direct                int
 	apart                 bool // engines don't reach each other's memory
-	offers                *atomic.Int32
+	wrap                  func(rank int, n Network) Network
 }
 
 // counted is a network that counts the addresses which its engine offers.
@@ -72,8 +72,8 @@ func newWorld(t *testing.T, n int, s setup) *world {
 		if s.apart {
 			port = apart{port}
 		}
-		if s.offers != nil {
-			port = counted{port, s.offers}
+		if s.wrap != nil {
+			port = s.wrap(r, port)
 		}
 		e := New(Config{Session: uint32(r), Protocol: s.protocol, Network: port})
 		net.Attach(uint32(r), e)
@@ -95,7 +95,7 @@ func newWorld(t *testing.T, n int, s setup) *world {
 			e.Write(uint32(abi.SpareBuffers+8*i+4), uint32(a>>32))
 		}
 		for at, v := range map[uint32]int{abi.GatherFlatMaxFanIn: s.fanIn, abi.GatherFlatMaxCount: s.gatherCount,
-			abi.AllreduceDirectMaxRanks: s.direct, abi.BcastFlatMaxRanks: s.bcastRanks, abi.ReduceFlatMaxRanks: s.reduceRanks,
+			abi.DirectMaxRanks: s.direct, abi.BcastFlatMaxRanks: s.bcastRanks, abi.ReduceFlatMaxRanks: s.reduceRanks,
 			abi.ReduceFlatMaxCount: s.reduceTo} {
 			e.Write(at, uint32(v))
 		}

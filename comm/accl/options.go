@@ -56,7 +56,7 @@ const packets = "packets"
 func optionsOf(hints map[string]string) (options, error) {
 	o := options{protocol: abi.RDMA, config: accl.Config{RXBuffers: rxBuffers, RXBufferSize: rxBufferSize,
 		MaxEagerSize: maxEagerSize, MaxRendezvousSize: maxRendezvousSize,
-		Tuning: accl.Tuning{AllreduceDirectRanks: maxWorld}}}
+		Tuning: accl.Tuning{DirectRanks: maxWorld}}}
 	number := func(n *int) func(string) error {
 		return func(v string) (err error) {
 			*n, err = strconv.Atoi(v)
