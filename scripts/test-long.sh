@@ -82,10 +82,13 @@ else
 	skipped+=("race detector, and the C ABI: no C compiler")
 fi
 
+step "snapshots between any two stores of the flight recorder"
+tests -tags steps -run Steps ./observe/record
+
 if command -v qemu-aarch64-static >/dev/null; then
 	step "arm64 under emulation"
 	CGO_ENABLED=0 GOARCH=arm64 tests -exec qemu-aarch64-static ./dtype ./kern
-	CGO_ENABLED=0 GOARCH=arm64 tests -short -exec qemu-aarch64-static -run 'Path|Lane|HotLine' ./observe/record
+	CGO_ENABLED=0 GOARCH=arm64 tests -short -exec qemu-aarch64-static -run 'Path|Lane|Steps|HotLine' ./observe/record
 else
 	skipped+=("arm64: qemu-aarch64-static is not installed")
 fi

@@ -16,8 +16,9 @@
 //     addresses, found along the frame pointers.
 //   - A synchronous collective that repeats the one before it, from the same place, is a line of 32 bytes that refers
 //     to the other's description, and its good end is a count: readers combine the two.
-//   - Dumping takes no lock that an operation holds. An entry that is overwritten while it's read is left out, never
-//     mixed.
+//   - Dumping takes no lock that an operation holds. Owners store the word that says that an operation has gone on
+//     after all words that belong to it, and readers load it before them: an entry is one state of its operation. One
+//     that is overwritten while it's read is left out, never mixed.
 //   - A collective's Begin, Start and End are called by the owner of the communicator's lane, so that its numbers need
 //     no lock; an operation that is queued, or a message, may be begun by any goroutine.
 //   - A dump is PyTorch's structure with members named chorus, and is written whole or not at all.

@@ -2,7 +2,6 @@ package record
 
 import (
 	"fmt"
-	"sync/atomic"
 	"time"
 )
 
@@ -66,8 +65,8 @@ func (a *cell) later(b *cell) bool {
 func (r *Recorder) all() func(func(cell) bool) {
 	return func(yield func(cell) bool) {
 		l := &r.own
-		last := atomic.LoadUint64(&l.next)
-		done := atomic.LoadUint64(&l.done) // after that: all but the last of those are over
+		last := load(&l.next)
+		done := load(&l.done) // after that: all but the last of those are over
 		kept := uint64(len(l.records) - 1)
 		for id := max(last, kept) - kept + 1; id <= last; id++ {
 			if s, ok := l.load(id, done); ok && !yield(s) {
@@ -75,7 +74,7 @@ func (r *Recorder) all() func(func(cell) bool) {
 			}
 		}
 		g := r.sharing()
-		last, kept = atomic.LoadUint64(&g.next), uint64(len(g.cells))
+		last, kept = load(&g.next), uint64(len(g.cells))
 		for id := max(last, kept) - kept + 1; id <= last; id++ {
 			if s, ok := g.at(id).load(id | shared); ok && !yield(s) {
 				return

@@ -134,11 +134,12 @@ func (r *Recorder) snapshot(index int, l timeline, place placer) (CommState, []E
 	if e := r.engine.Load(); e != nil {
 		st.Engine = (*e).EngineCalls()
 	}
+	cells := slices.Collect(r.all())
 	r.algos.Lock()
-	algos := slices.Clone(r.algos.all)
+	algos := slices.Clone(r.algos.all) // after the operations, whose algorithms are among them therefore
 	r.algos.Unlock()
 	var entries []Entry
-	for s := range r.all() {
+	for _, s := range cells {
 		e := r.entry(&s, l, algos, place)
 		e.Chorus.Comm = index
 		if e.Chorus.Status == Done.String() && !e.PointToPoint {
@@ -159,18 +160,23 @@ func (r *Recorder) snapshot(index int, l timeline, place placer) (CommState, []E
 	return st, entries
 }
 
-// load copies a cell, unless it doesn't hold, or while it's copied no longer holds, the operation.
+// load copies a cell, unless it doesn't hold, or while it's copied no longer holds, the operation. It loads what is
+// stored last first, and nothing that a state which it hasn't seen would have stored.
 func (s *cell) load(id uint64) (c cell, ok bool) {
-	if id == 0 || atomic.LoadUint64(&s.published) != id {
+	if id == 0 || load(&s.published) != id {
 		return c, false
 	}
-	c = cell{what: atomic.LoadUint64(&s.what), tag: atomic.LoadUint64(&s.tag), seq: atomic.LoadUint64(&s.seq),
-		in: atomic.LoadUint64(&s.in), out: atomic.LoadUint64(&s.out), issued: atomic.LoadUint64(&s.issued),
-		started: atomic.LoadUint64(&s.started), ended: atomic.LoadUint64(&s.ended), result: atomic.LoadUint64(&s.result)}
+	if c.ended = load(&s.ended); c.ended != 0 {
+		c.result = load(&s.result)
+	}
+	if c.started = load(&s.started); c.started|c.ended != 0 {
+		c.seq = load(&s.seq)
+	}
+	c.what, c.tag, c.in, c.out, c.issued = load(&s.what), load(&s.tag), load(&s.in), load(&s.out), load(&s.issued)
 	for i := range s.callers {
 		c.callers[i] = atomic.LoadUintptr(&s.callers[i])
 	}
-	return c, atomic.LoadUint64(&s.begun) == id
+	return c, load(&s.begun) == id
 }
 
 func (r *Recorder) entry(s *cell, l timeline, algos []string, place placer) Entry {

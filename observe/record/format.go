@@ -104,12 +104,12 @@ type Entry struct {
 	Name         string    `json:"profiling_name"`
 	Created      int64     `json:"time_created_ns"`
 	Started      *int64    `json:"time_discovered_started_ns"`
-	Completed    *int64    `json:"time_discovered_completed_ns"`
+	Completed    *int64    `json:"time_discovered_completed_ns"` // when it was over, if that was timed, however it ended
 	InSizes      [][]int   `json:"input_sizes"`
 	InDTypes     []string  `json:"input_dtypes"`
 	OutSizes     [][]int   `json:"output_sizes"`
 	OutDTypes    []string  `json:"output_dtypes"`
-	State        string    `json:"state"` // scheduled, started or completed
+	State        string    `json:"state"` // scheduled, started or completed; what failed has started
 	Retired      bool      `json:"retired"`
 	PointToPoint bool      `json:"is_p2p"`
 	Frames       []Frame   `json:"frames"`

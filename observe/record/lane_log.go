@@ -1,7 +1,6 @@
 package record
 
 import (
-	"sync/atomic"
 	"unsafe"
 
 	"github.com/chorus-comms/chorus/internal/sys"
@@ -213,17 +212,17 @@ func (l *laneLog) end(id, seq uint64, name string, algorithm uint64, status Stat
 // load returns an operation, unless it's none of the last; done is what the lane counted as such before.
 func (l *laneLog) load(id, done uint64) (s cell, ok bool) {
 	x := &l.records[id%uint64(len(l.records))]
-	s.issued = atomic.LoadUint64(&x.issued)
+	s.issued = load(&x.issued)
 	s.started = s.issued
 	d := l.of(id)
-	s.what, s.in, s.out = atomic.LoadUint64(&d.what), atomic.LoadUint64(&d.in), atomic.LoadUint64(&d.out)
-	s.seq = id + atomic.LoadUint64(&d.shift)
+	s.what, s.in, s.out = load(&d.what), load(&d.in), load(&d.out)
+	s.seq = id + load(&d.shift)
 	for i := range d.callers {
-		s.callers[i] = uintptr(atomic.LoadUint64(&d.callers[i]))
+		s.callers[i] = uintptr(load(&d.callers[i]))
 	}
 	if id <= done {
-		s.result = atomic.LoadUint64(&d.result)
-		if s.ended = atomic.LoadUint64(&x.ended); s.ended < s.issued {
+		s.result = load(&d.result)
+		if s.ended = load(&x.ended); s.ended < s.issued {
 			s.ended = untimed
 		}
 	}
@@ -232,7 +231,7 @@ func (l *laneLog) load(id, done uint64) (s cell, ok bool) {
 
 // keeps reports whether an operation is one of the last: what was read of it before is true.
 func (l *laneLog) keeps(id uint64) bool {
-	return atomic.LoadUint64(&l.next)+1-id < uint64(len(l.records))
+	return load(&l.next)+1-id < uint64(len(l.records))
 }
 
 // numbered returns where a description is.
@@ -242,9 +241,9 @@ func (l *laneLog) numbered(number uint64) *description {
 
 // of returns the description of an operation that is one of the last.
 func (l *laneLog) of(id uint64) (d *description) {
-	number := atomic.LoadUint64(&l.described)
+	number := load(&l.described)
 	for range l.descriptions {
-		if d = l.numbered(number); atomic.LoadUint64(&d.since) <= id {
+		if d = l.numbered(number); load(&d.since) <= id {
 			break
 		}
 		number--
@@ -255,13 +254,13 @@ func (l *laneLog) of(id uint64) (d *description) {
 // total returns the bytes of all operations.
 func (l *laneLog) total() uint64 {
 	for {
-		id := atomic.LoadUint64(&l.next)
+		id := load(&l.next)
 		if id == 0 {
 			return 0
 		}
 		d := l.of(id)
-		each := bytesOf(atomic.LoadUint64(&d.what), atomic.LoadUint64(&d.in), atomic.LoadUint64(&d.out))
-		sum := atomic.LoadUint64(&d.bytes) + (id+1-atomic.LoadUint64(&d.since))*each
+		each := bytesOf(load(&d.what), load(&d.in), load(&d.out))
+		sum := load(&d.bytes) + (id+1-load(&d.since))*each
 		if l.keeps(id) {
 			return sum
 		}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/chorus-comms/chorus/comm/backend"
+	"github.com/chorus-comms/chorus/internal/testutil"
 	"github.com/chorus-comms/chorus/tensor"
 	"pgregory.net/rapid"
 )
@@ -135,7 +136,7 @@ func TestLane(t *testing.T) {
 			r.End(id, op, err)
 		}
 	})
-	for n := 0; n < 2000; {
+	for n := 0; n < testutil.Pick(2000, 300000); {
 		runtime.Gosched()
 		st, all := r.snapshot(0, timeline{1}, placer{})
 		if st.Recorded > entries && len(all) == 0 {

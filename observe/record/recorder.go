@@ -135,12 +135,12 @@ func (r *Recorder) cellOf(id uint64) *cell {
 
 // recorded returns the number of operations so far.
 func (r *Recorder) recorded() uint64 {
-	return atomic.LoadUint64(&r.own.next) + atomic.LoadUint64(&r.others.next)
+	return load(&r.own.next) + load(&r.others.next)
 }
 
 // bytes returns the bytes of the operations so far.
 func (r *Recorder) bytes() uint64 {
-	return r.own.total() + atomic.LoadUint64(&r.others.bytes)
+	return r.own.total() + load(&r.others.bytes)
 }
 
 func newRecorder(r *Rank, name string, me int, members []int, entries int) *Recorder {

@@ -3,7 +3,8 @@
 package record
 
 // sample stores the return addresses of the callers of its caller, innermost first and without the first. A zero
-// follows if there are fewer than frames. runtime.Callers, which looks each of them up in tables, takes far longer.
+// follows if there are fewer than frames. Other goroutines, which load them atomically, see all that was stored before
+// it earlier than these. runtime.Callers, which looks each of them up in tables, takes far longer.
 //
 //go:noescape
 func sample(pcs *[frames]uintptr)

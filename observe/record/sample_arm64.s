@@ -4,6 +4,7 @@
 //
 // The frame pointers of the goroutine's stack form a list: at R29 lies the caller's, above it the return address.
 TEXT ·sample(SB), NOSPLIT|NOFRAME, $0-8
+	DMB  $0xa // what was stored before is seen before the addresses are
 	MOVD pcs+0(FP), R0
 	MOVD 8(g), R1 // the upper end of the stack: g.stack.hi
 	SUB  $16, R1

@@ -2,11 +2,20 @@
 
 package record
 
-import "runtime"
+import (
+	"runtime"
+	"sync/atomic"
+)
 
 // sample stores the return addresses of the callers of the function that calls it, innermost first and without the
-// first, followed by a zero if there are fewer than frames.
-func sample(pcs *[frames]uintptr) { find(pcs) }
+// first, followed by a zero if there are fewer than frames. Other goroutines load them atomically.
+func sample(pcs *[frames]uintptr) {
+	var found [frames]uintptr
+	find(&found)
+	for i, pc := range found {
+		atomic.StoreUintptr(&pcs[i], pc)
+	}
+}
 
 // mark finds the callers of the function that calls it, as sample does, and makes them the trail. There is no counter.
 func mark(p *path, t *trail) (tick uint64) {
