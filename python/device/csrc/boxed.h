@@ -3,8 +3,14 @@
 
 #include <ATen/core/ivalue.h>
 #include <ATen/core/List.h>
+#include <ATen/core/operator_name.h>
 
 namespace chorus {
+
+// is_aten says whether an operator is PyTorch's own, whose kernels keep no tensor beyond a call. Others may.
+inline bool is_aten(const c10::OperatorName& name) {
+  return name.getNamespace() == "aten";
+}
 
 // map_tensors is a value in which f of the tensor replaces each tensor, undefined ones included.
 template <typename F>

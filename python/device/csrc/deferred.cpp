@@ -62,6 +62,7 @@ struct NewWarnings final : c10::WarningHandler {
 struct Task {
   c10::OperatorHandle op;
   std::string name;
+  bool keeps; // its kernel may keep tensors beyond the call, so that they're lent, and its results copied
   DeviceIndex index;
   chorus_stream stream;
   torch::jit::Stack arguments;
@@ -71,9 +72,17 @@ struct Task {
   Settings settings; // of the caller
 
   void run() {
-    torch::jit::Stack stack = arguments;
     Inside inside(index, stream);
     Reserving reserving(memory);
+    Loans loans;
+    run(loans);
+    loans.over();
+  }
+
+  void run(Loans& loans) {
+    torch::jit::Stack stack;
+    for (const c10::IValue& v : arguments)
+      stack.push_back(keeps ? map_tensors(v, [&](const at::Tensor& t) { return loans.lend(t); }) : v);
     Applied applied(settings);
     NewWarnings fresh(issued);
     c10::WarningUtils::WarningHandlerGuard guard(&fresh);
@@ -82,7 +91,7 @@ struct Task {
     std::vector<Layout> given; // of the arguments that it writes to
     for (size_t i = 0; i < arguments.size(); i++)
       if (const c10::AliasInfo* alias = op.schema().arguments()[i].alias_info(); alias && alias->isWrite())
-        each_tensor(arguments[i], [&](const at::Tensor& t) {
+        each_tensor(stack[i], [&](const at::Tensor& t) {
           if (t.defined())
             given.push_back({t, at::DimVector(t.sizes()), at::DimVector(t.strides())});
         });
@@ -408,8 +417,9 @@ std::string defer(
       to->set_sizes_and_strides(now.sizes(), now.strides(), now.storage_offset());
     }
   }
-  auto task =
-      std::make_unique<Task>(Task{op, name, index, stream, std::move(kept), std::move(meta_run->issued), {}, {}, {}});
+  bool keeps = !is_aten(op.operator_name());
+  auto task = std::make_unique<Task>(
+      Task{op, name, keeps, index, stream, std::move(kept), std::move(meta_run->issued), {}, {}, {}});
   c10::SmallVector<c10::IValue, 4> results;
   for (const c10::IValue& v : inferred) {
     results.push_back(map_tensors(v, [&](const at::Tensor& t) {
@@ -426,7 +436,7 @@ std::string defer(
     if (s.device.nbytes() > 0)
       spans.push_back({const_cast<void*>(s.device.data()), int64_t(s.device.nbytes())});
   for (const TensorAliases::Shared& s : meta.storages())
-    if (s.made && s.device.nbytes() > 0)
+    if (s.made && s.device.nbytes() > 0 && !task->keeps)
       task->memory.push_back(
           {view_of(s.device.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks(), s.device.nbytes()),
            s.device.nbytes(), false});

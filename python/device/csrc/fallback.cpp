@@ -123,7 +123,10 @@ c10::DispatchKey kernels_of(c10::DispatchKeySet keys) {
   }
 }
 
+// only_views is true of PyTorch's own operators only: another one that returns a view may read its tensors.
 bool only_views(const c10::OperatorHandle& op) {
+  if (!is_aten(op.operator_name()))
+    return false;
   if (op.hasTag(at::Tag::inplace_view))
     return op.operator_name().name != "aten::resize_" && op.operator_name().name != "aten::resize_as_";
   bool views = !op.schema().returns().empty();
@@ -373,6 +376,7 @@ void fallback(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, torch
   }
   Turn turn(entered ? stream : 0);
   TensorAliases aliases(index);
+  Loans loans(aliases);
   torch::jit::Stack host;
   host.reserve(n + 1);
   for (const c10::IValue& v : arguments)
@@ -409,6 +413,8 @@ void fallback(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, torch
   torch::jit::drop(*stack, n);
   for (c10::IValue& v : host)
     stack->push_back(std::move(v));
+  inside.reset();
+  loans.over();
 }
 
 void register_autograd_fallback() {

@@ -38,6 +38,20 @@ char* bytes_of(const c10::Storage& s) {
   return static_cast<char*>(s.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get());
 }
 
+// borrows says whether a CPU storage has memory that it doesn't own.
+bool borrows(const c10::Storage& s) {
+  return bytes_of(s) && !s.data_ptr().get_context();
+}
+
+// end ends a loan, to which this is the caller's last reference.
+void end(const c10::Storage& lent) {
+  if (lent.use_count() == 1 || !borrows(lent))
+    return;
+  c10::DataPtr own = c10::GetCPUAllocator()->allocate(lent.nbytes());
+  std::memcpy(own.get(), bytes_of(lent), lent.nbytes());
+  lent.unsafeGetStorageImpl()->set_data_ptr_noswap(std::move(own));
+}
+
 } // namespace
 
 TensorAliases::TensorAliases(DeviceIndex index, c10::DeviceType kind)
@@ -246,6 +260,37 @@ void TensorAliases::settle() {
           index_, bytes_of(tensors_[i].device.storage()) + r.from, bytes_of(tensors_[i].host.storage()) + r.from,
           r.to - r.from);
   }
+}
+
+at::Tensor Loans::lend(const at::Tensor& tensor) {
+  if (!tensor.defined() || !tensor.has_storage() || !borrows(tensor.storage()))
+    return tensor;
+  const c10::Storage& from = tensor.storage();
+  for (const Loan& l : lent_)
+    if (l.from.unsafeGetStorageImpl() == from.unsafeGetStorageImpl())
+      return stand_in(tensor, l.to, c10::DispatchKey::CPU);
+  c10::Storage to(
+      c10::Storage::use_byte_size_t(), from.nbytes(), c10::DataPtr(bytes_of(from), c10::Device(c10::DeviceType::CPU)),
+      view_allocator(), /*resizable=*/true);
+  lent_.push_back({from, to});
+  return stand_in(tensor, std::move(to), c10::DispatchKey::CPU);
+}
+
+void Loans::over() {
+  for (const Loan& l : lent_)
+    end(l.to);
+  lent_.clear();
+  TensorAliases* aliases = std::exchange(aliases_, nullptr);
+  if (!aliases)
+    return;
+  aliases->tensors_.clear();
+  aliases->sparse_.clear();
+  for (const TensorAliases::Shared& s : aliases->storages_)
+    end(s.host);
+}
+
+Loans::~Loans() {
+  over();
 }
 
 } // namespace chorus

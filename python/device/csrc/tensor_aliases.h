@@ -16,6 +16,8 @@ namespace chorus {
 //
 // If the process can't access the device's memory, CPU tensors have memory of the host. Then fetch copies the elements
 // into it, and settle copies back the tensors that were passed to wrote. The caller has entered the stream.
+//
+// CPU tensors don't own the device's memory: a kernel that may keep them has it as a loan, until the Loans are over.
 class TensorAliases {
  public:
   explicit TensorAliases(DeviceIndex index, c10::DeviceType kind = c10::DeviceType::CPU);
@@ -62,6 +64,8 @@ class TensorAliases {
   void settle(Shared& storage);
   void settle(Pair& sparse);
 
+  friend class Loans;
+
   DeviceIndex index_;
   c10::DeviceType kind_;
   bool staged_;
@@ -69,6 +73,32 @@ class TensorAliases {
   c10::SmallVector<Shared, 6> storages_;
   c10::SmallVector<Pair, 2> sparse_;
   c10::SmallVector<size_t, 2> written_; // positions of tensors
+};
+
+// Loans are the borrowed storages of one call of a kernel. When the call is over, those that the kernel has kept, or a
+// tensor in which it has kept, get memory of their own with a copy.
+class Loans {
+ public:
+  Loans() = default;
+  explicit Loans(TensorAliases& aliases) : aliases_(&aliases) {}
+  ~Loans();
+  Loans(const Loans&) = delete;
+  Loans& operator=(const Loans&) = delete;
+
+  // lend is a tensor like a CPU tensor over borrowed memory, which it isn't, in a storage of this call's. Tensors that
+  // own their memory are returned unchanged.
+  at::Tensor lend(const at::Tensor& tensor);
+
+  // over ends the call. The caller has dropped its own references, and still has the stream's turn. The destructor does
+  // the same if the call has failed.
+  void over();
+
+ private:
+  struct Loan {
+    c10::Storage from, to;
+  };
+  TensorAliases* aliases_ = nullptr; // whose storages are lent
+  c10::SmallVector<Loan, 4> lent_;
 };
 
 } // namespace chorus
