@@ -10,7 +10,9 @@ import (
 
 // reference says what the engine of a rank sends in a call, as the sources of ACCL's engine have it: this file knows
 // nothing of the package that it tests. Lines named "fw" are those of ACCL's ccl_offload_control.c, at commit 723d8ec
-// of github.com/Xilinx/ACCL; "mover" is dma_mover.cpp there, "rdma" rdma_sq_handler.cpp.
+// of github.com/Xilinx/ACCL; "mover" is dma_mover.cpp there, "rdma" rdma_sq_handler.cpp. That firmware itself has sent
+// the same in all calls of TestMessages, but for the faults in docs/accl.md: it was compiled, with a stand-in for its
+// data mover.
 type reference struct {
 	ranks, me, root, count int
 	tag                    uint32

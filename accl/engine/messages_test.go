@@ -74,7 +74,7 @@ func traces() (all []traced) {
 		}
 	}
 	for ranks := 2; ranks <= 4; ranks++ {
-		for _, count := range testutil.Pick([]int{7, 100}, []int{7, 60, 100, 128}) {
+		for _, count := range testutil.Pick([]int{7, 100}, []int{7, 60, 100, 126}) {
 			for _, most := range []int{256, 192, 64} {
 				s.maxSegment, s.protocol = most, abi.UDP
 				add(s, ranks, count, 0, abi.Sum, abi.Alltoall, abi.Barrier)
