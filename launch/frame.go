@@ -24,19 +24,26 @@ const (
 	frameOrders   frameKind = 'O' // Orders, as JSON; the first
 	frameInput    frameKind = 'I' // a piece of standard input, for rank 0; empty: its end
 	frameSignal   frameKind = 'S' // a signal's number
-	frameBeat     frameKind = 'B' // the process that started the launcher is alive
 	frameCanceled frameKind = 'C' // the Failure by which the job ends, as JSON
 
 	// From the launcher.
 	frameStdout  frameKind = '1' // whole lines for standard output
 	frameStderr  frameKind = '2' // the same for standard error
 	frameServing frameKind = 'A' // the endpoint of the rendezvous, which the launcher serves
+	frameBegun   frameKind = 'R' // the job has begun
 	frameMore    frameKind = 'M' // the last piece of input has been taken
 	frameEnd     frameKind = 'E' // ending, as JSON; the last
+
+	// Both ways.
+	frameBeat frameKind = 'B' // the sender is alive
 )
 
-// frameMagic begins what the launcher sends. Before it there may be text that the login shell prints.
-const frameMagic = "\x00chorus node 1\n"
+// frameMagic begins what the launcher sends. Before it there may be text that the login shell prints. The number is that
+// of this protocol.
+const (
+	frameMagic      = frameMagicBegin + "2\n"
+	frameMagicBegin = "\x00chorus node "
+)
 
 const (
 	maxFrame = 16 << 20
@@ -103,7 +110,11 @@ func awaitMagic(r *bufio.Reader) (noise []byte, err error) {
 		if err != nil {
 			return noise, err
 		}
-		if noise = append(noise, c); len(noise) > maxNoise+len(frameMagic) {
+		noise = append(noise, c)
+		if c == '\n' && !bytes.HasSuffix(noise, []byte(frameMagic)) && bytes.Contains(noise, []byte(frameMagicBegin)) {
+			return nil, errors.New("chorus there is of another version than here")
+		}
+		if len(noise) > maxNoise+len(frameMagic) {
 			return noise, errors.New("it prints other text than chorus does")
 		}
 	}

@@ -1,7 +1,6 @@
 package launch
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -82,128 +80,12 @@ type hostsRun struct {
 	events  chan remoteEvent
 	input   <-chan []byte // pieces of standard input; nil: rank 0 has not taken the last one
 
-	served   bool  // the first launcher serves the rendezvous
-	outcome  error // the first
-	over     bool  // some launcher has ended, or the job has failed
+	served   bool     // the first launcher serves the rendezvous
+	outcome  error    // the first
+	over     bool     // some launcher has ended, or the job has failed
+	signaled *Failure // the first signal that ends the job; nil: there was none
 	deadline <-chan time.Time
-}
-
-// remote is the launcher of one host, as it's seen from here.
-type remote struct {
-	Host
-	node   int
-	ranks  string // that it has; empty: not known
-	cmd    *exec.Cmd
-	send   chan []byte // frames to it; closed: no more
-	closed bool
-	up     bool // it waits for orders, or has them
-	ready  bool // it has its orders
-	done   bool // it has said how it ended
-	gone   bool // its process has ended
-	words  tail // of its standard error
-}
-
-// remoteEvent is something that a launcher has said, or, without a frame, that its process has ended.
-type remoteEvent struct {
-	from  *remote
-	up    bool
-	frame frame
-	err   error // why there are no more frames
-}
-
-// queueLength is how many frames wait for a host that takes none: some beats and signals.
-const queueLength = 64
-
-// start starts the launcher of one host.
-func (r *hostsRun) start(node int, host Host) *remote {
-	m := &remote{Host: host, node: node, ranks: r.ranksOf(node), send: make(chan []byte, queueLength)}
-	command := r.command(host)
-	m.cmd = exec.Command(command[0], command[1:]...)
-	// A session of its own keeps the terminal's signals and ssh's questions away.
-	m.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	in, err := m.cmd.StdinPipe()
-	var out, errs io.ReadCloser
-	if err == nil {
-		out, err = m.cmd.StdoutPipe()
-	}
-	if err == nil {
-		errs, err = m.cmd.StderrPipe()
-	}
-	if err == nil {
-		err = m.cmd.Start()
-	}
-	if err != nil {
-		m.cmd = nil
-		go func() { r.events <- remoteEvent{from: m, err: err} }()
-		return m
-	}
-	go func() {
-		for data := range m.send {
-			if _, err := in.Write(data); err != nil {
-				break // the reader notices
-			}
-		}
-		in.Close()
-		for range m.send {
-		}
-	}()
-	var readers sync.WaitGroup
-	var failed error
-	readers.Go(func() { failed = r.read(m, out) })
-	readers.Go(func() { r.show(m, errs) })
-	go func() {
-		readers.Wait()
-		err := m.cmd.Wait()
-		if err == nil || failed != nil && !errors.Is(failed, io.EOF) {
-			err = failed
-		}
-		r.events <- remoteEvent{from: m, err: err}
-	}()
-	return m
-}
-
-// read passes on what a launcher says, until its end.
-func (r *hostsRun) read(m *remote, out io.Reader) error {
-	in := bufio.NewReader(out)
-	noise, err := awaitMagic(in)
-	if len(noise) > 0 {
-		r.show(m, strings.NewReader(string(noise)))
-	}
-	if err == nil {
-		r.events <- remoteEvent{from: m, up: true}
-	}
-	for err == nil {
-		var f frame
-		if f, err = readFrame(in); err != nil {
-			break
-		}
-		switch f.kind {
-		case frameStdout:
-			r.print(r.console.out, f.data)
-		case frameStderr:
-			r.print(r.console.err, f.data)
-		default:
-			r.events <- remoteEvent{from: m, frame: f}
-		}
-	}
-	if !errors.Is(err, io.EOF) {
-		m.kill() // it says what nobody understands
-	}
-	io.Copy(io.Discard, in)
-	return err
-}
-
-func (r *hostsRun) print(w io.Writer, text []byte) {
-	r.console.mu.Lock()
-	defer r.console.mu.Unlock()
-	r.console.write(w, text)
-}
-
-// show shows what ssh, or a launcher that can't say it otherwise, has to say.
-func (r *hostsRun) show(m *remote, from io.Reader) {
-	line := &lineWriter{console: r.console, w: r.console.err, prefix: "chorus: " + m.Name + ": "}
-	defer line.close()
-	io.Copy(io.MultiWriter(line, &m.words), from)
+	looked   time.Time // when the launchers were last looked at
 }
 
 // ranksOf names the ranks of a node where the numbers of all nodes before it are known.
@@ -227,8 +109,10 @@ func (r *hostsRun) ranksOf(node int) string {
 
 // watch returns when all launchers have ended.
 func (r *hostsRun) watch(ctx context.Context) error {
-	beats := time.NewTicker(max(r.LostAfter/10, time.Millisecond))
+	every := max(r.LostAfter/10, time.Millisecond)
+	beats := time.NewTicker(every)
 	defer beats.Stop()
+	r.looked = time.Now()
 	late := time.After(r.JoinTimeout)
 	done := ctx.Done()
 	for r.left() > 0 {
@@ -249,23 +133,57 @@ func (r *hostsRun) watch(ctx context.Context) error {
 					m.queue(frameBeat, nil)
 				}
 			}
+			r.look(every)
 		case <-late:
-			for _, m := range r.remotes {
-				if !m.up && !r.over {
-					r.lose(m, fmt.Sprintf("its launcher has not come within %s", r.JoinTimeout))
-				}
-			}
+			r.late()
 		case <-r.deadline:
-			for _, m := range r.remotes {
-				if !m.gone {
-					r.console.printf("node %d (%s) does not end: its connection is cut", m.node, m.Name)
-					m.kill()
-				}
-			}
 			r.deadline = nil
+			r.cut()
 		}
 	}
 	return r.outcome
+}
+
+// look finds launchers that have fallen silent.
+func (r *hostsRun) look(every time.Duration) {
+	now := time.Now()
+	slept := max(now.Sub(r.looked)-2*every, 0) // this process was stopped itself, and could not hear them
+	r.looked = now
+	for _, m := range r.remotes {
+		if silent, since := m.silent(now, slept); silent > r.LostAfter && !m.done && !m.gone {
+			r.lose(m, "its launcher has been silent "+since)
+		}
+	}
+}
+
+// late gives up launchers that have not begun within JoinTimeout. The others wait for the first to serve the
+// rendezvous.
+func (r *hostsRun) late() {
+	for _, m := range r.remotes {
+		serves := m.node == 0 && len(r.remotes) > 1
+		if r.over || m.begun && (r.served || !serves) {
+			continue
+		}
+		r.lose(m, fmt.Sprintf("its launcher has not come within %s", r.JoinTimeout))
+	}
+}
+
+// cut ends launchers that don't end by themselves.
+func (r *hostsRun) cut() {
+	for _, m := range r.remotes {
+		if m.gone {
+			continue
+		}
+		r.console.printf("node %d (%s) does not end: its connection is cut", m.node, m.Name)
+		r.drop(m)
+		switch {
+		case r.outcome != nil:
+		case r.signaled != nil:
+			r.outcome = r.signaled
+		default:
+			r.outcome = &Failure{Kind: NodeLost, Node: m.node, Host: m.Name, Reason: "its launcher does not end"}
+		}
+	}
 }
 
 // left is how many launchers have not ended.
@@ -284,6 +202,8 @@ func (r *hostsRun) handle(e remoteEvent) {
 	case e.up:
 		m.up = true
 		r.order()
+	case e.frame.kind == frameBegun:
+		m.begun = true
 	case e.frame.kind == frameServing && m.node == 0:
 		r.served = true
 		if r.Meet {
@@ -461,15 +381,21 @@ func (r *hostsRun) signal(sig syscall.Signal) {
 			r.drop(m)
 		}
 	}
-	if !ends {
+	switch {
+	case !ends:
 		return
+	case r.over: // it asks for more haste: the ranks are killed, which takes the launchers a moment
+		r.deadline = time.After(r.LostAfter)
+	default:
+		r.ending()
 	}
-	r.ending()
-	if !told && r.outcome == nil {
+	if r.signaled == nil {
 		host, _ := os.Hostname()
-		f := &Failure{Kind: Interrupted, Host: host, Signal: sig}
-		r.outcome = f
-		r.console.printf("%v", f)
+		r.signaled = &Failure{Kind: Interrupted, Host: host, Signal: sig}
+	}
+	if !told && r.outcome == nil {
+		r.outcome = r.signaled
+		r.console.printf("%v", r.signaled)
 	}
 }
 
@@ -492,30 +418,4 @@ func (r *hostsRun) more() {
 		}
 		pieces <- buf[:n]
 	}()
-}
-
-// queue sends a frame. One that a host doesn't take is lost, as the host is then.
-func (m *remote) queue(kind frameKind, data []byte) {
-	if m.closed {
-		return
-	}
-	select {
-	case m.send <- appendFrame(nil, kind, data):
-	default:
-	}
-}
-
-// close ends what is sent.
-func (m *remote) close() {
-	if !m.closed {
-		m.closed = true
-		close(m.send)
-	}
-}
-
-// kill ends the process by which the launcher is reached: ssh, or a launcher on this host, whose guard ends its ranks.
-func (m *remote) kill() {
-	if m.cmd != nil {
-		m.cmd.Process.Kill() // its error says that it has ended
-	}
 }

@@ -13,6 +13,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -27,6 +28,9 @@ import (
 
 // The test binary is also the program of the ranks, the launcher that is killed, and the guard: role names which.
 const role = "CHORUS_LAUNCH_TEST_ROLE"
+
+// hangs is what the role ssh still says.
+const hangs = "CHORUS_LAUNCH_TEST_HANGS"
 
 func TestMain(m *testing.M) {
 	if name := os.Getenv(role); name != "" {
@@ -223,6 +227,28 @@ var roles = map[string]func(args []string){
 				return
 			}
 		}
+	},
+	// ssh stands for ssh and a launcher behind it. It says so much of what a launcher says, and hangs.
+	"ssh": func(args []string) {
+		if slices.Contains(args, "-G") {
+			return
+		}
+		out := &frameWriter{w: os.Stdout}
+		switch os.Getenv(hangs) {
+		case "silent":
+			fmt.Print(frameMagic)
+		case "other version":
+			fmt.Print(frameMagicBegin + "1\n")
+		case "begins nothing":
+			fmt.Print(frameMagic)
+			tick(time.Millisecond, func() bool { return out.write(frameBeat, nil) == nil })
+		case "begun":
+			fmt.Print(frameMagic)
+			check(out.write(frameBegun, nil))
+			check(out.write(frameStdout, []byte("begun\n")))
+			tick(time.Millisecond, func() bool { return out.write(frameBeat, nil) == nil })
+		}
+		forever()
 	},
 	"guard": func([]string) { check(Guard(os.Stdin)) },
 	// failsoon leaves a file in the directory args[1]; the rank args[0] fails when it finds the file now there.

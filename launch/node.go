@@ -41,8 +41,8 @@ type ending struct {
 var secretVariables = []string{"CHORUS_SECRET", "CHORUS_SECRET_FILE"}
 
 // Node is the main function of a launcher that Hosts has started, on this host or another. It reads from in what Hosts
-// says, its orders first, and writes to out what the ranks and the launcher print. build makes the job of the
-// orders, in the directory and the environment that they name. When in ends or falls silent, the ranks of this node are
+// says, its orders first. It writes to out what the ranks and the launcher print. build makes the job of the orders, in
+// the directory and the environment that they name. When in ends or falls silent, the ranks of this node are
 // ended: no process remains when the connection is lost.
 func Node(in io.Reader, out io.Writer, build func(*Orders) (*Job, error)) error {
 	w := &frameWriter{w: out}
@@ -50,14 +50,23 @@ func Node(in io.Reader, out io.Writer, build func(*Orders) (*Job, error)) error 
 	if _, err := io.WriteString(out, frameMagic); err != nil {
 		return err
 	}
+	alive := func() bool { return w.write(frameBeat, nil) == nil }
+	beats := tick(beatUnordered, alive)
 	r := bufio.NewReader(in)
 	o, err := readOrders(r)
+	beats.stop()
 	if err != nil {
 		return err
 	}
 	n := &commanded{orders: o, in: r, out: w, signals: signals}
-	return n.end(n.run(stdout, stderr, build))
+	beats = tick(max(o.LostAfter/10, time.Millisecond), alive)
+	err = n.run(stdout, stderr, build)
+	beats.stop()
+	return n.end(err)
 }
+
+// beatUnordered is the interval at which a launcher says that it's alive while it doesn't know LostAfter.
+const beatUnordered = 100 * time.Millisecond
 
 // readOrders reads the first frame.
 func readOrders(r *bufio.Reader) (*Orders, error) {
@@ -120,6 +129,9 @@ func (n *commanded) run(stdout, stderr io.Writer, build func(*Orders) (*Job, err
 		defer r.Close()
 		j.Stdin, n.pieces = r, make(chan []byte, 1)
 		go n.feed(w)
+	}
+	if err := n.out.write(frameBegun, nil); err != nil {
+		return fmt.Errorf("launch: %w", err)
 	}
 	n.heard.Store(time.Now().UnixNano())
 	go n.listen()

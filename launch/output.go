@@ -154,22 +154,14 @@ type stream struct {
 	done chan struct{}
 }
 
-// copy runs until the pipe ends, or, when others hold it beyond the deadline that drain sets, until what was in it at
-// the deadline has been taken.
+// copy runs until the pipe ends, or the deadline that drain sets.
 func (s *stream) copy() {
 	defer close(s.done)
+	from := &pipeReader{f: s.r}
 	buf := make([]byte, 64<<10)
 	for {
-		n, err := s.r.Read(buf)
+		n, err := from.Read(buf)
 		s.pass(buf[:n])
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			s.r.SetReadDeadline(time.Time{}) // an expired deadline hides bytes that are there
-			for left := s.buffered(); left > 0 && err != io.EOF; left -= n {
-				n, err = s.r.Read(buf[:min(left, len(buf))])
-				s.pass(buf[:n])
-			}
-			break
-		}
 		if err != nil {
 			break
 		}
@@ -179,6 +171,40 @@ func (s *stream) copy() {
 	}
 	s.endFile(nil)
 	s.r.Close()
+}
+
+// pipeReader reads a pipe to its end, or, when others hold it beyond the file's deadline, to the end of what was in it
+// at the deadline.
+type pipeReader struct {
+	f    *os.File
+	late bool // the deadline has passed
+	left int  // bytes that were in it then
+}
+
+// Read implements io.Reader.
+func (r *pipeReader) Read(p []byte) (int, error) {
+	if !r.late {
+		n, err := r.f.Read(p)
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			return n, err
+		}
+		r.late, r.left = true, bytesIn(r.f)
+		r.f.SetReadDeadline(time.Time{}) // an expired deadline hides bytes that are there
+	}
+	if r.left == 0 {
+		return 0, io.EOF
+	}
+	n, err := r.f.Read(p[:min(r.left, len(p))])
+	r.left -= n
+	return n, err
+}
+
+// bytesIn returns how many bytes a pipe holds.
+func bytesIn(f *os.File) (n int) {
+	if raw, err := f.SyscallConn(); err == nil {
+		raw.Control(func(fd uintptr) { n, _ = unix.IoctlGetInt(int(fd), bytesInPipe) })
+	}
+	return n
 }
 
 func (s *stream) pass(p []byte) {
@@ -214,15 +240,6 @@ func (s *stream) endFile(err error) {
 		s.log.lose(err)
 		s.log.mu.Unlock()
 	}
-}
-
-// buffered returns how many bytes the pipe holds.
-func (s *stream) buffered() int {
-	n := 0
-	if raw, err := s.r.SyscallConn(); err == nil {
-		raw.Control(func(fd uintptr) { n, _ = unix.IoctlGetInt(int(fd), bytesInPipe) })
-	}
-	return n
 }
 
 // drain gives the stream time to end after the rank is gone.

@@ -1,0 +1,120 @@
+package launch
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// farHosts is a Hosts whose ssh hangs as the role ssh does.
+func farHosts(t *testing.T, how string, hosts ...Host) (h *Hosts, out, errs *buffer) {
+	t.Setenv(role, "ssh")
+	t.Setenv(hangs, how)
+	out, errs = newBuffer(), newBuffer()
+	return &Hosts{
+		Hosts: hosts, SSH: self(), Remote: "chorus", Self: self(), Flags: func(Host) []string { return nil }, Meet: true,
+		JoinTimeout: time.Hour, LostAfter: time.Hour, Grace: time.Hour, Stdout: out, Stderr: errs,
+		signals: make(chan os.Signal, 2),
+	}, out, errs
+}
+
+// runHosts runs it, for some time at most.
+func runHosts(t *testing.T, h *Hosts) error {
+	t.Helper()
+	result := make(chan error, 1)
+	go func() { result <- h.Run(context.Background()) }()
+	select {
+	case err := <-result:
+		return err
+	case <-time.After(20 * time.Second):
+		t.Fatal("it hangs")
+		return nil
+	}
+}
+
+// A launcher that hangs behind its first words is bound as one that never says any: by the heartbeat, or, if it has only
+// that, by the time that launchers have to come.
+func TestHangingLaunchers(t *testing.T) {
+	const limit = 100 * time.Millisecond
+	a, b := Host{"far-a", 1}, Host{"far-b", 1}
+	for name, c := range map[string]struct {
+		how    string
+		hosts  []Host
+		change func(h *Hosts)
+		want   string
+	}{
+		"says nothing more": {"silent", []Host{a}, func(h *Hosts) { h.LostAfter = limit },
+			"node 0 (far-a, rank 0) is lost: its launcher has been silent since "},
+		"before it has orders": {"silent", []Host{a, b}, func(h *Hosts) { h.LostAfter = limit },
+			"is lost: its launcher has been silent since "},
+		"does not begin": {"begins nothing", []Host{a}, func(h *Hosts) { h.JoinTimeout = limit },
+			"node 0 (far-a, rank 0) is lost: its launcher has not come within 100ms"},
+		"does not serve": {"begun", []Host{a, b}, func(h *Hosts) { h.JoinTimeout = limit },
+			"node 0 (far-a, rank 0) is lost: its launcher has not come within 100ms"},
+		"other version": {"other version", []Host{a}, func(*Hosts) {},
+			"node 0 (far-a, rank 0) is lost: its launcher could not be started: ssh ended: chorus there is of another version"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h, _, errs := farHosts(t, c.how, c.hosts...)
+			c.change(h)
+			if f := wantFailure(t, runHosts(t, h)); f.Kind != NodeLost {
+				t.Errorf("%v", f)
+			}
+			wantText(t, errs.String(), c.want)
+			if n := strings.Count(errs.String(), "is lost"); n != 1 {
+				t.Errorf("%d hosts are lost:\n%s", n, errs)
+			}
+		})
+	}
+}
+
+// The second signal ends a launcher that does nothing about the first.
+func TestSecondSignalCuts(t *testing.T) {
+	h, out, errs := farHosts(t, "begun", Host{"far", 1})
+	go func() {
+		out.await(t, "begun", 1)
+		h.signals <- syscall.SIGINT
+		h.signals <- syscall.SIGINT
+	}()
+	h.LostAfter = 100 * time.Millisecond
+	if err := runHosts(t, h); ExitCode(err) != 128+int(syscall.SIGINT) {
+		t.Errorf("%v", err)
+	}
+	wantText(t, errs.String(), "node 0 (far) does not end: its connection is cut")
+}
+
+// An ssh has ended when its process has, also if another one holds its output, as one does by which ssh shares
+// connections.
+func TestSSHLeavesAChild(t *testing.T) {
+	pid := filepath.Join(t.TempDir(), "pid")
+	for name, redirected := range map[string]string{"standard error": ">/dev/null", "both": ""} {
+		t.Run(name, func(t *testing.T) {
+			h, _, errs := farHosts(t, "", Host{"far", 1})
+			h.SSH = []string{"sh", "-c", "setsid sleep 100 " + redirected + " & echo $! >" + pid + "; echo no route >&2; exit 255"}
+			f := wantFailure(t, runHosts(t, h))
+			if f.Kind != NodeLost {
+				t.Errorf("%v", f)
+			}
+			wantText(t, errs.String(), "its launcher could not be started: ssh ended with exit status 255: no route\n")
+			killFromFile(t, pid)
+		})
+	}
+}
+
+func killFromFile(t *testing.T, path string) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil || n < 2 {
+		t.Fatal(n, err)
+	}
+	syscall.Kill(n, syscall.SIGKILL)
+}
