@@ -102,14 +102,23 @@ var (
 	ErrClosing = errors.New("it takes no calls any more")
 )
 
-// PeerError reports that a peer is lost: it died, its link broke, or (ErrLeft) it has closed.
+// PeerError reports that a peer is lost: it died, its link broke, or (ErrLeft) it has closed. With ErrNoTransport it's
+// only out of this process's reach.
 type PeerError struct {
 	Peer int
 	Err  error
 }
 
-func (e *PeerError) Error() string { return fmt.Sprintf("rank %d is lost: %v", e.Peer, e.Err) }
+func (e *PeerError) Error() string {
+	if errors.Is(e.Err, ErrNoTransport) {
+		return fmt.Sprintf("rank %d: %v", e.Peer, e.Err)
+	}
+	return fmt.Sprintf("rank %d is lost: %v", e.Peer, e.Err)
+}
 func (e *PeerError) Unwrap() error { return e.Err }
+
+// ErrNoTransport is within the cause of a peer that this process can't make a link to. The peer may be there.
+var ErrNoTransport = errors.New("this process can't make a link to it")
 
 // Exhausted reports whether an error about a link, or about a peer's memory, is this process's own fault: it has no
 // descriptors or no memory left.

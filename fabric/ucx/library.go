@@ -133,7 +133,7 @@ func cString(s string) *byte {
 // check makes an error of a call's result.
 func check(call string, result uintptr) error {
 	if s := abi.StatusOf(result); s != abi.OK {
-		return &CallError{call, s}
+		return &CallError{Function: call, Status: s}
 	}
 	return nil
 }
@@ -142,7 +142,14 @@ func check(call string, result uintptr) error {
 type CallError struct {
 	Function string
 	Status   abi.Status
+	Under    string // the settings that limit the transports, as variables; empty if it doesn't depend on them
 }
 
-func (e *CallError) Error() string { return e.Function + ": " + e.Status.Error() }
+func (e *CallError) Error() string {
+	text := e.Function + ": " + e.Status.Error()
+	if e.Under != "" {
+		text += ", with " + e.Under
+	}
+	return text
+}
 func (e *CallError) Unwrap() error { return e.Status }

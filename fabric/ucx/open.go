@@ -233,10 +233,6 @@ func (p *peer) statusError(s abi.Status) error {
 	case !p.met.Load() && s != abi.Unreachable:
 		// It had left before this rank had a word from it, or has died.
 		return fmt.Errorf("%w: %w", fabric.ErrClosing, s)
-	case s == abi.ConnectionReset:
-		return fmt.Errorf("its connection was reset: %w", s)
-	case s == abi.EndpointTimeout:
-		return fmt.Errorf("it doesn't answer: %w", s)
 	}
-	return fmt.Errorf("UCX reports %w", s)
+	return s
 }

@@ -1,6 +1,7 @@
 package ucx
 
 import (
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -96,8 +97,9 @@ func (p *peer) connect() bool {
 	}
 	if err := p.open(); err != nil {
 		status := abi.Unreachable
-		if c, ok := err.(*CallError); ok {
-			status = c.Status
+		if c, ok := errors.AsType[*CallError](err); ok {
+			status, c.Under = c.Status, p.f.w.limits
+			p.unable = fmt.Errorf("%w: %w", fabric.ErrNoTransport, c)
 		}
 		p.report(status)
 		return false

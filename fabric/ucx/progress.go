@@ -67,7 +67,7 @@ func (f *Fabric) postSlot(i int) error {
 	clear(b[:8])
 	request, s := f.w.receive(unsafe.Pointer(unsafe.SliceData(b)), len(b), tagFrame, tagKind)
 	if request == 0 {
-		return &CallError{"ucp_tag_recv_nbx", s}
+		return &CallError{Function: "ucp_tag_recv_nbx", Status: s}
 	}
 	r.requests[i] = request
 	r.order = append(r.order, i)

@@ -1,6 +1,11 @@
 package ucx
 
 import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
 	"runtime"
 	"strings"
 	"unsafe"
@@ -11,6 +16,7 @@ import (
 // worker is a context of UCX with its only worker. One goroutine at a time may use it.
 type worker struct {
 	*library
+	limits  string // settings.limits
 	context uintptr
 	handle  uintptr
 	eventFD int // -1: the transports have no events
@@ -25,8 +31,43 @@ type worker struct {
 // settings are UCX's own, without the prefix UCX_: they go before its variables.
 type settings map[string]string
 
-// newWorker opens a context for so many peers.
+// value is that of a setting, or else of its variable.
+func (s settings) value(name string) string {
+	if v, ok := s[name]; ok {
+		return v
+	}
+	return os.Getenv("UCX_" + name)
+}
+
+// limits are the settings that say which transports and devices UCX may use, as variables.
+func (s settings) limits() string {
+	return fmt.Sprintf("UCX_TLS=%s UCX_NET_DEVICES=%s", cmp.Or(s.value("TLS"), "all"),
+		cmp.Or(s.value("NET_DEVICES"), "all"))
+}
+
+// withoutShared leaves out UCX's shared memory in /dev/shm, of which a worker takes 4 MiB.
+const withoutShared = "^posix"
+
+// newWorker opens a context for so many peers. Where /dev/shm is too small for it, as the 64 MiB of a container are for
+// many ranks, it leaves out UCX's shared memory, unless a setting says which transports to use.
 func newWorker(peers int, set settings) (*worker, error) {
+	w, err := openWorker(peers, set)
+	if e, ok := errors.AsType[*CallError](err); ok && e.Status == abi.NoResource && set.value("TLS") == "" {
+		set = maps.Clone(set)
+		if set == nil {
+			set = settings{}
+		}
+		set["TLS"] = withoutShared
+		w, err = openWorker(peers, set)
+	}
+	if e, ok := errors.AsType[*CallError](err); ok {
+		e.Under = set.limits()
+	}
+	return w, err
+}
+
+// openWorker opens a context with the settings as they are.
+func openWorker(peers int, set settings) (*worker, error) {
 	l, err := open()
 	if err != nil {
 		return nil, err
@@ -34,9 +75,9 @@ func newWorker(peers int, set settings) (*worker, error) {
 	if err := spare(openDescriptors); err != nil {
 		return nil, err
 	}
-	w := &worker{library: l, eventFD: -1, plain: heap(abi.RequestParam{}), info: heap(abi.TagRecvInfo{}),
-		certain: heap(abi.RequestParam{Mask: abi.OpNoImm}),
-		force:   heap(abi.RequestParam{Mask: abi.OpFlags, Flags: abi.CloseForce})}
+	w := &worker{library: l, limits: set.limits(), eventFD: -1, plain: heap(abi.RequestParam{}),
+		info: heap(abi.TagRecvInfo{}), certain: heap(abi.RequestParam{Mask: abi.OpNoImm}),
+		force: heap(abi.RequestParam{Mask: abi.OpFlags, Flags: abi.CloseForce})}
 	out := heap(uintptr(0))
 	if err := check("ucp_config_read", l.ConfigRead.Call(0, 0, word(out))); err != nil {
 		return nil, err

@@ -141,18 +141,21 @@ func LossOf(at backend.Where, peer int, err error) error {
 	if unable := (*fabric.UnableError)(nil); errors.As(err, &unable) {
 		return &backend.AbortedError{Where: at, By: peer, Reason: unable.Reason}
 	}
-	if fabric.Exhausted(err) {
-		return &backend.InternalError{Where: at, Err: fmt.Errorf("the link to rank %d broke: %w", peer, err)}
+	if fabric.Exhausted(err) || errors.Is(err, fabric.ErrNoTransport) {
+		return &backend.InternalError{Where: at, Err: fmt.Errorf("the link to rank %d broke: %w", peer, cause(err))}
 	}
 	return &backend.PeerLostError{Where: at, Peer: peer, Cause: Reason(err)}
 }
 
 // Reason strips a link's own wording from an error about a peer.
-func Reason(err error) string {
+func Reason(err error) string { return cause(err).Error() }
+
+// cause is what a link says of an error about a peer.
+func cause(err error) error {
 	for {
 		p, ok := err.(*fabric.PeerError)
 		if !ok {
-			return err.Error()
+			return err
 		}
 		err = p.Err
 	}

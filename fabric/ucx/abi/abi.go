@@ -1,6 +1,9 @@
 package abi
 
-import "fmt"
+import (
+	"fmt"
+	"syscall"
+)
 
 // The version of the interface that a program asks ucp_init_version for: ucp_version.h.
 const (
@@ -149,11 +152,34 @@ var names = map[Status]string{
 	EndpointTimeout: "UCS_ERR_ENDPOINT_TIMEOUT",
 }
 
+// meanings say what statuses mean to a user, where the name alone doesn't.
+var meanings = map[Status]string{
+	NoResource:      "UCX got no shared memory, descriptors or other resource of the host",
+	-4:              "UCX got no memory",
+	Unreachable:     "no transport that both ranks have leads to the peer",
+	-12:             "UCX has no such setting",
+	-14:             "no transport that is permitted has a device here",
+	-21:             "a limit of UCX or of the host is exceeded",
+	Unsupported:     "the transports that are permitted can't do this",
+	ConnectionReset: "the connection was reset",
+	EndpointTimeout: "the peer doesn't answer",
+}
+
+// Error is the status's name in UCX, behind what it means.
 func (s Status) Error() string {
-	if n, ok := names[s]; ok {
-		return n
+	n, ok := names[s]
+	if !ok {
+		n = fmt.Sprintf("UCX status %d", int8(s))
 	}
-	return fmt.Sprintf("UCX status %d", int8(s))
+	if m, ok := meanings[s]; ok {
+		return m + ": " + n
+	}
+	return n
+}
+
+// Is makes a lack of a resource ENOMEM: it's this process's own fault, and not that of a peer.
+func (s Status) Is(target error) bool {
+	return target == syscall.ENOMEM && (s == NoResource || s == -4)
 }
 
 // Of splits what UCX returns for an operation (ucs_status_ptr_t): a request, or no request and a status.
