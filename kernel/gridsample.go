@@ -155,8 +155,13 @@ func (p *Plan) gridSample(op string, out, in, grid, result *Operand, g *GridSamp
 	return nil
 }
 
-// gridPlace has the place in an image of size elements of a number x from -1 to 1, and its derivative by x.
+// gridPlace has the place in an image of size elements of a number x from -1 to 1, and its derivative by x. lost is NaN
+// if that place isn't finite, and otherwise 0. Within borders a place that is NaN becomes the number undefined.
 const gridPlace = `DEVICE T g_clip(T x, T size, T *slope) {
+	if (isnan(x)) {
+		*slope = 0;
+		return %[2]s;
+	}
 	if (x <= 0) {
 		*slope = 0;
 		return 0;
@@ -185,8 +190,8 @@ DEVICE T g_reflect(T x, T low, T span, T *slope) {
 	*slope = -*slope;
 	return span - rest + low;
 }
-DEVICE T g_place(T x, T size, T *slope) {
-	%s
+DEVICE T g_place(T x, T size, T *slope, T *lost) {
+	%[1]s
 	return x > (T)-1e9 && x < (T)1e9 ? x : (T)-100;
 }
 `
@@ -197,10 +202,10 @@ func gridSource(s Spec) (Source, error) {
 	}
 	bits := s.Extra[0]
 	corners, nearest := bits&gridCorners != 0, bits&gridNearest != 0
-	body := "*slope = size / 2; x = ((x + 1) * size - 1) / 2;"
+	body := "*slope = size / 2; x = ((x + 1) * size - 1) / 2; *lost = x - x;"
 	reflected := "x = g_reflect(x, (T)-0.5, size, slope);"
 	if corners {
-		body = "*slope = (size - 1) / 2; x = (x + 1) / 2 * (size - 1);"
+		body = "*slope = (size - 1) / 2; x = (x + 1) / 2 * (size - 1); *lost = x - x;"
 		reflected = "x = g_reflect(x, 0, size - 1, slope);"
 	}
 	if bits&gridReflection != 0 {
@@ -210,6 +215,13 @@ func gridSource(s Spec) (Source, error) {
 		body += " x = g_clip(x, size, slope);"
 	}
 	dims := int(s.Dims)
+	undefined := "0" // as on PyTorch's CPU, whose loops over volumes aren't those over images
+	switch {
+	case dims > 2 && s.Op == "sample":
+		undefined = "size - 1"
+	case dims > 2:
+		undefined = "x"
+	}
 	each := func(format, between string) string { // of a dimension's number, for all of them
 		var list []string
 		for k := range dims {
@@ -219,7 +231,7 @@ func gridSource(s Spec) (Source, error) {
 	}
 	var w writer
 	w.begin(s)
-	w.line(gridPlace, body)
+	w.line(gridPlace, body, undefined)
 	w.recordType("images", dims, (&sampledImages{}).visit)
 	w.pointers(s)
 	w.param("images g")
@@ -246,7 +258,7 @@ func gridSource(s Spec) (Source, error) {
 	w.line("\tI at = rest * g.grid_batch + %s;", each("u%[1]d * g.grid_steps[%[1]d]", " + "))
 	for k := range dims { // the last dimension has the place's first number
 		number := fmt.Sprintf("%s[at + %d * g.grid_part]", grid, dims-1-k)
-		w.line("\tT slope%d, x%[1]d = g_place(%[2]s, (T)g.in[%[1]d], &slope%[1]d);", k,
+		w.line("\tT slope%d, lost%[1]d, x%[1]d = g_place(%[2]s, (T)g.in[%[1]d], &slope%[1]d, &lost%[1]d);", k,
 			converted(s.Compute, s.Types[0], number))
 	}
 	if nearest {
@@ -284,10 +296,15 @@ func gridSource(s Spec) (Source, error) {
 		w.line("%s\t}", indent)
 		w.line("%s}", indent)
 	}
+	// Where there's nothing outside, the weights of an image's elements are NaN at a place that isn't finite.
+	start := []string{"0", "0", "0"}
+	if dims == 2 && !nearest && bits&(gridBorder|gridReflection) == 0 {
+		start = []string{"lost1", "lost0"}
+	}
 	here := "out + " + each("u%[1]d * g.out_steps[%[1]d]", " + ")
 	switch s.Op {
 	case "sample":
-		w.line("\tT v = 0;")
+		w.line("\tT v = %s;", strings.Join(start, " + "))
 		corner("\t", func(indent, place, weight string, _ []string) {
 			w.line("%sv += %s * (%s);", indent, converted(s.Compute, s.Types[1], "i0["+place+"]"), weight)
 		})
@@ -301,7 +318,9 @@ func gridSource(s Spec) (Source, error) {
 		})
 		w.line("\t}")
 	case "grid":
-		w.line("\tT %s;", each("sum%d = 0", ", "))
+		for k := range dims {
+			w.line("\tT sum%d = %s;", k, start[k])
+		}
 		w.line("\tfor (c = 0; c < g.channels; c++) {")
 		w.line("\t\tT v = %s;", converted(s.Compute, s.Types[1], "i0["+here+"]"))
 		corner("\t\t", func(indent, place, _ string, slopes []string) {

@@ -52,6 +52,54 @@ func TestGridSampleTorch(t *testing.T) {
 	x.done()
 }
 
+// Places that are NaN, infinite or far away, alone and with others, against PyTorch. Its own gradient reads outside of
+// an image there, unless nothing is outside.
+func TestGridSampleFar(t *testing.T) {
+	x := newComparison(t)
+	dt, inf := dtype.Float32, math.Inf(1)
+	for k := range 24 {
+		if !sampled(k, 24, 4) {
+			continue
+		}
+		g := &GridSampling{Mode: []string{"bilinear", "nearest"}[k%2], Border: []string{"zeros", "border", "reflection"}[k/2%3],
+			AlignCorners: k/6%2 == 1}
+		places := []float64{math.NaN(), inf, -inf, 0.2, -0.7}
+		if g.Border != "reflection" { // of a place beyond 2^24 has no digit that counts
+			places = append(places, 1e30, -3e9, math.MaxFloat32)
+		}
+		n, d := len(places), 2+k/12
+		sizes, result, grid := []int{1, 2, 5, 6}, []int{1, 2, n, n}, []int{1, n, n, 2}
+		if d == 3 {
+			sizes, result, grid = []int{1, 2, 4, 5, 6}, []int{1, 2, 1, n, n}, []int{1, 1, n, n, 3}
+		}
+		o := x.operation(dt)
+		in := o.in(dt, inOrder, func(i int) float64 { return float64(i*7919%17)/4 + 1 }, sizes...)
+		at := o.in(dt, inOrder, func(i int) float64 { // each with each one, and the first again as the third
+			return []float64{places[i/d/n], places[i/d%n], places[i/d/n]}[i%d]
+		}, grid...)
+		flag := map[bool]string{false: "False", true: "True"}[g.AlignCorners]
+		expression := fmt.Sprintf("y = F.grid_sample(a, b, '%s', '%s', %s); y", g.Mode, g.Border, flag)
+		backward := d == 3 || g.Mode == "nearest" || g.Border == "zeros"
+		if backward {
+			expression = fmt.Sprintf("a.requires_grad_(); b.requires_grad_(); y = F.grid_sample(a, b, '%s', '%s', %s); "+
+				"y.sum().backward(); (y, a.grad, b.grad)", g.Mode, g.Border, flag)
+		}
+		grad := o.in(dt, inOrder, func(int) float64 { return 1 }, result...)
+		out := o.out(dt, inOrder, result...)
+		var gradIn, gradGrid *array
+		if backward {
+			gradIn, gradGrid = o.out(dt, inOrder, sizes...), o.out(dt, inOrder, grid...)
+		}
+		o.run(fmt.Sprintf("%+v of %v", *g, sizes), expression, 20*tolerance(dt), func(p *Plan) error {
+			if err := p.GridSample(out.Operand, in.Operand, at.Operand, g); err != nil || !backward {
+				return err
+			}
+			return p.GridSampleBackward(gradIn.Operand, gradGrid.Operand, grad.Operand, in.Operand, at.Operand, g)
+		})
+	}
+	x.done()
+}
+
 // Operands that don't fit are refused.
 func TestImagesRefused(t *testing.T) {
 	op := func(sizes ...int) Operand {
