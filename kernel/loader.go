@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/internal/kept"
 )
 
 // Loader has the loaded kernels of a device. Its methods are safe for concurrent use.
@@ -229,7 +230,7 @@ func (l *Loader) load(s Spec) (*device.Function, error) {
 
 // image is what to load for a source: the source itself if the driver gives no images, or there is no disk. The key is
 // of an image that the disk had.
-func (l *Loader) image(text []byte) (image []byte, key *diskKey, err error) {
+func (l *Loader) image(text []byte) (image []byte, key *kept.Key, err error) {
 	l.compilerOnce.Do(func() {
 		if name, err := l.dev.Compiler(); err == nil {
 			l.compiler = l.target.String() + " " + name
@@ -238,7 +239,7 @@ func (l *Loader) image(text []byte) (image []byte, key *diskKey, err error) {
 	if l.disk == nil || l.compiler == "" {
 		return text, nil, nil
 	}
-	k := newDiskKey(l.compiler, text)
+	k := kept.KeyOf(l.compiler, text)
 	if image, ok := l.disk.get(k); ok {
 		l.fromDisk.Add(1)
 		return image, &k, nil

@@ -5,6 +5,7 @@ import (
 
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/internal/kept"
 )
 
 // A compiled kernel is read from the disk by the next loader, and compiled again if what's there isn't good.
@@ -17,7 +18,7 @@ func TestLoaderDisk(t *testing.T) {
 	dir := t.TempDir()
 	run := func(what string, compiled int, want DiskStats) {
 		t.Helper()
-		disk := &Disk{dir: dir}
+		disk := newDisk(dir)
 		l, err := NewLoader(c.dev, disk)
 		must(t, err)
 		old := c.loader
@@ -47,8 +48,8 @@ func TestLoaderDisk(t *testing.T) {
 	s, _, _ = c.loader.fit(&Call{Spec: s, Grid: device.Dim{X: 1}, Block: device.Dim{X: threads}, shape: anyGrid}, 0)
 	src, err := s.Source()
 	must(t, err)
-	key := newDiskKey("opencl "+name, []byte(src.For(OpenCL)))
-	disk := &Disk{dir: dir}
+	key := kept.KeyOf("opencl "+name, []byte(src.For(OpenCL)))
+	disk := newDisk(dir)
 	if _, ok := disk.get(key); !ok {
 		t.Fatal("the kernel has another key")
 	}

@@ -8,7 +8,9 @@
 //     core that the awaited process needs ([MigrateOffSharedCore]);
 //   - descriptors: a spare one ([SpareFD]), files that may turn out to be no files ([OpenRegular]), sockets that send at
 //     full speed ([DisablePacing]);
-//   - processes that end with their parent ([SetDeathSignal]), and signals without their echoes ([Notify]).
+//   - files and folders that no other user can change ([ReadOwn], [OwnFolder]);
+//   - processes: that end with their parent ([SetDeathSignal]), and the time that a group of them has used
+//     ([GroupTime]); signals without their echoes ([Notify]).
 //
 // For example:
 //

@@ -44,6 +44,11 @@ func ReadRegular(path string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
+	return readAtMost(f, size, limit)
+}
+
+// readAtMost reads a file of a size.
+func readAtMost(f *os.File, size, limit int64) ([]byte, error) {
 	if size > limit {
 		return nil, tooLarge(limit)
 	}
