@@ -229,7 +229,7 @@ var specs = []spec{
 	{"CHORUS_OPENCL_COMPILER", "",
 		"command whose process compiles sources for OpenCL, or self, or none; empty: one of Python, else this process",
 		func(c *Config, s string) error { c.OpenCLCompiler = strings.TrimSpace(s); return nil }},
-	{"CHORUS_OPENCL_COMPILER_TIMEOUT", "120", "seconds that such a process may take for a source",
+	{"CHORUS_OPENCL_COMPILER_TIMEOUT", "120", "seconds of the processor's time that such a process may take for a source",
 		func(c *Config, s string) error { return setSeconds(&c.OpenCLCompilerTimeout, s) }},
 	{"CHORUS_UCX_LIBRARY", "", "file of libucp, for the fabric ucx; empty: the first that is found",
 		func(c *Config, s string) error { c.UCXLibrary = s; return nil }},

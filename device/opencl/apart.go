@@ -1,10 +1,6 @@
 package opencl
 
 import (
-	"crypto/sha256"
-	"encoding/json"
-	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,11 +9,13 @@ import (
 
 	"github.com/chorus-comms/chorus/config"
 	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/internal/kept"
 )
 
 // A driver may crash or hang in its compiler. Where there's a command whose process has this package, each source is
-// compiled there: CHORUS_OPENCL_COMPILER, or the one of CompileApart. A source that has ended a process is remembered in
-// the user's cache, by source, device and driver version, so that it ends no other one.
+// compiled there: CHORUS_OPENCL_COMPILER, or the one of CompileApart. Programs are kept in the user's cache. Nothing else
+// is: a compiler that was killed, had no memory, no room for its files or not enough time may compile the source the next
+// time, and says the same as one that can't.
 
 // host is the command of CompileApart.
 var host atomic.Pointer[[]string]
@@ -57,31 +55,59 @@ func placeToCompile() (place, error) {
 	}
 }
 
-// probe is compiled before anything else, so that a driver that compiles nothing is known after one process.
-const probe = "kernel void probe(global int *p) { p[get_global_id(0)] = 1; }\n"
+// probeSource is compiled before anything else, so that a driver that compiles nothing is known after one process.
+const probeSource = "kernel void probe(global int *p) { p[get_global_id(0)] = 1; }\n"
 
 // apart is the program of a source that another process has compiled; nil without error if this process shall compile.
-// With keep, the program is kept in a file for the next time.
-func (b *dev) apart(op string, source []byte, options string, keep bool) ([]byte, error) {
-	where, err := placeToCompile()
-	if err != nil || len(where.command) == 0 {
-		return nil, err
+func (b *dev) apart(op string, where place, source []byte, options string) ([]byte, error) {
+	if len(where.command) == 0 {
+		return nil, nil
 	}
-	if !b.probed.Load() {
-		a, kept, err := b.ask(where, []byte(probe), options, true)
-		if err != nil {
-			return nil, b.without(op, where, err)
-		}
-		if a.Error != "" && a.Code == 0 {
-			return nil, b.refused(op, a, kept)
-		}
-		b.probed.Store(true)
-	}
-	a, kept, err := b.ask(where, source, options, keep)
+	unfit, err := b.probe(op, where)
 	if err != nil {
 		return nil, b.without(op, where, err)
 	}
-	return a.Program, b.refused(op, a, kept)
+	if unfit != nil {
+		return nil, unfit
+	}
+	a, err := b.ask(where, source, options)
+	if err != nil {
+		return nil, b.without(op, where, err)
+	}
+	return a.Program, b.refused(op, a)
+}
+
+// probe compiles a source before anything else. unfit is the answer, as long as this process lasts, of a compiler that
+// doesn't even end. The error says why there's no process that could compile.
+func (b *dev) probe(op string, where place) (unfit, err error) {
+	b.probing.Lock()
+	defer b.probing.Unlock()
+	if b.probed {
+		return b.unfit, nil
+	}
+	a, err := b.ask(where, []byte(probeSource), b.options())
+	if err != nil {
+		return nil, err
+	}
+	b.probed = true
+	if a.Code == 0 {
+		b.unfit = b.refused(op, a)
+	}
+	return b.unfit, nil
+}
+
+// keptPrograms has those of sources that were loaded before; nil if there's no place for them.
+func keptPrograms() *kept.Folder {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return nil
+	}
+	return kept.Open(filepath.Join(cache, "chorus", "opencl"))
+}
+
+// programKey is the key of a source's program there.
+func (b *dev) programKey(source []byte, options string) kept.Key {
+	return kept.KeyOf(strings.Join([]string{b.place, b.props.Name, b.driver, options}, "\x00"), source)
 }
 
 // without is the error of a command that can't be used, if the user has named it.
@@ -93,75 +119,22 @@ func (b *dev) without(op string, where place, err error) error {
 }
 
 // refused is the error that an answer is; nil if it's a program.
-func (b *dev) refused(op string, a answer, kept string) error {
+func (b *dev) refused(op string, a answer) error {
 	switch {
 	case a.Code != 0:
 		return device.Errorf(device.ErrInvalidArgument, b.name, op, "%w", &CompileError{Log: a.Error, Code: a.Code})
 	case a.Error == "":
 		return nil
-	case kept != "":
-		return device.Errorf(device.ErrUnsupported, b.name, op, "%s (kept in %s, until the driver's version changes)",
-			a.Error, kept)
 	}
 	return device.Errorf(device.ErrUnsupported, b.name, op, "%s", a.Error)
 }
 
-// ask is the answer to a source: of a file, whose path it returns, else of the process.
-func (b *dev) ask(where place, source []byte, options string, keep bool) (answer, string, error) {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%s\x00%s\x00%s", b.place, b.props.Name, b.driver, options, source))
-	kept := ""
-	if folder, err := os.UserCacheDir(); err == nil {
-		kept = filepath.Join(folder, "chorus", "opencl", fmt.Sprintf("%x", sum))
-		if a, err := readAnswer(kept); err == nil && (a.Error != "" || keep) {
-			return a, kept, nil
-		}
-	}
-	q := request{Library: b.place, Options: options, Source: source,
-		Platform: slices.Index(b.platforms, b.space.platform), Device: slices.Index(b.deviceIDs(b.space.platform), b.id)}
-	a, err := b.away.compile(where.command, &q)
-	if err != nil {
-		return a, "", err
-	}
-	if kept == "" || a.passing || a.Error == "" && !keep || !keepAnswer(kept, a) {
-		kept = ""
-	}
-	return a, kept, nil
-}
-
-func readAnswer(path string) (a answer, err error) {
-	data, err := os.ReadFile(path)
-	if err == nil {
-		err = json.Unmarshal(data, &a)
-	}
-	if err == nil && len(a.Program) == 0 && a.Error == "" {
-		err = errors.New("neither a program nor an error")
+// ask is the answer of a process to a source.
+func (b *dev) ask(where place, source []byte, options string) (answer, error) {
+	a, err := b.away.compile(where.command, &request{Library: b.place, Options: options, Source: source,
+		Platform: slices.Index(b.platforms, b.space.platform), Device: slices.Index(b.deviceIDs(b.space.platform), b.id)})
+	if err == nil && a.Error == "" && len(a.Program) == 0 {
+		a.Error = "the process that compiles has given neither a program nor an error"
 	}
 	return a, err
-}
-
-// keepAnswer writes a file whole or not at all, so that several processes may do it at once. Without it, the source is
-// compiled again the next time.
-func keepAnswer(path string, a answer) bool {
-	data, err := json.Marshal(a)
-	if err == nil {
-		err = os.MkdirAll(filepath.Dir(path), 0o700)
-	}
-	if err != nil {
-		return false
-	}
-	f, err := os.CreateTemp(filepath.Dir(path), "new-*")
-	if err != nil {
-		return false
-	}
-	_, err = f.Write(data)
-	if e := f.Close(); err == nil {
-		err = e
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
-	}
-	return err == nil
 }

@@ -3,8 +3,8 @@
 package opencl_test
 
 import (
+	"crypto/sha256"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -44,58 +44,124 @@ const (
 	crash      = "echo gone >&2\nkill -SEGV $$"
 )
 
-// A process that ends or hangs at a source is an error here, which is kept for that source: others are compiled by the
-// next process. One that ends at the first source is a driver that compiles nothing.
+// A process that ends or hangs at a source is an error here: the next source has the next process. Nothing of that is
+// kept, since a full folder, a lack of memory or a signal says the same. One that ends at the first source is a driver
+// that compiles nothing, as long as this process lasts.
 func TestCompilerInAnotherProcess(t *testing.T) {
-	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	cache := t.TempDir()
+	t.Setenv("XDG_CACHE_HOME", cache)
 	d := open(t, opencl.Options{})
-	t.Setenv("CHORUS_OPENCL_COMPILER", compilerScript(t, 1, crash))
-	var refused *opencl.CompileError
-	crashed := func(text string) {
+	use := func(command string) { t.Setenv("CHORUS_OPENCL_COMPILER", command) }
+	unsupported := func(text string, want ...string) {
 		t.Helper()
 		err := loadSource(d, text)
-		if !errors.Is(err, device.ErrUnsupported) || !strings.Contains(err.Error(), "has ended its process: signal: segm") ||
-			!strings.Contains(err.Error(), "gone") || !strings.Contains(err.Error(), "kept in") {
-			t.Errorf("a compiler that crashes: %v", err)
-		}
-		t.Setenv("CHORUS_OPENCL_COMPILER", "/bin/false")
-		if again := loadSource(d, text); again == nil || again.Error() != err.Error() {
-			t.Errorf("the second time: %v, and the first time %v", again, err)
+		for _, w := range want {
+			if !errors.Is(err, device.ErrUnsupported) || !strings.Contains(err.Error(), w) {
+				t.Errorf("%v, want %q", err, w)
+			}
 		}
 	}
-	crashed("// crashes\n" + sourceText)
-	if err := loadSource(d, sourceText); !errors.Is(err, device.ErrUnsupported) ||
-		!strings.Contains(err.Error(), "hasn't this package") {
-		t.Errorf("a command that compiles nothing: %v", err)
-	}
-	t.Setenv("CHORUS_OPENCL_COMPILER", compilerScript(t, 3, ""))
-	for k := range 3 {
-		err := loadSource(d, fmt.Sprintf("// %d\n%s", k, sourceText))
-		if !errors.As(err, &refused) || refused.Log != "wrong" {
+	var refused *opencl.CompileError
+	wrong := func(text string) {
+		t.Helper()
+		if err := loadSource(d, text); !errors.As(err, &refused) || refused.Log != "wrong" {
 			t.Errorf("a source that is refused: %v", err)
 		}
 	}
+	use(compilerScript(t, 1, crash))
+	unsupported(sourceText, "has ended its process: signal: segm", "gone")
+	use("/bin/false")
+	unsupported(sourceText, "hasn't this package")
+	use(compilerScript(t, 3, crash))
+	wrong(sourceText) // which has ended a process before
+	wrong(sourceText)
+	wrong("// another one\n" + sourceText)
+	unsupported(sourceText, "has ended its process")
 
-	t.Setenv("CHORUS_OPENCL_COMPILER", compilerScript(t, 0, "sleep 1000"))
 	t.Setenv("CHORUS_OPENCL_COMPILER_TIMEOUT", "0.3")
-	hangs := loadSource(d, "// hangs\n"+sourceText)
-	if !errors.Is(hangs, device.ErrUnsupported) || !strings.Contains(hangs.Error(), "compiler has hung for 300ms") {
-		t.Errorf("a compiler that hangs: %v", hangs)
-	}
+	use(compilerScript(t, 0, "sleep 1000"))
+	unsupported(sourceText, "compiler has hung, and has done nothing for", "CHORUS_OPENCL_COMPILER_TIMEOUT")
+	use(compilerScript(t, 0, "while :; do :; done"))
+	unsupported(sourceText, "compiler has hung, and has used", "of the processor's time")
 	t.Setenv("CHORUS_OPENCL_COMPILER_TIMEOUT", "60")
+	use(compilerScript(t, 1, crash))
+	wrong(sourceText)
 
-	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	d = open(t, opencl.Options{})
-	t.Setenv("CHORUS_OPENCL_COMPILER", compilerScript(t, 0, crash))
-	crashed(sourceText)
-	crashed("// another one, for which there's no process\n" + sourceText)
-
-	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	use(compilerScript(t, 0, crash))
+	unsupported(sourceText, "has ended its process")
+	use(compilerScript(t, 9, crash))
+	unsupported("// another one, for which there's no process\n"+sourceText, "has ended its process")
 	d = open(t, opencl.Options{})
-	t.Setenv("CHORUS_OPENCL_COMPILER", compilerScript(t, 1, "kill -KILL $$"))
-	if err := loadSource(d, sourceText); !errors.Is(err, device.ErrUnsupported) || strings.Contains(err.Error(), "kept") {
-		t.Errorf("a process that somebody has killed: %v", err)
+	wrong(sourceText)
+	if kept, _ := filepath.Glob(filepath.Join(cache, "*")); len(kept) != 0 {
+		t.Errorf("in the cache: %v", kept)
 	}
+}
+
+// A compiler without room for its files says that a source doesn't compile. It's asked again when there is room.
+func TestFullFolderIsNotKept(t *testing.T) {
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	d := open(t, opencl.Options{})
+	if !compiles(t, d, 0) {
+		t.Skip("left out: the driver compiles nothing")
+	}
+	t.Setenv("CHORUS_OPENCL_COMPILER", compilerScript(t, 2, crash))
+	if err := loadSource(d, sourceText); !errors.Is(err, device.ErrInvalidArgument) {
+		t.Errorf("without room: %v", err)
+	}
+	for _, d := range []device.Driver{d, open(t, opencl.Options{})} {
+		t.Setenv("CHORUS_OPENCL_COMPILER", "self")
+		if err := loadSource(d, sourceText); err != nil {
+			t.Errorf("with room: %v", err)
+		}
+	}
+}
+
+// A kept program that the driver refuses, and a file that's damaged or another user's, are compiled again.
+func TestKeptPrograms(t *testing.T) {
+	cache := t.TempDir()
+	t.Setenv("XDG_CACHE_HOME", cache)
+	d := open(t, opencl.Options{})
+	if !compiles(t, d, 0) {
+		t.Skip("left out: the driver compiles nothing")
+	}
+	t.Setenv("CHORUS_OPENCL_COMPILER", "self")
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(loadSource(d, sourceText))
+	files, _ := filepath.Glob(filepath.Join(cache, "chorus", "opencl", "*"))
+	if len(files) != 1 {
+		t.Fatalf("kept: %v", files)
+	}
+	whole, err := os.ReadFile(files[0])
+	must(err)
+	const head = 16 + 2*sha256.Size // magic, key, checksum
+	forged := append(whole[:head:head], "\x00a program of no device\x00"...)
+	sum := sha256.Sum256(forged[head:])
+	copy(forged[16+sha256.Size:], sum[:])
+	for what, change := range map[string]func() error{
+		"no program, with the right head": func() error { return os.WriteFile(files[0], forged, 0o600) },
+		"damaged": func() error {
+			return os.WriteFile(files[0], append(whole[:head:head], make([]byte, 1000)...), 0o600)
+		},
+		"whole, and anybody's": func() error { return os.Chmod(files[0], 0o666) },
+	} {
+		must(os.WriteFile(files[0], whole, 0o600))
+		must(change())
+		t.Setenv("CHORUS_OPENCL_COMPILER", compilerScript(t, 2, crash))
+		var refused *opencl.CompileError
+		if err := loadSource(d, sourceText); !errors.As(err, &refused) {
+			t.Errorf("%s: it's not compiled again: %v", what, err)
+		}
+		must(os.RemoveAll(files[0]))
+	}
+	must(os.WriteFile(files[0], whole, 0o600))
+	must(loadSource(d, sourceText)) // no process: the script would refuse it
 }
 
 // The process of a host's command compiles, and where it can't, this one does.

@@ -1,12 +1,13 @@
 package opencl
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	osexec "os/exec" // exec is an instantiated graph
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/chorus-comms/chorus/config"
 	"github.com/chorus-comms/chorus/device/opencl/abi"
+	"github.com/chorus-comms/chorus/internal/sys"
 )
 
 // request is what a process that compiles is asked for.
@@ -31,8 +33,6 @@ type answer struct {
 	Program []byte     `json:",omitempty"`
 	Error   string     // why there is none
 	Code    abi.Result // of the compiler, if it's an error in the source
-
-	passing bool // it may be another one the next time
 }
 
 type step string
@@ -43,13 +43,14 @@ const (
 	done   step = "done"
 )
 
-// away is a process that compiles sources, of one library. It's started for the first source, and for the next one if
-// it has ended; it's ended when it has had nothing to do for a while.
+// away has the processes that compile sources, of one library: as many as there are sources at once, and cores. One is
+// started if none is free. They're ended when there has been nothing to do for a while.
 type away struct {
 	mu      sync.Mutex
 	command []string
-	proc    *process
 	none    error // why there's no process of the command, from then on
+	free    []*process
+	room    chan struct{}
 	idle    *time.Timer
 	used    time.Time
 }
@@ -59,13 +60,14 @@ const idleTime = 30 * time.Second
 
 // process is one that runs.
 type process struct {
-	cmd      *osexec.Cmd
-	to, from *os.File
-	send     *json.Encoder
-	receive  *json.Decoder
-	said     heard
-	ended    chan struct{}
-	how      error // how it ended
+	cmd     *osexec.Cmd
+	to      *os.File
+	from    *os.File
+	answers chan answer // closed at the end of what it says
+	said    heard
+	stopped chan struct{}
+	ended   chan struct{}
+	how     error // how it ended
 }
 
 // heard is the begin of what a process has printed.
@@ -93,7 +95,7 @@ func (h *heard) String() string {
 	return strings.TrimSpace(string(h.text))
 }
 
-// compile has the process compile. A process that crashes or hangs is an answer, too; the error says why there's none
+// compile has a process compile. A process that crashes or hangs is an answer, too; the error says why there's none
 // that could.
 func (w *away) compile(command []string, q *request) (answer, error) {
 	c, err := config.Load(nil)
@@ -101,64 +103,135 @@ func (w *away) compile(command []string, q *request) (answer, error) {
 		return answer{}, err
 	}
 	limit := c.OpenCLCompilerTimeout
+	room := w.places()
+	room <- struct{}{}
+	defer func() { <-room }()
+	p, err := w.take(command, limit)
+	if err != nil {
+		return answer{}, err
+	}
+	a, unable, err := p.compile(q, limit)
+	if unable {
+		err = fmt.Errorf("the process that compiles can't use the device: %s", a.Error)
+		p.stop()
+		w.without(command, err)
+		return answer{}, err
+	}
+	if err != nil {
+		p.stop()
+		return p.failed(a.Step, err), nil
+	}
+	w.giveBack(command, p)
+	return a, nil
+}
+
+// places has room for as many processes as there are cores.
+func (w *away) places() chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.room == nil {
+		w.room = make(chan struct{}, runtime.GOMAXPROCS(0))
+	}
+	return w.room
+}
+
+// take is a process of the command that has nothing to do.
+func (w *away) take(command []string, limit time.Duration) (*process, error) {
+	w.mu.Lock()
 	if !slices.Equal(command, w.command) {
 		w.stop()
 		w.command, w.none = command, nil
 	}
 	if w.none != nil {
-		return answer{}, w.none
-	}
-	if w.proc == nil {
-		if w.proc, w.none = start(command, limit); w.none != nil {
-			return answer{}, w.none
-		}
+		defer w.mu.Unlock()
+		return nil, w.none
 	}
 	w.used = time.Now()
+	if n := len(w.free); n > 0 {
+		p := w.free[n-1]
+		w.free = w.free[:n-1]
+		w.mu.Unlock()
+		return p, nil
+	}
+	w.mu.Unlock()
+	p, err := start(command, limit)
+	if err != nil {
+		w.without(command, err)
+	}
+	return p, err
+}
+
+// without makes an error that of the command from now on.
+func (w *away) without(command []string, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if slices.Equal(command, w.command) {
+		w.none = err
+	}
+}
+
+// giveBack keeps a process for the next source, if that's one of the same command.
+func (w *away) giveBack(command []string, p *process) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !slices.Equal(command, w.command) {
+		p.stop()
+		return
+	}
+	w.free, w.used = append(w.free, p), time.Now()
 	if w.idle == nil {
 		w.idle = time.AfterFunc(idleTime, w.rest)
 	}
-	p := w.proc
-	p.said.forget()
-	p.within(limit)
-	err = p.send.Encode(q)
-	var open, a answer
-	if err == nil {
-		err = p.receive.Decode(&open)
-	}
-	if err == nil && open.Step == opened {
-		err = p.receive.Decode(&a)
-	}
-	if err == nil {
-		if open.Step != opened { // it has said why
-			w.none = fmt.Errorf("the process that compiles can't use the device: %s", open.Error)
-			w.stop()
-			return answer{}, w.none
-		}
-		return a, nil
-	}
-	w.stop()
-	what := "compiler"
-	if open.Step != opened {
-		what = "library, opened by the process that compiles,"
-	}
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return answer{Error: fmt.Sprintf("the driver's %s has hung for %v", what, limit), passing: open.Step != opened}, nil
-	}
-	a = answer{Error: fmt.Sprintf("the driver's %s has ended its process: %v: %s", what, p.how, &p.said)}
-	a.passing = open.Step != opened || p.killed()
-	return a, nil
 }
 
-// killed reports whether somebody else has ended the process, for want of memory for example.
-func (p *process) killed() bool {
-	var e *osexec.ExitError
-	if !errors.As(p.how, &e) {
-		return true
+// compile asks for a source. unable means that the process can't use the device, and the answer says why. With an error
+// the answer has how far it came.
+func (p *process) compile(q *request, limit time.Duration) (a answer, unable bool, err error) {
+	p.said.forget()
+	go func() { _ = json.NewEncoder(p.to).Encode(q) }() // which ends when the process takes it, or is stopped
+	if a, err = p.next(limit); err != nil || a.Step != opened {
+		return a, err == nil, err
 	}
-	s, ok := e.Sys().(syscall.WaitStatus)
-	return ok && s.Signaled() && (s.Signal() == syscall.SIGKILL || s.Signal() == syscall.SIGTERM)
+	if a, err = p.next(limit); err != nil {
+		a.Step = opened
+	}
+	return a, false, err
+}
+
+// next is what the process says next. It has a limit of the processor's time.
+func (p *process) next(limit time.Duration) (answer, error) {
+	used := func() time.Duration {
+		t, _ := sys.GroupTime(p.cmd.Process.Pid) // 0 where that isn't known: then it's by the clock
+		return t
+	}
+	wait := newAllowance(limit, used())
+	tick := time.NewTicker(wait.every)
+	defer tick.Stop()
+	for {
+		select {
+		case a, ok := <-p.answers:
+			if !ok {
+				return a, io.ErrUnexpectedEOF
+			}
+			return a, nil
+		case <-tick.C:
+			if err := wait.over(used()); err != nil {
+				return answer{}, err
+			}
+		}
+	}
+}
+
+// failed is the answer of a process that came to a step, and has been stopped for an error.
+func (p *process) failed(at step, err error) answer {
+	what := "compiler"
+	if at != opened {
+		what = "library, opened by the process that compiles,"
+	}
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return answer{Error: fmt.Sprintf("the driver's %s has ended its process: %v: %s", what, p.how, &p.said)}
+	}
+	return answer{Error: fmt.Sprintf("the driver's %s has %v (the limit is CHORUS_OPENCL_COMPILER_TIMEOUT)", what, err)}
 }
 
 // start starts a process, which is ready then.
@@ -174,10 +247,10 @@ func start(command []string, limit time.Duration) (*process, error) {
 		return nil, err
 	}
 	defer answers.Close()
-	p := &process{cmd: osexec.Command(command[0], command[1:]...), to: to, from: from, send: json.NewEncoder(to),
-		receive: json.NewDecoder(from), ended: make(chan struct{})}
+	p := &process{cmd: osexec.Command(command[0], command[1:]...), to: to, from: from, answers: make(chan answer),
+		stopped: make(chan struct{}), ended: make(chan struct{})}
 	folder := newFolder()
-	p.cmd.Env = append(os.Environ(), compileVariable+"="+cmp.Or(folder, "1"))
+	p.cmd.Env = append(os.Environ(), compileVariable+"="+mark(int(requests.Fd()), int(answers.Fd()), folder))
 	if folder != "" {
 		p.cmd.Env = append(p.cmd.Env, poclFolder+"="+folder)
 	}
@@ -196,24 +269,36 @@ func start(command []string, limit time.Duration) (*process, error) {
 		dropFolder(folder)
 		close(p.ended)
 	}()
-	p.within(limit)
-	var a answer
-	if err := p.receive.Decode(&a); err != nil || a.Step != ready {
+	go p.read()
+	if a, err := p.next(limit); err != nil || a.Step != ready {
 		p.stop()
-		return nil, fmt.Errorf("the process of %q hasn't this package: %v: %s", command, errors.Join(err, p.how), &p.said)
+		if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
+			return nil, fmt.Errorf("the process of %q has %w before it was ready", command, err)
+		}
+		return nil, fmt.Errorf("the process of %q hasn't this package: %v: %s", command, p.how, &p.said)
 	}
 	return p, nil
 }
 
-// within sets the deadline of what comes next.
-func (p *process) within(limit time.Duration) {
-	at := time.Now().Add(limit)
-	_ = p.to.SetDeadline(at)
-	_ = p.from.SetDeadline(at)
+// read passes on what the process says.
+func (p *process) read() {
+	defer close(p.answers)
+	for receive := json.NewDecoder(p.from); ; {
+		var a answer
+		if receive.Decode(&a) != nil {
+			return
+		}
+		select {
+		case p.answers <- a:
+		case <-p.stopped:
+			return
+		}
+	}
 }
 
 // stop ends the process with all that it has started, unless it has ended by itself.
 func (p *process) stop() {
+	close(p.stopped)
 	p.to.Close()
 	select {
 	case <-p.ended:
@@ -224,18 +309,19 @@ func (p *process) stop() {
 	p.from.Close()
 }
 
+// stop ends the processes that have nothing to do. Others end when they have compiled.
 func (w *away) stop() {
-	if w.proc != nil {
-		w.proc.stop()
-		w.proc = nil
+	for _, p := range w.free {
+		p.stop()
 	}
+	w.free = nil
 }
 
-// rest ends the process if it has had nothing to do.
+// rest ends the processes if there has been nothing to do.
 func (w *away) rest() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if left := idleTime - time.Since(w.used); w.proc != nil && left > 0 {
+	if left := idleTime - time.Since(w.used); len(w.free) > 0 && left > 0 {
 		w.idle.Reset(left)
 		return
 	}
@@ -243,9 +329,10 @@ func (w *away) rest() {
 	w.stop()
 }
 
-// close ends the process.
+// close ends the processes.
 func (w *away) close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.stop()
+	w.command = nil
 }

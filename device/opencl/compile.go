@@ -29,7 +29,11 @@ func (d *Driver) ModuleCompile(dev int, source []byte) ([]byte, error) {
 	if !b.compiler {
 		return nil, b.noCompiler(op)
 	}
-	image, err := b.apart(op, source, b.options(), false)
+	where, err := placeToCompile()
+	if err != nil {
+		return nil, err
+	}
+	image, err := b.apart(op, where, source, b.options())
 	if err != nil || image != nil {
 		return image, err
 	}

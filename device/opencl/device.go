@@ -84,7 +84,9 @@ type dev struct {
 	group      int    // work items at most
 	items      [3]uintptr
 	used       atomic.Int64 // bytes allocated
-	probed     atomic.Bool  // another process has compiled something
+	probing    sync.Mutex
+	probed     bool  // another process has compiled something, or not
+	unfit      error // why not
 	library    library
 	commands   *abi.CommandTable // nil: there are no command buffers
 	transforms transforms

@@ -19,5 +19,8 @@ func HasExtension(l *Library, name string) bool {
 	return false
 }
 
+// ProtectPoCL and SetForLibraries are protectPoCL and setForLibraries.
+var ProtectPoCL, SetForLibraries = protectPoCL, setForLibraries
+
 // HalfWritten is halfWritten.
 var HalfWritten = halfWritten

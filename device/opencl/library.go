@@ -82,6 +82,10 @@ func keepNew(list []abi.Platform, seen map[abi.Platform]bool) (fresh []abi.Platf
 
 // load fills the table of a library, and asks for its platforms.
 func load(opened *dl.Library) (*Library, error) {
+	if base := strings.ToLower(filepath.Base(opened.Path())); strings.Contains(base, "pocl") ||
+		strings.HasPrefix(base, "libopencl") {
+		protectPoCL(opened)
+	}
 	if _, loader := opened.Symbol("clGetPlatformIDs"); !loader {
 		return loadDriver(opened)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/device/opencl/abi"
+	"github.com/chorus-comms/chorus/internal/kept"
 )
 
 // module is a program that was built for a device.
@@ -102,21 +103,44 @@ func (d *Driver) ModuleLoad(dev int, image []byte) (device.ModuleHandle, error) 
 	return mh, nil
 }
 
-// build makes a program of an image.
+// build makes a program of an image. Programs of sources that another process compiles are kept in files.
 func (b *dev) build(op string, image []byte) (abi.Program, error) {
-	if sourceOf(image) {
-		if !b.compiler {
-			return 0, b.noCompiler(op)
-		}
-		program, err := b.apart(op, image, b.options(), true)
-		if err != nil {
-			return 0, err
-		}
-		if program != nil {
-			image = program
+	options := b.options()
+	if !sourceOf(image) {
+		return b.make(op, image, options)
+	}
+	if !b.compiler {
+		return 0, b.noCompiler(op)
+	}
+	where, err := placeToCompile()
+	if err != nil {
+		return 0, err
+	}
+	var files *kept.Folder
+	if len(where.command) > 0 {
+		files = keptPrograms()
+	}
+	key := b.programKey(image, options)
+	if files != nil {
+		if program, err := files.Get(key); err == nil {
+			if h, err := b.make(op, program, options); err == nil {
+				return h, nil
+			}
+			files.Remove(key) // of another driver, or none
 		}
 	}
-	return b.make(op, image, b.options())
+	program, err := b.apart(op, where, image, options)
+	if err != nil {
+		return 0, err
+	}
+	if program == nil {
+		return b.make(op, image, options)
+	}
+	h, err := b.make(op, program, options)
+	if err == nil && files != nil {
+		_ = files.Put(key, program) // else it's compiled again the next time
+	}
+	return h, err
 }
 
 // options are those of the compiler.

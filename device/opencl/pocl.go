@@ -3,9 +3,16 @@ package opencl
 import (
 	"bytes"
 	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
+	"unsafe"
+
+	"github.com/chorus-comms/chorus/internal/dl"
+	"github.com/chorus-comms/chorus/internal/sys"
 )
 
 // PoCL compiles by files in a folder that all processes of a user share, and leaves a file that exists as it is. So it
@@ -20,13 +27,60 @@ const poclFolder = "POCL_CACHE_DIR"
 // folderPrefix begins the names of folders of processes that compile.
 const folderPrefix = "chorus-opencl-"
 
-// newFolder makes a folder; "" if there's no place for it.
+// newFolder makes a folder; "" if there's no place for it that other users can't change.
 func newFolder() string {
 	folder, err := os.MkdirTemp("", folderPrefix)
 	if err != nil {
 		return ""
 	}
+	if _, err := sys.OwnFolder(folder, false); err != nil {
+		dropFolder(folder)
+		return ""
+	}
 	return folder
+}
+
+// protectPoCL gives PoCL another folder than one that other users can change, before it looks for its own: it loads code
+// from there. The library is PoCL, or a loader that may know it.
+func protectPoCL(l *dl.Library) {
+	folder := os.Getenv(poclFolder)
+	if folder == "" {
+		cache, err := os.UserCacheDir()
+		if err != nil {
+			return
+		}
+		folder = filepath.Join(cache, "pocl", "kcache")
+	}
+	at := folder
+	_, why := sys.OwnFolder(at, false)
+	for errors.Is(why, fs.ErrNotExist) && at != filepath.Dir(at) {
+		at = filepath.Dir(at) // where it will make it
+		_, why = sys.OwnFolder(at, false)
+	}
+	if _, others := errors.AsType[*sys.OthersError](why); !others {
+		return
+	}
+	own, err := sys.OwnFolder(filepath.Join(os.TempDir(), fmt.Sprintf("chorus-pocl-%d", os.Geteuid())), true)
+	if err != nil || !setForLibraries(l, poclFolder, own) {
+		own = "that folder, for want of another one"
+	}
+	slog.Warn("chorus: PoCL would load kernels from a folder that another user can change", "folder", folder, "why", why,
+		"used", own)
+}
+
+// setForLibraries sets a variable for Go, and for libraries, which read it by the C library's functions.
+func setForLibraries(l *dl.Library, name, value string) bool {
+	set, ok := l.Symbol("setenv")
+	if !ok || os.Setenv(name, value) != nil {
+		return false
+	}
+	n, v := append([]byte(name), 0), append([]byte(value), 0)
+	pinned(&n[0], func() {
+		pinned(&v[0], func() {
+			ok = dl.Func(set).Call(uintptr(unsafe.Pointer(&n[0])), uintptr(unsafe.Pointer(&v[0])), 1) == 0
+		})
+	})
+	return ok
 }
 
 // dropFolder removes what newFolder has made, with all that is in it.

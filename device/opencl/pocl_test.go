@@ -3,14 +3,17 @@
 package opencl_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/device/opencl"
+	"github.com/chorus-comms/chorus/internal/dl"
 )
 
 // A program without code is told from a whole one, and from another driver's.
@@ -18,6 +21,40 @@ func TestHalfWrittenImage(t *testing.T) {
 	for image, want := range map[string]bool{"": false, "poclbin\x00": true, "poclbin\x00 BC\xc0\xde": false, "\x7fELF": false} {
 		if got := opencl.HalfWritten([]byte(image)); got != want {
 			t.Errorf("%q: %t", image, got)
+		}
+	}
+}
+
+// PoCL gets another folder than one that other users can change, or that lies in one.
+func TestPoCLFolderOfOthers(t *testing.T) {
+	libc, err := dl.Source{Name: "libc", Candidates: []string{"libc.so.6"}}.Open()
+	if err != nil {
+		t.Skip("left out: ", err)
+	}
+	const name = "POCL_CACHE_DIR"
+	before := os.Getenv(name)
+	t.Cleanup(func() { opencl.SetForLibraries(libc, name, before) })
+	get, _ := libc.Symbol("getenv")
+	same, _ := libc.Symbol("strcmp")
+	title := append([]byte(name), 0)
+	own := t.TempDir()
+	if err := os.Chmod(filepath.Dir(own), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("TMPDIR", own)
+	open := filepath.Join(own, "open")
+	if err := errors.Join(os.Mkdir(open, 0o700), os.Chmod(open, 0o777)); err != nil {
+		t.Fatal(err)
+	}
+	moved := filepath.Join(own, fmt.Sprintf("chorus-pocl-%d", os.Geteuid()))
+	for folder, want := range map[string]string{own: own, open: moved, filepath.Join(open, "a", "b"): moved,
+		filepath.Join(own, "a", "b"): filepath.Join(own, "a", "b")} {
+		opencl.SetForLibraries(libc, name, folder)
+		opencl.ProtectPoCL(libc)
+		value := append([]byte(want), 0)
+		got := dl.Func(get).Call(uintptr(unsafe.Pointer(dl.Heap(&title[0]))))
+		if dl.Func(same).Call(got, uintptr(unsafe.Pointer(dl.Heap(&value[0])))) != 0 || os.Getenv(name) != want {
+			t.Errorf("%s: %q for Go, want %s for it and libraries", folder, os.Getenv(name), want)
 		}
 	}
 }

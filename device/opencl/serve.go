@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 	"unsafe"
@@ -15,16 +16,48 @@ import (
 )
 
 // compileVariable makes a process with this package compile sources for the one that has started it, and do nothing
-// else: file 3 has the requests, and file 4 takes the answers. Its value is the folder of [newFolder], or 1.
+// else: file 3 has the requests, and file 4 takes the answers. Its value is what [mark] makes of these.
 const compileVariable = "CHORUS_OPENCL_COMPILE"
 
 func init() {
-	if folder := os.Getenv(compileVariable); folder != "" {
-		serve(os.NewFile(3, "requests"), os.NewFile(4, "answers"), func(status int) {
-			dropFolder(folder)
-			os.Exit(status)
-		})
+	value := os.Getenv(compileVariable)
+	if value == "" {
+		return
 	}
+	folder, ok := marked(value, 3, 4)
+	if !ok {
+		_ = os.Unsetenv(compileVariable) // what this program starts doesn't say it again
+		fmt.Fprintf(os.Stderr, "chorus: %s=%q in the environment is ignored: Chorus sets this variable for processes "+
+			"that it starts to compile kernels, and has not started this one\n", compileVariable, value)
+		return
+	}
+	serve(os.NewFile(3, "requests"), os.NewFile(4, "answers"), func(status int) {
+		dropFolder(folder)
+		os.Exit(status)
+	})
+}
+
+// mark is the value of compileVariable for a process that gets two pipes and a folder, or "". It has the pipes' numbers,
+// so that a process that has got it otherwise than with the pipes isn't taken for one that shall compile.
+func mark(requests, answers int, folder string) string {
+	r, _ := pipeNumber(requests)
+	a, _ := pipeNumber(answers)
+	return fmt.Sprintf("%d:%d:%s", r, a, folder)
+}
+
+// marked reports whether a value is that of two pipes, and returns the folder.
+func marked(value string, requests, answers int) (folder string, ok bool) {
+	r, reads := pipeNumber(requests)
+	a, writes := pipeNumber(answers)
+	folder, ok = strings.CutPrefix(value, fmt.Sprintf("%d:%d:", r, a))
+	return folder, ok && reads && writes
+}
+
+// pipeNumber is the kernel's number of a pipe; false if the descriptor isn't one's.
+func pipeNumber(fd int) (uint64, bool) {
+	var s syscall.Stat_t
+	err := syscall.Fstat(fd, &s)
+	return s.Ino, err == nil && s.Mode&syscall.S_IFMT == syscall.S_IFIFO
 }
 
 // serve answers requests until there are no more. It ends the process if that which has started it has ended, even

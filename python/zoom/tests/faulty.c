@@ -34,6 +34,7 @@ cl_int clBuildProgram(void *program, uint32_t n, const void *devices, const char
   if (is("refuses")) return -11;  // CL_BUILD_PROGRAM_FAILURE
   if (is("dies")) raise(SIGSEGV);
   if (is("hangs")) pause();
+  while (is("spins")) continue;
   if (is("dies later") && getenv("CHORUS_OPENCL_COMPILE") != NULL && __sync_fetch_and_add(&builds, 1) == 4)
     raise(SIGSEGV);
   if (build == NULL) build = (build_t)real("clBuildProgram");
