@@ -377,9 +377,10 @@ func randomAt(ins []kernel.Operand, integers []int) kernel.Random {
 // errKernelArgs is what refused gives here: a call with other numbers of arguments than its kind has.
 var errKernelArgs = refused("")
 
-// add adds the operation to the plan.
+// add adds the operation to the plan. It holds no lock, so that a panic of it is an error.
 func (c *kernelCall) add(kind int, op string, compute dtype.DType, outs, ins []kernel.Operand,
-	numbers []*kernel.Number, integers []int, bad device.Ptr) error {
+	numbers []*kernel.Number, integers []int, bad device.Ptr) (err error) {
+	defer kernel.Contain("the plan of a kernel", &err)
 	p := &c.plan
 	wants := func(nOuts, nIns, nNumbers, nIntegers int) error {
 		return wantsKernel(op, outs, ins, numbers, integers, nOuts, nIns, nNumbers, nIntegers)

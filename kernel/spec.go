@@ -57,7 +57,8 @@ func (f Family) String() string {
 }
 
 // Source generates the kernel's text. The same spec gives the same text.
-func (s Spec) Source() (Source, error) {
+func (s Spec) Source() (_ Source, err error) {
+	defer Contain("the generator of kernels", &err)
 	f, ok := families[s.Family]
 	if !ok {
 		return Source{}, fmt.Errorf("kernel: there is no %v", s.Family)

@@ -164,7 +164,8 @@ var resultTypes = func() map[string]dtype.DType {
 }()
 
 // parseUser reads a text.
-func parseUser(text string) (*user, error) {
+func parseUser(text string) (_ *user, err error) {
+	defer Contain("the parser of users' functions", &err)
 	p := &userParser{tokens: tokensOf(text)}
 	u := &user{}
 	for p.skip(); p.at < len(p.tokens); p.skip() {
@@ -173,6 +174,9 @@ func parseUser(text string) (*user, error) {
 			return nil, fmt.Errorf("kernel: a user's function: %w", err)
 		}
 		u.functions = append(u.functions, f)
+	}
+	if len(u.functions) == 0 {
+		return nil, fmt.Errorf("kernel: a user's function: there is none, only white space and comments, in %.60q", text)
 	}
 	if err := u.entry().check(); err != nil {
 		return nil, fmt.Errorf("kernel: a user's function: %w", err)

@@ -33,11 +33,11 @@ func tokensOf(text string) (list []token) {
 			list = append(list, token{' ', " "})
 			continue
 		case strings.HasPrefix(rest, "/*"):
-			end := strings.Index(rest, "*/")
-			if end < 0 {
-				end = len(rest) - 2
+			end := strings.Index(rest[2:], "*/") + 4 // behind it: the comment's begin isn't its end
+			if end < 4 {
+				end = len(rest)
 			}
-			i += end + 2
+			i += end
 			list = append(list, token{' ', " " + strings.Repeat("\n", strings.Count(rest[:end], "\n"))})
 			continue
 		case isLetter(c):

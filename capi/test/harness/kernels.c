@@ -23,6 +23,7 @@ static void refuses(void) {
 	GETS(CHORUS_UNSUPPORTED, chorus_kernel_find(99, "add", &op));
 	GETS(CHORUS_INVALID_ARGUMENT, chorus_kernel_find(CHORUS_KERNEL_ELEMENTWISE, NULL, &op));
 	GETS(CHORUS_INVALID_ARGUMENT, chorus_kernel_find(CHORUS_KERNEL_ELEMENTWISE, "template <typename T> T f(", &op));
+	GETS(CHORUS_INVALID_ARGUMENT, chorus_kernel_find(CHORUS_KERNEL_ELEMENTWISE, "// template", &op)); // no function
 	EXPECT(found(CHORUS_KERNEL_ELEMENTWISE, "add") != found(CHORUS_KERNEL_ELEMENTWISE, "mul"));
 	chorus_device other;
 	chorus_stream s;
