@@ -128,8 +128,8 @@ type Config struct {
 	// own file; "none": this process does; empty: the host's command, as Python has one, else this process.
 	OpenCLCompiler string // CHORUS_OPENCL_COMPILER
 
-	// OpenCLCompilerTimeout is how much of the processor's time such a process may use for a source, and how long it may do
-	// nothing.
+	// OpenCLCompilerTimeout is how much of the processor's time such a process may use for a source, and how long it may
+	// do nothing.
 	OpenCLCompilerTimeout time.Duration // CHORUS_OPENCL_COMPILER_TIMEOUT
 
 	// UCXLibrary is the file of libucp that the fabric ucx uses; empty: the first that is found.

@@ -13,9 +13,9 @@ import (
 )
 
 // A driver may crash or hang in its compiler. Where there's a command whose process has this package, each source is
-// compiled there: CHORUS_OPENCL_COMPILER, or the one of CompileApart. Programs are kept in the user's cache. Nothing else
-// is: a compiler that was killed, had no memory, no room for its files or not enough time may compile the source the next
-// time, and says the same as one that can't.
+// compiled there: CHORUS_OPENCL_COMPILER, or the one of CompileApart. Programs are kept in the user's cache. Nothing
+// else is: a compiler that was killed, had no memory, no room for its files or not enough time may compile the source
+// the next time, and says the same as one that can't.
 
 // host is the command of CompileApart.
 var host atomic.Pointer[[]string]

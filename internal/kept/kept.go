@@ -32,8 +32,8 @@ type Folder struct {
 	err  error  // why it isn't used
 }
 
-// Open is the folder of a path. It needn't be there: the first Put makes it. One that another user can change isn't used,
-// which is logged once in a process.
+// Open is the folder of a path. It needn't be there: the first Put makes it. One that another user can change isn't
+// used, which is logged once in a process.
 func Open(path string) *Folder { return &Folder{path: path} }
 
 // Path is the folder's path.
