@@ -30,6 +30,7 @@ type Call struct {
 	scratch [2][]byte
 	tail    []byte // of a message that isn't full yet
 	header  abi.Header
+	puts    uint32 // messages of the instruction to a stream
 	dst     [1]unsafe.Pointer
 	src     [2]unsafe.Pointer
 }

@@ -19,7 +19,8 @@ type reference struct {
 	buffer, maxSegment     int // bytes: of an RX buffer, of a message to each rank
 	eager                  int // bytes
 	rdma, compressed       bool
-	bcastRanks             int // registers
+	put                    bool // a send is to a stream
+	bcastRanks             int  // registers
 	reduceRanks, reduceTo  int
 	outbound               []uint32 // next numbers of messages to each rank; mover 635
 	sent                   []message
@@ -32,6 +33,7 @@ type message struct {
 	tag, seq uint32
 	size     int     // bytes; elements of an offer
 	at       int     // bytes behind the address of the offer that a write answers
+	stream   uint32  // 0: to memory
 	content  content // of a payload
 }
 
@@ -49,6 +51,9 @@ func (m message) String() string {
 	}
 	switch m.kind {
 	case abi.Eager:
+		if m.stream != 0 {
+			s += fmt.Sprintf(" stream %d,", m.stream)
+		}
 		return fmt.Sprintf("%s eager, tag %s, number %d, %d bytes: %v", s, tag, m.seq, m.size, m.content)
 	case abi.RendezvousData:
 		return fmt.Sprintf("%s write, at %d of the offer, %d bytes: %v", s, m.at, m.size, m.content)
@@ -76,7 +81,7 @@ const elementBytes = 4 // uncompressed, which is what the firmware counts in: fw
 
 // byRendezvous: fw 587, 667, 808, 1009, 1142, 1314, 1523, 1768, 1878.
 func (f *reference) byRendezvous(elements int) bool {
-	return f.rdma && !f.compressed && elements*elementBytes > f.eager
+	return f.rdma && !f.compressed && !f.put && elements*elementBytes > f.eager
 }
 
 func (f *reference) next() int         { return (f.me + 1) % f.ranks }
@@ -90,37 +95,47 @@ func (f *reference) chain(before int) (ranks uint) {
 	return ranks
 }
 
-// move is an instruction with a remote result. A count of 0 sends nothing (mover 466); else the bytes on the wire, of
-// compressed elements if the result is (mover 637), go in messages of the rank's segment size but for the last (mover
-// 299 to 322), and each takes a number (mover 652 to 657).
+// move is an instruction with a remote result. A count of 0 sends nothing (mover 466). The bytes on the wire, those of
+// compressed elements if the result is (mover 637), go in messages of the rank's segment size, but for the last one
+// (mover 299 to 322). Each takes a number (mover 652 to 657). Those to a stream have numbers, but take none (mover 651),
+// and a word that says which stream (mover 312).
 func (f *reference) move(dst, first, n int, ranks uint) {
 	wire := elementBytes
 	if f.compressed {
 		wire = 2
 	}
-	for n > 0 {
+	number := f.outbound[dst]
+	for ; n > 0; number++ {
 		part := min(n, f.maxSegment/wire)
-		f.sent = append(f.sent,
-			message{f.me, dst, abi.Eager, f.tag, f.outbound[dst], part * wire, 0, content{first, part, ranks}})
-		f.outbound[dst]++
+		m := message{src: f.me, dst: dst, kind: abi.Eager, tag: f.tag, seq: number, size: part * wire,
+			content: content{first, part, ranks}}
+		if f.put {
+			m.stream = f.tag + 9
+		}
+		f.sent = append(f.sent, m)
 		first, n = first+part, n-part
+	}
+	if !f.put {
+		f.outbound[dst] = number
 	}
 }
 
-// offer: fw 142; the header's number is 0 (rdma 77).
+// offer: fw 142; the header's number is 0 (rdma 84).
 func (f *reference) offer(dst, n int) {
-	f.sent = append(f.sent, message{f.me, dst, abi.RendezvousAddress, f.tag, 0, n, 0, content{}})
+	f.sent = append(f.sent, message{src: f.me, dst: dst, kind: abi.RendezvousAddress, tag: f.tag, size: n})
 }
 
 // write is a move to an address: one write of all (mover 638), then the notice, which has the instruction's bytes and
-// the number of the next message (rdma 96 to 121, mover 651).
+// the number of the next message (rdma 99 to 126, mover 651).
 func (f *reference) write(dst, first, n int, ranks uint) { f.writeAt(dst, 0, first, n, ranks) }
 
 // writeAt is write so many bytes behind the address.
 func (f *reference) writeAt(dst, at, first, n int, ranks uint) {
 	f.sent = append(f.sent,
-		message{f.me, dst, abi.RendezvousData, 0, 0, n * elementBytes, at, content{first, n, ranks}},
-		message{f.me, dst, abi.RendezvousDone, f.tag, f.outbound[dst], n * elementBytes, at, content{}})
+		message{src: f.me, dst: dst, kind: abi.RendezvousData, size: n * elementBytes, at: at,
+			content: content{first, n, ranks}},
+		message{src: f.me, dst: dst, kind: abi.RendezvousDone, tag: f.tag, seq: f.outbound[dst],
+			size: n * elementBytes, at: at})
 }
 
 // call is fw 2375 to 2415.

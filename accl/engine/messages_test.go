@@ -22,12 +22,16 @@ type traced struct {
 	root     int   // of a send, the receiver
 	flags    abi.CompressionFlags
 	function abi.ReduceFunction
+	put      bool // a send to a stream
 }
 
 func (x traced) String() string {
 	way := fmt.Sprintf("%v, messages of %d bytes", x.setup.protocol, x.setup.maxSegment)
 	if x.flags != 0 {
 		way += ", float16 on the wire"
+	}
+	if x.put {
+		way += ", to a stream"
 	}
 	if x.setup.bcastRanks < x.ranks {
 		way += ", trees"
@@ -92,6 +96,13 @@ func traces() (all []traced) {
 			add(cramped, ranks, count, 0, abi.Sum)
 		}
 	}
+	for _, most := range []int{256, 192, 64} {
+		for _, flags := range []abi.CompressionFlags{0, abi.EthCompressed} {
+			s.protocol, s.maxSegment = abi.RDMA, most
+			all = append(all, traced{scenario: abi.Send, setup: s, ranks: 2, counts: []int{100, 7}, root: 1, flags: flags,
+				put: true})
+		}
+	}
 	return all
 }
 
@@ -99,7 +110,7 @@ func traces() (all []traced) {
 func (x traced) expected(me int) []message {
 	f := reference{ranks: x.ranks, me: me, root: x.root, tag: 5, buffer: x.setup.bufferSize,
 		maxSegment: x.setup.maxSegment, eager: x.setup.eager, rdma: x.setup.protocol == abi.RDMA, compressed: x.flags != 0,
-		bcastRanks: x.setup.bcastRanks, reduceRanks: x.setup.reduceRanks, reduceTo: x.setup.reduceTo,
+		put: x.put, bcastRanks: x.setup.bcastRanks, reduceRanks: x.setup.reduceRanks, reduceTo: x.setup.reduceTo,
 		outbound: make([]uint32, x.ranks)}
 	for _, f.count = range x.counts {
 		if f.root = x.root; x.of(me) == abi.Recv {
@@ -115,7 +126,7 @@ func (x traced) of(rank int) abi.Scenario {
 	switch {
 	case x.scenario != abi.Send || rank == 0:
 		return x.scenario
-	case rank == x.root:
+	case rank == x.root && !x.put:
 		return abi.Recv
 	}
 	return abi.Nop
@@ -149,7 +160,8 @@ func (o *offers) behind(receiver, sender int, addr uint64) int {
 }
 
 func (n tracer) Send(session uint32, h *abi.Header, payload []byte) error {
-	m := message{src: int(h.Src), dst: int(session), kind: h.MsgType, tag: h.Tag, seq: h.Seq, size: int(h.Count)}
+	m := message{src: int(h.Src), dst: int(session), kind: h.MsgType, tag: h.Tag, seq: h.Seq, size: int(h.Count),
+		stream: h.Stream}
 	if h.MsgType == abi.Eager && len(payload) != int(h.Count) {
 		return fmt.Errorf("a header of %d bytes before %d", h.Count, len(payload))
 	}
@@ -229,6 +241,9 @@ func (x traced) trace(t *testing.T) [][]message {
 			if c.Scenario == abi.Recv {
 				c.Root = 0
 			}
+			if x.put {
+				c.Stream = abi.ResStream
+			}
 			return c
 		}))
 	}
@@ -289,7 +304,7 @@ func TestGoldenMessages(t *testing.T) {
 		{abi.Bcast, 3, "float16", "broadcast 933-963"},
 		{abi.Reduce, 3, "float16", "reduce 1731-1742, fused_recv_reduce_send 775-786"},
 		{abi.Allreduce, 3, "float16", "allreduce 1898-2071"},
-		{abi.Send, 3, "flat", "send 593-610, recv 669-675, rdma_sq_handler.cpp 96-121"},
+		{abi.Send, 3, "flat", "send 593-610, recv 669-675, rdma_sq_handler.cpp 99-126"},
 		{abi.Bcast, 3, "flat", "broadcast 871-919"},
 		{abi.Scatter, 3, "flat", "scatter 1018-1078"},
 		{abi.Gather, 3, "flat", "gather 1160-1203"},

@@ -90,6 +90,7 @@ func (c *Call) move(m move) {
 		from, i := time.Now(), c.instruction(&m)
 		defer func() { told(c.words, i, from, time.Now()) }()
 	}
+	c.puts = 0
 	if m.op1.opcode != opOnRecv {
 		c.part(&m, 0, m.count, nil)
 		return
@@ -230,8 +231,10 @@ func (c *Call) sendEager(to operand, payload []byte) {
 	h := &c.header
 	*h = abi.Header{Count: uint32(len(payload)), Tag: to.tag, Src: uint32(c.me()), Seq: e.exch.load(at),
 		Dst: uint16(session), CommID: c.comm.id, Scenario: purpose(c.Scenario)}
-	if to.put {
+	if to.put { // which takes no number
 		h.Stream = to.tag + abi.StreamBase
+		h.Seq += c.puts
+		c.puts++
 	} else {
 		e.exch.store(at, h.Seq+1)
 	}

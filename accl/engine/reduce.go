@@ -95,8 +95,8 @@ func (c *Call) reduceFlat(src, dst operand, n int) {
 	}
 }
 
-// reduceTree combines along a binomial tree: each rank combines what its children bring, in their order, and the last of
-// them on its way to the parent. In a world of Chorus's engines alone it goes in pieces that fit a spare buffer.
+// reduceTree combines along a binomial tree: each rank combines what its children bring, in their order, and the last
+// of them on its way to the parent. In a world of Chorus's engines alone it goes in pieces that fit a spare buffer.
 func (c *Call) reduceTree(root int, src, dst operand, count int) {
 	n := c.size()
 	me := (c.me() - root + n) % n
