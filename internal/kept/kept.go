@@ -12,9 +12,13 @@ package kept
 
 import (
 	"bytes"
+	"cmp"
+	"crypto/hmac"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -29,6 +33,7 @@ type Folder struct {
 
 	mu   sync.Mutex
 	real string // the path without links; empty until the folder has been there
+	seal []byte // the key of checksums; empty until it has been there
 	err  error  // why it isn't used
 }
 
@@ -52,16 +57,18 @@ func KeyOf(compiler string, source []byte) Key {
 }
 
 const (
-	magic     = "chorus kernel 1\n" // begins every file; its number changes with the format
+	magic     = "chorus kernel 2\n" // begins every file; its number changes with the format
 	mostBytes = 1 << 30             // of a file
+	sealName  = "seal"              // of the file with the key of checksums
 )
 
 // ErrDamaged is the error of a file that isn't whole, or isn't what its name says.
 var ErrDamaged = errors.New("a kept program is damaged")
 
-// Get reads a program. A file holds the magic, its key, a checksum of the program, and the program.
+// Get reads a program. A file holds the magic, its key, a checksum of the program, and the program. The checksum is by a
+// random key in the folder, so that what a driver gets is what it has made: some crash at other programs.
 func (f *Folder) Get(key Key) ([]byte, error) {
-	folder, err := f.folder(false)
+	folder, seal, err := f.folder(false)
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +80,7 @@ func (f *Folder) Get(key Key) ([]byte, error) {
 	rest, ok := bytes.CutPrefix(b, []byte(magic))
 	if ok && len(rest) > 2*sha256.Size && bytes.Equal(rest[:sha256.Size], key[:]) {
 		image := rest[2*sha256.Size:]
-		if sum := sha256.Sum256(image); bytes.Equal(rest[sha256.Size:2*sha256.Size], sum[:]) {
+		if hmac.Equal(rest[sha256.Size:2*sha256.Size], sum(seal, key, image)) {
 			return image, nil
 		}
 	}
@@ -82,31 +89,42 @@ func (f *Folder) Get(key Key) ([]byte, error) {
 
 // Put writes a program.
 func (f *Folder) Put(key Key, image []byte) error {
-	folder, err := f.folder(true)
+	folder, seal, err := f.folder(true)
 	if err != nil {
 		return err
 	}
+	return write(folder, bytes.Join([][]byte{[]byte(magic), key[:], sum(seal, key, image), image}, nil),
+		func(temporary string) error { return os.Rename(temporary, file(folder, key)) })
+}
+
+// write writes a file under another name, and has it put in its place.
+func write(folder string, data []byte, place func(temporary string) error) error {
 	w, err := os.CreateTemp(folder, "writing_*")
 	if err != nil {
 		return err
 	}
-	sum := sha256.Sum256(image)
-	_, err = w.Write(bytes.Join([][]byte{[]byte(magic), key[:], sum[:], image}, nil))
+	_, err = w.Write(data)
 	if closed := w.Close(); err == nil {
 		err = closed
 	}
 	if err == nil {
-		err = os.Rename(w.Name(), file(folder, key))
+		err = place(w.Name())
 	}
-	if err != nil {
-		_ = os.Remove(w.Name())
-	}
+	_ = os.Remove(w.Name()) // if it's still there
 	return err
+}
+
+// sum is the checksum of a program.
+func sum(seal []byte, key Key, image []byte) []byte {
+	h := hmac.New(sha256.New, seal)
+	h.Write(key[:])
+	h.Write(image)
+	return h.Sum(nil)
 }
 
 // Remove takes a program out, which the device didn't load for example.
 func (f *Folder) Remove(key Key) {
-	if folder, err := f.folder(false); err == nil {
+	if folder, _, err := f.folder(false); err == nil {
 		_ = os.Remove(file(folder, key))
 	}
 }
@@ -115,21 +133,47 @@ func file(folder string, key Key) string {
 	return filepath.Join(folder, "chorus_"+hex.EncodeToString(key[:]))
 }
 
-// folder is the real path, if the folder is there and is used.
-func (f *Folder) folder(create bool) (string, error) {
+// folder is the real path with its seal, if the folder is there and is used.
+func (f *Folder) folder(create bool) (real string, seal []byte, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.err != nil || f.real != "" {
-		return f.real, f.err
+	if f.err == nil && f.seal == nil {
+		if f.real, err = sys.OwnFolder(f.path, create); err == nil {
+			f.seal, err = sealOf(f.real, create)
+		}
+		if _, others := errors.AsType[*sys.OthersError](err); others {
+			f.err = err
+			warn(f.path, err)
+		}
 	}
-	real, err := sys.OwnFolder(f.path, create)
-	if _, others := errors.AsType[*sys.OthersError](err); others {
-		f.err = err
-		warn(f.path, err)
-	} else if err == nil {
-		f.real = real
+	return f.real, f.seal, cmp.Or(f.err, err)
+}
+
+// sealOf reads a folder's seal, or makes it. Of processes that do so at once the first one's stays.
+func sealOf(folder string, create bool) ([]byte, error) {
+	path := filepath.Join(folder, sealName)
+	read := func() ([]byte, error) {
+		seal, err := sys.ReadOwn(path, sha256.Size)
+		if err == nil && len(seal) != sha256.Size {
+			return nil, ErrDamaged
+		}
+		return seal, err
 	}
-	return real, err
+	seal, err := read()
+	if err == nil || !create {
+		return seal, err
+	}
+	fresh := make([]byte, sha256.Size)
+	_, _ = rand.Read(fresh) // which can't fail
+	place := func(temporary string) error { return os.Link(temporary, path) }
+	if !errors.Is(err, fs.ErrNotExist) {
+		place = func(temporary string) error { return os.Rename(temporary, path) }
+	}
+	failed := write(folder, fresh, place)
+	if seal, err = read(); err != nil && failed != nil {
+		err = failed
+	}
+	return seal, err
 }
 
 // refuse makes a file that another user can change a reason not to use the folder, and so not to write to it.

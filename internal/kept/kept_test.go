@@ -2,6 +2,7 @@ package kept
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"errors"
 	"io/fs"
 	"log/slog"
@@ -39,6 +40,10 @@ func TestDamage(t *testing.T) {
 		"garbage behind the head": func(b []byte) []byte {
 			return append(b[:len(magic)+64:len(magic)+64], bytes.Repeat([]byte("garbage"), 900)...)
 		},
+		"another program, by an unkeyed checksum": func(b []byte) []byte {
+			sum := sha256.Sum256([]byte("program"))
+			return append(append(b[:len(magic)+32:len(magic)+32], sum[:]...), "program"...)
+		},
 	}
 	for what, change := range damage {
 		must(t, f.Put(key, image))
@@ -51,11 +56,34 @@ func TestDamage(t *testing.T) {
 		}
 	}
 	f.Remove(key)
-	if files, _ := filepath.Glob(filepath.Join(dir, "*")); len(files) != 0 {
+	if files, _ := filepath.Glob(filepath.Join(dir, "*")); len(files) != 1 || filepath.Base(files[0]) != sealName {
 		t.Errorf("files: %v", files)
 	}
 	if KeyOf("compiler 2", []byte("source")) == key || KeyOf("compiler 1", []byte("source2")) == key {
 		t.Error("other compilers or sources have the same key")
+	}
+}
+
+// Without the seal programs aren't given out, and one that is damaged is made anew.
+func TestSeal(t *testing.T) {
+	dir, key := t.TempDir(), KeyOf("compiler", []byte("source"))
+	must(t, Open(dir).Put(key, []byte("image")))
+	seal := filepath.Join(dir, sealName)
+	for what, change := range map[string]func() error{
+		"cut short": func() error { return os.Truncate(seal, 3) },
+		"too long":  func() error { return os.WriteFile(seal, make([]byte, 99), 0o600) },
+		"another":   func() error { return os.WriteFile(seal, make([]byte, 32), 0o600) },
+		"missing":   func() error { return os.Remove(seal) },
+	} {
+		must(t, change())
+		f := Open(dir)
+		if got, err := f.Get(key); err == nil {
+			t.Errorf("%s: given out: %q", what, got)
+		}
+		must(t, f.Put(key, []byte("image")))
+		if got, err := Open(dir).Get(key); err != nil || string(got) != "image" {
+			t.Errorf("%s, then written: %q, %v", what, got, err)
+		}
 	}
 }
 

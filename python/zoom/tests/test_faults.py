@@ -182,4 +182,4 @@ def test_files_of_kernels_that_cannot_be_written(wanted, tmp_path, how):
     env = {} if how == "full" else {"PYTORCH_KERNEL_CACHE_PATH": "/proc/self/kernels"}
     got = run(tmp_path, limit=limit, **env)
     assert got["values"] == wanted and got["kernels"]["compiled"] > 3 and got["said"] == [], got
-    assert not list(tmp_path.glob("kernels/*"))
+    assert {file.name for file in tmp_path.glob("kernels/*")} <= {"seal"}
