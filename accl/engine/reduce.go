@@ -37,7 +37,7 @@ func (c *Call) reduceTo(root int, src, dst operand, n int) {
 		c.move(move{op0: src, res: dst, count: n})
 	case flat && c.me() != root:
 		c.writeOffered(root, src, n)
-	case !c.direct() && bytes > c.spareBytes() && !c.reaches(src, n): // memory of the engine's is taken for them
+	case !c.direct() && 2*bytes > c.spareBytes() && !c.reaches(src, n): // before the engine takes memory for them
 	case flat:
 		c.reduceFlat(src, dst, n)
 	default:
