@@ -110,16 +110,26 @@ func TestElasticProcesses(t *testing.T) {
 	}
 }
 
-// TestElasticServerLost kills the launcher at which the others meet: they say so.
+// TestElasticServerLost kills the launcher at which the others meet: they say so, also if their ranks fail because of
+// that before their launchers notice it.
 func TestElasticServerLost(t *testing.T) {
-	j := &elasticJob{t, 1, 2, freeEndpoint(t), t.TempDir()}
-	a := j.come()
-	a.runs(0, 1, 1)
-	b := j.come()
-	b.runs(1, 2, 1)
-	a.kill()
-	b.ends(1, "node 0 (", ") is lost: its launcher has ended: no process listens at "+j.meet,
-		"the nodes met there, so the job ends with it")
+	for name, files := range map[string][]string{"ranks go on": nil, "ranks fail": {"fragile"}} {
+		t.Run(name, func(t *testing.T) {
+			j := &elasticJob{t, 1, 2, freeEndpoint(t), t.TempDir()}
+			for _, file := range files {
+				if err := os.WriteFile(filepath.Join(j.counted, file), nil, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			a := j.come()
+			a.runs(0, 1, 1)
+			b := j.come()
+			b.runs(1, 2, 1)
+			a.kill()
+			b.ends(1, "node 0 (", ") is lost: its launcher has ended: no process listens at "+j.meet,
+				"the nodes met there, so the job ends with it")
+		})
+	}
 }
 
 // TestElasticStore kills the launcher of node 0 of a job whose launchers meet in a store, which leads the others.

@@ -1,10 +1,12 @@
 package launch
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
 	"os"
+	"regexp"
 	"strconv"
 	"strings"
 )
@@ -30,6 +32,9 @@ func ParseHosts(list string) ([]Host, error) {
 	return all, nil
 }
 
+// aroundEquals is "=" with the space that Open MPI permits around it.
+var aroundEquals = regexp.MustCompile(`\s*=\s*`)
+
 // ParseHostfile reads a file of hosts in the forms of Open MPI ("host slots=2") and MPICH ("host:2"), one on each line.
 // A comment begins with #. Of the other words of Open MPI, max_slots=N is read and must not be less than slots.
 func ParseHostfile(text string) ([]Host, error) {
@@ -38,7 +43,7 @@ func ParseHostfile(text string) ([]Host, error) {
 	for line := range strings.Lines(text) {
 		number++
 		line, _, _ = strings.Cut(line, "#")
-		words := strings.Fields(line)
+		words := strings.Fields(aroundEquals.ReplaceAllString(line, "="))
 		if len(words) == 0 {
 			continue
 		}
@@ -165,6 +170,6 @@ func (h Host) Local() bool {
 	if ip == nil {
 		return false
 	}
-	_, here := localAddr(h.Name)
+	_, here, _ := localAddr(context.Background(), h.Name) // an address, which no resolver is asked for
 	return ip.IsLoopback() || here
 }

@@ -31,7 +31,7 @@ func TestParseHosts(t *testing.T) {
 }
 
 func TestParseHostfile(t *testing.T) {
-	text := "# our hosts\n\na slots=2 # the first\nb:3\r\n c max_slots=4 slots=4\nd\na slots=1\n"
+	text := "# our hosts\n\na slots = 2 # the first\nb:3\r\n c max_slots= 4 slots\t=4\nd\na slots=1\n"
 	want := []Host{{"a", 3}, {"b", 3}, {"c", 4}, {"d", 0}}
 	if got, err := ParseHostfile(text); err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%v, %v", got, err)
@@ -41,6 +41,8 @@ func TestParseHostfile(t *testing.T) {
 		"a\nb slots=0":            "line 2: ",
 		"a slots=2 cores=4":       `"cores=4"`,
 		"a:2 slots=2":             "twice",
+		"a slots =":               `"slots="`,
+		"a = 2":                   "no name of a host",
 		"a slots=3 max_slots=2\n": "max_slots=2",
 		"-x slots=1":              "no name of a host",
 	} {

@@ -53,6 +53,9 @@ func newLeader(e *elastic, every time.Duration) *leader {
 func (l *leader) tick() bool {
 	ctx, cancel := l.e.withLimit()
 	defer cancel()
+	if l.e.server != nil {
+		l.e.terms.hear(ctx, l.e.say)
+	}
 	leads, err := l.look(ctx, time.Now())
 	if err == nil && leads {
 		err = l.lead(ctx, time.Now())
@@ -328,5 +331,5 @@ func (l *leader) tooFew(there int, gone []string) string {
 	if len(gone) > 0 {
 		text += ": lost: " + strings.Join(gone, "; ")
 	}
-	return text
+	return text + l.e.terms.differ()
 }

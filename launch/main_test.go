@@ -289,7 +289,8 @@ var roles = map[string]func(args []string){
 		}
 		os.Exit(ExitCode(err))
 	},
-	// count counts on from the number that rank 0 has saved in the directory args[0], until there is a file end.
+	// count counts on from the number that rank 0 has saved in the directory args[0], until there is a file end. With a
+	// file fragile, other ranks fail when rank 0 is dead.
 	"count": func(args []string) {
 		state := filepath.Join(args[0], "state")
 		text, _ := os.ReadFile(state)
@@ -297,9 +298,20 @@ var roles = map[string]func(args []string){
 		fmt.Printf("rank %s of %s, restart %s of %s, run %s, from %d\n", os.Getenv("RANK"), os.Getenv("WORLD_SIZE"),
 			os.Getenv("TORCHELASTIC_RESTART_COUNT"), os.Getenv("TORCHELASTIC_MAX_RESTARTS"),
 			os.Getenv("TORCHELASTIC_RUN_ID"), count)
+		first := filepath.Join(args[0], "pid")
+		if os.Getenv("RANK") == "0" {
+			check(os.WriteFile(first+".new", []byte(strconv.Itoa(os.Getpid())), 0o600))
+			check(os.Rename(first+".new", first))
+		}
+		_, err := os.Stat(filepath.Join(args[0], "fragile"))
+		fragile := err == nil && os.Getenv("RANK") != "0"
 		for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
 			if _, err := os.Stat(filepath.Join(args[0], "end")); err == nil {
 				return
+			}
+			text, _ := os.ReadFile(first)
+			if pid, _ := strconv.Atoi(string(text)); fragile && pid > 0 && syscall.Kill(pid, 0) == syscall.ESRCH {
+				os.Exit(9)
 			}
 			if count++; os.Getenv("RANK") == "0" {
 				check(os.WriteFile(state+".new", []byte(strconv.Itoa(count)), 0o600))

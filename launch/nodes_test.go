@@ -397,7 +397,7 @@ func TestLocalAddresses(t *testing.T) {
 		}
 	}
 	for host, want := range tests {
-		if bind, local := localAddr(host); (answer{bind, local}) != want {
+		if bind, local, _ := localAddr(t.Context(), host); (answer{bind, local}) != want {
 			t.Errorf("%s: %q %v, want %v", host, bind, local, want)
 		}
 	}

@@ -75,7 +75,7 @@ func (r *hostsRun) start(node int, host Host) *remote {
 	readers.Go(func() { r.show(m, &pipeReader{f: errs}) })
 	go func() {
 		m.awaitExit()
-		// What it has written is in the pipes. Another process may hold them, such as the one by which ssh shares
+		// All of its output is in the pipes by now. Another process may hold them, such as the one by which ssh shares
 		// connections.
 		out.SetReadDeadline(time.Now())
 		errs.SetReadDeadline(time.Now())

@@ -6,10 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/chorus-comms/chorus/observe"
@@ -39,6 +37,7 @@ type rendezvous struct {
 	server *store.TCPServer // of the rendezvous; nil unless this launcher serves
 	store  *store.PrefixStore
 	base   store.Store // below store, to be closed; nil if this launcher serves
+	terms  *terms      // where launchers say what they differ in; nil in a store of the user's
 	ranks  listening   // of the current attempt; nil unless this launcher serves it
 
 	alive      *liveness // over the other launchers; nil until all have come
@@ -58,15 +57,6 @@ type rendezvous struct {
 type listening interface {
 	Port() int
 	Close() error
-}
-
-// agreedSettings are the settings that must be equal on all launchers of a job.
-type agreedSettings struct {
-	Nodes, MaxRestarts int
-	MinNodes           int // of an elastic job
-	Server             int // the node that serves
-	Host               string
-	LostAfter          time.Duration // of the launcher that serves; all go by it
 }
 
 // maxRanks is more than a node has, so that sums of such numbers make sense.
@@ -91,73 +81,31 @@ func (j *Job) prepareNodes() error {
 	return nil
 }
 
-// join takes this launcher's place among the nodes and returns when all have come. From then on, say is called at once
+// join takes this launcher's place among the nodes and returns when all have come. From then on, lost is called at once
 // with each node that is lost.
-func join(ctx context.Context, j *Job, host string, say func(*Failure)) (*rendezvous, error) {
-	ctx, cancel := context.WithTimeout(ctx, j.JoinTimeout)
+func join(ctx context.Context, j *Job, host string, say func(string, ...any), lost func(*Failure)) (*rendezvous, error) {
+	until := time.Now().Add(j.JoinTimeout)
+	joining, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
 	rv := newRendezvous(j, host)
-	err := rv.connect(ctx)
+	err := rv.connect(joining)
 	if err == nil {
-		err = rv.enter(ctx, host)
+		err = rv.enter(joining, host)
 	}
 	if err == nil {
-		err = rv.gather(ctx)
+		err = rv.gather(ctx, until, say)
 	}
 	if err != nil {
 		rv.close()
 		return nil, err
 	}
-	rv.startLiveness(say)
+	rv.startLiveness(lost)
 	return rv, nil
 }
 
 func newRendezvous(j *Job, host string) *rendezvous {
 	return &rendezvous{job: j, endpoint: j.Endpoint, host: host, events: make(chan *Failure, 1),
 		serve: func(host string, port int) (listening, error) { return j.serve(host, port) }}
-}
-
-// connect serves the rendezvous if that's this launcher's part, and connects to it otherwise. Node 0 serves; where
-// nodes were given no numbers, the first launcher on the host of the endpoint does.
-func (rv *rendezvous) connect(ctx context.Context) error {
-	j := rv.job
-	host, portText, _ := net.SplitHostPort(j.Endpoint)
-	port, _ := strconv.Atoi(portText)
-	_, here := localAddr(host)
-	if j.NodeRank == 0 || j.NodeRank == AnyNodeRank && here {
-		server, err := store.ListenTCP(bindAddr(host, port), store.ServerOptions{Security: launchersOnly(j.security),
-			OnRefused: j.logRefused})
-		switch {
-		case err == nil:
-			rv.server, rv.first = server, true
-			rv.store = store.NewPrefix(rv.prefix(), server.Local())
-			rv.endpoint = net.JoinHostPort(host, strconv.Itoa(server.Port()))
-			if j.Serving != nil {
-				j.Serving(rv.endpoint)
-			}
-			return nil
-		case j.NodeRank == 0 || !errors.Is(err, syscall.EADDRINUSE):
-			return fmt.Errorf("launch: cannot serve the rendezvous: %w", err)
-		}
-	}
-	client, err := store.DialTCP(ctx, j.Endpoint, store.TCPOptions{Reconnect: reconnectTime, Security: j.security,
-		Name: j.called()})
-	if err != nil {
-		return fmt.Errorf("launch: cannot reach the launcher of node 0, which serves the rendezvous at %s: %w", j.Endpoint,
-			err)
-	}
-	rv.base = client
-	rv.store = store.NewPrefix(rv.prefix(), client)
-	return nil
-}
-
-// called is what this launcher calls itself before it has joined.
-func (j *Job) called() string {
-	host, _ := os.Hostname()
-	if j.NodeRank == AnyNodeRank {
-		return fmt.Sprintf("a launcher on %s, pid %d", host, os.Getpid())
-	}
-	return fmt.Sprintf("the launcher of node %d on %s, pid %d", j.NodeRank, host, os.Getpid())
 }
 
 // prefix is that of the job's keys.
@@ -203,60 +151,29 @@ func (rv *rendezvous) enter(ctx context.Context, host string) error {
 	return rv.store.Set(ctx, "job", text)
 }
 
-// settings are this launcher's.
-func (j *Job) settings() agreedSettings {
-	t := agreedSettings{Nodes: j.Nodes, MaxRestarts: j.MaxRestarts, LostAfter: j.LostAfter}
-	if j.elastic() {
-		t.MinNodes = j.MinNodes
-	}
-	return t
-}
-
-// nodes is how many there are, as in --nnodes.
-func (t agreedSettings) nodes() string {
-	if t.MinNodes == 0 {
-		return strconv.Itoa(t.Nodes)
-	}
-	return fmt.Sprintf("%d:%d", t.MinNodes, t.Nodes)
-}
-
-// agree compares the terms of the serving launcher with this one's.
-func (rv *rendezvous) agree(ctx context.Context) error {
-	data, err := rv.store.Get(ctx, "job")
-	if err != nil {
-		return fmt.Errorf("launch: no job %q at the rendezvous at %s: %w", rv.job.RunID, rv.endpoint, err)
-	}
-	var t agreedSettings
-	if err := json.Unmarshal(data, &t); err != nil {
-		return fmt.Errorf("launch: rendezvous at %s: bad job record: %w", rv.endpoint, err)
-	}
-	if t.Server < 0 || t.Server >= max(t.Nodes, 1) {
-		return fmt.Errorf("launch: rendezvous at %s: bad job record: node %d of %d serves", rv.endpoint, t.Server, t.Nodes)
-	}
-	if own := rv.job.settings(); t.Nodes != own.Nodes || t.MinNodes != own.MinNodes || t.MaxRestarts != own.MaxRestarts {
-		return fmt.Errorf("launch: node %d (%s) was started for %s nodes and %d restarts, this one for %s and %d",
-			t.Server, t.Host, t.nodes(), t.MaxRestarts, own.nodes(), own.MaxRestarts)
-	}
-	rv.serverPos, rv.serverHost = t.Server, t.Host
-	if t.LostAfter > 0 {
-		rv.job.LostAfter = t.LostAfter
-	}
-	return nil
-}
-
 // gather waits until all nodes have come. A launcher that times out with some missing tells the others, so that all
-// give the same reason.
-func (rv *rendezvous) gather(ctx context.Context) error {
+// give the same reason. The one that serves says at once which launchers have come that are of another job, or have
+// other settings.
+func (rv *rendezvous) gather(ctx context.Context, until time.Time, say func(string, ...any)) error {
 	keys := rv.keys("node/%d")
-	err := rv.poll(ctx, "refused", keys)
+	// The end of the time cuts no request short, which would end the connection: another launcher may be about to say
+	// why the job can't begin.
+	ctx, cancel := context.WithDeadline(ctx, until.Add(rv.job.Grace))
+	defer cancel()
+	var listening *ticking
+	if rv.server != nil {
+		listening = tick(rv.job.Monitor, func() bool { rv.terms.hear(ctx, say); return true })
+	}
+	err := rv.poll(ctx, until, "refused", keys)
+	listening.stop()
 	if refusal := (*refusedError)(nil); errors.As(err, &refusal) {
 		return fmt.Errorf("launch: %s", refusal.value)
 	}
-	if ctx.Err() == context.DeadlineExceeded {
+	if err == errLate {
 		why := fmt.Sprintf("%s of %d did not come within %s", rv.missing(keys), rv.job.Nodes, rv.job.JoinTimeout)
-		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), rv.job.Grace)
-		defer cancel()
-		rv.store.Set(late, "refused", []byte(why))
+		rv.terms.hear(ctx, func(string, ...any) {})
+		why += rv.terms.differ()
+		rv.store.Set(ctx, "refused", []byte(why))
 		return fmt.Errorf("launch: %s", why)
 	}
 	if err != nil {
@@ -303,7 +220,7 @@ func (rv *rendezvous) findStore(ctx context.Context, attempt int) (string, int, 
 		}
 	}
 	key := attemptKey(attempt, "store")
-	err := rv.poll(ctx, attemptKey(attempt, "failure"), []string{key})
+	err := rv.poll(ctx, time.Time{}, attemptKey(attempt, "failure"), []string{key})
 	var addr []byte
 	if err == nil {
 		addr, err = rv.store.Get(ctx, key)
@@ -330,7 +247,7 @@ func (rv *rendezvous) findStore(ctx context.Context, attempt int) (string, int, 
 func (rv *rendezvous) open(ctx context.Context, attempt int) error {
 	if attempt > 0 && !rv.job.elastic() { // in an elastic job that's so before an attempt has a world
 		keys := rv.keys(attemptKey(attempt-1, "stopped/%d"))
-		if err := rv.poll(ctx, attemptKey(attempt, "failure"), keys); err != nil {
+		if err := rv.poll(ctx, time.Time{}, attemptKey(attempt, "failure"), keys); err != nil {
 			return fmt.Errorf("launch: %s did not stop for attempt %d: %w", rv.missing(keys), attempt, err)
 		}
 	}
@@ -388,10 +305,18 @@ func (rv *rendezvous) failed(f *Failure) *Failure {
 		first, err = rv.store.CompareSet(ctx, attemptKey(f.Attempt, "failure"), nil, data)
 		return err
 	})
-	if err != nil {
-		return f // the others can't be reached; for this node it is the first
+	if err == nil {
+		return decodeFailure(first)
 	}
-	return decodeFailure(first)
+	// The others can't be reached; for this node it is the first. But that a rank fails is likely a consequence of the
+	// loss of the node whose launcher serves.
+	if f.restartable() && rv.job.Store == "" && rv.alive != nil {
+		rv.alive.noAnswer(err)
+		if lost := rv.alive.loss(f.Attempt); lost != nil {
+			return lost
+		}
+	}
+	return f
 }
 
 // stopped implements peers.
@@ -492,8 +417,15 @@ type refusedError struct{ value []byte }
 
 func (e *refusedError) Error() string { return string(e.value) }
 
-// poll waits until all keys exist, or veto does, which is a *refusedError.
-func (rv *rendezvous) poll(ctx context.Context, veto string, keys []string) error {
+var errLate = errors.New("the time is over")
+
+// poll waits until all keys exist, or veto does, which is a *refusedError, or until a time, unless that's zero, which is
+// errLate.
+func (rv *rendezvous) poll(ctx context.Context, until time.Time, veto string, keys []string) error {
+	var late <-chan time.Time
+	if !until.IsZero() {
+		late = time.After(time.Until(until))
+	}
 	// Liveness checks begin when all have seen that all have come.
 	t := time.NewTicker(max(min(rv.job.Monitor, rv.job.LostAfter/10), time.Millisecond))
 	defer t.Stop()
@@ -508,6 +440,8 @@ func (rv *rendezvous) poll(ctx context.Context, veto string, keys []string) erro
 		}
 		select {
 		case <-t.C:
+		case <-late:
+			return errLate
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}

@@ -30,7 +30,7 @@ func FuzzRecords(f *testing.F) {
 				t.Fatal(err)
 			}
 		}
-		if rv.enter(ctx, "here") != nil || rv.gather(ctx) != nil {
+		if rv.enter(ctx, "here") != nil || rv.gather(ctx, time.Now().Add(100*time.Millisecond), t.Logf) != nil {
 			return
 		}
 		total := 0

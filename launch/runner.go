@@ -151,7 +151,7 @@ func (r *runner) open(ctx context.Context) (err error) {
 			r.peers = e
 		}
 	} else {
-		rv, failed := join(waiting, j, r.host, r.explain)
+		rv, failed := join(waiting, j, r.host, r.console.printf, r.explain)
 		if err = failed; err == nil {
 			r.peers, r.node = rv, rv.node
 		}

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"strconv"
+	"time"
 
 	"github.com/chorus-comms/chorus/config"
 	"github.com/chorus-comms/chorus/observe"
@@ -112,36 +113,41 @@ func launchersOnly(p secure.Policy) secure.Policy {
 	return p
 }
 
+// lookupTime bounds a question to the resolver where nothing else does.
+const lookupTime = 10 * time.Second
+
 func bindAddr(host string, port int) string {
-	bind, _ := localAddr(host)
+	ctx, cancel := context.WithTimeout(context.Background(), lookupTime)
+	defer cancel()
+	bind, _, _ := localAddr(ctx, host)
 	return net.JoinHostPort(bind, strconv.Itoa(port))
 }
 
 // localAddr reports whether host is this machine, and the address to listen at for clients that know it by that name;
 // "" is all addresses. A name may mean another address elsewhere: many systems give their own name to a loopback
 // address, and behind an address translation or a service the name leads to none of our addresses. So only localhost
-// and addresses that are certain are narrowed down.
-func localAddr(host string) (bind string, local bool) {
+// and addresses that are certain are narrowed down. With an error the name means nothing yet.
+func localAddr(ctx context.Context, host string) (bind string, local bool, err error) {
 	if host == "localhost" {
-		return "127.0.0.1", true
+		return "127.0.0.1", true, nil
 	}
 	if ip := net.ParseIP(host); ip != nil && ip.IsLoopback() {
-		return host, true
+		return host, true, nil
 	}
-	addrs, err := net.LookupIP(host)
+	addrs, err := net.DefaultResolver.LookupIP(ctx, "ip", host)
 	if err != nil {
-		return "", false
+		return "", false, err
 	}
 	own, _ := net.InterfaceAddrs()
 	for _, a := range addrs {
 		if a.IsLoopback() {
-			return "", true
+			return "", true, nil
 		}
 		for _, o := range own {
 			if n, ok := o.(*net.IPNet); ok && n.IP.Equal(a) {
-				return a.String(), true
+				return a.String(), true, nil
 			}
 		}
 	}
-	return "", false
+	return "", false, nil
 }

@@ -1,4 +1,7 @@
-// Package nettest is what tests, and programs that test such as chorus chaos, do to TCP connections: free ports
-// ([FreePort]), links that fall silent ([Blackhole]), and clients that disconnect while they're being answered
-// ([ResetStoreClient]).
+// Package nettest is what tests, and programs that test such as chorus chaos, do to the network:
+//
+//   - free ports ([FreePort]);
+//   - links that fall silent ([Blackhole]);
+//   - clients that disconnect while they're being answered ([ResetStoreClient]);
+//   - names that resolve as the test wants ([Resolver]).
 package nettest
