@@ -58,6 +58,13 @@ step "vet and lint"
 $GO vet ./...
 make lint
 
+if ! command -v "${CXX:-c++}" >/dev/null; then
+	skipped+=("the extension with other versions of PyTorch: no C++ compiler")
+elif package; then
+	step "the extension with the oldest PyTorch, and the newest of the index" # the installed one is in make lint
+	PYTHON=.venv/bin/python bash scripts/one-piece.sh 2.9.0 newest
+fi
+
 # vet compiles the imported packages.
 step "build without cgo, for arm64 and macOS, and what is portable for Windows"
 CGO_ENABLED=0 $GO build ./...

@@ -263,8 +263,8 @@ using DrawTable = std::unordered_map<c10::OperatorName, std::unique_ptr<Native>>
 DrawTable make_draws() {
   DrawTable table;
   auto add = [&](const char* name, Numbers numbers, Draw::Run run) {
-    c10::OperatorHandle op = schema_of(name);
-    table.emplace(op.operator_name(), std::make_unique<Draw>(op, numbers, std::move(run)));
+    if (auto op = schema_of(name))
+      table.emplace(op->operator_name(), std::make_unique<Draw>(*op, numbers, std::move(run)));
   };
   namespace native = at::native;
   using Arguments = c10::ArrayRef<c10::IValue>;

@@ -149,6 +149,7 @@ PYBIND11_MODULE(_C, m) {
     return all;
   });
   m.def("native_operators", &native_names);
+  m.def("absent_operators", &absent_names);
   using Number = std::variant<bool, int64_t, double, std::complex<double>>;
   m.def("jitted", [](const std::string& text, int64_t results, const std::vector<at::Tensor>& tensors,
                      const std::vector<Number>& numbers) {

@@ -1,6 +1,7 @@
 #include "native.h"
 
 #include <mutex>
+#include <set>
 #include <unordered_map>
 
 #include <torch/library.h>
@@ -39,6 +40,10 @@ const std::unordered_map<std::string, std::vector<c10::OperatorName>>& overloads
   }();
   return *all;
 }
+
+// Names that schema_of hasn't found.
+std::mutex absent_mutex;
+std::set<std::string> absent;
 
 std::atomic<bool> natives_ready{false};
 std::atomic<int64_t> refused_kernels{0};
@@ -256,37 +261,52 @@ int FormArguments::named(const char* name) const {
   return -1;
 }
 
-c10::OperatorHandle schema_of(const std::string& name) {
+std::optional<c10::OperatorHandle> schema_of(const std::string& name) {
   size_t dot = name.find('.');
   std::string overload = dot == std::string::npos ? "" : name.substr(dot + 1);
-  return c10::Dispatcher::singleton().findSchemaOrThrow(("aten::" + name.substr(0, dot)).c_str(), overload.c_str());
+  auto op = c10::Dispatcher::singleton().findSchema({"aten::" + name.substr(0, dot), overload});
+  if (!op) {
+    std::lock_guard lock(absent_mutex);
+    absent.insert(name);
+  }
+  return op;
+}
+
+std::set<std::string> absent_names() {
+  std::lock_guard lock(absent_mutex);
+  return absent;
 }
 
 void forms_of(const std::string& name, const std::function<void(const c10::OperatorHandle&)>& f) {
-  c10::OperatorHandle functional = schema_of(name);
-  f(functional);
-  std::string base = functional.operator_name().name;
+  auto functional = schema_of(name);
+  if (!functional)
+    return;
+  f(*functional);
+  std::string base = functional->operator_name().name;
   for (const std::string& of : {base, base + "_"}) {
     auto found = overloads().find(of);
     if (found == overloads().end())
       continue;
     for (const c10::OperatorName& other : found->second) {
-      if (other == functional.operator_name())
+      if (other == functional->operator_name())
         continue;
       auto op = c10::Dispatcher::singleton().findSchema(other);
-      if (op && same_arguments(functional.schema(), op->schema()))
+      if (op && same_arguments(functional->schema(), op->schema()))
         f(*op);
     }
   }
 }
 
-void add_native(const c10::OperatorHandle& op, std::unique_ptr<Native> native) {
-  bool added = native_table().emplace(op.operator_name(), std::move(native)).second;
-  TORCH_INTERNAL_ASSERT(added, op.operator_name(), " has two kernels");
+void add_native(const std::optional<c10::OperatorHandle>& op, std::unique_ptr<Native> native) {
+  if (!op)
+    return;
+  bool added = native_table().emplace(op->operator_name(), std::move(native)).second;
+  TORCH_INTERNAL_ASSERT(added, op->operator_name(), " has two kernels");
 }
 
-void add_sparse_native(const c10::OperatorHandle& op, std::unique_ptr<Native> native) {
-  sparse_table().emplace(op.operator_name(), std::move(native));
+void add_sparse_native(const std::optional<c10::OperatorHandle>& op, std::unique_ptr<Native> native) {
+  if (op)
+    sparse_table().emplace(op->operator_name(), std::move(native));
 }
 
 int32_t kernel_op(int32_t kind, const char* name) {

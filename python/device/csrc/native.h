@@ -2,6 +2,8 @@
 // devices whose driver compiles kernels. On others every operator without a kernel of its own is the fallback's.
 #pragma once
 
+#include <optional>
+#include <set>
 #include <string>
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -70,11 +72,14 @@ struct FormArguments {
 // or to given results, if there are such.
 void forms_of(const std::string& name, const std::function<void(const c10::OperatorHandle&)>& f);
 
-// schema_of is the operator of a name with its overload, "add.out".
-c10::OperatorHandle schema_of(const std::string& name);
+// schema_of is the operator of a name with its overload, "add.out". A version of PyTorch may lack it: then absent_names
+// has the name.
+std::optional<c10::OperatorHandle> schema_of(const std::string& name);
+std::set<std::string> absent_names();
 
-void add_native(const c10::OperatorHandle& op, std::unique_ptr<Native> native);
-void add_sparse_native(const c10::OperatorHandle& op, std::unique_ptr<Native> native);
+// An operator that isn't there has no kernel.
+void add_native(const std::optional<c10::OperatorHandle>& op, std::unique_ptr<Native> native);
+void add_sparse_native(const std::optional<c10::OperatorHandle>& op, std::unique_ptr<Native> native);
 
 void add_elementwise_operators();
 void add_reductions();

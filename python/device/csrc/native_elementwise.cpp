@@ -931,12 +931,12 @@ void add_elementwise_operators() {
         add_native(op, std::make_unique<Elementwise>(entry, op));
     });
   for (const Entry& entry : single) {
-    c10::OperatorHandle op = schema_of(entry.name);
-    add_native(op, std::make_unique<Elementwise>(entry, op));
+    if (auto op = schema_of(entry.name))
+      add_native(*op, std::make_unique<Elementwise>(entry, *op));
   }
   for (const char* name : {"mse_loss", "smooth_l1_loss", "huber_loss"}) {
-    c10::OperatorHandle op = schema_of(name);
-    add_native(op, std::make_unique<Loss>(name, op));
+    if (auto op = schema_of(name))
+      add_native(*op, std::make_unique<Loss>(name, *op));
   }
   add_native(schema_of("binary_cross_entropy"), std::make_unique<BinaryCrossEntropy>(false));
   add_native(schema_of("binary_cross_entropy_backward"), std::make_unique<BinaryCrossEntropy>(true));

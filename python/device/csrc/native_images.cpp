@@ -593,8 +593,8 @@ void add_images() {
   add_native(schema_of("convolution"), std::make_unique<Convolution>());
   add_native(schema_of("convolution_backward"), std::make_unique<ConvolutionBackward>());
   auto pool = [](const char* name, const char* kernel, int space) {
-    c10::OperatorHandle op = schema_of(name);
-    add_native(op, std::make_unique<ImagePool>(kernel, space, op));
+    if (auto op = schema_of(name))
+      add_native(*op, std::make_unique<ImagePool>(kernel, space, *op));
   };
   pool("max_pool2d_with_indices.out", "max", 2);
   pool("max_pool2d_with_indices_backward.grad_input", "max_backward", 2);
@@ -615,9 +615,10 @@ void add_images() {
   add_native(schema_of("max_unpool2d"), std::make_unique<Unpool>(2));
   add_native(schema_of("max_unpool3d"), std::make_unique<Unpool>(3));
   auto upsample = [](std::string name, std::string kernel, bool antialias = false) {
-    c10::OperatorHandle op = schema_of(name + ".out"), back = schema_of(name + "_backward.grad_input");
-    add_native(op, std::make_unique<Upsample>(kernel.c_str(), antialias, op));
-    add_native(back, std::make_unique<Upsample>((kernel + "_backward").c_str(), antialias, back));
+    if (auto op = schema_of(name + ".out"))
+      add_native(*op, std::make_unique<Upsample>(kernel.c_str(), antialias, *op));
+    if (auto back = schema_of(name + "_backward.grad_input"))
+      add_native(*back, std::make_unique<Upsample>((kernel + "_backward").c_str(), antialias, *back));
   };
   for (const char* d : {"1d", "2d", "3d"}) {
     upsample(std::string("upsample_nearest") + d, "nearest");
@@ -630,8 +631,8 @@ void add_images() {
   upsample("_upsample_bilinear2d_aa", "linear", true);
   upsample("_upsample_bicubic2d_aa", "cubic", true);
   auto border = [](const char* name, const char* kernel, int space) {
-    c10::OperatorHandle op = schema_of(name);
-    add_native(op, std::make_unique<Border>(kernel, space, op));
+    if (auto op = schema_of(name))
+      add_native(*op, std::make_unique<Border>(kernel, space, *op));
   };
   border("reflection_pad1d.out", "reflect", 1);
   border("reflection_pad2d", "reflect", 2);

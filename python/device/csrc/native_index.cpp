@@ -532,8 +532,8 @@ void add_indexed() {
   add_native(schema_of("index.Tensor_out"), std::make_unique<Index>());
   add_native(schema_of("_index_put_impl_"), std::make_unique<IndexPut>());
   auto scatter = [](const char* name, const char* kernel, bool along) {
-    c10::OperatorHandle op = schema_of(name);
-    add_native(op, std::make_unique<Scatter>(kernel, along, op));
+    if (auto op = schema_of(name))
+      add_native(*op, std::make_unique<Scatter>(kernel, along, *op));
   };
   scatter("scatter.src_out", "put", false);
   scatter("scatter.value_out", "put", false);
@@ -546,8 +546,8 @@ void add_indexed() {
     scatter(name, "add", false);
   scatter("index_reduce.out", "add", true);
   for (const char* name : {"take", "take.out"}) {
-    c10::OperatorHandle op = schema_of(name);
-    add_native(op, std::make_unique<Take>(op));
+    if (auto op = schema_of(name))
+      add_native(*op, std::make_unique<Take>(*op));
   }
   add_native(schema_of("put_"), std::make_unique<PutAt>());
 }

@@ -13,7 +13,6 @@
 #include <ATen/ops/_linalg_solve_ex_native.h>
 #include <ATen/ops/_linalg_svd_native.h>
 #include <ATen/ops/cholesky_inverse_native.h>
-#include <ATen/ops/cholesky_native.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/empty_strided.h>
@@ -30,6 +29,9 @@
 #include <ATen/ops/lu_unpack_native.h>
 #include <ATen/ops/ormqr_native.h>
 #include <ATen/ops/zeros_like.h>
+#if __has_include(<ATen/ops/cholesky_native.h>) // PyTorch before 2.14 has this name of linalg_cholesky
+#include <ATen/ops/cholesky_native.h>
+#endif
 
 #include "native_checks.h"
 #include "native_copy.h"
@@ -522,7 +524,9 @@ void add_linear_algebra() {
   add("linalg_cholesky_ex", "L", 3, [](Arguments a) {
     return structured<n::structured_linalg_cholesky_ex_out, 2>(a[0].toTensor(), a[1].toBool(), a[2].toBool());
   });
+#if __has_include(<ATen/ops/cholesky_native.h>)
   add("cholesky", "out", 2, [](Arguments a) { return Factors{n::cholesky(a[0].toTensor(), a[1].toBool())}; });
+#endif
   add("_cholesky_solve_helper", nullptr, 3, cholesky_solve);
   add("linalg_lu_factor_ex", "out", 3, [](Arguments a) {
     return structured<n::structured_linalg_lu_factor_ex_out, 3>(a[0].toTensor(), a[1].toBool(), a[2].toBool());

@@ -330,16 +330,15 @@ void add_lists() {
   for (const Listed& of : all)
     for (const char* overload : of.overloads)
       for (const char* place : {"", "_"}) {
-        c10::OperatorHandle op =
-            schema_of(std::string("_foreach_") + of.name + place + (*overload ? "." : "") + overload);
-        add_native(op, std::make_unique<Foreach>(of.kernel, of.alpha, op));
+        if (auto op = schema_of(std::string("_foreach_") + of.name + place + (*overload ? "." : "") + overload))
+          add_native(*op, std::make_unique<Foreach>(of.kernel, of.alpha, *op));
       }
-  c10::OperatorHandle norm = schema_of("_foreach_norm.Scalar");
-  add_native(norm, std::make_unique<ForeachNorm>(norm));
+  if (auto norm = schema_of("_foreach_norm.Scalar"))
+    add_native(*norm, std::make_unique<ForeachNorm>(*norm));
   for (const char* name : {"sgd", "adam", "adamw", "adagrad"})
     for (const char* overload : {"", ".tensor_lr"}) {
-      c10::OperatorHandle op = schema_of(std::string("_fused_") + name + "_" + overload);
-      add_native(op, std::make_unique<Optimizer>(name, op));
+      if (auto op = schema_of(std::string("_fused_") + name + "_" + overload))
+        add_native(*op, std::make_unique<Optimizer>(name, *op));
     }
   add_native(schema_of("_amp_foreach_non_finite_check_and_unscale_"), std::make_unique<Unscale>());
   add_native(schema_of("_amp_update_scale_"), std::make_unique<UpdateScale>());

@@ -809,16 +809,16 @@ void add_network() {
   add_native(schema_of("_scaled_dot_product_flash_attention_for_cpu_backward"), std::make_unique<AttentionBackward>());
   for (const char* name : {"native_batch_norm", "_native_batch_norm_legit", "_native_batch_norm_legit.no_stats",
                            "_batch_norm_with_update"}) {
-    c10::OperatorHandle op = schema_of(name);
-    add_native(op, std::make_unique<BatchNorm>(op));
+    if (auto op = schema_of(name))
+      add_native(*op, std::make_unique<BatchNorm>(*op));
   }
   add_native(schema_of("native_batch_norm_backward"), std::make_unique<BatchNormBackward>());
   add_native(schema_of("batch_norm_backward"), std::make_unique<BatchNormBackward>());
   add_native(schema_of("native_group_norm"), std::make_unique<GroupNorm>());
   add_native(schema_of("native_group_norm_backward"), std::make_unique<GroupNormBackward>());
   auto nll = [](const char* name, bool backward) {
-    c10::OperatorHandle op = schema_of(name);
-    add_native(op, std::make_unique<NLL>(backward, op));
+    if (auto op = schema_of(name))
+      add_native(*op, std::make_unique<NLL>(backward, *op));
   };
   nll("nll_loss_forward.output", false);
   nll("nll_loss_backward.grad_input", true);
@@ -829,8 +829,8 @@ void add_network() {
   add_native(schema_of("_embedding_bag"), std::make_unique<EmbeddingBag>());
   add_native(schema_of("_embedding_bag_forward_only"), std::make_unique<EmbeddingBag>());
   for (const char* name : {"_embedding_bag_backward", "_embedding_bag_dense_backward"}) {
-    c10::OperatorHandle op = schema_of(name);
-    add_native(op, std::make_unique<EmbeddingBagBackward>(op));
+    if (auto op = schema_of(name))
+      add_native(*op, std::make_unique<EmbeddingBagBackward>(*op));
   }
   add_native(schema_of("_embedding_bag_per_sample_weights_backward"), std::make_unique<BagWeightsBackward>());
   add_native(schema_of("embedding_dense_backward"), std::make_unique<EmbeddingBackward>());

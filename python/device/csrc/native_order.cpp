@@ -522,8 +522,8 @@ class Multinomial final : public Native {
 
 void add_ordered() {
   auto sorted = [](Sorted::Kind kind, const char* name, const char* kernel) {
-    c10::OperatorHandle op = schema_of(name);
-    add_native(op, std::make_unique<Sorted>(kind, kernel, op));
+    if (auto op = schema_of(name))
+      add_native(*op, std::make_unique<Sorted>(kind, kernel, *op));
   };
   sorted(Sorted::kSort, "sort.values_stable", "sort");
   sorted(Sorted::kTopk, "topk.values", "sort");
@@ -534,8 +534,8 @@ void add_ordered() {
   add_native(schema_of("median"), std::make_unique<MedianOfAll>("median"));
   add_native(schema_of("nanmedian"), std::make_unique<MedianOfAll>("nanmedian"));
   auto search = [](const char* name, bool values_first) {
-    c10::OperatorHandle op = schema_of(name);
-    add_native(op, std::make_unique<Search>(values_first, op));
+    if (auto op = schema_of(name))
+      add_native(*op, std::make_unique<Search>(values_first, *op));
   };
   for (const char* name : {"searchsorted.Tensor", "searchsorted.Tensor_out", "searchsorted.Scalar"})
     search(name, false);
@@ -544,8 +544,8 @@ void add_ordered() {
   add_native(schema_of("isin.Tensor_Tensor_out"), std::make_unique<IsIn>());
   add_native(schema_of("bincount"), std::make_unique<Bincount>());
   for (const char* name : {"histc", "histc.out"}) {
-    c10::OperatorHandle op = schema_of(name);
-    add_native(op, std::make_unique<Histogram>(op));
+    if (auto op = schema_of(name))
+      add_native(*op, std::make_unique<Histogram>(*op));
   }
   add_native(schema_of("nonzero"), std::make_unique<Nonzero>());
   add_native(schema_of("masked_select"), std::make_unique<MaskedSelect>());

@@ -303,8 +303,8 @@ const Reduction all_reductions[] = {
 
 void add_reductions() {
   for (const Reduction& of : all_reductions) {
-    c10::OperatorHandle op = schema_of(of.name);
-    add_native(op, std::make_unique<Reduce>(of, op));
+    if (auto op = schema_of(of.name))
+      add_native(*op, std::make_unique<Reduce>(of, *op));
   }
 }
 

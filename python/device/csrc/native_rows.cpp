@@ -353,8 +353,8 @@ class Scan final : public Native {
 
 void add_rows() {
   auto softmax = [](const char* name, const char* kernel) {
-    c10::OperatorHandle op = schema_of(name);
-    add_native(op, std::make_unique<Softmax>(kernel, op));
+    if (auto op = schema_of(name))
+      add_native(*op, std::make_unique<Softmax>(kernel, *op));
   };
   softmax("_softmax.out", "softmax");
   softmax("_log_softmax.out", "log_softmax");
@@ -365,8 +365,8 @@ void add_rows() {
   add_native(schema_of("_fused_rms_norm"), std::make_unique<RmsNorm>());
   add_native(schema_of("_fused_rms_norm_backward"), std::make_unique<RmsNormBackward>());
   auto scan = [](const char* name, const char* kernel) {
-    c10::OperatorHandle op = schema_of(name);
-    add_native(op, std::make_unique<Scan>(kernel, op));
+    if (auto op = schema_of(name))
+      add_native(*op, std::make_unique<Scan>(kernel, *op));
   };
   scan("cumsum.out", "cumsum");
   scan("cumprod.out", "cumprod");

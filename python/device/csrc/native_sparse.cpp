@@ -355,8 +355,8 @@ void add_sparse() {
   composed("_to_sparse_csr", to_compressed<c10::kSparseCsr>);
   composed("_to_sparse_csc", to_compressed<c10::kSparseCsc>);
   for (const char* name : {"addmm", "addmm_", "addmm.out", "addmv.out"}) {
-    c10::OperatorHandle op = schema_of(name);
-    add_sparse_native(op, std::make_unique<SparseProduct>(op));
+    if (auto op = schema_of(name))
+      add_sparse_native(*op, std::make_unique<SparseProduct>(*op));
   }
 }
 

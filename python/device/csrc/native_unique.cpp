@@ -163,12 +163,12 @@ class Unique final : public Native {
 
 void add_unique() {
   for (const char* name : {"_unique2", "_unique", "unique_consecutive"}) {
-    c10::OperatorHandle op = schema_of(name);
-    add_native(op, std::make_unique<Unique>(std::string(name) != "unique_consecutive", op));
+    if (auto op = schema_of(name))
+      add_native(*op, std::make_unique<Unique>(std::string(name) != "unique_consecutive", *op));
   }
   for (const char* name : {"unique_dim", "unique_dim_consecutive"}) {
-    c10::OperatorHandle op = schema_of(name);
-    add_native(op, std::make_unique<Slices>(std::string(name) == "unique_dim", op));
+    if (auto op = schema_of(name))
+      add_native(*op, std::make_unique<Slices>(std::string(name) == "unique_dim", *op));
   }
 }
 

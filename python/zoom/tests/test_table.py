@@ -38,6 +38,12 @@ def test_counts():
     assert all_of + " |" in text
 
 
+def test_operators_are_pytorchs():
+    """Each operator that kernels compute is one of this version of PyTorch."""
+    torch.ones(1, device="zoom")
+    assert c().absent_operators() == set()
+
+
 @pytest.mark.long
 def test_kinds():
     """A sample of the page's pairs runs as the page says, or better: what it claims to be native is."""
