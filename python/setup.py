@@ -4,13 +4,18 @@ The Go sources are those around this directory, or, in an sdist, those that were
 machines without Go, CHORUS_LIBRARY and CHORUS_COMMAND name a library and a command that were built before.
 """
 
+import concurrent.futures
 import json
+import logging
 import os
 import pathlib
 import re
 import shutil
 import struct
 import subprocess
+import sys
+import threading
+import time
 
 from setuptools import Command, Distribution, setup
 from setuptools.command.bdist_wheel import bdist_wheel
@@ -42,13 +47,48 @@ def go() -> str:
     return go
 
 
+class Progress:
+    """Lines about the build, which pip shows with -v."""
+
+    def __init__(self) -> None:
+        self.begun, self.said, self.packages = time.monotonic(), 0.0, 0
+        self.lock = threading.Lock()
+
+    def say(self, what: str) -> None:
+        print(f"chorus: {time.monotonic() - self.begun:.0f} s: {what}", flush=True)
+
+    def compiled(self) -> None:
+        with self.lock:
+            self.packages += 1
+            if (now := time.monotonic()) >= self.said + 5:
+                self.said = now
+                self.say(f"{self.packages} packages of Go compiled")
+
+
+PROGRESS = Progress()
+logging.disable(logging.INFO)  # setuptools' lists of copied files, in which those lines would be lost
+
+
+def compile_go(what: str, command: list[str], environment: dict[str, str]) -> None:
+    """Runs a command that ends in go build -v, which names each package that it compiles."""
+    process = subprocess.Popen(command, cwd=SOURCES, env=environment, stderr=subprocess.PIPE, text=True)
+    for line in process.stderr:
+        if re.fullmatch(r"[\w./-]+\n", line):
+            PROGRESS.compiled()
+        else:
+            sys.stderr.write(line)
+    if process.wait() != 0:
+        raise SystemExit(f"chorus: {what} could not be built: {command[0]} ended with {process.returncode}")
+    PROGRESS.say(f"{what} is built")
+
+
 def build_library(target: pathlib.Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     if built := os.environ.get("CHORUS_LIBRARY"):
         shutil.copyfile(built, target)
         return
     environment = {**os.environ, "GO": go(), "RELEASE": VERSION}
-    subprocess.run(["sh", str(SOURCES / "capi" / "build.sh"), str(target)], check=True, env=environment)
+    compile_go(LIBRARY, ["sh", str(SOURCES / "capi" / "build.sh"), str(target.resolve()), "-v"], environment)
 
 
 def build_command(target: pathlib.Path) -> None:
@@ -57,13 +97,14 @@ def build_command(target: pathlib.Path) -> None:
         shutil.copy(built, target)
         return
     flags = ["-trimpath", "-ldflags", f"-s -w -X {MODULE}/internal/release.version={VERSION}"]
-    command = [go(), "build", *flags, "-o", str(target.resolve()), "./cmd/chorus"]
-    subprocess.run(command, check=True, cwd=SOURCES, env={**os.environ, "CGO_ENABLED": "0"})
+    command = [go(), "build", "-v", *flags, "-o", str(target.resolve()), "./cmd/chorus"]
+    compile_go("the command", command, {**os.environ, "CGO_ENABLED": "0"})
 
 
 class BuildPy(build_py):
     def run(self) -> None:
         super().run()
+        self.get_finalized_command("build_scripts").start()
         # An editable installation uses the package where it is.
         root = HERE if self.editable_mode else pathlib.Path(self.build_lib)
         build_library(root / "chorus" / LIBRARY)
@@ -76,12 +117,20 @@ class BuildScripts(Command):
 
     def initialize_options(self) -> None:
         self.build_dir = None
+        self.started = None
 
     def finalize_options(self) -> None:
         self.set_undefined_options("build", ("build_scripts", "build_dir"))
 
+    def start(self) -> None:
+        """Builds the command while the library is built."""
+        if self.started is None:
+            pool = concurrent.futures.ThreadPoolExecutor(1)
+            self.started = pool.submit(build_command, pathlib.Path(self.build_dir) / "chorus")
+
     def run(self) -> None:
-        build_command(pathlib.Path(self.build_dir) / "chorus")
+        self.start()
+        self.started.result()
 
     def get_source_files(self) -> list[str]:
         return []

