@@ -44,7 +44,8 @@ names the rank at fault, and that no result is wrong. All of a round is drawn fr
 is printed with the command that runs it again.
 
 With --virtual the ranks are goroutines and time is virtual, so that waiting costs nothing; with --real they are
-processes of this host, on shared memory, TCP and both, and faults are signals, limits, and a fabric that breaks on purpose.
+processes of this host, on shared memory, TCP and both. Faults are signals, limits, and a fabric that breaks on purpose, and launchers
+that fall silent, die or meet at a name that resolves late.
 
 Faults: ` + strings.Join(kinds, ", ") + `.
 

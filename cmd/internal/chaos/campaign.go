@@ -90,6 +90,8 @@ func (r *runner) rounds() {
 			err = r.virtual(o)
 		} else if p.Fault.Kind.ofLaunchers() {
 			err = r.launchers(o, i)
+		} else if p.Fault.Kind == LeftOut {
+			err = r.leftOut(o, i)
 		} else if p.Fault.Kind == Stale {
 			err = r.stale(o, i)
 		} else {

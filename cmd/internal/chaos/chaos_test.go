@@ -15,6 +15,7 @@ import (
 
 	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/comm/commtest"
+	"github.com/chorus-comms/chorus/internal/testutil"
 )
 
 // TestMain makes the test binary a worker if it's started as one.
@@ -103,6 +104,24 @@ func TestLaunchersApart(t *testing.T) {
 
 // Clients of a launcher that go away while they're answered cost it and its ranks nothing.
 func TestDeserted(t *testing.T) { only(t, Deserted, 1, 2) }
+
+// Launchers that stand still are missed, and return when they go on.
+func TestSilent(t *testing.T) {
+	testutil.SkipIfShort(t) // a heartbeat is a second
+	only(t, Silent, 1, 2)
+}
+
+// The launchers that are left when the one dies that serves say so, also if their ranks fail first.
+func TestUnserved(t *testing.T) { only(t, Unserved, 1, testutil.Pick(1, 4)) }
+
+// Launchers meet at a name that resolves late.
+func TestUnresolved(t *testing.T) { only(t, Unresolved, 12, testutil.Pick(1, 4)) }
+
+// A rank that stands still and is left out keeps neither the others nor the launcher.
+func TestLeftOut(t *testing.T) {
+	testutil.SkipIfShort(t) // a timeout and a grace of a second
+	only(t, LeftOut, 1, 2)
+}
 
 // The dumps of an earlier life of a job are no part of what the last one's tell.
 func TestStale(t *testing.T) { only(t, Stale, 9, 1) }

@@ -33,6 +33,12 @@ const (
 	Apart FaultKind = "apart" // the links between its launcher and the others fall silent; in real rounds only
 	// Clients of its launcher's store and page go away while they're answered; in real rounds only.
 	Deserted FaultKind = "deserted"
+	Silent   FaultKind = "silent"   // its launcher stands still, and falls silent; in real rounds only
+	Unserved FaultKind = "unserved" // it is the launcher that the others meet at, and dies; in real rounds only
+	// The name at which the launchers meet, which have no numbers, resolves late; in real rounds only.
+	Unresolved FaultKind = "unresolved"
+	// It stands still for good, the others leave it out, and its launcher may lose it; in real rounds only.
+	LeftOut FaultKind = "leftout"
 	// It comes too late, or gives up, while the world is made, and all try again.
 	Retried FaultKind = "retried"
 	Crossed FaultKind = "crossed" // two parts of the world make a communicator each at one place, for a name of both
@@ -47,13 +53,21 @@ const corrupt FaultKind = "corrupt"
 // FaultKinds are all kinds, in the order of the tables.
 var FaultKinds = []FaultKind{None, Kill, Stop, Pause, Late, Slow, Delay, Drop, Truncate, Flip, Cut, Partition, Mismatch,
 	Abort, Panic, Exit, Absent,
-	Exhausted, Host, Apart, Deserted, Retried, Crossed, Stale}
+	Exhausted, Host, Apart, Deserted, Silent, Unserved, Unresolved, LeftOut, Retried, Crossed, Stale}
 
 // RealOnly reports whether only real rounds have faults of this kind.
-func (k FaultKind) RealOnly() bool { return k == Host || k == Stale || k.ofLaunchers() }
+func (k FaultKind) RealOnly() bool {
+	return k == Host || k == Stale || k == LeftOut || k.ofLaunchers()
+}
 
 // ofLaunchers reports whether a round's ranks have launchers, which the fault is done to.
-func (k FaultKind) ofLaunchers() bool { return k == Apart || k == Deserted }
+func (k FaultKind) ofLaunchers() bool {
+	switch k {
+	case Apart, Deserted, Silent, Unserved, Unresolved:
+		return true
+	}
+	return false
+}
 
 // maxLeft is with how many descriptors at most a process is exhausted: what a step opens fits into more.
 const maxLeft = 40
@@ -76,6 +90,8 @@ type Fault struct {
 // does returns what the culprit's process does: of Stale, one of two.
 func (f Fault) does() FaultKind {
 	switch {
+	case f.Kind == LeftOut:
+		return Stop
 	case f.Kind != Stale:
 		return f.Kind
 	case f.Wrong%2 == 0:
@@ -105,7 +121,7 @@ func (f Fault) onMessages() bool {
 // harmless reports whether all operations must succeed.
 func (f Fault) harmless() bool {
 	switch f.Kind {
-	case None, Pause, Slow, Delay, Deserted, Retried, Crossed:
+	case None, Pause, Slow, Delay, Deserted, Unresolved, Retried, Crossed:
 		return true
 	}
 	return false
@@ -114,7 +130,7 @@ func (f Fault) harmless() bool {
 // dead reports whether the culprit has no say any more.
 func (f Fault) dead() bool {
 	switch f.does() {
-	case Kill, Host, Stop, Absent:
+	case Kill, Host, Stop, Absent, Unserved:
 		return true
 	}
 	return false
@@ -168,6 +184,12 @@ func (m *maker) fault(from []FaultKind) {
 		m.hosting()
 	case Crossed:
 		m.crossing()
+	case Unserved: // which is the launcher of the first node
+		f.Rank = 0
+	case Unresolved:
+		f.Delay = time.Duration(m.IntN(1500)) * unit
+	case LeftOut:
+		m.leavingOut()
 	case Stale: // surely, and early enough that all others notice
 		f.Step, f.Calls = m.IntN(len(p.Steps)-1), 0
 	case Retried:

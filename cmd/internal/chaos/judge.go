@@ -97,7 +97,7 @@ func (o *Outcome) unnoticed(r int, rep *Report) string {
 		}
 	case Absent:
 		return "joined a world that is not complete"
-	case Apart:
+	case Apart, Silent, Unserved:
 		return "noticed nothing"
 	}
 	return ""
@@ -170,6 +170,8 @@ func (o *Outcome) right(r int, x Failure) bool {
 		if r == f.Rank { // the first launcher finds all others lost, and each of these the first
 			only = len(x.Named) == 1 && x.Named[0] != r && (r == 0 || x.Named[0] == 0)
 		}
+		return x.Kind == string(launch.NodeLost) && only
+	case Silent, Unserved:
 		return x.Kind == string(launch.NodeLost) && only
 	case Absent:
 		return (x.Kind == "missing" || x.Kind == "timeout") && only

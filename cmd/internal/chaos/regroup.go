@@ -44,7 +44,7 @@ func (r *rank) regroup(old *comm.Comm) {
 	ctx, cancel := context.WithTimeout(context.Background(), regrouping)
 	defer cancel()
 	opts := []comm.RegroupOption{comm.Patience(gathering)}
-	if culprit := r.p.Fault.Rank; r.p.Fault.Kind == Stop && r.blames(culprit) {
+	if culprit := r.p.Fault.Rank; r.p.Fault.does() == Stop && r.blames(culprit) {
 		opts = append(opts, comm.Without(culprit)) // as a program would that has read the error
 	}
 	c, err := old.Regroup(ctx, opts...)

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -36,11 +38,26 @@ type answer struct {
 	Fired   int64     `json:"fired,omitempty"`
 	Reports []*Report `json:"reports,omitempty"`
 	Stuck   string    `json:"stuck,omitempty"`
+
+	Launcher string `json:"launcher,omitempty"` // the error of a launcher that should have ended well
+}
+
+// taskVariable is where the rank of a launcher finds its task.
+const taskVariable = "CHORUS_CHAOS_TASK"
+
+// rankEnv is the environment of a launcher's ranks.
+func rankEnv(t task) []string {
+	t.Launcher, t.Launched = nil, true
+	text, _ := json.Marshal(t)
+	return append(os.Environ(), taskVariable+"="+string(text))
 }
 
 // Work carries out the tasks that come in, one a line, until there are no more. It's what the processes do that a
 // campaign starts.
 func Work(in io.Reader, out io.Writer) error {
+	if text := os.Getenv(taskVariable); text != "" {
+		in = strings.NewReader(text)
+	}
 	w := worker{out: json.NewEncoder(out)}
 	defer w.close()
 	lines := json.NewDecoder(bufio.NewReader(in))
@@ -58,8 +75,16 @@ func Work(in io.Reader, out io.Writer) error {
 		}
 		var a answer
 		switch {
+		case t.Launched && p.Fault.Kind == LeftOut:
+			number, err := strconv.Atoi(os.Getenv("RANK"))
+			if err != nil {
+				return fmt.Errorf("chaos: RANK: %w", err)
+			}
+			return leftOut(&p, number, out)
 		case t.Launched:
 			return launched(&p, t.Rank, out)
+		case t.Launcher != nil && p.Fault.Kind == LeftOut:
+			a = w.launcherOfAll(&p, t)
 		case t.Launcher != nil:
 			rep, err := w.launcher(&p, t)
 			if err != nil {
