@@ -217,10 +217,10 @@ func (r *runner) openStream(p place, attempt int, which Streams) (*stream, error
 		path := filepath.Join(r.logDir, fmt.Sprintf("attempt_%d", attempt), strconv.Itoa(p.rank), name)
 		err := os.MkdirAll(filepath.Dir(path), 0o777)
 		if err == nil {
-			s.file, err = os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o666)
+			s.file, _, err = sys.OpenRegularAs(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o666)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("log file: %w", err)
+			return nil, fmt.Errorf("log file %s: %w", path, err)
 		}
 	}
 	if (tee || !redirect) && j.shows(p.localRank) {

@@ -119,7 +119,7 @@ func lock(dir string) (*os.File, error) { return flock(dir, unix.LOCK_EX|unix.LO
 
 // flock takes the lock of a directory in one of flock(2)'s ways.
 func flock(dir string, how int) (*os.File, error) {
-	f, err := os.Open(dir)
+	f, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY, 0) // a FIFO is no directory, and not waited for
 	if err != nil {
 		return nil, err
 	}

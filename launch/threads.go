@@ -3,10 +3,11 @@ package launch
 import (
 	"bufio"
 	"debug/elf"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"github.com/chorus-comms/chorus/internal/sys"
 )
 
 // threadsVariable says how many threads OpenMP uses in a process, and with it PyTorch and OpenBLAS.
@@ -43,7 +44,7 @@ func usesOpenMP(program string) bool {
 	if isPython(path) {
 		return true
 	}
-	f, err := os.Open(path)
+	f, _, err := sys.OpenRegular(path)
 	if err != nil {
 		return false
 	}

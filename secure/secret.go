@@ -8,9 +8,9 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
-	"io"
-	"os"
 	"strings"
+
+	"github.com/chorus-comms/chorus/internal/sys"
 )
 
 // minText is the shortest text that is taken for a secret. Proofs can be tested offline against guesses, so a secret
@@ -45,22 +45,31 @@ func Parse(text string) (Secret, error) {
 	return fromKey(key), nil
 }
 
-// maxFile bounds what ReadFile reads.
-const maxFile = 64 << 10
+// maxText and maxPEM bound what ReadText and ReadPEM read.
+const (
+	maxText = 64 << 10
+	maxPEM  = 8 << 20
+)
+
+// ReadText reads a file with a secret or a password.
+func ReadText(path string) ([]byte, error) { return readFile(path, maxText) }
+
+// ReadPEM reads a file with certificates or a key.
+func ReadPEM(path string) ([]byte, error) { return readFile(path, maxPEM) }
+
+func readFile(path string, limit int64) ([]byte, error) {
+	text, err := sys.ReadRegular(path, limit)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return text, nil
+}
 
 // ReadFile reads the text of a secret from a file.
 func ReadFile(path string) (Secret, error) {
-	f, err := os.Open(path)
+	text, err := ReadText(path)
 	if err != nil {
 		return Secret{}, err
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxFile+1)) // pipes and devices don't say how much they have
-	if err != nil {
-		return Secret{}, err
-	}
-	if len(text) > maxFile {
-		return Secret{}, fmt.Errorf("%s has more than %d bytes, which no secret has", path, maxFile)
 	}
 	s, err := Parse(string(text))
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -58,7 +59,7 @@ func TestReadFile(t *testing.T) {
 		t.Errorf("a file that isn't there: %v", err)
 	}
 	for text, good := range map[string]bool{Generate() + "\n": true, "short": false, strings.Repeat("long",
-		maxFile): false} {
+		maxText): false} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -70,8 +71,15 @@ func TestReadFile(t *testing.T) {
 			t.Errorf("the error doesn't name the file, or shows what is in it: %v", err)
 		}
 	}
-	if _, err := ReadFile("/dev/zero"); err == nil || !strings.Contains(err.Error(), "/dev/zero has more than") {
+	if runtime.GOOS == "windows" {
+		return
+	}
+	if _, err := ReadFile("/dev/zero"); err == nil || !strings.Contains(err.Error(), "/dev/zero: it's a device") {
 		t.Errorf("a file without an end: %v", err)
+	}
+	if _, err := FromFiles("/dev/zero", "/dev/zero", "/dev/zero"); err == nil ||
+		!strings.Contains(err.Error(), "certificate /dev/zero: it's a device") {
+		t.Errorf("certificates without an end: %v", err)
 	}
 }
 

@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"math/big"
 	"net"
-	"os"
 	"strings"
 	"sync"
 	"time"
@@ -63,15 +62,32 @@ func FromFiles(cert, key, ca string) (*TLS, error) {
 	return t, err
 }
 
+// LoadPair reads a certificate and its key from two PEM files.
+func LoadPair(cert, key string) (tls.Certificate, error) {
+	c, err := ReadPEM(cert)
+	if err != nil {
+		return tls.Certificate{}, fmt.Errorf("certificate %w", err)
+	}
+	k, err := ReadPEM(key)
+	if err != nil {
+		return tls.Certificate{}, fmt.Errorf("key %w", err)
+	}
+	pair, err := tls.X509KeyPair(c, k)
+	if err != nil {
+		return tls.Certificate{}, fmt.Errorf("certificate %s with key %s: %w", cert, key, err)
+	}
+	return pair, nil
+}
+
 func fromFiles(cert, key, ca string) (*TLS, error) {
 	if cert == "" || key == "" || ca == "" {
 		return nil, errors.New("certificates need three files: certificate, key and authority")
 	}
-	pair, err := tls.LoadX509KeyPair(cert, key)
+	pair, err := LoadPair(cert, key)
 	if err != nil {
-		return nil, fmt.Errorf("certificate %s with key %s: %w", cert, key, err)
+		return nil, err
 	}
-	pem, err := os.ReadFile(ca)
+	pem, err := ReadPEM(ca)
 	if err != nil {
 		return nil, err
 	}

@@ -4,11 +4,11 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 
 	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/internal/sys"
 )
 
 // The format: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
@@ -81,9 +81,9 @@ func swapBytes(t *Tensor) {
 
 // LoadNPY reads a .npy file.
 func LoadNPY(path string) (*Tensor, error) {
-	f, err := os.Open(path)
+	f, _, err := sys.OpenRegular(path)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	defer f.Close()
 	t, err := ReadNPY(f)

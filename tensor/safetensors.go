@@ -9,12 +9,12 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"slices"
 	"strconv"
 	"unicode/utf8"
 
 	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/internal/sys"
 )
 
 // The format: https://huggingface.co/docs/safetensors. A length, a JSON header, and the elements of all tensors without
@@ -248,9 +248,9 @@ func parseInts(list []json.RawMessage) ([]int, error) {
 
 // LoadSafetensors reads a safetensors file.
 func LoadSafetensors(path string) (*Archive, error) {
-	f, err := os.Open(path)
+	f, _, err := sys.OpenRegular(path)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	defer f.Close()
 	a, err := ReadSafetensors(f)

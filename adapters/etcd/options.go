@@ -9,11 +9,11 @@ import (
 	"fmt"
 	"net"
 	"net/url"
-	"os"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/chorus-comms/chorus/secure"
 	"github.com/chorus-comms/chorus/store"
 )
 
@@ -95,7 +95,7 @@ func parse(address string, opts store.OpenOptions) (endpoints []string, o Option
 	o = Options{Prefix: q.Get("prefix"), Timeout: opts.Timeout, User: u.User.Username()}
 	o.Password, _ = u.User.Password()
 	if file := q.Get("password-file"); file != "" {
-		text, err := os.ReadFile(file)
+		text, err := secure.ReadText(file)
 		if err != nil {
 			return nil, o, err
 		}
@@ -141,7 +141,7 @@ func tlsOf(q url.Values, opts store.OpenOptions) (*tls.Config, error) {
 	}
 	c := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: q.Get("server-name")}
 	if ca := q.Get("ca"); ca != "" {
-		pem, err := os.ReadFile(ca)
+		pem, err := secure.ReadPEM(ca)
 		if err != nil {
 			return nil, err
 		}
@@ -151,9 +151,9 @@ func tlsOf(q url.Values, opts store.OpenOptions) (*tls.Config, error) {
 		}
 	}
 	if cert, key := q.Get("cert"), q.Get("key"); cert != "" || key != "" {
-		pair, err := tls.LoadX509KeyPair(cert, key)
+		pair, err := secure.LoadPair(cert, key)
 		if err != nil {
-			return nil, fmt.Errorf("certificate %q with key %q: %w", cert, key, err)
+			return nil, err
 		}
 		c.Certificates = []tls.Certificate{pair}
 	}

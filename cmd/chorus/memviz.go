@@ -2,12 +2,14 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 
 	"github.com/spf13/cobra"
 
 	"github.com/chorus-comms/chorus/device/cache"
 	"github.com/chorus-comms/chorus/device/cache/memviz"
+	"github.com/chorus-comms/chorus/internal/sys"
 )
 
 func newMemvizCmd() *cobra.Command {
@@ -24,9 +26,9 @@ allocator did if its history was recorded.`,
 		Example: `  chorus memviz snapshot.json -o memory.svg`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			f, err := os.Open(args[0])
+			f, _, err := sys.OpenRegular(args[0])
 			if err != nil {
-				return err
+				return fmt.Errorf("%s: %w", args[0], err)
 			}
 			defer f.Close()
 			s, err := cache.ReadSnapshot(f)

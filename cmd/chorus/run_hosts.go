@@ -15,6 +15,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/chorus-comms/chorus/config"
+	"github.com/chorus-comms/chorus/internal/sys"
 	"github.com/chorus-comms/chorus/launch"
 	"github.com/chorus-comms/chorus/secure"
 )
@@ -58,9 +59,9 @@ func (f *hostFlags) parse() ([]launch.Host, error) {
 		}
 		return hosts, nil
 	}
-	text, err := os.ReadFile(f.file)
+	text, err := sys.ReadRegular(f.file, maxHostfile)
 	if err != nil {
-		return nil, usagef("--hostfile: %w", err)
+		return nil, usagef("--hostfile: %s: %w", f.file, err)
 	}
 	hosts, err := launch.ParseHostfile(string(text))
 	if err != nil {
@@ -68,6 +69,9 @@ func (f *hostFlags) parse() ([]launch.Host, error) {
 	}
 	return hosts, nil
 }
+
+// maxHostfile bounds a hostfile. It's far more than one of the most nodes needs.
+const maxHostfile = 16 << 20
 
 // onHosts runs the job on the hosts that the flags name.
 func (f *runFlags) onHosts(cmd *cobra.Command, args []string) error {
@@ -196,7 +200,7 @@ func jobSecret() (string, error) {
 	case p.Secret.IsZero():
 		return secure.Generate(), nil
 	case c.SecretFile != "":
-		text, err := os.ReadFile(c.SecretFile)
+		text, err := secure.ReadText(c.SecretFile)
 		return strings.TrimSpace(string(text)), err
 	}
 	return string(c.Secret), nil

@@ -10,6 +10,8 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+
+	"github.com/chorus-comms/chorus/secure"
 )
 
 // transportVar chooses Gloo's transport, as in PyTorch: TCP, which is the default, or TCP_TLS, with the variables of
@@ -27,7 +29,7 @@ func tlsOf() (*tls.Config, error) {
 		return nil, fmt.Errorf("%s=%s: there are TCP and TCP_TLS", transportVar, kind)
 	}
 	of := func(what string) string { return os.Getenv(transportVar + "_TCP_TLS_" + what) }
-	cert, err := tls.LoadX509KeyPair(of("CERT"), of("PKEY"))
+	cert, err := secure.LoadPair(of("CERT"), of("PKEY"))
 	if err != nil {
 		return nil, fmt.Errorf("%s_TCP_TLS_CERT and _PKEY: %w", transportVar, err)
 	}
@@ -40,7 +42,7 @@ func tlsOf() (*tls.Config, error) {
 	}
 	roots, some := x509.NewCertPool(), false
 	for _, f := range files {
-		if b, err := os.ReadFile(f); err == nil {
+		if b, err := secure.ReadPEM(f); err == nil {
 			some = roots.AppendCertsFromPEM(b) || some
 		}
 	}

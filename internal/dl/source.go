@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/chorus-comms/chorus/internal/dl/libfile"
 )
 
 // A Source says where a library may be.
@@ -51,7 +53,11 @@ func (s Source) Open() (*Library, error) {
 			places = matches
 		}
 		for _, place := range places {
-			handle, err := open(place, s.Global)
+			err := libfile.Check(place)
+			var handle uintptr
+			if err == nil {
+				handle, err = open(place, s.Global)
+			}
 			if err != nil {
 				missing.Tried = append(missing.Tried, err)
 				continue

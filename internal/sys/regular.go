@@ -6,12 +6,16 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"regexp"
 	"syscall"
 )
 
 // OpenRegular opens a regular file for reading, one that another program has put where Chorus looks for it, and that
 // may be anything. It returns its size. A FIFO, a socket, a device or a directory is an error, and isn't waited for.
 // Errors don't name the path.
+//
+// A descriptor that the process was given, such as /dev/stdin or a shell's /dev/fd/63, may be a pipe or a terminal,
+// which says no size. Its reader waits as long as its writer does.
 func OpenRegular(path string) (*os.File, int64, error) { return OpenRegularAs(path, os.O_RDONLY, 0) }
 
 // OpenRegularAs is OpenRegular with the flags and the mode of [os.OpenFile].
@@ -20,14 +24,15 @@ func OpenRegularAs(path string, flag int, mode fs.FileMode) (*os.File, int64, er
 	if err != nil && (flag&os.O_CREATE == 0 || !errors.Is(err, fs.ErrNotExist)) {
 		return nil, 0, withoutPath(err)
 	}
-	if err == nil && !i.Mode().IsRegular() {
+	given := flag == os.O_RDONLY && descriptor.MatchString(path)
+	if err == nil && !suits(i.Mode(), given) {
 		return nil, 0, fmt.Errorf("it's %s", fileKind(i.Mode()))
 	}
 	f, err := os.OpenFile(path, flag|syscall.O_NONBLOCK, mode)
 	if err != nil {
 		return nil, 0, withoutPath(err)
 	}
-	if i, err = f.Stat(); err == nil && !i.Mode().IsRegular() { // it's another one by now
+	if i, err = f.Stat(); err == nil && !suits(i.Mode(), given) { // it's another one by now
 		err = fmt.Errorf("it's %s", fileKind(i.Mode()))
 	}
 	if err != nil {
@@ -37,7 +42,15 @@ func OpenRegularAs(path string, flag int, mode fs.FileMode) (*os.File, int64, er
 	return f, i.Size(), nil
 }
 
-// ReadRegular reads a regular file of at most limit bytes.
+// descriptor is the path of one of the process's own descriptors.
+var descriptor = regexp.MustCompile(`^/dev/stdin$|^(/dev|/proc/self)/fd/[0-9]+$`)
+
+// suits says whether what has a mode may be read.
+func suits(m fs.FileMode, given bool) bool {
+	return m.IsRegular() || given && m&(fs.ModeNamedPipe|fs.ModeCharDevice) != 0
+}
+
+// ReadRegular reads a file that OpenRegular opens, of at most limit bytes.
 func ReadRegular(path string, limit int64) ([]byte, error) {
 	f, size, err := OpenRegular(path)
 	if err != nil {

@@ -1,7 +1,10 @@
+//go:build unix
+
 package sys
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -41,5 +44,30 @@ func TestReadRegular(t *testing.T) {
 		if got, err := ReadRegular(path(name), 4); err != nil || string(got) != "four" {
 			t.Errorf("%s: %q, %v", name, got, err)
 		}
+	}
+}
+
+// TestReadRegularDescriptor reads what a process was given: a pipe, and what has no end.
+func TestReadRegularDescriptor(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if _, err := w.WriteString("four"); err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	zero, err := os.Open("/dev/zero")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer zero.Close()
+	at := func(f *os.File) string { return fmt.Sprintf("/dev/fd/%d", f.Fd()) }
+	if got, err := ReadRegular(at(r), 4); err != nil || string(got) != "four" {
+		t.Errorf("%q, %v", got, err)
+	}
+	if got, err := ReadRegular(at(zero), 4); err == nil || !strings.Contains(err.Error(), "more than 4 bytes") {
+		t.Errorf("%q, %v", got, err)
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/chorus-comms/chorus/internal/sys"
 )
 
 // Thread is a thread of a program in another language, with its stack.
@@ -133,14 +135,11 @@ func quote(all []Thread) {
 
 // sourceLine returns a line of a file without what surrounds it; empty if it can't be had.
 func sourceLine(path string, number int) string {
-	f, err := os.Open(path)
+	f, _, err := sys.OpenRegular(path)
 	if err != nil {
 		return ""
 	}
 	defer f.Close()
-	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() {
-		return ""
-	}
 	s := bufio.NewScanner(f)
 	for n := 1; s.Scan(); n++ {
 		if n == number {

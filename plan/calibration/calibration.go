@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -103,15 +102,10 @@ func Lookup(path string, ranks int) (Entry, error) {
 
 // Read returns all entries of a file, ascending by ranks, if it's of this host and in order.
 func Read(path string) ([]Entry, error) {
-	in, err := os.Open(path)
+	text, err := sys.ReadRegular(path, mostBytes)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, unusable(path, errors.New("there is no such file"))
 	}
-	if err != nil {
-		return nil, unusable(path, err)
-	}
-	defer in.Close()
-	text, err := io.ReadAll(io.LimitReader(in, mostBytes+1))
 	if err != nil {
 		return nil, unusable(path, err)
 	}

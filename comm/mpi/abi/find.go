@@ -75,13 +75,13 @@ func Find(place string, getenv func(string) string) (all []Found) {
 
 func inspect(path string) Found {
 	f := Found{Path: path}
-	file, err := elf.Open(path)
+	file, err := libfile.Open(path)
 	if err != nil {
 		f.Err = err
 		return f
 	}
 	defer file.Close()
-	there, err := libfile.Defined(file)
+	there, err := file.Defined()
 	if err != nil {
 		f.Err = err
 		return f

@@ -2,7 +2,6 @@ package abi
 
 import (
 	"bytes"
-	"debug/elf"
 	"errors"
 	"fmt"
 	"reflect"
@@ -82,13 +81,13 @@ func (f *Family) Find(place string) (all []Found) {
 // Inspect reads what a library's file says of itself.
 func Inspect(path string) Found {
 	f := Found{Path: path}
-	file, err := elf.Open(path)
+	file, err := libfile.Open(path)
 	if err != nil {
 		f.Err = err
 		return f
 	}
 	defer file.Close()
-	there, err := libfile.Defined(file)
+	there, err := file.Defined()
 	if err != nil {
 		f.Err = err
 		return f
@@ -101,15 +100,8 @@ func Inspect(path string) Found {
 // versionMark stands before the version in what libraries print at their start.
 const versionMark = "CCL version " // of NCCL, or of RCCL
 
-func versionIn(file *elf.File) string {
-	section := file.Section(".rodata")
-	if section == nil {
-		return ""
-	}
-	data, err := section.Data()
-	if err != nil {
-		return ""
-	}
+func versionIn(file *libfile.File) string {
+	data := file.Constants()
 	for {
 		_, rest, ok := bytes.Cut(data, []byte(versionMark))
 		if !ok {

@@ -1,7 +1,6 @@
 package abi
 
 import (
-	"debug/elf"
 	"fmt"
 	"reflect"
 	"slices"
@@ -30,13 +29,13 @@ func (f *Family) Find() (all []Found) {
 // Inspect reads what a library's file says of itself.
 func (f *Family) Inspect(path string) Found {
 	found := Found{Path: path}
-	file, err := elf.Open(path)
+	file, err := libfile.Open(path)
 	if err != nil {
 		found.Err = err
 		return found
 	}
 	defer file.Close()
-	there, err := libfile.Defined(file)
+	there, err := file.Defined()
 	if err != nil {
 		found.Err = err
 		return found

@@ -1,7 +1,6 @@
 package abi
 
 import (
-	"debug/elf"
 	"errors"
 	"path/filepath"
 
@@ -32,13 +31,13 @@ func Find(files string) (all []Found) {
 
 func inspect(path string) Found {
 	found := Found{Path: path}
-	file, err := elf.Open(path)
+	file, err := libfile.Open(path)
 	if err != nil {
 		found.Err = err
 		return found
 	}
 	defer file.Close()
-	there, err := libfile.Defined(file)
+	there, err := file.Defined()
 	if err != nil {
 		found.Err = err
 		return found

@@ -1,7 +1,6 @@
 package abi
 
 import (
-	"debug/elf"
 	"errors"
 	"fmt"
 	"os"
@@ -41,23 +40,19 @@ var versionText = regexp.MustCompile(`(1\.[0-9]+\.[0-9]+)\x00`)
 
 func inspect(path string) Found {
 	f := Found{Path: path}
-	file, err := elf.Open(path)
+	file, err := libfile.Open(path)
 	if err != nil {
 		f.Err = err
 		return f
 	}
 	defer file.Close()
-	defined, err := libfile.Defined(file)
+	defined, err := file.Defined()
 	if err == nil && !defined["ucp_tag_send_nbx"] {
 		err = fmt.Errorf("it lacks ucp_tag_send_nbx, which came with UCX 1.10")
 	}
 	f.Err = err
-	if ro := file.Section(".rodata"); ro != nil {
-		if data, err := ro.Data(); err == nil {
-			if found := versionText.FindSubmatch(data); found != nil {
-				f.Version = string(found[1])
-			}
-		}
+	if found := versionText.FindSubmatch(file.Constants()); found != nil {
+		f.Version = string(found[1])
 	}
 	modules, _ := filepath.Glob(filepath.Join(filepath.Dir(path), "ucx", "libuct_*.so.0"))
 	for _, m := range modules {

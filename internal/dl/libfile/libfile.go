@@ -7,7 +7,6 @@
 package libfile
 
 import (
-	"debug/elf"
 	"os"
 	"path/filepath"
 	"slices"
@@ -37,19 +36,4 @@ func Find(places ...string) (paths []string) {
 		}
 	}
 	return paths
-}
-
-// Defined are the symbols that a library has for others.
-func Defined(file *elf.File) (map[string]bool, error) {
-	symbols, err := file.DynamicSymbols()
-	if err != nil {
-		return nil, err
-	}
-	there := map[string]bool{}
-	for _, s := range symbols {
-		if s.Section != elf.SHN_UNDEF {
-			there[s.Name] = true
-		}
-	}
-	return there, nil
 }
