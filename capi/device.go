@@ -169,7 +169,12 @@ func goDeviceSynchronize(h C.chorus_device, ns C.int64_t, checked C.int32_t) (st
 	if err != nil {
 		return fail(err)
 	}
-	return fail(settled(ns, checked, d.Synchronize))
+	return fail(settled(ns, checked, func(ctx context.Context) error {
+		if err := d.Synchronize(ctx); err != nil {
+			return err
+		}
+		return settle(ctx, d)
+	}))
 }
 
 //export goDeviceEmptyCache

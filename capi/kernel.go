@@ -6,15 +6,18 @@ package capi
 import "C"
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"sync"
 	"unsafe"
 
 	"github.com/chorus-comms/chorus/config"
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/internal/sys"
 	"github.com/chorus-comms/chorus/kernel"
 )
 
@@ -39,11 +42,28 @@ func loaderOf(d *device.Device) (*kernel.Loader, error) {
 	if err != nil {
 		return nil, err
 	}
+	if cfg.KernelAhead {
+		l.CompileAhead()
+	}
+	if cfg.KernelProgress && sys.IsTerminal(2) {
+		kernel.Compiling.Show(os.Stderr)
+	}
 	if loaders.of == nil {
 		loaders.of = map[*device.Device]*kernel.Loader{}
 	}
 	loaders.of[d] = l
 	return l, nil
+}
+
+// settle waits for kernels of the device that are compiled ahead of their use.
+func settle(ctx context.Context, d *device.Device) error {
+	loaders.Lock()
+	l := loaders.of[d]
+	loaders.Unlock()
+	if l == nil {
+		return nil
+	}
+	return l.Settle(ctx)
 }
 
 // loader is that of the stream's device.

@@ -147,6 +147,13 @@ type Config struct {
 	// KernelCache says whether compiled kernels are kept in files. The name is PyTorch's, as is that of the next.
 	KernelCache bool // USE_PYTORCH_KERNEL_CACHE
 
+	// KernelProgress lets a terminal say that kernels are being compiled, if that takes more than two seconds.
+	KernelProgress bool // CHORUS_KERNEL_PROGRESS
+
+	// KernelAhead lets kernels be compiled beside the program, on all cores. PyTorch's CPU kernels compute what needs
+	// one that isn't ready.
+	KernelAhead bool // CHORUS_KERNEL_AHEAD
+
 	// KernelCachePath is the directory of those files; empty: torch/kernels in the user's cache directory.
 	KernelCachePath string // PYTORCH_KERNEL_CACHE_PATH
 

@@ -28,8 +28,8 @@ func TestDefaults(t *testing.T) {
 	want := Config{
 		Timeout: 600 * time.Second, Log: slog.LevelWarn, Backend: "native", Fabric: "auto", FabricFar: "auto",
 		TCPConnections: 2, SHMStageBytes: 8 << 20, WaitPolicy: WaitAuto, CMA: CMAAuto, Kernels: KernelsAuto, Calibration: "off",
-		DeviceAutoload: true, KernelCache: true, AccInteDevices: 2, AccInteMemory: 4 << 30, AccIntePeers: true,
-		DeviceInline: true, DeviceKernels: true, OpenCLCompilerTimeout: 2 * time.Minute, Record: 1024,
+		DeviceAutoload: true, KernelCache: true, KernelProgress: true, AccInteDevices: 2, AccInteMemory: 4 << 30,
+		AccIntePeers: true, DeviceInline: true, DeviceKernels: true, OpenCLCompilerTimeout: 2 * time.Minute, Record: 1024,
 		AllocConf: DefaultAllocator(), CUDAAllocConf: DefaultAllocator(), StorePlain: PlainUser,
 	}
 	if !reflect.DeepEqual(got, want) {
@@ -92,6 +92,8 @@ var samples = map[string]struct {
 	"PYTORCH_CUDA_ALLOC_CONF":        {"expandable_segments:True", expandable(), []string{"unknown:1"}},
 	"PYTORCH_NO_CUDA_MEMORY_CACHING": {"1", true, []string{"perhaps"}},
 	"USE_PYTORCH_KERNEL_CACHE":       {"0", false, []string{"perhaps"}},
+	"CHORUS_KERNEL_PROGRESS":         {"0", false, []string{"perhaps"}},
+	"CHORUS_KERNEL_AHEAD":            {"1", true, []string{"perhaps"}},
 	"PYTORCH_KERNEL_CACHE_PATH":      {"/tmp/kernels", "/tmp/kernels", nil},
 	"CHORUS_RUN":                     {"job-1", "job-1", nil},
 	"CHORUS_RECORD":                  {"64", 64, []string{"-1", "many", "2000000"}},

@@ -97,6 +97,8 @@ until cp $TMPDIR/chorus-*/mine/attempt_0/*_rank_[01].json dumps; do kill -0 $(ca
 			"pip install --no-build-isolation ./python/device ./python/zoom": compiled,
 			"python -m torch_zoom":                     "python/zoom/tests/test_examples.py runs it",
 			"python -m torch_zoom train.py --epochs 1": "test_examples.py runs it, with a program that is there",
+
+			"python -m torch_zoom --warm train.py --epochs 1": "test_warm.py runs it, with a program of its own",
 		},
 		"clusters.md": {
 			"RAY_ADDRESS=10.0.0.7:6379 python examples/clusters/ray_run.py -n 8 ./train --epochs 3": "TestOneProgram of package examples has a cluster of Ray",

@@ -24,6 +24,7 @@ type Loader struct {
 
 	mu      sync.RWMutex
 	kernels map[Spec]*loaded
+	ahead   *ahead // nil: kernels are compiled when they're needed
 
 	compiled, fromDisk, refused, launched, multiplied atomic.Int64
 
@@ -56,9 +57,11 @@ func (l *Loader) Stats() LoaderStats {
 
 // loaded is a kernel, or why there is none.
 type loaded struct {
-	once sync.Once
-	f    *device.Function
-	err  error
+	begun atomic.Bool // ahead of its use
+	done  atomic.Bool
+	once  sync.Once
+	f     *device.Function
+	err   error
 }
 
 // NewLoader makes a loader of a device whose driver compiles sources. disk may be nil.
@@ -123,34 +126,36 @@ func (l *Loader) Compiled() int { return int(l.compiled.Load()) }
 // Function is a kernel, which is generated, compiled and loaded when it's first asked for. A source that doesn't
 // compile, or that no compiler takes, is a [*CompileError], then and each time.
 func (l *Loader) Function(s Spec) (*device.Function, error) {
+	k := l.kernel(s)
+	k.once.Do(func() {
+		defer k.done.Store(true)
+		k.f, k.err = l.load(s)
+	})
+	return k.f, k.err
+}
+
+// kernel is the one of a spec, which may be neither compiled nor loaded yet.
+func (l *Loader) kernel(s Spec) *loaded {
 	l.mu.RLock()
 	k := l.kernels[s]
 	l.mu.RUnlock()
 	if k == nil {
 		l.mu.Lock()
+		defer l.mu.Unlock()
 		if k = l.kernels[s]; k == nil {
 			k = &loaded{}
 			l.kernels[s] = k
 		}
-		l.mu.Unlock()
 	}
-	k.once.Do(func() { k.f, k.err = l.load(s) })
-	return k.f, k.err
+	return k
 }
 
 // Run enqueues a plan's runs on a stream of the device, after all its kernels are loaded: one that doesn't compile
 // leaves no part of the plan enqueued.
 func (l *Loader) Run(s *device.Stream, p *Plan) error {
-	if len(p.Calls) > 1 {
-		for k := range p.Calls {
-			c := &p.Calls[k]
-			if c.library && l.library.works() || c.fuses && l.fused.works() || c.sparse && l.sparse.works() {
-				continue
-			}
-			spec, _, _ := l.fit(c, 0)
-			if _, err := l.Function(spec); err != nil {
-				return err
-			}
+	if len(p.Calls) > 1 || l.ahead != nil {
+		if err := l.prepare(s, p); err != nil {
+			return err
 		}
 	}
 	for k := range p.Calls {
@@ -204,8 +209,13 @@ func (l *Loader) load(s Spec) (*device.Function, error) {
 	text := []byte(src.For(l.target))
 	image, key, err := l.image(text)
 	if err == nil {
+		end := func() {}
+		if l.disk == nil || l.compiler == "" {
+			end = Compiling.begin() // it's the source
+		}
 		var m *device.Module
 		m, err = l.dev.LoadModule(image)
+		end()
 		if err != nil && key != nil && !errors.Is(err, device.ErrOutOfMemory) { // another driver, or a damaged file
 			l.disk.remove(*key)
 			if image, key, err = l.image(text); err == nil {
@@ -244,6 +254,7 @@ func (l *Loader) image(text []byte) (image []byte, key *kept.Key, err error) {
 		l.fromDisk.Add(1)
 		return image, &k, nil
 	}
+	defer Compiling.begin()()
 	if image, err = l.dev.Compile(text); err == nil {
 		l.disk.put(k, image)
 	}

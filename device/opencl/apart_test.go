@@ -5,10 +5,14 @@ package opencl_test
 import (
 	"bytes"
 	"crypto/sha256"
+	"encoding/base64"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/chorus-comms/chorus/device"
@@ -98,6 +102,35 @@ func TestCompilerInAnotherProcess(t *testing.T) {
 	if kept, _ := filepath.Glob(filepath.Join(cache, "*")); len(kept) != 0 {
 		t.Errorf("in the cache: %v", kept)
 	}
+}
+
+// Sources of several threads are compiled at once: each of these processes waits for the other's.
+func TestCompilersAtOnce(t *testing.T) {
+	if runtime.GOMAXPROCS(0) < 2 {
+		t.Skip("left out: there is one core")
+	}
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	d := open(t, opencl.Options{})
+	path, met := filepath.Join(t.TempDir(), "compiler"), t.TempDir()
+	text := "#!/bin/sh\necho '{\"Step\":\"ready\"}' >&4\nwhile read -r source <&3; do\n" +
+		"case $source in *" + base64.StdEncoding.EncodeToString([]byte("kernel void probe(")) + "*) ;; *)\n" +
+		"touch " + met + "/$$\nuntil [ $(ls " + met + " | wc -l) = 2 ]; do sleep 0.02; done;; esac\n" +
+		"echo '{\"Step\":\"opened\"}{\"Step\":\"done\",\"Error\":\"wrong\",\"Code\":-11}' >&4\ndone\n"
+	if err := os.WriteFile(path, []byte(text), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("CHORUS_OPENCL_COMPILER", path)
+	t.Setenv("CHORUS_OPENCL_COMPILER_TIMEOUT", "60")
+	var both sync.WaitGroup
+	for k := range 2 {
+		both.Go(func() {
+			var refused *opencl.CompileError
+			if err := loadSource(d, fmt.Sprintf("// %d\n%s", k, sourceText)); !errors.As(err, &refused) {
+				t.Error(err)
+			}
+		})
+	}
+	both.Wait()
 }
 
 // A compiler without room for its files says that a source doesn't compile. It's asked again when there is room.

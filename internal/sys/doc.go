@@ -7,7 +7,7 @@
 //   - waits for a word of memory that processes share: [FutexWait], [FutexWake], [Yield], [Backoff], and a way off a
 //     core that the awaited process needs ([MigrateOffSharedCore]);
 //   - descriptors: a spare one ([SpareFD]), files that may turn out to be no files ([OpenRegular]), sockets that send at
-//     full speed ([DisablePacing]);
+//     full speed ([DisablePacing]), terminals ([IsTerminal]);
 //   - files and folders that no other user can change ([ReadOwn], [OwnFolder]);
 //   - processes: that end with their parent ([SetDeathSignal]), and the time that a group of them has used
 //     ([GroupTime]); signals without their echoes ([Notify]).

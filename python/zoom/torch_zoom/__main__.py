@@ -1,9 +1,15 @@
 """Runs a program, and says what it did on torch.device("zoom"): ``python -m torch_zoom PROGRAM [ARGUMENTS]``. Without a
-program it says which devices there are."""
+program it says which devices there are.
+
+``python -m torch_zoom --warm PROGRAM [ARGUMENTS]`` runs the program twice, and leaves its kernels in the cache. The
+first run, whose output isn't shown, compiles them on all cores; meanwhile PyTorch's CPU kernels compute. The second run
+is the program's own."""
 
 from __future__ import annotations
 
+import os
 import runpy
+import subprocess
 import sys
 
 import chorus_device
@@ -38,19 +44,55 @@ def report() -> str:
     return "\n".join(lines)
 
 
+AHEAD = "CHORUS_KERNEL_AHEAD"  # lets kernels be compiled beside the program
+
+
+def run(arguments: list[str]) -> None:
+    """Run a program as ``python`` does, and print the report also if it ends by ``sys.exit``."""
+    sys.argv = arguments
+    sys.path[0] = os.path.dirname(os.path.abspath(arguments[0]))
+    try:
+        runpy.run_path(arguments[0], run_name="__main__")
+    except SystemExit:
+        print(report())
+        raise
+    finally:
+        if os.environ.get(AHEAD):
+            for i in range(zoom.device_count()):
+                zoom.synchronize(i)  # which waits for kernels that are being compiled
+    print(report())
+
+
+def warm(arguments: list[str]) -> None:
+    """Compile the kernels that a program needs in a run of its own."""
+    first = subprocess.run(
+        [sys.executable, "-m", "torch_zoom", *arguments], env={**os.environ, AHEAD: "1"}, stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+    if first.returncode:
+        print(f"torch_zoom --warm: the first run has ended with status {first.returncode}", file=sys.stderr)
+
+
 def main() -> int:
+    arguments = sys.argv[1:]
+    first = arguments[:1] == ["--warm"]
+    if first:
+        del arguments[0]
+    if first and not arguments or arguments and arguments[0].startswith("-"):
+        print("usage: python -m torch_zoom [[--warm] PROGRAM [ARGUMENTS]]", file=sys.stderr)
+        return 2
     if not zoom.is_available():
         try:
             zoom.init()
         except RuntimeError as why:
             print(str(why).splitlines()[0], file=sys.stderr)
         return 1
-    if len(sys.argv) < 2:
+    if not arguments:
         print(devices())
         return 0
-    sys.argv = sys.argv[1:]
-    runpy.run_path(sys.argv[0], run_name="__main__")
-    print(report())
+    if first:
+        warm(arguments)
+    run(arguments)
     return 0
 
 
