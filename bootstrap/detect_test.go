@@ -3,6 +3,8 @@ package bootstrap
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -76,6 +78,41 @@ var openMPIInfo = Info{Rank: 3, Size: 4, LocalRank: 3, LocalSize: 4, NodeRank: -
 func with(i Info, change func(*Info)) Info {
 	change(&i)
 	return i
+}
+
+// With srun -m arbitrary rank 0 is on the first host of the user's file, which needn't be the first of the step.
+func TestSlurmArbitrary(t *testing.T) {
+	const arbitrary = slurmVars + "SLURM_DISTRIBUTION=arbitrary\n"
+	at := func(host string) Info { return with(slurmInfo(), func(i *Info) { i.MasterAddr = host }) }
+	nowhere := with(slurmInfo(), func(i *Info) { i.MasterAddr, i.MasterPort, i.shared = "", 0, false })
+	for name, c := range map[string]struct {
+		file, more string
+		want       Info
+	}{
+		"hosts on lines": {"# ranks\n\ngpu08\ngpu07\n", "", at("gpu08")},
+		"a list":         {"gpu08,gpu07", "", at("gpu08")},
+		"a range":        {"gpu[08,07]", "", at("gpu08")},
+		"a number":       {"gpu08*2\ngpu07*2\n", "", at("gpu08")},
+		"another file":   {"node1\nnode2\n", "", nowhere},
+		"empty":          {"# none\n", "", nowhere},
+		"an address": {"node1\n", "MASTER_ADDR=h\nMASTER_PORT=99", with(slurmInfo(),
+			func(i *Info) { i.MasterAddr, i.MasterPort, i.shared = "h", 99, false })},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "hosts")
+			if err := os.WriteFile(path, []byte(c.file), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			got, err := Detect(vars(arbitrary + "SLURM_HOSTFILE=" + path + "\n" + c.more))
+			c.want.rankVar = got.rankVar
+			if err != nil || got != c.want {
+				t.Errorf("%+v, %v, want %+v", got, err, c.want)
+			}
+		})
+	}
+	if got, err := Detect(vars(arbitrary)); err != nil || got.MasterAddr != "" {
+		t.Errorf("without a file: %+v, %v", got, err)
+	}
 }
 
 func TestDetect(t *testing.T) {

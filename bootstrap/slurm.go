@@ -2,8 +2,11 @@ package bootstrap
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/chorus-comms/chorus/internal/sys"
 )
 
 // readSlurm reads what srun sets. A batch script without srun sees SLURM_PROCID=0
@@ -21,7 +24,8 @@ func readSlurm(e env) (*Info, error) {
 }
 
 // slurmPlace reads the job, the hosts and the meeting point of a Slurm step: the
-// first host of the step has rank 0. It does nothing outside of Slurm.
+// first host of the step has rank 0, unless the user has placed the ranks. It does
+// nothing outside of Slurm.
 func (i *Info) slurmPlace(e env) error {
 	step := e.first("SLURM_STEP_ID", "SLURM_STEPID")
 	if step == "" || !e.has("SLURM_JOB_ID") {
@@ -51,8 +55,39 @@ func (i *Info) slurmPlace(e env) error {
 	if err != nil {
 		return fmt.Errorf("%s=%q: %w", list, e.get(list), err)
 	}
-	i.MasterAddr, i.MasterPort, i.shared = hosts[0], slurmPort(e.get("SLURM_JOB_ID"), e.get(step)), true
+	first := hosts[0]
+	if strings.HasPrefix(e.get("SLURM_DISTRIBUTION"), "arbitrary") {
+		if first = firstPlaced(e.get("SLURM_HOSTFILE")); !slices.Contains(hosts, first) {
+			return nil // then MASTER_ADDR must say it
+		}
+	}
+	i.MasterAddr, i.MasterPort, i.shared = first, slurmPort(e.get("SLURM_JOB_ID"), e.get(step)), true
 	return nil
+}
+
+// maxPlaced bounds the file in which a user places the ranks.
+const maxPlaced = 16 << 20
+
+// firstPlaced returns the host of rank 0 by a file in which the user has placed the ranks; empty: it doesn't say so. In
+// srun's variables the hosts are in the order of the cluster.
+func firstPlaced(path string) string {
+	text, err := sys.ReadRegular(path, maxPlaced)
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(string(text)) {
+		line, _, _ = strings.Cut(line, "#")
+		item, _, _, err := cutItem(strings.TrimSpace(line))
+		if err != nil || item == "" {
+			continue
+		}
+		host, _, _ := strings.Cut(item, "*") // and a number of ranks there
+		if hosts, err := ParseHostlist(host); err == nil {
+			return hosts[0]
+		}
+		return ""
+	}
+	return ""
 }
 
 // slurmPort is a port for a step; 0: the numbers are none. Jobs that run at the same time on a host, as those of an

@@ -93,6 +93,17 @@ func TestSlurm(t *testing.T) {
 		})
 		t.Run("places "+plugin, func(t *testing.T) { testPlaces(t, c, bin, plugin) })
 	}
+	t.Run("arbitrary", func(t *testing.T) {
+		hosts := filepath.Join(t.TempDir(), "hosts")
+		if err := os.WriteFile(hosts, []byte("n3\nn1\nn1\nn2\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		cmd := c.Command("srun", "--quiet", "-m", "arbitrary", "-n", "4", "-N", "3", bin+"/quickstart")
+		cmd.Env = append(cmd.Env, "SLURM_HOSTFILE="+hosts)
+		if out, err := cmd.CombinedOutput(); err != nil || strings.Count(string(out), "of 4: sum of the ranks is 6\n") != 4 {
+			t.Errorf("%v\n%s", err, out)
+		}
+	})
 	t.Run("several programs", func(t *testing.T) {
 		out, err := c.Command("srun", "--quiet", "-n", "1", "-N", "1", bin+"/quickstart", ":", "-n", "3", "-N", "2",
 			bin+"/quickstart").CombinedOutput()
