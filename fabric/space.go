@@ -242,10 +242,10 @@ func (s *Space) advance(w *Waiter, seq uint64) error {
 					return err
 				}
 			}
-			// A rank that waited for no other in an operation, such as a broadcast's root, compares
+			// A rank that waited for no other in two operations, such as a broadcast's root, compares
 			// now whether the others ran the same operation.
 			if s.checked[m][(seq-2)%slots] != seq-2 {
-				if err := s.compare(m, seq-2); err != nil {
+				if err := s.compareOne(m, seq-2); err != nil {
 					return err
 				}
 			}
@@ -428,8 +428,19 @@ func (s *Space) Assembled() bool {
 }
 
 // compare demands that a member's description of an operation equals this rank's. The member has
-// announced it, and its slot can't have been reused yet.
+// announced it, and its slot can't have been reused yet. In the operation before it the two may not have waited for
+// each other, as in broadcasts of which both were root: so that is compared first.
 func (s *Space) compare(member int, seq uint64) error {
+	if last := seq - 1; last > 0 && s.checked[member][last%slots] != last {
+		if err := s.compareOne(member, last); err != nil {
+			return err
+		}
+	}
+	return s.compareOne(member, seq)
+}
+
+// compareOne is compare without the operation before it.
+func (s *Space) compareOne(member int, seq uint64) error {
 	s.checked[member][seq%slots] = seq
 	s.ended[member] = max(s.ended[member], seq-1) // it could not have begun this one otherwise
 	mine, theirs := &s.blocks[s.self].slots[seq%slots], &s.blocks[member].slots[seq%slots]
@@ -452,7 +463,7 @@ func (s *Space) CheckLast() error {
 			if m == s.self || s.checked[m][seq%slots] == seq || b.slots[seq%slots].flag.Load()>>24 != seq {
 				continue
 			}
-			if err := s.compare(m, seq); err != nil {
+			if err := s.compareOne(m, seq); err != nil {
 				return err
 			}
 		}
@@ -533,7 +544,7 @@ func (s *Space) wait(w *Waiter, member int, word *atomic.Uint64, want uint64) er
 		// previous operation and the two differ.
 		if last := s.seq - 1; last > 0 && s.checked[member][last%slots] != last &&
 			s.blocks[member].slots[last%slots].flag.Load()>>24 == last {
-			if err := s.compare(member, last); err != nil {
+			if err := s.compareOne(member, last); err != nil {
 				return err
 			}
 		}

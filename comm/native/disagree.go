@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/fabric"
 )
 
@@ -67,4 +68,14 @@ func (g *group) disagree(peer int, mine, theirs fabric.Desc, seq uint64) {
 	if g.Fail(err); seq == g.announced.Load() {
 		g.departures.noteLate(err)
 	}
+}
+
+// disagreedBefore returns the mismatch of an earlier operation that has broken the communicator while this one's
+// messages came. An operation in which a rank only sends ends before the messages of ranks that take it for another one
+// are there; they come before those of the next operation.
+func (g *group) disagreedBefore() error {
+	if e, ok := g.Cause().(*backend.MismatchError); ok && e.Seq < g.seq {
+		return e
+	}
+	return nil
 }

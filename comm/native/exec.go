@@ -106,6 +106,11 @@ func (g *group) run(op *backend.Op) error {
 	if err := g.execute(prog.steps[g.done:], j); err != nil {
 		return err
 	}
+	if prog.twoSided && g.Raised() {
+		if err := g.disagreedBefore(); err != nil {
+			return err
+		}
+	}
 	if g.space != nil {
 		if c.apart != nil && prog != c.mapped {
 			g.agree()
