@@ -25,12 +25,12 @@ capi:
 	GO="$(GO)" sh capi/build.sh bin/libchorus.so
 	cp capi/chorus.h bin/chorus.h
 
-# The package chorus for PyTorch, in .venv, with what its tests need. Its modules are
+# The packages chorus and torchcomms for PyTorch, in .venv, with what their tests need. Their modules are
 # used where they are; run this again when Go code has changed.
 package: venv
 	$(VENV)/bin/pip install -q --disable-pip-version-check 'setuptools>=77' 'pytest>=8' pytest-xdist 'mypy>=1.15' expecttest
 	GO="$(GO)" $(VENV)/bin/pip install -q --disable-pip-version-check --no-build-isolation --no-deps \
-		--config-settings editable_mode=compat -e ./python
+		--config-settings editable_mode=compat -e ./python -e ./python/torchcomms
 
 # And torch.device("accinte"), whose compilation takes a minute or two.
 python: package

@@ -4,6 +4,8 @@ import (
 	"archive/zip"
 	"bytes"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path"
@@ -59,12 +61,30 @@ git -c user.name=Chorus -c user.email=chorus@example.com commit -q -m "This chec
 	env := goEnv(t)
 	return []string{
 		"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=url." + origin + ".insteadOf",
-		"GIT_CONFIG_VALUE_0=https://github.com/chorus-comms/chorus", "GOPROXY=file://" +
-			filepath.Join(env("GOMODCACHE"), "cache", "download") + "," + env("GOPROXY"),
+		"GIT_CONFIG_VALUE_0=https://github.com/chorus-comms/chorus", "GOPROXY=" + refusing(t, env("GOPROXY")),
 		"GOSUMDB=off", "GOFLAGS=-trimpath", "GOMODCACHE=" + env("GOMODCACHE"), "GOCACHE=" + env("GOCACHE"),
 		"GOPATH=" + t.TempDir(),
 		"PIP_NO_BUILD_ISOLATION=0", // as pip reads it: without; PyPI's Go needn't be fetched
 	}
+}
+
+// refusing is a proxy as companies have them: it refuses modules that it doesn't have, this one among them. For others
+// it names the first of this machine's proxies.
+func refusing(t *testing.T, proxies string) string {
+	t.Helper()
+	next, _, _ := strings.Cut(strings.ReplaceAll(proxies, "|", ","), ",")
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case strings.HasPrefix(r.URL.Path, "/github.com/chorus-comms"):
+			http.Error(w, "this module is not allowed here", http.StatusForbidden)
+		case strings.Contains(next, "://"):
+			http.Redirect(w, r, strings.TrimSuffix(next, "/")+r.URL.Path, http.StatusFound)
+		default:
+			http.NotFound(w, r)
+		}
+	}))
+	t.Cleanup(server.Close)
+	return server.URL
 }
 
 // goEnv returns a function that tells Go's variables.

@@ -35,6 +35,14 @@ def installed(tmp_path_factory):
     return dict(os.environ, PYTHONPATH=str(target), OMP_NUM_THREADS="1")
 
 
+def test_this_environment(tmp_path):
+    """The name is a package's or nothing's: make python puts the folder python on the path, which has a folder of this
+    name."""
+    code = "import torchcomms; print(torchcomms.new_comm.__name__)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert done.stdout == "new_comm\n" or "No module named 'torchcomms'" in done.stderr, done.stderr
+
+
 @pytest.mark.long
 def test_editable(tmp_path):
     """The right package is imported even if the distribution's folder, which has its name, is on the path, too."""
