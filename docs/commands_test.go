@@ -87,6 +87,7 @@ until cp $TMPDIR/chorus-*/mine/attempt_0/*_rank_[01].json dumps; do kill -0 $(ca
 		"pytorch.md":    {"pip install ./python": "README.md has the like", "pip install chorus-comms": "python/README.md has it"},
 		"torchcomms.md": {"pip install ./python ./python/torchcomms": "README.md has it"},
 		"torch-device.md": {
+			"torchrun --nproc-per-node 2 python/accinte/examples/multi_gpu.py": "python/device/tests/test_multi_gpu.py runs it",
 			"pip install ./python": "README.md has the like",
 			"pip install --no-build-isolation ./python/device ./python/accinte":                                                           compiled,
 			"CHORUS_ACCINTE_MEMORY=64MiB PYTORCH_ALLOC_CONF=large_segment_size_mb:11 python -m chorus_device.programs accinte --pressure": "test_programs.py runs it, with fewer programs",
