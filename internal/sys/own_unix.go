@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 )
 
@@ -58,7 +59,7 @@ func ownFolder(path string, create, above bool) (string, error) {
 			return "", fmt.Errorf("%s is %s", folder, fileKind(i.Mode()))
 		}
 		sticky := i.Mode()&fs.ModeSticky != 0 && (above || folder != real)
-		if err := own(folder, i, closed || sticky); err != nil {
+		if err := own(folder, i, above || folder != real, closed || sticky); err != nil {
 			return "", err
 		}
 		closed = closed || i.Mode()&0o011 == 0
@@ -78,14 +79,15 @@ func pathDown(path string) []string {
 }
 
 // own is an [OthersError] if a file isn't this user's or root's, or others can write to it, unless that does no harm.
-func own(path string, i fs.FileInfo, harmless bool) error {
+// above says that it's a folder above the one that matters.
+func own(path string, i fs.FileInfo, above, harmless bool) error {
 	s, ok := i.Sys().(*syscall.Stat_t)
 	if !ok {
 		return fmt.Errorf("%s: its owner isn't known", path)
 	}
 	me := uint32(os.Geteuid())
 	switch mode := i.Mode().Perm(); {
-	case s.Uid != me && s.Uid != 0:
+	case s.Uid != me && s.Uid != 0 && !(above && int64(s.Uid) == rootOutside()):
 		return &OthersError{path, fmt.Sprintf("belongs to user %d, not to %d", s.Uid, me)}
 	case harmless:
 	case mode&0o002 != 0:
@@ -94,6 +96,34 @@ func own(path string, i fs.FileInfo, harmless bool) error {
 		return &OthersError{path, fmt.Sprintf("can be written by group %d (chmod g-w mends it)", s.Gid)}
 	}
 	return nil
+}
+
+// rootOutside is the user that root's files seem to belong to where root is no user, as in containers that a user
+// starts; -1 elsewhere. Files of others out there seem to belong to it, too.
+var rootOutside = sync.OnceValue(func() int64 {
+	users, err := os.ReadFile("/proc/self/uid_map")
+	if err != nil {
+		return -1
+	}
+	overflow, err := os.ReadFile("/proc/sys/kernel/overflowuid")
+	if err != nil || hasRoot(string(users)) {
+		return -1
+	}
+	n, err := strconv.ParseInt(strings.TrimSpace(string(overflow)), 10, 64)
+	if err != nil {
+		return -1
+	}
+	return n
+})
+
+// hasRoot reads which users there are: lines of the first one, the same one outside, and how many.
+func hasRoot(users string) bool {
+	for line := range strings.Lines(users) {
+		if f := strings.Fields(line); len(f) > 0 && f[0] == "0" {
+			return true
+		}
+	}
+	return false
 }
 
 // privateGroup reports whether a group has only a user and root, as the one of each user's own has on most systems, and
@@ -146,7 +176,7 @@ func ReadOwn(path string, limit int64) ([]byte, error) {
 	defer f.Close()
 	i, err := f.Stat()
 	if err == nil {
-		err = own(path, i, false)
+		err = own(path, i, false, false)
 	}
 	if err != nil {
 		return nil, err

@@ -168,3 +168,13 @@ func TestOnlyMembers(t *testing.T) {
 		}
 	}
 }
+
+// Where root is no user, its folders seem to be another one's.
+func TestHasRoot(t *testing.T) {
+	for users, want := range map[string]bool{"         0          0 4294967295\n": true, "0 1000 1\n1 100000 65536\n": true,
+		"      1000       1000          1\n": false, "": false} {
+		if got := hasRoot(users); got != want {
+			t.Errorf("%q: %t", users, got)
+		}
+	}
+}
