@@ -238,6 +238,20 @@ func TestRunOnHosts(t *testing.T) {
 		awaitGone(t, pids)
 	})
 
+	t.Run("silent", func(t *testing.T) {
+		cmd, pids, rest, errs := h.start(t, 1, "-H", "node-a:1", "--heartbeat", "1s", "sh", "-c", waiting)
+		launcher := parentOf(t, pids[0])
+		syscall.Kill(launcher, syscall.SIGSTOP)
+		<-rest
+		cmd.Wait()
+		syscall.Kill(launcher, syscall.SIGCONT)
+		if code := cmd.ProcessState.ExitCode(); code != 1 {
+			t.Errorf("status %d: %s", code, errs)
+		}
+		wantParts(t, errs.String(), "node 0 (node-a, rank 0) is lost: its launcher has been silent since ")
+		awaitGone(t, pids)
+	})
+
 	t.Run("killed", func(t *testing.T) {
 		cmd, pids, rest, _ := h.start(t, 2, "-H", "localhost:1,node-a:1", "sh", "-c", waiting)
 		cmd.Process.Kill()
@@ -245,6 +259,18 @@ func TestRunOnHosts(t *testing.T) {
 		<-rest
 		awaitGone(t, pids)
 	})
+}
+
+// parentOf is the parent of a process.
+func parentOf(t *testing.T, pid int) (parent int) {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(text), ") ")
+	fmt.Sscanf(rest, "%c %d", new(rune), &parent)
+	return parent
 }
 
 // sshSession is the process of sshd below which another one runs.
