@@ -92,6 +92,26 @@ var torchNumbers = map[string][]*Number{
 	"polygamma": {Int(3)}, "logit_backward_eps": {Float(0.1)}, "addcdiv": {Int(2)}, "soft_margin_loss_backward": {Int(2)},
 }
 
+// torchExpression is PyTorch's expression for an operation on a, b and c.
+func torchExpression(o *Op) string {
+	if e := torchOps[o.Name]; e != "" {
+		return e
+	}
+	module := "torch."
+	if _, special := specialFiles[o.Name]; special {
+		module += "special."
+	}
+	return module + o.Name + "(" + "a, b, c"[:3*o.Ins-2] + ")"
+}
+
+// torchNumbersOf are the numbers of that expression.
+func torchNumbersOf(o *Op, dt dtype.DType) []*Number {
+	if dt == dtype.Bool && o.Name == "add" {
+		return []*Number{Int(1)}
+	}
+	return torchNumbers[o.Name]
+}
+
 // looser are operations whose tolerance is some times the type's: iterations, and differences of large numbers.
 var looser = map[string]float64{"erfinv": 20, "lgamma": 10, "digamma": 50, "trigamma": 50, "i0": 10, "i1": 10, "pow": 50, "tan": 50, "kl_div": 20,
 	"logit_backward": 10, "polar": 10, "exp": 10, "exp2": 10, "sinh": 10, "cosh": 10, "expm1": 10, "acosh": 10,
@@ -145,14 +165,6 @@ func TestElementwiseTorch(t *testing.T) {
 			if err != nil || o.Integers > 0 { // those of places have their own test
 				continue
 			}
-			expression := torchOps[o.Name]
-			if expression == "" {
-				module := "torch."
-				if _, special := specialFiles[o.Name]; special {
-					module += "special."
-				}
-				expression = module + o.Name + "(" + "a, b, c"[:3*o.Ins-2] + ")"
-			}
 			operands := ins[dt]
 			if o.Name == "binary_cross_entropy" || o.Name == "binary_cross_entropy_backward" { // of probabilities
 				operands = nil
@@ -187,7 +199,7 @@ func TestElementwiseTorch(t *testing.T) {
 					names = append(names, a.file(t, dir, 100+10*int(dt)+k+1000*len(lines)))
 				}
 			}
-			lines = append(lines, fmt.Sprintf("%v|%s|%s", dt, strings.Join(names, " "), expression))
+			lines = append(lines, fmt.Sprintf("%v|%s|%s", dt, strings.Join(names, " "), torchExpression(&o)))
 			plans = append(plans, func(want []tensorResult) {
 				if want == nil {
 					return
@@ -202,12 +214,8 @@ func TestElementwiseTorch(t *testing.T) {
 				for _, a := range operands[:o.Ins] {
 					inputs = append(inputs, a.Operand)
 				}
-				numbers := torchNumbers[o.Name]
-				if dt == dtype.Bool && o.Name == "add" {
-					numbers = []*Number{Int(1)}
-				}
 				var p Plan
-				if err := p.Elementwise(o.Name, compute, outs, inputs, numbers...); err != nil {
+				if err := p.Elementwise(o.Name, compute, outs, inputs, torchNumbersOf(&o, dt)...); err != nil {
 					t.Errorf("%s: %v", what, err)
 					return
 				}

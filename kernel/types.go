@@ -79,7 +79,10 @@ func narrowed(to, from dtype.DType, x string) string {
 		return narrowed(to, Real(from), x+".re")
 	case to == dtype.Float16 || to == dtype.BFloat16 || isFloat8(to):
 		return "to_" + to.Short() + "((f32)" + x + ")"
-	case to.IsInteger() && from.IsFloating() && to.Size() < 8:
+	case to.IsInteger() && from.IsFloating() && to.Size() < 8: // as PyTorch's CPU, whose bits count out of range
+		if to.IsSigned() {
+			return "(" + to.Short() + ")(i32)" + x
+		}
 		return "(" + to.Short() + ")(i64)" + x
 	}
 	return "(" + to.Short() + ")" + x

@@ -33,7 +33,16 @@ DEVICE f32 t_exp(f32 x) {
 DEVICE T t_max(T a, T b) { return isnan(a) || a > b ? a : b; }
 DEVICE T t_min(T a, T b) { return isnan(a) || a < b ? a : b; }
 DEVICE T t_sigmoid(T x) { return 1 / (1 + exp(-x)); }
+DEVICE T t_sigmoid_of_minus(T x) {
+	T z = exp(-fabs(x));
+	return (x < 0 ? (T)1 : z) / (1 + z);
+}
 DEVICE T t_softplus(T x) { return x > 0 ? x + log1p(exp(-x)) : log1p(exp(x)); }
+// tanh of softplus, which is 1 to the last digit where that is large.
+DEVICE T t_tanh_softplus(T x) {
+	T e = exp(-fabs(x)), square = e * e;
+	return (x > 0 ? 1 + 2 * e : square + 2 * e) / (x > 0 ? 1 + 2 * e + 2 * square : square + 2 * e + 2);
+}
 DEVICE T t_logsigmoid(T x) { return (x < 0 ? x : (T)0) - log1p(exp(-fabs(x))); }
 DEVICE T t_logaddexp(T a, T b) {
 	if (isinf(a) && a == b)
@@ -147,7 +156,7 @@ DEVICE T t_i0e(T x) {
 		term *= (T)((2 * k - 1) * (2 * k - 1)) / (8 * k * x);
 		sum += term;
 	}
-	return sum / sqrt(2 * PI * x);
+	return sum * (T)0.39894228040143267794 / sqrt(x);
 }
 DEVICE T t_i1e(T x) {
 	T y = fabs(x), term = y / 2, sum = y / 2;
@@ -156,14 +165,16 @@ DEVICE T t_i1e(T x) {
 			term *= (y / (2 * k)) * (y / (2 * k + 2));
 			sum += term;
 		}
-		return copysign(sum * exp(-y), x);
+		sum *= exp(-y);
+		return x < 0 ? -sum : sum;
 	}
 	term = sum = 1;
 	for (int k = 1; k < 20; k++) {
 		term *= (T)((2 * k - 1) * (2 * k - 1) - 4) / (8 * k * y);
 		sum += term;
 	}
-	return copysign(sum / sqrt(2 * PI * y), x);
+	sum *= (T)0.39894228040143267794 / sqrt(y);
+	return x < 0 ? -sum : sum;
 }
 // The normal distribution's integral up to x. The polynomial is that of -log2 of the integral up to -|x|, and has all the
 // digits of f32. It grows for all x, so that the integral is 0 where f32 has nothing smaller.
@@ -183,6 +194,6 @@ DEVICE T t_normal(T x) {
 	return x < 0 ? q : 1 - q;
 }
 DEVICE T t_gelu_tanh_backward(T grad, T x) {
-	T k = (T)0.79788456080286535588, t = tanh(k * (x + (T)0.044715 * x * x * x));
-	return grad * ((T)0.5 * (1 + t) + (T)0.5 * x * (1 - t * t) * k * (1 + (T)0.134145 * x * x));
+	T k = (T)1.59576912160573071159, s = t_sigmoid(k * (x + (T)0.044715 * x * x * x));
+	return grad * (s + x * s * (1 - s) * k * (1 + (T)0.134145 * x * x));
 }
