@@ -10,15 +10,15 @@ import (
 	"github.com/chorus-comms/chorus/dtype"
 )
 
-// Conversions of floating-point numbers, also of those that the other type doesn't have, against PyTorch. A number out of
-// an integer's range gives what the processor gives, which is the same for both of x86-64's.
+// Conversions of floating-point numbers, also of those that the other type doesn't have, against PyTorch. A number out
+// of an integer's range gives what the processor gives, which is the same for both of x86-64's.
 func TestConversionsTorch(t *testing.T) {
 	c, dir := openCL(t), t.TempDir()
 	inf := math.Inf(1)
-	values := []float64{0, math.Copysign(0, -1), 0.5, -0.5, 1.9, -1.9, 127, 128, 255.9, 300, -300, 449, 465, 61440, 65504, 65519,
-		65520, 70001, -70001, 0x1p31 - 128, 0x1p24 + 1, 1e-45, 1e-40, -6e-8, 3e-8}
-	far := []float64{math.NaN(), inf, -inf, 1e30, -1e30, 3e9, -3e9, 5e9 + 7, 0x1p31, -0x1p31, 0x1p63, -0x1p63, 1e19, 3.4e38,
-		math.MaxFloat64}
+	values := []float64{0, math.Copysign(0, -1), 0.5, -0.5, 1.9, -1.9, 127, 128, 255.9, 300, -300, 449, 465, 61440,
+		65504, 65519, 65520, 70001, -70001, 0x1p31 - 128, 0x1p24 + 1, 1e-45, 1e-40, -6e-8, 3e-8}
+	far := []float64{math.NaN(), inf, -inf, 1e30, -1e30, 3e9, -3e9, 5e9 + 7, 0x1p31, -0x1p31, 0x1p63, -0x1p63, 1e19,
+		3.4e38, math.MaxFloat64}
 	from := []dtype.DType{dtype.Float32, dtype.Float64, dtype.Float16, dtype.BFloat16, dtype.Complex64}
 	to := []dtype.DType{dtype.Int32, dtype.Uint8, dtype.Int64, dtype.Int16, dtype.Int8, dtype.Bool, dtype.Float16,
 		dtype.BFloat16, dtype.Float32, dtype.Float64, dtype.Complex64}

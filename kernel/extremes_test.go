@@ -4,11 +4,13 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"math/cmplx"
 	"os"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
 )
 
@@ -142,14 +144,24 @@ func alike(x, y complex128, dt dtype.DType, tolerance float64, open bool) bool {
 	return part(real(x), real(y)) && part(imag(x), imag(y))
 }
 
-// unlike are operations that may have other results than PyTorch's at extreme values, by rows of docs/kernels.md: true
-// for those that have them only where PyTorch's result is NaN or infinite.
-var unlike = map[string]bool{
-	"kl_div": true, "binary_cross_entropy_with_logits": true, "softplus_backward": true, "log1p": true,
-	"sigmoid_backward": false, "tanh_backward": false, "pow": false, "zeta": false, "igamma": false, "igammac": false,
-	"chebyshev_polynomial_u": false, "chebyshev_polynomial_w": false, "shifted_chebyshev_polynomial_u": false,
-	"shifted_chebyshev_polynomial_w": false, "laguerre_polynomial_l": false, "legendre_polynomial_p": false,
-	"xlog1py": false,
+// unlike are operations that may have other results than PyTorch's at extreme values, by rows of docs/kernels.md: those
+// that a field allows, or all if none does.
+var unlike = map[string]struct {
+	undefined bool // where PyTorch's result is NaN or infinite
+	infinite  bool // where the result here is infinite
+	zero      bool // where PyTorch's result is zero
+	complex   bool // of complex numbers alone
+}{
+	"kl_div": {undefined: true}, "binary_cross_entropy_with_logits": {undefined: true},
+	"softplus_backward": {undefined: true},
+	"log1p":             {undefined: true, complex: true}, "sigmoid_backward": {complex: true}, "tanh_backward": {complex: true},
+	"pow": {complex: true}, "acos": {complex: true}, "zeta": {}, "igamma": {}, "igammac": {}, "xlog1py": {},
+	"chebyshev_polynomial_u": {}, "chebyshev_polynomial_w": {}, "shifted_chebyshev_polynomial_u": {},
+	"shifted_chebyshev_polynomial_w": {}, "laguerre_polynomial_l": {}, "legendre_polynomial_p": {},
+	"amax": {zero: true}, "amin": {zero: true}, "var": {infinite: true}, "std": {infinite: true},
+	"var_mean": {infinite: true, zero: true}, "std_mean": {infinite: true, zero: true},
+	"mean": {undefined: true, complex: true}, "norm2": {undefined: true, complex: true}, "cumprod": {complex: true},
+	"logcumsumexp": {},
 }
 
 // Operations that aren't PyTorch's at extreme values are on the page.
@@ -244,7 +256,7 @@ func TestElementwiseExtremes(t *testing.T) {
 						for _, w := range want {
 							if w != nil {
 								y := elements(w[k].dtype, w[k].data[i*result.Size():(i+1)*result.Size()])[0]
-								good = good || alike(x[i], y, result, near, open) || exempt(o.Name, dt, y)
+								good = good || alike(x[i], y, result, near, open) || exempt(o.Name, dt, x[i], y)
 							}
 						}
 						if good {
@@ -272,11 +284,101 @@ func TestElementwiseExtremes(t *testing.T) {
 	}
 }
 
-// exempt reports whether an operation needn't have PyTorch's result. In 16 bits PyTorch's parts of some overflow.
-func exempt(op string, dt dtype.DType, y complex128) bool {
-	undefined, listed := unlike[op]
-	if dt.IsFloating() && dt.Size() == 2 {
-		undefined, listed = undefined || !listed, true
+// exempt reports whether an operation's result x needn't be PyTorch's, y. In 16 bits PyTorch's parts of some overflow.
+func exempt(op string, dt dtype.DType, x, y complex128) bool {
+	finite := func(z complex128) bool { return !math.IsNaN(real(z) - real(z) + imag(z) - imag(z)) }
+	row, listed := unlike[op]
+	somewhere := row.undefined || row.infinite || row.zero
+	return dt.IsFloating() && dt.Size() == 2 && !finite(y) || listed && (dt.IsComplex() || !row.complex) &&
+		(!somewhere || row.undefined && !finite(y) || row.infinite && cmplx.IsInf(x) || row.zero && y == 0)
+}
+
+// Every reduction of two numbers at the extreme values, and every scan of them, against PyTorch.
+func TestReduceExtremes(t *testing.T) {
+	c, dir := openCL(t), t.TempDir()
+	reduce := func(name, expression string, dt dtype.DType, k int, run func(p *Plan, outs []Operand, in Operand) error) {
+		if !sampled(k, 60, 3) {
+			return
+		}
+		pairs := extremeInputs(dt, &Op{Ins: 2})
+		n := len(pairs[0])
+		z := make([]complex128, 0, 2*n)
+		for i := range n {
+			z = append(z, pairs[0][i], pairs[1][i])
+		}
+		in := c.dense(t, dt, n, 2)
+		in.set(z)
+		line := fmt.Sprintf("%v|%s|x = a.view(-1, 2); d = [1]; %s", dt, in.file(t, dir, k), expression)
+		want := torch(t, []string{line})[0]
+		if want == nil {
+			return
+		}
+		var all []*array
+		var operands []Operand
+		for _, w := range want {
+			a := c.dense(t, w.dtype, n, len(w.data)/w.dtype.Size()/n)
+			all, operands = append(all, a), append(operands, a.Operand)
+		}
+		p := Plan{Cores: c.loader.Cores(), Scratch: func(n int) (device.Ptr, error) {
+			return c.dense(t, dtype.Uint8, n).Ptr, nil
+		}}
+		must(t, run(&p, operands, in.Operand))
+		must(t, c.run(&p))
+		for k, a := range all {
+			x, y, bad, first := a.elements(), elements(want[k].dtype, want[k].data), 0, ""
+			each := len(x) / n
+			for i := range x {
+				pair := z[i/each*2 : i/each*2+2]
+				open := false
+				for _, v := range pair {
+					open = open || math.IsNaN(real(v)) || math.IsNaN(imag(v))
+				}
+				if alike(x[i], y[i], a.Type, 10*tolerance(dt), open) || exempt(name, dt, x[i], y[i]) {
+					continue
+				}
+				if bad++; bad <= 5 {
+					first += fmt.Sprint("\n    ", pair, ": ", x[i], ", and PyTorch has ", y[i])
+				}
+			}
+			if bad > 0 {
+				t.Errorf("%s of %v, result %d: %d of %d elements differ:%s", name, dt, k, bad, len(x), first)
+			}
+		}
 	}
-	return listed && (!undefined || math.IsNaN(real(y)-real(y)+imag(y)-imag(y)))
+	k := 0
+	for _, dt := range []dtype.DType{dtype.Float32, dtype.Complex64, dtype.Float64} {
+		for _, r := range Reductions() {
+			k++
+			if !r.Defined(dt) {
+				continue
+			}
+			reduce(r.Name, torchReductions[r.Name], dt, k, func(p *Plan, outs []Operand, in Operand) error {
+				var numbers []*Number
+				for range r.Numbers {
+					number := Int(1)
+					if r.Name == "norm" {
+						number = Int(3)
+					}
+					numbers = append(numbers, number)
+				}
+				return p.Reduce(r.Name, dt, outs, in, []int{1}, numbers...)
+			})
+		}
+		for _, name := range Scans() {
+			k++
+			if scans[name].Defined(dt) {
+				reduce(name, "torch."+name+"(x, 1)", dt, k, func(p *Plan, outs []Operand, in Operand) error {
+					return p.Scan(name, dt, outs, in, 1)
+				})
+			}
+		}
+		for _, name := range []string{"softmax", "log_softmax"} {
+			k++
+			if dt.IsFloating() {
+				reduce(name, "torch."+name+"(x, 1)", dt, k, func(p *Plan, outs []Operand, in Operand) error {
+					return p.Softmax(name, outs[0], in, 1)
+				})
+			}
+		}
+	}
 }

@@ -94,7 +94,7 @@ func moments(name string, done ...outcome) Reduction {
 }
 
 const (
-	variance  = "a.m2 / ((R)a.n > s0 ? (R)a.n - s0 : (R)0)"
+	variance  = "fabs(a.m2) / ((R)a.n > s0 ? (R)a.n - s0 : (R)0)" // a mean that overflows makes it negative
 	deviation = "sqrt(" + variance + ")"
 	mean      = "r_mean(a)"
 )
