@@ -158,7 +158,7 @@ var unlike = map[string]struct {
 	"pow": {complex: true}, "acos": {complex: true}, "zeta": {}, "igamma": {}, "igammac": {}, "xlog1py": {},
 	"chebyshev_polynomial_u": {}, "chebyshev_polynomial_w": {}, "shifted_chebyshev_polynomial_u": {},
 	"shifted_chebyshev_polynomial_w": {}, "laguerre_polynomial_l": {}, "legendre_polynomial_p": {},
-	"amax": {zero: true}, "amin": {zero: true}, "var": {infinite: true}, "std": {infinite: true},
+	"fmax": {zero: true}, "fmin": {zero: true}, "amax": {zero: true}, "amin": {zero: true}, "var": {infinite: true}, "std": {infinite: true},
 	"var_mean": {infinite: true, zero: true}, "std_mean": {infinite: true, zero: true},
 	"mean": {undefined: true, complex: true}, "norm2": {undefined: true, complex: true}, "cumprod": {complex: true},
 	"logcumsumexp": {},
