@@ -242,6 +242,30 @@ def _shrink(kind: Any) -> None:
     _c10d._create_shrunk_process_group = create
 
 
+def _barrier(accelerator: str) -> None:
+    """``barrier(device_ids=[...])`` of a group without a backend for an installed device is the host's, as it is without
+    that device.
+
+    PyTorch takes the IDs for those of the process's accelerator, whatever the group is for.
+    """
+    wrapper = _c10d.barrier
+    code = getattr(wrapper, "__code__", None)
+    cells = dict(zip(code.co_freevars if code else (), getattr(wrapper, "__closure__", None) or (), strict=True))
+    theirs: Any = cells["func"].cell_contents if "func" in cells else None
+    arguments = list(inspect.signature(theirs).parameters) if inspect.isfunction(theirs) else []
+    _expect(arguments[:3] == ["group", "async_op", "device_ids"], "another torch.distributed.barrier than known")
+
+    @functools.wraps(theirs)
+    def barrier(group: Any = None, async_op: bool = False, device_ids: Any = None, *args: Any, **options: Any) -> Any:
+        if isinstance(device_ids, list):
+            served = getattr(_c10d._world.default_pg if group is None else group, "_device_types", ())
+            if served and all(device.type != accelerator for device in served):
+                device_ids = None
+        return theirs(group, async_op, device_ids, *args, **options)
+
+    cells["func"].cell_contents = barrier
+
+
 def _profiler(end_all: Callable[[], None]) -> None:
     """Asynchronous operations end in a profile before the profile ends: PyTorch would write their ends into the
     profile's memory even after it was freed."""
@@ -354,6 +378,7 @@ def _is_torchcomms() -> bool:
 
 _CHANGES: dict[str, Callable[..., None]] = {
     "all_reduce": _all_reduce,
+    "barrier": _barrier,
     "batches": _batches,
     "buckets": _buckets,
     "fp16_hook": _fp16_hook,

@@ -7,12 +7,13 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch  # noqa: F401  before chorus, whose modules it loads
 from worlds import longest
 
 import chorus
 from chorus import _patches
 
-NAMES = {"all_reduce", "batches", "buckets", "fp16_hook", "shrink", "profiler", "dynamo", "use_torchcomms"}
+NAMES = {"all_reduce", "barrier", "batches", "buckets", "fp16_hook", "shrink", "profiler", "dynamo", "use_torchcomms"}
 
 # Prints which of PyTorch's functions are replaced after the package was loaded and used.
 PROGRAM = """
@@ -21,8 +22,7 @@ from torch.autograd import profiler
 from torch.distributed import distributed_c10d as c10d
 from torch.nn.parallel import DistributedDataParallel as DDP
 import torch._dynamo.trace_rules as rules
-def cell():
-    f = c10d.all_reduce
+def cell(f=c10d.all_reduce):
     return f.__closure__[f.__code__.co_freevars.index("func")].cell_contents
 def looked_at():
     return {"all_reduce": cell(), "buckets": (dist.Reducer.__init__, dist.Reducer._rebuild_buckets),
@@ -41,6 +41,7 @@ after = looked_at()
 import chorus
 switch = getattr(c10d, "_use_torchcomms_enabled", cell)  # which is changed when PyTorch is loaded
 print("changed:", *sorted(name for name in before if before[name] != after[name]),
+      *["barrier"] * cell(c10d.barrier).__code__.co_filename.endswith("_patches.py"),  # likewise, with a device
       *["use_torchcomms"] * (switch.__module__ == "chorus._patches"))
 print("states:", chorus.patches())
 print("name:", dist.group.WORLD.comm.name)
@@ -62,7 +63,7 @@ def test_all_are_applied():
     changed, states, name = _run()
     applied = {n for n, state in states.items() if state == "applied"}
     assert applied - {"locals", "dynamo"} == changed - {"dynamo"} and name == "default_pg"
-    assert set(states) == NAMES | {"locals"} and all(
+    assert set(states) | {"barrier"} == NAMES | {"locals"} and all(
         s == "applied" or s.startswith("not applied: ") for s in states.values()
     )
 
@@ -91,6 +92,7 @@ def test_something_unexpected(monkeypatch, name):
     c10d = dist.distributed_c10d
     monkeypatch.setattr(_patches, "_states", {})
     monkeypatch.setattr(c10d, "all_reduce", lambda tensor: None)
+    monkeypatch.setattr(c10d, "barrier", lambda: None)
     monkeypatch.setattr(c10d, "batch_isend_irecv", lambda ops: None)
     monkeypatch.setattr(dist, "Reducer", None)
     monkeypatch.setattr(c10d, "_create_shrunk_process_group", lambda backend: None, raising=False)

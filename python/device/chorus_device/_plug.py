@@ -50,7 +50,7 @@ def plug(
             f"{name!r} can't have it as well"
         )
     atexit.register(_end)  # registered before chorus's handlers, which so run first and end what devices wait for
-    from chorus import _libpath
+    from chorus import _libpath, _patches
     from chorus.backend import serve
     from chorus_device import _device, batchnorm, meta, random, sharing
 
@@ -72,6 +72,7 @@ def plug(
     register(name, module)
     utils.generate_methods_for_privateuse1_backend(for_storage=True)
     exchange(name)
+    _patches.apply("barrier", name)
     sharing.register()
     when_imported("torch._dynamo.device_interface", _tell_dynamo)
     when_imported("torch.distributed.tensor._random", random.explain)
