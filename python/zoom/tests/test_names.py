@@ -1,7 +1,10 @@
 """The names of the original's torch.zoom, and of torch.cuda."""
 
 import importlib
+import pathlib
+import re
 import sys
+import types
 import warnings
 
 import pytest
@@ -33,6 +36,28 @@ def test_names_are_there():
         importlib.import_module("torch." + name)
     assert torch.zoom.memory.memory_allocated is torch.zoom.memory_allocated and torch.backends.zoom.is_built()
     assert sys.modules["torch.zoom"] is torch.zoom and torch.zoom._is_compiled()
+
+
+def left_out():
+    """The names of torch.cuda that docs/zoom.md says are missing, with the reasons."""
+    page = (pathlib.Path(__file__).parents[3] / "docs/zoom.md").read_text()
+    table = page.split("These names of `torch.cuda` aren't there:")[1].split("\n\n")[1]
+    rows = re.findall(r"^\| (.+) \| (.+) \|$", table, re.M)
+    return {name: why for names, why in rows for name in re.findall(r"`(\w+)`", names)}
+
+
+@pytest.mark.anywhere
+def test_names_of_cuda():
+    """Each name of torch.cuda is there, or the page has the reason why it isn't."""
+
+    def theirs(value):
+        where = value.__name__ if isinstance(value, types.ModuleType) else getattr(value, "__module__", None)
+        return where is not None and where.startswith("torch.cuda")
+
+    cuda = {name for name, value in vars(torch.cuda).items() if not name.startswith("_") and theirs(value)}
+    lacks = {name for name in cuda if not hasattr(torch.zoom, name)}
+    assert lacks - set(left_out()) == set() and len(cuda) > 80
+    assert {name for name in left_out() if hasattr(torch.zoom, name)} == set()
 
 
 @pytest.mark.anywhere
