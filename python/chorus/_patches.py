@@ -243,8 +243,7 @@ def _shrink(kind: Any) -> None:
 
 
 def _barrier(accelerator: str) -> None:
-    """``barrier(device_ids=[...])`` of a group without a backend for an installed device is the host's, as it is without
-    that device.
+    """``barrier(device_ids=[...])`` of a group without a backend for an installed device is the host's, as without it.
 
     PyTorch takes the IDs for those of the process's accelerator, whatever the group is for.
     """
