@@ -215,6 +215,21 @@ func (r *record) sentence() string {
 		"times, and eight %s times.\n", time("ordinary"), time("gloo"), times(2, mib), times(4, mib), times(8, mib))
 }
 
+// room says which worlds leave cores free on this machine, and why Chorus is fast.
+func (r *record) room() string {
+	var free []string
+	for _, n := range recordWorlds {
+		if n < r.Cores {
+			free = append(free, fmt.Sprint(n))
+		}
+	}
+	s := fmt.Sprintf("No column leaves a core free: %d ranks own all %d cores, and more share them.", r.Cores, r.Cores)
+	if len(free) > 0 {
+		s = fmt.Sprintf("On %d cores some are free in the columns of %s ranks.", r.Cores, strings.Join(free, " and "))
+	}
+	return s + " Chorus's ranks reduce in memory that they\nshare, on the calling thread: no socket, no other thread, one synchronization.\n"
+}
+
 // front is what README.md shows: some rows, and the picture.
 func (r *record) front(docs string) string {
 	var b strings.Builder
@@ -242,6 +257,7 @@ func (r *record) front(docs string) string {
 		}
 		b.WriteString("\n")
 	}
+	fmt.Fprintf(&b, "\n%s", r.room())
 	fmt.Fprintf(&b, "\n![all_reduce from PyTorch: time over size, Gloo and Chorus, 2, 4 and 8 ranks](%spytorch.svg)\n\n", docs)
 	fmt.Fprintf(&b, "%s, by\n`go run ./cmd/internal/bench/compare pages`; the figures are in [pytorch.json](%spytorch.json).\n", r.conditions(), docs)
 	return b.String()
