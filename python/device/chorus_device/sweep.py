@@ -543,6 +543,8 @@ def page(device: str, answers: list[dict[str, Any]]) -> str:
     lines = [
         f"# PyTorch's operators on {device}",
         "",
+        f"For users of {device} who look up an operator.",
+        "",
         f"`python -m chorus_device.sweep {device} --table docs/torch-operators.md` writes this page from the database",
         f"of operators of PyTorch {torch.__version__.split('+')[0]}. It compares each operator with the CPU,",
         "for each type that the CPU supports, forward and backward, on an idle and on a busy stream.",

@@ -64,6 +64,8 @@ def page(device: str, version: str, found: dict[str, dict[str, Pair]], name: str
     lines = [
         f"# Operators on {device}",
         "",
+        f"For users of {device} who look up an operator.",
+        "",
         f"`python -m chorus_device.devtests {device} -k test_compare_cpu --table {name}` writes this page",
         f"from the database of operators of PyTorch {version}, OpInfo.",
         "[device-tests.md](device-tests.md#the-table-of-operators) describes the command.",
