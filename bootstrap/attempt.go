@@ -339,7 +339,8 @@ func payloadKeys(size int) []string {
 	return keys
 }
 
-// missingRanks finds out whose payloads are not there.
+// missingRanks finds out which other ranks' payloads are not there. This rank's own may not be, if its time was over
+// before it came to that.
 func (s *attempt) missingRanks() (ranks []int) {
 	// A wait that has no time left tells which keys are missing.
 	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
@@ -349,7 +350,7 @@ func (s *attempt) missingRanks() (ranks []int) {
 		return nil
 	}
 	for _, key := range late.Missing {
-		if r, err := strconv.Atoi(key); err == nil {
+		if r, err := strconv.Atoi(key); err == nil && r != s.rank {
 			ranks = append(ranks, r)
 		}
 	}

@@ -453,8 +453,8 @@ func (c *Comm) SetHints(hints map[string]string) error {
 // does not wait for the other ranks' Finalize. A second call returns *FinalizedError;
 // forgetting it logs a warning once the Comm is garbage.
 //
-// A deferred Finalize that runs because the program panics aborts the communicator first, so that the other ranks learn
-// that, and not that this one has ended it.
+// A deferred Finalize that runs because the program panics breaks the communicator first. Operations of the other ranks
+// return a *PeerLostError then, whose Cause says so, as if this rank had died.
 func (c *Comm) Finalize(ctx context.Context) error {
 	return c.leave(ctx, c.b.Finalize, "finalize gave up")
 }
@@ -481,8 +481,12 @@ func (c *Comm) leave(ctx context.Context, last func(context.Context) error, gave
 	}
 	if panicking() && !c.gate.closed() {
 		c.rec.Panicked()
-		c.Abort(errPanicked)
-		// In case that the program goes on; this rank must not end later than the ranks that get the abort.
+		if b, ok := c.b.(backend.Ender); ok {
+			b.Ending(panickedReason)
+		} else {
+			c.Abort(errors.New(panickedReason))
+		}
+		// In case that the program goes on; this rank must not end later than the ranks that hear of it.
 		go c.finalize(ctx, last, gaveUp)
 		return nil
 	}

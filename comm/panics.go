@@ -1,7 +1,6 @@
 package comm
 
 import (
-	"errors"
 	"reflect"
 	"runtime"
 	"runtime/debug"
@@ -120,7 +119,7 @@ func rethrow(err error) error {
 	return err
 }
 
-var errPanicked = errors.New("its program panicked")
+const panickedReason = "its program panicked"
 
 // panicking reports whether the calling goroutine runs deferred functions because of a panic.
 func panicking() bool {

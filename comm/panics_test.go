@@ -476,3 +476,34 @@ func TestNilOption(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestPanicBeforeFinalize has a rank's program panic, whose deferred Finalize runs. The other ranks have lost it, in the
+// operation that they are in or call next, and go on without it.
+func TestPanicBeforeFinalize(t *testing.T) {
+	worlds := map[string]func(testing.TB, int) []*comm.Comm{"mem": over("mem"), "shm": over("shm"), "tcp": over("tcp"),
+		"mixed": mixed}
+	for name, world := range worlds {
+		t.Run(name, func(t *testing.T) {
+			each(t, world(t, 3), func(ctx context.Context, c *comm.Comm) error {
+				if c.Rank() == 1 {
+					defer func() { recover() }()
+					defer c.Finalize(ctx)
+					panic("index out of range")
+				}
+				err := c.Barrier(ctx)
+				var lost *comm.PeerLostError
+				if !errors.As(err, &lost) || lost.Peer != 1 || !strings.Contains(lost.Cause, "its program panicked") {
+					return fmt.Errorf("rank 1 has panicked, and an operation gives %v", err)
+				}
+				n, err := c.Regroup(ctx)
+				if err != nil {
+					return err
+				}
+				if err := n.Barrier(ctx); err != nil || n.Size() != 2 {
+					return fmt.Errorf("%d ranks go on: %v", n.Size(), err)
+				}
+				return n.Finalize(ctx)
+			})
+		})
+	}
+}

@@ -105,6 +105,13 @@ type Leaver interface {
 	Leaving(why string)
 }
 
+// Ender is implemented by backends that can tell the other ranks that this rank's program ends, whatever it is doing.
+type Ender interface {
+	// Ending breaks the communicator at once, before Finalize: this rank's operations fail as after Abort, and the other
+	// ranks' with a *PeerLostError whose Cause is why.
+	Ending(why string)
+}
+
 // Messenger is implemented by backends whose ranks can send each other control payloads beside their operations.
 // They can do so when the communicator is broken, too: this is how its survivors find each other. Its methods may
 // be called from any goroutine.

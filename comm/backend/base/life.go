@@ -69,6 +69,15 @@ func (l *Life) Abort(cause error) {
 	l.Fail(&backend.AbortedError{Where: l.at, By: l.at.Rank, Reason: cause.Error(), Err: cause})
 }
 
+// Ending implements backend.Ender.
+func (l *Life) Ending(why string) {
+	l.Reporting.Begin()
+	defer l.Reporting.End()
+	if l.Break(&backend.AbortedError{Where: l.at, By: l.at.Rank, Reason: why, Err: errors.New(why)}) {
+		l.report(0, &backend.PeerLostError{Where: l.at, Peer: l.at.Rank, Cause: why})
+	}
+}
+
 // Break breaks the communicator on this rank. It reports whether the cause is the first.
 func (l *Life) Break(cause error) bool { return l.abort.Raise(cause) }
 
