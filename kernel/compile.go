@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/chorus-comms/chorus/internal/plain"
 )
 
 // CompileError is a generated source that a compiler refused, or that the device has no compiler for.
@@ -21,7 +23,7 @@ func (e *CompileError) Unwrap() error { return e.cause }
 
 // Error has the compiler's log, then the lines of the source that the log names, with three before and after each.
 func (e *CompileError) Error() string {
-	text := fmt.Sprintf("kernel: %v doesn't compile:\n%s", e.Spec, strings.TrimRight(e.Log, "\n"))
+	text := fmt.Sprintf("kernel: %v doesn't compile:\n%s", e.Spec, plain.Text(strings.TrimRight(e.Log, "\n")))
 	if lines := e.excerpt(); lines != "" {
 		text += "\n" + lines
 	}

@@ -29,7 +29,7 @@ func ParseHosts(list string) ([]Host, error) {
 			return nil, err
 		}
 	}
-	return all, nil
+	return all.hosts, nil
 }
 
 // aroundEquals is "=" with the space that Open MPI permits around it.
@@ -55,10 +55,10 @@ func ParseHostfile(text string) ([]Host, error) {
 			return nil, fmt.Errorf("line %d: %w", number, err)
 		}
 	}
-	if len(all) == 0 {
+	if len(all.hosts) == 0 {
 		return nil, errors.New("there is no host in it")
 	}
-	return all, nil
+	return all.hosts, nil
 }
 
 // parseSlots reads what follows a host in Open MPI's form.
@@ -89,7 +89,10 @@ func parseCount(text string) (int, error) {
 }
 
 // hostList is a list of hosts without repetitions.
-type hostList []Host
+type hostList struct {
+	hosts []Host
+	at    map[string]int // where a name is
+}
 
 // add adds a host such as name:2, which has slots if it names no number itself.
 func (l *hostList) add(item string, slots int) error {
@@ -105,21 +108,22 @@ func (l *hostList) add(item string, slots int) error {
 			return fmt.Errorf("%q: %w", item, err)
 		}
 	}
-	for i := range *l {
-		h := &(*l)[i]
-		if h.Name != name {
-			continue
-		}
+	if i, again := l.at[name]; again {
+		h := &l.hosts[i]
 		h.Slots = max(h.Slots, 1) + max(slots, 1)
 		if h.Slots > MaxRanksPerNode {
 			return fmt.Errorf("%q: more than %d ranks", name, MaxRanksPerNode)
 		}
 		return nil
 	}
-	if len(*l) == maxListed {
+	if len(l.hosts) == maxListed {
 		return fmt.Errorf("more than %d hosts", maxListed)
 	}
-	*l = append(*l, Host{name, slots})
+	if l.at == nil {
+		l.at = map[string]int{}
+	}
+	l.at[name] = len(l.hosts)
+	l.hosts = append(l.hosts, Host{name, slots})
 	return nil
 }
 

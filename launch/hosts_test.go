@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"reflect"
 	"strings"
@@ -27,6 +28,22 @@ func TestParseHosts(t *testing.T) {
 		if got, err := ParseHosts(text); err == nil {
 			t.Errorf("%q: %v", text, got)
 		}
+	}
+}
+
+// TestHostfileOfMany reads as many names as there may be, which takes no longer for each than few.
+func TestHostfileOfMany(t *testing.T) {
+	var text strings.Builder
+	for i := range maxListed {
+		fmt.Fprintf(&text, "node%d\n", i)
+	}
+	text.WriteString("node1 slots=3\n")
+	got, err := ParseHostfile(text.String())
+	if err != nil || len(got) != maxListed || got[1] != (Host{"node1", 4}) {
+		t.Errorf("%d hosts, %v", len(got), err)
+	}
+	if _, err := ParseHostfile(text.String() + "one-more\n"); err == nil || !strings.Contains(err.Error(), "more than") {
+		t.Error(err)
 	}
 }
 

@@ -7,12 +7,12 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/chorus-comms/chorus/internal/plain"
 	"github.com/chorus-comms/chorus/internal/sys"
 )
 
@@ -123,7 +123,7 @@ func FindRunning(jobs, jobOrDir string) (string, error) {
 // run. One that can't be printed is left out.
 func JobNames(jobs string, running bool) (names []string) {
 	for _, f := range jobsIn(jobs) {
-		odd := strings.ContainsFunc(f.Job, func(r rune) bool { return !strconv.IsPrint(r) })
+		odd := plain.Line(f.Job) != f.Job
 		if (f.running || !running) && !odd && !slices.Contains(names, f.Job) {
 			names = append(names, f.Job)
 		}

@@ -82,8 +82,23 @@ func readOrders(r *bufio.Reader) (*Orders, error) {
 		if err := json.Unmarshal(f.data, o); f.kind != frameOrders || err != nil {
 			return nil, errors.New("launch: the first frame isn't that of orders")
 		}
-		return o, nil
+		return o, o.check()
 	}
+}
+
+// check says what orders lack, or what no orders say.
+func (o *Orders) check() error {
+	switch {
+	case len(o.Program) == 0 || o.Program[0] == "":
+		return errors.New("launch: the orders name no program")
+	case o.Nodes < 1 || o.Nodes > maxListed || o.Node < 0 || o.Node >= o.Nodes:
+		return fmt.Errorf("launch: the orders are for node %d of %d", o.Node, o.Nodes)
+	case o.Dir == "":
+		return errors.New("launch: the orders name no directory")
+	case o.LostAfter <= 0:
+		return fmt.Errorf("launch: the orders say that %v of silence mean a loss", o.LostAfter)
+	}
+	return nil
 }
 
 // commanded is a launcher that another process commands.

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/chorus-comms/chorus/internal/plain"
 )
 
 const (
@@ -66,15 +68,17 @@ func (c *console) failure() error {
 	return c.lost
 }
 
-// printf writes a message of the launcher; every line of it gets the prefix.
+// printf writes a message of the launcher. Every line of it gets the prefix, and empty ones are left out.
 func (c *console) printf(format string, args ...any) {
 	prefix := "chorus: "
 	if c.name != "" {
 		prefix += c.name + ": "
 	}
 	var b bytes.Buffer
-	for line := range strings.Lines(fmt.Sprintf(format, args...)) {
-		fmt.Fprintf(&b, "%s%s\n", prefix, strings.TrimRight(line, "\n"))
+	for line := range strings.Lines(plain.Text(fmt.Sprintf(format, args...))) {
+		if line = strings.TrimRight(line, "\n"); line != "" {
+			fmt.Fprintf(&b, "%s%s\n", prefix, line)
+		}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -87,6 +91,7 @@ type lineWriter struct {
 	console *console
 	w       io.Writer
 	prefix  string
+	foreign bool   // what it shows isn't a program's own output: it's made plain
 	pending []byte // the beginning of a line
 	out     []byte // scratch
 	skipLF  bool   // the last line ended with a carriage return; a line feed now belongs to it
@@ -120,8 +125,11 @@ func (l *lineWriter) Write(p []byte) (int, error) {
 // emit ends the pending line with text.
 func (l *lineWriter) emit(text []byte) {
 	l.out = append(l.out, l.prefix...)
-	l.out = append(l.out, l.pending...)
-	l.out = append(l.out, text...)
+	if l.foreign {
+		l.out = append(l.out, plain.Line(string(l.pending)+string(text))...)
+	} else {
+		l.out = append(append(l.out, l.pending...), text...)
+	}
 	l.out = append(l.out, '\n')
 	l.pending = l.pending[:0]
 }

@@ -167,7 +167,7 @@ func (r *hostsRun) print(w io.Writer, text []byte) {
 
 // show shows what ssh, or a launcher that can't say it otherwise, has to say.
 func (r *hostsRun) show(m *remote, from io.Reader) {
-	line := &lineWriter{console: r.console, w: r.console.err, prefix: "chorus: " + m.Name + ": "}
+	line := &lineWriter{console: r.console, w: r.console.err, prefix: "chorus: " + m.Name + ": ", foreign: true}
 	defer line.close()
 	io.Copy(io.MultiWriter(line, &m.words), from)
 }

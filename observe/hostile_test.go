@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/chorus-comms/chorus/comm/backend"
+	"github.com/chorus-comms/chorus/internal/plain"
 	"github.com/chorus-comms/chorus/observe/record"
 )
 
@@ -40,7 +41,7 @@ func FuzzAnswer(f *testing.F) {
 		for _, job := range Running([]Answer{a, twin, {Path: "train_rank_1" + record.SocketSuffix, Err: os.ErrDeadlineExceeded}}) {
 			top := NewTop(job, job)
 			text := top.String()
-			if line := strings.ReplaceAll(text, "\n", ""); record.Plain(line) != line {
+			if line := strings.ReplaceAll(text, "\n", ""); plain.Line(line) != line {
 				t.Errorf("%q", text)
 			}
 			if _, err := json.Marshal(top); err != nil {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/chorus-comms/chorus/internal/plain"
 	"github.com/chorus-comms/chorus/observe/record"
 )
 
@@ -148,8 +149,8 @@ func (l Life) twice() string {
 	for i, d := range l[1:] {
 		if a, b := &l[i].Chorus, &d.Chorus; a.Rank == b.Rank {
 			return fmt.Sprintf("two dumps of rank %d of job %q, by pid %d on %s and pid %d on %s: two jobs of this name ran at "+
-				"the same time; give each a name or a directory of its own", a.Rank, a.Job, a.Pid, record.Plain(a.Host), b.Pid,
-				record.Plain(b.Host))
+				"the same time; give each a name or a directory of its own", a.Rank, a.Job, a.Pid, plain.Line(a.Host), b.Pid,
+				plain.Line(b.Host))
 		}
 	}
 	return ""

@@ -14,6 +14,7 @@ import (
 	"sync"
 
 	"github.com/chorus-comms/chorus/comm/backend"
+	"github.com/chorus-comms/chorus/internal/plain"
 	"github.com/chorus-comms/chorus/internal/sys"
 	"github.com/chorus-comms/chorus/observe/record"
 )
@@ -119,11 +120,11 @@ const (
 func ReadFile(path string, last int) (*Dump, error) {
 	data, err := readFile(path, last)
 	if err != nil {
-		return nil, fmt.Errorf("observe: %s: %w", record.Plain(path), err)
+		return nil, fmt.Errorf("observe: %s: %w", plain.Line(path), err)
 	}
 	d, err := Parse(data, last)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", record.Plain(path), err)
+		return nil, fmt.Errorf("%s: %w", plain.Line(path), err)
 	}
 	d.File = record.NameOf(path)
 	return d, nil

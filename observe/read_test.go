@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/chorus-comms/chorus/internal/plain"
 	"github.com/chorus-comms/chorus/observe/record"
 )
 
@@ -97,7 +98,7 @@ func noControl(t *testing.T, text string, lines int) {
 	if n := strings.Count(text, "\n"); n != lines {
 		t.Errorf("%d lines, not %d:\n%q", n, lines, text)
 	}
-	if line := strings.ReplaceAll(text, "\n", ""); record.Plain(line) != line {
+	if line := strings.ReplaceAll(text, "\n", ""); plain.Line(line) != line {
 		t.Errorf("%q", text)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/chorus-comms/chorus/internal/plain"
 	"github.com/chorus-comms/chorus/observe/record"
 )
 
@@ -108,7 +109,7 @@ func (r *Report) Details() string {
 		if i > 0 {
 			b.WriteByte('\n')
 		}
-		fmt.Fprintf(&b, "%d. %s: %s\n", i+1, f.Kind, record.Plain(f.headline()))
+		fmt.Fprintf(&b, "%d. %s: %s\n", i+1, f.Kind, plain.Line(f.headline()))
 		for _, p := range f.Culprits {
 			fmt.Fprintf(&b, "   %v\n", p)
 		}
@@ -116,7 +117,7 @@ func (r *Report) Details() string {
 			fmt.Fprintf(&b, "   waiting: %v\n", p)
 		}
 		if f.Detail != "" {
-			fmt.Fprintf(&b, "   %s\n", record.Plain(f.Detail))
+			fmt.Fprintf(&b, "   %s\n", plain.Line(f.Detail))
 		}
 	}
 	if len(r.Missing) > 0 {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/comm/backend"
+	"github.com/chorus-comms/chorus/internal/plain"
 	"github.com/chorus-comms/chorus/observe/record"
 	"github.com/chorus-comms/chorus/tensor"
 )
@@ -135,7 +136,7 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("%v, %v", lives, err)
 		}
 		for _, text := range []string{Explain(lives[0]).String(), TopOf(lives[0]).String(), lives[0].String()} {
-			if line := strings.ReplaceAll(text, "\n", ""); record.Plain(line) != line {
+			if line := strings.ReplaceAll(text, "\n", ""); plain.Line(line) != line {
 				t.Errorf("%q", text)
 			}
 		}

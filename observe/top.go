@@ -10,6 +10,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/chorus-comms/chorus/internal/plain"
 	"github.com/chorus-comms/chorus/observe/record"
 )
 
@@ -252,8 +253,8 @@ func (t *Top) String() string {
 				wait = fmt.Sprintf("%.2fs", r.LiveComm.For)
 			}
 		}
-		fmt.Fprintf(w, "%d\t%d\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Rank, r.Pid, record.Plain(r.Label()), ops, bytes, record.Plain(what),
-			wait, record.Plain(r.At))
+		fmt.Fprintf(w, "%d\t%d\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Rank, r.Pid, plain.Line(r.Label()), ops, bytes, plain.Line(what),
+			wait, plain.Line(r.At))
 	}
 	w.Flush()
 	for _, s := range t.Silent {
@@ -268,7 +269,7 @@ func (t *Top) String() string {
 			verb = "wait"
 		}
 		fmt.Fprintf(&b, "%s %s for %s in %s #%d of %q, for %.2f s\n", record.RankNames(x.Waiting), verb, record.RankNames(x.For),
-			record.Plain(x.Op), x.Seq, x.Comm, x.Longest)
+			plain.Line(x.Op), x.Seq, x.Comm, x.Longest)
 		for _, p := range t.Where {
 			if slices.Contains(x.For, p.Ranks[0]) {
 				fmt.Fprintf(&b, "  %v\n", p)

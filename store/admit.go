@@ -7,12 +7,11 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"strings"
 	"sync"
 	"time"
-	"unicode"
 
 	"github.com/chorus-comms/chorus/config"
+	"github.com/chorus-comms/chorus/internal/plain"
 	"github.com/chorus-comms/chorus/secure"
 )
 
@@ -34,12 +33,7 @@ func helloOf(name string) []byte {
 // nameIn is what a client calls itself in its hello. It's text for a console, whatever was sent.
 func nameIn(hello []byte) string {
 	name, _, _ := bytes.Cut(hello[len(authHello):], []byte{0})
-	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return '?'
-	}, string(name))
+	return plain.Line(string(name))
 }
 
 // tlsHandshake is the first byte of every TLS connection (RFC 8446, section 5.1).

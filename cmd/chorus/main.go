@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/chorus-comms/chorus/internal/plain"
 	"github.com/chorus-comms/chorus/launch"
 )
 
@@ -27,10 +28,10 @@ func run(args []string) int {
 	case err == nil, errors.As(err, &f), errors.Is(err, errReported):
 		// The error that ended a job has been explained where it happened.
 	case errors.As(err, &bad), errors.Is(err, launch.ErrArgument):
-		fmt.Fprintf(os.Stderr, "chorus: %v\nchorus: run `%s --help`\n", err, cmd.CommandPath())
+		fmt.Fprintf(os.Stderr, "chorus: %s\nchorus: run `%s --help`\n", plain.Text(err.Error()), cmd.CommandPath())
 		return codeUsage
 	default:
-		fmt.Fprintln(os.Stderr, "chorus:", strings.TrimPrefix(err.Error(), "chorus: "))
+		fmt.Fprintln(os.Stderr, "chorus:", plain.Text(strings.TrimPrefix(err.Error(), "chorus: ")))
 	}
 	return launch.ExitCode(err)
 }

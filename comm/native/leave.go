@@ -5,11 +5,11 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"unicode"
 
 	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/comm/backend/base"
 	"github.com/chorus-comms/chorus/fabric"
+	"github.com/chorus-comms/chorus/internal/plain"
 )
 
 // departures are the ranks that have left a communicator. A rank that leaves tells the others, since the fabric may
@@ -76,13 +76,8 @@ func (g *group) Leaving(why string) {
 
 // printable sanitizes a reason, which may be another process's, for the text of an error.
 func printable(why string) string {
-	why = strings.ToValidUTF8(why[:min(len(why), fabric.MaxWhy)], "")
-	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return '?'
-	}, why)
+	why = plain.Line(strings.ToValidUTF8(why[:min(len(why), fabric.MaxWhy)], ""))
+	return strings.ToValidUTF8(why[:min(len(why), fabric.MaxWhy)], "")
 }
 
 // announceLeave tells the ranks with which this one has exchanged messages, or all, that it takes part in no

@@ -12,6 +12,7 @@ import (
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
 	"github.com/chorus-comms/chorus/internal/dl"
+	"github.com/chorus-comms/chorus/internal/plain"
 )
 
 // compiler makes programs of sources: NVRTC or hiprtc, which is opened when the first source comes.
@@ -81,7 +82,7 @@ type CompileError struct {
 func (e *CompileError) Error() string {
 	s := fmt.Sprintf("%s: %s", e.Compiler, e.Text)
 	if e.Log != "" {
-		s += ":\n" + e.Log
+		s += ":\n" + plain.Text(e.Log)
 	}
 	return s
 }

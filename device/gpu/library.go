@@ -9,6 +9,7 @@ import (
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
 	"github.com/chorus-comms/chorus/internal/dl"
+	"github.com/chorus-comms/chorus/internal/plain"
 )
 
 // Library is a table of functions with what is known of it.
@@ -194,7 +195,7 @@ func (e *Error) Error() string {
 		s += ": " + a
 	}
 	if e.Log != "" {
-		s += ":\n" + e.Log
+		s += ":\n" + plain.Text(e.Log)
 	}
 	return s
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/chorus-comms/chorus/config"
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/internal/kept"
+	"github.com/chorus-comms/chorus/internal/plain"
 )
 
 // A driver may crash or hang in its compiler. Where there's a command whose process has this package, each source is
@@ -126,7 +127,7 @@ func (b *dev) refused(op string, a answer) error {
 	case a.Error == "":
 		return nil
 	}
-	return device.Errorf(device.ErrUnsupported, b.name, op, "%s", a.Error)
+	return device.Errorf(device.ErrUnsupported, b.name, op, "%s", plain.Text(a.Error))
 }
 
 // ask is the answer of a process to a source.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/chorus-comms/chorus/config"
 	"github.com/chorus-comms/chorus/device/opencl/abi"
+	"github.com/chorus-comms/chorus/internal/plain"
 	"github.com/chorus-comms/chorus/internal/sys"
 )
 
@@ -112,7 +113,7 @@ func (w *away) compile(command []string, q *request) (answer, error) {
 	}
 	a, unable, err := p.compile(q, limit)
 	if unable {
-		err = fmt.Errorf("the process that compiles can't use the device: %s", a.Error)
+		err = fmt.Errorf("the process that compiles can't use the device: %s", plain.Text(a.Error))
 		p.stop()
 		w.without(command, err)
 		return answer{}, err

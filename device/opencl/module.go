@@ -14,6 +14,7 @@ import (
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/device/opencl/abi"
 	"github.com/chorus-comms/chorus/internal/kept"
+	"github.com/chorus-comms/chorus/internal/plain"
 )
 
 // module is a program that was built for a device.
@@ -55,7 +56,7 @@ type CompileError struct {
 	Code abi.Result
 }
 
-func (e *CompileError) Error() string { return "the source doesn't compile: " + e.Log }
+func (e *CompileError) Error() string { return "the source doesn't compile: " + plain.Text(e.Log) }
 
 func (m *module) hold() { m.uses.Add(1) }
 

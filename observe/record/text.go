@@ -3,32 +3,11 @@ package record
 import (
 	"fmt"
 	"path/filepath"
-	"strconv"
 	"strings"
-	"unicode"
 
 	"github.com/chorus-comms/chorus/comm/backend"
+	"github.com/chorus-comms/chorus/internal/plain"
 )
-
-// Plain makes text that a rank has given fit for one line of a terminal. Characters that aren't printable are escaped,
-// among them ends of lines and those that move a cursor or turn text around.
-func Plain(text string) string {
-	if !strings.ContainsFunc(text, hidden) {
-		return text
-	}
-	var b strings.Builder
-	for _, r := range text {
-		if hidden(r) {
-			quoted := strconv.QuoteRune(r)
-			b.WriteString(quoted[1 : len(quoted)-1])
-		} else {
-			b.WriteRune(r)
-		}
-	}
-	return b.String()
-}
-
-func hidden(r rune) bool { return !unicode.IsPrint(r) }
 
 // Party is one or more ranks at one place of the program.
 type Party struct {
@@ -47,7 +26,7 @@ func (p Party) String() string {
 	if p.Waited > 0 {
 		s += fmt.Sprintf(", for %.3f s", p.Waited)
 	}
-	return Plain(s)
+	return plain.Line(s)
 }
 
 // where says at which place a party is.
