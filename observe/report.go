@@ -94,7 +94,10 @@ func (f *Finding) headline() string {
 // String is the report as text.
 func (r *Report) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "job %q: dumps of %d of %d ranks\n\n", r.Job, r.Size-len(r.Missing), r.Size)
+	if r.Job != "" { // its launcher may have given it no name
+		fmt.Fprintf(&b, "job %q: ", r.Job)
+	}
+	fmt.Fprintf(&b, "dumps of %d of %d ranks\n\n", r.Size-len(r.Missing), r.Size)
 	if len(r.Findings) == 0 {
 		b.WriteString("nothing is stuck, and no rank is late\n")
 	}

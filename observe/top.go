@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -232,6 +233,12 @@ func (t *Top) String() string {
 	fmt.Fprintf(&b, "job %q: %d ranks answer\n\n", t.Job, t.Ranks)
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "rank\tpid\tcommunicator\tops/s\tbytes/s\toperation\tfor\tat")
+	where := map[int]string{} // of ranks that are in no operation
+	for _, p := range t.Where {
+		for _, r := range p.Ranks {
+			where[r] = p.At
+		}
+	}
 	for _, r := range t.Rows {
 		ops, bytes := "", ""
 		if r.OpsPerSec >= 0 {
@@ -254,7 +261,7 @@ func (t *Top) String() string {
 			}
 		}
 		fmt.Fprintf(w, "%d\t%d\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Rank, r.Pid, plain.Line(r.Label()), ops, bytes, plain.Line(what),
-			wait, plain.Line(r.At))
+			wait, plain.Line(cmp.Or(r.At, where[r.Rank])))
 	}
 	w.Flush()
 	for _, s := range t.Silent {

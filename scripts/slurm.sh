@@ -142,7 +142,10 @@ start() {
 	done
 	for n in $(seq "$nodes"); do node "n$n"; done
 	for n in $(seq 300); do # 30 s
-		[ "$(run sinfo --noheader --format='%t %D' 2>/dev/null)" = "idle $nodes" ] && watch "${2:-}" && return
+		[ "$(run sinfo --noheader --format='%t %D' 2>/dev/null)" = "idle $nodes" ] && watch "${2:-}" && {
+			echo "ready: a controller and $nodes nodes; run a program there by: $0 run $dir srun PROGRAM" >&2
+			return
+		}
 		sleep 0.1
 	done
 	tail -n 20 "$dir"/*.log >&2

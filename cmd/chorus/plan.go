@@ -191,11 +191,24 @@ func (f *planFlags) complete() error {
 	if f.memory != string(bench.Mapped) && f.memory != string(bench.Ordinary) {
 		return usagef("--memory %s: want %s or %s", f.memory, bench.Mapped, bench.Ordinary)
 	}
+	if err := f.bounded(); err != nil {
+		return err
+	}
 	if f.hosts < 1 || q.World < f.hosts {
 		return usagef("%d ranks on %d hosts", q.World, f.hosts)
 	}
 	q.Topo = inBlocks(q.World, f.hosts)
 	return q.Validate()
+}
+
+// mostPlanned bounds the ranks whose plans are made and proved, which are as many, of as many steps.
+const mostPlanned = 1024
+
+func (f *planFlags) bounded() error {
+	if f.request.World > mostPlanned {
+		return usagef("--world %d: the plans of all ranks are made and proved, of %d at most", f.request.World, mostPlanned)
+	}
+	return nil
 }
 
 // inBlocks puts neighbouring ranks on the same host.
@@ -250,6 +263,9 @@ func (f *planFlags) proveAll(w io.Writer, collectives []plan.Collective) error {
 	}
 	if f.request.World < 1 {
 		return usagef("plan: worlds up to %d ranks", f.request.World)
+	}
+	if err := f.bounded(); err != nil {
+		return err
 	}
 	var mu sync.Mutex
 	var errs []error

@@ -31,7 +31,12 @@ func usage(err error) error {
 
 // explainUsage makes what cobra finds wrong with the command line of cmd, or of those below it, a usageError.
 func explainUsage(cmd *cobra.Command) {
-	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usage(flagError(cmd.Flags(), err)) })
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if typed := cmd.Flags().Args(); !cmd.HasParent() && len(typed) > 0 { // the flags are a command's that there isn't
+			return usage(noSuchCommand(cmd, typed))
+		}
+		return usage(flagError(cmd.Flags(), err))
+	})
 	if check := cmd.Args; check != nil {
 		cmd.Args = func(cmd *cobra.Command, args []string) error {
 			if err := cmd.ValidateFlagGroups(); err != nil {
@@ -94,7 +99,7 @@ func noSuchCommand(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-		return fmt.Errorf("unknown command %q; there is %s", args[0], strings.Join(near, ", "))
+		return fmt.Errorf("unknown command %q; did you mean %s?", args[0], strings.Join(near, " or "))
 	}
 	return fmt.Errorf("unknown command %q", args[0])
 }
