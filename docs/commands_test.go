@@ -57,7 +57,11 @@ until cp $TMPDIR/chorus-*/mine/attempt_0/*_rank_[01].json dumps; do kill -0 $(ca
 			"make wheels":    "make test-long runs it, before these tests",
 			"make release":   "make test-long runs it",
 		},
-		"../README.md": {"make test": "it runs these tests", "pip install --no-build-isolation ./python/device ./python/accinte": compiled},
+		"../README.md": {
+			"make test": "it runs these tests",
+			"pip install torch --index-url https://download.pytorch.org/whl/cpu":   "it's PyTorch's own index, and machines for tests reach PyPI alone",
+			"pip install -v --no-build-isolation ./python/device ./python/accinte": "TestInstall runs it; here it compiles for minutes what make python has compiled",
+		},
 		"../python/README.md": {
 			"chorus run -n 4 train.py":                         "pytorch-ten-minutes.md has the like, with a program",
 			"chorus explain":                                   "observability.md has it",
@@ -76,7 +80,7 @@ until cp $TMPDIR/chorus-*/mine/attempt_0/*_rank_[01].json dumps; do kill -0 $(ca
 			"pip install ./python": "python/accl/README.md has the like",
 			"pip install --no-build-isolation ./python/device ./python/zoom": compiled,
 		},
-		"../python/torchcomms/README.md": {"pip install ./python ./python/torchcomms": "README.md has it"},
+		"../python/torchcomms/README.md": {"pip install ./python ./python/torchcomms": "README.md has the like"},
 		"device-tests.md": {
 			"*": "takes up to half an hour, and a checkout of PyTorch; python/device/tests/test_devtests.py runs these in part",
 		},
@@ -85,7 +89,7 @@ until cp $TMPDIR/chorus-*/mine/attempt_0/*_rank_[01].json dumps; do kill -0 $(ca
 			"python -m chorus_device.check mydevice":                   "takes minutes; python/device/tests/test_mydevice.py runs it",
 		},
 		"pytorch.md":    {"pip install ./python": "README.md has the like", "pip install chorus-comms": "python/README.md has it"},
-		"torchcomms.md": {"pip install ./python ./python/torchcomms": "README.md has it"},
+		"torchcomms.md": {"pip install ./python ./python/torchcomms": "README.md has the like"},
 		"torch-device.md": {
 			"torchrun --nproc-per-node 2 python/accinte/examples/multi_gpu.py": "python/device/tests/test_multi_gpu.py runs it",
 			"pip install ./python": "README.md has the like",

@@ -118,6 +118,7 @@ if package; then
 	# Three pages for a clone; with CHORUS_TEST_LONG=1 all of them, and those for a release.
 	pages='FollowClone/^(README|pytorch|launching)'
 	[ -z "${CHORUS_TEST_LONG:-}" ] || pages=Follow
+	pages="$pages|Install" # README's lines with the newest PyTorch of the index: it downloads 2.5 GB, once
 	CHORUS_TEST_LONG=1 tests -run $pages ./docs
 fi
 
