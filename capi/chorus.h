@@ -277,6 +277,7 @@ typedef struct chorus_device_info {
 	int64_t free_bytes, total_bytes;
 	const char *model; /* the library's */
 	int32_t views;     /* 1 if this process's engines can touch its memory, by chorus_view */
+	int32_t blocking;  /* 1 if CHORUS_DEVICE_BLOCKING asks that each operator waits for its work */
 	const char *library; /* that drives it, with its version, such as "CUDA 13.0"; empty: none */
 } chorus_device_info;
 

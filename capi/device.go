@@ -149,6 +149,10 @@ func goDeviceGet(h C.chorus_device, info *C.chorus_device_info) (status C.chorus
 	if err != nil {
 		return fail(err)
 	}
+	cfg, err := config.Load(nil)
+	if err != nil {
+		return fail(refused("%v", err))
+	}
 	p := d.Properties()
 	*info = C.chorus_device_info{size: info.size, index: C.int32_t(d.Index()), priorities: C.int32_t(p.PriorityLevels),
 		free_bytes: C.int64_t(free), total_bytes: C.int64_t(total), model: interned(p.Name),
@@ -158,6 +162,9 @@ func goDeviceGet(h C.chorus_device, info *C.chorus_device_info) (status C.chorus
 	}
 	if _, ok := d.Runtime().Driver().(device.HostKernels); ok {
 		info.views = 1
+	}
+	if cfg.DeviceBlocking {
+		info.blocking = 1
 	}
 	return C.CHORUS_OK
 }

@@ -86,6 +86,10 @@ type Config struct {
 	// stream is used as a busy one is.
 	DeviceInline bool // CHORUS_DEVICE_INLINE
 
+	// DeviceBlocking makes each operator of PyTorch's on a device wait for its work, so that an error is raised by the
+	// call that caused it. It's for debugging.
+	DeviceBlocking bool // CHORUS_DEVICE_BLOCKING
+
 	// DeviceKernels lets devices whose driver compiles kernels compute PyTorch's operators by them, instead of by
 	// PyTorch's CPU kernels.
 	DeviceKernels bool // CHORUS_DEVICE_KERNELS

@@ -73,6 +73,7 @@ var samples = map[string]struct {
 	"CHORUS_ACCINTE_MEMORY":          {"1GiB", 1 << 30, []string{"1K", "2T", "much"}},
 	"CHORUS_ACCINTE_PEERS":           {"off", false, []string{"maybe"}},
 	"CHORUS_DEVICE_INLINE":           {"no", false, []string{"maybe"}},
+	"CHORUS_DEVICE_BLOCKING":         {"1", true, []string{"maybe"}},
 	"CHORUS_DEVICE_KERNELS":          {"no", false, []string{"maybe"}},
 	"CHORUS_BLAS_LIBRARY":            {"/opt/libclblast.so.1", "/opt/libclblast.so.1", nil},
 	"DISABLE_HIPBLASLT":              {"0", true, nil},

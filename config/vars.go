@@ -200,6 +200,8 @@ var specs = []spec{
 		func(c *Config, s string) error { return setBool(&c.AccIntePeers, s) }},
 	{"CHORUS_DEVICE_INLINE", "true", "do what an idle stream is asked for on the thread that asks: operators, and synchronous collectives if all ranks have come",
 		func(c *Config, s string) error { return setBool(&c.DeviceInline, s) }},
+	{"CHORUS_DEVICE_BLOCKING", "false", "for debugging: each operator of PyTorch's on a device waits for its work, so that an error is raised by the call that caused it",
+		func(c *Config, s string) error { return setBool(&c.DeviceBlocking, s) }},
 	{"CHORUS_DEVICE_KERNELS", "true", "compute PyTorch's operators by kernels where the device's driver compiles them",
 		func(c *Config, s string) error { return setBool(&c.DeviceKernels, s) }},
 	{"CHORUS_NCCL_LIBRARY", "", "file of the library of the backends nccl, ncclx and rccl; empty: the first that is found",

@@ -268,6 +268,7 @@ class DeviceInfo(Structure):
         ("total_bytes", c_int64),
         ("model", c_char_p),
         ("views", c_int32),
+        ("blocking", c_int32),
         ("library", c_char_p),
     ]
 

@@ -12,33 +12,36 @@ inline bool is_aten(const c10::OperatorName& name) {
   return name.getNamespace() == "aten";
 }
 
-// map_tensors is a value in which f of the tensor replaces each tensor, undefined ones included.
+inline bool has_tensors(const c10::IValue& list) {
+  for (const c10::IValue& v : list.toListRef())
+    if (v.isTensor())
+      return true;
+  return false;
+}
+
+// map_tensors is a value in which f of the tensor replaces each tensor, undefined ones included. A list keeps its type,
+// which in TorchScript needn't be one of PyTorch's lists of tensors.
 template <typename F>
 c10::IValue map_tensors(const c10::IValue& value, F f) {
   if (value.isTensor())
     return f(value.toTensor());
-  if (value.isTensorList()) {
-    c10::List<at::Tensor> list;
-    for (const at::Tensor& t : value.toTensorVector())
-      list.push_back(f(t));
-    return list;
-  }
-  if (value.isOptionalTensorList()) {
-    c10::List<std::optional<at::Tensor>> list;
-    for (const std::optional<at::Tensor>& t : value.toOptionalTensorVector())
-      list.push_back(t.has_value() ? std::optional<at::Tensor>(f(*t)) : std::nullopt);
-    return list;
-  }
-  return value;
+  if (!value.isList() || !has_tensors(value))
+    return value;
+  c10::impl::GenericList list(value.toList().elementType());
+  for (const c10::IValue& v : value.toListRef())
+    list.push_back(v.isTensor() ? c10::IValue(f(v.toTensor())) : v);
+  return list;
 }
 
 // each_tensor calls f with each tensor in a value.
 template <typename F>
 void each_tensor(const c10::IValue& value, F f) {
-  map_tensors(value, [&](const at::Tensor& t) {
-    f(t);
-    return t;
-  });
+  if (value.isTensor())
+    f(value.toTensor());
+  else if (value.isList())
+    for (const c10::IValue& v : value.toListRef())
+      if (v.isTensor())
+        f(v.toTensor());
 }
 
 } // namespace chorus

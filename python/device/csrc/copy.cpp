@@ -16,7 +16,7 @@
 #include "host_allocator.h"
 #include "factory_ops.h"
 #include "native_copy.h"
-#include "native_index.h"
+#include "index_errors.h"
 #include "tensor_aliases.h"
 
 namespace chorus {

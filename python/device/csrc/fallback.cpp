@@ -56,6 +56,7 @@ struct Operator {
   bool blocked = false;
   bool missing = false;                // the CPU has no kernel either
   bool host_tensors = false;           // CPU tensors may be among its arguments
+  bool host_indexes = false;           // they may be its indexes
   bool at_once = false;                // its results have no Meta kernel: they're nested, quantized or sparse
   bool views = false;                  // it touches no memory: it returns views, or changes sizes and strides
   c10::SmallVector<int, 2> generators; // positions of its generators
@@ -83,14 +84,13 @@ std::unordered_set<std::string>& blocked() {
   return *all;
 }
 
-// Operators whose lists of indices, lengths and the like may be tensors of the host, as on other devices.
+// Operators whose lists of indices may be tensors of the host, as on other devices, while other arguments may not.
+const std::unordered_set<std::string> takes_host_indexes = {
+    "aten::index",        "aten::index_put",       "aten::index_put_", "aten::_index_put_impl_",
+    "aten::_unsafe_index", "aten::_unsafe_index_put"};
+
+// Operators of which all arguments may be: lengths and the like.
 const std::unordered_set<std::string> takes_host_tensors = {
-    "aten::index",
-    "aten::index_put",
-    "aten::index_put_",
-    "aten::_index_put_impl_",
-    "aten::_unsafe_index",
-    "aten::_unsafe_index_put",
     "aten::tensor_split",
     "aten::_pack_padded_sequence",
     "aten::_pad_packed_sequence",
@@ -149,6 +149,7 @@ const Operator& operator_of(const c10::OperatorHandle& op) {
   made->sparse = sparse_native_of(op.operator_name());
   made->draws = made->native && made->native == draw_of(op.operator_name());
   made->name = c10::toString(op.operator_name());
+  made->host_indexes = takes_host_indexes.count(op.operator_name().name) > 0;
   made->host_tensors = takes_host_tensors.count(op.operator_name().name) > 0;
   const auto& arguments = op.schema().arguments();
   for (size_t i = 0; i < arguments.size(); i++) {
@@ -183,9 +184,8 @@ const Operator& operator_of(const c10::OperatorHandle& op) {
 // Found is the device of an operator's arguments.
 class Found {
  public:
-  Found(const Operator& op) : op_(op) {}
-
-  void see(const at::Tensor& tensor) {
+  // host_too says whether the tensor may be the host's.
+  void see(const at::Tensor& tensor, bool host_too) {
     if (!tensor.defined())
       return;
     c10::Device d = tensor.device();
@@ -197,7 +197,7 @@ class Found {
       index_ = d.index();
     } else if (d.is_cpu()) {
       on_host_ = true;
-      host_ = host_ || tensor.dim() > 0;
+      host_ = host_ || (tensor.dim() > 0 && !host_too);
     }
   }
 
@@ -216,14 +216,12 @@ class Found {
 
   DeviceIndex index() const {
     TORCH_CHECK(
-        !host_ || index_ < 0 || op_.host_tensors,
-        "Expected all tensors to be on the same device, but found at least two devices, ", c10::Device(kType, index_),
-        " and cpu!");
+        !host_ || index_ < 0, "Expected all tensors to be on the same device, but found at least two devices, ",
+        c10::Device(kType, index_), " and cpu!");
     return index_ >= 0 ? index_ : meant_ >= 0 ? meant_ : current();
   }
 
  private:
-  const Operator& op_;
   DeviceIndex index_ = -1, meant_ = -1;
   bool host_ = false; // with dimensions
   bool on_host_ = false;
@@ -249,6 +247,19 @@ bool written_on_host(const Operator& op, c10::ArrayRef<c10::IValue> arguments) {
   for (int i : op.written)
     each_tensor(arguments[i], [&](const at::Tensor& t) { is = is || (t.defined() && t.is_cpu()); });
   return is;
+}
+
+// host_too says whether a tensor in an argument may be the host's, as on other devices: an index, for example, or the
+// one value that a mask selects places for.
+bool host_too(
+    const Operator& op, c10::ArrayRef<c10::IValue> arguments, const c10::IValue& argument, const at::Tensor& t) {
+  if (!op.host_indexes || argument.isList())
+    return op.host_tensors || op.host_indexes;
+  bool masks = false;
+  each_tensor(arguments[1], [&](const at::Tensor& index) {
+    masks = masks || (index.defined() && (index.scalar_type() == at::kBool || index.scalar_type() == at::kByte));
+  });
+  return masks && arguments.size() > 2 && &argument == &arguments[2] && t.defined() && t.numel() == 1;
 }
 
 c10::IValue to_host(TensorAliases& aliases, const c10::IValue& value) {
@@ -327,12 +338,12 @@ void fallback(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, torch
   op.calls.fetch_add(1, std::memory_order_relaxed);
   size_t n = handle.schema().arguments().size();
   auto arguments = torch::jit::last(*stack, n);
-  Found found(op);
+  Found found;
   for (const c10::IValue& v : arguments) {
     if (v.isDevice())
       found.mean(v.toDevice());
     else
-      each_tensor(v, [&](const at::Tensor& t) { found.see(t); });
+      each_tensor(v, [&](const at::Tensor& t) { found.see(t, host_too(op, arguments, v, t)); });
   }
   DeviceIndex index = found.index();
   AllocSites sites;
@@ -361,6 +372,8 @@ void fallback(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, torch
     std::string why; // why it can't be deferred
     if (!touchable)
       why = "the host computes it, as " + name() + " has no kernel for it and no memory that this process can touch";
+    else if (device(index).blocking && !capturing(stream))
+      why = "CHORUS_DEVICE_BLOCKING is set";
     else if (drawn_here)
       why = "it draws from a generator of the CPU's: give it one of " + name() + "'s";
     else if (!plain || op.at_once)

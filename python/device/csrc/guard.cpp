@@ -6,7 +6,7 @@
 
 #include "autograd_shutdown.h"
 #include "event.h"
-#include "native_index.h"
+#include "index_errors.h"
 #include "stream.h"
 #include "version.h"
 

@@ -9,6 +9,7 @@
 #include "boxed.h"
 #include "draws.h"
 #include "fallback.h"
+#include "index_errors.h"
 #include "native_copy.h"
 #include "stream.h"
 
@@ -100,6 +101,15 @@ void say_refused(DeviceIndex index) {
     TORCH_WARN(
         "the compiler of ", c10::Device(kType, index), " refuses a kernel; PyTorch's CPU kernels compute such "
         "operators. ", why);
+}
+
+// finish waits for what the current stream has been given.
+void finish(DeviceIndex index) {
+  chorus_stream stream = current_handle(index);
+  if (capturing(stream))
+    return;
+  await(stream);
+  check_indexes(index);
 }
 
 } // namespace
@@ -213,9 +223,11 @@ bool run_native(const Native& native, const c10::OperatorHandle& op, torch::jit:
       return false;
     arguments = resolved;
   }
-  NativeCall call{index, arguments, {}, {}, {}};
+  NativeCall call{op.operator_name(), index, arguments, {}, {}, {}};
   if (!native.run(call))
     return false;
+  if (__builtin_expect(device(index).blocking, 0))
+    finish(index);
   torch::jit::drop(*stack, n);
   for (at::Tensor& t : call.results)
     stack->emplace_back(std::move(t));

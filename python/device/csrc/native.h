@@ -16,6 +16,7 @@ namespace chorus {
 
 // NativeCall is a call of an operator, whose tensors are the device's, or scalars of the CPU.
 struct NativeCall {
+  const c10::OperatorName& op;
   DeviceIndex index;
   c10::ArrayRef<c10::IValue> arguments;
   c10::SmallVector<at::Tensor, 3> results; // what the operator returns

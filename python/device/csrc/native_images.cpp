@@ -7,7 +7,7 @@
 
 #include "native_averages.h"
 #include "native_checks.h"
-#include "native_index.h"
+#include "index_errors.h"
 
 namespace chorus {
 
@@ -336,7 +336,7 @@ class Unpool final : public Native {
     const at::Tensor &self = call.arguments[0].toTensor(), &indices = call.arguments[1].toTensor();
     at::DimVector size, sizes(self.sizes());
     at::MemoryFormat format = space_ == 2 ? self.suggest_memory_format() : at::MemoryFormat::Contiguous;
-    void* bad = bad_word(call.index);
+    void* bad = bad_word(call);
     if (!bad || !is_image(self, space_, self.scalar_type()) || indices.is_cpu() || !self.is_contiguous(format) ||
         indices.scalar_type() != at::kLong || indices.sizes() != self.sizes() ||
         !list_of(call.arguments[2], space_, size) || !positive(size))

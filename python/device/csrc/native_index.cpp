@@ -1,25 +1,18 @@
-// Operators whose indexes are tensors. An index that's out of range reads 0 or writes nothing, and sets a word of the
-// device, at which the host looks when it waits for the device the next time.
-#include "native_index.h"
-
-#include <array>
-#include <atomic>
+// Operators whose indexes are tensors. An index that's out of range reads 0 or writes nothing, and sets a word.
+#include "native.h"
 
 #include <ATen/ExpandUtils.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/nonzero.h>
 
-#include "block.h"
+#include "index_errors.h"
 #include "native_checks.h"
 #include "native_copy.h"
 
 namespace chorus {
 
 namespace {
-
-// The word of each device. It's the device's as long as the process lives.
-std::array<std::atomic<Block*>, kMostDevices> bad_words;
 
 bool is_index(const at::Tensor& t) {
   return t.defined() && !t.is_cpu() && (t.scalar_type() == at::kLong || t.scalar_type() == at::kInt);
@@ -58,7 +51,7 @@ class Gather final : public Native {
     at::Tensor self = with_dimension(call.arguments[0].toTensor()), out = with_dimension(call.arguments[4].toTensor()),
                index = with_dimension(call.arguments[2].toTensor());
     int64_t dim = call.arguments[1].toInt();
-    void* bad = bad_word(call.index);
+    void* bad = bad_word(call);
     if (!bad || !wrapped(dim, self.dim()) || !is_index(index) || !given_result(out) || index.sizes() != out.sizes() ||
         self.dim() != index.dim() || self.scalar_type() != out.scalar_type() || out.is_alias_of(self) ||
         out.is_alias_of(index))
@@ -86,7 +79,7 @@ class IndexSelect final : public Native {
     const at::Tensor& index = call.arguments[2].toTensor();
     int64_t dim = call.arguments[1].toInt();
     bool single = call.arguments[0].toTensor().dim() == 0;
-    void* bad = bad_word(call.index);
+    void* bad = bad_word(call);
     if (!bad || !wrapped(dim, self.dim()) || !is_index(index) || index.dim() > 1 || !dtype_of(self.scalar_type()) ||
         (single && index.numel() != 1))
       return false;
@@ -114,7 +107,7 @@ class Take final : public Native {
 
   bool run(NativeCall& call) const override {
     const at::Tensor &self = call.arguments[0].toTensor(), &index = call.arguments[1].toTensor();
-    void* bad = bad_word(call.index);
+    void* bad = bad_word(call);
     if (!bad || self.is_cpu() || index.is_cpu() || index.scalar_type() != at::kLong || self.numel() == 0 ||
         !dtype_of(self.scalar_type()))
       return false;
@@ -146,7 +139,7 @@ class PutAt final : public Native {
   bool run(NativeCall& call) const override {
     const at::Tensor &self = call.arguments[0].toTensor(), &index = call.arguments[1].toTensor();
     at::Tensor source = call.arguments[2].toTensor();
-    void* bad = bad_word(call.index);
+    void* bad = bad_word(call);
     if (!bad || !given_result(self) || index.is_cpu() || source.is_cpu() || index.scalar_type() != at::kLong ||
         source.scalar_type() != self.scalar_type() || source.numel() != index.numel() || self.numel() == 0 ||
         source.is_alias_of(self) || index.is_alias_of(self))
@@ -242,14 +235,14 @@ class Scatter final : public Native {
       at::Tensor work = self.to(computed_in(type), /*non_blocking=*/false, /*copy=*/true);
       if (j.source.defined())
         j.source = j.source.to(work.scalar_type());
-      if ((!included && !fill(call.index, work, j, "put", identity(j.kernel, work.scalar_type()))) ||
-          !join(call.index, work, j))
+      if ((!included && !fill(call, work, j, "put", identity(j.kernel, work.scalar_type()))) ||
+          !join(call, work, j))
         return false;
-      if (mean && !divide(call.index, work, j, included))
+      if (mean && !divide(call, work, j, included))
         return false;
       if (!copy_native(call.index, work, out))
         return false;
-    } else if ((!in_place && !copy_native(call.index, self, out)) || !join(call.index, out, j)) {
+    } else if ((!in_place && !copy_native(call.index, self, out)) || !join(call, out, j)) {
       return false;
     }
     call.results.push_back(given_out);
@@ -315,8 +308,9 @@ class Scatter final : public Native {
     return number_of(value, computed_in(type), j.number);
   }
 
-  bool write(DeviceIndex index, const at::Tensor& out, const Joined& j, const char* op, const chorus_number* n) const {
-    IndexKernel k(op, bad_word(index));
+  bool write(const NativeCall& call, const at::Tensor& out, const Joined& j, const char* op, const chorus_number* n) const {
+    void* bad = bad_word(call);
+    IndexKernel k(op, bad);
     at::DimVector strides = without(out, j.dim);
     k.kernel.out(out, j.sizes, strides);
     if (n)
@@ -324,23 +318,23 @@ class Scatter final : public Native {
     else
       k.kernel.in(j.source, j.sizes, j.source.strides());
     k.index(j.index, j.index_sizes, j.index_strides, out.size(j.dim), out.stride(j.dim), false);
-    return bad_word(index) && (c10::multiply_integers(j.sizes) == 0 || k.kernel.run(index));
+    return bad && (c10::multiply_integers(j.sizes) == 0 || k.kernel.run(call.index));
   }
 
-  bool fill(DeviceIndex index, const at::Tensor& out, const Joined& j, const char* op, chorus_number n) const {
-    return write(index, out, j, op, &n);
+  bool fill(const NativeCall& call, const at::Tensor& out, const Joined& j, const char* op, chorus_number n) const {
+    return write(call, out, j, op, &n);
   }
 
-  bool join(DeviceIndex index, const at::Tensor& out, const Joined& j) const {
-    return write(index, out, j, j.kernel.c_str(), j.source.defined() ? nullptr : &j.number);
+  bool join(const NativeCall& call, const at::Tensor& out, const Joined& j) const {
+    return write(call, out, j, j.kernel.c_str(), j.source.defined() ? nullptr : &j.number);
   }
 
   // divide makes sums means.
-  bool divide(DeviceIndex index, at::Tensor& sums, const Joined& j, bool included) const {
+  bool divide(const NativeCall& call, at::Tensor& sums, const Joined& j, bool included) const {
     at::Tensor count = at::full_like(sums, included ? 1 : 0);
     chorus_number one{};
     one.is_integer = one.integer = 1;
-    if (!fill(index, count, j, "add", one))
+    if (!fill(call, count, j, "add", one))
       return false;
     count.clamp_min_(1);
     if (sums.is_floating_point())
@@ -356,6 +350,14 @@ class Scatter final : public Native {
   const int alpha_, reduce_, included_;
 };
 
+// broadcast says whether two tensors of such sizes can be expanded to common ones.
+bool broadcast(at::IntArrayRef a, at::IntArrayRef b) {
+  for (size_t k = 1; k <= std::min(a.size(), b.size()); k++)
+    if (int64_t m = a[a.size() - k], n = b[b.size() - k]; m != n && m != 1 && n != 1)
+      return false;
+  return true;
+}
+
 // Indexes are the tensors of indexes of a tensor's first dimensions, in the place of these dimensions.
 struct Indexes {
   c10::SmallVector<at::Tensor, 6> tensors; // broadcast
@@ -368,7 +370,10 @@ struct Indexes {
   bool read(const at::Tensor& self, const c10::IValue& list) {
     std::vector<at::Tensor> found;
     size_t d = 0;
-    for (std::optional<at::Tensor> t : list.toOptionalTensorVector()) {
+    for (const c10::IValue& v : list.toListRef()) {
+      std::optional<at::Tensor> t;
+      if (v.isTensor())
+        t = v.toTensor();
       if (t.has_value() && t->defined() && t->is_cpu() && !self.is_cpu()) // of a list in Python, for example
         t = t->to(self.device());
       if (t.has_value() && t->defined() && t->scalar_type() == at::kBool) {
@@ -391,8 +396,11 @@ struct Indexes {
     }
     if (found.empty() || found.size() > 6 || int64_t(d) > self.dim())
       return false;
-    for (const at::Tensor& t : found)
+    for (const at::Tensor& t : found) {
+      if (!broadcast(shape, t.sizes()))
+        return false; // the CPU's kernel has the error
       shape = at::infer_size_dimvector(shape, t.sizes());
+    }
     bool together = dims.back() - dims.front() + 1 == int64_t(dims.size());
     first = together ? size_t(dims.front()) : 0;
     for (int64_t k = 0, i = 0; k <= self.dim(); k++) {
@@ -439,7 +447,7 @@ class Index final : public Native {
   bool run(NativeCall& call) const override {
     const at::Tensor &self = call.arguments[0].toTensor(), &out = call.arguments[2].toTensor();
     Indexes x;
-    void* bad = bad_word(call.index);
+    void* bad = bad_word(call);
     if (!bad || self.is_cpu() || !given_result(out) || out.scalar_type() != self.scalar_type() ||
         out.is_alias_of(self) || !x.read(self, call.arguments[1]) || out.sizes() != at::IntArrayRef(x.result))
       return false;
@@ -463,7 +471,7 @@ class IndexPut final : public Native {
     const at::Tensor& self = call.arguments[0].toTensor();
     at::Tensor values = call.arguments[2].toTensor();
     Indexes x;
-    void* bad = bad_word(call.index);
+    void* bad = bad_word(call);
     if (!bad || !given_result(self) || values.scalar_type() != self.scalar_type() || values.is_alias_of(self) ||
         !x.read(self, call.arguments[1]) || values.dim() > int64_t(x.result.size()))
       return false;
@@ -495,36 +503,6 @@ class IndexPut final : public Native {
 };
 
 } // namespace
-
-void* bad_word(DeviceIndex index) {
-  Block* block = bad_words[size_t(index)];
-  if (block)
-    return block->memory;
-  if (!device(index).views)
-    return nullptr;
-  Block* made = new_block(index, device(index).default_stream, sizeof(int32_t));
-  {
-    Unlocked unlocked; // earlier work of the stream may still use the memory
-    (void)lib.stream_await(device(index).default_stream, 0);
-  }
-  *reinterpret_cast<volatile int32_t*>(made->view) = 0;
-  if (!bad_words[size_t(index)].compare_exchange_strong(block, made))
-    release(made); // another thread was faster
-  return bad_words[size_t(index)].load()->memory;
-}
-
-void check_indexes(DeviceIndex index) {
-  Block* block = bad_words[size_t(index)];
-  if (!block)
-    return;
-  auto word = reinterpret_cast<volatile int32_t*>(block->view);
-  if (*word == 0)
-    return;
-  *word = 0;
-  TORCH_CHECK_INDEX(
-      false, "index out of range in an earlier operator on ", c10::Device(kType, index),
-      ": it read 0 there, or wrote nothing");
-}
 
 void add_indexed() {
   add_native(schema_of("gather.out"), std::make_unique<Gather>());

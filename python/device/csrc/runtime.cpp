@@ -36,6 +36,7 @@ void open(DeviceIndex index) {
   check(lib.device_get(handle, &info));
   d.priorities = info.priorities;
   d.views = info.views != 0;
+  d.blocking = info.blocking != 0;
   check(lib.stream_default(handle, &d.default_stream));
   d.handle = handle;
   opened = true;

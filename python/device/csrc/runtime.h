@@ -19,7 +19,8 @@ struct Device {
   chorus_device handle = 0;
   chorus_stream default_stream = 0;
   int priorities = 1;
-  bool views = false; // this process can access its memory, at other addresses
+  bool views = false;    // this process can access its memory, at other addresses
+  bool blocking = false; // each operator waits for its work
 };
 
 // plug sets the name of the device, the drivers that may have it, and the path of the library with the drivers. The

@@ -130,6 +130,16 @@ def test_operators_that_cannot_be_captured():
         torch.accinte.Graph().replay()
 
 
+def test_work_that_is_not_joined():
+    """The error says what the program lacks: a stream's wait, or that of an asynchronous operation."""
+    x, side = torch.ones(4, device=D), torch.accinte.Stream()
+    with pytest.raises(RuntimeError, match="was not joined: before the end, .* an event behind it, or for the Work of"):
+        with torch.accinte.graph(torch.accinte.Graph()):
+            side.wait_stream(torch.accinte.current_stream())
+            with side:
+                x.add_(1)
+
+
 def test_reset(tmp_path):
     x = torch.ones(4, device=D)
     g = torch.accinte.Graph()
