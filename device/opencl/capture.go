@@ -221,7 +221,8 @@ func (d *Driver) CaptureEnd(h device.StreamHandle) (device.GraphHandle, error) {
 	for _, o := range c.lanes {
 		for _, n := range o.tail {
 			if !joined[n] {
-				c.spoil("stream " + hex(o.s.h) + " was not joined: wait for an event behind " + c.nodes[n].name)
+				c.spoil("stream " + hex(o.s.h) + " was not joined: before the end, let the captured stream wait for an event behind " +
+					c.nodes[n].name + ", or for the Work of an asynchronous operation, by its Wait")
 			}
 		}
 	}

@@ -80,7 +80,8 @@ func (e *Engine) CaptureEnd(h device.StreamHandle) (device.GraphHandle, error) {
 	for _, o := range c.streams {
 		for _, n := range o.tailOf {
 			if !joined[n] {
-				c.spoil("%q on stream %#x was not joined: wait for an event behind it", &c.nodes[n].work, uintptr(o.handle))
+				c.spoil("%q on stream %#x was not joined: before the end, let the captured stream wait for an event behind it, "+
+					"or for the Work of an asynchronous operation, by its Wait", &c.nodes[n].work, uintptr(o.handle))
 			}
 		}
 	}
