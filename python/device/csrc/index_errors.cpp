@@ -50,8 +50,8 @@ ThreadID caller() {
   return here.id;
 }
 
-// Words are those of a device. They are the device's as long as the process lives.
-class Words {
+// BadWords are the words of a device. They are the device's as long as the process lives.
+class BadWords {
  public:
   void* word(DeviceIndex index, const c10::OperatorName& op) {
     ThreadID thread = caller();
@@ -116,19 +116,19 @@ class Words {
   std::vector<Use> used_;
   size_t next_ = 0;
 };
-Words& words(DeviceIndex index) {
-  static auto* all = new std::array<Words, kMostDevices>;
+BadWords& bad_words(DeviceIndex index) {
+  static auto* all = new std::array<BadWords, kMostDevices>;
   return (*all)[size_t(index)];
 }
 
 } // namespace
 
 void* bad_word(const NativeCall& call) {
-  return device(call.index).views ? words(call.index).word(call.index, call.op) : nullptr;
+  return device(call.index).views ? bad_words(call.index).word(call.index, call.op) : nullptr;
 }
 
 void check_indexes(DeviceIndex index) {
-  const c10::OperatorName* op = words(index).take();
+  const c10::OperatorName* op = bad_words(index).take();
   TORCH_CHECK_INDEX(
       !op, "index out of range in ", op->name, " on ", c10::Device(kType, index),
       ": it read 0 there, or wrote nothing",
