@@ -23,6 +23,7 @@ type gpu struct {
 	id    abi.Device
 	props device.Properties
 	lost  atomic.Pointer[device.WorkError] // set when the GPU has failed
+	base  base                             // of the times of a trace
 
 	// Set at the first use, with which the process gets a context on the GPU.
 	opening sync.Mutex

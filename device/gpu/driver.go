@@ -10,6 +10,7 @@ import (
 
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
+	"github.com/chorus-comms/chorus/device/internal/traces"
 )
 
 // Driver is the GPUs of a library.
@@ -21,6 +22,7 @@ type Driver struct {
 	deferred deferredFrees
 	peers    peers
 
+	trace     traces.Slot
 	launching sync.Mutex // of graphs with functions of the host
 
 	mu      sync.RWMutex
@@ -49,6 +51,7 @@ var (
 	_ device.Transforms     = (*Driver)(nil)
 	_ device.Solvers        = (*Driver)(nil)
 	_ device.SparseProducts = (*Driver)(nil)
+	_ device.Tracer         = (*Driver)(nil)
 )
 
 // New makes a driver of a library, which must have at least one GPU.

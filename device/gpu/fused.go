@@ -123,7 +123,10 @@ func (d *Driver) multiplyFused(op string, s *stream, p *device.FusedProduct) err
 				return err
 			}
 		}
-		return b.runFused(op, x, &plan, s.h, p)
+		m := d.before(s)
+		err := b.runFused(op, x, &plan, s.h, p)
+		m.after(s, op, device.Activity{Kind: device.ActivityKernel, Name: b.family.Lt}, err)
+		return err
 	})
 }
 

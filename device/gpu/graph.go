@@ -201,7 +201,10 @@ func (d *Driver) GraphLaunch(xh device.ExecHandle, h device.StreamHandle) error 
 			c.f.mu.Unlock()
 		}
 	}
-	if err := s.result(op, "GraphLaunch", func() abi.Result { return s.b.Library.GraphLaunch(x.h, s.h) }); err != nil {
+	m := d.before(s)
+	err = s.result(op, "GraphLaunch", func() abi.Result { return s.b.Library.GraphLaunch(x.h, s.h) })
+	m.after(s, op, device.Activity{Kind: device.ActivityGraph, Name: "graph"}, err)
+	if err != nil {
 		for _, c := range x.functions {
 			c.f.mu.Lock()
 			c.f.runs = c.f.runs[:len(c.f.runs)-1]

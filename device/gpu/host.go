@@ -10,6 +10,7 @@ import (
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
 	"github.com/chorus-comms/chorus/device/internal/outcome"
+	"github.com/chorus-comms/chorus/device/internal/traces"
 	"github.com/chorus-comms/chorus/internal/dl"
 )
 
@@ -27,6 +28,7 @@ type function struct {
 	uses     atomic.Int32 // graphs and instantiated ones that have it
 	mu       sync.Mutex
 	runs     []run // of a captured one: those that are enqueued, in their order
+	traced   traces.Work
 	last     *last // of a captured one: the launch that has enqueued the last of them; guarded by Driver.launching
 }
 
@@ -98,9 +100,11 @@ func (f *function) run() {
 	s.at.Store(f)
 	failed, _ := mine.Failed()
 	if failed == nil {
+		begin := time.Now()
 		if err := protect(f.f); err != nil {
 			failed = s.failure(f.name, err)
 		}
+		f.traced.Ran(begin, failed != nil)
 	}
 	s.at.CompareAndSwap(f, nil)
 	s.queued.Add(-1)
@@ -156,6 +160,9 @@ func (d *Driver) HostFunc(h device.StreamHandle, name string, f func() error) er
 	}
 	if !x.captured {
 		x.outcome = s.outcome.After(1)
+	}
+	if tr := d.trace.Load(); tr != nil && !x.captured {
+		x.traced = s.calls(tr, op, device.Activity{Kind: device.ActivityHost, Name: name}, time.Now())
 	}
 	entry, number := x.add()
 	err = s.result(op, "LaunchHostFunc", func() abi.Result {

@@ -402,12 +402,15 @@ func (d *Driver) copy(h device.StreamHandle, dst, src device.Ptr, bytes int, kin
 	} else if s.broken() != nil {
 		return nothing, b.broken() // left out, unless it's the GPU
 	}
-	return nothing, s.result(op, "MemcpyAsync", func() abi.Result {
+	m := d.before(s)
+	err = s.result(op, "MemcpyAsync", func() abi.Result {
 		if b.CopyAs != nil {
 			return b.CopyAs(uintptr(dst), uintptr(src), uint64(bytes), abi.CopyByAddresses, s.h)
 		}
 		return b.Library.Copy(uintptr(dst), uintptr(src), uint64(bytes), s.h)
 	})
+	m.after(s, op, device.Activity{Kind: device.ActivityCopy, Name: op, Bytes: bytes}, err)
+	return nothing, err
 }
 
 // Fill is [device.Memory].Fill.
@@ -440,7 +443,10 @@ func (d *Driver) Fill(h device.StreamHandle, dst device.Ptr, value byte, bytes i
 	} else if s.broken() != nil {
 		return b.broken()
 	}
-	return s.result(op, "MemsetD8Async", func() abi.Result {
+	m := d.before(s)
+	err = s.result(op, "MemsetD8Async", func() abi.Result {
 		return b.Library.Fill(uintptr(dst), value, uint64(bytes), s.h)
 	})
+	m.after(s, op, device.Activity{Kind: device.ActivityFill, Name: op, Bytes: bytes}, err)
+	return err
 }

@@ -387,10 +387,12 @@ func (d *Driver) FunctionLaunch(h device.StreamHandle, fh device.FunctionHandle,
 		pin.Pin(args)
 	}
 	g, t := l.Grid, l.Block
+	m := d.before(s)
 	err = s.result(op, "LaunchKernel", func() abi.Result {
 		return b.Library.FunctionLaunch(k.h, uint32(g.X), uint32(g.Y), uint32(g.Z), uint32(t.X), uint32(t.Y), uint32(t.Z),
 			uint32(l.Shared), s.h, args, nil)
 	})
+	m.after(s, op, device.Activity{Kind: device.ActivityKernel, Name: k.attrs.Name}, err)
 	if err == nil && s.capture != nil {
 		s.capture.uses(uses...)
 		s.capture.mu.Lock()

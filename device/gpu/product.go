@@ -135,7 +135,10 @@ func (d *Driver) Multiply(h device.StreamHandle, p *device.Product) error {
 		}
 		x.atomics = atomics
 	}
-	return b.multiply(op, x, p, typ)
+	m := d.before(s)
+	err = b.multiply(op, x, p, typ)
+	m.after(s, op, device.Activity{Kind: device.ActivityKernel, Name: b.family.BLAS}, err)
+	return err
 }
 
 // ProductHandle is [device.ProductHandles].ProductHandle.

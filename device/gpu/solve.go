@@ -104,12 +104,12 @@ func (d *Driver) Solve(h device.StreamHandle, x *device.Solve) error {
 		if s.broken() != nil {
 			return b.broken() // left out
 		}
-		for i := range x.Count {
-			if err := b.solveOne(s.product.solver, f, x, i, size); err != nil {
-				return err
-			}
+		m := d.before(s)
+		for i := 0; i < x.Count && err == nil; i++ {
+			err = b.solveOne(s.product.solver, f, x, i, size)
 		}
-		return nil
+		m.after(s, op, device.Activity{Kind: device.ActivityKernel, Name: b.family.Solver}, err)
+		return err
 	})
 }
 
@@ -211,16 +211,16 @@ func (d *Driver) solveTriangular(h device.StreamHandle, x *device.Solve) error {
 	var pin runtime.Pinner // the library reads it before it returns
 	defer pin.Unpin()
 	pin.Pin(&one[0])
-	for i := range x.Count {
+	m := d.before(s)
+	for i := 0; i < x.Count && err == nil; i++ {
 		at := func(m device.ColumnMatrix) uintptr { return uintptr(m.Ptr.Add(i * m.Next * x.Type.Size())) }
-		if err := b.blasCall(op, x.Kind.String(), func() abi.Status {
+		err = b.blasCall(op, x.Kind.String(), func() abi.Status {
 			return trsm(y.h, side, uplo, [...]int32{n.Straight, n.Transposed, n.Conjugated}[x.Op], diagonal, rows,
 				columns, &one[0], at(x.A), int32(x.A.Pitch), at(x.B), int32(x.B.Pitch))
-		}); err != nil {
-			return err
-		}
+		})
 	}
-	return nil
+	m.after(s, op, device.Activity{Kind: device.ActivityKernel, Name: b.family.BLAS}, err)
+	return err
 }
 
 // solveShape is what the library gets of a step: sizes and numbers.

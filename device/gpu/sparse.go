@@ -73,10 +73,13 @@ func (d *Driver) MultiplySparse(h device.StreamHandle, p *device.SparseProduct) 
 				return err
 			}
 		}
-		return b.sparseCall(op, "SpMM", func(t *abi.Sparse) abi.SparseStatus {
+		m := d.before(s)
+		err = b.sparseCall(op, "SpMM", func(t *abi.Sparse) abi.SparseStatus {
 			return t.Multiply(x.h, abi.SparseStraight, x.opB, &x.alpha[0], x.a, x.b, &x.beta[0], x.out, x.compute,
 				x.algorithm, uintptr(p.Work))
 		})
+		m.after(s, op, device.Activity{Kind: device.ActivityKernel, Name: b.family.Sparse}, err)
+		return err
 	})
 }
 

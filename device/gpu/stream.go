@@ -10,6 +10,7 @@ import (
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
 	"github.com/chorus-comms/chorus/device/internal/outcome"
+	"github.com/chorus-comms/chorus/device/internal/traces"
 )
 
 // stream is one of the library's.
@@ -19,15 +20,16 @@ type stream struct {
 	adopted int  // times that a foreign stream was adopted; 0: it's the driver's
 	joined  bool // it has waited for an event of another owner's capture, which may be under way
 
-	mu      sync.Mutex
-	gone    bool
-	outcome *outcome.Result
-	capture *capture
-	word    word   // what functions set when they have run; none before the first
-	count   uint32 // functions enqueued, and so what the word is in the end
-	at      atomic.Pointer[function]
-	queued  atomic.Int32 // functions that have not run
-	product *product     // what it multiplies and solves with; nil before it has
+	mu       sync.Mutex
+	gone     bool
+	outcome  *outcome.Result
+	capture  *capture
+	word     word   // what functions set when they have run; none before the first
+	count    uint32 // functions enqueued, and so what the word is in the end
+	at       atomic.Pointer[function]
+	queued   atomic.Int32 // functions that have not run
+	external traces.IDs
+	product  *product // what it multiplies and solves with; nil before it has
 }
 
 // stream finds a stream, and returns it locked.

@@ -132,7 +132,10 @@ func (d *Driver) Transform(h device.StreamHandle, t *device.Transform) error {
 		if err := b.fftCall(op, "SetStream", func() abi.FFTResult { return x.SetStream(p.h, s.h) }); err != nil {
 			return err
 		}
-		return b.fftCall(op, "Exec", func() abi.FFTResult { return execFFT(x, p.h, t) })
+		m := d.before(s)
+		err := b.fftCall(op, "Exec", func() abi.FFTResult { return execFFT(x, p.h, t) })
+		m.after(s, op, device.Activity{Kind: device.ActivityKernel, Name: b.family.FFT}, err)
+		return err
 	})
 }
 

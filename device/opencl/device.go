@@ -69,6 +69,7 @@ type dev struct {
 	kind  uint64
 	props device.Properties
 	lost  atomic.Pointer[device.WorkError] // set when the device has failed
+	clock clock
 
 	svm        uint64 // abi.SVM...; 0: memory is buffers
 	system     bool   // kernels can touch any memory of the host

@@ -13,6 +13,7 @@ import (
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/device/internal/outcome"
 	"github.com/chorus-comms/chorus/device/internal/plans"
+	"github.com/chorus-comms/chorus/device/internal/traces"
 	"github.com/chorus-comms/chorus/device/opencl/abi"
 )
 
@@ -32,6 +33,7 @@ type Driver struct {
 	execs   map[device.ExecHandle]*exec
 	last    uintptr // the last handle
 
+	trace     traces.Slot
 	capturing sync.Mutex // guards captures and membership in them
 
 	blast     func() (*blast, error) // opens CLBlast at the first call
@@ -51,6 +53,7 @@ var (
 	_ device.Elements    = (*Driver)(nil)
 	_ device.Products    = (*Driver)(nil)
 	_ device.Transforms  = (*Driver)(nil)
+	_ device.Tracer      = (*Driver)(nil)
 	_ device.HostKernels = hosted{}
 	_ device.CallerRuns  = hosted{}
 )

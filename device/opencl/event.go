@@ -86,7 +86,9 @@ func (d *Driver) EventRecord(h device.EventHandle, sh device.StreamHandle) error
 	}
 	var t *ticket
 	if e.timing {
-		t, err = s.newTicket(op, true)
+		if err = s.profile(op); err == nil {
+			t, err = s.newTicket(op, true)
+		}
 	} else {
 		t, err = s.point(op)
 	}

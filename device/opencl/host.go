@@ -3,9 +3,11 @@ package opencl
 import (
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/device/internal/outcome"
+	"github.com/chorus-comms/chorus/device/internal/traces"
 	"github.com/chorus-comms/chorus/device/opencl/abi"
 	"github.com/chorus-comms/chorus/internal/dl"
 )
@@ -89,6 +91,7 @@ type function struct {
 	s       *stream
 	outcome *outcome.Result
 	let     func()
+	traced  traces.Work
 }
 
 // HostFunc is [device.Streams].HostFunc. The function runs on a goroutine, and may call the driver.
@@ -123,6 +126,9 @@ func (s *stream) function(name string, f func() error) error {
 	}
 	s.queued.Add(1)
 	s.outcome = x.outcome
+	if tr := s.b.d.trace.Load(); tr != nil {
+		x.traced = s.calls(tr, op, device.Activity{Kind: device.ActivityHost, Name: name}, time.Now())
+	}
 	err = s.b.when(t.e, x.run)
 	if err != nil {
 		x.outcome.Ran(s.failure(name, err))
@@ -141,9 +147,11 @@ func (x *function) run() {
 		failed = s.broke.Load()
 	}
 	if failed == nil {
+		begin := time.Now()
 		if err := protect(x.f); err != nil {
 			failed = s.failure(x.name, err)
 		}
+		x.traced.Ran(begin, failed != nil)
 	}
 	s.at.CompareAndSwap(x, nil)
 	s.queued.Add(-1)

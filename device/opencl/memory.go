@@ -388,6 +388,9 @@ func (s *stream) copy(to, from side) error {
 		}
 	}
 	n := uintptr(to.bytes)
+	by := func(call string) command {
+		return command{call: call, kind: device.ActivityCopy, name: op, bytes: to.bytes, elements: elementsOf(to.bytes)}
+	}
 	switch {
 	case !to.device() && !from.device():
 		return s.function(op, func() error {
@@ -395,20 +398,20 @@ func (s *stream) copy(to, from side) error {
 			return nil
 		})
 	case to.buffered() && from.buffered():
-		return s.brief(op, "clEnqueueCopyBuffer", elementsOf(to.bytes), func() abi.Result {
-			return s.b.BufferCopy(s.q, from.a.buf.mem, to.a.buf.mem, from.offset(), to.offset(), n, 0, nil, nil)
+		return s.enqueue(op, by("clEnqueueCopyBuffer"), func(e *abi.Event) abi.Result {
+			return s.b.BufferCopy(s.q, from.a.buf.mem, to.a.buf.mem, from.offset(), to.offset(), n, 0, nil, e)
 		})
 	case to.buffered():
-		return s.brief(op, "clEnqueueWriteBuffer", elementsOf(to.bytes), func() abi.Result {
-			return s.b.BufferWrite(s.q, to.a.buf.mem, 0, to.offset(), n, uintptr(from.p), 0, nil, nil)
+		return s.enqueue(op, by("clEnqueueWriteBuffer"), func(e *abi.Event) abi.Result {
+			return s.b.BufferWrite(s.q, to.a.buf.mem, 0, to.offset(), n, uintptr(from.p), 0, nil, e)
 		})
 	case from.buffered():
-		return s.brief(op, "clEnqueueReadBuffer", elementsOf(to.bytes), func() abi.Result {
-			return s.b.BufferRead(s.q, from.a.buf.mem, 0, from.offset(), n, uintptr(to.p), 0, nil, nil)
+		return s.enqueue(op, by("clEnqueueReadBuffer"), func(e *abi.Event) abi.Result {
+			return s.b.BufferRead(s.q, from.a.buf.mem, 0, from.offset(), n, uintptr(to.p), 0, nil, e)
 		})
 	}
-	return s.brief(op, "clEnqueueSVMMemcpy", elementsOf(to.bytes), func() abi.Result {
-		return s.b.SVMCopy(s.q, 0, uintptr(to.p), uintptr(from.p), n, 0, nil, nil)
+	return s.enqueue(op, by("clEnqueueSVMMemcpy"), func(e *abi.Event) abi.Result {
+		return s.b.SVMCopy(s.q, 0, uintptr(to.p), uintptr(from.p), n, 0, nil, e)
 	})
 }
 
@@ -440,13 +443,16 @@ func (d *Driver) Fill(h device.StreamHandle, dst device.Ptr, v byte, bytes int) 
 	w := work{kind: device.ActivityFill, name: op, uses: []side{to}}
 	w.run = func(s *stream) error {
 		pattern := dl.Heap(&[1]byte{v})
+		c := command{kind: device.ActivityFill, name: op, bytes: bytes, elements: elementsOf(bytes)}
 		if to.buffered() {
-			return s.brief(op, "clEnqueueFillBuffer", elementsOf(bytes), func() abi.Result {
-				return s.b.BufferFill(s.q, to.a.buf.mem, &pattern[0], 1, to.offset(), uintptr(bytes), 0, nil, nil)
+			c.call = "clEnqueueFillBuffer"
+			return s.enqueue(op, c, func(e *abi.Event) abi.Result {
+				return s.b.BufferFill(s.q, to.a.buf.mem, &pattern[0], 1, to.offset(), uintptr(bytes), 0, nil, e)
 			})
 		}
-		return s.brief(op, "clEnqueueSVMMemFill", elementsOf(bytes), func() abi.Result {
-			return s.b.SVMFill(s.q, uintptr(dst), &pattern[0], 1, uintptr(bytes), 0, nil, nil)
+		c.call = "clEnqueueSVMMemFill"
+		return s.enqueue(op, c, func(e *abi.Event) abi.Result {
+			return s.b.SVMFill(s.q, uintptr(dst), &pattern[0], 1, uintptr(bytes), 0, nil, e)
 		})
 	}
 	return s.submit(op, w)

@@ -514,8 +514,9 @@ func (x *launch) run(s *stream) error {
 	if err != nil {
 		return err
 	}
-	return s.brief(x.op, "clEnqueueNDRangeKernel", x.elements, func() abi.Result {
-		return s.b.KernelRun(s.q, h, 3, nil, &x.items[0], &x.block[0], 0, nil, nil)
+	c := command{call: "clEnqueueNDRangeKernel", kind: device.ActivityKernel, name: x.k.attrs.Name, elements: x.elements}
+	return s.enqueue(x.op, c, func(e *abi.Event) abi.Result {
+		return s.b.KernelRun(s.q, h, 3, nil, &x.items[0], &x.block[0], 0, nil, e)
 	})
 }
 

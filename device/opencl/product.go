@@ -159,7 +159,10 @@ func (d *Driver) Multiply(h device.StreamHandle, p *device.Product) error {
 			return device.Errorf(device.ErrUnsupported, b.name, op, "%s isn't aligned to its elements", m.Name)
 		}
 	}
-	var call func() abi.Result
+	if _, err := s.traced(op); err != nil { // before the queue is passed on
+		return err
+	}
+	var call func(*abi.Event) abi.Result
 	switch p.Type {
 	case dtype.Float32:
 		call = blastCall(x.S, x.SMany, s, p, mems, at, func(z complex128) float32 { return float32(real(z)) })
@@ -177,8 +180,9 @@ func (d *Driver) Multiply(h device.StreamHandle, p *device.Product) error {
 		return device.Errorf(device.ErrUnsupported, b.name, op, "CLBlast has no products of %v", p.Type)
 	}
 	var failed abi.Result
-	err = s.command(op, "CLBlast", func() abi.Result {
-		if failed = call(); failed.Lost() {
+	c := command{call: "CLBlast", kind: device.ActivityKernel, name: "CLBlast"}
+	err = s.enqueue(op, c, func(e *abi.Event) abi.Result {
+		if failed = call(e); failed.Lost() {
 			return failed
 		}
 		return abi.Success
@@ -196,7 +200,7 @@ func (d *Driver) Multiply(h device.StreamHandle, p *device.Product) error {
 
 // blastCall is the call of CLBlast that a product is.
 func blastCall[T any](one abi.Multiplying[T], many abi.MultiplyingMany[T], s *stream, p *device.Product,
-	mems [3]abi.Mem, at [3]uintptr, number func(complex128) T) func() abi.Result {
+	mems [3]abi.Mem, at [3]uintptr, number func(complex128) T) func(*abi.Event) abi.Result {
 	trans := func(m *device.Matrix) int32 {
 		if m.Transposed {
 			return abi.TransposedBy
@@ -208,15 +212,15 @@ func blastCall[T any](one abi.Multiplying[T], many abi.MultiplyingMany[T], s *st
 	q := dl.Heap(&[1]abi.Queue{s.q})
 	alpha, beta := number(p.Alpha), number(p.Beta)
 	if p.Count == 1 {
-		return func() abi.Result {
+		return func(e *abi.Event) abi.Result {
 			return one(abi.RowMajor, trans(&p.A), trans(&p.B), m, n, k, alpha, mems[1], at[1], pitch(&p.A), mems[2], at[2],
-				pitch(&p.B), beta, mems[0], at[0], pitch(&p.Out), &q[0], nil)
+				pitch(&p.B), beta, mems[0], at[0], pitch(&p.Out), &q[0], e)
 		}
 	}
-	return func() abi.Result {
+	return func(e *abi.Event) abi.Result {
 		return many(abi.RowMajor, trans(&p.A), trans(&p.B), m, n, k, alpha, mems[1], at[1], pitch(&p.A), uintptr(p.A.Next),
 			mems[2], at[2], pitch(&p.B), uintptr(p.B.Next), beta, mems[0], at[0], pitch(&p.Out), uintptr(p.Out.Next), count,
-			&q[0], nil)
+			&q[0], e)
 	}
 }
 

@@ -3,6 +3,7 @@ package opencl
 import (
 	"slices"
 
+	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/device/opencl/abi"
 	"github.com/chorus-comms/chorus/internal/dl"
 )
@@ -23,7 +24,7 @@ func (b *dev) findCommands() *abi.CommandTable {
 		return nil
 	}
 	needs, err := value[uint64](b.Library, "clGetDeviceInfo", b.DeviceInfo, b.id, abi.DeviceCommandsQueue)
-	if err != nil || needs&^abi.QueueProfiling != 0 {
+	if err != nil || needs != 0 {
 		return nil
 	}
 	lookup := func(name string) (uintptr, bool) {
@@ -107,12 +108,13 @@ func (r *recording) add(x *launch) bool {
 }
 
 // fits reports whether the recording can run on a stream.
-func (r *recording) fits(s *stream) bool { return s.b == r.b && s.priority == 0 }
+func (r *recording) fits(s *stream) bool { return s.b == r.b && s.priority == 0 && !s.profiles }
 
 // run enqueues the kernels, unless the stream carries an error. The stream is locked.
 func (r *recording) run(op string, s *stream) error {
-	return s.command(op, "clEnqueueCommandBufferKHR", func() abi.Result {
-		return r.b.commands.Run(1, &s.q, r.h, 0, nil, nil)
+	c := command{call: "clEnqueueCommandBufferKHR", kind: device.ActivityGraph, name: "graph"}
+	return s.enqueue(op, c, func(e *abi.Event) abi.Result {
+		return r.b.commands.Run(1, &s.q, r.h, 0, nil, e)
 	})
 }
 

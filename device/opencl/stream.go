@@ -9,6 +9,7 @@ import (
 
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/device/internal/outcome"
+	"github.com/chorus-comms/chorus/device/internal/traces"
 	"github.com/chorus-comms/chorus/device/opencl/abi"
 )
 
@@ -19,6 +20,8 @@ type stream struct {
 	q abi.Queue
 
 	priority int
+	profiles bool // the queue keeps times
+	external traces.IDs
 
 	broke atomic.Pointer[device.WorkError] // a command has failed
 
@@ -52,9 +55,25 @@ func (d *Driver) stream(op string, h device.StreamHandle) (*stream, error) {
 
 // queue makes a stream of a device, which has no handle yet.
 func (b *dev) queue(op string, priority int) (*stream, error) {
-	r, s := new(abi.Result), &stream{b: b, priority: priority}
+	q, err := b.makeQueue(op, priority, false)
+	if err != nil {
+		return nil, err
+	}
+	s := &stream{b: b, priority: priority, q: q}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.streams[s] = true
+	return s, nil
+}
+
+// makeQueue makes a queue of the library, which keeps times if it's one that profiles: that costs time on some devices.
+func (b *dev) makeQueue(op string, priority int, profiles bool) (q abi.Queue, err error) {
+	r, bits := new(abi.Result), uint64(0)
+	if profiles {
+		bits = abi.QueueProfiling
+	}
 	if b.properties {
-		props := []uint64{abi.QueueProperties, abi.QueueProfiling}
+		props := []uint64{abi.QueueProperties, bits}
 		if b.priorities {
 			level := uint64(abi.QueuePriorityMedium)
 			if priority > 0 {
@@ -63,17 +82,36 @@ func (b *dev) queue(op string, priority int) (*stream, error) {
 			props = append(props, abi.QueuePriority, level)
 		}
 		props = append(props, 0)
-		s.q = b.QueueMake(b.space.h, b.id, &props[0], r)
+		q = b.QueueMake(b.space.h, b.id, &props[0], r)
 	} else {
-		s.q = b.QueueMakeOld(b.space.h, b.id, abi.QueueProfiling, r)
+		q = b.QueueMakeOld(b.space.h, b.id, bits, r)
 	}
-	if err := b.result(op, "clCreateCommandQueue", *r); err != nil {
-		return nil, err
+	return q, b.result(op, "clCreateCommandQueue", *r)
+}
+
+// profile gives the stream a queue that keeps times, unless it has one: from the first event with a time on, or the
+// first command of a trace. It's locked.
+func (s *stream) profile(op string) error {
+	if s.profiles {
+		return nil
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.streams[s] = true
-	return s, nil
+	t, err := s.point(op)
+	if err != nil {
+		return err
+	}
+	q, err := s.b.makeQueue(op, s.priority, true)
+	if err != nil {
+		return err
+	}
+	s.dropPlans()
+	before := s.q
+	s.q, s.profiles = q, true
+	if t.passed() {
+		return s.b.result(op, "clReleaseCommandQueue", s.b.QueueFree(before))
+	}
+	s.b.d.deferred.frees.Add(s.b, []*ticket{t}, 0, func() { s.b.QueueFree(before) })
+	s.dirty = true // the barrier comes behind the tail, which is what it waits for
+	return t.before(op, s)
 }
 
 // StreamCreate is [device.Streams].StreamCreate.
@@ -302,19 +340,35 @@ func (s *stream) failure(work string, err error) *device.WorkError {
 	return &device.WorkError{Device: s.b.name, Stream: s.h, Work: work, At: time.Now(), Err: err}
 }
 
-// command enqueues a command of the library, unless the stream carries an error. It's locked.
-func (s *stream) command(op, call string, f func() abi.Result) error { return s.brief(op, call, 0, f) }
+// command is work for the library to enqueue.
+type command struct {
+	call     string // the library's function
+	kind     device.ActivityKind
+	name     string
+	bytes    int // of copies and fills
+	elements int // of brief work; 0: it isn't known to be
+}
 
-// brief enqueues a command that is brief work on so many elements; of 0 it isn't known to be.
-func (s *stream) brief(op, call string, elements int, f func() abi.Result) error {
+// enqueue has f enqueue a command, unless the stream carries an error. f takes a place for the command's event, which is
+// nil unless there's a trace. The stream is locked.
+func (s *stream) enqueue(op string, c command, f func(e *abi.Event) abi.Result) error {
 	if s.broken() != nil {
 		return s.b.broken() // left out, unless it's the device
 	}
 	if err := s.behind(op); err != nil {
 		return err
 	}
-	s.enqueues(elements)
-	if err := s.b.result(op, call, f()); err != nil {
+	tr, err := s.traced(op)
+	if err != nil {
+		return err
+	}
+	s.enqueues(c.elements)
+	if tr == nil {
+		err = s.b.result(op, c.call, f(nil))
+	} else {
+		err = s.timed(tr, op, &c, f)
+	}
+	if err != nil {
 		return err
 	}
 	return s.b.result(op, "clFlush", s.b.Flush(s.q))

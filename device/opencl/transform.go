@@ -228,6 +228,9 @@ func (s *stream) transform(op string, t *device.Transform) error {
 		}
 		mems[i] = m
 	}
+	if _, err := s.traced(op); err != nil { // before the queue is passed on
+		return err
+	}
 	own := k
 	own.q = s.q
 	q, direction := dl.Heap(&[1]abi.Queue{s.q}), abi.FFTForward
@@ -239,8 +242,9 @@ func (s *stream) transform(op string, t *device.Transform) error {
 			ffts.Lock()
 			defer ffts.Unlock()
 			var failed abi.Result
-			err := s.command(op, "clFFT", func() abi.Result {
-				failed = x.Transform(p, direction, 1, &q[0], 0, nil, nil, &mems[0], &mems[1], 0)
+			c := command{call: "clFFT", kind: device.ActivityKernel, name: "clFFT"}
+			err := s.enqueue(op, c, func(e *abi.Event) abi.Result {
+				failed = x.Transform(p, direction, 1, &q[0], 0, nil, e, &mems[0], &mems[1], 0)
 				if failed.Lost() {
 					return failed
 				}

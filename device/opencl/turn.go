@@ -1,8 +1,11 @@
 package opencl
 
 import (
+	"time"
+
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/device/internal/outcome"
+	"github.com/chorus-comms/chorus/device/internal/traces"
 )
 
 // turn is the time in which a caller does an idle stream's next work itself. The queue is held back only if something
@@ -10,6 +13,8 @@ import (
 type turn struct {
 	on      bool
 	name    string
+	traced  traces.Work
+	begin   time.Time
 	let     func()          // lets the work that was enqueued meanwhile go on; nil: there's none
 	outcome *outcome.Result // what that work comes after
 }
@@ -49,6 +54,10 @@ func (d hosted) StreamTryAcquire(h device.StreamHandle, name string) (entered bo
 		return false, nil
 	}
 	s.turn = turn{on: true, name: name}
+	if tr := d.trace.Load(); tr != nil {
+		s.turn.begin = time.Now()
+		s.turn.traced = s.calls(tr, op, device.Activity{Kind: device.ActivityHost, Name: name}, s.turn.begin)
+	}
 	return true, nil
 }
 
@@ -102,6 +111,7 @@ func (d hosted) leave(h device.StreamHandle, last func(s *stream) error) (turn, 
 		}
 	}
 	t := s.turn
+	t.traced.Ran(t.begin, false)
 	s.turn = turn{}
 	return t, nil
 }

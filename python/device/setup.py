@@ -24,6 +24,7 @@ CSRC = HERE / "csrc"
 HEADER = HERE.parent.parent / "capi" / "chorus.h"
 FLAGS = ["-std=c++20", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra"]
 FLAGS += ["-Wno-unused-parameter", "-Wno-missing-field-initializers"]
+FLAGS += ["-DFMT_HEADER_ONLY"]  # Kineto's headers use fmt, of which PyTorch exports no functions
 logging.disable(logging.INFO)  # setuptools' lists of copied files
 
 

@@ -150,6 +150,8 @@ const (
 	AddressPrivate  = 0x119E
 	EventStatus     = 0x11D3
 	Complete        = 0
+	ProfileQueued   = 0x1280
+	ProfileStart    = 0x1282
 	ProfileEnd      = 0x1283
 	ContextPlatform = 0x1084
 )

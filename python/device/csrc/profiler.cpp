@@ -19,9 +19,6 @@
 #include <map>
 #include <mutex>
 
-#ifndef FMT_HEADER_ONLY
-#define FMT_HEADER_ONLY
-#endif
 #include <kineto/libkineto.h>
 #include <kineto/output_base.h>
 #endif
@@ -166,10 +163,12 @@ class Session final : public kineto::IActivityProfilerSession {
   }
 
   void start() override {
-    if (lib.profile_start(driver().c_str()) == CHORUS_OK)
+    if (lib.profile_start(driver().c_str()) == CHORUS_OK) {
       running_ = true;
-    else
+    } else {
       errors_.push_back(lib.last_error()->message);
+      TORCH_WARN("the profile has nothing of ", name(), ": ", errors_.back());
+    }
     status_ = running_ ? kineto::TraceStatus::RECORDING : kineto::TraceStatus::ERROR;
   }
 

@@ -1,0 +1,243 @@
+package gpu
+
+import (
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/gpu/abi"
+	"github.com/chorus-comms/chorus/device/internal/traces"
+)
+
+// TraceStart is [device.Tracer].TraceStart. Work is timed by events before and after it.
+func (d *Driver) TraceStart() error {
+	_, err := d.trace.Start(d.name)
+	return err
+}
+
+// TraceStop is [device.Tracer].TraceStop.
+func (d *Driver) TraceStop() ([]device.Activity, error) {
+	list, err := d.trace.Stop(d.name)
+	for _, b := range d.gpus {
+		b.base.end(b)
+	}
+	return list, err
+}
+
+// TracePush is [device.Tracer].TracePush.
+func (d *Driver) TracePush(h device.StreamHandle, external uint64) error {
+	s, err := d.stream("push external ID", h)
+	if err != nil {
+		return err
+	}
+	defer s.mu.Unlock()
+	s.external.Push(external)
+	return nil
+}
+
+// TracePop is [device.Tracer].TracePop.
+func (d *Driver) TracePop(h device.StreamHandle) (uint64, error) {
+	s, err := d.stream("pop external ID", h)
+	if err != nil {
+		return 0, err
+	}
+	defer s.mu.Unlock()
+	return s.external.Pop(s.b.name, h)
+}
+
+// calls notes a call that enqueues work on the stream, which is locked.
+func (s *stream) calls(tr *traces.Trace, op string, a device.Activity, begin time.Time) traces.Work {
+	a.Device, a.Stream, a.External = s.b.index, device.StreamHandle(s.h), s.external.Innermost()
+	return tr.Call(op, a, begin)
+}
+
+// mark is the point before work that a trace times; of no trace it's zero.
+type mark struct {
+	tr    *traces.Trace
+	begin time.Time
+	start abi.Event
+}
+
+// before marks the point before the stream's next work, if there is a trace. Work that is captured isn't timed: the run
+// of its graph is. The stream is locked.
+func (d *Driver) before(s *stream) (m mark) {
+	tr := d.trace.Load()
+	if tr == nil || s.recording() {
+		return m
+	}
+	s.b.base.need(s.b, tr)
+	m.begin = time.Now()
+	if e, err := s.b.timedEvent(s); err == nil { // what can't be timed isn't in the trace
+		m.tr, m.start = tr, e
+	}
+	return m
+}
+
+// timedEvent records a new event with a time.
+func (b *gpu) timedEvent(s *stream) (abi.Event, error) {
+	const op = "trace"
+	e := new(abi.Event)
+	if err := b.call(op, "EventCreate", func() abi.Result { return b.Library.EventCreate(e, 0) }); err != nil {
+		return 0, err
+	}
+	err := b.call(op, "EventRecord", func() abi.Result { return b.Library.EventRecord(*e, s.h) })
+	if err != nil {
+		b.dropTimed(*e)
+	}
+	return *e, err
+}
+
+func (b *gpu) dropTimed(e abi.Event) {
+	_ = b.call("trace", "EventDestroy", func() abi.Result { return b.Library.EventDestroy(e) })
+}
+
+// after ends what before has begun: the work of a call, unless that has failed. The stream is locked.
+func (m *mark) after(s *stream, op string, a device.Activity, err error) {
+	if m.tr == nil {
+		return
+	}
+	b := s.b
+	end := abi.Event(0)
+	if err == nil {
+		end, err = b.timedEvent(s)
+	}
+	if err != nil {
+		b.dropTimed(m.start)
+		return
+	}
+	m.tr.Command(s.calls(m.tr, op, a, m.begin), &times{b: b, tr: m.tr, start: m.start, end: end})
+}
+
+// times is [traces.Times] of work between two events.
+type times struct {
+	b          *gpu
+	tr         *traces.Trace
+	start, end abi.Event
+	at         time.Time
+	took       time.Duration
+	known      bool
+}
+
+// Over implements [traces.Times].
+func (x *times) Over() (over, failed bool) {
+	b := x.b
+	switch r := b.query(func() abi.Result { return b.EventQuery(x.end) }); {
+	case r == abi.NotReady:
+		return false, false
+	case r != abi.Success:
+		x.Free()
+		return true, true
+	}
+	if x.took, x.known = b.elapsed(x.start, x.end); x.known {
+		x.at, x.known = b.base.place(b, x.tr, x.start)
+	}
+	x.Free()
+	return true, false
+}
+
+// Span implements [traces.Times].
+func (x *times) Span() (start, end time.Time, ok bool) { return x.at, x.at.Add(x.took), x.known }
+
+// Free implements [traces.Times].
+func (x *times) Free() {
+	if !x.b.base.keeps(x.start) {
+		x.b.dropTimed(x.start)
+	}
+	x.b.dropTimed(x.end)
+}
+
+// elapsed is the time between two events that have happened.
+func (b *gpu) elapsed(start, end abi.Event) (time.Duration, bool) {
+	ms := new(float32)
+	err := b.call("trace", "EventElapsedTime", func() abi.Result { return b.Library.EventElapsed(ms, start, end) })
+	return time.Duration(float64(*ms) * float64(time.Millisecond)), err == nil
+}
+
+// base is an event whose time the host knows, so that the library's times between events become times. The library
+// tells them as numbers of 32 bits: the base moves on, as their resolution is a microsecond after some seconds.
+type base struct {
+	mu sync.Mutex
+	tr *traces.Trace // to which it belongs
+	e  abi.Event     // 0: none
+	at time.Time
+}
+
+// mostApart is how far an event may be from the base.
+const mostApart = time.Second
+
+// need makes the base of a trace, before its first work.
+func (x *base) need(b *gpu, tr *traces.Trace) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.tr != tr {
+		x.drop(b)
+		x.tr = tr
+		x.e, x.at = b.present()
+	}
+}
+
+// place is the host's time at an event, which becomes the base if it's far from the last one.
+func (x *base) place(b *gpu, tr *traces.Trace, e abi.Event) (time.Time, bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.tr != tr || x.e == 0 {
+		return time.Time{}, false
+	}
+	after, ok := b.elapsed(x.e, e)
+	at := x.at.Add(after)
+	if ok && after > mostApart {
+		x.drop(b)
+		x.e, x.at = e, at
+	}
+	return at, ok
+}
+
+// keeps reports whether an event is the base.
+func (x *base) keeps(e abi.Event) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.e == e
+}
+
+// drop is within mu.
+func (x *base) drop(b *gpu) {
+	if x.e != 0 {
+		b.dropTimed(x.e)
+		x.e = 0
+	}
+}
+
+// end gives the base back.
+func (x *base) end(b *gpu) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.drop(b)
+	x.tr = nil
+}
+
+// presentTime bounds how long present waits for its event, which the GPU's queues may hold back.
+const presentTime = 10 * time.Millisecond
+
+// present is an event that has just happened, on an idle stream of its own, and the time; 0: there can't be one.
+func (b *gpu) present() (abi.Event, time.Time) {
+	const op = "trace"
+	s := &stream{b: b}
+	make := func() abi.Result { return b.StreamCreate(&s.h, abi.StreamNonBlocking, 0) }
+	if b.call(op, "StreamCreateWithPriority", make) != nil {
+		return 0, time.Time{}
+	}
+	defer b.call(op, "StreamDestroy", func() abi.Result { return b.StreamDestroy(s.h) })
+	e, err := b.timedEvent(s)
+	if err != nil {
+		return 0, time.Time{}
+	}
+	at := time.Now()
+	for b.query(func() abi.Result { return b.EventQuery(e) }) != abi.Success {
+		if time.Since(at) > presentTime {
+			return e, at
+		}
+		runtime.Gosched()
+	}
+	return e, time.Now()
+}
