@@ -40,6 +40,7 @@ var opened = map[string]string{
 	"internal/sys/migrate_linux.go readSharers":       kernels,
 	"internal/sys/grouptime_linux.go GroupTime":       kernels,
 	"internal/sys/own_unix.go privateGroup":           "the system's tables of users",
+	"internal/sys/own_unix.go (outside of functions)": kernels,
 	"internal/dl/libfile/wheels.go InWheels":          kernels,
 	"bootstrap/bootid.go bootID":                      kernels,
 	"bootstrap/local.go listeners":                    kernels,
