@@ -185,3 +185,59 @@ func TestPage(t *testing.T) {
 		}
 	}
 }
+
+// TestPageFaces demands that the page is light and dark by its reader's system, and no wider than a phone: colours are
+// variables, which both schemes set, and columns are places in a row's lines there.
+func TestPageFaces(t *testing.T) {
+	var b strings.Builder
+	if err := endpoint.WritePage(&b, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	page := b.String()
+	_, style, _ := strings.Cut(page, "<style>")
+	style, script, _ := strings.Cut(style, "</style>")
+	if !strings.Contains(page, `<meta name="viewport" content="width=device-width, initial-scale=1">`) {
+		t.Error("a phone would shrink the page")
+	}
+
+	schemes := regexp.MustCompile(`:root \{([^}]*)\}`).FindAllStringSubmatch(style, -1)
+	if len(schemes) != 2 || !strings.Contains(style, "@media (prefers-color-scheme: dark) {\n\t\t:root {") {
+		t.Fatalf("%d sets of colours", len(schemes))
+	}
+	set := regexp.MustCompile(`(--[a-z-]+): (#[0-9a-f]+)`)
+	light, dark := map[string]string{}, map[string]string{}
+	for _, m := range set.FindAllStringSubmatch(schemes[0][1], -1) {
+		light[m[1]] = m[2]
+	}
+	for _, m := range set.FindAllStringSubmatch(schemes[1][1], -1) {
+		dark[m[1]] = m[2]
+	}
+	for name, color := range light {
+		if dark[name] == "" || dark[name] == color {
+			t.Errorf("%s is %q in the dark, %s in the light", name, dark[name], color)
+		}
+		if !strings.Contains(style, "var("+name+")") {
+			t.Errorf("nothing has the colour %s", name)
+		}
+	}
+	rest := strings.ReplaceAll(strings.ReplaceAll(style, schemes[0][0], ""), schemes[1][0], "")
+	if fixed := regexp.MustCompile(`#[0-9a-f]{3,6}\b|rgba?\(`).FindAllString(rest+script, -1); fixed != nil {
+		t.Errorf("colours that are none of the two schemes': %v", fixed)
+	}
+	for _, m := range regexp.MustCompile(`var\((--[a-z-]+)\)`).FindAllStringSubmatch(rest+script, -1) {
+		if light[m[1]] == "" {
+			t.Errorf("no scheme sets %s", m[1])
+		}
+	}
+
+	if wide := regexp.MustCompile(`[^-]\b(min-)?width: *\d*[2-9]\dr?em|[^-]\b(min-)?width: *([4-9]\d\d|\d{4,})px`).
+		FindAllString(rest, -1); wide != nil {
+		t.Errorf("wider than a phone: %v", wide)
+	}
+	_, phone, _ := strings.Cut(style, "@media (max-width:")
+	for _, column := range []string{"rank", "op", "for", "at"} {
+		if !strings.Contains(phone, "td."+column) || !regexp.MustCompile(`"`+column+`( n)?"\]`).MatchString(script) {
+			t.Errorf("a phone's rows have no place for the column %s", column)
+		}
+	}
+}

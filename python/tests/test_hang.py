@@ -11,6 +11,7 @@ import textwrap
 import time
 
 import pytest
+from browser import Browser
 from jobs import Job, chorus, command
 from worlds import longest
 
@@ -253,6 +254,10 @@ def browsed(url, picture):
     return done.stdout
 
 
+# What a reader must scroll sideways for.
+CUT = "[...document.body.querySelectorAll('*')].filter(e => e.getBoundingClientRect().right > innerWidth).map(e => e.outerHTML)"
+
+
 @longest
 @pytest.mark.long
 def test_page(tmp_path):
@@ -273,10 +278,14 @@ def test_page(tmp_path):
                 finally:
                     server.kill()
                     server.wait()
-                assert re.search(r'<tr class="stuck" data-rank="2"><td class="n">2</td><td colspan="7">stopped, by a signal or a debugger', page), page
+                assert re.search(r'<tr class="stuck" data-rank="2"><td class="rank n">2</td><td class="at" colspan="7">stopped, by a signal or a debugger', page), page
                 assert "ranks 0, 1 wait for rank 2" in page and "train.py:14 (train)" in page, page
             else:
                 chorus("explain", "--html", tmp_path / "explained.html", job.dumps)
                 page = browsed(f"file://{tmp_path}/explained.html", tmp_path / "explained.png")
                 assert re.search(r'<tr class="stuck" data-rank="2">.*time\.sleep in elsewhere \(train\.py:17\), after all_reduce #3 \(train\.py:11\)', page), page
                 assert "missing: rank 2, all_reduce(float32[8], sum) #4" in page, page
+                with Browser() as phone:
+                    phone.open(f"file://{tmp_path}/explained.html", 390, 844)
+                    cut = phone.evaluate(CUT)
+                    assert not cut, cut
