@@ -147,6 +147,12 @@ def test_the_page():
     assert "PyTorch &lt;2&gt;" in text and "not run| 1|" in flat
     alone = page.html("zoom", "", {}, {}, 0)
     assert "No operator is missed." in alone and "Compared" not in alone
+    assert '<meta name="viewport"' in text
+    style = text[: text.index("</style>")]
+    light, dark = re.findall(r":root {([^}]*)}", style)
+    shown = set(re.findall(r"var\((--\w+)\)", style))
+    assert set(re.findall(r"--\w+", light)) == set(re.findall(r"--\w+", dark)) == shown
+    assert not re.search("#[0-9a-f]{3}", style.replace(light, "").replace(dark, ""))
 
 
 def test_the_table():

@@ -12,11 +12,22 @@ from chorus_device.devtests.state import Record
 
 GOOD = ("ok", "skip", "xfail")
 STYLE = """
-body { font: 15px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 75em; padding: 0 1em; color: #222 }
-table { border-collapse: collapse; margin: .6em 0 1.6em } td, th { padding: .2em .8em; border-bottom: 1px solid #ddd }
-th { text-align: left } td.n { text-align: right; font-variant-numeric: tabular-nums }
-code, pre { font: 13px/1.4 ui-monospace, monospace } pre { background: #f6f6f6; padding: .8em; overflow-x: auto }
-.worse { color: #b00020 } .better { color: #00703c } summary { cursor: pointer }
+:root {
+    color-scheme: light dark;
+    --ground: #fff; --ink: #222; --line: #ddd; --quoted: #f6f6f6; --worse: #b00020; --better: #00703c
+}
+@media (prefers-color-scheme: dark) {
+    :root { --ground: #0d1117; --ink: #e6edf3; --line: #30363d; --quoted: #1c222b; --worse: #ff8f85; --better: #6fcf7c }
+}
+body { color: var(--ink); background: var(--ground); overflow-wrap: anywhere }
+body { font: 15px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 75em; padding: 0 1em }
+table { border-collapse: collapse; margin: .6em 0 1.6em }
+td, th { padding: .2em .8em; border-bottom: 1px solid var(--line) }
+th, td.n { overflow-wrap: normal } th { text-align: left }
+td.n { text-align: right; font-variant-numeric: tabular-nums }
+code, pre { font: 13px/1.4 ui-monospace, monospace }
+pre { background: var(--quoted); padding: .8em; overflow-x: auto }
+.worse { color: var(--worse) } .better { color: var(--better) } summary { cursor: pointer }
 """
 
 
@@ -69,6 +80,7 @@ def html(device: str, title: str, records: dict[str, Record], last: dict[str, Re
     both = records.keys() & last.keys()
     lines = [
         "<!doctype html>", '<html lang="en"><head><meta charset="utf-8">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
         f"<title>Tests of {escape(device)}</title><style>{STYLE}</style></head><body>",
         f"<h1>Tests of {escape(device)}</h1>", f"<p>{escape(title)}</p>",
         "<table><tr><th>tests</th><th>number</th><th>change</th></tr>",
