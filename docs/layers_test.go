@@ -28,8 +28,8 @@ type layersPicture struct {
 	} `xml:"text"`
 }
 
-// TestLayersPicture demands that words in layers.svg have a width of their own, so that they stay in their boxes and
-// apart with any font, and that the picture has the backends, fabrics, devices and layers of the map.
+// TestLayersPicture demands that words in layers.svg have a set width, so that they stay apart and in their boxes with
+// any font. The picture has the backends, fabrics, devices and layers of the map.
 func TestLayersPicture(t *testing.T) {
 	var p layersPicture
 	if err := xml.Unmarshal([]byte(read(t, "layers.svg")), &p); err != nil {

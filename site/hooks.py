@@ -101,7 +101,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for name, module in MODULES.items():
         text = f"# {module}\n\n::: {module}\n    options:\n      show_root_heading: false\n      show_root_toc_entry: false\n      heading_level: 2\n"
         files.append(File.generated(config, f"python/{name}.md", content=text))
-    files.append(File.generated(config, "site.css", content=(ROOT / "site/site.css").read_text()))
+    for name in ("site.css", "logo.svg"):
+        files.append(File.generated(config, name, content=(ROOT / "site" / name).read_text()))
     return files
 
 
