@@ -115,7 +115,7 @@ func (x *Transfers) failure(op *backend.Op, t *transfer, err error) error {
 	m := &t.msg
 	if err == nil {
 		if op.Kind == backend.Recv && (m.N != m.Len || m.Sent[1] != m.Desc[1]) {
-			return x.unequal(op, m)
+			return x.unequal(op, m, m.N, m.Len)
 		}
 		return nil
 	}
@@ -130,7 +130,7 @@ func (x *Transfers) failure(op *backend.Op, t *transfer, err error) error {
 	}
 	switch {
 	case errors.As(err, &long):
-		return x.unequal(op, m)
+		return x.unequal(op, m, long.Sent, long.Capacity)
 	case x.Life.Raised():
 		return x.Life.Err(at)
 	case errors.As(err, &lost):
@@ -144,11 +144,20 @@ func (x *Transfers) failure(op *backend.Op, t *transfer, err error) error {
 // Withdrew is what a rank did whose message ends in its middle.
 const Withdrew = "it withdrew the message on its way"
 
-// unequal states what was sent and what was to be received.
-func (x *Transfers) unequal(op *backend.Op, m *fabric.Msg) error {
+// unequal states what was sent and what was to be received. A fabric with a foreign wire knows only the bytes of the
+// other side.
+func (x *Transfers) unequal(op *backend.Op, m *fabric.Msg, sent, room int) error {
 	side := func(d fabric.Desc) string {
 		return fmt.Sprintf("%v(%v[%d])", backend.Kind(d[0]), dtype.DType(d[1]), binary.LittleEndian.Uint64(d[8:]))
 	}
-	at := x.Life.Of(op)
-	return &backend.MismatchError{Where: at, RankA: x.RankOf(m.From), RankB: at.Rank, OpA: side(m.Sent), OpB: side(m.Desc)}
+	at, peer := x.Life.Of(op), x.RankOf(m.From)
+	if op.Kind == backend.Send {
+		return &backend.MismatchError{Where: at, RankA: at.Rank, RankB: peer, OpA: side(m.Desc),
+			OpB: fmt.Sprintf("%v(%d bytes)", backend.Recv, room)}
+	}
+	theirs := side(m.Sent)
+	if backend.Kind(m.Sent[0]) != backend.Send {
+		theirs = fmt.Sprintf("%v(%d bytes)", backend.Send, sent)
+	}
+	return &backend.MismatchError{Where: at, RankA: peer, RankB: at.Rank, OpA: theirs, OpB: side(m.Desc)}
 }
