@@ -232,18 +232,3 @@ func TestBrokenFrames(t *testing.T) {
 		})
 	}
 }
-
-// TestFullDisk meets at a store in a file on a disk that is full.
-func TestFullDisk(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	st, err := store.OpenFile(ctx, "/dev/full", store.FileOptions{Cleanup: store.CleanupCount})
-	if err == nil {
-		defer st.Close()
-		_, err = comm.New(ctx, comm.WithRank(0, 2), comm.WithStore(st), comm.WithFabric("shm"),
-			comm.WithTimeout(5*time.Second))
-	}
-	if !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), "/dev/full") {
-		t.Errorf("a store on a full disk gives %v", err)
-	}
-}

@@ -18,7 +18,7 @@ func TestLeave(t *testing.T) {
 	long := strings.Repeat("é", 150)
 	reasons := []struct{ why, want string }{
 		{"it raised ValueError: bad batch (train.py:12)", "it raised ValueError: bad batch (train.py:12)"},
-		{"two\nlines\x1b[2J\u202e", "two?lines?[2J?"},
+		{"two\nlines\x1b[2J\u202e", `two\nlines\x1b[2J\u202e`},
 		{long, long[:200]},
 		{"", exited},
 	}
