@@ -80,12 +80,14 @@ type hostsRun struct {
 	events  chan remoteEvent
 	input   <-chan []byte // pieces of standard input; nil: rank 0 has not taken the last one
 
-	served   bool     // the first launcher serves the rendezvous
-	outcome  error    // the first
-	over     bool     // some launcher has ended, or the job has failed
-	signaled *Failure // the first signal that ends the job; nil: there was none
-	deadline <-chan time.Time
-	looked   time.Time // when the launchers were last looked at
+	served   bool             // the first launcher serves the rendezvous
+	outcome  error            // the first
+	over     bool             // some launcher has ended, or the job has failed
+	signaled *Failure         // the first signal that ends the job; nil: there was none
+	deadline <-chan time.Time // at which cut is called
+	cutAt    time.Time        // when that is
+	hasty    bool             // a second signal has come
+	looked   time.Time        // when the launchers were last looked at
 }
 
 // ranksOf names the ranks of a node where the numbers of all nodes before it are known.
@@ -168,6 +170,13 @@ func (r *hostsRun) late() {
 	}
 }
 
+// cutIn has cut called after a time, unless it will be earlier.
+func (r *hostsRun) cutIn(d time.Duration) {
+	if at := time.Now().Add(d); r.deadline == nil || at.Before(r.cutAt) {
+		r.deadline, r.cutAt = time.After(d), at
+	}
+}
+
 // cut ends launchers that don't end by themselves.
 func (r *hostsRun) cut() {
 	for _, m := range r.remotes {
@@ -175,9 +184,10 @@ func (r *hostsRun) cut() {
 			continue
 		}
 		r.console.printf("node %d (%s) does not end: its connection is cut", m.node, m.Name)
+		done := m.done // its ssh alone doesn't end
 		r.drop(m)
 		switch {
-		case r.outcome != nil:
+		case done || r.outcome != nil:
 		case r.signaled != nil:
 			r.outcome = r.signaled
 		default:
@@ -291,9 +301,7 @@ func (e *hostError) Is(target error) bool { return target == ErrArgument && e.en
 // ending sets the time at which all launchers must have ended.
 func (r *hostsRun) ending() {
 	r.over = true
-	if r.deadline == nil {
-		r.deadline = time.After(2*r.Grace + endTime)
-	}
+	r.cutIn(2*r.Grace + endTime)
 }
 
 // vanished handles the end of a launcher that has not said how it ended.
@@ -384,8 +392,10 @@ func (r *hostsRun) signal(sig syscall.Signal) {
 	switch {
 	case !ends:
 		return
-	case r.over: // it asks for more haste: the ranks are killed, which takes the launchers a moment
-		r.deadline = time.After(r.LostAfter)
+	case r.over && !r.hasty: // it asks for haste: the ranks are killed, which takes the launchers a moment
+		r.hasty = true
+		r.cutIn(r.LostAfter)
+	case r.over:
 	default:
 		r.ending()
 	}

@@ -88,7 +88,7 @@ func TestLaunchersHearWhatDiffers(t *testing.T) {
 			"was started for 4 nodes and 0 restarts"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			wait := testutil.Pick(time.Minute, time.Second) // in brief, nothing ends by itself
+			wait := testutil.Pick(time.Minute, 5*time.Second) // in brief, nothing ends by itself
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			endpoint := freeEndpoint(t)
