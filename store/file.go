@@ -132,6 +132,16 @@ func (s *FileStore) access(ctx context.Context, op string, write bool, work func
 	if len(record) > maxRequest {
 		return fmt.Errorf("store: %s: %d bytes, at most %d go into a file at once", op, len(record), maxRequest)
 	}
+	for rest := record; len(rest) > 0; {
+		key, _, n, err := nextRecord(rest)
+		if err != nil {
+			return fmt.Errorf("store: %s: %w", op, err)
+		}
+		if len(key) > maxTornKey {
+			return fmt.Errorf("store: %s: a key of %d bytes, at most %d go into a file", op, len(key), maxTornKey)
+		}
+		rest = rest[n:]
+	}
 	// One write, so that a killed process hardly ever leaves half a record.
 	if _, err := f.WriteAt(record, s.pos); err != nil {
 		return fmt.Errorf("store: %s: write: %w", op, err)

@@ -225,3 +225,20 @@ func TestFileLongRecords(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A key that readers would take for something else in the file is refused before anything is written.
+func TestFileLongKey(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f")
+	s := file(t, path, store.FileOptions{})
+	if err := s.Set(t.Context(), strings.Repeat("k", 1<<17), nil); err == nil ||
+		!strings.Contains(err.Error(), "at most 65536") {
+		t.Errorf("a key of 128 KiB: %v", err)
+	}
+	key := strings.Repeat("k", 60000)
+	if err := s.Set(t.Context(), key, []byte("v")); err != nil {
+		t.Error(err)
+	}
+	if v, err := file(t, path, store.FileOptions{}).Get(t.Context(), key); err != nil || string(v) != "v" {
+		t.Errorf("a key of 60,000 bytes: %q, %v", v, err)
+	}
+}
