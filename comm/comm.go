@@ -180,7 +180,7 @@ func (o *newOptions) meet(ctx context.Context) (b backend.Backend, dev *streams,
 		st = rendezvous.Store()
 	}
 	if errors.Is(err, ErrUnsupported) && rendezvous.Met() && o.hosted {
-		leaveRefused(ctx, rendezvous)
+		leaveRefused(ctx, rendezvous, o.host)
 	}
 	if err != nil || st == nil || b.Capabilities().Foreign { // whose ranks don't say that they have arrived
 		return b, dev, st, err

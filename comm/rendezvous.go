@@ -67,9 +67,9 @@ func leave(st store.Store, rank int) error {
 	return nil
 }
 
-// leaveRefused is called by a rank whose backend can't serve the world that has met. All ranks are told so as they meet.
-// The one that serves the store doesn't go while others still read that.
-func leaveRefused(ctx context.Context, m *bootstrap.Rendezvous) {
+// leaveRefused is called by a rank whose backend can't serve the world that has met. As a rule all ranks are told so as
+// they meet: the one that serves the store doesn't go while others still read that.
+func leaveRefused(ctx context.Context, m *bootstrap.Rendezvous, host int) {
 	ctx, cancel := context.WithTimeout(ctx, linger)
 	defer cancel()
 	st := m.Store()
@@ -78,7 +78,7 @@ func leaveRefused(ctx context.Context, m *bootstrap.Rendezvous) {
 	case err != nil: // the backend's error is the one to report
 	case n == int64(m.Size):
 		_ = st.Set(ctx, "all_refused", nil)
-	case m.Rank == 0:
+	case m.Rank == host:
 		_ = st.Wait(ctx, "all_refused")
 	}
 }

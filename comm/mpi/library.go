@@ -88,6 +88,7 @@ type library struct {
 	// tells is whether MPI's reports of failed ranks are used. Intel MPI 2021.19 reports living ranks where it was started
 	// by PMIx.
 	tells bool
+	asked bool // whether they are true, with the first link
 
 	common int // the lowest level of threads of all ranks that this one has met: within exec
 }

@@ -129,8 +129,11 @@ func newLink(lib *library, comm uintptr, rank, size, onHost int) (*link, error) 
 				return
 			}
 		}
-		// All ranks have just made the communicator, so that a failed one among them is a false report.
-		lib.tells = lib.tells && len(l.dead()) == 0
+		// All ranks have just made the communicator, so that a failed one among them is a false report. Later ones may
+		// be made while a rank dies.
+		if !lib.asked {
+			lib.asked, lib.tells = true, lib.tells && len(l.dead()) == 0
+		}
 		lib.links[l] = true
 	})
 	return l, err

@@ -98,8 +98,11 @@ func (p *peer) connect() bool {
 	if err := p.open(); err != nil {
 		status := abi.Unreachable
 		if c, ok := errors.AsType[*CallError](err); ok {
-			status, c.Under = c.Status, p.f.w.limits
-			p.unable = fmt.Errorf("%w: %w", fabric.ErrNoTransport, c)
+			status = c.Status
+			if status.Own() { // else the peer may have gone
+				c.Under = p.f.w.limits
+				p.unable = fmt.Errorf("%w: %w", fabric.ErrNoTransport, c)
+			}
 		}
 		p.report(status)
 		return false

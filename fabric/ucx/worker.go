@@ -53,12 +53,14 @@ const withoutShared = "^posix"
 func newWorker(peers int, set settings) (*worker, error) {
 	w, err := openWorker(peers, set)
 	if e, ok := errors.AsType[*CallError](err); ok && e.Status == abi.NoResource && set.value("TLS") == "" {
-		set = maps.Clone(set)
-		if set == nil {
-			set = settings{}
+		less := maps.Clone(set)
+		if less == nil {
+			less = settings{}
 		}
-		set["TLS"] = withoutShared
-		w, err = openWorker(peers, set)
+		less["TLS"] = withoutShared
+		if w, err := openWorker(peers, less); err == nil {
+			return w, nil
+		}
 	}
 	if e, ok := errors.AsType[*CallError](err); ok {
 		e.Under = set.limits()

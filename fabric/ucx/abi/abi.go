@@ -130,7 +130,9 @@ const (
 	OK              Status = 0
 	InProgress      Status = 1
 	NoResource      Status = -2
+	NoMemory        Status = -4
 	Unreachable     Status = -6
+	NoDevice        Status = -14
 	Busy            Status = -15
 	Canceled        Status = -16
 	Unsupported     Status = -22
@@ -142,10 +144,10 @@ const (
 // names are the identifiers of status.h.
 var names = map[Status]string{
 	OK: "UCS_OK", InProgress: "UCS_INPROGRESS", -1: "UCS_ERR_NO_MESSAGE", NoResource: "UCS_ERR_NO_RESOURCE",
-	-3: "UCS_ERR_IO_ERROR", -4: "UCS_ERR_NO_MEMORY", -5: "UCS_ERR_INVALID_PARAM", Unreachable: "UCS_ERR_UNREACHABLE",
+	-3: "UCS_ERR_IO_ERROR", NoMemory: "UCS_ERR_NO_MEMORY", -5: "UCS_ERR_INVALID_PARAM", Unreachable: "UCS_ERR_UNREACHABLE",
 	-7: "UCS_ERR_INVALID_ADDR", -8: "UCS_ERR_NOT_IMPLEMENTED", -9: "UCS_ERR_MESSAGE_TRUNCATED",
 	-10: "UCS_ERR_NO_PROGRESS", -11: "UCS_ERR_BUFFER_TOO_SMALL", -12: "UCS_ERR_NO_ELEM",
-	-13: "UCS_ERR_SOME_CONNECTS_FAILED", -14: "UCS_ERR_NO_DEVICE", Busy: "UCS_ERR_BUSY", Canceled: "UCS_ERR_CANCELED",
+	-13: "UCS_ERR_SOME_CONNECTS_FAILED", NoDevice: "UCS_ERR_NO_DEVICE", Busy: "UCS_ERR_BUSY", Canceled: "UCS_ERR_CANCELED",
 	-17: "UCS_ERR_SHMEM_SEGMENT", -18: "UCS_ERR_ALREADY_EXISTS", -19: "UCS_ERR_OUT_OF_RANGE", -20: "UCS_ERR_TIMED_OUT",
 	-21: "UCS_ERR_EXCEEDS_LIMIT", Unsupported: "UCS_ERR_UNSUPPORTED", -23: "UCS_ERR_REJECTED",
 	-24: "UCS_ERR_NOT_CONNECTED", ConnectionReset: "UCS_ERR_CONNECTION_RESET",
@@ -155,10 +157,10 @@ var names = map[Status]string{
 // meanings say what statuses mean to a user, where the name alone doesn't.
 var meanings = map[Status]string{
 	NoResource:      "UCX got no shared memory, descriptors or other resource of the host",
-	-4:              "UCX got no memory",
+	NoMemory:        "UCX got no memory",
 	Unreachable:     "no transport that both ranks have leads to the peer",
 	-12:             "UCX has no such setting",
-	-14:             "no transport that is permitted has a device here",
+	NoDevice:        "no transport that is permitted has a device here",
 	-21:             "a limit of UCX or of the host is exceeded",
 	Unsupported:     "the transports that are permitted can't do this",
 	ConnectionReset: "the connection was reset",
@@ -179,7 +181,13 @@ func (s Status) Error() string {
 
 // Is makes a lack of a resource ENOMEM: it's this process's own fault, and not that of a peer.
 func (s Status) Is(target error) bool {
-	return target == syscall.ENOMEM && (s == NoResource || s == -4)
+	return target == syscall.ENOMEM && (s == NoResource || s == NoMemory)
+}
+
+// Own reports whether a failure to make an endpoint is this process's own: it has no transport to the peer, or no
+// resources. Others can be the peer's, which may have gone.
+func (s Status) Own() bool {
+	return s == NoResource || s == NoMemory || s == Unreachable || s == NoDevice || s == Unsupported
 }
 
 // Of splits what UCX returns for an operation (ucs_status_ptr_t): a request, or no request and a status.
