@@ -45,11 +45,11 @@ func newFolder() string {
 func protectPoCL(l *dl.Library) {
 	folder := os.Getenv(poclFolder)
 	if folder == "" {
-		cache, err := os.UserCacheDir()
-		if err != nil {
-			return
+		if cache, err := os.UserCacheDir(); err == nil {
+			folder = filepath.Join(cache, "pocl", "kcache")
+		} else {
+			folder = "/tmp/pocl/kcache" // where PoCL looks without a home (pocl_cache.c)
 		}
-		folder = filepath.Join(cache, "pocl", "kcache")
 	}
 	at := folder
 	_, why := sys.OwnFolder(at, false)

@@ -14,6 +14,8 @@ import (
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/device/opencl"
 	"github.com/chorus-comms/chorus/internal/dl"
+	"github.com/chorus-comms/chorus/internal/sys"
+	"github.com/chorus-comms/chorus/internal/testutil"
 )
 
 // A program without code is told from a whole one, and from another driver's.
@@ -37,10 +39,7 @@ func TestPoCLFolderOfOthers(t *testing.T) {
 	get, _ := libc.Symbol("getenv")
 	same, _ := libc.Symbol("strcmp")
 	title := append([]byte(name), 0)
-	own := t.TempDir()
-	if err := os.Chmod(filepath.Dir(own), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	own := testutil.OpenDir(t, sys.OwnFolder)
 	t.Setenv("TMPDIR", own)
 	open := filepath.Join(own, "open")
 	if err := errors.Join(os.Mkdir(open, 0o700), os.Chmod(open, 0o777)); err != nil {

@@ -159,7 +159,8 @@ func (d *Driver) Multiply(h device.StreamHandle, p *device.Product) error {
 			return device.Errorf(device.ErrUnsupported, b.name, op, "%s isn't aligned to its elements", m.Name)
 		}
 	}
-	if _, err := s.traced(op); err != nil { // before the queue is passed on
+	tr, err := s.traced(op) // before the queue is passed on
+	if err != nil {
 		return err
 	}
 	var call func(*abi.Event) abi.Result
@@ -181,7 +182,7 @@ func (d *Driver) Multiply(h device.StreamHandle, p *device.Product) error {
 	}
 	var failed abi.Result
 	c := command{call: "CLBlast", kind: device.ActivityKernel, name: "CLBlast"}
-	err = s.enqueue(op, c, func(e *abi.Event) abi.Result {
+	err = s.enqueueIn(tr, op, c, func(e *abi.Event) abi.Result {
 		if failed = call(e); failed.Lost() {
 			return failed
 		}

@@ -352,14 +352,19 @@ type command struct {
 // enqueue has f enqueue a command, unless the stream carries an error. f takes a place for the command's event, which is
 // nil unless there's a trace. The stream is locked.
 func (s *stream) enqueue(op string, c command, f func(e *abi.Event) abi.Result) error {
+	tr, err := s.traced(op)
+	if err != nil {
+		return err
+	}
+	return s.enqueueIn(tr, op, c, f)
+}
+
+// enqueueIn is enqueue in a trace that traced has returned, or in none: the queue stays the one that it was then.
+func (s *stream) enqueueIn(tr *traces.Trace, op string, c command, f func(e *abi.Event) abi.Result) (err error) {
 	if s.broken() != nil {
 		return s.b.broken() // left out, unless it's the device
 	}
 	if err := s.behind(op); err != nil {
-		return err
-	}
-	tr, err := s.traced(op)
-	if err != nil {
 		return err
 	}
 	s.enqueues(c.elements)

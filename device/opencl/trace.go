@@ -112,7 +112,7 @@ func (x *times) at(what uint32) time.Duration {
 
 // Span implements [traces.Times].
 func (x *times) Span() (start, end time.Time, ok bool) {
-	if x.end == 0 {
+	if x.end == 0 || !x.b.clock.told() {
 		return start, end, false
 	}
 	return x.b.clock.host(x.start), x.b.clock.host(x.end), true
@@ -144,6 +144,13 @@ func (c *clock) seen(device time.Duration, called time.Time) {
 	if behind := called.Sub(c.begin) - device; !c.known || behind > c.behind {
 		c.known, c.behind = true, behind
 	}
+}
+
+// told reports whether the library has said when it was called.
+func (c *clock) told() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.known
 }
 
 // host is the host's time at one of the device's.

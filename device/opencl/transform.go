@@ -228,7 +228,8 @@ func (s *stream) transform(op string, t *device.Transform) error {
 		}
 		mems[i] = m
 	}
-	if _, err := s.traced(op); err != nil { // before the queue is passed on
+	tr, err := s.traced(op) // before the queue is passed on
+	if err != nil {
 		return err
 	}
 	own := k
@@ -243,7 +244,7 @@ func (s *stream) transform(op string, t *device.Transform) error {
 			defer ffts.Unlock()
 			var failed abi.Result
 			c := command{call: "clFFT", kind: device.ActivityKernel, name: "clFFT"}
-			err := s.enqueue(op, c, func(e *abi.Event) abi.Result {
+			err := s.enqueueIn(tr, op, c, func(e *abi.Event) abi.Result {
 				failed = x.Transform(p, direction, 1, &q[0], 0, nil, e, &mems[0], &mems[1], 0)
 				if failed.Lost() {
 					return failed
