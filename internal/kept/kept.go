@@ -23,6 +23,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 
 	"github.com/chorus-comms/chorus/internal/sys"
 )
@@ -165,9 +166,19 @@ func sealOf(folder string, create bool) ([]byte, error) {
 	}
 	fresh := make([]byte, sha256.Size)
 	_, _ = rand.Read(fresh) // which can't fail
-	place := func(temporary string) error { return os.Link(temporary, path) }
+	rename := func(temporary string) error { return os.Rename(temporary, path) }
+	place := func(temporary string) error {
+		err := os.Link(temporary, path) // which leaves one that has come meanwhile
+		if err != nil && !errors.Is(err, fs.ErrExist) {
+			err = rename(temporary) // of a file system without links
+		}
+		return err
+	}
 	if !errors.Is(err, fs.ErrNotExist) {
-		place = func(temporary string) error { return os.Rename(temporary, path) }
+		if _, failed := errors.AsType[syscall.Errno](err); failed {
+			return nil, err // it may be good, and can't be read now
+		}
+		place = rename
 	}
 	failed := write(folder, fresh, place)
 	if seal, err = read(); err != nil && failed != nil {

@@ -12,6 +12,9 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/chorus-comms/chorus/internal/sys"
+	"github.com/chorus-comms/chorus/internal/testutil"
 )
 
 func must(t *testing.T, err error) {
@@ -111,7 +114,7 @@ func logged(t *testing.T) *strings.Builder {
 	return &text
 }
 
-// What another user could have put there isn't given out, and nothing is written beside it. That's said once.
+// A program that another user could have put there isn't given out, and nothing is written beside it. That's said once.
 func TestOtherUsers(t *testing.T) {
 	for what, c := range map[string]struct{ folder, file fs.FileMode }{
 		"folder": {0o777, 0o600},
@@ -119,8 +122,7 @@ func TestOtherUsers(t *testing.T) {
 		"file":   {0o755, 0o666},
 	} {
 		t.Run(what, func(t *testing.T) {
-			dir, text := t.TempDir(), logged(t)
-			must(t, os.Chmod(filepath.Dir(dir), 0o755))
+			dir, text := testutil.OpenDir(t, sys.OwnFolder), logged(t)
 			key := KeyOf("compiler", []byte("source"))
 			must(t, Open(dir).Put(key, []byte("planted")))
 			must(t, os.Chmod(dir, c.folder))

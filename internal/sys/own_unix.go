@@ -137,9 +137,10 @@ func privateGroup(path string, group, user uint32) bool {
 	return err == nil && !hasAccessList(path) && onlyMembers(string(users), string(groups), group, user)
 }
 
-// onlyMembers reads the tables of users and groups.
+// onlyMembers reads the tables of users and groups. A group of a user's own has the user's name, and is the user's
+// primary one there: of other groups a directory may know more members than the tables.
 func onlyMembers(users, groups string, group, user uint32) bool {
-	names := map[string]bool{}
+	names := map[string]bool{} // of the user and root, and whether it's the primary group
 	for line := range strings.Lines(users) {
 		f := strings.Split(strings.TrimSpace(line), ":")
 		if len(f) < 4 {
@@ -147,7 +148,7 @@ func onlyMembers(users, groups string, group, user uint32) bool {
 		}
 		id := f[2]
 		if id == "0" || id == strconv.Itoa(int(user)) {
-			names[f[0]] = true
+			names[f[0]] = f[3] == strconv.Itoa(int(group))
 		} else if f[3] == strconv.Itoa(int(group)) {
 			return false
 		}
@@ -158,11 +159,11 @@ func onlyMembers(users, groups string, group, user uint32) bool {
 			continue
 		}
 		for member := range strings.SplitSeq(f[3], ",") {
-			if member != "" && !names[member] {
+			if _, ours := names[member]; member != "" && !ours {
 				return false
 			}
 		}
-		return true
+		return names[f[0]]
 	}
 	return false // its members aren't known
 }
