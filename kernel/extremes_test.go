@@ -51,7 +51,7 @@ func extremes(dt dtype.DType, few bool) []float64 {
 	if few {
 		return list
 	}
-	return append(list, -1, 2, -0.5, 90, -90, -most, -least, denormal, -denormal)
+	return append(list, -1, -2, 2, -0.5, 90, -90, -most, -least, denormal, -denormal)
 }
 
 // divisions are operations that end PyTorch's process for the smallest integer by -1, and that it refuses by 0.

@@ -163,7 +163,7 @@ DEVICE T c_log1p(T a) {
 	if (c_isnan(a))
 		return c_make((R)NAN, (R)NAN);
 	if (x == 0 || !(fabs(x) < (R)0.5))
-		return c_make(x != 0 ? c_log_abs(c_make(1 + a.re, a.im)) : a.im == 0 ? a.re : (R)0, atan2(a.im, 1 + a.re));
+		return c_make(x != 0 ? c_log_abs(c_make(1 + a.re, a.im)) : a.im == 0 && fabs(a.re) < 1 ? a.re : (R)0, atan2(a.im, 1 + a.re));
 	return c_make(log1p(x) / 2, atan2(a.im, 1 + a.re));
 }
 DEVICE T c_expm1(T a) {
