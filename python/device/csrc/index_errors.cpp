@@ -1,5 +1,6 @@
 #include "index_errors.h"
 
+#include <atomic>
 #include <cstring>
 #include <mutex>
 #include <unordered_set>
@@ -55,9 +56,9 @@ class BadWords {
  public:
   void* word(DeviceIndex index, const c10::OperatorName& op) {
     ThreadID thread = caller();
-    std::lock_guard<std::mutex> lock(mutex_);
-    if (!block_)
+    if (!made_.load(std::memory_order_acquire))
       make(index);
+    std::lock_guard<std::mutex> lock(mutex_);
     for (size_t i = 0; i < used_.size(); i++)
       if (used_[i].thread == thread && used_[i].op == &op)
         return at(i);
@@ -73,14 +74,15 @@ class BadWords {
     return at(i);
   }
 
-  // take returns the operator whose word is set, and clears it; NULL: there's none.
-  const c10::OperatorName* take() {
+  // take returns the operator of a thread's, or of one that has ended, whose word is set, and clears it; NULL: there's
+  // none.
+  const c10::OperatorName* take(ThreadID thread) {
     std::lock_guard<std::mutex> lock(mutex_);
     for (size_t i = 0; i < used_.size(); i++) {
       if (view()[i] == 0)
         continue;
       ThreadID of = used_[i].thread;
-      if (of != at::RecordFunction::currentThreadId() && lives(of))
+      if (of != thread && lives(of))
         continue;
       view()[i] = 0;
       return used_[i].op;
@@ -95,6 +97,7 @@ class BadWords {
     const c10::OperatorName* op; // the dispatcher's, which an operator of PyTorch's keeps
   };
 
+  // make waits for a stream, so that it holds no lock: others have the stream's turn while they take the lock.
   void make(DeviceIndex index) {
     Block* made = new_block(index, device(index).default_stream, kMost * sizeof(int32_t));
     {
@@ -102,7 +105,14 @@ class BadWords {
       (void)lib.stream_await(device(index).default_stream, 0);
     }
     std::memset(made->view, 0, kMost * sizeof(int32_t));
-    block_ = made;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      if (!block_)
+        block_ = std::exchange(made, nullptr);
+      made_.store(true, std::memory_order_release);
+    }
+    if (made) // another thread was faster
+      release(made);
   }
   void* at(size_t i) const {
     return block_->memory + i * sizeof(int32_t);
@@ -111,6 +121,7 @@ class BadWords {
     return reinterpret_cast<volatile int32_t*>(block_->view);
   }
 
+  std::atomic<bool> made_{false};
   std::mutex mutex_;
   Block* block_ = nullptr;
   std::vector<Use> used_;
@@ -127,8 +138,8 @@ void* bad_word(const NativeCall& call) {
   return device(call.index).views ? bad_words(call.index).word(call.index, call.op) : nullptr;
 }
 
-void check_indexes(DeviceIndex index) {
-  const c10::OperatorName* op = bad_words(index).take();
+void check_indexes(DeviceIndex index, bool of_call) {
+  const c10::OperatorName* op = bad_words(index).take(of_call ? caller() : at::RecordFunction::currentThreadId());
   TORCH_CHECK_INDEX(
       !op, "index out of range in ", op->name, " on ", c10::Device(kType, index),
       ": it read 0 there, or wrote nothing",

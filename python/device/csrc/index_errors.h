@@ -11,7 +11,8 @@ namespace chorus {
 void* bad_word(const NativeCall& call);
 
 // check_indexes throws an IndexError if a kernel of this thread has met such an index, or one of a thread that has
-// ended. The caller has waited for the device's work, or for that of the stream that matters.
-void check_indexes(DeviceIndex index);
+// ended. The caller has waited for the device's work, or for that of the stream that matters. With of_call the thread is
+// bad_word's, in a call that has waited for its own work.
+void check_indexes(DeviceIndex index, bool of_call = false);
 
 } // namespace chorus

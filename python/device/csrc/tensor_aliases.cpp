@@ -277,10 +277,11 @@ at::Tensor Loans::lend(const at::Tensor& tensor) {
 }
 
 void Loans::over() {
-  for (const Loan& l : lent_)
-    end(l.to);
+  auto lent = std::move(lent_);
   lent_.clear();
   TensorAliases* aliases = std::exchange(aliases_, nullptr);
+  for (const Loan& l : lent)
+    end(l.to);
   if (!aliases)
     return;
   aliases->tensors_.clear();
@@ -290,7 +291,11 @@ void Loans::over() {
 }
 
 Loans::~Loans() {
-  over();
+  try {
+    over();
+  } catch (const std::exception&) {
+    // There's no memory for a copy of what a failed call has kept.
+  }
 }
 
 } // namespace chorus
