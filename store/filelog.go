@@ -29,8 +29,8 @@ func appendRecord(b []byte, key string, value []byte) []byte {
 	return append(b, value...)
 }
 
-// maxTornKey bounds the key of a record: no longer ones are written. A file that holds something else announces far longer ones nearly
-// always.
+// maxTornKey bounds the key of a record: no longer ones are written. A file that holds something else announces far
+// longer ones nearly always.
 const maxTornKey = 64 << 10
 
 var (
