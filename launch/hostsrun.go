@@ -146,7 +146,7 @@ func (r *hostsRun) watch(ctx context.Context) error {
 	return r.outcome
 }
 
-// look finds launchers that have fallen silent.
+// look finds launchers that are silent.
 func (r *hostsRun) look(every time.Duration) {
 	now := time.Now()
 	slept := max(now.Sub(r.looked)-2*every, 0) // this process was stopped itself, and could not hear them

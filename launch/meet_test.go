@@ -118,7 +118,7 @@ func TestLaunchersHearWhatDiffers(t *testing.T) {
 				if testutil.Short() && err != nil {
 					continue
 				}
-				if err == nil || !strings.Contains(err.Error(), "node 1 of 3 did not come within 1s; the launcher of node 1 on ") ||
+				if err == nil || !strings.Contains(err.Error(), "node 1 of 3 did not come within 5s; the launcher of node 1 on ") ||
 					!strings.Contains(err.Error(), c.heard) {
 					t.Errorf("node %d: %v", n, err)
 				}
