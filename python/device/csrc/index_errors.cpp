@@ -74,20 +74,20 @@ class BadWords {
     return at(i);
   }
 
-  // take returns the operator of a thread's, or of one that has ended, whose word is set, and clears it; NULL: there's
-  // none.
+  // take clears the words that kernels of a thread have set, or of one that has ended, and returns the operator of the
+  // first; NULL: there's none. An operator may have set several, by the kernels that it's made of.
   const c10::OperatorName* take(ThreadID thread) {
     std::lock_guard<std::mutex> lock(mutex_);
+    const c10::OperatorName* first = nullptr;
     for (size_t i = 0; i < used_.size(); i++) {
-      if (view()[i] == 0)
-        continue;
       ThreadID of = used_[i].thread;
-      if (of != thread && lives(of))
+      if (view()[i] == 0 || (of != thread && lives(of)))
         continue;
       view()[i] = 0;
-      return used_[i].op;
+      if (!first)
+        first = used_[i].op;
     }
-    return nullptr;
+    return first;
   }
 
  private:
