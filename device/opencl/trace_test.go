@@ -12,7 +12,7 @@ import (
 	"github.com/chorus-comms/chorus/device/opencl"
 )
 
-// A stream gets a queue that keeps times when a trace needs one. What it was given before comes first all the same.
+// A stream gets a queue that keeps times when a trace needs one. Earlier work comes first all the same.
 func TestTraceOfABusyStream(t *testing.T) {
 	for name, o := range map[string]opencl.Options{"shared": {}, "buffers": {Buffers: true}} {
 		t.Run(name, func(t *testing.T) {

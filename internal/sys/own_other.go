@@ -4,7 +4,7 @@ package sys
 
 import "os"
 
-// OwnFolder is the path of a folder, which is made if it isn't there. Who can change it isn't known here.
+// OwnFolder is the path of a folder, which is made if it isn't there. Its owner isn't known here.
 func OwnFolder(path string, create bool) (string, error) {
 	if create {
 		return path, os.MkdirAll(path, 0o700)
