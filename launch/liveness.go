@@ -38,6 +38,7 @@ type liveness struct {
 	mu     sync.Mutex
 	losses []*Failure // in order of time
 	heard  time.Time  // when the rendezvous last answered
+	silent bool       // the rendezvous was lost by silence alone
 	sent   int64      // beats
 
 	heartbeats []heartbeat // of each node; used by the watcher alone
@@ -113,6 +114,23 @@ func (v *liveness) loss(attempt int) *Failure {
 	return &f
 }
 
+// ended is as loss, but without a loss of which silence is the only sign.
+func (v *liveness) ended(attempt int) *Failure {
+	v.mu.Lock()
+	silent := v.silent
+	v.mu.Unlock()
+	if silent {
+		return nil
+	}
+	return v.loss(attempt)
+}
+
+// silence reports whether an error is that nothing was heard.
+func silence(err error) bool {
+	n, ok := errors.AsType[net.Error](err)
+	return errors.Is(err, context.DeadlineExceeded) || ok && n.Timeout()
+}
+
 // lost reports whether a node is lost.
 func (v *liveness) lost(node int) bool {
 	if v == nil {
@@ -160,6 +178,9 @@ func (v *liveness) noAnswer(err error) {
 		return // this launcher leaves, or has noted it
 	}
 	heard := v.lastHeard()
+	v.mu.Lock()
+	v.silent = silence(err)
+	v.mu.Unlock()
 	if v.rv.job.Store != "" {
 		v.lose(int(v.node.Load()), v.rv.host, fmt.Sprintf("the store where the nodes meet, %s, has not answered its launcher %s: %v",
 			v.rv.job.Store, since(heard), err))

@@ -310,19 +310,15 @@ func (rv *rendezvous) failed(f *Failure) *Failure {
 	}
 	// The others can't be reached; for this node it is the first. But that a rank fails is likely a consequence of the
 	// loss of the node whose launcher serves, if that has ended: of a silent one the ranks hadn't heard yet.
-	if f.restartable() && rv.job.Store == "" && rv.alive != nil && !silence(err) {
-		rv.alive.noAnswer(err)
-		if lost := rv.alive.loss(f.Attempt); lost != nil {
+	if f.restartable() && rv.job.Store == "" && rv.alive != nil {
+		if !silence(err) {
+			rv.alive.noAnswer(err)
+		}
+		if lost := rv.alive.ended(f.Attempt); lost != nil {
 			return lost
 		}
 	}
 	return f
-}
-
-// silence reports whether an error is that nothing was heard.
-func silence(err error) bool {
-	n, ok := errors.AsType[net.Error](err)
-	return errors.Is(err, context.DeadlineExceeded) || ok && n.Timeout()
 }
 
 // stopped implements peers.
