@@ -9,7 +9,8 @@ STEPS = 50
 
 def main():
     """Train, and drop every reference to the group, so that its threads end before the interpreter does. A thread that
-    drops a tensor later would crash the process."""
+    drops a tensor later would crash the process. The model goes first: if it held the last reference, PyTorch would
+    join the group's threads with the interpreter's lock, for which a thread that drops its last all-reduce may wait."""
     dist.init_process_group("gloo")
     rank, metrics = dist.get_rank(), dist.get_world_size() - 1
     trainers = dist.new_group(list(range(metrics)))
@@ -25,6 +26,7 @@ def main():
         optimizer.step()
         dist.reduce(torch.tensor([loss.item(), len(x), float(step == STEPS)]), dst=metrics)
     dist.barrier()
+    del model, loss, optimizer
     dist.destroy_process_group()
 
 
