@@ -340,19 +340,23 @@ func payloadKeys(size int) []string {
 }
 
 // missingRanks finds out which other ranks' payloads are not there. This rank's own may not be, if its time was over
-// before it came to that.
-func (s *attempt) missingRanks() (ranks []int) {
+// before it came to that. known is false if the store doesn't say.
+func (s *attempt) missingRanks() (ranks []int, known bool) {
 	// A wait that has no time left tells which keys are missing.
 	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 	defer cancel()
-	late, ok := errors.AsType[*store.TimeoutError](s.st.Wait(ctx, payloadKeys(s.size)...))
-	if !ok {
-		return nil
+	err := s.st.Wait(ctx, payloadKeys(s.size)...)
+	if err == nil {
+		return nil, true
+	}
+	late, ok := errors.AsType[*store.TimeoutError](err)
+	if !ok || len(late.Missing) == 0 {
+		return nil, false
 	}
 	for _, key := range late.Missing {
 		if r, err := strconv.Atoi(key); err == nil && r != s.rank {
 			ranks = append(ranks, r)
 		}
 	}
-	return ranks
+	return ranks, true
 }

@@ -14,7 +14,7 @@ import (
 // A MissingRanksError says which ranks had not come at the deadline. It matches
 // context.DeadlineExceeded.
 type MissingRanksError struct {
-	Missing []int // in order
+	Missing []int // in order; none if all others have come, and this rank's own time was over before it was done
 	Rank    int   // who waited
 	Size    int
 	Waited  time.Duration
@@ -26,6 +26,10 @@ func (e *MissingRanksError) Error() string {
 	after := ""
 	if e.Again {
 		after = "; ranks that came before have given up meanwhile"
+	}
+	if len(e.Missing) == 0 {
+		return fmt.Sprintf("bootstrap: the time of rank %d of %d was over after %v, though all others have come%s", e.Rank,
+			e.Size, e.Waited.Round(time.Millisecond), after)
 	}
 	return fmt.Sprintf("bootstrap: rank %d of %d waited %v for %s%s", e.Rank, e.Size, e.Waited.Round(time.Millisecond),
 		wire.NamedRanks(e.Missing), after)
@@ -59,7 +63,7 @@ func Exchange(ctx context.Context, st store.Store, rank, size int, payload []byt
 		return nil, twice
 	}
 	if errors.As(err, new(*store.TimeoutError)) {
-		if missing := s.missingRanks(); len(missing) > 0 {
+		if missing, known := s.missingRanks(); known {
 			return nil, &MissingRanksError{Missing: missing, Rank: rank, Size: size, Waited: time.Since(begin), Err: err}
 		}
 	}

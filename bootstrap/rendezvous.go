@@ -157,7 +157,8 @@ func (v *rendezvousCall) run(ctx context.Context) ([][]byte, error) {
 			v.uncounted = 0
 		default:
 			if seated {
-				v.noteMissing(v.attempt.missingRanks())
+				missing, _ := v.attempt.missingRanks()
+				v.noteMissing(missing)
 			}
 			if decided {
 				err = v.count(ctx)
@@ -210,8 +211,11 @@ func (v *rendezvousCall) explain(ctx context.Context, err error) error {
 	if v.attempt != nil {
 		v.giveUp(ctx, err) // first, lest a rank comes meanwhile and goes on without this one
 		if errors.As(err, new(*store.TimeoutError)) {
-			v.noteMissing(v.attempt.missingRanks())
-			if v.missingKnown {
+			missing, known := v.attempt.missingRanks()
+			if v.noteMissing(missing); known && len(missing) == 0 {
+				v.missing = nil // those that were missing before have come now
+			}
+			if known || v.missingKnown {
 				err = &MissingRanksError{Missing: v.missing, Rank: v.m.Rank, Size: v.m.Size,
 					Waited: time.Since(v.begin), Again: v.failedBefore, Err: err}
 			}

@@ -3,6 +3,7 @@ package comm
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/chorus-comms/chorus/comm/backend"
@@ -284,7 +285,8 @@ func (c *Comm) reconfigureError(members []regroup.Member, err error) error {
 	switch e.Kind {
 	case regroup.Lost:
 		out.Err = &PeerLostError{Where: at, Peer: first, Cause: e.Text}
-	case regroup.Missing:
+	case regroup.Missing: // a member whose own time is over has nobody to name
+		ranks = slices.DeleteFunc(ranks, func(r int) bool { return r == c.rank })
 		out.Err = &TimeoutError{Where: at, Attendance: backend.Attendance{Missing: ranks}}
 	case regroup.Mismatch:
 		out.Err = &MismatchError{Where: at, RankA: c.rank, RankB: first, OpA: "reconfigure",

@@ -43,6 +43,11 @@ func Explain(dumps []*Dump, silent ...Silent) *Report {
 		}
 	}
 	x.blame()
+	if len(x.findings) == 0 {
+		for _, g := range x.groups {
+			x.unknown(g)
+		}
+	}
 	if len(x.stalls) == 0 {
 		for _, g := range x.groups {
 			x.slow(g)
@@ -77,7 +82,7 @@ const nothing = "no operation"
 // severity orders findings: those that are causes by themselves first.
 var severity = map[Kind]int{KindMismatch: 0, KindOrder: 0, KindCrossed: 1, KindRefused: 2, KindAborted: 2,
 	KindPanicked: 2, KindRaised: 2, KindNoDump: 3, KindLeft: 4,
-	KindMissing: 5, KindEngine: 5, KindLost: 6, KindSlow: 7}
+	KindMissing: 5, KindEngine: 5, KindLost: 6, KindSlow: 7, KindUnknown: 8}
 
 type explainer struct {
 	dumps    []*Dump // by rank; nil if there is none
@@ -341,17 +346,15 @@ func (x *explainer) disagree(g *group, s *stall, pos uint64) bool {
 // failed reports what the communicator's own first cause tells and the entries don't: that a rank timed out, or that a
 // link broke between ranks that live.
 func (x *explainer) failed(g *group, s *stall) bool {
-	var first *Failure
-	for m := range g.views {
-		if st := g.views[m].state; st != nil && st.Failure != nil && (first == nil || st.Failure.Time < first.Time) {
-			first = st.Failure
-		}
-	}
+	first := g.first()
 	if first == nil || first.Peer == nil || *first.Peer < 0 || *first.Peer >= len(g.members) {
 		return false
 	}
 	peer := *first.Peer
 	rank := g.members[peer]
+	if g.passesOn(peer) {
+		return false // why it gave up tells more
+	}
 	if first.Kind == record.PeerLost.String() && x.dumps[rank] != nil && s != nil && len(s.missing) > 0 {
 		return false // it ended after it had failed elsewhere: what it was stuck in tells more
 	}
@@ -453,16 +456,21 @@ func waited(d *Dump, e *Entry) float64 {
 func (x *explainer) messages(rank int, d *Dump) {
 	for i := range d.Entries {
 		e := &d.Entries[i]
-		if !e.PointToPoint || e.Chorus.Async || waited(d, e) < x.spread {
-			continue
-		}
-		// A message that is late breaks nothing: only the last operation tells that the program didn't go on.
-		if s := e.Chorus.Status; s != record.Pending.String() && (s != record.TimedOut.String() || i < len(d.Entries)-1) {
-			continue
-		}
 		c := &d.Chorus.Comms[e.Chorus.Comm]
+		late := e.Chorus.Status == record.TimedOut.String()
+		switch {
+		case !e.PointToPoint || e.Chorus.Async || !late && e.Chorus.Status != record.Pending.String():
+			continue
+		case late && goesOn(d, i): // a message that is late breaks nothing
+			continue
+		case waited(d, e) < x.spread && !(late && c.Failure != nil):
+			continue
+		}
 		peer := *e.Chorus.Peer
 		if peer < 0 || peer >= len(c.Members) { // -1 is any source
+			if late && x.waits[rank] == nil {
+				x.waits[rank] = &stall{comm: c.Name, entry: e} // it can't say for whom it has waited
+			}
 			continue
 		}
 		s := &stall{comm: c.Name, entry: e, missing: []int{c.Members[peer]}, waiting: []Party{{Ranks: []int{rank},

@@ -27,6 +27,7 @@ const (
 	KindEngine   Kind = "engine"   // all have arrived, and the engines of the others wait for a rank's
 	KindLost     Kind = "lost"     // a link broke though both of its ranks live
 	KindSlow     Kind = "slow"     // nothing is stuck, but the others mostly wait for one rank
+	KindUnknown  Kind = "unknown"  // a communicator has failed, and no dump tells because of which rank
 )
 
 // Report is what the dumps of a job tell.
@@ -86,6 +87,8 @@ func (f *Finding) headline() string {
 		return fmt.Sprintf("the engine of %s does not answer those that wait for it in %s", who, op)
 	case KindLost:
 		return fmt.Sprintf("the link to %s broke in %s", who, op)
+	case KindUnknown:
+		return "no dump tells which rank made " + op + " fail"
 	default:
 		return fmt.Sprintf("%s %s late in %s again and again", who, is, op)
 	}

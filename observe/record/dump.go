@@ -277,17 +277,18 @@ func failure(err error, at time.Time) *Failure {
 	if w := interface{ At() backend.Where }(nil); errors.As(err, &w) {
 		f.Op, f.Seq = w.At().Op, w.At().Seq
 	}
-	if a := interface{ Attended() *backend.Attendance }(nil); errors.As(err, &a) {
-		f.Missing, f.Arrived, f.Refused, f.Doing = a.Attended().Missing, a.Attended().Arrived, a.Attended().Refused,
-			a.Attended().Doing
-	}
 	var lost *backend.PeerLostError
 	var aborted *backend.AbortedError
 	switch {
+	case errors.As(err, &aborted): // whose reason may be an error of another communicator, with other ranks
+		f.Peer = &aborted.By
+		return f
 	case errors.As(err, &lost):
 		f.Peer = &lost.Peer
-	case errors.As(err, &aborted):
-		f.Peer = &aborted.By
+	}
+	if a := interface{ Attended() *backend.Attendance }(nil); errors.As(err, &a) {
+		f.Missing, f.Arrived, f.Refused, f.Doing = a.Attended().Missing, a.Attended().Arrived, a.Attended().Refused,
+			a.Attended().Doing
 	}
 	return f
 }
