@@ -30,6 +30,9 @@ type chaosFlags struct {
 	worker        bool
 }
 
+// maxLoad bounds --load: each is a process.
+const maxLoad = 1000
+
 func newChaosCmd() *cobra.Command {
 	var f chaosFlags
 	var kinds []string
@@ -45,7 +48,8 @@ is printed with the command that runs it again.
 
 With --virtual the ranks are goroutines and time is virtual, so that waiting costs nothing; with --real they are
 processes of this host, on shared memory, TCP and both. Faults are signals, limits, and a fabric that breaks on purpose, and launchers
-that fall silent, die or meet at a name that resolves late.
+that fall silent, die or meet at a name that resolves late. --load N has N processes beside them that only compute, as on a host that is
+busy: errors must name the rank at fault there, too.
 
 Faults: ` + strings.Join(kinds, ", ") + `.
 
@@ -53,6 +57,7 @@ The exit status is 1 if anything was found, or not all rounds were run: an inter
 ends a campaign with the result of those that were done.`,
 		Example: `  chorus chaos --virtual --rounds 100000 --seed 1
   chorus chaos --real --rounds 1000 --json -
+  chorus chaos --real --rounds 1000 --load 20
   chorus chaos --real --faults kill,stop --fabrics shm --rounds 100`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -74,6 +79,8 @@ ends a campaign with the result of those that were done.`,
 		"with --real, fabrics to draw from, of "+strings.Join(append(chaos.Fabrics, chaos.Named...), ", ")+
 			"; empty: all but ucx")
 	fs.IntVar(&f.campaign.Jobs, "jobs", runtime.NumCPU(), "rounds to run at a time")
+	fs.IntVar(&f.campaign.Load, "load", 0,
+		"with --real, run so many processes beside the rounds that keep a core busy each")
 	fs.DurationVar(&f.timeout, "timeout", 0, "end after this time, with the result of the rounds that were done; 0: never")
 	fs.StringVar(&f.json, "json", "", "write a JSON document to a file, or - for standard output instead of the table")
 	fs.StringVar(&f.docs, "docs", "", "put the table into this page, between its markers")
@@ -117,6 +124,12 @@ func (f *chaosFlags) run(cmd *cobra.Command) error {
 	}
 	if c.Jobs < 1 {
 		return usagef("--jobs %d: want at least 1", c.Jobs)
+	}
+	if c.Load < 0 || c.Load > maxLoad {
+		return usagef("--load %d: want 0 to %d", c.Load, maxLoad)
+	}
+	if c.Load > 0 && c.Mode == chaos.Virtual {
+		return usagef("--load %d: the time of virtual rounds is their own; with --real", c.Load)
 	}
 	self, err := os.Executable()
 	if err != nil {

@@ -20,6 +20,7 @@ type Campaign struct {
 	Faults  []FaultKind // to draw from; nil: all
 	Fabrics []string    // to draw from in real rounds; nil: all
 	Jobs    int         // rounds at a time
+	Load    int         // processes that keep a core busy each, beside real rounds
 	Command []string    // starts a process that calls Work on its standard input and output
 	OnRound func(done int, o *Outcome)
 }
@@ -39,6 +40,11 @@ func (c Campaign) Run(ctx context.Context) (*Result, error) {
 		defer server.Close()
 		r.store = fmt.Sprintf("127.0.0.1:%d", server.Port())
 	}
+	idle, err := c.load()
+	if err != nil {
+		return nil, err
+	}
+	defer idle()
 	begin := time.Now()
 	var all sync.WaitGroup
 	for range max(1, min(c.Jobs, c.Rounds)) {

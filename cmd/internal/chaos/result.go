@@ -89,6 +89,9 @@ func (c Campaign) options() string {
 	if c.Mode == Real && c.Fabrics != nil {
 		s += " --fabrics " + strings.Join(c.Fabrics, ",")
 	}
+	if c.Load > 0 {
+		s += fmt.Sprintf(" --load %d", c.Load)
+	}
 	return s
 }
 

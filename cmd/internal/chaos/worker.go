@@ -31,6 +31,7 @@ type task struct {
 
 	Launcher *place `json:"launcher,omitempty"` // be the launcher of this rank
 	Launched bool   `json:"launched,omitempty"` // be the rank of a launcher
+	Busy     bool   `json:"busy,omitempty"`     // keep a core busy until there are no more tasks
 }
 
 // answer is a line of a worker: when the fault happened, or what came of the task.
@@ -68,6 +69,13 @@ func Work(in io.Reader, out io.Writer) error {
 			return nil
 		} else if err != nil {
 			return fmt.Errorf("chaos: reading a task: %w", err)
+		}
+		if t.Busy {
+			if err := w.say(answer{}); err != nil {
+				return err
+			}
+			busy(lines)
+			return nil
 		}
 		p := Make(t.Mode, t.Seed, t.Faults, t.Fabrics)
 		if t.Before {
