@@ -6,6 +6,7 @@ import (
 
 	"github.com/chorus-comms/chorus/config"
 	"github.com/chorus-comms/chorus/device/cache"
+	"github.com/chorus-comms/chorus/device/driver"
 )
 
 // Allocator returns the device's caching allocator, making it when it's first asked for, with the settings of
@@ -25,7 +26,7 @@ func (d *Device) Allocator() (*cache.Cache, error) {
 		return nil, Errorf(ErrInvalidArgument, d.Name(), "allocator", "%w", err)
 	}
 	var drv cache.Driver = &cacheDriver{cacheEvents{d.rt, cfg.Timeout}, d}
-	if r, ok := d.rt.drv.(Reserver); ok {
+	if r, ok := d.rt.drv.(driver.Reserver); ok {
 		g, err := r.Granularity(d.index)
 		if err != nil {
 			return nil, err
@@ -197,7 +198,7 @@ func (c *cacheDriver) Memory() (free, total int64, err error) { return c.d.MemIn
 // cacheReserver is a device that can reserve addresses.
 type cacheReserver struct {
 	cacheDriver
-	r           Reserver
+	r           driver.Reserver
 	granularity int64
 }
 

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/chorus-comms/chorus/device/cache"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/rng"
 )
 
@@ -63,7 +64,7 @@ func (d *Device) Synchronize(ctx context.Context) error { return d.rt.drv.Synchr
 // PeerCapable reports whether the device's kernels can be let touch a peer's memory: not its own, nor that of a device
 // of another type.
 func (d *Device) PeerCapable(peer *Device) (bool, error) {
-	p, ok := d.rt.drv.(Peers)
+	p, ok := d.rt.drv.(driver.Peers)
 	if !ok || peer.rt != d.rt {
 		return false, nil
 	}
@@ -72,7 +73,7 @@ func (d *Device) PeerCapable(peer *Device) (bool, error) {
 
 // SetPeerAccess lets the device's kernels touch a peer's memory, or no longer.
 func (d *Device) SetPeerAccess(peer *Device, enabled bool) error {
-	p, err := optional[Peers](d.rt, "set peer access")
+	p, err := optional[driver.Peers](d.rt, "set peer access")
 	if err != nil {
 		return err
 	}
@@ -105,7 +106,7 @@ func (d *Device) close() (err error) {
 // thread, until the function that it returns is called. See [Threads].
 func (d *Device) Bind() (unbind func(), err error) {
 	runtime.LockOSThread()
-	t, ok := d.rt.drv.(Threads)
+	t, ok := d.rt.drv.(driver.Threads)
 	if !ok {
 		return runtime.UnlockOSThread, nil
 	}
@@ -120,7 +121,7 @@ func (d *Device) Bind() (unbind func(), err error) {
 // Adopt makes a stream that other code in the process has created with the vendor's library one that can be used here,
 // until release is called. See [Foreign]; for other drivers it's [Device.External].
 func (d *Device) Adopt(h StreamHandle) (s *Stream, release func() error, err error) {
-	f, ok := d.rt.drv.(Foreign)
+	f, ok := d.rt.drv.(driver.Foreign)
 	if !ok {
 		return d.External(h), func() error { return nil }, nil
 	}

@@ -393,10 +393,10 @@ func TestUnsupported(t *testing.T) {
 	rt := device.NewRuntime("plain", struct{ device.Driver }{cpu.New()})
 	d, _ := rt.Device(0)
 	s := must[*device.Stream](t)(d.DefaultStream())
-	refused(t, s.Launch("k", nil, nil), device.ErrUnsupported, "plain", "device.HostKernels")
-	refused(t, second(device.Capture(s, nil)), device.ErrUnsupported, "device.Graphs")
-	refused(t, second(device.StartProfile(rt)), device.ErrUnsupported, "device.Tracer")
-	refused(t, d.SetPeerAccess(d, true), device.ErrUnsupported, "device.Peers")
+	refused(t, s.Launch("k", nil, nil), device.ErrUnsupported, "plain", "driver.HostKernels")
+	refused(t, second(device.Capture(s, nil)), device.ErrUnsupported, "driver.Graphs")
+	refused(t, second(device.StartProfile(rt)), device.ErrUnsupported, "driver.Tracer")
+	refused(t, d.SetPeerAccess(d, true), device.ErrUnsupported, "driver.Peers")
 	if s.Capturing() {
 		t.Error("a driver without graphs captures")
 	}

@@ -1,11 +1,9 @@
 // Package device is what an accelerator is to Chorus: what its vendor provides, and everything that it then gets for
 // free.
 //
-// The vendor writes a [Driver] (memory, copies, streams, events), with those of the small optional interfaces that the
-// hardware can do, and registers it under a name. They are [Graphs], [IPC], [IPCEvents], [Peers], [HostKernels],
-// [CallerRuns], [Modules], [Elements], [Reserver], [Tracer], [Threads] and [Foreign]. Package devicetest tests it. The
-// rest is here and shared by all drivers: devices, streams from pools, events, the caching allocator, generators, the
-// current device and stream, pinned memory, profiles.
+// The vendor writes a driver, whose contract is package driver, and registers it under a name. Package devicetest tests
+// it. The rest is here and shared by all drivers: devices, streams from pools, events, the caching allocator,
+// generators, the current device and stream, pinned memory, profiles.
 //
 //	import _ "github.com/chorus-comms/chorus/device/accinte" // registers itself; loaded when first named
 //

@@ -5,6 +5,8 @@ import (
 	"runtime"
 	"sync"
 	"time"
+
+	"github.com/chorus-comms/chorus/device/driver"
 )
 
 // Event is a point in the order of a stream's work. The zero Event is ready for use and stands for nothing; it becomes
@@ -59,7 +61,7 @@ func (e *Event) make(d *Device) error {
 	if e.Timing {
 		return Errorf(ErrInvalidArgument, d.Name(), "create event", "an event of several processes keeps no time")
 	}
-	ipc, err := optional[IPCEvents](d.rt, "create event")
+	ipc, err := optional[driver.IPCEvents](d.rt, "create event")
 	if err != nil {
 		return err
 	}
@@ -89,7 +91,7 @@ func (e *Event) IPCHandle(d *Device) ([]byte, error) {
 			return nil, err
 		}
 	}
-	ipc, err := optional[IPCEvents](e.dev.rt, "IPC handle")
+	ipc, err := optional[driver.IPCEvents](e.dev.rt, "IPC handle")
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +101,7 @@ func (e *Event) IPCHandle(d *Device) ([]byte, error) {
 // OpenEvent is an event of another process, by its IPCHandle, as one of a device here: what either process records,
 // both can wait for.
 func OpenEvent(d *Device, handle []byte) (*Event, error) {
-	ipc, err := optional[IPCEvents](d.rt, "open event")
+	ipc, err := optional[driver.IPCEvents](d.rt, "open event")
 	if err != nil {
 		return nil, err
 	}

@@ -7,12 +7,13 @@ import (
 
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/device/accinte"
+	"github.com/chorus-comms/chorus/device/driver"
 )
 
 // A compiled kernel of an emulated device is a Go function of a module.
 func ExampleDevice_LoadModule() {
 	accinte.RegisterModule("vectors", map[string]accinte.Function{
-		"scale": {Params: []device.ParamKind{device.ParamPointer, device.ParamInt32}, Run: func(b *accinte.Block) error {
+		"scale": {Params: []driver.ParamKind{driver.ParamPointer, driver.ParamInt32}, Run: func(b *accinte.Block) error {
 			x := b.Memory(0) // up to the end of its allocation
 			for i := b.Index.X; i < len(x); i += b.Grid.X {
 				x[i] *= byte(b.Int32(1))

@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/chorus-comms/chorus/device/cache"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/rng"
 )
 
@@ -23,8 +24,8 @@ type Graph struct {
 	from []*rng.CUDA // generators beside the devices' own
 
 	mu     sync.Mutex
-	g      GraphHandle
-	x      ExecHandle
+	g      driver.GraphHandle
+	x      driver.ExecHandle
 	caches []*cache.Cache // whose pool the graph uses, once for each capture
 	done   bool
 	draws  draws
@@ -67,7 +68,7 @@ func Capture(s *Stream, f func() error, opts ...CaptureOption) (*Graph, error) {
 }
 
 // capture returns what f enqueues as a graph of the driver's, with memory of the graph's own.
-func (g *Graph) capture(s *Stream, f func() error) (h GraphHandle, all []*drawn, err error) {
+func (g *Graph) capture(s *Stream, f func() error) (h driver.GraphHandle, all []*drawn, err error) {
 	if _, err := s.dev.Allocator(); err != nil {
 		return 0, nil, err
 	}
@@ -113,7 +114,7 @@ func (g *Graph) releasePools() (err error) {
 }
 
 // capture returns what f enqueued as a graph of the driver's.
-func capture(drv Graphs, s *Stream, f func() error) (g GraphHandle, err error) {
+func capture(drv Graphs, s *Stream, f func() error) (g driver.GraphHandle, err error) {
 	if err := drv.CaptureBegin(s.h); err != nil {
 		return 0, err
 	}
@@ -167,7 +168,7 @@ func (g *Graph) Replay(s *Stream) error {
 	return errors.Join(g.drv.GraphLaunch(g.x, s.h), g.draws.after(s))
 }
 
-func (g *Graph) handle(s *Stream) (ExecHandle, error) {
+func (g *Graph) handle(s *Stream) (driver.ExecHandle, error) {
 	if s.dev.rt != g.rt {
 		return 0, Errorf(ErrWrongDevice, g.rt.Name(), "graph", "%v is of another type of device", s)
 	}

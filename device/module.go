@@ -2,54 +2,10 @@ package device
 
 import (
 	"encoding/binary"
-	"fmt"
 	"slices"
+
+	"github.com/chorus-comms/chorus/device/driver"
 )
-
-// Modules is implemented by drivers that run compiled kernels: functions of an image that the vendor's tools made, or a
-// compiler at run time.
-type Modules interface {
-	// ModuleLoad makes the functions of an image ready on a device. The driver defines the kinds of image: a program of
-	// the device, an intermediate form, or a source. One that it can't load is ErrInvalidArgument, with the message of
-	// its compiler or loader.
-	ModuleLoad(dev int, image []byte) (ModuleHandle, error)
-
-	// ModuleUnload makes the handles of the module and of its functions invalid. Launched work still runs, and graphs
-	// keep the functions that they captured.
-	ModuleUnload(m ModuleHandle) error
-
-	// ModuleFunction looks a function up. ErrNotFound says which ones there are, if the driver knows.
-	ModuleFunction(m ModuleHandle, name string) (FunctionHandle, error)
-
-	// FunctionAttributes describes a function.
-	FunctionAttributes(f FunctionHandle) (FunctionAttributes, error)
-
-	// FunctionOccupancy is how many blocks of so many threads, with so many bytes of dynamic shared memory each, run at
-	// once on one of the device's units; 0 if such a block can't run.
-	FunctionOccupancy(f FunctionHandle, threads, shared int) (int, error)
-
-	// FunctionLaunch enqueues a run of a function on a stream of its module's device. Arguments are copied. Their
-	// number, and where the driver knows them their types, must be the function's. Pointers among them must point to
-	// memory that kernels of the device may touch, as for [HostKernels].Launch. A kernel must not touch memory beyond
-	// the end of an allocation; a noticed access is a failure of work.
-	FunctionLaunch(s StreamHandle, f FunctionHandle, l Launch) error
-}
-
-// Elements is implemented by drivers with [Modules] and without [HostKernels]: it's how package tensor copies, converts
-// and fills elements that don't lie one after the other.
-type Elements interface {
-	// ElementsImage is the image of a module with a function for blocks of threads in one dimension:
-	//
-	//	copy_elements(void *dst, const void *src, int64_t n, struct {
-	//		int32_t to, from;        // their types, numbers of package dtype
-	//		int64_t sizes[8];        // of the dimensions, n elements together; those that aren't there are first, and 1
-	//		int64_t dst[8], src[8];  // from one element to the next in each dimension, in bytes
-	//	} layout)
-	//
-	// It copies n elements, fewer than 2^31, as tensor.Tensor.CopyFrom converts them. The two sides don't overlap; src
-	// may be pinned memory.
-	ElementsImage(dev int) ([]byte, error)
-}
 
 // elementDims is how many dimensions the layout of copy_elements has, elementThreads how many threads run it in a
 // block, and mostElements how many elements a run copies.
@@ -132,53 +88,11 @@ func (d *Device) elements() (*Function, error) {
 	return d.copies, err
 }
 
-// Dim is a number of blocks or threads in three dimensions. In a [Launch] 0 stands for 1.
-type Dim struct{ X, Y, Z int }
-
-// Count is the product.
-func (d Dim) Count() int { return d.X * d.Y * d.Z }
-
-// OrOne returns d with 1 instead of 0.
-func (d Dim) OrOne() Dim {
-	one := func(n int) int {
-		if n == 0 {
-			return 1
-		}
-		return n
-	}
-	return Dim{one(d.X), one(d.Y), one(d.Z)}
-}
-
-func (d Dim) String() string { return fmt.Sprintf("%dx%dx%d", d.X, d.Y, d.Z) }
-
-// Launch is one run of a compiled kernel.
-type Launch struct {
-	Grid   Dim // blocks
-	Block  Dim // threads of a block
-	Shared int // bytes of dynamic shared memory of a block
-	Args   *Args
-
-	// Elements says that the kernel ends whatever it's given, after some nanoseconds for each of so many elements; one
-	// that takes longer counts several times. 0: unknown.
-	// A wait for such work may last until its end, though its context has ended.
-	Elements int
-}
-
-// FunctionAttributes describes a function of a module.
-type FunctionAttributes struct {
-	Name        string
-	Params      []ParamKind // nil if the driver doesn't know them
-	MaxThreads  int         // of a block
-	SharedBytes int         // static shared memory of a block
-	LocalBytes  int         // local memory of a thread
-	Registers   int         // of a thread
-}
-
 // Module is a loaded image. Close it when its functions aren't launched any more.
 type Module struct {
 	dev *Device
 	drv Modules
-	h   ModuleHandle
+	h   driver.ModuleHandle
 }
 
 // LoadModule loads an image on the device; see [Modules].
@@ -213,7 +127,7 @@ func (m *Module) Function(name string) (*Function, error) {
 type Function struct {
 	module *Module
 	name   string
-	h      FunctionHandle
+	h      driver.FunctionHandle
 }
 
 // Name is what the function was looked up by.

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/chorus-comms/chorus/device/driver"
 )
 
 // Profile collects what devices did, and what the host says it did, over a time.
@@ -43,7 +45,7 @@ type Trace struct {
 func StartProfile(rts ...*Runtime) (*Profile, error) {
 	p := &Profile{begin: time.Now()}
 	for _, rt := range rts {
-		t, err := optional[Tracer](rt, "profile")
+		t, err := optional[driver.Tracer](rt, "profile")
 		if err == nil {
 			err = t.TraceStart()
 		}
@@ -74,7 +76,7 @@ func (p *Profile) Stop() (*Trace, error) {
 	t := &Trace{Begin: p.begin, Activities: map[string][]Activity{}}
 	var errs []error
 	for _, rt := range p.rts {
-		list, err := rt.drv.(Tracer).TraceStop()
+		list, err := rt.drv.(driver.Tracer).TraceStop()
 		errs = append(errs, err)
 		t.Activities[rt.Name()] = list
 	}
@@ -143,7 +145,7 @@ func (t *Trace) WriteChrome(w io.Writer) error {
 		arrows := map[uint64]uint64{}
 		for _, a := range t.Activities[name] {
 			if a.Kind == ActivityRuntime {
-				span(chromeEvent{Name: a.Name, PID: hostPID, TID: calls, Cat: a.Kind.String(), Args: a.args()}, a.Start, a.End)
+				span(chromeEvent{Name: a.Name, PID: hostPID, TID: calls, Cat: a.Kind.String(), Args: argsOf(&a)}, a.Start, a.End)
 				flow++
 				arrows[a.Correlation] = flow
 				events = append(events, chromeEvent{Name: "enqueue", Phase: "s", PID: hostPID, TID: calls, Time: us(a.Start),
@@ -163,7 +165,7 @@ func (t *Trace) WriteChrome(w io.Writer) error {
 				tids[a.Stream] = true
 				meta("thread_name", fmt.Sprintf("stream %#x", uintptr(a.Stream)), pids[a.Device], uint64(a.Stream))
 			}
-			span(chromeEvent{Name: a.Name, PID: pids[a.Device], TID: uint64(a.Stream), Cat: a.Kind.String(), Args: a.args()},
+			span(chromeEvent{Name: a.Name, PID: pids[a.Device], TID: uint64(a.Stream), Cat: a.Kind.String(), Args: argsOf(&a)},
 				a.Start, a.End)
 			if id, ok := arrows[a.Correlation]; ok {
 				delete(arrows, a.Correlation) // to the first piece of work, which for a graph is its first node
@@ -175,7 +177,7 @@ func (t *Trace) WriteChrome(w io.Writer) error {
 	return json.NewEncoder(w).Encode(map[string]any{"traceEvents": events, "displayTimeUnit": "ns"})
 }
 
-func (a *Activity) args() map[string]any {
+func argsOf(a *Activity) map[string]any {
 	m := map[string]any{"correlation": a.Correlation}
 	if a.Bytes > 0 {
 		m["bytes"] = a.Bytes

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/chorus-comms/chorus/config"
+	"github.com/chorus-comms/chorus/device/driver"
 )
 
 // entry is a registered type of device.
@@ -109,7 +110,7 @@ func Unregister(name string) error {
 	}
 	registry.Unlock()
 	err := e.rt.close()
-	if c, ok := e.rt.drv.(Closer); ok {
+	if c, ok := e.rt.drv.(driver.Closer); ok {
 		err = errors.Join(err, c.Close())
 	}
 	return err

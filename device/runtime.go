@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync/atomic"
 	"unsafe"
+
+	"github.com/chorus-comms/chorus/device/driver"
 )
 
 // Runtime is a driver with all that is shared around it. There is one for each type of device; [Open] returns it.
@@ -77,7 +79,7 @@ func (rt *Runtime) HostBytes(p Ptr, n int) ([]byte, error) {
 	switch {
 	case at.Type == DeviceMemory && !rt.devices[at.Device].props.HostAccess:
 		return nil, Errorf(ErrHostAccess, rt.devices[at.Device].Name(), "", "%v: copy it to the host to read it", p)
-	case at.Type == Unmanaged:
+	case at.Type == driver.Unmanaged:
 		return nil, Errorf(ErrWrongKind, rt.Name(), "", "%v is not memory of the driver", p)
 	case n < 0 || n > at.Bytes-int(p-at.Base):
 		return nil, Errorf(ErrOutOfBounds, rt.Name(), "", "%d bytes at %v leave the allocation of %d bytes at %v", n, p,

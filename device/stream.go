@@ -11,6 +11,7 @@ import (
 	"unsafe"
 
 	"github.com/chorus-comms/chorus/device/cache"
+	"github.com/chorus-comms/chorus/device/driver"
 )
 
 // Stream is a queue of work of a device, which runs in the order in which it was enqueued.
@@ -75,7 +76,7 @@ func (s *Stream) Recover(ctx context.Context) error { return s.drv().StreamRecov
 // Copy enqueues a copy of n bytes. Each side is device memory, pinned memory, or other host memory that the caller
 // keeps in place, alive and unchanged until the copy is done; for Go memory use [Stream.CopyIn] and [Stream.CopyOut].
 func (s *Stream) Copy(dst, src Ptr, n int) error {
-	err := s.drv().Copy(s.h, dst, src, n, CopyDefault)
+	err := s.drv().Copy(s.h, dst, src, n, driver.CopyDefault)
 	if err == nil {
 		s.uses(dst, src)
 	}
@@ -84,15 +85,15 @@ func (s *Stream) Copy(dst, src Ptr, n int) error {
 
 // CopyIn copies a slice to the device, in the stream's order, and returns when that is done. No bytes are no copy.
 func (s *Stream) CopyIn(ctx context.Context, dst Ptr, src []byte) error {
-	return s.copySlice(ctx, dst, src, HostToDevice)
+	return s.copySlice(ctx, dst, src, driver.HostToDevice)
 }
 
 // CopyOut copies from the device to a slice, in the stream's order, and returns when that is done.
 func (s *Stream) CopyOut(ctx context.Context, dst []byte, src Ptr) error {
-	return s.copySlice(ctx, src, dst, DeviceToHost)
+	return s.copySlice(ctx, src, dst, driver.DeviceToHost)
 }
 
-func (s *Stream) copySlice(ctx context.Context, p Ptr, b []byte, kind CopyKind) error {
+func (s *Stream) copySlice(ctx context.Context, p Ptr, b []byte, kind driver.CopyKind) error {
 	if len(b) == 0 {
 		return nil
 	}
@@ -104,14 +105,14 @@ func (s *Stream) copySlice(ctx context.Context, p Ptr, b []byte, kind CopyKind) 
 	// ctx has ended. The goroutine below keeps one, which also forces the slice off the stack, which could move.
 	host := Ptr(uintptr(unsafe.Pointer(unsafe.SliceData(b))))
 	if s.dev.props.CopiesWait { // without a deadline
-		if at, err := s.drv().Attributes(host); err != nil || at.Type == Unmanaged {
+		if at, err := s.drv().Attributes(host); err != nil || at.Type == driver.Unmanaged {
 			if err := s.Synchronize(ctx); err != nil {
 				return err
 			}
 		}
 	}
 	dst, src := p, host
-	if kind == DeviceToHost {
+	if kind == driver.DeviceToHost {
 		dst, src = host, p
 	}
 	if err := s.drv().Copy(s.h, dst, src, len(b), kind); err != nil {
@@ -159,7 +160,7 @@ func (s *Stream) Launch(name string, operands []Span, f func(views []unsafe.Poin
 // TryAcquire lets the caller do the stream's next work itself until Release; see [CallerRuns].StreamTryAcquire. If the
 // driver isn't a CallerRuns, it runs a host function meanwhile, and TryAcquire waits until that has begun.
 func (s *Stream) TryAcquire(name string) (entered bool, err error) {
-	if t, ok := s.drv().(CallerRuns); ok {
+	if t, ok := s.drv().(driver.CallerRuns); ok {
 		return t.StreamTryAcquire(s.h, name)
 	}
 	if s.Capturing() {
@@ -190,7 +191,7 @@ func (s *Stream) TryAcquire(name string) (entered bool, err error) {
 
 // Release ends what TryAcquire began.
 func (s *Stream) Release() error {
-	if t, ok := s.drv().(CallerRuns); ok {
+	if t, ok := s.drv().(driver.CallerRuns); ok {
 		return t.StreamRelease(s.h)
 	}
 	over := s.turn.Swap(nil)
@@ -204,14 +205,14 @@ func (s *Stream) Release() error {
 // CallerRuns reports whether the driver is a [CallerRuns]: elsewhere TryAcquire has to wake another thread, and
 // Continue fails.
 func (s *Stream) CallerRuns() bool {
-	_, ok := s.drv().(CallerRuns)
+	_, ok := s.drv().(driver.CallerRuns)
 	return ok
 }
 
 // Continue ends what TryAcquire began, and has an engine go on with the rest of it; see [CallerRuns].StreamContinue. It
 // fails if the driver isn't a CallerRuns.
 func (s *Stream) Continue(rest func() error) error {
-	t, err := optional[CallerRuns](s.dev.rt, "hand over a turn")
+	t, err := optional[driver.CallerRuns](s.dev.rt, "hand over a turn")
 	if err != nil {
 		return err
 	}

@@ -1,161 +1,10 @@
 package device
 
-import "github.com/chorus-comms/chorus/dtype"
-
-// Transforms is implemented by drivers that compute Fourier transforms by a library of the device's maker, or one for
-// its kind of device.
-type Transforms interface {
-	// TransformLibrary tells which library a device has. It's opened at the first call. The error says why there's none,
-	// then and each time: [ErrUnsupported].
-	TransformLibrary(dev int) (TransformLibrary, error)
-
-	// TransformWork is how much memory of the device a transform needs beside its own.
-	TransformWork(s StreamHandle, t *Transform) (bytes int, err error)
-
-	// Transform enqueues a transform on a stream. [ErrUnsupported] says that the library doesn't do this one, and
-	// [ErrCapture] that its work can't be captured, as the stream's is: out is as it was then.
-	Transform(s StreamHandle, t *Transform) error
-
-	// TransformPlans are the plans that are kept for a device, whether or not there's a library.
-	TransformPlans(dev int) (PlanCache, error)
-}
-
-// PlanCache has what a library has prepared for transforms: those that were used last.
-type PlanCache interface {
-	Len() int
-	Most() int           // that are kept
-	SetMost(n int) error // 0: none is kept
-	Clear()
-}
-
-// TransformLibrary describes a library.
-type TransformLibrary struct {
-	Name  string // with its file
-	Dims  int    // of a transform, at most
-	Align int    // bytes: what addresses of in and out are a multiple of
-	// Spoils says that transforms of real numbers may change what they read, as those to real numbers may anyway.
-	Spoils bool
-}
-
-// TransformKind is from what to what a transform goes.
-type TransformKind int
-
-const (
-	ComplexToComplex TransformKind = iota
-	RealToComplex                  // forward; of the last dimension the first half, with the middle
-	ComplexToReal                  // inverse, from such a half
-)
-
-// Transform is a discrete Fourier transform without a factor, or several of them at once. In and out don't overlap; of
-// ComplexToComplex they may be the same memory with the same strides. ComplexToReal may change what is in In.
-type Transform struct {
-	Kind    TransformKind
-	Inverse bool        // the exponents' sign is positive; of ComplexToComplex
-	Type    dtype.DType // of real and imaginary parts: float32 or float64
-	Dims    []TransformDim
-
-	Count           int // of transforms: 1 at least
-	In, Out         Ptr
-	InNext, OutNext int // elements from one transform to the next
-
-	// Work is as much memory of the device as [Transforms].TransformWork says.
-	Work Ptr
-}
-
-// TransformDim is a dimension of a transform, the outermost first.
-type TransformDim struct {
-	Size    int // of real numbers, if either side has them
-	In, Out int // elements from one place to the next
-}
-
-// TransformSide is one side of a transform.
-type TransformSide struct {
-	Name    string
-	Ptr     Ptr
-	Type    dtype.DType
-	Sizes   []int
-	Strides []int
-	Next    int
-}
-
-// Bytes is how much memory it takes, from the first element on.
-func (x *TransformSide) Bytes(count int) int {
-	last := (count - 1) * x.Next
-	for i, n := range x.Sizes {
-		last += (n - 1) * x.Strides[i]
-	}
-	return (last + 1) * x.Type.Size()
-}
-
-// Sides are the transform's: in and out.
-func (t *Transform) Sides() [2]TransformSide {
-	all := [2]TransformSide{{Name: "in", Ptr: t.In, Next: t.InNext}, {Name: "out", Ptr: t.Out, Next: t.OutNext}}
-	complexes := map[dtype.DType]dtype.DType{dtype.Float32: dtype.Complex64, dtype.Float64: dtype.Complex128}
-	for i := range all {
-		x := &all[i]
-		realSide := t.Kind == RealToComplex && i == 0 || t.Kind == ComplexToReal && i == 1
-		if x.Type = t.Type; !realSide {
-			x.Type = complexes[t.Type]
-		}
-		for k, d := range t.Dims {
-			n := d.Size
-			if t.Kind != ComplexToComplex && !realSide && k == len(t.Dims)-1 {
-				n = n/2 + 1
-			}
-			x.Sizes = append(x.Sizes, n)
-			x.Strides = append(x.Strides, [2]int{d.In, d.Out}[i])
-		}
-	}
-	return all
-}
-
-// Apart is how many elements lie from one transform to the next: of one alone, those that it takes.
-func (x *TransformSide) Apart(count int) int {
-	if count > 1 {
-		return x.Next
-	}
-	return x.Bytes(1) / x.Type.Size()
-}
-
-// Check refuses a transform that is none, before a library sees it, or one of more dimensions than the library has.
-func (t *Transform) Check(device string, dims int) error {
-	bad := func(format string, args ...any) error {
-		return Errorf(ErrInvalidArgument, device, "transform", format, args...)
-	}
-	switch {
-	case t.Kind < ComplexToComplex || t.Kind > ComplexToReal || t.Kind == RealToComplex && t.Inverse ||
-		t.Kind == ComplexToReal && !t.Inverse:
-		return bad("kind %d, inverse: %t", t.Kind, t.Inverse)
-	case t.Type != dtype.Float32 && t.Type != dtype.Float64:
-		return Errorf(ErrUnsupported, device, "transform", "parts of type %v", t.Type)
-	case len(t.Dims) == 0 || t.Count < 1:
-		return bad("%d transforms of %d dimensions", t.Count, len(t.Dims))
-	case len(t.Dims) > dims:
-		return Errorf(ErrUnsupported, device, "transform", "%d dimensions, of %d at most", len(t.Dims), dims)
-	}
-	sides := t.Sides()
-	for _, x := range sides {
-		for i, n := range x.Sizes {
-			if n < 1 || x.Strides[i] < 1 || x.Next < 0 || x.Next == 0 && t.Count > 1 {
-				return bad("%s has sizes %v, strides %v, and transforms %d apart", x.Name, x.Sizes, x.Strides, x.Next)
-			}
-		}
-	}
-	if t.In == t.Out {
-		same := t.Kind == ComplexToComplex && (t.InNext == t.OutNext || t.Count == 1)
-		for _, d := range t.Dims {
-			same = same && d.In == d.Out
-		}
-		if !same {
-			return bad("in and out are the same memory, and have other elements")
-		}
-	}
-	return nil
-}
+import "github.com/chorus-comms/chorus/device/driver"
 
 // TransformLibrary tells which library transforms on the device; [ErrUnsupported] says why there's none.
 func (d *Device) TransformLibrary() (TransformLibrary, error) {
-	drv, err := optional[Transforms](d.rt, "transform")
+	drv, err := optional[driver.Transforms](d.rt, "transform")
 	if err != nil {
 		return TransformLibrary{}, err
 	}
@@ -163,8 +12,8 @@ func (d *Device) TransformLibrary() (TransformLibrary, error) {
 }
 
 // TransformPlans are the plans that are kept for the device.
-func (d *Device) TransformPlans() (PlanCache, error) {
-	drv, err := optional[Transforms](d.rt, "transform")
+func (d *Device) TransformPlans() (driver.PlanCache, error) {
+	drv, err := optional[driver.Transforms](d.rt, "transform")
 	if err != nil {
 		return nil, err
 	}
@@ -173,7 +22,7 @@ func (d *Device) TransformPlans() (PlanCache, error) {
 
 // Transform enqueues a transform; see [Transforms]. It allocates the memory for work.
 func (s *Stream) Transform(t *Transform) error {
-	drv, err := optional[Transforms](s.dev.rt, "transform")
+	drv, err := optional[driver.Transforms](s.dev.rt, "transform")
 	if err != nil {
 		return err
 	}

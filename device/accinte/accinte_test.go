@@ -12,10 +12,11 @@ import (
 
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/device/devicetest"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/hostmem"
 )
 
-func address(p device.Ptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&p)) }
+func address(p driver.Ptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&p)) }
 
 func first(t *testing.T, d *Driver) *device.Device {
 	t.Helper()
@@ -88,7 +89,7 @@ func TestDualMapping(t *testing.T) {
 // Freed addresses stay errors for a long time, and memory goes back to the host.
 func TestAddressesAreUsedLate(t *testing.T) {
 	d := open(t, Options{MemoryBytes: 1 << 20, Devices: 1})
-	seen := map[device.Ptr]bool{}
+	seen := map[driver.Ptr]bool{}
 	for range 1000 {
 		p, err := d.Malloc(0, 1000)
 		if err != nil {
@@ -109,13 +110,13 @@ func TestAddressesAreUsedLate(t *testing.T) {
 func TestArena(t *testing.T) {
 	d := open(t, Options{MemoryBytes: 64 << 20, Devices: 1})
 	rng := rand.New(rand.NewPCG(1, 2))
-	live := map[device.Ptr]int{}
+	live := map[driver.Ptr]int{}
 	total := 0
 	for range 3000 {
 		if rng.IntN(3) > 0 {
 			n := 1 + rng.IntN(1<<rng.IntN(23))
 			p, err := d.Malloc(0, n)
-			if errors.Is(err, device.ErrOutOfMemory) && total+roundUp(n, pageSize) > 64<<20 {
+			if errors.Is(err, driver.ErrOutOfMemory) && total+roundUp(n, pageSize) > 64<<20 {
 				continue
 			}
 			if err != nil {
@@ -165,7 +166,7 @@ func TestStaging(t *testing.T) {
 			t.Fatal(err)
 		}
 		before := d.Counters()
-		if err := d.Copy(s, p, q, n, device.DeviceToDevice); err != nil {
+		if err := d.Copy(s, p, q, n, driver.DeviceToDevice); err != nil {
 			t.Fatal(err)
 		}
 		if err := d.StreamSynchronize(soon(t), s); err != nil {
@@ -180,7 +181,7 @@ func TestStaging(t *testing.T) {
 }
 
 func TestOptions(t *testing.T) {
-	if _, err := New(Options{Devices: -1}); !errors.Is(err, device.ErrInvalidArgument) {
+	if _, err := New(Options{Devices: -1}); !errors.Is(err, driver.ErrInvalidArgument) {
 		t.Error(err)
 	}
 	d, err := New(Options{MemoryBytes: 1 << 20, Devices: 5, NoPeers: true})
@@ -190,13 +191,13 @@ func TestOptions(t *testing.T) {
 	if n, _ := d.DeviceCount(); n != 5 {
 		t.Errorf("%d devices", n)
 	}
-	if err := d.SetPeerAccess(0, 1, true); !errors.Is(err, device.ErrUnsupported) {
+	if err := d.SetPeerAccess(0, 1, true); !errors.Is(err, driver.ErrUnsupported) {
 		t.Error(err)
 	}
 	s, _ := d.StreamCreate(0, 0)
 	gate := make(chan struct{})
 	d.HostFunc(s, "hold", func() error { <-gate; return nil })
-	if err := d.Close(); !errors.Is(err, device.ErrNotReady) {
+	if err := d.Close(); !errors.Is(err, driver.ErrNotReady) {
 		t.Errorf("closed with work under way: %v", err)
 	}
 	close(gate)

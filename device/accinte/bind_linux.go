@@ -5,10 +5,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 )
 
-var _ device.Threads = (*Driver)(nil)
+var _ driver.Threads = (*Driver)(nil)
 
 // bound are the threads that have a current device, for stand-ins of libraries that go by that.
 type bound struct {
@@ -16,7 +16,7 @@ type bound struct {
 	threads map[int]int // devices, by the threads' ids
 }
 
-// Bind is [device.Threads].Bind.
+// Bind is [driver.Threads].Bind.
 func (d *Driver) Bind(dev int) (unbind func(), err error) {
 	if _, err := d.Properties(dev); err != nil {
 		return nil, err

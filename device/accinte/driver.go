@@ -9,6 +9,7 @@ import (
 
 	"github.com/chorus-comms/chorus/config"
 	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/internal/engine"
 	"github.com/chorus-comms/chorus/hostmem"
 )
@@ -20,7 +21,7 @@ const Name = "accinte"
 const levels = 2
 
 func init() {
-	device.RegisterLoader(Name, func() (device.Driver, error) {
+	device.RegisterLoader(Name, func() (driver.Driver, error) {
 		cfg, err := config.Load(nil)
 		if err != nil {
 			return nil, err
@@ -53,16 +54,16 @@ type Driver struct {
 }
 
 var (
-	_ device.Driver      = (*Driver)(nil)
-	_ device.HostKernels = (*Driver)(nil)
-	_ device.CallerRuns  = (*Driver)(nil)
-	_ device.Graphs      = (*Driver)(nil)
-	_ device.IPC         = (*Driver)(nil)
-	_ device.IPCEvents   = (*Driver)(nil)
-	_ device.Peers       = (*Driver)(nil)
-	_ device.Reserver    = (*Driver)(nil)
-	_ device.Tracer      = (*Driver)(nil)
-	_ device.Closer      = (*Driver)(nil)
+	_ driver.Driver      = (*Driver)(nil)
+	_ driver.HostKernels = (*Driver)(nil)
+	_ driver.CallerRuns  = (*Driver)(nil)
+	_ driver.Graphs      = (*Driver)(nil)
+	_ driver.IPC         = (*Driver)(nil)
+	_ driver.IPCEvents   = (*Driver)(nil)
+	_ driver.Peers       = (*Driver)(nil)
+	_ driver.Reserver    = (*Driver)(nil)
+	_ driver.Tracer      = (*Driver)(nil)
+	_ driver.Closer      = (*Driver)(nil)
 )
 
 var pageSize = os.Getpagesize()
@@ -82,7 +83,7 @@ func New(o Options) (*Driver, error) {
 		o.Units = runtime.GOMAXPROCS(0)
 	}
 	if o.Devices < 0 || o.MemoryBytes < 0 || o.Units < 0 {
-		return nil, device.Errorf(device.ErrInvalidArgument, o.Name, "new", "%d devices with %d bytes and %d units",
+		return nil, driver.Errorf(driver.ErrInvalidArgument, o.Name, "new", "%d devices with %d bytes and %d units",
 			o.Devices, o.MemoryBytes, o.Units)
 	}
 	o.MemoryBytes = roundUp(o.MemoryBytes, pageSize)
@@ -94,7 +95,7 @@ func New(o Options) (*Driver, error) {
 		a, err := newArena(o.MemoryBytes)
 		if err != nil {
 			d.unmap()
-			return nil, device.Errorf(device.ErrOutOfMemory, fmt.Sprintf("%s:%d", o.Name, i), "new", "%w", err)
+			return nil, driver.Errorf(driver.ErrOutOfMemory, fmt.Sprintf("%s:%d", o.Name, i), "new", "%w", err)
 		}
 		d.arenas = append(d.arenas, a)
 		d.access = append(d.access, make([]atomic.Bool, o.Devices))
@@ -107,10 +108,10 @@ func New(o Options) (*Driver, error) {
 	return d, nil
 }
 
-// Close releases all memory of the devices, which must be idle ([device.ErrNotReady]). Nothing may be used any more.
+// Close releases all memory of the devices, which must be idle ([driver.ErrNotReady]). Nothing may be used any more.
 func (d *Driver) Close() error {
 	if busy := d.Busy(); busy != "" {
-		return device.Errorf(device.ErrNotReady, d.opts.Name, "close", "%s", busy)
+		return driver.Errorf(driver.ErrNotReady, d.opts.Name, "close", "%s", busy)
 	}
 	if d.closed.Swap(true) {
 		return nil
@@ -128,12 +129,12 @@ func (d *Driver) unmap() (err error) {
 	return err
 }
 
-// Properties is [device.Driver].Properties.
-func (d *Driver) Properties(dev int) (device.Properties, error) {
+// Properties is [driver.Driver].Properties.
+func (d *Driver) Properties(dev int) (driver.Properties, error) {
 	if err := d.Check("properties", dev); err != nil {
-		return device.Properties{}, err
+		return driver.Properties{}, err
 	}
-	p := device.Properties{Name: "Chorus AccInte", TotalMemory: int64(d.opts.MemoryBytes), Units: d.opts.Units,
+	p := driver.Properties{Name: "Chorus AccInte", TotalMemory: int64(d.opts.MemoryBytes), Units: d.opts.Units,
 		PriorityLevels: levels}
 	copy(p.UUID[:], "accinte")
 	binary.BigEndian.PutUint32(p.UUID[8:], uint32(os.Getpid()))
@@ -141,7 +142,7 @@ func (d *Driver) Properties(dev int) (device.Properties, error) {
 	return p, nil
 }
 
-// PeerCapable is [device.Peers].PeerCapable.
+// PeerCapable is [driver.Peers].PeerCapable.
 func (d *Driver) PeerCapable(dev, peer int) (bool, error) {
 	if err := d.checkBoth("peer capability", dev, peer); err != nil {
 		return false, err
@@ -149,7 +150,7 @@ func (d *Driver) PeerCapable(dev, peer int) (bool, error) {
 	return dev != peer && !d.opts.NoPeers, nil
 }
 
-// PeerAccess is [device.Peers].PeerAccess.
+// PeerAccess is [driver.Peers].PeerAccess.
 func (d *Driver) PeerAccess(dev, peer int) (bool, error) {
 	if err := d.checkBoth("peer access", dev, peer); err != nil {
 		return false, err
@@ -157,16 +158,16 @@ func (d *Driver) PeerAccess(dev, peer int) (bool, error) {
 	return d.access[dev][peer].Load(), nil
 }
 
-// SetPeerAccess is [device.Peers].SetPeerAccess.
+// SetPeerAccess is [driver.Peers].SetPeerAccess.
 func (d *Driver) SetPeerAccess(dev, peer int, enabled bool) error {
 	if err := d.checkBoth("set peer access", dev, peer); err != nil {
 		return err
 	}
 	if dev == peer {
-		return device.Errorf(device.ErrWrongDevice, d.opts.Name, "set peer access", "device %d is no peer of itself", dev)
+		return driver.Errorf(driver.ErrWrongDevice, d.opts.Name, "set peer access", "device %d is no peer of itself", dev)
 	}
 	if enabled && d.opts.NoPeers {
-		return device.Errorf(device.ErrUnsupported, d.opts.Name, "set peer access",
+		return driver.Errorf(driver.ErrUnsupported, d.opts.Name, "set peer access",
 			"device %d can't touch memory of device %d: peers are switched off (CHORUS_ACCINTE_PEERS)", dev, peer)
 	}
 	d.access[dev][peer].Store(enabled)
@@ -180,29 +181,29 @@ func (d *Driver) checkBoth(op string, dev, peer int) error {
 	return d.Check(op, peer)
 }
 
-// MallocHost is [device.Memory].MallocHost. The memory is a block of package hostmem, so peers can map it as well.
-func (d *Driver) MallocHost(bytes int) (device.Ptr, error) {
+// MallocHost is [driver.Memory].MallocHost. The memory is a block of package hostmem, so peers can map it as well.
+func (d *Driver) MallocHost(bytes int) (driver.Ptr, error) {
 	if bytes <= 0 {
-		return 0, device.Errorf(device.ErrInvalidArgument, d.opts.Name, "allocate host memory", "%d bytes", bytes)
+		return 0, driver.Errorf(driver.ErrInvalidArgument, d.opts.Name, "allocate host memory", "%d bytes", bytes)
 	}
 	b, err := hostmem.Alloc(bytes)
 	if err != nil {
-		return 0, device.Errorf(device.ErrOutOfMemory, d.opts.Name, "allocate host memory", "%w", err)
+		return 0, driver.Errorf(driver.ErrOutOfMemory, d.opts.Name, "allocate host memory", "%w", err)
 	}
-	p := device.Ptr(uintptr(b.Pointer()))
-	d.space.Add(&engine.Alloc{Base: p, Bytes: bytes, View: b.Pointer(), Type: device.HostMemory, Device: -1,
+	p := driver.Ptr(uintptr(b.Pointer()))
+	d.space.Add(&engine.Alloc{Base: p, Bytes: bytes, View: b.Pointer(), Type: driver.HostMemory, Device: -1,
 		Release: b.Free})
 	return p, nil
 }
 
-// FreeHost is [device.Memory].FreeHost.
-func (d *Driver) FreeHost(p device.Ptr) error {
+// FreeHost is [driver.Memory].FreeHost.
+func (d *Driver) FreeHost(p driver.Ptr) error {
 	if p == 0 {
 		return nil
 	}
 	return d.space.Remove("free host memory", p, func(a *engine.Alloc) error {
-		if a.Type != device.HostMemory {
-			return device.Errorf(device.ErrWrongKind, d.opts.Name, "free host memory", "%v is %v memory", p, a.Type)
+		if a.Type != driver.HostMemory {
+			return driver.Errorf(driver.ErrWrongKind, d.opts.Name, "free host memory", "%v is %v memory", p, a.Type)
 		}
 		return nil
 	})

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/internal/testutil"
 )
 
@@ -130,7 +131,7 @@ func TestEventsBetweenProcesses(t *testing.T) {
 	e, err := device.OpenEvent(dev, h)
 	must(err)
 	defer e.Close()
-	if _, err := e.IPCHandle(dev); !errors.Is(err, device.ErrInvalidArgument) {
+	if _, err := e.IPCHandle(dev); !errors.Is(err, driver.ErrInvalidArgument) {
 		t.Errorf("an event that was opened can be passed on: %v", err)
 	}
 	query := func(want bool) {
@@ -150,7 +151,7 @@ func TestEventsBetweenProcesses(t *testing.T) {
 	must(s.HostFunc("after", func() error { ran.Store(true); return nil }))
 	short, stop := context.WithTimeout(ctx, time.Millisecond)
 	defer stop()
-	if err := e.Synchronize(short); !errors.Is(err, device.ErrTimeout) || !strings.Contains(err.Error(),
+	if err := e.Synchronize(short); !errors.Is(err, driver.ErrTimeout) || !strings.Contains(err.Error(),
 		"another process") {
 		t.Errorf("Synchronize = %v", err)
 	}
@@ -182,13 +183,13 @@ func TestEventsBetweenProcesses(t *testing.T) {
 
 	// A failure there is an error here.
 	other.does("fail")
-	var failed *device.WorkError
+	var failed *driver.WorkError
 	if err := e.Synchronize(ctx); !errors.As(err, &failed) || !strings.Contains(err.Error(), "no luck") ||
 		!strings.Contains(err.Error(), fmt.Sprint("process ", other.cmd.Process.Pid)) {
 		t.Errorf("Synchronize = %v", err)
 	}
 	must(s.Wait(e))
-	if err := s.Recover(ctx); !errors.Is(err, device.ErrFailed) {
+	if err := s.Recover(ctx); !errors.Is(err, driver.ErrFailed) {
 		t.Errorf("a stream that waited for failed work carries %v", err)
 	}
 
@@ -197,10 +198,10 @@ func TestEventsBetweenProcesses(t *testing.T) {
 	must(s.Wait(e))
 	killed = true
 	must(other.cmd.Process.Kill())
-	if err := s.Recover(ctx); !errors.Is(err, device.ErrFailed) || !strings.Contains(err.Error(), "has ended") {
+	if err := s.Recover(ctx); !errors.Is(err, driver.ErrFailed) || !strings.Contains(err.Error(), "has ended") {
 		t.Errorf("a stream that waited for a process that was killed carries %v", err)
 	}
-	if err := e.Synchronize(ctx); !errors.Is(err, device.ErrFailed) {
+	if err := e.Synchronize(ctx); !errors.Is(err, driver.ErrFailed) {
 		t.Errorf("Synchronize = %v", err)
 	}
 	// Its place is free again, however often the event is recorded.
@@ -212,7 +213,7 @@ func TestEventsBetweenProcesses(t *testing.T) {
 	if err := other.cmd.Wait(); err == nil {
 		t.Error("it has ended well")
 	}
-	if _, err := device.OpenEvent(dev, h); !errors.Is(err, device.ErrInvalidArgument) || !strings.Contains(err.Error(),
+	if _, err := device.OpenEvent(dev, h); !errors.Is(err, driver.ErrInvalidArgument) || !strings.Contains(err.Error(),
 		"has ended") {
 		t.Errorf("a handle of a process that has ended: %v", err)
 	}

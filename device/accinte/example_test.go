@@ -7,6 +7,7 @@ import (
 
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/device/accinte"
+	"github.com/chorus-comms/chorus/device/driver"
 )
 
 // Three emulated accelerators for a test, whatever the environment says: a kernel doubles what a copy has brought.
@@ -37,7 +38,7 @@ func ExampleNew() {
 	if err := s.CopyIn(ctx, p, []byte{1, 2, 3}); err != nil {
 		fmt.Println(err)
 	}
-	err = s.Launch("double", []device.Span{{Ptr: p, Bytes: 3}}, func(views []unsafe.Pointer) error {
+	err = s.Launch("double", []driver.Span{{Ptr: p, Bytes: 3}}, func(views []unsafe.Pointer) error {
 		for i, x := range unsafe.Slice((*byte)(views[0]), 3) {
 			unsafe.Slice((*byte)(views[0]), 3)[i] = 2 * x
 		}

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/internal/engine"
 	"github.com/chorus-comms/chorus/hostmem"
 )
@@ -56,30 +56,30 @@ func decodeHandle(b []byte) (h handle, err error) {
 	return h, nil
 }
 
-// IPCHandle is [device.IPC].IPCHandle.
-func (d *Driver) IPCHandle(p device.Ptr) ([]byte, error) {
+// IPCHandle is [driver.IPC].IPCHandle.
+func (d *Driver) IPCHandle(p driver.Ptr) ([]byte, error) {
 	at, err := d.Attributes(p)
 	if err != nil {
 		return nil, err
 	}
-	refuse := func(kind device.Kind, why string) ([]byte, error) {
-		return nil, device.Errorf(kind, d.opts.Name, "IPC handle", "%v %s", p, why)
+	refuse := func(kind driver.Kind, why string) ([]byte, error) {
+		return nil, driver.Errorf(kind, d.opts.Name, "IPC handle", "%v %s", p, why)
 	}
 	switch {
-	case at.Type != device.DeviceMemory:
-		return refuse(device.ErrWrongKind, "is not device memory")
+	case at.Type != driver.DeviceMemory:
+		return refuse(driver.ErrWrongKind, "is not device memory")
 	case at.Remote:
-		return refuse(device.ErrInvalidArgument, "was received from another process, and can't be passed on")
+		return refuse(driver.ErrInvalidArgument, "was received from another process, and can't be passed on")
 	case at.Base != p:
-		return refuse(device.ErrInvalidPointer, "is not where its allocation begins: "+at.Base.String())
+		return refuse(driver.ErrInvalidPointer, "is not where its allocation begins: "+at.Base.String())
 	}
 	a := d.arenas[at.Device]
 	if !a.seg.Shared() {
-		return refuse(device.ErrUnsupported, "is in memory that can't be shared between processes here")
+		return refuse(driver.ErrUnsupported, "is in memory that can't be shared between processes here")
 	}
 	inode, err := inodeOf(a.seg.FD())
 	if err != nil {
-		return nil, device.Errorf(device.ErrInternal, d.opts.Name, "IPC handle", "%w", err)
+		return nil, driver.Errorf(driver.ErrInternal, d.opts.Name, "IPC handle", "%w", err)
 	}
 	return handle{
 		PID: uint32(os.Getpid()), FD: uint32(a.seg.FD()), Inode: inode, Color: uint32(a.seg.Color()),
@@ -101,7 +101,7 @@ type imported struct {
 	mapping *hostmem.Mapping
 	mirror  unsafe.Pointer
 	size    int
-	opens   map[device.Ptr]*opened // by pointer here; under imports.mu
+	opens   map[driver.Ptr]*opened // by pointer here; under imports.mu
 	held    int                    // allocations that may still be in use
 }
 
@@ -126,17 +126,17 @@ func (im *imports) snapshot() []*imported {
 	return nil
 }
 
-// IPCOpen is [device.IPC].IPCOpen. The other process must be alive, of the same user, and visible here.
-func (d *Driver) IPCOpen(dev int, data []byte) (device.Ptr, error) {
+// IPCOpen is [driver.IPC].IPCOpen. The other process must be alive, of the same user, and visible here.
+func (d *Driver) IPCOpen(dev int, data []byte) (driver.Ptr, error) {
 	if err := d.Check("open IPC handle", dev); err != nil {
 		return 0, err
 	}
 	h, err := decodeHandle(data)
 	if err != nil {
-		return 0, device.Errorf(device.ErrInvalidArgument, d.name(dev), "open IPC handle", "%w", err)
+		return 0, driver.Errorf(driver.ErrInvalidArgument, d.name(dev), "open IPC handle", "%w", err)
 	}
 	if int(h.PID) == os.Getpid() {
-		return 0, device.Errorf(device.ErrInvalidArgument, d.name(dev), "open IPC handle",
+		return 0, driver.Errorf(driver.ErrInvalidArgument, d.name(dev), "open IPC handle",
 			"the handle is of this process: use the pointer")
 	}
 	im := &d.imports
@@ -144,13 +144,13 @@ func (d *Driver) IPCOpen(dev int, data []byte) (device.Ptr, error) {
 	defer im.mu.Unlock()
 	i, err := im.arena(h)
 	if err != nil {
-		return 0, device.Errorf(device.ErrInvalidArgument, d.name(dev), "open IPC handle", "memory of process %d: %w", h.PID,
+		return 0, driver.Errorf(driver.ErrInvalidArgument, d.name(dev), "open IPC handle", "memory of process %d: %w", h.PID,
 			err)
 	}
-	p := device.Ptr(uintptr(i.mirror)).Add(int(h.Offset))
+	p := driver.Ptr(uintptr(i.mirror)).Add(int(h.Offset))
 	if o := i.opens[p]; o != nil {
 		if o.dev != dev {
-			return 0, device.Errorf(device.ErrWrongDevice, d.name(dev), "open IPC handle", "%v is open as memory of %s", p,
+			return 0, driver.Errorf(driver.ErrWrongDevice, d.name(dev), "open IPC handle", "%v is open as memory of %s", p,
 				d.name(o.dev))
 		}
 		o.times++
@@ -159,7 +159,7 @@ func (d *Driver) IPCOpen(dev int, data []byte) (device.Ptr, error) {
 	i.opens[p] = &opened{times: 1, dev: dev}
 	i.held++
 	d.space.Add(&engine.Alloc{Base: p, Bytes: int(h.Bytes), View: unsafe.Add(i.mapping.Base(), int(h.Offset)),
-		Type:   device.DeviceMemory,
+		Type:   driver.DeviceMemory,
 		Device: dev, Remote: true, Release: func() {
 			im.mu.Lock()
 			defer im.mu.Unlock()
@@ -193,7 +193,7 @@ func (im *imports) arena(h handle) (*imported, error) {
 		return nil, errors.Join(err, m.Unmap())
 	}
 	i := &imported{pid: h.PID, inode: h.Inode, mapping: m, mirror: mirror, size: int(h.Size),
-		opens: map[device.Ptr]*opened{}}
+		opens: map[driver.Ptr]*opened{}}
 	list := append([]*imported{i}, im.snapshot()...)
 	im.list.Store(&list)
 	return i, nil
@@ -240,8 +240,8 @@ func (im *imports) tidy(i *imported) {
 	_ = i.mapping.Unmap()
 }
 
-// IPCClose is [device.IPC].IPCClose.
-func (d *Driver) IPCClose(p device.Ptr) error {
+// IPCClose is [driver.IPC].IPCClose.
+func (d *Driver) IPCClose(p driver.Ptr) error {
 	im := &d.imports
 	im.mu.Lock()
 	last := false
@@ -257,7 +257,7 @@ func (d *Driver) IPCClose(p device.Ptr) error {
 	}
 	im.mu.Unlock()
 	if o == nil {
-		return device.Errorf(device.ErrInvalidPointer, d.opts.Name, "close IPC handle",
+		return driver.Errorf(driver.ErrInvalidPointer, d.opts.Name, "close IPC handle",
 			"%v was not opened from another process, or was closed before", p)
 	}
 	if !last {

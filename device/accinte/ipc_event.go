@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/internal/engine"
 	"github.com/chorus-comms/chorus/hostmem"
 	"github.com/chorus-comms/chorus/internal/sys"
@@ -60,7 +60,7 @@ func (v *sharedEvent) Record() (uint64, error) {
 		old := v.page.last.Load()
 		n := old>>pidBits + 1
 		if s := v.numbered(n); n > eventRecords && s.done.Load()>>1 < n-eventRecords && alive(s.pid.Load()) {
-			return 0, device.Errorf(device.ErrNotReady, Name, "record",
+			return 0, driver.Errorf(driver.ErrNotReady, Name, "record",
 				"%d records of the event, which other processes see, are under way", eventRecords)
 		}
 		if v.page.last.CompareAndSwap(old, n<<pidBits|uint64(os.Getpid())) {
@@ -72,7 +72,7 @@ func (v *sharedEvent) Record() (uint64, error) {
 }
 
 // Reach is [engine.Shared].Reach.
-func (v *sharedEvent) Reach(n uint64, failed *device.WorkError) {
+func (v *sharedEvent) Reach(n uint64, failed *driver.WorkError) {
 	s, word := v.numbered(n), n<<1
 	if failed != nil {
 		word |= 1
@@ -88,7 +88,7 @@ func (v *sharedEvent) Reach(n uint64, failed *device.WorkError) {
 func (v *sharedEvent) Last() uint64 { return v.page.last.Load() >> pidBits }
 
 // Reached is [engine.Shared].Reached. A record's failure is overwritten when a later record takes its place.
-func (v *sharedEvent) Reached(n uint64) (bool, *device.WorkError) {
+func (v *sharedEvent) Reached(n uint64) (bool, *driver.WorkError) {
 	s := v.numbered(n)
 	word := s.done.Load()
 	if word>>1 < n {
@@ -102,18 +102,18 @@ func (v *sharedEvent) Reached(n uint64) (bool, *device.WorkError) {
 }
 
 // otherFailed is the failure of another process's work.
-func otherFailed(pid uint32, why error) *device.WorkError {
-	return &device.WorkError{Device: Name, Work: fmt.Sprintf("work of process %d", pid), At: time.Now(), Err: why}
+func otherFailed(pid uint32, why error) *driver.WorkError {
+	return &driver.WorkError{Device: Name, Work: fmt.Sprintf("work of process %d", pid), At: time.Now(), Err: why}
 }
 
 // Await is [engine.Shared].Await.
-func (v *sharedEvent) Await(n uint64) func() *device.WorkError {
+func (v *sharedEvent) Await(n uint64) func() *driver.WorkError {
 	v.uses.Add(1)
 	pid := v.numbered(n).pid.Load()
 	if last := v.page.last.Load(); last>>pidBits == n {
 		pid = uint32(last & (1<<pidBits - 1)) // also if the process has come no further than that
 	}
-	return func() *device.WorkError {
+	return func() *driver.WorkError {
 		defer v.drop()
 		for {
 			bell := v.page.bell.Load()
@@ -172,25 +172,25 @@ func decodeEventHandle(b []byte) (h eventHandle, err error) {
 	return h, nil
 }
 
-// IPCEventCreate is [device.IPCEvents].IPCEventCreate.
-func (d *Driver) IPCEventCreate(dev int) (device.EventHandle, error) {
+// IPCEventCreate is [driver.IPCEvents].IPCEventCreate.
+func (d *Driver) IPCEventCreate(dev int) (driver.EventHandle, error) {
 	const op = "create event"
 	if err := d.Check(op, dev); err != nil {
 		return 0, err
 	}
 	seg, err := hostmem.NewSegment(int(unsafe.Sizeof(eventPage{})))
 	if errors.Is(err, unix.ENOSYS) {
-		return 0, device.Errorf(device.ErrUnsupported, d.name(dev), op, "%w", err)
+		return 0, driver.Errorf(driver.ErrUnsupported, d.name(dev), op, "%w", err)
 	} else if err != nil {
-		return 0, device.Errorf(device.ErrOutOfMemory, d.name(dev), op, "%w", err)
+		return 0, driver.Errorf(driver.ErrOutOfMemory, d.name(dev), op, "%w", err)
 	}
 	v := &sharedEvent{page: (*eventPage)(seg.Base()), seg: seg, unmap: seg.Close}
 	v.uses.Store(1)
 	return d.AddEvent(op, dev, v)
 }
 
-// IPCEventHandle is [device.IPCEvents].IPCEventHandle.
-func (d *Driver) IPCEventHandle(e device.EventHandle) ([]byte, error) {
+// IPCEventHandle is [driver.IPCEvents].IPCEventHandle.
+func (d *Driver) IPCEventHandle(e driver.EventHandle) ([]byte, error) {
 	const op = "IPC handle"
 	sh, err := d.SharedEvent(op, e)
 	if err != nil {
@@ -198,38 +198,38 @@ func (d *Driver) IPCEventHandle(e device.EventHandle) ([]byte, error) {
 	}
 	v, ok := sh.(*sharedEvent)
 	if !ok || v.seg == nil {
-		return nil, device.Errorf(device.ErrInvalidArgument, d.opts.Name, op,
+		return nil, driver.Errorf(driver.ErrInvalidArgument, d.opts.Name, op,
 			"event %#x was not made here for other processes", uintptr(e))
 	}
 	inode, err := inodeOf(v.seg.FD())
 	if err != nil {
-		return nil, device.Errorf(device.ErrInternal, d.opts.Name, op, "%w", err)
+		return nil, driver.Errorf(driver.ErrInternal, d.opts.Name, op, "%w", err)
 	}
 	return eventHandle{PID: uint32(os.Getpid()), FD: uint32(v.seg.FD()), Inode: inode,
 		Color: uint32(v.seg.Color())}.encode(), nil
 }
 
-// IPCEventOpen is [device.IPCEvents].IPCEventOpen. The other process must be alive, of the same user, and visible here.
-func (d *Driver) IPCEventOpen(dev int, data []byte) (device.EventHandle, error) {
+// IPCEventOpen is [driver.IPCEvents].IPCEventOpen. The other process must be alive, of the same user, and visible here.
+func (d *Driver) IPCEventOpen(dev int, data []byte) (driver.EventHandle, error) {
 	const op = "open event"
 	if err := d.Check(op, dev); err != nil {
 		return 0, err
 	}
 	h, err := decodeEventHandle(data)
 	if err != nil {
-		return 0, device.Errorf(device.ErrInvalidArgument, d.name(dev), op, "%w", err)
+		return 0, driver.Errorf(driver.ErrInvalidArgument, d.name(dev), op, "%w", err)
 	}
 	if int(h.PID) == os.Getpid() {
-		return 0, device.Errorf(device.ErrInvalidArgument, d.name(dev), op, "the handle is of this process: use the event")
+		return 0, driver.Errorf(driver.ErrInvalidArgument, d.name(dev), op, "the handle is of this process: use the event")
 	}
 	fd, err := openOf(h.PID, h.FD, h.Inode)
 	if err != nil {
-		return 0, device.Errorf(device.ErrInvalidArgument, d.name(dev), op, "event of process %d: %w", h.PID, err)
+		return 0, driver.Errorf(driver.ErrInvalidArgument, d.name(dev), op, "event of process %d: %w", h.PID, err)
 	}
 	defer unix.Close(fd)
 	m, err := hostmem.Map(fd, int64(unsafe.Sizeof(eventPage{})), int(h.Color))
 	if err != nil {
-		return 0, device.Errorf(device.ErrInvalidArgument, d.name(dev), op, "event of process %d: %w", h.PID, err)
+		return 0, driver.Errorf(driver.ErrInvalidArgument, d.name(dev), op, "event of process %d: %w", h.PID, err)
 	}
 	v := &sharedEvent{page: (*eventPage)(m.Base()), unmap: m.Unmap}
 	v.uses.Store(1)

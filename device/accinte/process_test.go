@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/internal/testutil"
 )
 
@@ -100,7 +101,7 @@ func TestIPC(t *testing.T) {
 		t.Fatal(err)
 	}
 	at, err := d.Attributes(p.Add(5))
-	if want := (device.Attributes{Type: device.DeviceMemory, Device: 0, Base: p, Bytes: sharedBytes,
+	if want := (driver.Attributes{Type: driver.DeviceMemory, Device: 0, Base: p, Bytes: sharedBytes,
 		Remote: true}); err != nil || at != want {
 		t.Errorf("attributes %+v, %v, want %+v", at, err, want)
 	}
@@ -114,13 +115,13 @@ func TestIPC(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		err  error
-		want device.Kind
+		want driver.Kind
 	}{
-		"on another device": {second(d.IPCOpen(1, h)), device.ErrWrongDevice},
-		"passed on":         {second(d.IPCHandle(p)), device.ErrInvalidArgument},
-		"freed":             {d.Free(0, p), device.ErrInvalidPointer},
-		"out of bounds":     {s.Fill(p, 1, sharedBytes+1), device.ErrOutOfBounds},
-		"read by the host":  {second(rt.HostBytes(p, 1)), device.ErrHostAccess},
+		"on another device": {second(d.IPCOpen(1, h)), driver.ErrWrongDevice},
+		"passed on":         {second(d.IPCHandle(p)), driver.ErrInvalidArgument},
+		"freed":             {d.Free(0, p), driver.ErrInvalidPointer},
+		"out of bounds":     {s.Fill(p, 1, sharedBytes+1), driver.ErrOutOfBounds},
+		"read by the host":  {second(rt.HostBytes(p, 1)), driver.ErrHostAccess},
 	} {
 		if !errors.Is(c.err, c.want) {
 			t.Errorf("%s: %v, want %q", name, c.err, c.want)
@@ -134,13 +135,13 @@ func TestIPC(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if err := d.IPCClose(p); !errors.Is(err, device.ErrInvalidPointer) {
+	if err := d.IPCClose(p); !errors.Is(err, driver.ErrInvalidPointer) {
 		t.Errorf("closed once too often: %v", err)
 	}
 	if err := s.Synchronize(ctx); err != nil { // the fill still had the memory
 		t.Fatal(err)
 	}
-	if err := s.Fill(p, 9, 1); !errors.Is(err, device.ErrInvalidArgument) {
+	if err := s.Fill(p, 9, 1); !errors.Is(err, driver.ErrInvalidArgument) {
 		t.Errorf("a fill after closing: %v", err)
 	}
 	fmt.Fprintln(in, "written")
@@ -151,19 +152,19 @@ func TestIPC(t *testing.T) {
 	} else {
 		other := x
 		other.Inode++
-		if _, err := d.IPCOpen(0, other.encode()); !errors.Is(err, device.ErrInvalidArgument) ||
+		if _, err := d.IPCOpen(0, other.encode()); !errors.Is(err, driver.ErrInvalidArgument) ||
 			!strings.Contains(err.Error(), "something else") {
 			t.Errorf("a handle with another file: %v", err)
 		}
 		other = x
 		other.PID = 1 << 30
-		if _, err := d.IPCOpen(0, other.encode()); !errors.Is(err, device.ErrInvalidArgument) ||
+		if _, err := d.IPCOpen(0, other.encode()); !errors.Is(err, driver.ErrInvalidArgument) ||
 			!strings.Contains(err.Error(), "has ended") {
 			t.Errorf("a handle of no process: %v", err)
 		}
 		other = x
 		other.Size *= 2
-		if _, err := d.IPCOpen(0, other.encode()); !errors.Is(err, device.ErrInvalidArgument) {
+		if _, err := d.IPCOpen(0, other.encode()); !errors.Is(err, driver.ErrInvalidArgument) {
 			t.Errorf("a handle that claims more memory than there is: %v", err)
 		}
 	}

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"unsafe"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/internal/engine"
 )
 
@@ -22,32 +22,32 @@ type reservations struct {
 type reservation struct {
 	arena *arena
 	at    int // in the arena
-	base  device.Ptr
+	base  driver.Ptr
 
 	mu     sync.Mutex
 	mapped []bool // by granule
 }
 
-// Granularity is [device.Reserver].Granularity.
+// Granularity is [driver.Reserver].Granularity.
 func (d *Driver) Granularity(dev int) (int, error) { return granularity, d.Check("granularity", dev) }
 
-// Reserve is [device.Reserver].Reserve. bytes is rounded up to the granularity.
-func (d *Driver) Reserve(dev int, bytes int) (device.Ptr, error) {
+// Reserve is [driver.Reserver].Reserve. bytes is rounded up to the granularity.
+func (d *Driver) Reserve(dev int, bytes int) (driver.Ptr, error) {
 	if err := d.Check("reserve", dev); err != nil {
 		return 0, err
 	}
 	a := d.arenas[dev]
 	if bytes <= 0 || bytes > a.seg.Size() {
-		return 0, device.Errorf(device.ErrInvalidArgument, d.name(dev), "reserve", "%d bytes", bytes)
+		return 0, driver.Errorf(driver.ErrInvalidArgument, d.name(dev), "reserve", "%d bytes", bytes)
 	}
 	bytes = roundUp(bytes, granularity)
 	at, ok := a.place(bytes)
 	if !ok {
-		return 0, device.Errorf(device.ErrOutOfMemory, d.name(dev), "reserve", "no range of %d addresses is free", bytes)
+		return 0, driver.Errorf(driver.ErrOutOfMemory, d.name(dev), "reserve", "no range of %d addresses is free", bytes)
 	}
-	r := &reservation{arena: a, at: at, base: device.Ptr(uintptr(a.mirror)).Add(at), mapped: make([]bool,
+	r := &reservation{arena: a, at: at, base: driver.Ptr(uintptr(a.mirror)).Add(at), mapped: make([]bool,
 		bytes/granularity)}
-	d.space.Add(&engine.Alloc{Base: r.base, Bytes: bytes, View: unsafe.Add(a.seg.Base(), at), Type: device.DeviceMemory,
+	d.space.Add(&engine.Alloc{Base: r.base, Bytes: bytes, View: unsafe.Add(a.seg.Base(), at), Type: driver.DeviceMemory,
 		Device: dev,
 		Mapped: r.around, Release: func() { a.unplace(at, bytes) }})
 	d.ranges.mu.Lock()
@@ -73,7 +73,7 @@ func (r *reservation) around(offset, bytes int) (base, size int, ok bool) {
 	return lo * granularity, (hi - lo) * granularity, true
 }
 
-func (d *Driver) reservation(op string, p device.Ptr) (*reservation, error) {
+func (d *Driver) reservation(op string, p driver.Ptr) (*reservation, error) {
 	d.ranges.mu.Lock()
 	defer d.ranges.mu.Unlock()
 	for _, r := range d.ranges.list {
@@ -81,29 +81,29 @@ func (d *Driver) reservation(op string, p device.Ptr) (*reservation, error) {
 			return r, nil
 		}
 	}
-	return nil, device.Errorf(device.ErrInvalidPointer, d.opts.Name, op, "%v is not reserved", p)
+	return nil, driver.Errorf(driver.ErrInvalidPointer, d.opts.Name, op, "%v is not reserved", p)
 }
 
 // granules returns the granules of a range, which must all have the given state.
-func (d *Driver) granules(op string, r *reservation, p device.Ptr, bytes int, state bool) ([]bool, error) {
+func (d *Driver) granules(op string, r *reservation, p driver.Ptr, bytes int, state bool) ([]bool, error) {
 	offset := int(p - r.base)
 	if bytes <= 0 || offset%granularity != 0 || bytes%granularity != 0 {
-		return nil, device.Errorf(device.ErrInvalidArgument, d.opts.Name, op,
+		return nil, driver.Errorf(driver.ErrInvalidArgument, d.opts.Name, op,
 			"%d bytes at %d are not whole units of %d bytes", bytes, offset, granularity)
 	}
 	if bytes > len(r.mapped)*granularity-offset {
-		return nil, device.Errorf(device.ErrOutOfBounds, d.opts.Name, op, "%d bytes at %v leave the reservation", bytes, p)
+		return nil, driver.Errorf(driver.ErrOutOfBounds, d.opts.Name, op, "%d bytes at %v leave the reservation", bytes, p)
 	}
 	g := r.mapped[offset/granularity : (offset+bytes)/granularity]
 	if slices.Contains(g, !state) {
-		return nil, device.Errorf(device.ErrInvalidPointer, d.opts.Name, op,
+		return nil, driver.Errorf(driver.ErrInvalidPointer, d.opts.Name, op,
 			"not all of %d bytes at %v are as they must be: mapped is %v somewhere", bytes, p, !state)
 	}
 	return g, nil
 }
 
-// Map is [device.Reserver].Map.
-func (d *Driver) Map(p device.Ptr, bytes int) error {
+// Map is [driver.Reserver].Map.
+func (d *Driver) Map(p driver.Ptr, bytes int) error {
 	r, err := d.reservation("map", p)
 	if err != nil {
 		return err
@@ -116,10 +116,10 @@ func (d *Driver) Map(p device.Ptr, bytes int) error {
 	}
 	enough, err := r.arena.commit(r.at+int(p-r.base), bytes)
 	if err != nil {
-		return device.Errorf(device.ErrOutOfMemory, d.opts.Name, "map", "the host has no memory for it: %w", err)
+		return driver.Errorf(driver.ErrOutOfMemory, d.opts.Name, "map", "the host has no memory for it: %w", err)
 	}
 	if !enough {
-		return device.Errorf(device.ErrOutOfMemory, d.opts.Name, "map", "%d bytes asked for, %d of %d are free", bytes,
+		return driver.Errorf(driver.ErrOutOfMemory, d.opts.Name, "map", "%d bytes asked for, %d of %d are free", bytes,
 			r.arena.available(), r.arena.limit)
 	}
 	for i := range g {
@@ -128,8 +128,8 @@ func (d *Driver) Map(p device.Ptr, bytes int) error {
 	return nil
 }
 
-// Unmap is [device.Reserver].Unmap. Work that uses the memory must be done.
-func (d *Driver) Unmap(p device.Ptr, bytes int) error {
+// Unmap is [driver.Reserver].Unmap. Work that uses the memory must be done.
+func (d *Driver) Unmap(p driver.Ptr, bytes int) error {
 	r, err := d.reservation("unmap", p)
 	if err != nil {
 		return err
@@ -144,26 +144,26 @@ func (d *Driver) Unmap(p device.Ptr, bytes int) error {
 		g[i] = false
 	}
 	if err := r.arena.decommit(r.at+int(p-r.base), bytes); err != nil {
-		return device.Errorf(device.ErrInternal, d.opts.Name, "unmap", "%w", err)
+		return driver.Errorf(driver.ErrInternal, d.opts.Name, "unmap", "%w", err)
 	}
 	return nil
 }
 
-// Release is [device.Reserver].Release.
-func (d *Driver) Release(p device.Ptr) error {
+// Release is [driver.Reserver].Release.
+func (d *Driver) Release(p driver.Ptr) error {
 	r, err := d.reservation("release", p)
 	if err != nil {
 		return err
 	}
 	if r.base != p {
-		return device.Errorf(device.ErrInvalidPointer, d.opts.Name, "release", "%v lies inside the reservation at %v", p,
+		return driver.Errorf(driver.ErrInvalidPointer, d.opts.Name, "release", "%v lies inside the reservation at %v", p,
 			r.base)
 	}
 	r.mu.Lock()
 	busy := slices.Contains(r.mapped, true)
 	r.mu.Unlock()
 	if busy {
-		return device.Errorf(device.ErrInvalidArgument, d.opts.Name, "release", "memory is mapped to the reservation at %v",
+		return driver.Errorf(driver.ErrInvalidArgument, d.opts.Name, "release", "memory is mapped to the reservation at %v",
 			p)
 	}
 	d.ranges.mu.Lock()
@@ -172,7 +172,7 @@ func (d *Driver) Release(p device.Ptr) error {
 	gone := len(d.ranges.list) == n
 	d.ranges.mu.Unlock()
 	if gone {
-		return device.Errorf(device.ErrInvalidPointer, d.opts.Name, "release", "%v is not reserved", p)
+		return driver.Errorf(driver.ErrInvalidPointer, d.opts.Name, "release", "%v is not reserved", p)
 	}
 	return d.space.Remove("release", p, func(*engine.Alloc) error { return nil })
 }

@@ -3,13 +3,14 @@ package accl
 import (
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/device/accinte"
+	"github.com/chorus-comms/chorus/device/driver"
 )
 
 // Name is the name under which the package registers itself.
 const Name = "accl"
 
 func init() {
-	device.RegisterLoader(Name, func() (device.Driver, error) { return New(Options{}) })
+	device.RegisterLoader(Name, func() (driver.Driver, error) { return New(Options{}) })
 }
 
 // Options say how the devices are.
@@ -34,8 +35,8 @@ func New(o Options) (*Driver, error) {
 	return &Driver{d}, nil
 }
 
-// Properties is [device.Driver].Properties.
-func (d *Driver) Properties(dev int) (device.Properties, error) {
+// Properties is [driver.Driver].Properties.
+func (d *Driver) Properties(dev int) (driver.Properties, error) {
 	p, err := d.Driver.Properties(dev)
 	if err == nil {
 		p.Name = "Chorus ACCL engine"

@@ -5,13 +5,14 @@ import (
 	"sync"
 
 	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/internal/engine"
 	"github.com/chorus-comms/chorus/hostmem"
 	"github.com/chorus-comms/chorus/internal/sys"
 )
 
 func init() {
-	device.RegisterLoader(device.Host, func() (device.Driver, error) { return New(), nil })
+	device.RegisterLoader(device.Host, func() (driver.Driver, error) { return New(), nil })
 }
 
 // Driver is the host.
@@ -21,12 +22,12 @@ type Driver struct {
 }
 
 var (
-	_ device.Driver      = (*Driver)(nil)
-	_ device.HostKernels = (*Driver)(nil)
-	_ device.CallerRuns  = (*Driver)(nil)
-	_ device.Modules     = (*Driver)(nil)
-	_ device.Graphs      = (*Driver)(nil)
-	_ device.Tracer      = (*Driver)(nil)
+	_ driver.Driver      = (*Driver)(nil)
+	_ driver.HostKernels = (*Driver)(nil)
+	_ driver.CallerRuns  = (*Driver)(nil)
+	_ driver.Modules     = (*Driver)(nil)
+	_ driver.Graphs      = (*Driver)(nil)
+	_ driver.Tracer      = (*Driver)(nil)
 )
 
 // Device is the host: where tensors are that are on no other device.
@@ -46,81 +47,81 @@ func New() *Driver {
 	return d
 }
 
-// Properties is [device.Driver].Properties.
-func (d *Driver) Properties(dev int) (device.Properties, error) {
+// Properties is [driver.Driver].Properties.
+func (d *Driver) Properties(dev int) (driver.Properties, error) {
 	if err := d.Check("properties", dev); err != nil {
-		return device.Properties{}, err
+		return driver.Properties{}, err
 	}
 	_, total, _ := d.MemInfo(dev) // 0 if the kernel doesn't say
-	p := device.Properties{Name: runtime.GOARCH, TotalMemory: total, Units: runtime.GOMAXPROCS(0), PriorityLevels: 1,
+	p := driver.Properties{Name: runtime.GOARCH, TotalMemory: total, Units: runtime.GOMAXPROCS(0), PriorityLevels: 1,
 		HostAccess: true}
 	copy(p.UUID[:], device.Host)
 	return p, nil
 }
 
-// MemInfo is [device.Memory].MemInfo: what the kernel says of the machine.
+// MemInfo is [driver.Memory].MemInfo: what the kernel says of the machine.
 func (d *Driver) MemInfo(dev int) (free, total int64, err error) {
 	if err := d.Check("memory info", dev); err != nil {
 		return 0, 0, err
 	}
 	free, total, err = sys.HostMemory()
 	if err != nil {
-		return 0, 0, device.Errorf(device.ErrInternal, device.Host, "memory info", "%w", err)
+		return 0, 0, driver.Errorf(driver.ErrInternal, device.Host, "memory info", "%w", err)
 	}
 	return free, total, nil
 }
 
-func (d *Driver) allocate(op string, bytes int, typ device.MemoryType) (device.Ptr, error) {
+func (d *Driver) allocate(op string, bytes int, typ driver.MemoryType) (driver.Ptr, error) {
 	if bytes <= 0 {
-		return 0, device.Errorf(device.ErrInvalidArgument, device.Host, op, "%d bytes", bytes)
+		return 0, driver.Errorf(driver.ErrInvalidArgument, device.Host, op, "%d bytes", bytes)
 	}
 	if _, total, err := d.MemInfo(0); err == nil && int64(bytes) > total {
-		return 0, device.Errorf(device.ErrOutOfMemory, device.Host, op, "%d bytes asked for, the machine has %d", bytes,
+		return 0, driver.Errorf(driver.ErrOutOfMemory, device.Host, op, "%d bytes asked for, the machine has %d", bytes,
 			total)
 	}
 	b, err := hostmem.Alloc(bytes)
 	if err != nil {
-		return 0, device.Errorf(device.ErrOutOfMemory, device.Host, op, "%w", err)
+		return 0, driver.Errorf(driver.ErrOutOfMemory, device.Host, op, "%w", err)
 	}
-	p := device.Ptr(uintptr(b.Pointer()))
+	p := driver.Ptr(uintptr(b.Pointer()))
 	d.space.Add(&engine.Alloc{Base: p, Bytes: bytes, View: b.Pointer(), Type: typ, Release: b.Free})
 	return p, nil
 }
 
-func (d *Driver) release(op string, p device.Ptr, typ device.MemoryType) error {
+func (d *Driver) release(op string, p driver.Ptr, typ driver.MemoryType) error {
 	if p == 0 {
 		return nil
 	}
 	return d.space.Remove(op, p, func(a *engine.Alloc) error {
 		if a.Type != typ {
-			return device.Errorf(device.ErrWrongKind, device.Host, op, "%v is %v memory", p, a.Type)
+			return driver.Errorf(driver.ErrWrongKind, device.Host, op, "%v is %v memory", p, a.Type)
 		}
 		return nil
 	})
 }
 
-// Malloc is [device.Memory].Malloc.
-func (d *Driver) Malloc(dev int, bytes int) (device.Ptr, error) {
+// Malloc is [driver.Memory].Malloc.
+func (d *Driver) Malloc(dev int, bytes int) (driver.Ptr, error) {
 	if err := d.Check("allocate", dev); err != nil {
 		return 0, err
 	}
-	return d.allocate("allocate", bytes, device.DeviceMemory)
+	return d.allocate("allocate", bytes, driver.DeviceMemory)
 }
 
-// Free is [device.Memory].Free.
-func (d *Driver) Free(dev int, p device.Ptr) error {
+// Free is [driver.Memory].Free.
+func (d *Driver) Free(dev int, p driver.Ptr) error {
 	if err := d.Check("free", dev); err != nil {
 		return err
 	}
-	return d.release("free", p, device.DeviceMemory)
+	return d.release("free", p, driver.DeviceMemory)
 }
 
-// MallocHost is [device.Memory].MallocHost.
-func (d *Driver) MallocHost(bytes int) (device.Ptr, error) {
-	return d.allocate("allocate host memory", bytes, device.HostMemory)
+// MallocHost is [driver.Memory].MallocHost.
+func (d *Driver) MallocHost(bytes int) (driver.Ptr, error) {
+	return d.allocate("allocate host memory", bytes, driver.HostMemory)
 }
 
-// FreeHost is [device.Memory].FreeHost.
-func (d *Driver) FreeHost(p device.Ptr) error {
-	return d.release("free host memory", p, device.HostMemory)
+// FreeHost is [driver.Memory].FreeHost.
+func (d *Driver) FreeHost(p driver.Ptr) error {
+	return d.release("free host memory", p, driver.HostMemory)
 }

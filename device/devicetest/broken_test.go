@@ -10,22 +10,22 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/device/accinte"
 	"github.com/chorus-comms/chorus/device/devicetest"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/internal/testmodule"
 )
 
 // plain hides the optional interfaces of a driver, and lets a method be replaced.
-type plain struct{ device.Driver }
+type plain struct{ driver.Driver }
 
 // reordering copies on a stream of its own, so that copies don't wait for what is in front of them.
 type reordering struct {
-	device.Driver
-	side device.StreamHandle
+	driver.Driver
+	side driver.StreamHandle
 }
 
-func (d *reordering) Copy(s device.StreamHandle, dst, src device.Ptr, n int, kind device.CopyKind) error {
+func (d *reordering) Copy(s driver.StreamHandle, dst, src driver.Ptr, n int, kind driver.CopyKind) error {
 	if _, err := d.StreamQuery(s); err != nil {
 		return err
 	}
@@ -33,24 +33,24 @@ func (d *reordering) Copy(s device.StreamHandle, dst, src device.Ptr, n int, kin
 }
 
 // forgetful drops the errors of work.
-type forgetful struct{ device.Driver }
+type forgetful struct{ driver.Driver }
 
-func (d *forgetful) StreamSynchronize(ctx context.Context, s device.StreamHandle) error {
+func (d *forgetful) StreamSynchronize(ctx context.Context, s driver.StreamHandle) error {
 	return forget(d.Driver.StreamSynchronize(ctx, s))
 }
 
 func forget(err error) error {
-	if errors.Is(err, device.ErrFailed) {
+	if errors.Is(err, driver.ErrFailed) {
 		return nil
 	}
 	return err
 }
 
 // unversioned waits for what an event stands for when the wait's turn comes.
-type unversioned struct{ device.Driver }
+type unversioned struct{ driver.Driver }
 
-func (d *unversioned) StreamWaitEvent(s device.StreamHandle, e device.EventHandle) error {
-	if _, err := d.EventQuery(e); err != nil && !errors.Is(err, device.ErrFailed) {
+func (d *unversioned) StreamWaitEvent(s driver.StreamHandle, e driver.EventHandle) error {
+	if _, err := d.EventQuery(e); err != nil && !errors.Is(err, driver.ErrFailed) {
 		return err
 	}
 	return d.HostFunc(s, "wait", func() error {
@@ -61,14 +61,14 @@ func (d *unversioned) StreamWaitEvent(s device.StreamHandle, e device.EventHandl
 }
 
 // blocking runs host functions before it returns.
-type blocking struct{ device.Driver }
+type blocking struct{ driver.Driver }
 
-func (d *blocking) HostFunc(s device.StreamHandle, name string, f func() error) error {
+func (d *blocking) HostFunc(s driver.StreamHandle, name string, f func() error) error {
 	return errors.Join(d.Driver.HostFunc(s, name, f), d.Driver.StreamSynchronize(context.Background(), s))
 }
 
 // everywhere synchronizes device 0, whichever it is asked for.
-type everywhere struct{ device.Driver }
+type everywhere struct{ driver.Driver }
 
 func (d *everywhere) Synchronize(ctx context.Context, dev int) error {
 	if _, err := d.Properties(dev); err != nil {
@@ -78,11 +78,11 @@ func (d *everywhere) Synchronize(ctx context.Context, dev int) error {
 }
 
 // boundless takes any length for good.
-type boundless struct{ device.Driver }
+type boundless struct{ driver.Driver }
 
-func (d *boundless) Copy(s device.StreamHandle, dst, src device.Ptr, n int, kind device.CopyKind) error {
-	for _, p := range []device.Ptr{dst, src} {
-		if at, err := d.Attributes(p); err == nil && at.Type != device.Unmanaged {
+func (d *boundless) Copy(s driver.StreamHandle, dst, src driver.Ptr, n int, kind driver.CopyKind) error {
+	for _, p := range []driver.Ptr{dst, src} {
+		if at, err := d.Attributes(p); err == nil && at.Type != driver.Unmanaged {
 			n = min(n, at.Bytes-int(p-at.Base))
 		}
 	}
@@ -91,12 +91,12 @@ func (d *boundless) Copy(s device.StreamHandle, dst, src device.Ptr, n int, kind
 
 // leaky keeps some of what is freed.
 type leaky struct {
-	device.Driver
+	driver.Driver
 	mu sync.Mutex
 	n  int
 }
 
-func (d *leaky) Malloc(dev, bytes int) (device.Ptr, error) {
+func (d *leaky) Malloc(dev, bytes int) (driver.Ptr, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.n++; d.n%7 == 0 {
@@ -109,25 +109,25 @@ func (d *leaky) Malloc(dev, bytes int) (device.Ptr, error) {
 
 // hasty replays the nodes of all graphs twice.
 type hasty struct {
-	device.Driver
-	device.Graphs
+	driver.Driver
+	driver.Graphs
 }
 
-func (d *hasty) GraphLaunch(x device.ExecHandle, s device.StreamHandle) error {
+func (d *hasty) GraphLaunch(x driver.ExecHandle, s driver.StreamHandle) error {
 	return errors.Join(d.Graphs.GraphLaunch(x, s), d.Graphs.GraphLaunch(x, s))
 }
 
 // unchecked lets kernels have what they want.
 type unchecked struct {
-	device.Driver
-	device.HostKernels
+	driver.Driver
+	driver.HostKernels
 }
 
-func (d *unchecked) Launch(s device.StreamHandle, name string, ops []device.Span,
+func (d *unchecked) Launch(s driver.StreamHandle, name string, ops []driver.Span,
 	f func([]unsafe.Pointer) error) error {
 	ops = slices.Clone(ops)
 	for i, o := range ops {
-		if at, err := d.Attributes(o.Ptr); err == nil && at.Type == device.DeviceMemory {
+		if at, err := d.Attributes(o.Ptr); err == nil && at.Type == driver.DeviceMemory {
 			ops[i].Bytes = min(o.Bytes, at.Bytes-int(o.Ptr-at.Base))
 		}
 	}
@@ -136,11 +136,11 @@ func (d *unchecked) Launch(s device.StreamHandle, name string, ops []device.Span
 
 // hurried runs one block of a grid only.
 type hurried struct {
-	device.Driver
-	device.Modules
+	driver.Driver
+	driver.Modules
 }
 
-func (d *hurried) FunctionLaunch(s device.StreamHandle, f device.FunctionHandle, l device.Launch) error {
+func (d *hurried) FunctionLaunch(s driver.StreamHandle, f driver.FunctionHandle, l driver.Launch) error {
 	l.Grid.Y, l.Grid.Z = min(l.Grid.Y, 1), min(l.Grid.Z, 1)
 	return d.Modules.FunctionLaunch(s, f, l)
 }
@@ -149,37 +149,37 @@ func (d *hurried) FunctionLaunch(s device.StreamHandle, f device.FunctionHandle,
 func TestBrokenDrivers(t *testing.T) {
 	for _, b := range []struct {
 		name    string
-		breakIt func(d *accinte.Driver) device.Driver
+		breakIt func(d *accinte.Driver) driver.Driver
 		fails   []string // all of these
 		passes  []string // none of these groups
 	}{
-		{"sound", func(d *accinte.Driver) device.Driver { return plain{d} }, nil,
+		{"sound", func(d *accinte.Driver) driver.Driver { return plain{d} }, nil,
 			[]string{"Devices", "Memory", "Copies", "Streams", "Errors", "Events", "Misuse", "Programs"}},
-		{"wrong order", func(d *accinte.Driver) device.Driver {
+		{"wrong order", func(d *accinte.Driver) driver.Driver {
 			s, err := d.StreamCreate(0, 0)
 			if err != nil {
 				t.Fatal(err)
 			}
 			return &reordering{d, s}
 		}, []string{"Streams/HostFuncSeesCopies", "Events/Wait", "Programs/Random"}, []string{"Devices", "Errors"}},
-		{"lost error", func(d *accinte.Driver) device.Driver { return &forgetful{d} },
+		{"lost error", func(d *accinte.Driver) driver.Driver { return &forgetful{d} },
 			[]string{"Errors/AsyncError", "Errors/ErrorStopsWork"}, []string{"Devices", "Memory", "Copies", "Streams", "Events",
 				"Programs"}},
-		{"no event versions", func(d *accinte.Driver) device.Driver { return &unversioned{d} },
+		{"no event versions", func(d *accinte.Driver) driver.Driver { return &unversioned{d} },
 			[]string{"Events/Versions"}, []string{"Devices", "Memory", "Copies", "Streams"}},
-		{"not asynchronous", func(d *accinte.Driver) device.Driver { return &blocking{d} },
+		{"not asynchronous", func(d *accinte.Driver) driver.Driver { return &blocking{d} },
 			[]string{"Memory/FreeUnderWork"}, []string{"Devices", "Copies", "Errors"}},
-		{"wrong device", func(d *accinte.Driver) device.Driver { return &everywhere{d} },
+		{"wrong device", func(d *accinte.Driver) driver.Driver { return &everywhere{d} },
 			[]string{"Streams/SynchronizeNamedDevice"}, []string{"Devices", "Memory", "Copies", "Misuse"}},
-		{"no bounds", func(d *accinte.Driver) device.Driver { return &boundless{d} },
+		{"no bounds", func(d *accinte.Driver) driver.Driver { return &boundless{d} },
 			[]string{"Copies/Bounds"}, []string{"Devices", "Memory", "Streams", "Errors", "Events"}},
-		{"leak", func(d *accinte.Driver) device.Driver { return &leaky{Driver: d} },
+		{"leak", func(d *accinte.Driver) driver.Driver { return &leaky{Driver: d} },
 			[]string{"Memory/Malloc"}, []string{"Devices", "Events"}},
-		{"graphs run twice", func(d *accinte.Driver) device.Driver { return &hasty{d, d} },
+		{"graphs run twice", func(d *accinte.Driver) driver.Driver { return &hasty{d, d} },
 			[]string{"Graphs/Replay", "Graphs/Order"}, []string{"Memory", "Copies", "Streams", "Errors", "Events"}},
-		{"unchecked kernels", func(d *accinte.Driver) device.Driver { return &unchecked{d, d} },
+		{"unchecked kernels", func(d *accinte.Driver) driver.Driver { return &unchecked{d, d} },
 			[]string{"Kernels/Refused"}, []string{"Memory", "Copies", "Streams", "Errors", "Events"}},
-		{"part of a grid", func(d *accinte.Driver) device.Driver { return &hurried{d, d} },
+		{"part of a grid", func(d *accinte.Driver) driver.Driver { return &hurried{d, d} },
 			[]string{"Modules/Grid"}, []string{"Memory", "Copies", "Streams", "Errors", "Events"}},
 	} {
 		t.Run(b.name, func(t *testing.T) {
@@ -218,7 +218,7 @@ func TestReport(t *testing.T) {
 	r := devicetest.Check(plain{d}, devicetest.Skip("Programs", "Misuse/Events"))
 	text := r.String()
 	for _, want := range []string{
-		"a driver with 1 devices", "not implemented: device.Graphs", "not implemented: device.IPC",
+		"a driver with 1 devices", "not implemented: driver.Graphs", "not implemented: driver.IPC",
 		"left out  AcrossDevices: needs 2 devices", "left out  Events: left out on request", "Memory     12 passed",
 	} {
 		if !strings.Contains(text, want) {

@@ -5,13 +5,13 @@ import (
 	"slices"
 	"unsafe"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 )
 
 var callerRunsCases = []testCase{
 	{"Order", 1, func(c *test) {
 		// Work that was enqueued before has run, and work that is enqueued meanwhile runs after.
-		t, k := c.drv.(device.CallerRuns), c.drv.(device.HostKernels)
+		t, k := c.drv.(driver.CallerRuns), c.drv.(driver.HostKernels)
 		const n = 5000
 		a, b := pattern(n, 1), pattern(n, 2)
 		p, q := c.put(0, a), c.put(0, b)
@@ -19,7 +19,7 @@ var callerRunsCases = []testCase{
 		c.must(c.drv.Fill(s, p, 7, n))
 		c.sync(s)
 		c.enter(t, s)
-		c.must(c.drv.Copy(s, q, p, n, device.DeviceToDevice))
+		c.must(c.drv.Copy(s, q, p, n, driver.DeviceToDevice))
 		if done, err := c.drv.StreamQuery(s); err != nil || done {
 			c.fail("StreamQuery = %v, %v in a turn with work behind it", done, err)
 		}
@@ -37,7 +37,7 @@ var callerRunsCases = []testCase{
 		}
 	}},
 	{"Busy", 1, func(c *test) {
-		t, s := c.drv.(device.CallerRuns), c.stream(0)
+		t, s := c.drv.(driver.CallerRuns), c.stream(0)
 		release := c.hold(s)
 		if entered, err := t.StreamTryAcquire(s, "turn"); err != nil || entered {
 			c.fail("StreamTryAcquire = %v, %v on a busy stream", entered, err)
@@ -49,7 +49,7 @@ var callerRunsCases = []testCase{
 			c.fail("StreamTryAcquire = %v, %v on a stream that was entered", entered, err)
 		}
 		c.must(t.StreamRelease(s))
-		c.refused(t.StreamRelease(s), device.ErrInvalidArgument, "StreamRelease without StreamTryAcquire")
+		c.refused(t.StreamRelease(s), driver.ErrInvalidArgument, "StreamRelease without StreamTryAcquire")
 		for range 200 { // right behind work that has just ended
 			c.do(s, func() {})
 			c.sync(s)
@@ -60,7 +60,7 @@ var callerRunsCases = []testCase{
 		}
 	}},
 	{"Events", 1, func(c *test) {
-		t, s, other := c.drv.(device.CallerRuns), c.stream(0), c.stream(0)
+		t, s, other := c.drv.(driver.CallerRuns), c.stream(0), c.stream(0)
 		c.enter(t, s)
 		e := c.event(0, false)
 		c.must(c.drv.EventRecord(e, s))
@@ -77,7 +77,7 @@ var callerRunsCases = []testCase{
 		c.sync(other)
 	}},
 	{"Failed", 1, func(c *test) {
-		t, s := c.drv.(device.CallerRuns), c.stream(0)
+		t, s := c.drv.(driver.CallerRuns), c.stream(0)
 		c.must(c.drv.HostFunc(s, "bad", func() error { return errTest }))
 		c.carries(c.drv.StreamSynchronize(c.ctx, s), "StreamSynchronize")
 		_, err := t.StreamTryAcquire(s, "turn")
@@ -88,7 +88,7 @@ var callerRunsCases = []testCase{
 	}},
 	{"Continue", 1, func(c *test) {
 		// The rest of a turn runs before work that was enqueued in it; no other caller gets the stream in between.
-		t, s, over := c.drv.(device.CallerRuns), c.stream(0), make(chan struct{})
+		t, s, over := c.drv.(driver.CallerRuns), c.stream(0), make(chan struct{})
 		var order []string
 		note := func(what string) func() error {
 			return func() error { order = append(order, what); return nil }
@@ -102,16 +102,16 @@ var callerRunsCases = []testCase{
 		if entered, err := t.StreamTryAcquire(s, "turn"); err != nil || entered {
 			c.fail("StreamTryAcquire = %v, %v while the rest of a turn is under way", entered, err)
 		}
-		c.refused(t.StreamRelease(s), device.ErrInvalidArgument, "StreamRelease after StreamContinue")
+		c.refused(t.StreamRelease(s), driver.ErrInvalidArgument, "StreamRelease after StreamContinue")
 		c.must(c.drv.HostFunc(s, "last", note("last")))
 		close(over)
 		c.sync(s)
 		if want := []string{"rest", "behind", "last"}; !slices.Equal(order, want) {
 			c.fail("the order was %v, not %v", order, want)
 		}
-		c.refused(t.StreamContinue(s, note("none")), device.ErrInvalidArgument, "StreamContinue without StreamTryAcquire")
+		c.refused(t.StreamContinue(s, note("none")), driver.ErrInvalidArgument, "StreamContinue without StreamTryAcquire")
 		c.enterAs(t, s, "bad")
-		c.refused(t.StreamContinue(s, nil), device.ErrInvalidArgument, "StreamContinue of nothing")
+		c.refused(t.StreamContinue(s, nil), driver.ErrInvalidArgument, "StreamContinue of nothing")
 		c.must(c.drv.HostFunc(s, "left out", note("left out")))
 		c.must(t.StreamContinue(s, func() error { return errTest }))
 		c.carries(c.drv.StreamSynchronize(c.ctx, s), "StreamSynchronize")
@@ -123,9 +123,9 @@ var callerRunsCases = []testCase{
 }
 
 // enter enters a stream that has no work.
-func (c *test) enter(t device.CallerRuns, s device.StreamHandle) { c.enterAs(t, s, "turn") }
+func (c *test) enter(t driver.CallerRuns, s driver.StreamHandle) { c.enterAs(t, s, "turn") }
 
-func (c *test) enterAs(t device.CallerRuns, s device.StreamHandle, name string) {
+func (c *test) enterAs(t driver.CallerRuns, s driver.StreamHandle, name string) {
 	entered, err := t.StreamTryAcquire(s, name)
 	c.must(err)
 	if !entered {

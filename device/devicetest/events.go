@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 )
 
 var eventCases = []testCase{
@@ -48,10 +48,10 @@ var eventCases = []testCase{
 		clear(b) // which may be what another case had, with these bytes
 		release := c.hold(s)
 		c.do(s, func() { copy(b, data) })
-		c.must(c.drv.Copy(s, p, h, n, device.HostToDevice))
+		c.must(c.drv.Copy(s, p, h, n, driver.HostToDevice))
 		c.must(c.drv.EventRecord(e, s))
 		c.must(c.drv.StreamWaitEvent(o, e))
-		c.must(c.drv.Copy(o, q, p, n, device.DeviceToDevice))
+		c.must(c.drv.Copy(o, q, p, n, driver.DeviceToDevice))
 		if done, err := c.drv.StreamQuery(o); done || err != nil {
 			c.fail("StreamQuery = %v, %v of a stream that waits", done, err)
 		}
@@ -110,7 +110,7 @@ var eventCases = []testCase{
 		// order of the calls.
 		ctx, cancel := context.WithTimeout(c.ctx, time.Second)
 		defer cancel()
-		if err := c.drv.EventSynchronize(ctx, e); !c.ipc || !errors.Is(err, device.ErrTimeout) {
+		if err := c.drv.EventSynchronize(ctx, e); !c.ipc || !errors.Is(err, driver.ErrTimeout) {
 			c.must(err)
 		}
 		turn()
@@ -161,20 +161,20 @@ var eventCases = []testCase{
 		}
 	}},
 	{"OtherDevice", 2, func(c *test) {
-		c.refused(c.drv.EventRecord(c.event(0, false), c.stream(1)), device.ErrWrongDevice,
+		c.refused(c.drv.EventRecord(c.event(0, false), c.stream(1)), driver.ErrWrongDevice,
 			"recording an event of device 0 on device 1")
 	}},
 	{"Elapsed", 1, func(c *test) {
 		s := c.stream(0)
 		a, b, plain := c.event(0, true), c.event(0, true), c.event(0, false)
 		_, err := c.drv.EventElapsed(a, b)
-		c.refused(err, device.ErrInvalidArgument, "EventElapsed of events that were never recorded")
+		c.refused(err, driver.ErrInvalidArgument, "EventElapsed of events that were never recorded")
 		c.must(c.drv.EventRecord(a, s))
 		c.must(c.drv.EventRecord(plain, s))
 		release := c.hold(s)
 		c.must(c.drv.EventRecord(b, s))
 		_, err = c.drv.EventElapsed(a, b)
-		c.refused(err, device.ErrNotReady, "EventElapsed to an event that is still to come")
+		c.refused(err, driver.ErrNotReady, "EventElapsed to an event that is still to come")
 		release()
 		c.sync(s)
 		d, err := c.drv.EventElapsed(a, b)
@@ -185,13 +185,13 @@ var eventCases = []testCase{
 			c.fail("%v from one event to the next, and %v back", d, back)
 		}
 		_, err = c.drv.EventElapsed(a, plain)
-		c.refused(err, device.ErrInvalidArgument, "EventElapsed of an event without timing")
+		c.refused(err, driver.ErrInvalidArgument, "EventElapsed of an event without timing")
 		if c.n > 1 {
 			o, e := c.stream(1), c.event(1, true)
 			c.must(c.drv.EventRecord(e, o))
 			c.sync(o)
 			_, err = c.drv.EventElapsed(a, e)
-			c.refused(err, device.ErrWrongDevice, "EventElapsed between devices")
+			c.refused(err, driver.ErrWrongDevice, "EventElapsed between devices")
 		}
 	}},
 }

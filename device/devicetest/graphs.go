@@ -7,12 +7,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 )
 
 // capture returns the instantiated graph of what f enqueues.
-func (c *test) capture(s device.StreamHandle, f func()) device.ExecHandle {
-	gr := c.drv.(device.Graphs)
+func (c *test) capture(s driver.StreamHandle, f func()) driver.ExecHandle {
+	gr := c.drv.(driver.Graphs)
 	g := c.captureGraph(s, f)
 	x, err := gr.Instantiate(g)
 	c.must(err)
@@ -21,8 +21,8 @@ func (c *test) capture(s device.StreamHandle, f func()) device.ExecHandle {
 	return x
 }
 
-func (c *test) captureGraph(s device.StreamHandle, f func()) device.GraphHandle {
-	gr := c.drv.(device.Graphs)
+func (c *test) captureGraph(s driver.StreamHandle, f func()) driver.GraphHandle {
+	gr := c.drv.(driver.Graphs)
 	c.must(gr.CaptureBegin(s))
 	f()
 	g, err := gr.CaptureEnd(s)
@@ -31,14 +31,14 @@ func (c *test) captureGraph(s device.StreamHandle, f func()) device.GraphHandle 
 }
 
 // invalid demands that a capture has come to nothing, and that the stream works again.
-func (c *test) invalid(s device.StreamHandle, what string) {
-	gr := c.drv.(device.Graphs)
-	if st, err := gr.CaptureStatus(s); st != device.CaptureInvalidated || err != nil {
+func (c *test) invalid(s driver.StreamHandle, what string) {
+	gr := c.drv.(driver.Graphs)
+	if st, err := gr.CaptureStatus(s); st != driver.CaptureInvalidated || err != nil {
 		c.fail("%s: CaptureStatus = %v, %v, want it invalidated", what, st, err)
 	}
 	_, err := gr.CaptureEnd(s)
-	c.refused(err, device.ErrCapture, what+": CaptureEnd")
-	if st, err := gr.CaptureStatus(s); st != device.NotCapturing || err != nil {
+	c.refused(err, driver.ErrCapture, what+": CaptureEnd")
+	if st, err := gr.CaptureStatus(s); st != driver.NotCapturing || err != nil {
 		c.fail("%s: CaptureStatus = %v, %v after CaptureEnd", what, st, err)
 	}
 	c.do(s, func() {})
@@ -47,19 +47,19 @@ func (c *test) invalid(s device.StreamHandle, what string) {
 
 var graphCases = []testCase{
 	{"Replay", 1, func(c *test) {
-		gr, s := c.drv.(device.Graphs), c.stream(0)
+		gr, s := c.drv.(driver.Graphs), c.stream(0)
 		const n = 50_000
 		h, b := c.pinned(n)
 		p, q := c.malloc(0, n), c.malloc(0, n)
 		ran := 0
 		x := c.capture(s, func() {
-			if st, err := gr.CaptureStatus(s); st != device.Capturing || err != nil {
+			if st, err := gr.CaptureStatus(s); st != driver.Capturing || err != nil {
 				c.fail("CaptureStatus = %v, %v", st, err)
 			}
-			c.must(c.drv.Copy(s, p, h, n, device.HostToDevice))
-			c.must(c.drv.Copy(s, q, p, n, device.DeviceToDevice))
+			c.must(c.drv.Copy(s, p, h, n, driver.HostToDevice))
+			c.must(c.drv.Copy(s, q, p, n, driver.DeviceToDevice))
 			c.do(s, func() { ran++; clear(b) })
-			c.must(c.drv.Copy(s, h, q, n, device.DeviceToHost))
+			c.must(c.drv.Copy(s, h, q, n, driver.DeviceToHost))
 		})
 		c.sync(s)
 		if ran != 0 {
@@ -75,7 +75,7 @@ var graphCases = []testCase{
 		}
 	}},
 	{"Order", 1, func(c *test) {
-		gr, s := c.drv.(device.Graphs), c.stream(0)
+		gr, s := c.drv.(driver.Graphs), c.stream(0)
 		var seen []int
 		x := c.capture(s, func() {
 			for i := range 3 {
@@ -97,7 +97,7 @@ var graphCases = []testCase{
 		}
 	}},
 	{"Fork", 1, func(c *test) {
-		gr := c.drv.(device.Graphs)
+		gr := c.drv.(driver.Graphs)
 		s, o := c.stream(0), c.stream(0)
 		fork, join := c.event(0, false), c.event(0, false)
 		var a, b, both atomic.Bool
@@ -105,7 +105,7 @@ var graphCases = []testCase{
 		x := c.capture(s, func() {
 			c.must(c.drv.EventRecord(fork, s))
 			c.must(c.drv.StreamWaitEvent(o, fork))
-			if st, err := gr.CaptureStatus(o); st != device.Capturing || err != nil {
+			if st, err := gr.CaptureStatus(o); st != driver.Capturing || err != nil {
 				c.fail("CaptureStatus of a stream that joined = %v, %v", st, err)
 			}
 			// The branches meet, so they must run side by side.
@@ -124,12 +124,12 @@ var graphCases = []testCase{
 				c.fail("the branches of a graph were not done when it went on")
 			}
 		}
-		if st, err := gr.CaptureStatus(o); st != device.NotCapturing || err != nil {
+		if st, err := gr.CaptureStatus(o); st != driver.NotCapturing || err != nil {
 			c.fail("CaptureStatus of the stream that had joined = %v, %v", st, err)
 		}
 	}},
 	{"Nodes", 1, func(c *test) {
-		gr := c.drv.(device.Graphs)
+		gr := c.drv.(driver.Graphs)
 		s, o, e := c.stream(0), c.stream(0), c.event(0, false)
 		p := c.malloc(0, 64)
 		g := c.captureGraph(s, func() {
@@ -148,7 +148,7 @@ var graphCases = []testCase{
 		if len(nodes) != 4 {
 			c.fail("there are %d nodes, want 4: %+v", len(nodes), nodes)
 		}
-		kinds := map[device.ActivityKind]int{}
+		kinds := map[driver.ActivityKind]int{}
 		for i, n := range nodes {
 			kinds[n.Kind]++
 			for _, d := range n.Deps {
@@ -157,13 +157,13 @@ var graphCases = []testCase{
 				}
 			}
 		}
-		if kinds[device.ActivityFill] != 2 || kinds[device.ActivityHost] != 2 || len(nodes[0].Deps) != 0 ||
+		if kinds[driver.ActivityFill] != 2 || kinds[driver.ActivityHost] != 2 || len(nodes[0].Deps) != 0 ||
 			len(nodes[3].Deps) != 2 {
 			c.fail("the nodes are not as captured: %+v", nodes)
 		}
 	}},
 	{"OtherStream", 1, func(c *test) {
-		gr := c.drv.(device.Graphs)
+		gr := c.drv.(driver.Graphs)
 		s, o := c.stream(0), c.stream(0)
 		var running, ran atomic.Int32
 		x := c.capture(s, func() {
@@ -186,7 +186,7 @@ var graphCases = []testCase{
 		}
 	}},
 	{"Nested", 1, func(c *test) {
-		gr, s := c.drv.(device.Graphs), c.stream(0)
+		gr, s := c.drv.(driver.Graphs), c.stream(0)
 		ran := 0
 		inner := c.capture(s, func() { c.do(s, func() { ran++ }) })
 		c.must(gr.CaptureBegin(s))
@@ -194,7 +194,7 @@ var graphCases = []testCase{
 		g, err2 := gr.CaptureEnd(s)
 		c.must(err2)
 		c.must(gr.GraphDestroy(g))
-		if errors.Is(err, device.ErrUnsupported) {
+		if errors.Is(err, driver.ErrUnsupported) {
 			return // and the capture goes on
 		}
 		outer := c.capture(s, func() {
@@ -211,13 +211,13 @@ var graphCases = []testCase{
 	{"Empty", 1, func(c *test) {
 		s := c.stream(0)
 		x := c.capture(s, func() {})
-		c.must(c.drv.(device.Graphs).GraphLaunch(x, s))
+		c.must(c.drv.(driver.Graphs).GraphLaunch(x, s))
 		c.sync(s)
 	}},
 	{"Update", 1, func(c *test) {
-		gr, s := c.drv.(device.Graphs), c.stream(0)
+		gr, s := c.drv.(driver.Graphs), c.stream(0)
 		p, q := c.malloc(0, 64), c.malloc(0, 64)
-		record := func(dst device.Ptr, v byte) func() {
+		record := func(dst driver.Ptr, v byte) func() {
 			return func() { c.must(c.drv.Fill(s, dst, v, 64)); c.do(s, func() {}) }
 		}
 		x := c.capture(s, record(p, 1))
@@ -238,14 +238,14 @@ var graphCases = []testCase{
 			"other kinds": func() { c.do(s, func() {}); c.must(c.drv.Fill(s, p, 1, 64)) },
 		} {
 			g := c.captureGraph(s, f)
-			c.refused(gr.GraphUpdate(x, g), device.ErrInvalidArgument, "an update with "+name)
+			c.refused(gr.GraphUpdate(x, g), driver.ErrInvalidArgument, "an update with "+name)
 			c.must(gr.GraphDestroy(g))
 		}
 		c.must(gr.GraphLaunch(x, s)) // as it was
 		c.sync(s)
 	}},
 	{"Fails", 1, func(c *test) {
-		gr, s := c.drv.(device.Graphs), c.stream(0)
+		gr, s := c.drv.(driver.Graphs), c.stream(0)
 		fail, ran := true, 0
 		x := c.capture(s, func() {
 			c.must(c.drv.HostFunc(s, "bad", func() error {
@@ -272,29 +272,29 @@ var graphCases = []testCase{
 		}
 	}},
 	{"FreedMemory", 1, func(c *test) {
-		gr, s := c.drv.(device.Graphs), c.stream(0)
+		gr, s := c.drv.(driver.Graphs), c.stream(0)
 		p, err := c.drv.Malloc(0, 4096)
 		c.must(err)
 		x := c.capture(s, func() { c.must(c.drv.Fill(s, p, 1, 4096)) })
 		c.must(c.drv.Free(0, p))
 		c.must(gr.GraphLaunch(x, s))
 		err = c.drv.StreamSynchronize(c.ctx, s)
-		if !errors.Is(err, device.ErrFailed) || !errors.Is(err, device.ErrInvalidArgument) {
+		if !errors.Is(err, driver.ErrFailed) || !errors.Is(err, driver.ErrInvalidArgument) {
 			c.fail("replaying a fill of freed memory: %v, want work that failed for an invalid argument", err)
 		}
 		c.drv.StreamRecover(c.ctx, s)
 		c.works()
 	}},
 	{"Misuse", 1, func(c *test) {
-		gr, s, o := c.drv.(device.Graphs), c.stream(0), c.stream(0)
+		gr, s, o := c.drv.(driver.Graphs), c.stream(0), c.stream(0)
 		e := c.event(0, false)
 		begin := func() { c.must(gr.CaptureBegin(s)) }
 		_, err := gr.CaptureEnd(s)
-		c.refused(err, device.ErrCapture, "an end without a beginning")
+		c.refused(err, driver.ErrCapture, "an end without a beginning")
 
 		begin()
-		c.refused(gr.CaptureBegin(s), device.ErrCapture, "beginning twice")
-		c.refused(c.drv.StreamDestroy(s), device.ErrCapture, "destroying a stream that is captured")
+		c.refused(gr.CaptureBegin(s), driver.ErrCapture, "beginning twice")
+		c.refused(c.drv.StreamDestroy(s), driver.ErrCapture, "destroying a stream that is captured")
 		g, err := gr.CaptureEnd(s) // neither has harmed it
 		c.must(err)
 		c.must(gr.GraphDestroy(g))
@@ -315,8 +315,8 @@ var graphCases = []testCase{
 			},
 		} {
 			begin()
-			c.refused(call(), device.ErrCapture, name+" in a capture")
-			c.refused(c.drv.HostFunc(s, "x", func() error { return nil }), device.ErrCapture,
+			c.refused(call(), driver.ErrCapture, name+" in a capture")
+			c.refused(c.drv.HostFunc(s, "x", func() error { return nil }), driver.ErrCapture,
 				"work in a capture that "+name+" has invalidated")
 			c.invalid(s, name)
 		}
@@ -326,7 +326,7 @@ var graphCases = []testCase{
 		c.must(c.drv.StreamWaitEvent(o, e))
 		c.do(o, func() {})
 		_, err = gr.CaptureEnd(s)
-		c.refused(err, device.ErrCapture, "an end with work that was not joined")
+		c.refused(err, driver.ErrCapture, "an end with work that was not joined")
 		c.do(o, func() {})
 		c.sync(o)
 
@@ -334,7 +334,7 @@ var graphCases = []testCase{
 		c.must(c.drv.EventRecord(e, s))
 		c.must(c.drv.StreamWaitEvent(o, e))
 		_, err = gr.CaptureEnd(o)
-		c.refused(err, device.ErrCapture, "an end on a stream that only joined")
+		c.refused(err, driver.ErrCapture, "an end on a stream that only joined")
 		c.invalid(s, "an end on another stream")
 
 		begin() // an event of a capture that is over
@@ -342,15 +342,15 @@ var graphCases = []testCase{
 		g, err = gr.CaptureEnd(s)
 		c.must(err)
 		c.must(gr.GraphDestroy(g))
-		c.refused(c.drv.StreamWaitEvent(o, e), device.ErrCapture, "waiting for an event of a capture that is over")
-		c.refused(c.drv.EventSynchronize(ctx, e), device.ErrCapture, "EventSynchronize of an event of a capture that is over")
+		c.refused(c.drv.StreamWaitEvent(o, e), driver.ErrCapture, "waiting for an event of a capture that is over")
+		c.refused(c.drv.EventSynchronize(ctx, e), driver.ErrCapture, "EventSynchronize of an event of a capture that is over")
 		c.must(c.drv.EventRecord(e, o)) // after which it is like any other
 		c.must(c.drv.EventSynchronize(c.ctx, e))
 
 		begin() // two captures that meet
 		c.must(gr.CaptureBegin(o))
 		c.must(c.drv.EventRecord(e, s))
-		c.refused(c.drv.StreamWaitEvent(o, e), device.ErrCapture, "waiting for an event of another capture")
+		c.refused(c.drv.StreamWaitEvent(o, e), driver.ErrCapture, "waiting for an event of another capture")
 		c.invalid(o, "a meeting of captures")
 		c.invalid(s, "a meeting of captures")
 
@@ -361,9 +361,9 @@ var graphCases = []testCase{
 			"GraphDestroy": gr.GraphDestroy(g),
 			"GraphLaunch":  gr.GraphLaunch(0, s),
 			"GraphUpdate":  gr.GraphUpdate(0, g),
-			"ExecDestroy":  gr.ExecDestroy(device.ExecHandle(g)),
+			"ExecDestroy":  gr.ExecDestroy(driver.ExecHandle(g)),
 		} {
-			c.refused(err, device.ErrInvalidHandle, name+" with what is null or destroyed")
+			c.refused(err, driver.ErrInvalidHandle, name+" with what is null or destroyed")
 		}
 		c.works()
 	}},

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"slices"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 )
 
 // ipcEventCases are those of other events, since these are events as well, and what is special.
@@ -25,7 +25,7 @@ func ipcEventCases() []testCase {
 }
 
 func refusedIPCEvents(c *test) {
-	ipc, s := c.drv.(device.IPCEvents), c.stream(0)
+	ipc, s := c.drv.(driver.IPCEvents), c.stream(0)
 	plain := c.event(0, false)
 	c.ipc = true
 	e, f := c.event(0, false), c.event(0, false)
@@ -37,41 +37,41 @@ func refusedIPCEvents(c *test) {
 		c.fail("two events have one handle")
 	}
 	_, err = ipc.IPCEventCreate(c.n)
-	c.refused(err, device.ErrWrongDevice, "an event of a device that there isn't")
+	c.refused(err, driver.ErrWrongDevice, "an event of a device that there isn't")
 	_, err = ipc.IPCEventHandle(plain)
-	c.refused(err, device.ErrInvalidArgument, "a handle of an ordinary event")
+	c.refused(err, driver.ErrInvalidArgument, "a handle of an ordinary event")
 	_, err = ipc.IPCEventHandle(0)
-	c.refused(err, device.ErrInvalidHandle, "a handle of no event")
+	c.refused(err, driver.ErrInvalidHandle, "a handle of no event")
 	_, err = ipc.IPCEventOpen(0, good)
-	c.refused(err, device.ErrInvalidArgument, "opening the process's own event")
+	c.refused(err, driver.ErrInvalidArgument, "opening the process's own event")
 	_, err = ipc.IPCEventOpen(c.n, good)
-	c.refused(err, device.ErrWrongDevice, "opening on a device that there isn't")
+	c.refused(err, driver.ErrWrongDevice, "opening on a device that there isn't")
 	for _, bad := range [][]byte{nil, good[:len(good)-1], append(slices.Clone(good), 0), make([]byte, len(good)),
 		bytes.Repeat([]byte{0xff}, len(good))} {
 		_, err = ipc.IPCEventOpen(0, bad)
-		c.refused(err, device.ErrInvalidArgument, "a handle that is none")
+		c.refused(err, driver.ErrInvalidArgument, "a handle that is none")
 	}
 	_, err = c.drv.EventElapsed(e, e)
-	c.refused(err, device.ErrInvalidArgument, "the time of an event that keeps none")
+	c.refused(err, driver.ErrInvalidArgument, "the time of an event that keeps none")
 	gone, err := ipc.IPCEventCreate(0)
 	c.must(err)
 	c.must(c.drv.EventDestroy(gone))
 	_, err = ipc.IPCEventHandle(gone)
-	c.refused(err, device.ErrInvalidHandle, "a handle of a destroyed event")
-	c.refused(c.drv.EventRecord(gone, s), device.ErrInvalidHandle, "recording a destroyed event")
+	c.refused(err, driver.ErrInvalidHandle, "a handle of a destroyed event")
+	c.refused(c.drv.EventRecord(gone, s), driver.ErrInvalidHandle, "recording a destroyed event")
 }
 
 func capturedIPCEvent(c *test) {
-	g, ok := c.drv.(device.Graphs)
+	g, ok := c.drv.(driver.Graphs)
 	if !ok {
 		return
 	}
 	c.ipc = true
 	e, s := c.event(0, false), c.stream(0)
 	c.must(g.CaptureBegin(s))
-	c.refused(c.drv.EventRecord(e, s), device.ErrCapture, "recording it in a capture")
+	c.refused(c.drv.EventRecord(e, s), driver.ErrCapture, "recording it in a capture")
 	_, err := g.CaptureEnd(s)
-	c.refused(err, device.ErrCapture, "the capture in which it was tried")
+	c.refused(err, driver.ErrCapture, "the capture in which it was tried")
 	c.must(c.drv.EventRecord(e, s))
 	c.sync(s)
 }
@@ -85,7 +85,7 @@ func manyIPCRecords(c *test) {
 	recorded := 0
 	for ; recorded < 500; recorded++ {
 		if err := c.drv.EventRecord(e, s); err != nil {
-			c.refused(err, device.ErrNotReady, "one record too many")
+			c.refused(err, driver.ErrNotReady, "one record too many")
 			break
 		}
 	}

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"slices"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 )
 
 var deviceCases = []testCase{
@@ -44,7 +44,7 @@ var deviceCases = []testCase{
 				"Synchronize":  func() error { return c.drv.Synchronize(c.ctx, i) },
 			}
 			for name, call := range calls {
-				c.refused(call(), device.ErrWrongDevice, name)
+				c.refused(call(), driver.ErrWrongDevice, name)
 			}
 		}
 	}},
@@ -52,7 +52,7 @@ var deviceCases = []testCase{
 
 var memoryCases = []testCase{
 	{"Malloc", 1, func(c *test) {
-		type span struct{ lo, hi device.Ptr }
+		type span struct{ lo, hi driver.Ptr }
 		var spans []span
 		for _, n := range []int{1, 255, 256, 257, 4096, 100_000, 3 << 20} {
 			p := c.malloc(0, n)
@@ -70,9 +70,9 @@ var memoryCases = []testCase{
 	{"MallocSizes", 1, func(c *test) {
 		for _, n := range []int{0, -1} {
 			_, err := c.drv.Malloc(0, n)
-			c.refused(err, device.ErrInvalidArgument, "Malloc")
+			c.refused(err, driver.ErrInvalidArgument, "Malloc")
 			_, err = c.drv.MallocHost(n)
-			c.refused(err, device.ErrInvalidArgument, "MallocHost")
+			c.refused(err, driver.ErrInvalidArgument, "MallocHost")
 		}
 	}},
 	{"OutOfMemory", 1, func(c *test) {
@@ -80,7 +80,7 @@ var memoryCases = []testCase{
 		c.must(err)
 		for range 3 {
 			_, err = c.drv.Malloc(0, int(p.TotalMemory)+1)
-			c.refused(err, device.ErrOutOfMemory, "more than all memory")
+			c.refused(err, driver.ErrOutOfMemory, "more than all memory")
 		}
 		c.malloc(0, 4096)
 	}},
@@ -92,27 +92,27 @@ var memoryCases = []testCase{
 		p, err := c.drv.Malloc(0, 4096)
 		c.must(err)
 		c.must(c.drv.Free(0, p))
-		c.refused(c.drv.Free(0, p), device.ErrInvalidPointer, "the second Free")
+		c.refused(c.drv.Free(0, p), driver.ErrInvalidPointer, "the second Free")
 		h, err := c.drv.MallocHost(4096)
 		c.must(err)
 		c.must(c.drv.FreeHost(h))
-		c.refused(c.drv.FreeHost(h), device.ErrInvalidPointer, "the second FreeHost")
+		c.refused(c.drv.FreeHost(h), driver.ErrInvalidPointer, "the second FreeHost")
 	}},
 	{"InteriorFree", 1, func(c *test) {
 		p := c.malloc(0, 4096)
-		c.refused(c.drv.Free(0, p.Add(1)), device.ErrInvalidPointer, "Free inside an allocation")
+		c.refused(c.drv.Free(0, p.Add(1)), driver.ErrInvalidPointer, "Free inside an allocation")
 		h, _ := c.pinned(4096)
-		c.refused(c.drv.FreeHost(h.Add(256)), device.ErrInvalidPointer, "FreeHost inside an allocation")
+		c.refused(c.drv.FreeHost(h.Add(256)), driver.ErrInvalidPointer, "FreeHost inside an allocation")
 	}},
 	{"FreeOther", 1, func(c *test) {
 		h, _ := c.pinned(4096)
-		c.refused(c.drv.Free(0, h), device.ErrWrongKind, "Free of host memory")
-		c.refused(c.drv.FreeHost(c.malloc(0, 4096)), device.ErrWrongKind, "FreeHost of device memory")
+		c.refused(c.drv.Free(0, h), driver.ErrWrongKind, "Free of host memory")
+		c.refused(c.drv.FreeHost(c.malloc(0, 4096)), driver.ErrWrongKind, "FreeHost of device memory")
 		u, _ := c.ordinary(4096)
-		c.refused(c.drv.Free(0, u), device.ErrInvalidPointer, "Free of memory that the driver doesn't know")
+		c.refused(c.drv.Free(0, u), driver.ErrInvalidPointer, "Free of memory that the driver doesn't know")
 	}},
 	{"FreeOnOtherDevice", 2, func(c *test) {
-		c.refused(c.drv.Free(1, c.malloc(0, 4096)), device.ErrWrongDevice, "Free on another device")
+		c.refused(c.drv.Free(1, c.malloc(0, 4096)), driver.ErrWrongDevice, "Free on another device")
 	}},
 	{"FreeUnderWork", 1, func(c *test) {
 		data := pattern(100_000, 1)
@@ -121,8 +121,8 @@ var memoryCases = []testCase{
 		c.must(err)
 		s := c.stream(0)
 		release := c.hold(s)
-		c.must(c.drv.Copy(s, p, src, len(data), device.DeviceToDevice))
-		c.must(c.drv.Copy(s, out, p, len(data), device.DeviceToDevice))
+		c.must(c.drv.Copy(s, p, src, len(data), driver.DeviceToDevice))
+		c.must(c.drv.Copy(s, out, p, len(data), driver.DeviceToDevice))
 		freed := make(chan error, 1)
 		go func() { freed <- c.drv.Free(0, p) }() // may wait for the work, so it can't be waited for before release
 		release()
@@ -157,13 +157,13 @@ var memoryCases = []testCase{
 	}},
 	{"Attributes", 1, func(c *test) {
 		_, err := c.drv.Attributes(0)
-		c.refused(err, device.ErrInvalidPointer, "null")
+		c.refused(err, driver.ErrInvalidPointer, "null")
 		for dev := range c.n {
 			p := c.malloc(dev, 5000)
 			for _, off := range []int{0, 1, 4999} {
 				at, err := c.drv.Attributes(p.Add(off))
 				c.must(err)
-				if at.Type != device.DeviceMemory || at.Device != dev || at.Base != p || at.Bytes < 5000 || at.Remote {
+				if at.Type != driver.DeviceMemory || at.Device != dev || at.Base != p || at.Bytes < 5000 || at.Remote {
 					c.fail("5000 bytes at %v of device %d: at %d: %+v", p, dev, off, at)
 				}
 			}
@@ -171,13 +171,13 @@ var memoryCases = []testCase{
 		h, _ := c.pinned(5000)
 		at, err := c.drv.Attributes(h.Add(77))
 		c.must(err)
-		if at.Type != device.HostMemory || at.Device != -1 || at.Base != h || at.Bytes < 5000 {
+		if at.Type != driver.HostMemory || at.Device != -1 || at.Base != h || at.Bytes < 5000 {
 			c.fail("pinned memory at %v: %+v", h, at)
 		}
 		p, _ := c.ordinary(4096)
 		at, err = c.drv.Attributes(p)
 		c.must(err)
-		if at.Type != device.Unmanaged || at.Device != -1 || at.Base != p {
+		if at.Type != driver.Unmanaged || at.Device != -1 || at.Base != p {
 			c.fail("memory that the driver doesn't know at %v: %+v", p, at)
 		}
 	}},
@@ -223,54 +223,54 @@ var copyCases = []testCase{
 		u2, _ := c.ordinary(64)
 		type side struct {
 			name   string
-			p      device.Ptr
+			p      driver.Ptr
 			device bool
 		}
 		dsts := []side{{"device", d1, true}, {"pinned", h1, false}, {"ordinary", u1, false}}
 		srcs := []side{{"device", d2, true}, {"pinned", h2, false}, {"ordinary", u2, false}}
 		s := c.stream(0)
-		for kind := device.HostToHost; kind <= device.CopyDefault; kind++ {
-			to := kind == device.HostToDevice || kind == device.DeviceToDevice
-			from := kind == device.DeviceToHost || kind == device.DeviceToDevice
+		for kind := driver.HostToHost; kind <= driver.CopyDefault; kind++ {
+			to := kind == driver.HostToDevice || kind == driver.DeviceToDevice
+			from := kind == driver.DeviceToHost || kind == driver.DeviceToDevice
 			for _, dst := range dsts {
 				for _, src := range srcs {
 					err := c.drv.Copy(s, dst.p, src.p, 64, kind)
-					if kind == device.CopyDefault || dst.device == to && src.device == from {
+					if kind == driver.CopyDefault || dst.device == to && src.device == from {
 						if err != nil {
 							c.fail("%v from %s to %s memory: %w", kind, src.name, dst.name, err)
 						}
 						continue
 					}
-					c.refused(err, device.ErrWrongKind, kind.String()+" from "+src.name+" to "+dst.name+" memory")
+					c.refused(err, driver.ErrWrongKind, kind.String()+" from "+src.name+" to "+dst.name+" memory")
 				}
 			}
 		}
-		c.refused(c.drv.Copy(s, d1, d2, 64, device.CopyDefault+1), device.ErrInvalidArgument, "a kind that there isn't")
+		c.refused(c.drv.Copy(s, d1, d2, 64, driver.CopyDefault+1), driver.ErrInvalidArgument, "a kind that there isn't")
 		c.sync(s)
 	}},
 	{"Bounds", 1, func(c *test) {
 		d1, d2 := c.malloc(0, 8192), c.malloc(0, 8192)
 		h, _ := c.pinned(16384)
 		s := c.stream(0)
-		c.refused(c.drv.Copy(s, d1, h, 16384, device.HostToDevice), device.ErrOutOfBounds, "a destination that is too short")
-		c.refused(c.drv.Copy(s, h, d1, 16384, device.DeviceToHost), device.ErrOutOfBounds, "a source that is too short")
-		c.refused(c.drv.Copy(s, d1.Add(8000), d2, 8192, device.DeviceToDevice), device.ErrOutOfBounds,
+		c.refused(c.drv.Copy(s, d1, h, 16384, driver.HostToDevice), driver.ErrOutOfBounds, "a destination that is too short")
+		c.refused(c.drv.Copy(s, h, d1, 16384, driver.DeviceToHost), driver.ErrOutOfBounds, "a source that is too short")
+		c.refused(c.drv.Copy(s, d1.Add(8000), d2, 8192, driver.DeviceToDevice), driver.ErrOutOfBounds,
 			"a destination that ends too late")
-		c.refused(c.drv.Copy(s, d1, h.Add(16000), 8192, device.HostToDevice), device.ErrOutOfBounds,
+		c.refused(c.drv.Copy(s, d1, h.Add(16000), 8192, driver.HostToDevice), driver.ErrOutOfBounds,
 			"pinned memory that is too short")
-		c.refused(c.drv.Fill(s, d1.Add(1), 0, 8192), device.ErrOutOfBounds, "a fill that ends too late")
+		c.refused(c.drv.Fill(s, d1.Add(1), 0, 8192), driver.ErrOutOfBounds, "a fill that ends too late")
 	}},
 	{"Arguments", 1, func(c *test) {
 		d := c.malloc(0, 64)
 		h, _ := c.pinned(64)
 		s := c.stream(0)
-		c.refused(c.drv.Copy(s, 0, h, 64, device.HostToDevice), device.ErrInvalidPointer, "to null")
-		c.refused(c.drv.Copy(s, d, 0, 64, device.HostToDevice), device.ErrInvalidPointer, "from null")
-		c.refused(c.drv.Copy(s, d, h, 0, device.HostToDevice), device.ErrInvalidArgument, "no bytes")
-		c.refused(c.drv.Copy(s, d, h, -1, device.HostToDevice), device.ErrInvalidArgument, "-1 bytes")
-		c.refused(c.drv.Fill(s, 0, 1, 64), device.ErrInvalidPointer, "a fill of null")
-		c.refused(c.drv.Fill(s, d, 1, 0), device.ErrInvalidArgument, "a fill of no bytes")
-		c.refused(c.drv.Fill(s, h, 1, 64), device.ErrWrongKind, "a fill of host memory")
+		c.refused(c.drv.Copy(s, 0, h, 64, driver.HostToDevice), driver.ErrInvalidPointer, "to null")
+		c.refused(c.drv.Copy(s, d, 0, 64, driver.HostToDevice), driver.ErrInvalidPointer, "from null")
+		c.refused(c.drv.Copy(s, d, h, 0, driver.HostToDevice), driver.ErrInvalidArgument, "no bytes")
+		c.refused(c.drv.Copy(s, d, h, -1, driver.HostToDevice), driver.ErrInvalidArgument, "-1 bytes")
+		c.refused(c.drv.Fill(s, 0, 1, 64), driver.ErrInvalidPointer, "a fill of null")
+		c.refused(c.drv.Fill(s, d, 1, 0), driver.ErrInvalidArgument, "a fill of no bytes")
+		c.refused(c.drv.Fill(s, h, 1, 64), driver.ErrWrongKind, "a fill of host memory")
 	}},
 	{"Fill", 1, func(c *test) {
 		want := pattern(1<<20, 3)
@@ -288,7 +288,7 @@ var copyCases = []testCase{
 		data := pattern(3<<20+5, 4)
 		p, q := c.put(0, data), c.malloc(1, len(data))
 		s := c.stream(1)
-		c.must(c.drv.Copy(s, q, p, len(data), device.DeviceToDevice))
+		c.must(c.drv.Copy(s, q, p, len(data), driver.DeviceToDevice))
 		c.sync(s)
 		if !bytes.Equal(c.get(1, q, len(data)), data) {
 			c.fail("a copy between devices changed the data")
@@ -306,8 +306,8 @@ var copyCases = []testCase{
 		h, b := c.ordinary(n)
 		release := c.hold(s)
 		copied := make(chan error, 2)
-		go func() { copied <- c.drv.Copy(s, h, p, n, device.DeviceToHost) }()
-		go func() { copied <- c.drv.Copy(s, out, in, n, device.CopyDefault) }()
+		go func() { copied <- c.drv.Copy(s, h, p, n, driver.DeviceToHost) }()
+		go func() { copied <- c.drv.Copy(s, out, in, n, driver.CopyDefault) }()
 		for range 20 { // so that some come while the copy waits
 			done, err := c.drv.StreamQuery(s)
 			c.must(err)
@@ -335,9 +335,9 @@ var copyCases = []testCase{
 			out, b := c.pinned(n)
 			p, q := c.malloc(0, n), c.malloc(0, n)
 			copy(a, pattern(n, i))
-			c.must(c.drv.Copy(s, p, in, n, device.HostToDevice))
-			c.must(c.drv.Copy(s, q, p, n, device.DeviceToDevice))
-			c.must(c.drv.Copy(s, out, q, n, device.DeviceToHost))
+			c.must(c.drv.Copy(s, p, in, n, driver.HostToDevice))
+			c.must(c.drv.Copy(s, q, p, n, driver.DeviceToDevice))
+			c.must(c.drv.Copy(s, out, q, n, driver.DeviceToHost))
 			ends[i] = func() []byte { c.sync(s); return slices.Clone(b) }
 		}
 		for i, end := range ends {

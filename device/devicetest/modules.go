@@ -7,7 +7,7 @@ import (
 	"errors"
 	"math"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 )
 
 // Source has the functions that the suite launches, in the C that CUDA and HIP share: the image for drivers that load
@@ -29,15 +29,15 @@ func ints(n int, f func(i int) int32) []byte {
 }
 
 // module loads the image, until the end of the case.
-func (c *test) module(dev int) (device.Modules, device.ModuleHandle) {
-	drv := c.drv.(device.Modules)
+func (c *test) module(dev int) (driver.Modules, driver.ModuleHandle) {
+	drv := c.drv.(driver.Modules)
 	m, err := drv.ModuleLoad(dev, c.image)
 	c.must(err)
 	c.after = append(c.after, func() { c.must(drv.ModuleUnload(m)) })
 	return drv, m
 }
 
-func (c *test) function(drv device.Modules, m device.ModuleHandle, name string) device.FunctionHandle {
+func (c *test) function(drv driver.Modules, m driver.ModuleHandle, name string) driver.FunctionHandle {
 	f, err := drv.ModuleFunction(m, name)
 	c.must(err)
 	return f
@@ -51,14 +51,14 @@ var moduleCases = []testCase{
 		p := c.put(0, ints(n, func(i int) int32 { return int32(i) }))
 		q := c.put(0, ints(n, func(i int) int32 { return int32(-3 * i) }))
 		out, s := c.malloc(0, 4*n), c.stream(0)
-		for _, l := range []device.Launch{
+		for _, l := range []driver.Launch{
 			{},
-			{Grid: device.Dim{X: 7}, Block: device.Dim{X: 64}},
-			{Grid: device.Dim{X: 2, Y: 3, Z: 2}, Block: device.Dim{X: 8, Y: 2, Z: 4}},
+			{Grid: driver.Dim{X: 7}, Block: driver.Dim{X: 64}},
+			{Grid: driver.Dim{X: 2, Y: 3, Z: 2}, Block: driver.Dim{X: 8, Y: 2, Z: 4}},
 		} {
 			c.must(c.drv.Fill(s, out, 0xff, 4*n))
 			release := c.hold(s)
-			l.Args = new(device.Args).Pointer(out).Pointer(p).Pointer(q).Int32(n)
+			l.Args = new(driver.Args).Pointer(out).Pointer(p).Pointer(q).Int32(n)
 			c.must(drv.FunctionLaunch(s, add, l))
 			l.Args.Reset().Pointer(0).Pointer(0).Pointer(0).Int32(7) // the launch has its own by now
 			release()
@@ -68,9 +68,9 @@ var moduleCases = []testCase{
 			}
 		}
 		// Within an allocation, and behind other work of the stream.
-		c.must(c.drv.Copy(s, out, p, 4*n, device.DeviceToDevice))
+		c.must(c.drv.Copy(s, out, p, 4*n, driver.DeviceToDevice))
 		c.must(drv.FunctionLaunch(s, add,
-			device.Launch{Args: new(device.Args).Pointer(out.Add(4)).Pointer(out.Add(4)).Pointer(q.Add(4)).Int32(n - 2)}))
+			driver.Launch{Args: new(driver.Args).Pointer(out.Add(4)).Pointer(out.Add(4)).Pointer(q.Add(4)).Int32(n - 2)}))
 		c.sync(s)
 		want := ints(n, func(i int) int32 {
 			if i == 0 || i == n-1 {
@@ -90,7 +90,7 @@ var moduleCases = []testCase{
 		pair[0] = 0x85
 		binary.NativeEndian.PutUint64(pair[8:], math.MaxUint64-6)
 		c.must(drv.FunctionLaunch(s, echo,
-			device.Launch{Args: new(device.Args).Pointer(out).Int32(-5).Int64(-1<<40).Uint32(1<<32-1).
+			driver.Launch{Args: new(driver.Args).Pointer(out).Int32(-5).Int64(-1<<40).Uint32(1<<32-1).
 				Uint64(1<<60).Float32(0.5).Float64(-1.25).Bytes(pair[:], 8)}))
 		c.sync(s)
 		got := c.get(0, out, 8*8)
@@ -103,10 +103,10 @@ var moduleCases = []testCase{
 	{"Grid", 1, func(c *test) {
 		drv, m := c.module(0)
 		blocks := c.function(drv, m, "blocks")
-		grid, block := device.Dim{X: 5, Y: 3, Z: 2}, device.Dim{X: 4, Y: 2, Z: 3}
+		grid, block := driver.Dim{X: 5, Y: 3, Z: 2}, driver.Dim{X: 4, Y: 2, Z: 3}
 		out, s := c.put(0, make([]byte, 4*31)), c.stream(0)
-		c.must(drv.FunctionLaunch(s, blocks, device.Launch{Grid: grid, Block: block, Shared: 1000,
-			Args: new(device.Args).Pointer(out).Int32(1000)}))
+		c.must(drv.FunctionLaunch(s, blocks, driver.Launch{Grid: grid, Block: block, Shared: 1000,
+			Args: new(driver.Args).Pointer(out).Int32(1000)}))
 		c.sync(s)
 		want := ints(31, func(i int) int32 {
 			if i == 30 {
@@ -132,7 +132,7 @@ var moduleCases = []testCase{
 			c.fail("%d blocks of one thread run on a unit", one)
 		}
 		none, err := drv.FunctionOccupancy(add, a.MaxThreads+1, 0)
-		if none != 0 || err != nil && !errors.Is(err, device.ErrInvalidArgument) {
+		if none != 0 || err != nil && !errors.Is(err, driver.ErrInvalidArgument) {
 			c.fail("%d blocks of %d threads, more than may be, run on a unit (%v)", none, a.MaxThreads+1, err)
 		}
 	}},
@@ -142,30 +142,30 @@ var moduleCases = []testCase{
 		a, err := drv.FunctionAttributes(add)
 		c.must(err)
 		out, s := c.malloc(0, 64), c.stream(0)
-		args := func() *device.Args { return new(device.Args).Pointer(out).Pointer(out).Pointer(out).Int32(1) }
+		args := func() *driver.Args { return new(driver.Args).Pointer(out).Pointer(out).Pointer(out).Int32(1) }
 		_, err = drv.ModuleLoad(0, []byte("no image"))
-		c.refused(err, device.ErrInvalidArgument, "an image that is none")
+		c.refused(err, driver.ErrInvalidArgument, "an image that is none")
 		_, err = drv.ModuleLoad(c.n, c.image)
-		c.refused(err, device.ErrWrongDevice, "a device that there isn't")
+		c.refused(err, driver.ErrWrongDevice, "a device that there isn't")
 		_, err = drv.ModuleFunction(m, "no_such_function")
-		c.refused(err, device.ErrNotFound, "a function that there isn't")
+		c.refused(err, driver.ErrNotFound, "a function that there isn't")
 		_, err = drv.ModuleFunction(0, "add")
-		c.refused(err, device.ErrInvalidHandle, "a null module")
-		c.refused(drv.FunctionLaunch(0, add, device.Launch{Args: args()}), device.ErrInvalidHandle, "a null stream")
-		c.refused(drv.FunctionLaunch(s, 0, device.Launch{Args: args()}), device.ErrInvalidHandle, "a null function")
-		c.refused(drv.FunctionLaunch(s, add, device.Launch{Block: device.Dim{X: a.MaxThreads + 1}, Args: args()}),
-			device.ErrInvalidArgument, "a block that is too large")
-		c.refused(drv.FunctionLaunch(s, add, device.Launch{Grid: device.Dim{X: -1}, Args: args()}), device.ErrInvalidArgument,
+		c.refused(err, driver.ErrInvalidHandle, "a null module")
+		c.refused(drv.FunctionLaunch(0, add, driver.Launch{Args: args()}), driver.ErrInvalidHandle, "a null stream")
+		c.refused(drv.FunctionLaunch(s, 0, driver.Launch{Args: args()}), driver.ErrInvalidHandle, "a null function")
+		c.refused(drv.FunctionLaunch(s, add, driver.Launch{Block: driver.Dim{X: a.MaxThreads + 1}, Args: args()}),
+			driver.ErrInvalidArgument, "a block that is too large")
+		c.refused(drv.FunctionLaunch(s, add, driver.Launch{Grid: driver.Dim{X: -1}, Args: args()}), driver.ErrInvalidArgument,
 			"a grid of -1 blocks")
-		c.refused(drv.FunctionLaunch(s, add, device.Launch{Shared: 1 << 30, Args: args()}), device.ErrInvalidArgument,
+		c.refused(drv.FunctionLaunch(s, add, driver.Launch{Shared: 1 << 30, Args: args()}), driver.ErrInvalidArgument,
 			"1 GiB of shared memory")
 		if a.Params != nil {
-			c.refused(drv.FunctionLaunch(s, add, device.Launch{Args: new(device.Args).Pointer(out)}), device.ErrInvalidArgument,
+			c.refused(drv.FunctionLaunch(s, add, driver.Launch{Args: new(driver.Args).Pointer(out)}), driver.ErrInvalidArgument,
 				"too few arguments")
-			c.refused(drv.FunctionLaunch(s, add, device.Launch{Args: args().Int32(1)}), device.ErrInvalidArgument,
+			c.refused(drv.FunctionLaunch(s, add, driver.Launch{Args: args().Int32(1)}), driver.ErrInvalidArgument,
 				"too many arguments")
-			wrong := new(device.Args).Pointer(out).Pointer(out).Pointer(out).Float32(1)
-			c.refused(drv.FunctionLaunch(s, add, device.Launch{Args: wrong}), device.ErrInvalidArgument,
+			wrong := new(driver.Args).Pointer(out).Pointer(out).Pointer(out).Float32(1)
+			c.refused(drv.FunctionLaunch(s, add, driver.Launch{Args: wrong}), driver.ErrInvalidArgument,
 				"an argument of another type")
 		}
 		c.sync(s)
@@ -174,16 +174,16 @@ var moduleCases = []testCase{
 		drv, m := c.module(1)
 		out := c.malloc(1, 64)
 		c.refused(drv.FunctionLaunch(c.stream(0), c.function(drv, m, "accumulate"),
-			device.Launch{Args: new(device.Args).Pointer(out).Int32(1)}), device.ErrWrongDevice,
+			driver.Launch{Args: new(driver.Args).Pointer(out).Int32(1)}), driver.ErrWrongDevice,
 			"a function of another device's module")
 	}},
 	{"Unload", 1, func(c *test) {
-		drv := c.drv.(device.Modules)
+		drv := c.drv.(driver.Modules)
 		m, err := drv.ModuleLoad(0, c.image)
 		c.must(err)
 		f := c.function(drv, m, "accumulate")
 		out, s := c.put(0, make([]byte, 40)), c.stream(0)
-		l := device.Launch{Args: new(device.Args).Pointer(out).Int32(10)}
+		l := driver.Launch{Args: new(driver.Args).Pointer(out).Int32(10)}
 		release := c.hold(s)
 		c.must(drv.FunctionLaunch(s, f, l))
 		c.must(drv.ModuleUnload(m))
@@ -192,21 +192,21 @@ var moduleCases = []testCase{
 		if !bytes.Equal(c.get(0, out, 40), ints(10, func(int) int32 { return 1 })) {
 			c.fail("what was launched before its module was unloaded didn't run")
 		}
-		c.refused(drv.FunctionLaunch(s, f, l), device.ErrInvalidHandle, "a function of an unloaded module")
-		c.refused(drv.ModuleUnload(m), device.ErrInvalidHandle, "unloading twice")
+		c.refused(drv.FunctionLaunch(s, f, l), driver.ErrInvalidHandle, "a function of an unloaded module")
+		c.refused(drv.ModuleUnload(m), driver.ErrInvalidHandle, "unloading twice")
 	}},
 	{"Capture", 1, func(c *test) {
-		gr, ok := c.drv.(device.Graphs)
+		gr, ok := c.drv.(driver.Graphs)
 		if !ok {
 			return
 		}
 		drv, m := c.module(0)
 		f := c.function(drv, m, "accumulate")
 		out, s := c.put(0, make([]byte, 40)), c.stream(0)
-		args := new(device.Args).Pointer(out).Int32(10)
+		args := new(driver.Args).Pointer(out).Int32(10)
 		x := c.capture(s, func() {
-			c.must(drv.FunctionLaunch(s, f, device.Launch{Args: args}))
-			c.must(drv.FunctionLaunch(s, f, device.Launch{Args: args}))
+			c.must(drv.FunctionLaunch(s, f, driver.Launch{Args: args}))
+			c.must(drv.FunctionLaunch(s, f, driver.Launch{Args: args}))
 		})
 		args.Reset()
 		for range 3 {

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 )
 
 var programCases = []testCase{
@@ -27,7 +27,7 @@ var programCases = []testCase{
 // devices. It compares the memory at the end with the result of the same statements one after the other on the host.
 // Function draw returns a number in [0, n), and decides everything, so that a library for property tests can shrink
 // failing programs.
-func Program(drv device.Driver, draw func(n int) int, opts ...Option) error {
+func Program(drv driver.Driver, draw func(n int) int, opts ...Option) error {
 	s := newSuite(drv, opts)
 	return s.run(testCase{"Program", 1, func(c *test) { newProgram(c, draw).run() }})
 }
@@ -49,7 +49,7 @@ type program struct {
 // buffer is memory with what it must hold once all statements so far are done.
 type buffer struct {
 	name    string
-	p       device.Ptr
+	p       driver.Ptr
 	dev     int
 	host    []byte // of pinned memory
 	want    []byte
@@ -58,7 +58,7 @@ type buffer struct {
 
 // track is a stream.
 type track struct {
-	s     device.StreamHandle
+	s     driver.StreamHandle
 	index int
 	dev   int
 	count int   // statements issued
@@ -67,7 +67,7 @@ type track struct {
 
 // mark is an event, and what it stands for.
 type mark struct {
-	e     device.EventHandle
+	e     driver.EventHandle
 	dev   int
 	track int   // -1: never recorded
 	known []int // by track: what is done when it has happened
@@ -166,11 +166,11 @@ func (g *program) pair(l *track, from []*buffer) (dst, src *buffer) {
 
 // issue enqueues the statement that buffers and value make: between different buffers a copy; with itself a function if
 // it is the host's, else a fill.
-func (g *program) issue(s device.StreamHandle, dst, src *buffer, value byte) error {
+func (g *program) issue(s driver.StreamHandle, dst, src *buffer, value byte) error {
 	switch {
 	case dst != src:
 		n := 1 + int(value)*2
-		return g.drv.Copy(s, dst.p, src.p.Add(bufferBytes-n), n, device.CopyDefault)
+		return g.drv.Copy(s, dst.p, src.p.Add(bufferBytes-n), n, driver.CopyDefault)
 	case dst.host != nil:
 		return g.drv.HostFunc(s, "multiply", func() error {
 			for i := range dst.host {
@@ -299,7 +299,7 @@ func (g *program) synchronize() {
 
 // graph captures statements, on two streams if it may, and replays them.
 func (g *program) graph(l *track) {
-	gr, ok := g.drv.(device.Graphs)
+	gr, ok := g.drv.(driver.Graphs)
 	if !ok {
 		return
 	}
@@ -319,12 +319,12 @@ func (g *program) graph(l *track) {
 	o := g.track()
 	first, second := branch(l, g.buffers[:half]), branch(o, g.buffers[half:])
 	fork, join := g.event(l.dev, false), g.event(o.dev, false)
-	issue := func(s device.StreamHandle, lines []line) {
+	issue := func(s driver.StreamHandle, lines []line) {
 		for _, x := range lines {
 			g.check(g.issue(s, x.dst, x.src, x.value))
 		}
 	}
-	record := func() device.GraphHandle {
+	record := func() driver.GraphHandle {
 		return g.captureGraph(l.s, func() {
 			issue(l.s, first)
 			if o != l {
@@ -371,7 +371,7 @@ func (g *program) compare(b *buffer) {
 	got := b.host
 	if got == nil {
 		p, host := g.pinned(bufferBytes)
-		g.check(g.drv.Copy(l.s, p, b.p, bufferBytes, device.DeviceToHost))
+		g.check(g.drv.Copy(l.s, p, b.p, bufferBytes, driver.DeviceToHost))
 		got = host
 	}
 	g.check(g.drv.StreamSynchronize(g.ctx, l.s))

@@ -13,7 +13,7 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 )
 
 // Option changes what the suite does.
@@ -35,7 +35,7 @@ func SharedMemory() Option { return func(s *suite) { s.shared = true } }
 func Blocked(streams int) Option { return func(s *suite) { s.blocked = streams } }
 
 type suite struct {
-	drv      device.Driver
+	drv      driver.Driver
 	blocked  int
 	patience time.Duration
 	skip     []string
@@ -45,7 +45,7 @@ type suite struct {
 	stuck    string // the case that doesn't end, if there is one
 }
 
-func newSuite(drv device.Driver, opts []Option) *suite {
+func newSuite(drv driver.Driver, opts []Option) *suite {
 	s := &suite{drv: drv, blocked: 40, patience: 30 * time.Second, programs: 200}
 	for _, o := range opts {
 		o(s)
@@ -57,7 +57,7 @@ func newSuite(drv device.Driver, opts []Option) *suite {
 type group struct {
 	name  string
 	iface string // the optional interface; empty: every driver must
-	has   func(drv device.Driver) bool
+	has   func(drv driver.Driver) bool
 	cases []testCase
 }
 
@@ -67,7 +67,7 @@ type testCase struct {
 	run     func(c *test)
 }
 
-func has[T any](drv device.Driver) bool { _, ok := drv.(T); return ok }
+func has[T any](drv driver.Driver) bool { _, ok := drv.(T); return ok }
 
 func groups() []group {
 	return []group{
@@ -78,21 +78,21 @@ func groups() []group {
 		{"Errors", "", nil, errorCases},
 		{"Events", "", nil, eventCases},
 		{"Misuse", "", nil, misuseCases},
-		{"Kernels", "device.HostKernels", has[device.HostKernels], kernelCases},
-		{"CallerRuns", "device.CallerRuns", has[device.CallerRuns], callerRunsCases},
-		{"Modules", "device.Modules", has[device.Modules], moduleCases},
-		{"Graphs", "device.Graphs", has[device.Graphs], graphCases},
-		{"Peers", "device.Peers", has[device.Peers], peerCases},
-		{"IPC", "device.IPC", has[device.IPC], ipcCases},
-		{"IPCEvents", "device.IPCEvents", has[device.IPCEvents], ipcEventCases()},
-		{"Reserver", "device.Reserver", has[device.Reserver], reserverCases},
-		{"Tracer", "device.Tracer", has[device.Tracer], tracerCases},
+		{"Kernels", "driver.HostKernels", has[driver.HostKernels], kernelCases},
+		{"CallerRuns", "driver.CallerRuns", has[driver.CallerRuns], callerRunsCases},
+		{"Modules", "driver.Modules", has[driver.Modules], moduleCases},
+		{"Graphs", "driver.Graphs", has[driver.Graphs], graphCases},
+		{"Peers", "driver.Peers", has[driver.Peers], peerCases},
+		{"IPC", "driver.IPC", has[driver.IPC], ipcCases},
+		{"IPCEvents", "driver.IPCEvents", has[driver.IPCEvents], ipcEventCases()},
+		{"Reserver", "driver.Reserver", has[driver.Reserver], reserverCases},
+		{"Tracer", "driver.Tracer", has[driver.Tracer], tracerCases},
 		{"Programs", "", nil, programCases},
 	}
 }
 
 // Run tests a driver.
-func Run(t *testing.T, drv device.Driver, opts ...Option) {
+func Run(t *testing.T, drv driver.Driver, opts ...Option) {
 	s := newSuite(drv, opts)
 	r := s.all(func(name string, f func() Result) Result {
 		var res Result
@@ -110,7 +110,7 @@ func Run(t *testing.T, drv device.Driver, opts ...Option) {
 }
 
 // Check runs the suite without package testing.
-func Check(drv device.Driver, opts ...Option) *Report {
+func Check(drv driver.Driver, opts ...Option) *Report {
 	return newSuite(drv, opts).all(func(_ string, f func() Result) Result { return f() })
 }
 
@@ -313,7 +313,7 @@ func (c *test) must(err error) {
 }
 
 // refused demands an error of a kind.
-func (c *test) refused(err error, kind device.Kind, what string) {
+func (c *test) refused(err error, kind driver.Kind, what string) {
 	if err == nil {
 		c.fail("%s: accepted, want the error %q", what, kind)
 	}
@@ -322,14 +322,14 @@ func (c *test) refused(err error, kind device.Kind, what string) {
 	}
 }
 
-func (c *test) malloc(dev, n int) device.Ptr {
+func (c *test) malloc(dev, n int) driver.Ptr {
 	p, err := c.drv.Malloc(dev, n)
 	c.must(err)
 	c.after = append(c.after, func() { c.must(c.drv.Free(dev, p)) })
 	return p
 }
 
-func (c *test) pinned(n int) (device.Ptr, []byte) {
+func (c *test) pinned(n int) (driver.Ptr, []byte) {
 	p, err := c.drv.MallocHost(n)
 	c.must(err)
 	c.after = append(c.after, func() { c.must(c.drv.FreeHost(p)) })
@@ -337,16 +337,16 @@ func (c *test) pinned(n int) (device.Ptr, []byte) {
 }
 
 // bytesAt returns host memory as a slice.
-func bytesAt(p device.Ptr, n int) []byte { return unsafe.Slice(*(**byte)(unsafe.Pointer(&p)), n) }
+func bytesAt(p driver.Ptr, n int) []byte { return unsafe.Slice(*(**byte)(unsafe.Pointer(&p)), n) }
 
-func (c *test) stream(dev int) device.StreamHandle {
+func (c *test) stream(dev int) driver.StreamHandle {
 	s, err := c.drv.StreamCreate(dev, 0)
 	c.must(err)
 	c.after = append(c.after, func() {
 		ctx, cancel := context.WithTimeout(context.Background(), c.patience)
 		defer cancel()
-		if err := c.drv.StreamRecover(ctx, s); err != nil && !errors.Is(err, device.ErrFailed) && !errors.Is(err,
-			device.ErrUnsupported) {
+		if err := c.drv.StreamRecover(ctx, s); err != nil && !errors.Is(err, driver.ErrFailed) && !errors.Is(err,
+			driver.ErrUnsupported) {
 			c.fail("at the end: %w", err)
 		}
 		c.must(c.drv.StreamDestroy(s))
@@ -354,11 +354,11 @@ func (c *test) stream(dev int) device.StreamHandle {
 	return s
 }
 
-func (c *test) event(dev int, timing bool) device.EventHandle {
-	var e device.EventHandle
+func (c *test) event(dev int, timing bool) driver.EventHandle {
+	var e driver.EventHandle
 	var err error
 	if c.ipc && !timing {
-		e, err = c.drv.(device.IPCEvents).IPCEventCreate(dev)
+		e, err = c.drv.(driver.IPCEvents).IPCEventCreate(dev)
 	} else {
 		e, err = c.drv.EventCreate(dev, timing)
 	}
@@ -367,11 +367,11 @@ func (c *test) event(dev int, timing bool) device.EventHandle {
 	return e
 }
 
-func (c *test) sync(s device.StreamHandle) { c.must(c.drv.StreamSynchronize(c.ctx, s)) }
+func (c *test) sync(s driver.StreamHandle) { c.must(c.drv.StreamSynchronize(c.ctx, s)) }
 
 // hold makes a stream stop at this point of its order until release is called; the end of the case does it if the case
 // didn't.
-func (c *test) hold(s device.StreamHandle) (release func()) {
+func (c *test) hold(s driver.StreamHandle) (release func()) {
 	gate := make(chan struct{})
 	release = sync.OnceFunc(func() { close(gate) })
 	c.must(c.drv.HostFunc(s, "hold", func() error { <-gate; return nil }))
@@ -380,30 +380,30 @@ func (c *test) hold(s device.StreamHandle) (release func()) {
 }
 
 // do enqueues a host function that can't fail.
-func (c *test) do(s device.StreamHandle, f func()) {
+func (c *test) do(s driver.StreamHandle, f func()) {
 	c.must(c.drv.HostFunc(s, "test", func() error { f(); return nil }))
 }
 
 // put copies bytes to new device memory.
-func (c *test) put(dev int, data []byte) device.Ptr {
+func (c *test) put(dev int, data []byte) driver.Ptr {
 	p := c.malloc(dev, len(data))
 	c.write(dev, p, data)
 	return p
 }
 
-func (c *test) write(dev int, p device.Ptr, data []byte) {
+func (c *test) write(dev int, p driver.Ptr, data []byte) {
 	h, b := c.pinned(len(data))
 	copy(b, data)
 	s := c.stream(dev)
-	c.must(c.drv.Copy(s, p, h, len(data), device.HostToDevice))
+	c.must(c.drv.Copy(s, p, h, len(data), driver.HostToDevice))
 	c.sync(s)
 }
 
 // get copies bytes from device memory.
-func (c *test) get(dev int, p device.Ptr, n int) []byte {
+func (c *test) get(dev int, p driver.Ptr, n int) []byte {
 	h, b := c.pinned(n)
 	s := c.stream(dev)
-	c.must(c.drv.Copy(s, h, p, n, device.DeviceToHost))
+	c.must(c.drv.Copy(s, h, p, n, driver.DeviceToHost))
 	c.sync(s)
 	return slices.Clone(b)
 }
@@ -419,8 +419,8 @@ func pattern(n, seed int) []byte {
 
 // ordinary returns memory that the driver doesn't know. The case holds it, which keeps it alive and off the stack, from
 // where it could move.
-func (c *test) ordinary(n int) (device.Ptr, []byte) {
+func (c *test) ordinary(n int) (driver.Ptr, []byte) {
 	b := make([]byte, n)
 	c.after = append(c.after, func() { runtime.KeepAlive(b) })
-	return device.Ptr(uintptr(unsafe.Pointer(unsafe.SliceData(b)))), b
+	return driver.Ptr(uintptr(unsafe.Pointer(unsafe.SliceData(b)))), b
 }

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 )
 
 var streamCases = []testCase{
@@ -21,7 +21,7 @@ var streamCases = []testCase{
 		}
 		for _, level := range []int{-1, p.PriorityLevels} {
 			_, err := c.drv.StreamCreate(0, level)
-			c.refused(err, device.ErrInvalidArgument, "a priority that there isn't")
+			c.refused(err, driver.ErrInvalidArgument, "a priority that there isn't")
 		}
 	}},
 	{"Order", 1, func(c *test) {
@@ -32,9 +32,9 @@ var streamCases = []testCase{
 		s := c.stream(0)
 		release := c.hold(s)
 		for range 50 {
-			c.must(c.drv.Copy(s, out, pa, n, device.DeviceToDevice))
+			c.must(c.drv.Copy(s, out, pa, n, driver.DeviceToDevice))
 			c.must(c.drv.Fill(s, out, 0, n))
-			c.must(c.drv.Copy(s, out, pb, n, device.DeviceToDevice))
+			c.must(c.drv.Copy(s, out, pb, n, driver.DeviceToDevice))
 		}
 		release()
 		c.sync(s)
@@ -64,10 +64,10 @@ var streamCases = []testCase{
 		p := c.put(0, data)
 		h, b := c.pinned(len(data))
 		release := c.hold(s)
-		c.must(c.drv.Copy(s, h, p, len(data), device.DeviceToHost))
+		c.must(c.drv.Copy(s, h, p, len(data), driver.DeviceToHost))
 		ok := false
 		c.do(s, func() { ok = bytes.Equal(b, data); clear(b) })
-		c.must(c.drv.Copy(s, p, h, len(data), device.HostToDevice))
+		c.must(c.drv.Copy(s, p, h, len(data), driver.HostToDevice))
 		release()
 		c.sync(s)
 		if !ok {
@@ -83,7 +83,7 @@ var streamCases = []testCase{
 		release := c.hold(s)
 		var ran atomic.Bool
 		c.do(s, func() { ran.Store(true) })
-		c.must(c.drv.Copy(s, p, q, 4096, device.DeviceToDevice))
+		c.must(c.drv.Copy(s, p, q, 4096, driver.DeviceToDevice))
 		if done, err := c.drv.StreamQuery(s); done || err != nil {
 			c.fail("StreamQuery = %v, %v with work held back", done, err)
 		}
@@ -114,7 +114,7 @@ var streamCases = []testCase{
 		for dev := range c.n {
 			s := c.stream(dev)
 			p, q := c.malloc(dev, 4096), c.malloc(dev, 4096)
-			c.must(c.drv.Copy(s, p, q, 4096, device.DeviceToDevice))
+			c.must(c.drv.Copy(s, p, q, 4096, driver.DeviceToDevice))
 			c.do(s, func() {})
 			c.sync(s)
 		}
@@ -126,7 +126,7 @@ var streamCases = []testCase{
 		}
 		s := c.stream(0)
 		p, q := c.malloc(0, 4096), c.malloc(0, 4096)
-		c.must(c.drv.Copy(s, p, q, 4096, device.DeviceToDevice))
+		c.must(c.drv.Copy(s, p, q, 4096, driver.DeviceToDevice))
 		c.sync(s)
 	}},
 	{"SynchronizeDevice", 1, func(c *test) {
@@ -154,7 +154,7 @@ var streamCases = []testCase{
 		}
 		ctx, cancel := context.WithTimeout(c.ctx, 10*time.Millisecond)
 		defer cancel()
-		c.refused(c.drv.Synchronize(ctx, 0), device.ErrTimeout, "device 0, which is held back")
+		c.refused(c.drv.Synchronize(ctx, 0), driver.ErrTimeout, "device 0, which is held back")
 	}},
 	{"Deadline", 1, func(c *test) {
 		s := c.stream(0)
@@ -163,12 +163,12 @@ var streamCases = []testCase{
 		c.must(c.drv.EventRecord(e, s))
 		ctx, cancel := context.WithTimeout(c.ctx, 10*time.Millisecond)
 		defer cancel()
-		c.refused(c.drv.StreamSynchronize(ctx, s), device.ErrTimeout, "StreamSynchronize")
-		c.refused(c.drv.EventSynchronize(ctx, e), device.ErrTimeout, "EventSynchronize")
-		c.refused(c.drv.Synchronize(ctx, 0), device.ErrTimeout, "Synchronize")
+		c.refused(c.drv.StreamSynchronize(ctx, s), driver.ErrTimeout, "StreamSynchronize")
+		c.refused(c.drv.EventSynchronize(ctx, e), driver.ErrTimeout, "EventSynchronize")
+		c.refused(c.drv.Synchronize(ctx, 0), driver.ErrTimeout, "Synchronize")
 		canceled, stop := context.WithCancel(c.ctx)
 		stop()
-		c.refused(c.drv.StreamSynchronize(canceled, s), device.ErrCanceled, "StreamSynchronize with a canceled context")
+		c.refused(c.drv.StreamSynchronize(canceled, s), driver.ErrCanceled, "StreamSynchronize with a canceled context")
 		release()
 		c.sync(s) // the work went on
 	}},
@@ -180,8 +180,8 @@ var streamCases = []testCase{
 		c.do(s, func() { <-gate })
 		c.do(s, func() { ran.Store(true); close(end) })
 		c.must(c.drv.StreamDestroy(s))
-		c.refused(c.drv.StreamDestroy(s), device.ErrInvalidHandle, "destroying twice")
-		c.refused(c.drv.HostFunc(s, "late", func() error { return nil }), device.ErrInvalidHandle, "HostFunc")
+		c.refused(c.drv.StreamDestroy(s), driver.ErrInvalidHandle, "destroying twice")
+		c.refused(c.drv.HostFunc(s, "late", func() error { return nil }), driver.ErrInvalidHandle, "HostFunc")
 		close(gate)
 		select {
 		case <-end:
@@ -207,15 +207,15 @@ var streamCases = []testCase{
 var errTest = errors.New("a failure on purpose")
 
 // bad enqueues work that fails.
-func (c *test) bad(s device.StreamHandle) {
+func (c *test) bad(s driver.StreamHandle) {
 	c.must(c.drv.HostFunc(s, "bad", func() error { return errTest }))
 }
 
 // carries demands that an error is the one of the work that failed on purpose.
 func (c *test) carries(err error, what string) {
-	var w *device.WorkError
-	if !errors.Is(err, errTest) || !errors.Is(err, device.ErrFailed) || !errors.As(err, &w) {
-		c.fail("%s = %v, want a *device.WorkError with %q", what, err, errTest)
+	var w *driver.WorkError
+	if !errors.Is(err, errTest) || !errors.Is(err, driver.ErrFailed) || !errors.As(err, &w) {
+		c.fail("%s = %v, want a *driver.WorkError with %q", what, err, errTest)
 	}
 	if w.Work != "bad" {
 		c.fail("%s: %v: the error doesn't name the work that failed", what, err)
@@ -223,9 +223,9 @@ func (c *test) carries(err error, what string) {
 }
 
 // recover takes a failure from a stream, if the driver can.
-func (c *test) recover(s device.StreamHandle) (ok bool) {
+func (c *test) recover(s driver.StreamHandle) (ok bool) {
 	err := c.drv.StreamRecover(c.ctx, s)
-	if errors.Is(err, device.ErrUnsupported) {
+	if errors.Is(err, driver.ErrUnsupported) {
 		return false
 	}
 	c.carries(err, "StreamRecover")
@@ -305,16 +305,16 @@ var errorCases = []testCase{
 		s := c.stream(0)
 		c.must(c.drv.HostFunc(s, "explode", func() error { panic("on purpose") }))
 		err := c.drv.StreamSynchronize(c.ctx, s)
-		var w *device.WorkError
+		var w *driver.WorkError
 		if !errors.As(err, &w) || w.Work != "explode" {
-			c.fail("StreamSynchronize = %v, want a *device.WorkError of the function that panicked", err)
+			c.fail("StreamSynchronize = %v, want a *driver.WorkError of the function that panicked", err)
 		}
 		c.drv.StreamRecover(c.ctx, s)
 	}},
 	{"Recover", 1, func(c *test) {
 		s := c.stream(0)
 		if err := c.drv.StreamRecover(c.ctx, s); err != nil {
-			if errors.Is(err, device.ErrUnsupported) {
+			if errors.Is(err, driver.ErrUnsupported) {
 				return
 			}
 			c.fail("StreamRecover of a sound stream: %w", err)
@@ -342,7 +342,7 @@ var errorCases = []testCase{
 		c.bad(bad)
 		data := pattern(1000, 1)
 		p, q := c.put(0, data), c.malloc(0, 1000)
-		c.must(c.drv.Copy(s, q, p, 1000, device.DeviceToDevice))
+		c.must(c.drv.Copy(s, q, p, 1000, driver.DeviceToDevice))
 		c.sync(s)
 		if !bytes.Equal(c.get(0, q, 1000), data) {
 			c.fail("a copy on a sound stream is wrong after another stream failed")

@@ -4,7 +4,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
 )
 
@@ -22,9 +22,9 @@ type capture struct {
 
 // use is memory that a graph's node uses.
 type use struct {
-	p     device.Ptr
+	p     driver.Ptr
 	bytes int
-	typ   device.MemoryType
+	typ   driver.MemoryType
 }
 
 // captured is a function of a graph, with its number.
@@ -38,7 +38,7 @@ func (c *capture) uses(list ...use) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, u := range list {
-		if u.typ != device.Unmanaged {
+		if u.typ != driver.Unmanaged {
 			c.memory = append(c.memory, u)
 		}
 	}
@@ -92,13 +92,13 @@ func (s *stream) unlessCaptured(op string) error {
 	if s.capture != nil {
 		s.capture.invalid.Store(true)
 	}
-	return device.Errorf(device.ErrCapture, s.b.name, op, "stream %#x is captured", uintptr(s.h))
+	return driver.Errorf(driver.ErrCapture, s.b.name, op, "stream %#x is captured", uintptr(s.h))
 }
 
 // permits refuses work on a stream whose capture is invalid. It's locked.
 func (s *stream) permits(op string) error {
 	if s.capture != nil && s.capture.invalid.Load() {
-		return device.Errorf(device.ErrCapture, s.b.name, op, "the capture of stream %#x was invalidated", uintptr(s.h))
+		return driver.Errorf(driver.ErrCapture, s.b.name, op, "the capture of stream %#x was invalidated", uintptr(s.h))
 	}
 	return nil
 }
@@ -111,13 +111,13 @@ func (s *stream) meets(op string, e *event) error {
 	switch foreign := s.foreign(); {
 	case e.foreign && s.capture != nil:
 		s.capture.invalid.Store(true)
-		return device.Errorf(device.ErrCapture, s.b.name, op,
+		return driver.Errorf(driver.ErrCapture, s.b.name, op,
 			"stream %#x, which is captured, waits for an event of another capture", uintptr(s.h))
 	case e.foreign: // of the capture that the stream is in, or joins; the library knows one that is over
 		s.joined = true
 		return nil
 	case foreign:
-		return device.Errorf(device.ErrCapture, s.b.name, op,
+		return driver.Errorf(driver.ErrCapture, s.b.name, op,
 			"stream %#x, which another library captures, waits for what was recorded outside of the capture", uintptr(s.h))
 	}
 	refuse := func(why string) error {
@@ -126,7 +126,7 @@ func (s *stream) meets(op string, e *event) error {
 				c.invalid.Store(true)
 			}
 		}
-		return device.Errorf(device.ErrCapture, s.b.name, op, "stream %#x, %s", uintptr(s.h), why)
+		return driver.Errorf(driver.ErrCapture, s.b.name, op, "stream %#x, %s", uintptr(s.h), why)
 	}
 	c := e.capture
 	switch {
@@ -148,9 +148,9 @@ func (s *stream) meets(op string, e *event) error {
 	return nil
 }
 
-// CaptureBegin is [device.Graphs].CaptureBegin. Any thread may go on with the capture, and nothing that others do
+// CaptureBegin is [driver.Graphs].CaptureBegin. Any thread may go on with the capture, and nothing that others do
 // meanwhile disturbs it.
-func (d *Driver) CaptureBegin(h device.StreamHandle) error {
+func (d *Driver) CaptureBegin(h driver.StreamHandle) error {
 	const op = "begin capture"
 	s, err := d.stream(op, h)
 	if err != nil {
@@ -158,10 +158,10 @@ func (d *Driver) CaptureBegin(h device.StreamHandle) error {
 	}
 	defer s.mu.Unlock()
 	if err := s.b.caps.Need("graphs"); err != nil {
-		return device.Errorf(device.ErrUnsupported, s.b.name, op, "%w", err)
+		return driver.Errorf(driver.ErrUnsupported, s.b.name, op, "%w", err)
 	}
 	if s.recording() {
-		return device.Errorf(device.ErrCapture, s.b.name, op, "stream %#x is captured already", uintptr(h))
+		return driver.Errorf(driver.ErrCapture, s.b.name, op, "stream %#x is captured already", uintptr(h))
 	}
 	err = s.result(op, "StreamBeginCapture", func() abi.Result { return s.b.BeginCapture(s.h, abi.CaptureModeRelaxed) })
 	if err != nil {
@@ -171,16 +171,16 @@ func (d *Driver) CaptureBegin(h device.StreamHandle) error {
 	return nil
 }
 
-// CaptureEnd is [device.Graphs].CaptureEnd.
-func (d *Driver) CaptureEnd(h device.StreamHandle) (device.GraphHandle, error) {
+// CaptureEnd is [driver.Graphs].CaptureEnd.
+func (d *Driver) CaptureEnd(h driver.StreamHandle) (driver.GraphHandle, error) {
 	const op = "end capture"
 	s, err := d.stream(op, h)
 	if err != nil {
 		return 0, err
 	}
 	c := s.capture
-	refuse := func(why string) (device.GraphHandle, error) {
-		return 0, device.Errorf(device.ErrCapture, s.b.name, op, "stream %#x %s", uintptr(h), why)
+	refuse := func(why string) (driver.GraphHandle, error) {
+		return 0, driver.Errorf(driver.ErrCapture, s.b.name, op, "stream %#x %s", uintptr(h), why)
 	}
 	if c == nil || c.origin != s {
 		if c != nil {
@@ -221,30 +221,30 @@ func (d *Driver) CaptureEnd(h device.StreamHandle) (device.GraphHandle, error) {
 	return d.addGraph(&graph{b: s.b, h: *g, memory: c.memory, functions: c.functions, modules: c.modules}), nil
 }
 
-// CaptureStatus is [device.Graphs].CaptureStatus.
-func (d *Driver) CaptureStatus(h device.StreamHandle) (device.CaptureStatus, error) {
+// CaptureStatus is [driver.Graphs].CaptureStatus.
+func (d *Driver) CaptureStatus(h driver.StreamHandle) (driver.CaptureStatus, error) {
 	s, err := d.stream("capture status", h)
 	if err != nil {
 		return 0, err
 	}
 	defer s.mu.Unlock()
 	if s.capture == nil && s.adopted == 0 && !s.joined {
-		return device.NotCapturing, nil
+		return driver.NotCapturing, nil
 	}
 	if s.capture != nil && s.capture.invalid.Load() {
-		return device.CaptureInvalidated, nil
+		return driver.CaptureInvalidated, nil
 	}
 	switch s.status() {
 	case abi.CaptureNone:
 		s.joined = false
-		return device.NotCapturing, nil
+		return driver.NotCapturing, nil
 	case abi.CaptureActive:
-		return device.Capturing, nil
+		return driver.Capturing, nil
 	}
 	if s.capture != nil {
 		s.capture.invalid.Store(true)
 	}
-	return device.CaptureInvalidated, nil
+	return driver.CaptureInvalidated, nil
 }
 
 // dropFunctions forgets functions of a graph when no run of it is under way.

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
 	"github.com/chorus-comms/chorus/internal/dl"
 	"github.com/chorus-comms/chorus/internal/plain"
@@ -173,7 +173,7 @@ func read(p abi.Program, size func(abi.Program, *uint64) abi.Outcome,
 	return b, o
 }
 
-// ModuleCompiler is [device.Compiler].ModuleCompiler.
+// ModuleCompiler is [driver.Compiler].ModuleCompiler.
 func (d *Driver) ModuleCompiler(dev int) (string, error) {
 	const op = "name the compiler"
 	b, err := d.modular(op, dev)
@@ -185,7 +185,7 @@ func (d *Driver) ModuleCompiler(dev int) (string, error) {
 	name := b.compiler.name
 	b.compiler.mu.Unlock()
 	if err != nil {
-		return "", device.Errorf(device.ErrUnsupported, b.name, op, "%w", err)
+		return "", driver.Errorf(driver.ErrUnsupported, b.name, op, "%w", err)
 	}
 	target, err := b.target(op)
 	if err != nil {
@@ -194,7 +194,7 @@ func (d *Driver) ModuleCompiler(dev int) (string, error) {
 	return name + " for " + b.props.Name + " " + target, nil
 }
 
-// ModuleCompile is [device.Compiler].ModuleCompile.
+// ModuleCompile is [driver.Compiler].ModuleCompile.
 func (d *Driver) ModuleCompile(dev int, source []byte) ([]byte, error) {
 	const op = "compile a source"
 	b, err := d.modular(op, dev)
@@ -227,17 +227,17 @@ func (b *gpu) target(op string) (string, error) {
 
 // refused is an error of the compiler as one of the device.
 func refused(b *gpu, op string, err error) error {
-	kind := device.ErrUnsupported // there is no compiler, or none for the device
+	kind := driver.ErrUnsupported // there is no compiler, or none for the device
 	if e := (*CompileError)(nil); errors.As(err, &e) {
 		switch e.Outcome {
 		case abi.CompilationError:
-			kind = device.ErrInvalidArgument
+			kind = driver.ErrInvalidArgument
 		case abi.NoBuiltins:
 		default:
-			kind = device.ErrInternal
+			kind = driver.ErrInternal
 		}
 	}
-	return device.Errorf(kind, b.name, op, "a source, to be compiled: %w", err)
+	return driver.Errorf(kind, b.name, op, "a source, to be compiled: %w", err)
 }
 
 // program compiles a source for the GPU.

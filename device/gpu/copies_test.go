@@ -10,7 +10,7 @@ import (
 	"testing"
 	"unsafe"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/gpu"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
 	"github.com/chorus-comms/chorus/device/gpu/gputest"
@@ -68,7 +68,7 @@ func adoptLoaded(t *testing.T, path string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := d.StreamAdopt(0, device.StreamHandle(*s)); err != nil {
+	if err := d.StreamAdopt(0, driver.StreamHandle(*s)); err != nil {
 		t.Errorf("%v: %v", lib, err)
 	}
 	other, err := dl.Source{Name: "HIP", Candidates: []string{"libamdhip64.so"}}.Open()

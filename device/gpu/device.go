@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
 	"github.com/chorus-comms/chorus/device/internal/outcome"
 	"github.com/chorus-comms/chorus/device/internal/plans"
@@ -21,8 +21,8 @@ type gpu struct {
 	name  string // "cuda:0"
 	index int
 	id    abi.Device
-	props device.Properties
-	lost  atomic.Pointer[device.WorkError] // set when the GPU has failed
+	props driver.Properties
+	lost  atomic.Pointer[driver.WorkError] // set when the GPU has failed
 	base  base                             // of the times of a trace
 
 	// Set at the first use, with which the process gets a context on the GPU.
@@ -141,11 +141,11 @@ func (b *gpu) result(op, call string, r abi.Result) error {
 	}
 	err := b.failed(call, r)
 	if r.Sticky() {
-		b.lost.CompareAndSwap(nil, &device.WorkError{Device: b.name, Work: "earlier work, as " + call + " found,",
+		b.lost.CompareAndSwap(nil, &driver.WorkError{Device: b.name, Work: "earlier work, as " + call + " found,",
 			At: time.Now(), Err: err})
 		return b.lost.Load()
 	}
-	return device.Errorf(kindOf(r), b.name, op, "%w", err)
+	return driver.Errorf(kindOf(r), b.name, op, "%w", err)
 }
 
 // broken is the error of a GPU that has failed.
@@ -214,11 +214,11 @@ func (b *gpu) await(ctx context.Context, op string, done func() (bool, error), a
 			return err
 		}
 		if err := ctx.Err(); err != nil {
-			kind := device.ErrCanceled
+			kind := driver.ErrCanceled
 			if errors.Is(err, context.DeadlineExceeded) {
-				kind = device.ErrTimeout
+				kind = driver.ErrTimeout
 			}
-			return device.Errorf(kind, b.name, op, "%s for %v", at(), time.Since(begin).Round(time.Millisecond))
+			return driver.Errorf(kind, b.name, op, "%s for %v", at(), time.Since(begin).Round(time.Millisecond))
 		}
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
 	"github.com/chorus-comms/chorus/device/internal/traces"
 )
@@ -26,46 +26,46 @@ type Driver struct {
 	launching sync.Mutex // of graphs with functions of the host
 
 	mu      sync.RWMutex
-	streams map[device.StreamHandle]*stream
-	events  map[device.EventHandle]*event
-	graphs  map[device.GraphHandle]*graph
-	execs   map[device.ExecHandle]*exec
-	modules map[device.ModuleHandle]*module
-	kernels map[device.FunctionHandle]*kernel
+	streams map[driver.StreamHandle]*stream
+	events  map[driver.EventHandle]*event
+	graphs  map[driver.GraphHandle]*graph
+	execs   map[driver.ExecHandle]*exec
+	modules map[driver.ModuleHandle]*module
+	kernels map[driver.FunctionHandle]*kernel
 	last    uintptr // the last handle that isn't the library's
 }
 
 var (
-	_ device.Driver         = (*Driver)(nil)
-	_ device.Graphs         = (*Driver)(nil)
-	_ device.Peers          = (*Driver)(nil)
-	_ device.IPC            = (*Driver)(nil)
-	_ device.IPCEvents      = (*Driver)(nil)
-	_ device.Threads        = (*Driver)(nil)
-	_ device.Foreign        = (*Driver)(nil)
-	_ device.Closer         = (*Driver)(nil)
-	_ device.Modules        = (*Driver)(nil)
-	_ device.Elements       = (*Driver)(nil)
-	_ device.Products       = (*Driver)(nil)
-	_ device.FusedProducts  = (*Driver)(nil)
-	_ device.Transforms     = (*Driver)(nil)
-	_ device.Solvers        = (*Driver)(nil)
-	_ device.SparseProducts = (*Driver)(nil)
-	_ device.Tracer         = (*Driver)(nil)
+	_ driver.Driver         = (*Driver)(nil)
+	_ driver.Graphs         = (*Driver)(nil)
+	_ driver.Peers          = (*Driver)(nil)
+	_ driver.IPC            = (*Driver)(nil)
+	_ driver.IPCEvents      = (*Driver)(nil)
+	_ driver.Threads        = (*Driver)(nil)
+	_ driver.Foreign        = (*Driver)(nil)
+	_ driver.Closer         = (*Driver)(nil)
+	_ driver.Modules        = (*Driver)(nil)
+	_ driver.Elements       = (*Driver)(nil)
+	_ driver.Products       = (*Driver)(nil)
+	_ driver.FusedProducts  = (*Driver)(nil)
+	_ driver.Transforms     = (*Driver)(nil)
+	_ driver.Solvers        = (*Driver)(nil)
+	_ driver.SparseProducts = (*Driver)(nil)
+	_ driver.Tracer         = (*Driver)(nil)
 )
 
 // New makes a driver of a library, which must have at least one GPU.
 func New(l *Library) (*Driver, error) {
-	d := &Driver{Library: l, name: l.family.Name, last: 1, streams: map[device.StreamHandle]*stream{},
-		events: map[device.EventHandle]*event{}, graphs: map[device.GraphHandle]*graph{},
-		execs: map[device.ExecHandle]*exec{}, modules: map[device.ModuleHandle]*module{},
-		kernels: map[device.FunctionHandle]*kernel{}}
+	d := &Driver{Library: l, name: l.family.Name, last: 1, streams: map[driver.StreamHandle]*stream{},
+		events: map[driver.EventHandle]*event{}, graphs: map[driver.GraphHandle]*graph{},
+		execs: map[driver.ExecHandle]*exec{}, modules: map[driver.ModuleHandle]*module{},
+		kernels: map[driver.FunctionHandle]*kernel{}}
 	n := new(int32)
 	if r := l.Table.DeviceCount(n); r != abi.Success {
 		return nil, l.failed("DeviceGetCount", r)
 	}
 	if *n == 0 {
-		return nil, device.Errorf(device.ErrNoDevice, d.name, "", "%v has no GPU", l)
+		return nil, driver.Errorf(driver.ErrNoDevice, d.name, "", "%v has no GPU", l)
 	}
 	for i := range int(*n) {
 		b := &gpu{Library: l, name: fmt.Sprintf("%s:%d", d.name, i), index: i, streams: map[*stream]bool{},
@@ -104,7 +104,7 @@ func (b *gpu) identify() error {
 		}
 	}
 	name, _, _ = bytes.Cut(name, []byte{0})
-	b.props = device.Properties{Name: string(name), Library: b.family.Title + " " + b.version,
+	b.props = driver.Properties{Name: string(name), Library: b.family.Title + " " + b.version,
 		TotalMemory: int64(*total), Units: int(*units), PriorityLevels: 1 + min(1, int(*priorities)), CopiesWait: true}
 	if b.DeviceUUID == nil || b.DeviceUUID(id, b.id) != abi.Success {
 		copy(id[:], b.family.Name)
@@ -145,7 +145,7 @@ func (b *gpu) open() error {
 
 func (d *Driver) knows(op string, dev int) error {
 	if dev < 0 || dev >= len(d.gpus) {
-		return device.Errorf(device.ErrWrongDevice, d.name, op, "there is no device %d of %d", dev, len(d.gpus))
+		return driver.Errorf(driver.ErrWrongDevice, d.name, op, "there is no device %d of %d", dev, len(d.gpus))
 	}
 	return nil
 }
@@ -189,7 +189,7 @@ func (d *Driver) several() bool {
 	return n > 1
 }
 
-// Bind is [device.Threads].Bind.
+// Bind is [driver.Threads].Bind.
 func (d *Driver) Bind(dev int) (unbind func(), err error) {
 	const op = "bind"
 	b, err := d.gpu(op, dev)
@@ -224,13 +224,13 @@ func (d *Driver) Bind(dev int) (unbind func(), err error) {
 	return func() { release(); b.SetDevice(*before) }, nil
 }
 
-// DeviceCount is [device.Driver].DeviceCount.
+// DeviceCount is [driver.Driver].DeviceCount.
 func (d *Driver) DeviceCount() (int, error) { return len(d.gpus), nil }
 
-// Properties is [device.Driver].Properties.
-func (d *Driver) Properties(dev int) (device.Properties, error) {
+// Properties is [driver.Driver].Properties.
+func (d *Driver) Properties(dev int) (driver.Properties, error) {
 	if err := d.knows("properties", dev); err != nil {
-		return device.Properties{}, err
+		return driver.Properties{}, err
 	}
 	return d.gpus[dev].props, nil
 }
@@ -239,7 +239,7 @@ func (d *Driver) Properties(dev int) (device.Properties, error) {
 func (d *Driver) Close() error {
 	for _, b := range d.gpus {
 		if len(b.pending()) > 0 {
-			return device.Errorf(device.ErrNotReady, b.name, "close", "it has work")
+			return driver.Errorf(driver.ErrNotReady, b.name, "close", "it has work")
 		}
 		d.deferred.reap(b)
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/gpu"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
 	"github.com/chorus-comms/chorus/device/gpu/gputest"
@@ -45,10 +46,10 @@ func (f *failing) ask(call string) abi.Result {
 func TestResults(t *testing.T) {
 	f := &failing{}
 	d, _ := open(t, gputest.Options{Name: "cuda", Fail: f.ask})
-	for r, kind := range map[abi.Result]device.Kind{
-		abi.OutOfMemory: device.ErrOutOfMemory, abi.InvalidValue: device.ErrInvalidArgument,
-		abi.InvalidHandle: device.ErrInvalidHandle, abi.NotSupported: device.ErrUnsupported,
-		abi.InvalidContext: device.ErrInternal, abi.CaptureImplicit: device.ErrCapture,
+	for r, kind := range map[abi.Result]driver.Kind{
+		abi.OutOfMemory: driver.ErrOutOfMemory, abi.InvalidValue: driver.ErrInvalidArgument,
+		abi.InvalidHandle: driver.ErrInvalidHandle, abi.NotSupported: driver.ErrUnsupported,
+		abi.InvalidContext: driver.ErrInternal, abi.CaptureImplicit: driver.ErrCapture,
 	} {
 		f.set("cuMemAlloc_v2", r)
 		_, err := d.Malloc(1, 64)
@@ -112,7 +113,7 @@ func TestSticky(t *testing.T) {
 	defer cancel()
 	for range 2 {
 		err := d.StreamSynchronize(ctx, s)
-		var w *device.WorkError
+		var w *driver.WorkError
 		var e *gpu.Error
 		if !errors.As(err, &w) || w.Device != "hip:0" || !errors.As(err, &e) || e.Code != abi.IllegalAddress ||
 			e.Name != "HIP_ERROR_ILLEGAL_ADDRESS" {
@@ -120,13 +121,13 @@ func TestSticky(t *testing.T) {
 		}
 	}
 	fault.Store(false) // the library would say the same for ever
-	if err := d.StreamRecover(ctx, s); !errors.Is(err, device.ErrUnsupported) || !errors.Is(err, device.ErrFailed) {
+	if err := d.StreamRecover(ctx, s); !errors.Is(err, driver.ErrUnsupported) || !errors.Is(err, driver.ErrFailed) {
 		t.Errorf("StreamRecover = %v", err)
 	}
-	if _, err := d.Malloc(0, 64); !errors.Is(err, device.ErrFailed) {
+	if _, err := d.Malloc(0, 64); !errors.Is(err, driver.ErrFailed) {
 		t.Errorf("Malloc = %v", err)
 	}
-	if err := d.Synchronize(ctx, 0); !errors.Is(err, device.ErrFailed) {
+	if err := d.Synchronize(ctx, 0); !errors.Is(err, driver.ErrFailed) {
 		t.Errorf("Synchronize = %v", err)
 	}
 	if err := errors.Join(d.Synchronize(ctx, 1), d.StreamSynchronize(ctx, other)); err != nil {
@@ -157,7 +158,7 @@ func TestOldLibrary(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := d.CaptureBegin(s); !errors.Is(err, device.ErrUnsupported) || !strings.Contains(err.Error(),
+	if err := d.CaptureBegin(s); !errors.Is(err, driver.ErrUnsupported) || !strings.Contains(err.Error(),
 		"CUDA 12.4 (stand-in) has no graphs: it lacks cuGraphInstantiateWithFlags") {
 		t.Errorf("CaptureBegin = %v", err)
 	}
@@ -190,7 +191,7 @@ func TestRealLibrary(t *testing.T) {
 				t.Logf("%v: %+v", d.Runtime().Driver().(*gpu.Driver).Library, d.Properties())
 				return
 			}
-			if !errors.Is(err, device.ErrLoad) {
+			if !errors.Is(err, driver.ErrLoad) {
 				t.Fatal(err)
 			}
 			t.Log(err)
@@ -245,7 +246,7 @@ func TestForeign(t *testing.T) {
 			}
 			defer theirs.Free(1, p)
 			at, err := d.Attributes(p.Add(100))
-			if err != nil || at != (device.Attributes{Type: device.DeviceMemory, Device: 1, Base: p, Bytes: 5000}) {
+			if err != nil || at != (driver.Attributes{Type: driver.DeviceMemory, Device: 1, Base: p, Bytes: 5000}) {
 				t.Errorf("Attributes = %+v, %v", at, err)
 			}
 			h, err := theirs.StreamCreate(1, 0)
@@ -253,13 +254,13 @@ func TestForeign(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer theirs.StreamDestroy(h)
-			if err := d.Fill(h, p, 1, 5000); !errors.Is(err, device.ErrInvalidHandle) {
+			if err := d.Fill(h, p, 1, 5000); !errors.Is(err, driver.ErrInvalidHandle) {
 				t.Errorf("a stream that wasn't adopted: %v", err)
 			}
-			if err := d.StreamAdopt(0, h); !errors.Is(err, device.ErrWrongDevice) {
+			if err := d.StreamAdopt(0, h); !errors.Is(err, driver.ErrWrongDevice) {
 				t.Errorf("a stream of another device: %v", err)
 			}
-			if err := d.StreamAdopt(1, 0); !errors.Is(err, device.ErrInvalidHandle) {
+			if err := d.StreamAdopt(1, 0); !errors.Is(err, driver.ErrInvalidHandle) {
 				t.Errorf("the default stream: %v", err)
 			}
 			host, err := d.MallocHost(5000)
@@ -283,26 +284,26 @@ func TestForeign(t *testing.T) {
 			if err != nil || !ran || slices.ContainsFunc(got, func(b byte) bool { return b != 7 }) {
 				t.Errorf("on somebody else's stream: %v, ran %v", err, ran)
 			}
-			if err := d.StreamDestroy(h); !errors.Is(err, device.ErrInvalidHandle) {
+			if err := d.StreamDestroy(h); !errors.Is(err, driver.ErrInvalidHandle) {
 				t.Errorf("destroying it: %v", err)
 			}
-			if err := d.Free(1, p); !errors.Is(err, device.ErrInvalidPointer) {
+			if err := d.Free(1, p); !errors.Is(err, driver.ErrInvalidPointer) {
 				t.Errorf("freeing their memory: %v", err)
 			}
 			// While they capture it, copies are theirs, and functions are refused.
 			if err := theirs.CaptureBegin(h); err != nil {
 				t.Fatal(err)
 			}
-			if st, err := d.CaptureStatus(h); st != device.Capturing || err != nil {
+			if st, err := d.CaptureStatus(h); st != driver.Capturing || err != nil {
 				t.Errorf("CaptureStatus = %v, %v", st, err)
 			}
 			if err := s.Fill(p, 9, 5000); err != nil {
 				t.Error(err)
 			}
-			if err := s.HostFunc("x", func() error { return nil }); !errors.Is(err, device.ErrUnsupported) {
+			if err := s.HostFunc("x", func() error { return nil }); !errors.Is(err, driver.ErrUnsupported) {
 				t.Errorf("a function in their capture: %v", err)
 			}
-			if err := s.Synchronize(ctx); !errors.Is(err, device.ErrCapture) {
+			if err := s.Synchronize(ctx); !errors.Is(err, driver.ErrCapture) {
 				t.Errorf("waiting in their capture: %v", err)
 			}
 			g, err := theirs.CaptureEnd(h)
@@ -315,7 +316,7 @@ func TestForeign(t *testing.T) {
 					t.Error(err)
 				}
 			}
-			if err := s.Fill(p, 1, 1); !errors.Is(err, device.ErrInvalidHandle) {
+			if err := s.Fill(p, 1, 1); !errors.Is(err, driver.ErrInvalidHandle) {
 				t.Errorf("after it was abandoned: %v", err)
 			}
 		})

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
 	"github.com/chorus-comms/chorus/device/internal/outcome"
 )
@@ -27,7 +27,7 @@ type event struct {
 }
 
 // event finds an event, and returns it locked.
-func (d *Driver) event(op string, h device.EventHandle) (*event, error) {
+func (d *Driver) event(op string, h driver.EventHandle) (*event, error) {
 	d.mu.RLock()
 	e := d.events[h]
 	d.mu.RUnlock()
@@ -38,20 +38,20 @@ func (d *Driver) event(op string, h device.EventHandle) (*event, error) {
 		}
 		e.mu.Unlock()
 	}
-	return nil, device.Errorf(device.ErrInvalidHandle, d.name, op, "no event has the handle %#x", uintptr(h))
+	return nil, driver.Errorf(driver.ErrInvalidHandle, d.name, op, "no event has the handle %#x", uintptr(h))
 }
 
-func (d *Driver) addEvent(e *event) device.EventHandle {
+func (d *Driver) addEvent(e *event) driver.EventHandle {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.last += 2 // odd, as no handle of the library is, so that a stream's is never an event's
-	h := device.EventHandle(d.last)
+	h := driver.EventHandle(d.last)
 	d.events[h] = e
 	return h
 }
 
-// EventCreate is [device.Events].EventCreate.
-func (d *Driver) EventCreate(dev int, timing bool) (device.EventHandle, error) {
+// EventCreate is [driver.Events].EventCreate.
+func (d *Driver) EventCreate(dev int, timing bool) (driver.EventHandle, error) {
 	const op = "create event"
 	b, err := d.gpu(op, dev)
 	if err != nil {
@@ -71,8 +71,8 @@ func (d *Driver) EventCreate(dev int, timing bool) (device.EventHandle, error) {
 	return d.addEvent(&event{b: b, h: *h, timing: timing}), nil
 }
 
-// EventDestroy is [device.Events].EventDestroy.
-func (d *Driver) EventDestroy(h device.EventHandle) error {
+// EventDestroy is [driver.Events].EventDestroy.
+func (d *Driver) EventDestroy(h driver.EventHandle) error {
 	const op = "destroy event"
 	e, err := d.event(op, h)
 	if err != nil {
@@ -90,8 +90,8 @@ func (d *Driver) EventDestroy(h device.EventHandle) error {
 	return e.b.call(op, "EventDestroy", func() abi.Result { return e.b.Library.EventDestroy(e.h) })
 }
 
-// EventRecord is [device.Events].EventRecord.
-func (d *Driver) EventRecord(h device.EventHandle, sh device.StreamHandle) error {
+// EventRecord is [driver.Events].EventRecord.
+func (d *Driver) EventRecord(h driver.EventHandle, sh driver.StreamHandle) error {
 	const op = "record event"
 	s, err := d.stream(op, sh)
 	if err != nil {
@@ -104,7 +104,7 @@ func (d *Driver) EventRecord(h device.EventHandle, sh device.StreamHandle) error
 	}
 	defer e.mu.Unlock()
 	if e.b != s.b {
-		return device.Errorf(device.ErrWrongDevice, e.b.name, op, "stream %#x is of %s", uintptr(sh), s.b.name)
+		return driver.Errorf(driver.ErrWrongDevice, e.b.name, op, "stream %#x is of %s", uintptr(sh), s.b.name)
 	}
 	if err := s.permits(op); err != nil {
 		return err
@@ -114,7 +114,7 @@ func (d *Driver) EventRecord(h device.EventHandle, sh device.StreamHandle) error
 		if s.capture != nil {
 			s.capture.invalid.Store(true)
 		}
-		return device.Errorf(device.ErrCapture, e.b.name, op, "an event of several processes is recorded in a capture")
+		return driver.Errorf(driver.ErrCapture, e.b.name, op, "an event of several processes is recorded in a capture")
 	}
 	err = s.result(op, "EventRecord", func() abi.Result { return s.b.Library.EventRecord(e.h, s.h) })
 	if err != nil {
@@ -136,11 +136,11 @@ func (e *event) outside(op string) error {
 	if e.capture != nil && !e.capture.over.Load() {
 		e.capture.invalid.Store(true)
 	}
-	return device.Errorf(device.ErrCapture, e.b.name, op, "the event was recorded in a capture, and means nothing outside")
+	return driver.Errorf(driver.ErrCapture, e.b.name, op, "the event was recorded in a capture, and means nothing outside")
 }
 
-// EventQuery is [device.Events].EventQuery.
-func (d *Driver) EventQuery(h device.EventHandle) (bool, error) {
+// EventQuery is [driver.Events].EventQuery.
+func (d *Driver) EventQuery(h driver.EventHandle) (bool, error) {
 	const op = "query event"
 	e, err := d.event(op, h)
 	if err != nil {
@@ -167,8 +167,8 @@ func (e *event) query(op string) (bool, error) {
 	return true, nil
 }
 
-// EventSynchronize is [device.Events].EventSynchronize. A later record is another matter.
-func (d *Driver) EventSynchronize(ctx context.Context, h device.EventHandle) error {
+// EventSynchronize is [driver.Events].EventSynchronize. A later record is another matter.
+func (d *Driver) EventSynchronize(ctx context.Context, h driver.EventHandle) error {
 	const op = "synchronize event"
 	e, err := d.event(op, h)
 	if err != nil {
@@ -201,23 +201,23 @@ func (d *Driver) EventSynchronize(ctx context.Context, h device.EventHandle) err
 	return nil
 }
 
-// EventElapsed is [device.Events].EventElapsed.
-func (d *Driver) EventElapsed(start, end device.EventHandle) (time.Duration, error) {
+// EventElapsed is [driver.Events].EventElapsed.
+func (d *Driver) EventElapsed(start, end driver.EventHandle) (time.Duration, error) {
 	const op = "elapsed time"
 	var hs [2]abi.Event
 	var b *gpu
-	for i, h := range []device.EventHandle{start, end} {
+	for i, h := range []driver.EventHandle{start, end} {
 		e, err := d.event(op, h)
 		if err != nil {
 			return 0, err
 		}
 		switch {
 		case b != nil && e.b != b:
-			err = device.Errorf(device.ErrWrongDevice, b.name, op, "the other event is of %s", e.b.name)
+			err = driver.Errorf(driver.ErrWrongDevice, b.name, op, "the other event is of %s", e.b.name)
 		case !e.timing:
-			err = device.Errorf(device.ErrInvalidArgument, e.b.name, op, "event %#x keeps no time", uintptr(h))
+			err = driver.Errorf(driver.ErrInvalidArgument, e.b.name, op, "event %#x keeps no time", uintptr(h))
 		case !e.recorded:
-			err = device.Errorf(device.ErrInvalidArgument, e.b.name, op, "event %#x was never recorded", uintptr(h))
+			err = driver.Errorf(driver.ErrInvalidArgument, e.b.name, op, "event %#x was never recorded", uintptr(h))
 		default:
 			err = e.outside(op)
 		}

@@ -10,13 +10,14 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/gpu"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
 	"github.com/chorus-comms/chorus/device/gpu/gputest"
 )
 
 // capturedStream is a stream of others on device 0, adopted, with what they did to have it.
-func capturedStream(t *testing.T, d *gpu.Driver, sim *gputest.Library) device.StreamHandle {
+func capturedStream(t *testing.T, d *gpu.Driver, sim *gputest.Library) driver.StreamHandle {
 	t.Helper()
 	h, err := sim.Driver().StreamCreate(0, 0)
 	if err == nil {
@@ -61,7 +62,7 @@ func TestOthersCaptureInModeGlobal(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Millisecond)
 			defer cancel()
-			if err := e.Synchronize(ctx); !errors.Is(err, device.ErrTimeout) {
+			if err := e.Synchronize(ctx); !errors.Is(err, driver.ErrTimeout) {
 				t.Errorf("a wait while others capture: %v", err)
 			}
 			p, err := d.Malloc(0, 4096)
@@ -137,7 +138,7 @@ func TestJoinsForeignCapture(t *testing.T) {
 	if err := sim.BeginCapture(h, abi.CaptureModeGlobal); err != nil {
 		t.Fatal(err)
 	}
-	if err := theirs.Wait(&outside); !errors.Is(err, device.ErrCapture) {
+	if err := theirs.Wait(&outside); !errors.Is(err, driver.ErrCapture) {
 		t.Errorf("waiting for what was recorded outside: %v", err)
 	}
 	if err := errors.Join(theirs.Record(&inside), own.Wait(&inside), own.Fill(p, 7, 64)); err != nil {
@@ -146,10 +147,10 @@ func TestJoinsForeignCapture(t *testing.T) {
 	if !own.Capturing() {
 		t.Error("a stream that waits for an event of a capture is not in it")
 	}
-	if err := own.HostFunc("x", func() error { return nil }); !errors.Is(err, device.ErrUnsupported) {
+	if err := own.HostFunc("x", func() error { return nil }); !errors.Is(err, driver.ErrUnsupported) {
 		t.Errorf("a function in their capture: %v", err)
 	}
-	if _, err := inside.Query(); !errors.Is(err, device.ErrCapture) {
+	if _, err := inside.Query(); !errors.Is(err, driver.ErrCapture) {
 		t.Errorf("a query of an event of their capture: %v", err)
 	}
 	if err := errors.Join(own.Record(&inside), theirs.Wait(&inside)); err != nil {

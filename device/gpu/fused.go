@@ -5,7 +5,7 @@ import (
 	"errors"
 	"math"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
 	"github.com/chorus-comms/chorus/device/internal/plans"
 	"github.com/chorus-comms/chorus/dtype"
@@ -59,9 +59,9 @@ func fusedType(t dtype.DType, fnuz bool) int32 {
 	return fusedTypes[t]
 }
 
-// MultiplyFused is [device.FusedProducts].MultiplyFused. It uses the stream's workspace, so that products aren't
+// MultiplyFused is [driver.FusedProducts].MultiplyFused. It uses the stream's workspace, so that products aren't
 // captured.
-func (d *Driver) MultiplyFused(h device.StreamHandle, p *device.FusedProduct) error {
+func (d *Driver) MultiplyFused(h driver.StreamHandle, p *driver.FusedProduct) error {
 	const op = "multiply fused"
 	s, err := d.stream(op, h)
 	if err != nil {
@@ -74,13 +74,13 @@ func (d *Driver) MultiplyFused(h device.StreamHandle, p *device.FusedProduct) er
 	return err
 }
 
-func (d *Driver) multiplyFused(op string, s *stream, p *device.FusedProduct) error {
+func (d *Driver) multiplyFused(op string, s *stream, p *driver.FusedProduct) error {
 	b := s.b
 	if err := b.lt.open(); err != nil {
-		return device.Errorf(device.ErrUnsupported, b.name, op, "%w", err)
+		return driver.Errorf(driver.ErrUnsupported, b.name, op, "%w", err)
 	}
 	if s.capture != nil || s.foreign() {
-		return device.Errorf(device.ErrCapture, b.name, op, "products of %s aren't captured", b.family.Lt)
+		return driver.Errorf(driver.ErrCapture, b.name, op, "products of %s aren't captured", b.family.Lt)
 	}
 	if err := p.Check(b.name); err != nil {
 		return err
@@ -125,16 +125,16 @@ func (d *Driver) multiplyFused(op string, s *stream, p *device.FusedProduct) err
 		}
 		m := d.before(s)
 		err := b.runFused(op, x, &plan, s.h, p)
-		m.after(s, op, device.Activity{Kind: device.ActivityKernel, Name: b.family.Lt}, err)
+		m.after(s, op, driver.Activity{Kind: driver.ActivityKernel, Name: b.family.Lt}, err)
 		return err
 	})
 }
 
 // suits refuses what NVIDIA's documentation says that cuBLASLt doesn't do. hipBLASLt's says less, so that the library
 // is asked.
-func (b *gpu) suits(op string, p *device.FusedProduct) error {
+func (b *gpu) suits(op string, p *driver.FusedProduct) error {
 	bad := func(format string, args ...any) error {
-		return device.Errorf(device.ErrUnsupported, b.name, op, b.family.Lt+": "+format, args...)
+		return driver.Errorf(driver.ErrUnsupported, b.name, op, b.family.Lt+": "+format, args...)
 	}
 	if b.family.Name == "hip" {
 		if p.Bias != 0 && p.BiasType != p.OutType && p.BiasType != dtype.Float32 {
@@ -168,7 +168,7 @@ func (b *gpu) suits(op string, p *device.FusedProduct) error {
 }
 
 // keyOf is what a product's plan is for.
-func (b *gpu) keyOf(p *device.FusedProduct, workspace int) fusedKey {
+func (b *gpu) keyOf(p *driver.FusedProduct, workspace int) fusedKey {
 	k := fusedKey{rows: uint64(p.Columns), columns: uint64(p.Rows), depth: uint64(p.Depth), transA: p.B.Transposed,
 		transB: p.A.Transposed, a: fusedType(p.BType, p.FNUZ), b: fusedType(p.AType, p.FNUZ),
 		out: fusedType(p.OutType, p.FNUZ), pitchA: int64(p.B.Pitch), pitchB: int64(p.A.Pitch), pitch: int64(p.Out.Pitch),
@@ -190,7 +190,7 @@ func (b *gpu) keyOf(p *device.FusedProduct, workspace int) fusedKey {
 }
 
 // alignment is the power of two that an address is a multiple of, 256 at most. The libraries ask for no more.
-func alignment(p device.Ptr) uint32 {
+func alignment(p driver.Ptr) uint32 {
 	n := uint32(256)
 	for uintptr(p)%uintptr(n) != 0 {
 		n /= 2
@@ -199,7 +199,7 @@ func alignment(p device.Ptr) uint32 {
 }
 
 // newFused describes a product to the library, and asks for an algorithm. A refusal is a plan, too.
-func (b *gpu) newFused(op string, h abi.LtHandle, k *fusedKey, p *device.FusedProduct) (plan fusedPlan, err error) {
+func (b *gpu) newFused(op string, h abi.LtHandle, k *fusedKey, p *driver.FusedProduct) (plan fusedPlan, err error) {
 	if err = b.describe(op, k, &plan); err == nil {
 		err = b.point(op, &plan, p) // the algorithm depends on what is there
 	}
@@ -207,7 +207,7 @@ func (b *gpu) newFused(op string, h abi.LtHandle, k *fusedKey, p *device.FusedPr
 	if err == nil && (k.out != abi.Int32 || b.family.Name == "hip") {
 		err = b.choose(op, h, k, &plan)
 	}
-	if errors.Is(err, device.ErrUnsupported) {
+	if errors.Is(err, driver.ErrUnsupported) {
 		b.dropFused(plan)
 		return fusedPlan{refused: err}, nil
 	}
@@ -298,13 +298,13 @@ func (b *gpu) setProduct(op string, p abi.LtProduct, all []attribute) error {
 }
 
 // point tells a description where a product's scales and bias are. Only one stream has it meanwhile.
-func (b *gpu) point(op string, plan *fusedPlan, p *device.FusedProduct) error {
+func (b *gpu) point(op string, plan *fusedPlan, p *driver.FusedProduct) error {
 	n := &b.lt.numbers
 	var all [4]attribute
 	set := all[:0]
 	for _, x := range [...]struct {
 		number int32
-		at     device.Ptr
+		at     driver.Ptr
 	}{{n.ScaleA, p.ScaleB}, {n.ScaleB, p.ScaleA}, {n.ScaleOut, p.ScaleOut}, {n.Bias, p.Bias}} {
 		if x.at != 0 {
 			set = append(set, attribute{x.number, 8, uint64(x.at)})
@@ -359,7 +359,7 @@ func (b *gpu) choose(op string, h abi.LtHandle, k *fusedKey, plan *fusedPlan) er
 }
 
 // runFused enqueues a product. Out takes the place of c, which the library doesn't read.
-func (b *gpu) runFused(op string, x *product, plan *fusedPlan, s abi.Stream, p *device.FusedProduct) error {
+func (b *gpu) runFused(op string, x *product, plan *fusedPlan, s abi.Stream, p *driver.FusedProduct) error {
 	if err := b.point(op, plan, p); err != nil {
 		return err
 	}

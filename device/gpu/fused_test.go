@@ -10,7 +10,7 @@ import (
 	"testing"
 	"unsafe"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/gpu"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
 	"github.com/chorus-comms/chorus/device/gpu/gputest"
@@ -21,8 +21,8 @@ import (
 type fused struct {
 	d      *gpu.Driver
 	counts *gputest.LtCounts
-	s      device.StreamHandle
-	mem    device.Ptr
+	s      driver.StreamHandle
+	mem    driver.Ptr
 	host   []byte // as long as the memory
 }
 
@@ -57,11 +57,11 @@ func openFused(t *testing.T, name string, status func(call string) abi.Status) *
 }
 
 // copy copies all the memory.
-func (x *fused) copy(t *testing.T, kind device.CopyKind) {
+func (x *fused) copy(t *testing.T, kind driver.CopyKind) {
 	t.Helper()
-	host := device.Ptr(uintptr(unsafe.Pointer(&x.host[0])))
+	host := driver.Ptr(uintptr(unsafe.Pointer(&x.host[0])))
 	dst, src := x.mem, host
-	if kind == device.DeviceToHost {
+	if kind == driver.DeviceToHost {
 		dst, src = host, x.mem
 	}
 	if err := errors.Join(x.d.Copy(x.s, dst, src, len(x.host), kind),
@@ -107,11 +107,11 @@ const (
 )
 
 // product is a product of operands in those places, with rows and columns as near as they can be.
-func (x *fused) product(rows, columns, depth int, transA, transB bool, a, b, out dtype.DType) *device.FusedProduct {
-	p := &device.FusedProduct{Rows: rows, Columns: columns, Depth: depth, AType: a, BType: b, OutType: out,
-		Out: device.Matrix{Ptr: x.mem.Add(fusedOut), Pitch: columns},
-		A:   device.Matrix{Ptr: x.mem.Add(fusedA), Pitch: depth, Transposed: transA},
-		B:   device.Matrix{Ptr: x.mem.Add(fusedB), Pitch: columns, Transposed: transB}}
+func (x *fused) product(rows, columns, depth int, transA, transB bool, a, b, out dtype.DType) *driver.FusedProduct {
+	p := &driver.FusedProduct{Rows: rows, Columns: columns, Depth: depth, AType: a, BType: b, OutType: out,
+		Out: driver.Matrix{Ptr: x.mem.Add(fusedOut), Pitch: columns},
+		A:   driver.Matrix{Ptr: x.mem.Add(fusedA), Pitch: depth, Transposed: transA},
+		B:   driver.Matrix{Ptr: x.mem.Add(fusedB), Pitch: columns, Transposed: transB}}
 	if transA {
 		p.A.Pitch = rows
 	}
@@ -122,7 +122,7 @@ func (x *fused) product(rows, columns, depth int, transA, transB bool, a, b, out
 }
 
 // fill writes operands, and check compares out with the definition.
-func (x *fused) fill(t *testing.T, p *device.FusedProduct) {
+func (x *fused) fill(t *testing.T, p *driver.FusedProduct) {
 	for i := range 0x2000 / max(p.AType.Size(), p.BType.Size()) {
 		x.put(p.AType, p.FNUZ, fusedA+i*p.AType.Size(), float64(i*5%7)-3)
 		x.put(p.BType, p.FNUZ, fusedB+i*p.BType.Size(), float64(i*3%5)-2)
@@ -135,13 +135,13 @@ func (x *fused) fill(t *testing.T, p *device.FusedProduct) {
 		}
 	}
 	x.put(dtype.Float32, false, fusedScaleOut, 0.25)
-	x.copy(t, device.HostToDevice)
+	x.copy(t, driver.HostToDevice)
 }
 
-func (x *fused) check(t *testing.T, p *device.FusedProduct) {
+func (x *fused) check(t *testing.T, p *driver.FusedProduct) {
 	t.Helper()
-	x.copy(t, device.DeviceToHost)
-	at := func(m *device.Matrix, row, column int) int {
+	x.copy(t, driver.DeviceToHost)
+	at := func(m *driver.Matrix, row, column int) int {
 		if m.Transposed {
 			row, column = column, row
 		}
@@ -230,7 +230,7 @@ func TestMultiplyFused(t *testing.T) {
 						}
 						x.check(t, p)
 						done++
-					case !errors.Is(err, device.ErrUnsupported):
+					case !errors.Is(err, driver.ErrUnsupported):
 						t.Fatalf("%s: %v, %v, form %d isn't refused: %v", name, types, size, form, err)
 					}
 				}
@@ -270,7 +270,7 @@ func TestFusedBias(t *testing.T) {
 
 // Types that end in fnuz are hipBLASLt's alone.
 func TestFusedFNUZ(t *testing.T) {
-	for name, want := range map[string]error{"hip": nil, "cuda": device.ErrUnsupported} {
+	for name, want := range map[string]error{"hip": nil, "cuda": driver.ErrUnsupported} {
 		x := openFused(t, name, nil)
 		p := x.product(16, 32, 16, false, true, dtype.Float8E4M3FN, dtype.Float8E5M2, dtype.Float32)
 		p.FNUZ = true
@@ -308,7 +308,7 @@ func TestFusedPlans(t *testing.T) {
 	p.BType = dtype.Float8E5M2
 	p.AType = p.BType
 	for range 2 {
-		if err := x.d.MultiplyFused(x.s, p); !errors.Is(err, device.ErrUnsupported) {
+		if err := x.d.MultiplyFused(x.s, p); !errors.Is(err, driver.ErrUnsupported) {
 			t.Errorf("a form that the library refuses: %v", err)
 		}
 	}
@@ -341,10 +341,10 @@ func TestFusedHandles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &device.Product{Type: dtype.Float32, Rows: 2, Columns: 2, Depth: 2, Count: 1, Alpha: 1,
-		Out: device.Matrix{Ptr: m, Pitch: 2}, A: device.Matrix{Ptr: m.Add(64), Pitch: 2},
-		B: device.Matrix{Ptr: m.Add(128), Pitch: 2}}
-	f := &device.FusedProduct{Rows: 2, Columns: 2, Depth: 2, OutType: dtype.Int32, AType: dtype.Int8, BType: dtype.Int8,
+	p := &driver.Product{Type: dtype.Float32, Rows: 2, Columns: 2, Depth: 2, Count: 1, Alpha: 1,
+		Out: driver.Matrix{Ptr: m, Pitch: 2}, A: driver.Matrix{Ptr: m.Add(64), Pitch: 2},
+		B: driver.Matrix{Ptr: m.Add(128), Pitch: 2}}
+	f := &driver.FusedProduct{Rows: 2, Columns: 2, Depth: 2, OutType: dtype.Int32, AType: dtype.Int8, BType: dtype.Int8,
 		Out: p.Out, A: p.A, B: p.B}
 	for k := range 3 {
 		s, err := d.StreamCreate(0, 0)
@@ -385,37 +385,37 @@ func TestFusedRefused(t *testing.T) {
 	plain.ScaleA, plain.ScaleB = x.mem.Add(fusedScaleA), x.mem.Add(fusedScaleB)
 	integers := x.product(16, 32, 16, false, true, dtype.Int8, dtype.Int8, dtype.Int32)
 	x.fill(t, plain)
-	host := device.Ptr(uintptr(unsafe.Pointer(&x.host[0])))
+	host := driver.Ptr(uintptr(unsafe.Pointer(&x.host[0])))
 	for what, c := range map[string]struct {
 		kind   error
-		of     *device.FusedProduct
-		change func(p *device.FusedProduct)
+		of     *driver.FusedProduct
+		change func(p *driver.FusedProduct)
 	}{
-		"float32":         {device.ErrUnsupported, plain, func(p *device.FusedProduct) { p.AType = dtype.Float32 }},
-		"int8 to float32": {device.ErrUnsupported, integers, func(p *device.FusedProduct) { p.OutType = dtype.Float32 }},
-		"uint8":           {device.ErrUnsupported, integers, func(p *device.FusedProduct) { p.AType = dtype.Uint8 }},
-		"scaled integers": {device.ErrInvalidArgument, integers, func(p *device.FusedProduct) { p.ScaleA = plain.ScaleA }},
-		"no rows":         {device.ErrInvalidArgument, plain, func(p *device.FusedProduct) { p.Rows = 0 }},
-		"a pitch":         {device.ErrInvalidArgument, plain, func(p *device.FusedProduct) { p.A.Pitch = 15 }},
-		"scale of out":    {device.ErrInvalidArgument, plain, func(p *device.FusedProduct) { p.ScaleOut = plain.ScaleA }},
-		"one vector":      {device.ErrInvalidArgument, plain, func(p *device.FusedProduct) { p.ScaleB, p.Lines = 0, true }},
-		"a bias of int32": {device.ErrInvalidArgument, plain, func(p *device.FusedProduct) {
+		"float32":         {driver.ErrUnsupported, plain, func(p *driver.FusedProduct) { p.AType = dtype.Float32 }},
+		"int8 to float32": {driver.ErrUnsupported, integers, func(p *driver.FusedProduct) { p.OutType = dtype.Float32 }},
+		"uint8":           {driver.ErrUnsupported, integers, func(p *driver.FusedProduct) { p.AType = dtype.Uint8 }},
+		"scaled integers": {driver.ErrInvalidArgument, integers, func(p *driver.FusedProduct) { p.ScaleA = plain.ScaleA }},
+		"no rows":         {driver.ErrInvalidArgument, plain, func(p *driver.FusedProduct) { p.Rows = 0 }},
+		"a pitch":         {driver.ErrInvalidArgument, plain, func(p *driver.FusedProduct) { p.A.Pitch = 15 }},
+		"scale of out":    {driver.ErrInvalidArgument, plain, func(p *driver.FusedProduct) { p.ScaleOut = plain.ScaleA }},
+		"one vector":      {driver.ErrInvalidArgument, plain, func(p *driver.FusedProduct) { p.ScaleB, p.Lines = 0, true }},
+		"a bias of int32": {driver.ErrInvalidArgument, plain, func(p *driver.FusedProduct) {
 			p.Bias, p.BiasType = x.mem, dtype.Int32
 		}},
-		"a bias of float32": {device.ErrUnsupported, plain, func(p *device.FusedProduct) {
+		"a bias of float32": {driver.ErrUnsupported, plain, func(p *driver.FusedProduct) {
 			p.Bias, p.BiasType = x.mem, dtype.Float32
 		}},
-		"an odd scale": {device.ErrInvalidArgument, plain, func(p *device.FusedProduct) { p.ScaleA = x.mem.Add(2) }},
-		"the memory's end": {device.ErrOutOfBounds, plain, func(p *device.FusedProduct) {
+		"an odd scale": {driver.ErrInvalidArgument, plain, func(p *driver.FusedProduct) { p.ScaleA = x.mem.Add(2) }},
+		"the memory's end": {driver.ErrOutOfBounds, plain, func(p *driver.FusedProduct) {
 			p.B.Ptr = x.mem.Add(len(x.host) - 16)
 		}},
-		"scales' end": {device.ErrOutOfBounds, plain, func(p *device.FusedProduct) {
+		"scales' end": {driver.ErrOutOfBounds, plain, func(p *driver.FusedProduct) {
 			p.ScaleA, p.Lines = x.mem.Add(len(x.host)-4), true
 		}},
-		"scales of the host": {device.ErrInvalidPointer, plain, func(p *device.FusedProduct) { p.ScaleA = host }},
-		"no out":             {device.ErrInvalidPointer, plain, func(p *device.FusedProduct) { p.Out.Ptr = 0 }},
-		"an odd address":     {device.ErrUnsupported, integers, func(p *device.FusedProduct) { p.A.Ptr = x.mem.Add(2) }},
-		"8 bytes":            {device.ErrUnsupported, plain, func(p *device.FusedProduct) { p.A.Ptr = x.mem.Add(8) }},
+		"scales of the host": {driver.ErrInvalidPointer, plain, func(p *driver.FusedProduct) { p.ScaleA = host }},
+		"no out":             {driver.ErrInvalidPointer, plain, func(p *driver.FusedProduct) { p.Out.Ptr = 0 }},
+		"an odd address":     {driver.ErrUnsupported, integers, func(p *driver.FusedProduct) { p.A.Ptr = x.mem.Add(2) }},
+		"8 bytes":            {driver.ErrUnsupported, plain, func(p *driver.FusedProduct) { p.A.Ptr = x.mem.Add(8) }},
 	} {
 		p := *c.of
 		c.change(&p)
@@ -427,9 +427,9 @@ func TestFusedRefused(t *testing.T) {
 		t.Errorf("%+v, of refused products", *x.counts)
 	}
 	rows := 20
-	for call, kinds := range map[string]map[abi.Status]error{"Multiply": {15: device.ErrUnsupported,
-		7: device.ErrUnsupported, 3: device.ErrOutOfMemory, 13: device.ErrInternal}, "SetProduct": {7: device.ErrUnsupported},
-		"NewLayout": {3: device.ErrOutOfMemory}, "Choose": {15: device.ErrUnsupported, 14: device.ErrInternal}} {
+	for call, kinds := range map[string]map[abi.Status]error{"Multiply": {15: driver.ErrUnsupported,
+		7: driver.ErrUnsupported, 3: driver.ErrOutOfMemory, 13: driver.ErrInternal}, "SetProduct": {7: driver.ErrUnsupported},
+		"NewLayout": {3: driver.ErrOutOfMemory}, "Choose": {15: driver.ErrUnsupported, 14: driver.ErrInternal}} {
 		for status, kind := range kinds {
 			of, next = call, status
 			p := *plain
@@ -444,7 +444,7 @@ func TestFusedRefused(t *testing.T) {
 	if err := x.d.CaptureBegin(x.s); err != nil {
 		t.Fatal(err)
 	}
-	if err := x.d.MultiplyFused(x.s, plain); !errors.Is(err, device.ErrCapture) {
+	if err := x.d.MultiplyFused(x.s, plain); !errors.Is(err, driver.ErrCapture) {
 		t.Errorf("a capture: %v", err)
 	}
 	g, err := x.d.CaptureEnd(x.s)
@@ -463,7 +463,7 @@ func TestNoFused(t *testing.T) {
 			t.Setenv("DISABLE_HIPBLASLT", c.off)
 			t.Setenv("CHORUS_BLAS_LIBRARY", c.library)
 			d, _ := open(t, gputest.Options{Name: "cuda"})
-			if _, err := d.FusedLibrary(0); !errors.Is(err, device.ErrUnsupported) || !strings.Contains(err.Error(), c.want) {
+			if _, err := d.FusedLibrary(0); !errors.Is(err, driver.ErrUnsupported) || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%v", err)
 			}
 		})
@@ -471,7 +471,7 @@ func TestNoFused(t *testing.T) {
 	t.Setenv("DISABLE_HIPBLASLT", "yes")
 	x := openFused(t, "hip", nil)
 	p := x.product(16, 32, 16, false, true, dtype.Int8, dtype.Int8, dtype.Int32)
-	if err := x.d.MultiplyFused(x.s, p); !errors.Is(err, device.ErrUnsupported) || x.counts.Products != 0 {
+	if err := x.d.MultiplyFused(x.s, p); !errors.Is(err, driver.ErrUnsupported) || x.counts.Products != 0 {
 		t.Errorf("a product: %v", err)
 	}
 }

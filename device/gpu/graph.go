@@ -3,7 +3,7 @@ package gpu
 import (
 	"sync"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
 )
 
@@ -28,25 +28,25 @@ type exec struct {
 	modules   []*module
 }
 
-func (d *Driver) addGraph(g *graph) device.GraphHandle {
+func (d *Driver) addGraph(g *graph) driver.GraphHandle {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.last += 2
-	d.graphs[device.GraphHandle(d.last)] = g
-	return device.GraphHandle(d.last)
+	d.graphs[driver.GraphHandle(d.last)] = g
+	return driver.GraphHandle(d.last)
 }
 
-func (d *Driver) graph(op string, h device.GraphHandle) (*graph, error) {
+func (d *Driver) graph(op string, h driver.GraphHandle) (*graph, error) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	if g := d.graphs[h]; g != nil {
 		return g, nil
 	}
-	return nil, device.Errorf(device.ErrInvalidHandle, d.name, op, "no graph has the handle %#x", uintptr(h))
+	return nil, driver.Errorf(driver.ErrInvalidHandle, d.name, op, "no graph has the handle %#x", uintptr(h))
 }
 
 // exec finds an instantiated graph, and returns it locked.
-func (d *Driver) exec(op string, h device.ExecHandle) (*exec, error) {
+func (d *Driver) exec(op string, h driver.ExecHandle) (*exec, error) {
 	d.mu.RLock()
 	x := d.execs[h]
 	d.mu.RUnlock()
@@ -57,7 +57,7 @@ func (d *Driver) exec(op string, h device.ExecHandle) (*exec, error) {
 		}
 		x.mu.Unlock()
 	}
-	return nil, device.Errorf(device.ErrInvalidHandle, d.name, op, "no instantiated graph has the handle %#x", uintptr(h))
+	return nil, driver.Errorf(driver.ErrInvalidHandle, d.name, op, "no instantiated graph has the handle %#x", uintptr(h))
 }
 
 // hold counts one more that uses functions.
@@ -117,23 +117,23 @@ func (s *stream) launched(op string, list []captured) error {
 	return s.result(op, "EventRecord", func() abi.Result { return s.b.EventRecord(e, s.h) })
 }
 
-// GraphDestroy is [device.Graphs].GraphDestroy.
-func (d *Driver) GraphDestroy(h device.GraphHandle) error {
+// GraphDestroy is [driver.Graphs].GraphDestroy.
+func (d *Driver) GraphDestroy(h driver.GraphHandle) error {
 	const op = "destroy graph"
 	d.mu.Lock()
 	g := d.graphs[h]
 	delete(d.graphs, h)
 	d.mu.Unlock()
 	if g == nil {
-		return device.Errorf(device.ErrInvalidHandle, d.name, op, "no graph has the handle %#x", uintptr(h))
+		return driver.Errorf(driver.ErrInvalidHandle, d.name, op, "no graph has the handle %#x", uintptr(h))
 	}
 	d.dropFunctions(g.b, g.functions)
 	d.dropModules(g.modules...)
 	return g.b.call(op, "GraphDestroy", func() abi.Result { return g.b.Library.GraphDestroy(g.h) })
 }
 
-// Instantiate is [device.Graphs].Instantiate.
-func (d *Driver) Instantiate(h device.GraphHandle) (device.ExecHandle, error) {
+// Instantiate is [driver.Graphs].Instantiate.
+func (d *Driver) Instantiate(h driver.GraphHandle) (driver.ExecHandle, error) {
 	const op = "instantiate graph"
 	g, err := d.graph(op, h)
 	if err != nil {
@@ -147,14 +147,14 @@ func (d *Driver) Instantiate(h device.GraphHandle) (device.ExecHandle, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.last += 2
-	d.execs[device.ExecHandle(d.last)] = &exec{b: g.b, h: *x, memory: g.memory, functions: hold(g.functions),
+	d.execs[driver.ExecHandle(d.last)] = &exec{b: g.b, h: *x, memory: g.memory, functions: hold(g.functions),
 		modules: holdModules(g.modules)}
-	return device.ExecHandle(d.last), nil
+	return driver.ExecHandle(d.last), nil
 }
 
-// GraphLaunch is [device.Graphs].GraphLaunch. Memory that copies and fills use must still be there, else the run fails
+// GraphLaunch is [driver.Graphs].GraphLaunch. Memory that copies and fills use must still be there, else the run fails
 // before it begins; memory that foreign kernels use isn't known.
-func (d *Driver) GraphLaunch(xh device.ExecHandle, h device.StreamHandle) error {
+func (d *Driver) GraphLaunch(xh driver.ExecHandle, h driver.StreamHandle) error {
 	const op = "launch graph"
 	s, err := d.stream(op, h)
 	if err != nil {
@@ -170,7 +170,7 @@ func (d *Driver) GraphLaunch(xh device.ExecHandle, h device.StreamHandle) error 
 		return err
 	}
 	if s.recording() {
-		return device.Errorf(device.ErrUnsupported, s.b.name, op, "stream %#x is captured, and the library launches no graph "+
+		return driver.Errorf(driver.ErrUnsupported, s.b.name, op, "stream %#x is captured, and the library launches no graph "+
 			"into a capture", uintptr(h))
 	}
 	if s.broken() != nil {
@@ -179,7 +179,7 @@ func (d *Driver) GraphLaunch(xh device.ExecHandle, h device.StreamHandle) error 
 	for _, u := range x.memory {
 		at, err := d.side(s.b, op, "a node", u.p, u.bytes)
 		if err == nil && at.Type != u.typ {
-			err = device.Errorf(device.ErrInvalidPointer, s.b.name, op, "%v, which a node uses, is %v memory now", u.p, at.Type)
+			err = driver.Errorf(driver.ErrInvalidPointer, s.b.name, op, "%v, which a node uses, is %v memory now", u.p, at.Type)
 		}
 		if err != nil {
 			s.outcome = s.outcome.After(1)
@@ -203,7 +203,7 @@ func (d *Driver) GraphLaunch(xh device.ExecHandle, h device.StreamHandle) error 
 	}
 	m := d.before(s)
 	err = s.result(op, "GraphLaunch", func() abi.Result { return s.b.Library.GraphLaunch(x.h, s.h) })
-	m.after(s, op, device.Activity{Kind: device.ActivityGraph, Name: "graph"}, err)
+	m.after(s, op, driver.Activity{Kind: driver.ActivityGraph, Name: "graph"}, err)
 	if err != nil {
 		for _, c := range x.functions {
 			c.f.mu.Lock()
@@ -220,8 +220,8 @@ func (d *Driver) GraphLaunch(xh device.ExecHandle, h device.StreamHandle) error 
 	return s.launched(op, x.functions)
 }
 
-// GraphUpdate is [device.Graphs].GraphUpdate.
-func (d *Driver) GraphUpdate(xh device.ExecHandle, h device.GraphHandle) error {
+// GraphUpdate is [driver.Graphs].GraphUpdate.
+func (d *Driver) GraphUpdate(xh driver.ExecHandle, h driver.GraphHandle) error {
 	const op = "update graph"
 	g, err := d.graph(op, h)
 	if err != nil {
@@ -235,7 +235,7 @@ func (d *Driver) GraphUpdate(xh device.ExecHandle, h device.GraphHandle) error {
 	node, why := new(abi.Node), new(int32)
 	r := x.b.relaxed(func() abi.Result { return x.b.Library.ExecUpdate(x.h, g.h, node, why) })
 	if r == abi.GraphExecUpdateFailure || r == abi.InvalidValue {
-		return device.Errorf(device.ErrInvalidArgument, x.b.name, op, "the graphs differ (%d at node %#x): %w", *why,
+		return driver.Errorf(driver.ErrInvalidArgument, x.b.name, op, "the graphs differ (%d at node %#x): %w", *why,
 			uintptr(*node), x.b.failed("GraphExecUpdate", r))
 	}
 	if err := x.b.result(op, "GraphExecUpdate", r); err != nil {
@@ -248,8 +248,8 @@ func (d *Driver) GraphUpdate(xh device.ExecHandle, h device.GraphHandle) error {
 	return nil
 }
 
-// ExecDestroy is [device.Graphs].ExecDestroy.
-func (d *Driver) ExecDestroy(h device.ExecHandle) error {
+// ExecDestroy is [driver.Graphs].ExecDestroy.
+func (d *Driver) ExecDestroy(h driver.ExecHandle) error {
 	const op = "destroy instantiated graph"
 	x, err := d.exec(op, h)
 	if err != nil {
@@ -266,14 +266,14 @@ func (d *Driver) ExecDestroy(h device.ExecHandle) error {
 	return nil
 }
 
-var activities = map[int32]device.ActivityKind{abi.NodeKernel: device.ActivityKernel,
-	abi.NodeMemcpy: device.ActivityCopy, abi.NodeMemset: device.ActivityFill, abi.NodeHost: device.ActivityHost,
-	abi.NodeGraph: device.ActivityGraph, abi.NodeWaitEvent: device.ActivityWait,
-	abi.NodeEventRecord: device.ActivityRecord}
+var activities = map[int32]driver.ActivityKind{abi.NodeKernel: driver.ActivityKernel,
+	abi.NodeMemcpy: driver.ActivityCopy, abi.NodeMemset: driver.ActivityFill, abi.NodeHost: driver.ActivityHost,
+	abi.NodeGraph: driver.ActivityGraph, abi.NodeWaitEvent: driver.ActivityWait,
+	abi.NodeEventRecord: driver.ActivityRecord}
 
-// GraphNodes is [device.Graphs].GraphNodes. The waits that functions have behind them, and nodes that do nothing, are
+// GraphNodes is [driver.Graphs].GraphNodes. The waits that functions have behind them, and nodes that do nothing, are
 // left out. Nodes have the names of their kinds.
-func (d *Driver) GraphNodes(h device.GraphHandle) ([]device.Node, error) {
+func (d *Driver) GraphNodes(h driver.GraphHandle) ([]driver.Node, error) {
 	const op = "nodes of graph"
 	g, err := d.graph(op, h)
 	if err != nil {
@@ -320,7 +320,7 @@ type listing struct {
 	op     string
 	before map[abi.Node][]abi.Node
 	at     map[abi.Node][]int // where a node is, or what stands for one that is left out
-	nodes  []device.Node
+	nodes  []driver.Node
 	err    error
 }
 
@@ -346,9 +346,9 @@ func (l *listing) visit(x abi.Node) []int {
 	}
 	activity, ok := activities[*kind]
 	if !ok {
-		activity = device.ActivityRuntime
+		activity = driver.ActivityRuntime
 	}
-	l.nodes = append(l.nodes, device.Node{Kind: activity, Name: activity.String(), Deps: deps})
+	l.nodes = append(l.nodes, driver.Node{Kind: activity, Name: activity.String(), Deps: deps})
 	l.at[x] = []int{len(l.nodes) - 1}
 	return l.at[x]
 }

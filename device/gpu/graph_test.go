@@ -10,14 +10,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/gpu"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
 	"github.com/chorus-comms/chorus/device/gpu/gputest"
 )
 
 // captured is a graph of one function.
-func captured(t *testing.T, d *gpu.Driver, f func() error) device.GraphHandle {
+func captured(t *testing.T, d *gpu.Driver, f func() error) driver.GraphHandle {
 	t.Helper()
 	s := must(d.StreamCreate(0, 0))
 	t.Cleanup(func() { d.StreamDestroy(s) })
@@ -44,7 +44,7 @@ func TestSharedFunctions(t *testing.T) {
 				}
 				return nil
 			})
-			var streams [2]device.StreamHandle
+			var streams [2]driver.StreamHandle
 			ended := make(chan error, 1)
 			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 			defer cancel()
@@ -110,7 +110,7 @@ func TestFunctionsInForeignCapture(t *testing.T) {
 	if err := sim.BeginCapture(h, abi.CaptureModeGlobal); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.GraphLaunch(x, h); !errors.Is(err, device.ErrUnsupported) {
+	if err := d.GraphLaunch(x, h); !errors.Is(err, driver.ErrUnsupported) {
 		t.Errorf("GraphLaunch = %v", err)
 	}
 	if g, err := sim.EndCapture(h); err != nil {

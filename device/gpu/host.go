@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
 	"github.com/chorus-comms/chorus/device/internal/outcome"
 	"github.com/chorus-comms/chorus/device/internal/traces"
@@ -127,8 +128,8 @@ func protect(f func() error) (err error) {
 	return err
 }
 
-// HostFunc is [device.Streams].HostFunc. The function runs on a goroutine, and may call the driver.
-func (d *Driver) HostFunc(h device.StreamHandle, name string, f func() error) error {
+// HostFunc is [driver.Streams].HostFunc. The function runs on a goroutine, and may call the driver.
+func (d *Driver) HostFunc(h driver.StreamHandle, name string, f func() error) error {
 	const op = "host function"
 	s, err := d.stream(op, h)
 	if err != nil {
@@ -136,13 +137,13 @@ func (d *Driver) HostFunc(h device.StreamHandle, name string, f func() error) er
 	}
 	defer s.mu.Unlock()
 	if f == nil {
-		return device.Errorf(device.ErrInvalidArgument, s.b.name, op, "%s: no function", name)
+		return driver.Errorf(driver.ErrInvalidArgument, s.b.name, op, "%s: no function", name)
 	}
 	if err := s.permits(op); err != nil {
 		return err
 	}
 	if s.capture == nil && s.recording() {
-		return device.Errorf(device.ErrUnsupported, s.b.name, op,
+		return driver.Errorf(driver.ErrUnsupported, s.b.name, op,
 			"%s: stream %#x is captured by another library, which would not say when the function isn't needed any more", name,
 			uintptr(h))
 	}
@@ -162,7 +163,7 @@ func (d *Driver) HostFunc(h device.StreamHandle, name string, f func() error) er
 		x.outcome = s.outcome.After(1)
 	}
 	if tr := d.trace.Load(); tr != nil && !x.captured {
-		x.traced = s.calls(tr, op, device.Activity{Kind: device.ActivityHost, Name: name}, time.Now())
+		x.traced = s.calls(tr, op, driver.Activity{Kind: driver.ActivityHost, Name: name}, time.Now())
 	}
 	entry, number := x.add()
 	err = s.result(op, "LaunchHostFunc", func() abi.Result {

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"unsafe"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
 )
 
@@ -48,7 +48,7 @@ func (d *Driver) decode(b *gpu, op string, of byte, data []byte) (h handle, err 
 		}
 	}
 	if err != nil {
-		return h, device.Errorf(device.ErrInvalidArgument, b.name, op, "%w", err)
+		return h, driver.Errorf(driver.ErrInvalidArgument, b.name, op, "%w", err)
 	}
 	return h, b.ipc(op)
 }
@@ -56,26 +56,26 @@ func (d *Driver) decode(b *gpu, op string, of byte, data []byte) (h handle, err 
 // ipc demands that the library can do it.
 func (b *gpu) ipc(op string) error {
 	if err := b.caps.Need("IPC"); err != nil {
-		return device.Errorf(device.ErrUnsupported, b.name, op, "%w", err)
+		return driver.Errorf(driver.ErrUnsupported, b.name, op, "%w", err)
 	}
 	return nil
 }
 
-// IPCHandle is [device.IPC].IPCHandle.
-func (d *Driver) IPCHandle(p device.Ptr) ([]byte, error) {
+// IPCHandle is [driver.IPC].IPCHandle.
+func (d *Driver) IPCHandle(p driver.Ptr) ([]byte, error) {
 	const op = "IPC handle"
 	at, err := d.Attributes(p)
 	if err != nil {
 		return nil, err
 	}
 	switch {
-	case at.Type != device.DeviceMemory:
-		return nil, device.Errorf(device.ErrWrongKind, d.name, op, "%v is %v memory", p, at.Type)
+	case at.Type != driver.DeviceMemory:
+		return nil, driver.Errorf(driver.ErrWrongKind, d.name, op, "%v is %v memory", p, at.Type)
 	case at.Remote:
-		return nil, device.Errorf(device.ErrInvalidArgument, d.name, op,
+		return nil, driver.Errorf(driver.ErrInvalidArgument, d.name, op,
 			"%v was received from another process, and can't be passed on", p)
 	case at.Base != p:
-		return nil, device.Errorf(device.ErrInvalidPointer, d.name, op, "%v is not where its allocation begins: %v", p,
+		return nil, driver.Errorf(driver.ErrInvalidPointer, d.name, op, "%v is not where its allocation begins: %v", p,
 			at.Base)
 	}
 	b := d.gpus[at.Device]
@@ -89,8 +89,8 @@ func (d *Driver) IPCHandle(p device.Ptr) ([]byte, error) {
 	return h.encode(), nil
 }
 
-// IPCOpen is [device.IPC].IPCOpen. The library sees to it that the device can touch the memory.
-func (d *Driver) IPCOpen(dev int, data []byte) (device.Ptr, error) {
+// IPCOpen is [driver.IPC].IPCOpen. The library sees to it that the device can touch the memory.
+func (d *Driver) IPCOpen(dev int, data []byte) (driver.Ptr, error) {
 	const op = "open IPC handle"
 	b, err := d.gpu(op, dev)
 	if err != nil {
@@ -107,8 +107,8 @@ func (d *Driver) IPCOpen(dev int, data []byte) (device.Ptr, error) {
 	if err != nil {
 		return 0, err
 	}
-	d.memory.open(&allocation{base: device.Ptr(*p), bytes: int(h.Bytes), typ: device.DeviceMemory, b: b, remote: true})
-	return device.Ptr(*p), nil
+	d.memory.open(&allocation{base: driver.Ptr(*p), bytes: int(h.Bytes), typ: driver.DeviceMemory, b: b, remote: true})
+	return driver.Ptr(*p), nil
 }
 
 // open adds memory of another process, or counts that it was opened again.
@@ -128,7 +128,7 @@ func (as *allocations) open(a *allocation) {
 }
 
 // close counts down, and reports whether that was the last time.
-func (as *allocations) close(p device.Ptr) (a *allocation, last bool) {
+func (as *allocations) close(p driver.Ptr) (a *allocation, last bool) {
 	as.mu.Lock()
 	defer as.mu.Unlock()
 	for _, o := range as.list {
@@ -141,12 +141,12 @@ func (as *allocations) close(p device.Ptr) (a *allocation, last bool) {
 	return nil, false
 }
 
-// IPCClose is [device.IPC].IPCClose. The library gets it back when the streams have done what they have to do.
-func (d *Driver) IPCClose(p device.Ptr) error {
+// IPCClose is [driver.IPC].IPCClose. The library gets it back when the streams have done what they have to do.
+func (d *Driver) IPCClose(p driver.Ptr) error {
 	const op = "close IPC handle"
 	a, last := d.memory.close(p)
 	if a == nil {
-		return device.Errorf(device.ErrInvalidPointer, d.name, op, "%v was not opened", p)
+		return driver.Errorf(driver.ErrInvalidPointer, d.name, op, "%v was not opened", p)
 	}
 	closing := func() {
 		if last {
@@ -158,8 +158,8 @@ func (d *Driver) IPCClose(p device.Ptr) error {
 	return nil
 }
 
-// IPCEventCreate is [device.IPCEvents].IPCEventCreate.
-func (d *Driver) IPCEventCreate(dev int) (device.EventHandle, error) {
+// IPCEventCreate is [driver.IPCEvents].IPCEventCreate.
+func (d *Driver) IPCEventCreate(dev int) (driver.EventHandle, error) {
 	const op = "create event"
 	b, err := d.gpu(op, dev)
 	if err != nil {
@@ -178,8 +178,8 @@ func (d *Driver) IPCEventCreate(dev int) (device.EventHandle, error) {
 	return d.addEvent(&event{b: b, h: *h, shared: true}), nil
 }
 
-// IPCEventHandle is [device.IPCEvents].IPCEventHandle.
-func (d *Driver) IPCEventHandle(eh device.EventHandle) ([]byte, error) {
+// IPCEventHandle is [driver.IPCEvents].IPCEventHandle.
+func (d *Driver) IPCEventHandle(eh driver.EventHandle) ([]byte, error) {
 	const op = "IPC handle"
 	e, err := d.event(op, eh)
 	if err != nil {
@@ -187,7 +187,7 @@ func (d *Driver) IPCEventHandle(eh device.EventHandle) ([]byte, error) {
 	}
 	defer e.mu.Unlock()
 	if !e.shared || e.opened {
-		return nil, device.Errorf(device.ErrInvalidArgument, d.name, op, "event %#x was not made here for other processes",
+		return nil, driver.Errorf(driver.ErrInvalidArgument, d.name, op, "event %#x was not made here for other processes",
 			uintptr(eh))
 	}
 	h := &handle{Magic: d.magic('e'), Process: process}
@@ -195,8 +195,8 @@ func (d *Driver) IPCEventHandle(eh device.EventHandle) ([]byte, error) {
 	return h.encode(), err
 }
 
-// IPCEventOpen is [device.IPCEvents].IPCEventOpen. Errors of functions of the other process stay there.
-func (d *Driver) IPCEventOpen(dev int, data []byte) (device.EventHandle, error) {
+// IPCEventOpen is [driver.IPCEvents].IPCEventOpen. Errors of functions of the other process stay there.
+func (d *Driver) IPCEventOpen(dev int, data []byte) (driver.EventHandle, error) {
 	const op = "open event"
 	b, err := d.gpu(op, dev)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
 	"github.com/chorus-comms/chorus/internal/dl"
 	"github.com/chorus-comms/chorus/internal/plain"
@@ -32,7 +33,7 @@ type Library struct {
 func init() {
 	for i := range abi.Families {
 		f := &abi.Families[i]
-		device.RegisterLoader(f.Name, func() (device.Driver, error) {
+		device.RegisterLoader(f.Name, func() (driver.Driver, error) {
 			l, err := Load(f.Name)
 			if err != nil {
 				return nil, err
@@ -224,26 +225,26 @@ func (l *Library) failed(call string, r abi.Result) *Error {
 }
 
 // kindOf is the kind of error that a result is to callers.
-func kindOf(r abi.Result) device.Kind {
+func kindOf(r abi.Result) driver.Kind {
 	switch r {
 	case abi.InvalidValue, abi.InvalidConfiguration, abi.InvalidImage, abi.NoBinaryForGPU, abi.InvalidPTX,
 		abi.UnsupportedPTX, abi.InvalidSource, abi.GraphExecUpdateFailure:
-		return device.ErrInvalidArgument
+		return driver.ErrInvalidArgument
 	case abi.OutOfMemory, abi.LaunchOutOfResources:
-		return device.ErrOutOfMemory
+		return driver.ErrOutOfMemory
 	case abi.InvalidDevice:
-		return device.ErrWrongDevice
+		return driver.ErrWrongDevice
 	case abi.InvalidHandle:
-		return device.ErrInvalidHandle
+		return driver.ErrInvalidHandle
 	case abi.NotFound:
-		return device.ErrNotFound
+		return driver.ErrNotFound
 	case abi.NotReady:
-		return device.ErrNotReady
+		return driver.ErrNotReady
 	case abi.NotSupported, abi.PeerAccessUnsupported, abi.CallRequiresNewerDriver:
-		return device.ErrUnsupported
+		return driver.ErrUnsupported
 	}
 	if r.Capture() {
-		return device.ErrCapture
+		return driver.ErrCapture
 	}
-	return device.ErrInternal
+	return driver.ErrInternal
 }

@@ -4,7 +4,7 @@ import (
 	"errors"
 
 	"github.com/chorus-comms/chorus/config"
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
 	"github.com/chorus-comms/chorus/dtype"
 )
@@ -27,16 +27,16 @@ func newLt(f *abi.Family, places []string) *lt {
 		}}}
 }
 
-// FusedLibrary is [device.FusedProducts].FusedLibrary: cuBLASLt or hipBLASLt.
-func (d *Driver) FusedLibrary(dev int) (device.ProductLibrary, error) {
+// FusedLibrary is [driver.FusedProducts].FusedLibrary: cuBLASLt or hipBLASLt.
+func (d *Driver) FusedLibrary(dev int) (driver.ProductLibrary, error) {
 	const op = "library of fused products"
 	if err := d.knows(op, dev); err != nil {
-		return device.ProductLibrary{}, err
+		return driver.ProductLibrary{}, err
 	}
 	if err := d.lt.open(); err != nil {
-		return device.ProductLibrary{}, device.Errorf(device.ErrUnsupported, d.gpus[dev].name, op, "%w", err)
+		return driver.ProductLibrary{}, driver.Errorf(driver.ErrUnsupported, d.gpus[dev].name, op, "%w", err)
 	}
-	return device.ProductLibrary{Name: d.family.Lt + " (" + d.lt.place + ")", Types: []dtype.DType{dtype.Int8,
+	return driver.ProductLibrary{Name: d.family.Lt + " (" + d.lt.place + ")", Types: []dtype.DType{dtype.Int8,
 		dtype.Float8E4M3FN, dtype.Float8E5M2, dtype.Float16, dtype.BFloat16, dtype.Float32}}, nil
 }
 

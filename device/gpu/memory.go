@@ -7,15 +7,15 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
 )
 
 // allocation is memory that the driver has allocated, or opened from another process.
 type allocation struct {
-	base   device.Ptr
+	base   driver.Ptr
 	bytes  int
-	typ    device.MemoryType
+	typ    driver.MemoryType
 	b      *gpu // nil: the host's
 	remote bool
 	freed  bool // and not yet given back, as work may use it
@@ -28,8 +28,8 @@ type allocations struct {
 	list []*allocation
 }
 
-func (as *allocations) search(p device.Ptr) int {
-	at, found := slices.BinarySearchFunc(as.list, p, func(a *allocation, p device.Ptr) int {
+func (as *allocations) search(p driver.Ptr) int {
+	at, found := slices.BinarySearchFunc(as.list, p, func(a *allocation, p driver.Ptr) int {
 		switch {
 		case a.base < p:
 			return -1
@@ -45,7 +45,7 @@ func (as *allocations) search(p device.Ptr) int {
 }
 
 // find returns the allocation that p points into, freed or not, or nil.
-func (as *allocations) find(p device.Ptr) *allocation {
+func (as *allocations) find(p driver.Ptr) *allocation {
 	as.mu.RLock()
 	defer as.mu.RUnlock()
 	if i := as.search(p); i >= 0 && int(p-as.list[i].base) < as.list[i].bytes {
@@ -67,7 +67,7 @@ func (as *allocations) remove(a *allocation) {
 }
 
 // free marks an allocation as freed if check has nothing against it.
-func (as *allocations) free(p device.Ptr, check func(a *allocation) error) (*allocation, error) {
+func (as *allocations) free(p driver.Ptr, check func(a *allocation) error) (*allocation, error) {
 	as.mu.Lock()
 	defer as.mu.Unlock()
 	var a *allocation
@@ -84,15 +84,15 @@ func (as *allocations) free(p device.Ptr, check func(a *allocation) error) (*all
 // patience is how long an allocation waits for memory that was freed under work.
 const patience = 100 * time.Millisecond
 
-// Malloc is [device.Memory].Malloc.
-func (d *Driver) Malloc(dev int, bytes int) (device.Ptr, error) {
+// Malloc is [driver.Memory].Malloc.
+func (d *Driver) Malloc(dev int, bytes int) (driver.Ptr, error) {
 	const op = "allocate"
 	b, err := d.gpu(op, dev)
 	if err != nil {
 		return 0, err
 	}
 	if bytes <= 0 {
-		return 0, device.Errorf(device.ErrInvalidArgument, b.name, op, "%d bytes", bytes)
+		return 0, driver.Errorf(driver.ErrInvalidArgument, b.name, op, "%d bytes", bytes)
 	}
 	p := new(uintptr)
 	r := b.relaxed(func() abi.Result { return b.MemAlloc(p, uint64(bytes)) })
@@ -105,12 +105,12 @@ func (d *Driver) Malloc(dev int, bytes int) (device.Ptr, error) {
 	if r != abi.Success {
 		return 0, b.result(op, "MemAlloc", r)
 	}
-	d.memory.add(&allocation{base: device.Ptr(*p), bytes: bytes, typ: device.DeviceMemory, b: b})
-	return device.Ptr(*p), nil
+	d.memory.add(&allocation{base: driver.Ptr(*p), bytes: bytes, typ: driver.DeviceMemory, b: b})
+	return driver.Ptr(*p), nil
 }
 
-// Free is [device.Memory].Free. The library gets the memory back when the streams have done what they have to do.
-func (d *Driver) Free(dev int, p device.Ptr) error {
+// Free is [driver.Memory].Free. The library gets the memory back when the streams have done what they have to do.
+func (d *Driver) Free(dev int, p driver.Ptr) error {
 	const op = "free"
 	b, err := d.gpu(op, dev)
 	if err != nil || p == 0 {
@@ -119,15 +119,15 @@ func (d *Driver) Free(dev int, p device.Ptr) error {
 	a, err := d.memory.free(p, func(a *allocation) error {
 		switch {
 		case a == nil:
-			return device.Errorf(device.ErrInvalidPointer, b.name, op, "%v is not memory of the driver", p)
-		case a.typ != device.DeviceMemory:
-			return device.Errorf(device.ErrWrongKind, b.name, op, "%v is %v memory", p, a.typ)
+			return driver.Errorf(driver.ErrInvalidPointer, b.name, op, "%v is not memory of the driver", p)
+		case a.typ != driver.DeviceMemory:
+			return driver.Errorf(driver.ErrWrongKind, b.name, op, "%v is %v memory", p, a.typ)
 		case a.b != b:
-			return device.Errorf(device.ErrWrongDevice, b.name, op, "%v is memory of %s", p, a.b.name)
+			return driver.Errorf(driver.ErrWrongDevice, b.name, op, "%v is memory of %s", p, a.b.name)
 		case a.remote:
-			return device.Errorf(device.ErrInvalidPointer, b.name, op, "%v belongs to another process: close it", p)
+			return driver.Errorf(driver.ErrInvalidPointer, b.name, op, "%v belongs to another process: close it", p)
 		case a.base != p:
-			return device.Errorf(device.ErrInvalidPointer, b.name, op, "%v lies inside the allocation at %v", p, a.base)
+			return driver.Errorf(driver.ErrInvalidPointer, b.name, op, "%v lies inside the allocation at %v", p, a.base)
 		}
 		return nil
 	})
@@ -142,11 +142,11 @@ func (d *Driver) Free(dev int, p device.Ptr) error {
 	return nil
 }
 
-// MallocHost is [device.Memory].MallocHost.
-func (d *Driver) MallocHost(bytes int) (device.Ptr, error) {
+// MallocHost is [driver.Memory].MallocHost.
+func (d *Driver) MallocHost(bytes int) (driver.Ptr, error) {
 	const op = "allocate host memory"
 	if bytes <= 0 {
-		return 0, device.Errorf(device.ErrInvalidArgument, d.name, op, "%d bytes", bytes)
+		return 0, driver.Errorf(driver.ErrInvalidArgument, d.name, op, "%d bytes", bytes)
 	}
 	b, err := d.anyGPU(op)
 	if err != nil {
@@ -159,12 +159,12 @@ func (d *Driver) MallocHost(bytes int) (device.Ptr, error) {
 	if err != nil {
 		return 0, err
 	}
-	d.memory.add(&allocation{base: device.Ptr(*p), bytes: bytes, typ: device.HostMemory})
-	return device.Ptr(*p), nil
+	d.memory.add(&allocation{base: driver.Ptr(*p), bytes: bytes, typ: driver.HostMemory})
+	return driver.Ptr(*p), nil
 }
 
-// FreeHost is [device.Memory].FreeHost.
-func (d *Driver) FreeHost(p device.Ptr) error {
+// FreeHost is [driver.Memory].FreeHost.
+func (d *Driver) FreeHost(p driver.Ptr) error {
 	const op = "free host memory"
 	if p == 0 {
 		return nil
@@ -172,11 +172,11 @@ func (d *Driver) FreeHost(p device.Ptr) error {
 	a, err := d.memory.free(p, func(a *allocation) error {
 		switch {
 		case a == nil:
-			return device.Errorf(device.ErrInvalidPointer, d.name, op, "%v is not memory of the driver", p)
-		case a.typ != device.HostMemory:
-			return device.Errorf(device.ErrWrongKind, d.name, op, "%v is %v memory", p, a.typ)
+			return driver.Errorf(driver.ErrInvalidPointer, d.name, op, "%v is not memory of the driver", p)
+		case a.typ != driver.HostMemory:
+			return driver.Errorf(driver.ErrWrongKind, d.name, op, "%v is %v memory", p, a.typ)
 		case a.base != p:
-			return device.Errorf(device.ErrInvalidPointer, d.name, op, "%v lies inside the allocation at %v", p, a.base)
+			return driver.Errorf(driver.ErrInvalidPointer, d.name, op, "%v lies inside the allocation at %v", p, a.base)
 		}
 		return nil
 	})
@@ -199,7 +199,7 @@ func (d *Driver) FreeHost(p device.Ptr) error {
 	return nil
 }
 
-// MemInfo is [device.Memory].MemInfo. Freed memory that work still uses counts as free.
+// MemInfo is [driver.Memory].MemInfo. Freed memory that work still uses counts as free.
 func (d *Driver) MemInfo(dev int) (free, total int64, err error) {
 	const op = "memory info"
 	b, err := d.gpu(op, dev)
@@ -214,13 +214,13 @@ func (d *Driver) MemInfo(dev int) (free, total int64, err error) {
 	return int64(*f) + int64(waiting), int64(*t), nil
 }
 
-// Attributes is [device.Memory].Attributes. Memory that others in the process have from the library is known as well.
-func (d *Driver) Attributes(p device.Ptr) (device.Attributes, error) {
+// Attributes is [driver.Memory].Attributes. Memory that others in the process have from the library is known as well.
+func (d *Driver) Attributes(p driver.Ptr) (driver.Attributes, error) {
 	if p == 0 {
-		return device.Attributes{}, device.Errorf(device.ErrInvalidPointer, d.name, "attributes", "null")
+		return driver.Attributes{}, driver.Errorf(driver.ErrInvalidPointer, d.name, "attributes", "null")
 	}
 	if a := d.memory.find(p); a != nil && !a.freed {
-		at := device.Attributes{Type: a.typ, Device: -1, Base: a.base, Bytes: a.bytes, Remote: a.remote}
+		at := driver.Attributes{Type: a.typ, Device: -1, Base: a.base, Bytes: a.bytes, Remote: a.remote}
 		if a.b != nil {
 			at.Device = a.b.index
 		}
@@ -230,7 +230,7 @@ func (d *Driver) Attributes(p device.Ptr) (device.Attributes, error) {
 			return at, nil
 		}
 	}
-	return device.Attributes{Type: device.Unmanaged, Device: -1, Base: p}, nil
+	return driver.Attributes{Type: driver.Unmanaged, Device: -1, Base: p}, nil
 }
 
 // pointed is what the library knows of a pointer.
@@ -255,7 +255,7 @@ var questions = sync.Pool{New: func() any {
 }}
 
 // pointer asks the library for it, all at once where it can.
-func (d *Driver) pointer(p device.Ptr) (at pointed, ok bool) {
+func (d *Driver) pointer(p driver.Ptr) (at pointed, ok bool) {
 	do := func(call func() abi.Result) bool {
 		if b := d.opened(); b != nil {
 			return b.do(call) == abi.Success
@@ -281,7 +281,7 @@ func (d *Driver) pointer(p device.Ptr) (at pointed, ok bool) {
 }
 
 // foreign asks the library for memory that the driver hasn't allocated.
-func (d *Driver) foreign(p device.Ptr) (at device.Attributes, ok bool) {
+func (d *Driver) foreign(p driver.Ptr) (at driver.Attributes, ok bool) {
 	x, ok := d.pointer(p)
 	if !ok || x.bytes == 0 {
 		return at, false
@@ -289,13 +289,13 @@ func (d *Driver) foreign(p device.Ptr) (at device.Attributes, ok bool) {
 	if d.family.Name == "hip" && d.number < 60_000_000 {
 		x.typ++
 	}
-	at = device.Attributes{Device: -1, Base: device.Ptr(x.base), Bytes: int(x.bytes)}
+	at = driver.Attributes{Device: -1, Base: driver.Ptr(x.base), Bytes: int(x.bytes)}
 	switch x.typ {
 	case abi.MemoryHost:
-		at.Type = device.HostMemory
+		at.Type = driver.HostMemory
 		return at, true
 	case abi.MemoryDevice, abi.MemoryManaged:
-		at.Type = device.DeviceMemory
+		at.Type = driver.DeviceMemory
 		at.Device = slices.IndexFunc(d.gpus, func(b *gpu) bool { return b.id == abi.Device(int32(x.ordinal)) })
 		return at, at.Device >= 0
 	}
@@ -303,22 +303,22 @@ func (d *Driver) foreign(p device.Ptr) (at device.Attributes, ok bool) {
 }
 
 // side is one of a copy's, checked.
-func (d *Driver) side(b *gpu, op, what string, p device.Ptr, bytes int) (device.Attributes, error) {
+func (d *Driver) side(b *gpu, op, what string, p driver.Ptr, bytes int) (driver.Attributes, error) {
 	if p == 0 {
-		return device.Attributes{}, device.Errorf(device.ErrInvalidPointer, b.name, op, "%s: null", what)
+		return driver.Attributes{}, driver.Errorf(driver.ErrInvalidPointer, b.name, op, "%s: null", what)
 	}
 	at, err := d.Attributes(p)
-	if err == nil && at.Type != device.Unmanaged && bytes > at.Bytes-int(p-at.Base) {
-		err = device.Errorf(device.ErrOutOfBounds, b.name, op, "%s: %d bytes at %v leave the allocation of %d bytes at %v",
+	if err == nil && at.Type != driver.Unmanaged && bytes > at.Bytes-int(p-at.Base) {
+		err = driver.Errorf(driver.ErrOutOfBounds, b.name, op, "%s: %d bytes at %v leave the allocation of %d bytes at %v",
 			what, bytes, p, at.Bytes, at.Base)
 	}
 	return at, err
 }
 
-// Copy is [device.Memory].Copy. The library waits for the stream's earlier work where host memory isn't pinned, or both
+// Copy is [driver.Memory].Copy. The library waits for the stream's earlier work where host memory isn't pinned, or both
 // sides are the host's. It would do so with the stream's lock held, so that nothing else could be enqueued on the
 // stream. Copy waits without the lock instead, and copies between host memory by a function of the host.
-func (d *Driver) Copy(h device.StreamHandle, dst, src device.Ptr, bytes int, kind device.CopyKind) error {
+func (d *Driver) Copy(h driver.StreamHandle, dst, src driver.Ptr, bytes int, kind driver.CopyKind) error {
 	next, err := d.copy(h, dst, src, bytes, kind, true)
 	switch next {
 	case wait:
@@ -334,7 +334,7 @@ func (d *Driver) Copy(h device.StreamHandle, dst, src device.Ptr, bytes int, kin
 }
 
 // bytesAt are bytes of host memory.
-func bytesAt(p device.Ptr, n int) []byte { return unsafe.Slice(*(**byte)(unsafe.Pointer(&p)), n) }
+func bytesAt(p driver.Ptr, n int) []byte { return unsafe.Slice(*(**byte)(unsafe.Pointer(&p)), n) }
 
 // next is what a copy needs after it was checked.
 type next int
@@ -347,7 +347,7 @@ const (
 
 // copy checks a copy, and enqueues it unless it returns what must be done instead. It returns wait only if mayWait is
 // set.
-func (d *Driver) copy(h device.StreamHandle, dst, src device.Ptr, bytes int, kind device.CopyKind, mayWait bool) (next,
+func (d *Driver) copy(h driver.StreamHandle, dst, src driver.Ptr, bytes int, kind driver.CopyKind, mayWait bool) (next,
 	error) {
 	const op = "copy"
 	s, err := d.stream(op, h)
@@ -357,10 +357,10 @@ func (d *Driver) copy(h device.StreamHandle, dst, src device.Ptr, bytes int, kin
 	defer s.mu.Unlock()
 	b := s.b
 	if bytes <= 0 {
-		return nothing, device.Errorf(device.ErrInvalidArgument, b.name, op, "%d bytes", bytes)
+		return nothing, driver.Errorf(driver.ErrInvalidArgument, b.name, op, "%d bytes", bytes)
 	}
-	if kind > device.CopyDefault {
-		return nothing, device.Errorf(device.ErrInvalidArgument, b.name, op, "%v", kind)
+	if kind > driver.CopyDefault {
+		return nothing, driver.Errorf(driver.ErrInvalidArgument, b.name, op, "%v", kind)
 	}
 	to, err := d.side(b, op, "destination", dst, bytes)
 	if err != nil {
@@ -370,18 +370,18 @@ func (d *Driver) copy(h device.StreamHandle, dst, src device.Ptr, bytes int, kin
 	if err != nil {
 		return nothing, err
 	}
-	if kind != device.CopyDefault {
+	if kind != driver.CopyDefault {
 		for _, x := range []struct {
 			what   string
-			p      device.Ptr
-			at     device.Attributes
+			p      driver.Ptr
+			at     driver.Attributes
 			device bool
 		}{
-			{"destination", dst, to, kind == device.HostToDevice || kind == device.DeviceToDevice},
-			{"source", src, from, kind == device.DeviceToHost || kind == device.DeviceToDevice},
+			{"destination", dst, to, kind == driver.HostToDevice || kind == driver.DeviceToDevice},
+			{"source", src, from, kind == driver.DeviceToHost || kind == driver.DeviceToDevice},
 		} {
-			if (x.at.Type == device.DeviceMemory) != x.device {
-				return nothing, device.Errorf(device.ErrWrongKind, b.name, op, "%v: the %s %v is %v memory", kind, x.what, x.p,
+			if (x.at.Type == driver.DeviceMemory) != x.device {
+				return nothing, driver.Errorf(driver.ErrWrongKind, b.name, op, "%v: the %s %v is %v memory", kind, x.what, x.p,
 					x.at.Type)
 			}
 		}
@@ -391,9 +391,9 @@ func (d *Driver) copy(h device.StreamHandle, dst, src device.Ptr, bytes int, kin
 	}
 	if s.capture == nil && s.unlessCaptured(op) == nil {
 		switch {
-		case to.Type != device.DeviceMemory && from.Type != device.DeviceMemory:
+		case to.Type != driver.DeviceMemory && from.Type != driver.DeviceMemory:
 			return callHost, nil
-		case mayWait && (to.Type == device.Unmanaged || from.Type == device.Unmanaged):
+		case mayWait && (to.Type == driver.Unmanaged || from.Type == driver.Unmanaged):
 			return wait, nil
 		}
 	}
@@ -409,12 +409,12 @@ func (d *Driver) copy(h device.StreamHandle, dst, src device.Ptr, bytes int, kin
 		}
 		return b.Library.Copy(uintptr(dst), uintptr(src), uint64(bytes), s.h)
 	})
-	m.after(s, op, device.Activity{Kind: device.ActivityCopy, Name: op, Bytes: bytes}, err)
+	m.after(s, op, driver.Activity{Kind: driver.ActivityCopy, Name: op, Bytes: bytes}, err)
 	return nothing, err
 }
 
-// Fill is [device.Memory].Fill.
-func (d *Driver) Fill(h device.StreamHandle, dst device.Ptr, value byte, bytes int) error {
+// Fill is [driver.Memory].Fill.
+func (d *Driver) Fill(h driver.StreamHandle, dst driver.Ptr, value byte, bytes int) error {
 	const op = "fill"
 	s, err := d.stream(op, h)
 	if err != nil {
@@ -423,16 +423,16 @@ func (d *Driver) Fill(h device.StreamHandle, dst device.Ptr, value byte, bytes i
 	defer s.mu.Unlock()
 	b := s.b
 	if bytes <= 0 {
-		return device.Errorf(device.ErrInvalidArgument, b.name, op, "%d bytes", bytes)
+		return driver.Errorf(driver.ErrInvalidArgument, b.name, op, "%d bytes", bytes)
 	}
 	at, err := d.side(b, op, "destination", dst, bytes)
 	switch {
 	case err != nil:
 		return err
-	case at.Type != device.DeviceMemory:
-		return device.Errorf(device.ErrWrongKind, b.name, op, "%v is %v memory, not the device's", dst, at.Type)
+	case at.Type != driver.DeviceMemory:
+		return driver.Errorf(driver.ErrWrongKind, b.name, op, "%v is %v memory, not the device's", dst, at.Type)
 	case at.Device != b.index && !d.reaches(b.index, at.Device):
-		return device.Errorf(device.ErrWrongDevice, b.name, op, "%v is memory of device %d, to which %s has no access", dst,
+		return driver.Errorf(driver.ErrWrongDevice, b.name, op, "%v is memory of device %d, to which %s has no access", dst,
 			at.Device, b.name)
 	}
 	if err := s.permits(op); err != nil {
@@ -447,6 +447,6 @@ func (d *Driver) Fill(h device.StreamHandle, dst device.Ptr, value byte, bytes i
 	err = s.result(op, "MemsetD8Async", func() abi.Result {
 		return b.Library.Fill(uintptr(dst), value, uint64(bytes), s.h)
 	})
-	m.after(s, op, device.Activity{Kind: device.ActivityFill, Name: op, Bytes: bytes}, err)
+	m.after(s, op, driver.Activity{Kind: driver.ActivityFill, Name: op, Bytes: bytes}, err)
 	return err
 }

@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 	"unsafe"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
 )
 
@@ -17,7 +17,7 @@ import (
 type module struct {
 	b       *gpu
 	h       abi.Module
-	handles []device.FunctionHandle // guarded by the driver's mu
+	handles []driver.FunctionHandle // guarded by the driver's mu
 	uses    atomic.Int32            // the handle, calls under way, and graphs that run its functions
 }
 
@@ -25,7 +25,7 @@ type module struct {
 type kernel struct {
 	m      *module
 	h      abi.Function
-	attrs  device.FunctionAttributes
+	attrs  driver.FunctionAttributes
 	sizes  []uint64 // of the parameters, if the library says them
 	shared int      // bytes of dynamic shared memory at most
 
@@ -90,22 +90,22 @@ func (d *Driver) modular(op string, dev int) (*gpu, error) {
 		return nil, err
 	}
 	if err := b.caps.Need("modules"); err != nil {
-		return nil, device.Errorf(device.ErrUnsupported, b.name, op, "%w", err)
+		return nil, driver.Errorf(driver.ErrUnsupported, b.name, op, "%w", err)
 	}
 	return b, nil
 }
 
-// ModuleLoad is [device.Modules].ModuleLoad. An image is what the library takes: PTX, a program of the device or
+// ModuleLoad is [driver.Modules].ModuleLoad. An image is what the library takes: PTX, a program of the device or
 // several in a file; or else a source in the C that CUDA and HIP share, which NVRTC or hiprtc compiles, and whose
 // functions are extern "C".
-func (d *Driver) ModuleLoad(dev int, image []byte) (device.ModuleHandle, error) {
+func (d *Driver) ModuleLoad(dev int, image []byte) (driver.ModuleHandle, error) {
 	const op = "load a module"
 	b, err := d.modular(op, dev)
 	if err != nil {
 		return 0, err
 	}
 	if len(image) == 0 || !whole(image) {
-		return 0, device.Errorf(device.ErrInvalidArgument, b.name, op, "an image of %d bytes, which isn't whole", len(image))
+		return 0, driver.Errorf(driver.ErrInvalidArgument, b.name, op, "an image of %d bytes, which isn't whole", len(image))
 	}
 	if sourceOf(image) {
 		if image, err = b.program(op, bytes.TrimRight(image, "\x00")); err != nil {
@@ -121,8 +121,8 @@ func (d *Driver) ModuleLoad(dev int, image []byte) (device.ModuleHandle, error) 
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.last += 2
-	d.modules[device.ModuleHandle(d.last)] = m
-	return device.ModuleHandle(d.last), nil
+	d.modules[driver.ModuleHandle(d.last)] = m
+	return driver.ModuleHandle(d.last), nil
 }
 
 // load has the library load an image. CUDA's translator of PTX says what is wrong with one.
@@ -147,12 +147,12 @@ func (b *gpu) load(op string, image []byte) (abi.Module, error) {
 	e := b.failed("ModuleLoadDataEx", r)
 	text, _, _ := bytes.Cut(log, []byte{0})
 	e.Log = string(bytes.TrimSpace(text))
-	return 0, device.Errorf(kindOf(r), b.name, op, "%w", e)
+	return 0, driver.Errorf(kindOf(r), b.name, op, "%w", e)
 }
 
-// ModuleUnload is [device.Modules].ModuleUnload. The library gets the module back when what was enqueued has run and no
+// ModuleUnload is [driver.Modules].ModuleUnload. The library gets the module back when what was enqueued has run and no
 // graph has a function of it.
-func (d *Driver) ModuleUnload(h device.ModuleHandle) error {
+func (d *Driver) ModuleUnload(h driver.ModuleHandle) error {
 	const op = "unload a module"
 	d.mu.Lock()
 	m := d.modules[h]
@@ -164,7 +164,7 @@ func (d *Driver) ModuleUnload(h device.ModuleHandle) error {
 	}
 	d.mu.Unlock()
 	if m == nil {
-		return device.Errorf(device.ErrInvalidHandle, d.name, op, "no module has the handle %#x", uintptr(h))
+		return driver.Errorf(driver.ErrInvalidHandle, d.name, op, "no module has the handle %#x", uintptr(h))
 	}
 	d.dropModules(m)
 	return m.b.broken()
@@ -189,8 +189,8 @@ func (d *Driver) dropModules(list ...*module) {
 	}
 }
 
-// ModuleFunction is [device.Modules].ModuleFunction.
-func (d *Driver) ModuleFunction(h device.ModuleHandle, name string) (device.FunctionHandle, error) {
+// ModuleFunction is [driver.Modules].ModuleFunction.
+func (d *Driver) ModuleFunction(h driver.ModuleHandle, name string) (driver.FunctionHandle, error) {
 	const op = "look up a function"
 	d.mu.RLock()
 	m := d.modules[h]
@@ -199,7 +199,7 @@ func (d *Driver) ModuleFunction(h device.ModuleHandle, name string) (device.Func
 	}
 	d.mu.RUnlock()
 	if m == nil {
-		return 0, device.Errorf(device.ErrInvalidHandle, d.name, op, "no module has the handle %#x", uintptr(h))
+		return 0, driver.Errorf(driver.ErrInvalidHandle, d.name, op, "no module has the handle %#x", uintptr(h))
 	}
 	defer d.dropModules(m)
 	b, k := m.b, &kernel{m: m}
@@ -208,11 +208,11 @@ func (d *Driver) ModuleFunction(h device.ModuleHandle, name string) (device.Func
 	}
 	text := append([]byte(name), 0)
 	if bytes.IndexByte(text, 0) != len(name) {
-		return 0, device.Errorf(device.ErrNotFound, b.name, op, "no function is called %q", name)
+		return 0, driver.Errorf(driver.ErrNotFound, b.name, op, "no function is called %q", name)
 	}
 	r := b.relaxed(func() abi.Result { return b.Library.ModuleFunction(&k.h, m.h, &text[0]) })
 	if r == abi.NotFound {
-		return 0, device.Errorf(device.ErrNotFound, b.name, op, "the module has no function %q: %w", name,
+		return 0, driver.Errorf(driver.ErrNotFound, b.name, op, "the module has no function %q: %w", name,
 			b.failed("ModuleGetFunction", r))
 	} else if err := b.result(op, "ModuleGetFunction", r); err != nil {
 		return 0, err
@@ -223,10 +223,10 @@ func (d *Driver) ModuleFunction(h device.ModuleHandle, name string) (device.Func
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.modules[h] != m {
-		return 0, device.Errorf(device.ErrInvalidHandle, d.name, op, "module %#x was unloaded meanwhile", uintptr(h))
+		return 0, driver.Errorf(driver.ErrInvalidHandle, d.name, op, "module %#x was unloaded meanwhile", uintptr(h))
 	}
 	d.last += 2
-	fh := device.FunctionHandle(d.last)
+	fh := driver.FunctionHandle(d.last)
 	d.kernels[fh] = k
 	m.handles = append(m.handles, fh)
 	return fh, nil
@@ -282,28 +282,28 @@ func (k *kernel) describe(op, name string) error {
 }
 
 // kernel finds a function, whose module stays until it's dropped.
-func (d *Driver) kernel(op string, h device.FunctionHandle) (*kernel, error) {
+func (d *Driver) kernel(op string, h driver.FunctionHandle) (*kernel, error) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	if k := d.kernels[h]; k != nil {
 		k.m.uses.Add(1)
 		return k, nil
 	}
-	return nil, device.Errorf(device.ErrInvalidHandle, d.name, op, "no function has the handle %#x", uintptr(h))
+	return nil, driver.Errorf(driver.ErrInvalidHandle, d.name, op, "no function has the handle %#x", uintptr(h))
 }
 
-// FunctionAttributes is [device.Modules].FunctionAttributes. The library doesn't know the types of parameters.
-func (d *Driver) FunctionAttributes(h device.FunctionHandle) (device.FunctionAttributes, error) {
+// FunctionAttributes is [driver.Modules].FunctionAttributes. The library doesn't know the types of parameters.
+func (d *Driver) FunctionAttributes(h driver.FunctionHandle) (driver.FunctionAttributes, error) {
 	k, err := d.kernel("attributes of a function", h)
 	if err != nil {
-		return device.FunctionAttributes{}, err
+		return driver.FunctionAttributes{}, err
 	}
 	defer d.dropModules(k.m)
 	return k.attrs, nil
 }
 
-// FunctionOccupancy is [device.Modules].FunctionOccupancy.
-func (d *Driver) FunctionOccupancy(h device.FunctionHandle, threads, shared int) (int, error) {
+// FunctionOccupancy is [driver.Modules].FunctionOccupancy.
+func (d *Driver) FunctionOccupancy(h driver.FunctionHandle, threads, shared int) (int, error) {
 	const op = "occupancy"
 	k, err := d.kernel(op, h)
 	if err != nil {
@@ -312,7 +312,7 @@ func (d *Driver) FunctionOccupancy(h device.FunctionHandle, threads, shared int)
 	defer d.dropModules(k.m)
 	b := k.m.b
 	if threads <= 0 || shared < 0 {
-		return 0, device.Errorf(device.ErrInvalidArgument, b.name, op, "blocks of %d threads with %d bytes", threads, shared)
+		return 0, driver.Errorf(driver.ErrInvalidArgument, b.name, op, "blocks of %d threads with %d bytes", threads, shared)
 	}
 	if threads > k.attrs.MaxThreads || shared > k.shared {
 		return 0, b.broken()
@@ -343,9 +343,9 @@ func (k *kernel) allow(op string, shared int) error {
 	return err
 }
 
-// FunctionLaunch is [device.Modules].FunctionLaunch. A kernel that is captured is a node with the arguments of now; a
+// FunctionLaunch is [driver.Modules].FunctionLaunch. A kernel that is captured is a node with the arguments of now; a
 // replay fails when memory that a pointer among them points to is gone.
-func (d *Driver) FunctionLaunch(h device.StreamHandle, fh device.FunctionHandle, l device.Launch) error {
+func (d *Driver) FunctionLaunch(h driver.StreamHandle, fh driver.FunctionHandle, l driver.Launch) error {
 	k, err := d.kernel("launch", fh)
 	if err != nil {
 		return err
@@ -359,7 +359,7 @@ func (d *Driver) FunctionLaunch(h device.StreamHandle, fh device.FunctionHandle,
 	defer s.mu.Unlock()
 	b := s.b
 	if k.m.b != b {
-		return device.Errorf(device.ErrWrongDevice, b.name, op, "the function's module is loaded on %s", k.m.b.name)
+		return driver.Errorf(driver.ErrWrongDevice, b.name, op, "the function's module is loaded on %s", k.m.b.name)
 	}
 	buf, params, uses, err := d.arguments(op, k, &l)
 	if err != nil {
@@ -392,7 +392,7 @@ func (d *Driver) FunctionLaunch(h device.StreamHandle, fh device.FunctionHandle,
 		return b.Library.FunctionLaunch(k.h, uint32(g.X), uint32(g.Y), uint32(g.Z), uint32(t.X), uint32(t.Y), uint32(t.Z),
 			uint32(l.Shared), s.h, args, nil)
 	})
-	m.after(s, op, device.Activity{Kind: device.ActivityKernel, Name: k.attrs.Name}, err)
+	m.after(s, op, driver.Activity{Kind: driver.ActivityKernel, Name: k.attrs.Name}, err)
 	if err == nil && s.capture != nil {
 		s.capture.uses(uses...)
 		s.capture.mu.Lock()
@@ -404,10 +404,10 @@ func (d *Driver) FunctionLaunch(h device.StreamHandle, fh device.FunctionHandle,
 
 // arguments checks a launch, whose dimensions are at least 1 then, and returns its arguments and the memory that they
 // point to.
-func (d *Driver) arguments(op string, k *kernel, l *device.Launch) ([]byte, []device.Param, []use, error) {
+func (d *Driver) arguments(op string, k *kernel, l *driver.Launch) ([]byte, []driver.Param, []use, error) {
 	b := k.m.b
-	refuse := func(format string, args ...any) ([]byte, []device.Param, []use, error) {
-		return nil, nil, nil, device.Errorf(device.ErrInvalidArgument, b.name, op, format, args...)
+	refuse := func(format string, args ...any) ([]byte, []driver.Param, []use, error) {
+		return nil, nil, nil, driver.Errorf(driver.ErrInvalidArgument, b.name, op, format, args...)
 	}
 	l.Grid, l.Block = l.Grid.OrOne(), l.Block.OrOne()
 	for _, n := range []int{l.Grid.X, l.Grid.Y, l.Grid.Z, l.Block.X, l.Block.Y, l.Block.Z} {
@@ -434,10 +434,10 @@ func (d *Driver) arguments(op string, k *kernel, l *device.Launch) ([]byte, []de
 		if k.sizes != nil && uint64(p.Bytes) != k.sizes[i] {
 			return refuse("argument %d is a %v of %d bytes, and the parameter has %d", i, p.Kind, p.Bytes, k.sizes[i])
 		}
-		if p.Kind != device.ParamPointer {
+		if p.Kind != driver.ParamPointer {
 			continue
 		}
-		at := device.Ptr(binary.NativeEndian.Uint64(buf[p.Offset:]))
+		at := driver.Ptr(binary.NativeEndian.Uint64(buf[p.Offset:]))
 		if at == 0 {
 			continue
 		}
@@ -445,8 +445,8 @@ func (d *Driver) arguments(op string, k *kernel, l *device.Launch) ([]byte, []de
 		if err != nil {
 			return nil, nil, nil, err
 		}
-		if a.Type == device.DeviceMemory && a.Device != b.index && !d.reaches(b.index, a.Device) {
-			return nil, nil, nil, device.Errorf(device.ErrWrongDevice, b.name, op,
+		if a.Type == driver.DeviceMemory && a.Device != b.index && !d.reaches(b.index, a.Device) {
+			return nil, nil, nil, driver.Errorf(driver.ErrWrongDevice, b.name, op,
 				"argument %d is memory of device %d, to which %s has no access", i, a.Device, b.name)
 		}
 		uses = append(uses, use{at, 1, a.Type})

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/gpu"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
 	"github.com/chorus-comms/chorus/device/gpu/gputest"
@@ -46,7 +46,7 @@ func TestBadImages(t *testing.T) {
 			if name == "cuda" && x.says == "ModuleLoadData" {
 				x.says = "fatal: no image of the stand-in"
 			}
-			if !errors.Is(err, device.ErrInvalidArgument) || !strings.Contains(err.Error(), x.says) {
+			if !errors.Is(err, driver.ErrInvalidArgument) || !strings.Contains(err.Error(), x.says) {
 				t.Errorf("%s: %s: %v", name, what, err)
 			}
 		}
@@ -69,7 +69,7 @@ func TestWrongArguments(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.ModuleFunction(m, "add\x00"); !errors.Is(err, device.ErrNotFound) {
+	if _, err := d.ModuleFunction(m, "add\x00"); !errors.Is(err, driver.ErrNotFound) {
 		t.Errorf("a name with a 0: %v", err)
 	}
 	s, err := d.StreamCreate(0, 0)
@@ -84,22 +84,22 @@ func TestWrongArguments(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const none = device.Kind("")
-	args := func(p device.Ptr) *device.Args { return new(device.Args).Pointer(p).Pointer(p).Pointer(p) }
+	const none = driver.Kind("")
+	args := func(p driver.Ptr) *driver.Args { return new(driver.Args).Pointer(p).Pointer(p).Pointer(p) }
 	for what, x := range map[string]struct {
-		args *device.Args
-		kind device.Kind
+		args *driver.Args
+		kind driver.Kind
 	}{
-		"none":                     {nil, device.ErrInvalidArgument},
-		"too few":                  {args(p), device.ErrInvalidArgument},
-		"too many":                 {args(p).Int32(1).Int32(1), device.ErrInvalidArgument},
-		"too long":                 {args(p).Int64(1), device.ErrInvalidArgument},
-		"of no bytes":              {args(p).Bytes(nil, 1), device.ErrInvalidArgument},
-		"memory out of its reach":  {args(other).Int32(1), device.ErrWrongDevice},
+		"none":                     {nil, driver.ErrInvalidArgument},
+		"too few":                  {args(p), driver.ErrInvalidArgument},
+		"too many":                 {args(p).Int32(1).Int32(1), driver.ErrInvalidArgument},
+		"too long":                 {args(p).Int64(1), driver.ErrInvalidArgument},
+		"of no bytes":              {args(p).Bytes(nil, 1), driver.ErrInvalidArgument},
+		"memory out of its reach":  {args(other).Int32(1), driver.ErrWrongDevice},
 		"what it should be":        {args(p).Int32(1), none},
 		"null, which isn't looked": {args(0).Int32(0), none},
 	} {
-		err := d.FunctionLaunch(s, f, device.Launch{Args: x.args})
+		err := d.FunctionLaunch(s, f, driver.Launch{Args: x.args})
 		if x.kind == none && err != nil || x.kind != none && !errors.Is(err, x.kind) {
 			t.Errorf("%s: %v", what, err)
 		}
@@ -111,8 +111,8 @@ func TestWrongArguments(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	one := new(device.Args).Pointer(p).Int32(40 << 10)
-	err = errors.Join(d.FunctionLaunch(s, blocks, device.Launch{Shared: 40 << 10, Args: one}), d.StreamSynchronize(ctx, s))
+	one := new(driver.Args).Pointer(p).Int32(40 << 10)
+	err = errors.Join(d.FunctionLaunch(s, blocks, driver.Launch{Shared: 40 << 10, Args: one}), d.StreamSynchronize(ctx, s))
 	if err != nil {
 		t.Error(err)
 	}
@@ -156,17 +156,17 @@ func TestModuleLife(t *testing.T) {
 		p, err := d.Malloc(1, 40)
 		must(err)
 		must(d.CaptureBegin(s))
-		must(d.FunctionLaunch(s, fn, device.Launch{Args: new(device.Args).Pointer(p).Int32(10)}))
+		must(d.FunctionLaunch(s, fn, driver.Launch{Args: new(driver.Args).Pointer(p).Int32(10)}))
 		g, err := d.CaptureEnd(s)
 		must(err)
 		nodes, err := d.GraphNodes(g)
-		if err != nil || len(nodes) != 1 || nodes[0].Kind != device.ActivityKernel {
+		if err != nil || len(nodes) != 1 || nodes[0].Kind != driver.ActivityKernel {
 			t.Errorf("nodes %+v, %v", nodes, err)
 		}
 		x, err := d.Instantiate(g)
 		must(err)
 		must(d.ModuleUnload(m))
-		if _, err := d.FunctionAttributes(fn); !errors.Is(err, device.ErrInvalidHandle) {
+		if _, err := d.FunctionAttributes(fn); !errors.Is(err, driver.ErrInvalidHandle) {
 			t.Errorf("a function of an unloaded module: %v", err)
 		}
 		want(0, "with a graph")
@@ -177,7 +177,7 @@ func TestModuleLife(t *testing.T) {
 		must(errors.Join(d.GraphLaunch(x, s), d.StreamSynchronize(ctx, s)))
 		must(d.Free(1, p))
 		must(d.GraphLaunch(x, s))
-		if err := d.StreamRecover(ctx, s); !errors.Is(err, device.ErrFailed) {
+		if err := d.StreamRecover(ctx, s); !errors.Is(err, driver.ErrFailed) {
 			t.Errorf("a replay without its memory: %v", err)
 		}
 		must(d.ExecDestroy(x))
@@ -189,7 +189,7 @@ func TestModuleLife(t *testing.T) {
 // A library without modules, or a machine without the compiler, is an error that names what's missing.
 func TestWithoutModules(t *testing.T) {
 	d, _ := open(t, gputest.Options{Name: "cuda", Without: []string{"cuModuleLoadData"}})
-	if _, err := d.ModuleLoad(0, testmodule.Image); !errors.Is(err, device.ErrUnsupported) ||
+	if _, err := d.ModuleLoad(0, testmodule.Image); !errors.Is(err, driver.ErrUnsupported) ||
 		!strings.Contains(err.Error(), "CUDA 12.4 (stand-in) has no modules: it lacks cuModuleLoadData") {
 		t.Error(err)
 	}
@@ -211,9 +211,9 @@ func TestWithoutModules(t *testing.T) {
 			_, err = d.ModuleLoad(0, []byte("int f("))
 			var none *dl.NotFoundError
 			switch {
-			case errors.Is(err, device.ErrInvalidArgument):
+			case errors.Is(err, driver.ErrInvalidArgument):
 				t.Skip("left out: the compiler is there, and says ", err)
-			case !errors.Is(err, device.ErrUnsupported) || !errors.As(err, &none) || !strings.Contains(err.Error(), file):
+			case !errors.Is(err, driver.ErrUnsupported) || !errors.As(err, &none) || !strings.Contains(err.Error(), file):
 				t.Error(err)
 			}
 		})
@@ -274,7 +274,7 @@ func TestCapability(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err = d.ModuleLoad(0, testmodule.Image)
-		if ok && err != nil || !ok && (!errors.Is(err, device.ErrUnsupported) || !strings.Contains(err.Error(), "is 70")) {
+		if ok && err != nil || !ok && (!errors.Is(err, driver.ErrUnsupported) || !strings.Contains(err.Error(), "is 70")) {
 			t.Errorf("%v: %v", capability, err)
 		}
 		if err := errors.Join(d.Close(), sim.Close()); err != nil {

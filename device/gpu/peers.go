@@ -3,7 +3,7 @@ package gpu
 import (
 	"sync"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
 )
 
@@ -20,7 +20,7 @@ func (d *Driver) both(op string, dev, peer int) (b, p *gpu, err error) {
 	return b, p, err
 }
 
-// PeerCapable is [device.Peers].PeerCapable.
+// PeerCapable is [driver.Peers].PeerCapable.
 func (d *Driver) PeerCapable(dev, peer int) (bool, error) {
 	const op = "peer capability"
 	for _, i := range []int{dev, peer} {
@@ -36,7 +36,7 @@ func (d *Driver) PeerCapable(dev, peer int) (bool, error) {
 	return *can != 0, err
 }
 
-// PeerAccess is [device.Peers].PeerAccess.
+// PeerAccess is [driver.Peers].PeerAccess.
 func (d *Driver) PeerAccess(dev, peer int) (bool, error) {
 	for _, i := range []int{dev, peer} {
 		if err := d.knows("peer access", i); err != nil {
@@ -52,7 +52,7 @@ func (d *Driver) reaches(dev, peer int) bool {
 	return dev == peer || d.peers.access[dev*len(d.gpus)+peer]
 }
 
-// SetPeerAccess is [device.Peers].SetPeerAccess. Others in the process may have set it as well, which is no error.
+// SetPeerAccess is [driver.Peers].SetPeerAccess. Others in the process may have set it as well, which is no error.
 func (d *Driver) SetPeerAccess(dev, peer int, enabled bool) error {
 	const op = "set peer access"
 	b, p, err := d.both(op, dev, peer)
@@ -60,12 +60,12 @@ func (d *Driver) SetPeerAccess(dev, peer int, enabled bool) error {
 		return err
 	}
 	if dev == peer {
-		return device.Errorf(device.ErrWrongDevice, b.name, op, "device %d is no peer of itself", dev)
+		return driver.Errorf(driver.ErrWrongDevice, b.name, op, "device %d is no peer of itself", dev)
 	}
 	if capable, err := d.PeerCapable(dev, peer); err != nil {
 		return err
 	} else if enabled && !capable {
-		return device.Errorf(device.ErrUnsupported, b.name, op, "%s can't touch memory of %s", b.name, p.name)
+		return driver.Errorf(driver.ErrUnsupported, b.name, op, "%s can't touch memory of %s", b.name, p.name)
 	}
 	d.peers.mu.Lock()
 	defer d.peers.mu.Unlock()

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/gpu/gputest"
 )
 
@@ -76,7 +77,7 @@ func TestOtherProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.FreeHost(host)
-	err = errors.Join(d.StreamWaitEvent(s, e), d.Copy(s, host, p, bytes, device.DeviceToHost))
+	err = errors.Join(d.StreamWaitEvent(s, e), d.Copy(s, host, p, bytes, driver.DeviceToHost))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,9 +104,9 @@ func TestOtherProcess(t *testing.T) {
 
 // inOther is the other process, which holds its stream back until its input ends.
 func inOther(ctx context.Context, d interface {
-	device.Driver
-	device.IPC
-	device.IPCEvents
+	driver.Driver
+	driver.IPC
+	driver.IPCEvents
 }, text string) error {
 	var handles [][]byte
 	for f := range strings.FieldsSeq(text) {
@@ -123,17 +124,17 @@ func inOther(ctx context.Context, d interface {
 	if err != nil || !at.Remote || at.Base != p || at.Bytes != 5000 {
 		return fmt.Errorf("Attributes = %+v, %v", at, err)
 	}
-	if _, err := d.IPCHandle(p); !errors.Is(err, device.ErrInvalidArgument) {
+	if _, err := d.IPCHandle(p); !errors.Is(err, driver.ErrInvalidArgument) {
 		return fmt.Errorf("passing memory on: %v", err)
 	}
-	if err := d.Free(0, p); !errors.Is(err, device.ErrInvalidPointer) {
+	if err := d.Free(0, p); !errors.Is(err, driver.ErrInvalidPointer) {
 		return fmt.Errorf("freeing it: %v", err)
 	}
 	e, err := d.IPCEventOpen(0, handles[1])
 	if err != nil {
 		return err
 	}
-	if _, err := d.IPCEventHandle(e); !errors.Is(err, device.ErrInvalidArgument) {
+	if _, err := d.IPCEventHandle(e); !errors.Is(err, driver.ErrInvalidArgument) {
 		return fmt.Errorf("passing an event on: %v", err)
 	}
 	s, err := d.StreamCreate(0, 0)

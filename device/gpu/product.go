@@ -11,7 +11,7 @@ import (
 	"sync"
 
 	"github.com/chorus-comms/chorus/config"
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
 	"github.com/chorus-comms/chorus/dtype"
 	"github.com/chorus-comms/chorus/internal/dl"
@@ -70,27 +70,27 @@ type product struct {
 var productTypes = map[dtype.DType]int32{dtype.Float16: abi.Real16, dtype.BFloat16: abi.RealB16,
 	dtype.Float32: abi.Real32, dtype.Float64: abi.Real64, dtype.Complex64: abi.Complex32, dtype.Complex128: abi.Complex64}
 
-// ProductLibrary is [device.Products].ProductLibrary: cuBLAS or hipBLAS.
-func (d *Driver) ProductLibrary(dev int) (device.ProductLibrary, error) {
+// ProductLibrary is [driver.Products].ProductLibrary: cuBLAS or hipBLAS.
+func (d *Driver) ProductLibrary(dev int) (driver.ProductLibrary, error) {
 	const op = "library of products"
 	if err := d.knows(op, dev); err != nil {
-		return device.ProductLibrary{}, err
+		return driver.ProductLibrary{}, err
 	}
 	if err := d.blas.open(); err != nil {
-		return device.ProductLibrary{}, device.Errorf(device.ErrUnsupported, d.gpus[dev].name, op, "%w", err)
+		return driver.ProductLibrary{}, driver.Errorf(driver.ErrUnsupported, d.gpus[dev].name, op, "%w", err)
 	}
 	c, err := config.Load(nil)
 	if err != nil {
-		return device.ProductLibrary{}, err
+		return driver.ProductLibrary{}, err
 	}
-	return device.ProductLibrary{Name: d.family.BLAS + " (" + d.blas.place + ")", Types: []dtype.DType{dtype.Float16,
+	return driver.ProductLibrary{Name: d.family.BLAS + " (" + d.blas.place + ")", Types: []dtype.DType{dtype.Float16,
 		dtype.BFloat16, dtype.Float32, dtype.Float64, dtype.Complex64, dtype.Complex128},
 		Varies: d.family.Name == "cuda" && c.CUBLASWorkspace != ":4096:8" && c.CUBLASWorkspace != ":16:8"}, nil
 }
 
-// Multiply is [device.Products].Multiply. A graph would use the stream's workspace while the stream does, so that
+// Multiply is [driver.Products].Multiply. A graph would use the stream's workspace while the stream does, so that
 // products aren't captured.
-func (d *Driver) Multiply(h device.StreamHandle, p *device.Product) error {
+func (d *Driver) Multiply(h driver.StreamHandle, p *driver.Product) error {
 	const op = "multiply"
 	s, err := d.stream(op, h)
 	if err != nil {
@@ -99,17 +99,17 @@ func (d *Driver) Multiply(h device.StreamHandle, p *device.Product) error {
 	defer s.mu.Unlock()
 	b := s.b
 	if err := b.blas.open(); err != nil {
-		return device.Errorf(device.ErrUnsupported, b.name, op, "%w", err)
+		return driver.Errorf(driver.ErrUnsupported, b.name, op, "%w", err)
 	}
 	if s.capture != nil || s.foreign() {
-		return device.Errorf(device.ErrCapture, b.name, op, "products of %s aren't captured", b.family.BLAS)
+		return driver.Errorf(driver.ErrCapture, b.name, op, "products of %s aren't captured", b.family.BLAS)
 	}
 	if err := p.Check(b.name); err != nil {
 		return err
 	}
 	typ, ok := productTypes[p.Type]
 	if !ok {
-		return device.Errorf(device.ErrUnsupported, b.name, op, "%s has no products of %v", b.family.BLAS, p.Type)
+		return driver.Errorf(driver.ErrUnsupported, b.name, op, "%s has no products of %v", b.family.BLAS, p.Type)
 	}
 	for _, m := range p.Matrices() {
 		if err := d.multiplied(b, op, &m, p.Count); err != nil {
@@ -137,12 +137,12 @@ func (d *Driver) Multiply(h device.StreamHandle, p *device.Product) error {
 	}
 	m := d.before(s)
 	err = b.multiply(op, x, p, typ)
-	m.after(s, op, device.Activity{Kind: device.ActivityKernel, Name: b.family.BLAS}, err)
+	m.after(s, op, driver.Activity{Kind: driver.ActivityKernel, Name: b.family.BLAS}, err)
 	return err
 }
 
-// ProductHandle is [device.ProductHandles].ProductHandle.
-func (d *Driver) ProductHandle(h device.StreamHandle) (uintptr, error) {
+// ProductHandle is [driver.ProductHandles].ProductHandle.
+func (d *Driver) ProductHandle(h driver.StreamHandle) (uintptr, error) {
 	const op = "handle of products"
 	s, err := d.stream(op, h)
 	if err != nil {
@@ -151,7 +151,7 @@ func (d *Driver) ProductHandle(h device.StreamHandle) (uintptr, error) {
 	defer s.mu.Unlock()
 	b := s.b
 	if err := b.blas.open(); err != nil {
-		return 0, device.Errorf(device.ErrUnsupported, b.name, op, "%w", err)
+		return 0, driver.Errorf(driver.ErrUnsupported, b.name, op, "%w", err)
 	}
 	x := b.productOf(s)
 	if !x.bound {
@@ -163,35 +163,35 @@ func (d *Driver) ProductHandle(h device.StreamHandle) (uintptr, error) {
 }
 
 // multiplied refuses matrices that a library can't reach, or whose sizes it has no numbers for.
-func (d *Driver) multiplied(b *gpu, op string, m *device.NamedMatrix, count int) error {
+func (d *Driver) multiplied(b *gpu, op string, m *driver.NamedMatrix, count int) error {
 	if err := d.touches(b, op, m.Name, m.Ptr, m.Bytes(count)); err != nil {
 		return err
 	}
 	if max(m.Rows, m.Columns, m.Pitch, count) > math.MaxInt32 {
-		return device.Errorf(device.ErrUnsupported, b.name, op, "%s has lines of more than 31 bits", m.Name)
+		return driver.Errorf(driver.ErrUnsupported, b.name, op, "%s has lines of more than 31 bits", m.Name)
 	}
 	return nil
 }
 
 // touches refuses memory that a GPU has no access to.
-func (d *Driver) touches(b *gpu, op, what string, p device.Ptr, bytes int) error {
+func (d *Driver) touches(b *gpu, op, what string, p driver.Ptr, bytes int) error {
 	at, err := d.side(b, op, what, p, bytes)
 	switch {
 	case err != nil:
 		return err
-	case at.Type == device.Unmanaged:
-		return device.Errorf(device.ErrInvalidPointer, b.name, op, "%s at %v isn't memory of a device", what, p)
-	case at.Type == device.DeviceMemory && at.Device != b.index && !d.reaches(b.index, at.Device):
-		return device.Errorf(device.ErrWrongDevice, b.name, op, "%s is memory of device %d, to which %s has no access", what,
+	case at.Type == driver.Unmanaged:
+		return driver.Errorf(driver.ErrInvalidPointer, b.name, op, "%s at %v isn't memory of a device", what, p)
+	case at.Type == driver.DeviceMemory && at.Device != b.index && !d.reaches(b.index, at.Device):
+		return driver.Errorf(driver.ErrWrongDevice, b.name, op, "%s is memory of device %d, to which %s has no access", what,
 			at.Device, b.name)
 	}
 	return nil
 }
 
 // multiply calls the library. Its matrices have dense columns, so that it computes the transposed product.
-func (b *gpu) multiply(op string, x *product, p *device.Product, typ int32) error {
+func (b *gpu) multiply(op string, x *product, p *driver.Product, typ int32) error {
 	n := b.blas.numbers
-	trans := func(m *device.Matrix) int32 {
+	trans := func(m *driver.Matrix) int32 {
 		if m.Transposed {
 			return n.Transposed
 		}
@@ -256,18 +256,18 @@ func (b *gpu) productCall(op, library, place, call string, texts func(abi.Status
 	if texts != nil {
 		text = fmt.Sprintf("%s (%d)", texts(s), int32(s))
 	}
-	return device.Errorf(kindOfStatus(&b.blas.numbers, s), b.name, op, "%s (%s): %s: %s", library, place, call, text)
+	return driver.Errorf(kindOfStatus(&b.blas.numbers, s), b.name, op, "%s (%s): %s: %s", library, place, call, text)
 }
 
 // kindOfStatus is the kind of error that a status is to callers.
-func kindOfStatus(n *abi.BLASNumbers, s abi.Status) device.Kind {
+func kindOfStatus(n *abi.BLASNumbers, s abi.Status) driver.Kind {
 	switch s {
 	case n.NotSupported, n.InvalidValue, n.ArchMismatch:
-		return device.ErrUnsupported
+		return driver.ErrUnsupported
 	case n.AllocFailed:
-		return device.ErrOutOfMemory
+		return driver.ErrOutOfMemory
 	}
-	return device.ErrInternal
+	return driver.ErrInternal
 }
 
 // productOf is what a stream multiplies with. It may have been that of a stream that is gone.

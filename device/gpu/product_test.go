@@ -11,6 +11,7 @@ import (
 	"unsafe"
 
 	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/gpu"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
 	"github.com/chorus-comms/chorus/device/gpu/gputest"
@@ -118,7 +119,7 @@ func TestMultiply(t *testing.T) {
 		const elements = 128
 		for _, typ := range l.Types {
 			bytes := elements * typ.Size()
-			var mem [3]device.Ptr
+			var mem [3]driver.Ptr
 			var host [3][]byte
 			for i := range mem {
 				if mem[i], err = d.Malloc(0, bytes); err != nil {
@@ -128,16 +129,16 @@ func TestMultiply(t *testing.T) {
 				for k := range elements {
 					write(typ, host[i], k, float64((k*(2+i)+i)%5)-2)
 				}
-				if err := d.Copy(s, mem[i], device.Ptr(uintptr(unsafe.Pointer(&host[i][0]))), bytes,
-					device.HostToDevice); err != nil {
+				if err := d.Copy(s, mem[i], driver.Ptr(uintptr(unsafe.Pointer(&host[i][0]))), bytes,
+					driver.HostToDevice); err != nil {
 					t.Fatal(err)
 				}
 			}
 			for form := range 8 {
-				p := &device.Product{Type: typ, Rows: 3, Columns: 4, Depth: 2, Count: 1 + form/4*2, Alpha: 2, Beta: 1,
-					Out: device.Matrix{Ptr: mem[0], Pitch: 5, Next: 16},
-					A:   device.Matrix{Ptr: mem[1].Add(typ.Size()), Pitch: 4, Next: 13, Transposed: form&1 != 0},
-					B:   device.Matrix{Ptr: mem[2], Pitch: 6, Next: 0, Transposed: form&2 != 0}}
+				p := &driver.Product{Type: typ, Rows: 3, Columns: 4, Depth: 2, Count: 1 + form/4*2, Alpha: 2, Beta: 1,
+					Out: driver.Matrix{Ptr: mem[0], Pitch: 5, Next: 16},
+					A:   driver.Matrix{Ptr: mem[1].Add(typ.Size()), Pitch: 4, Next: 13, Transposed: form&1 != 0},
+					B:   driver.Matrix{Ptr: mem[2], Pitch: 6, Next: 0, Transposed: form&2 != 0}}
 				if typ.IsComplex() {
 					p.Alpha, p.Beta = 2-1i, 1i
 				}
@@ -145,7 +146,7 @@ func TestMultiply(t *testing.T) {
 				for k := range elements {
 					want[k] = read(typ, host[0], k)
 				}
-				place := func(m *device.Matrix, k, r, c int) int {
+				place := func(m *driver.Matrix, k, r, c int) int {
 					if m.Transposed {
 						r, c = c, r
 					}
@@ -166,8 +167,8 @@ func TestMultiply(t *testing.T) {
 				if err := d.Multiply(s, p); err != nil {
 					t.Fatal(err)
 				}
-				if err := errors.Join(d.Copy(s, device.Ptr(uintptr(unsafe.Pointer(&host[0][0]))), mem[0], bytes,
-					device.DeviceToHost), d.StreamSynchronize(context.Background(), s)); err != nil {
+				if err := errors.Join(d.Copy(s, driver.Ptr(uintptr(unsafe.Pointer(&host[0][0]))), mem[0], bytes,
+					driver.DeviceToHost), d.StreamSynchronize(context.Background(), s)); err != nil {
 					t.Fatal(err)
 				}
 				for k := range elements {
@@ -176,8 +177,8 @@ func TestMultiply(t *testing.T) {
 					}
 					write(typ, host[0], k, float64(k%3))
 				}
-				if err := d.Copy(s, mem[0], device.Ptr(uintptr(unsafe.Pointer(&host[0][0]))), bytes,
-					device.HostToDevice); err != nil {
+				if err := d.Copy(s, mem[0], driver.Ptr(uintptr(unsafe.Pointer(&host[0][0]))), bytes,
+					driver.HostToDevice); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -215,10 +216,10 @@ func TestProductHandles(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			p := &device.Product{Type: dtype.Float32, Rows: 2, Columns: 2, Depth: 2, Count: 1, Alpha: 1,
-				Out: device.Matrix{Ptr: m, Pitch: 2}, A: device.Matrix{Ptr: m.Add(64), Pitch: 2},
-				B: device.Matrix{Ptr: m.Add(128), Pitch: 2}}
-			var streams []device.StreamHandle
+			p := &driver.Product{Type: dtype.Float32, Rows: 2, Columns: 2, Depth: 2, Count: 1, Alpha: 1,
+				Out: driver.Matrix{Ptr: m, Pitch: 2}, A: driver.Matrix{Ptr: m.Add(64), Pitch: 2},
+				B: driver.Matrix{Ptr: m.Add(128), Pitch: 2}}
+			var streams []driver.StreamHandle
 			for k := range 3 {
 				s, err := d.StreamCreate(0, 0)
 				if err != nil {
@@ -279,10 +280,10 @@ func TestMultiplyRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := device.Product{Type: dtype.Float32, Rows: 2, Columns: 2, Depth: 2, Count: 1, Alpha: 1,
-		Out: device.Matrix{Ptr: m, Pitch: 2}, A: device.Matrix{Ptr: m.Add(64), Pitch: 2},
-		B: device.Matrix{Ptr: m.Add(128), Pitch: 2}}
-	refused := func(what string, kind error, p device.Product) {
+	p := driver.Product{Type: dtype.Float32, Rows: 2, Columns: 2, Depth: 2, Count: 1, Alpha: 1,
+		Out: driver.Matrix{Ptr: m, Pitch: 2}, A: driver.Matrix{Ptr: m.Add(64), Pitch: 2},
+		B: driver.Matrix{Ptr: m.Add(128), Pitch: 2}}
+	refused := func(what string, kind error, p driver.Product) {
 		t.Helper()
 		if err := d.Multiply(s, &p); !errors.Is(err, kind) {
 			t.Errorf("%s: %v, want %v", what, err, kind)
@@ -290,11 +291,11 @@ func TestMultiplyRefused(t *testing.T) {
 	}
 	integers, wide, beyond := p, p, p
 	integers.Type, wide.A.Pitch, beyond.B.Ptr = dtype.Int32, 1<<31, m.Add(1<<10-8)
-	refused("integers", device.ErrUnsupported, integers)
-	refused("a pitch of 32 bits", device.ErrOutOfBounds, wide)
-	refused("the end of the memory", device.ErrOutOfBounds, beyond)
-	for status, kind := range map[abi.Status]error{15: device.ErrUnsupported, 7: device.ErrUnsupported,
-		3: device.ErrOutOfMemory, 13: device.ErrInternal} {
+	refused("integers", driver.ErrUnsupported, integers)
+	refused("a pitch of 32 bits", driver.ErrOutOfBounds, wide)
+	refused("the end of the memory", driver.ErrOutOfBounds, beyond)
+	for status, kind := range map[abi.Status]error{15: driver.ErrUnsupported, 7: driver.ErrUnsupported,
+		3: driver.ErrOutOfMemory, 13: driver.ErrInternal} {
 		of, next = "Multiply", status
 		refused(status.String(), kind, p)
 	}
@@ -302,7 +303,7 @@ func TestMultiplyRefused(t *testing.T) {
 	if err := d.CaptureBegin(s); err != nil {
 		t.Fatal(err)
 	}
-	refused("a capture", device.ErrCapture, p)
+	refused("a capture", driver.ErrCapture, p)
 	g, err := d.CaptureEnd(s)
 	if err := errors.Join(err, d.GraphDestroy(g), d.Multiply(s, &p), d.StreamSynchronize(context.Background(), s),
 		d.StreamDestroy(s), d.Free(0, m)); err != nil {
@@ -316,7 +317,7 @@ func TestNoProducts(t *testing.T) {
 		"libc.so.6": "lacks cublasCreate_v2"} {
 		t.Setenv("CHORUS_BLAS_LIBRARY", library)
 		d, _ := open(t, gputest.Options{Name: "cuda"})
-		if _, err := d.ProductLibrary(0); !errors.Is(err, device.ErrUnsupported) || !strings.Contains(err.Error(), want) {
+		if _, err := d.ProductLibrary(0); !errors.Is(err, driver.ErrUnsupported) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", library, err)
 		}
 	}
@@ -355,7 +356,7 @@ func TestProductHandle(t *testing.T) {
 	if err == nil {
 		_, err = s.ProductHandle()
 	}
-	if !errors.Is(err, device.ErrUnsupported) || !strings.Contains(err.Error(), "CHORUS_BLAS_LIBRARY is none") {
+	if !errors.Is(err, driver.ErrUnsupported) || !strings.Contains(err.Error(), "CHORUS_BLAS_LIBRARY is none") {
 		t.Errorf("without a library: %v", err)
 	}
 	if err := errors.Join(s.Close(), without.Close(), sim.Close()); err != nil {

@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/chorus-comms/chorus/config"
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
 	"github.com/chorus-comms/chorus/dtype"
 	"github.com/chorus-comms/chorus/internal/dl"
@@ -53,25 +53,25 @@ func (x *solver) supply(place string, table abi.Solver) error {
 // solverTypes are the types of elements, by the places of their functions in the table.
 var solverTypes = [...]dtype.DType{dtype.Float32, dtype.Float64, dtype.Complex64, dtype.Complex128}
 
-// SolverLibrary is [device.Solvers].SolverLibrary: cuSOLVER or hipSOLVER.
-func (d *Driver) SolverLibrary(dev int) (device.SolverLibrary, error) {
+// SolverLibrary is [driver.Solvers].SolverLibrary: cuSOLVER or hipSOLVER.
+func (d *Driver) SolverLibrary(dev int) (driver.SolverLibrary, error) {
 	const op = "library of linear algebra"
 	if err := d.knows(op, dev); err != nil {
-		return device.SolverLibrary{}, err
+		return driver.SolverLibrary{}, err
 	}
 	if err := d.solver.open(); err != nil {
-		return device.SolverLibrary{}, device.Errorf(device.ErrUnsupported, d.gpus[dev].name, op, "%w", err)
+		return driver.SolverLibrary{}, driver.Errorf(driver.ErrUnsupported, d.gpus[dev].name, op, "%w", err)
 	}
-	return device.SolverLibrary{Name: d.family.Solver + " (" + d.solver.place + ")", Types: solverTypes[:]}, nil
+	return driver.SolverLibrary{Name: d.family.Solver + " (" + d.solver.place + ")", Types: solverTypes[:]}, nil
 }
 
 // solverInfo is the bytes before the library's part of a step's memory for work. They take LAPACK's number of a step
 // without Info.
 const solverInfo = 256
 
-// SolveWork is [device.Solvers].SolveWork.
-func (d *Driver) SolveWork(h device.StreamHandle, x *device.Solve) (bytes int, err error) {
-	if x.Kind == device.Triangular {
+// SolveWork is [driver.Solvers].SolveWork.
+func (d *Driver) SolveWork(h driver.StreamHandle, x *driver.Solve) (bytes int, err error) {
+	if x.Kind == driver.Triangular {
 		return 0, nil
 	}
 	err = d.withSolver(h, x, func(s *stream, f *abi.SolverFunctions) error {
@@ -82,10 +82,10 @@ func (d *Driver) SolveWork(h device.StreamHandle, x *device.Solve) (bytes int, e
 	return bytes, err
 }
 
-// Solve is [device.Solvers].Solve. The library does one matrix after the other.
-func (d *Driver) Solve(h device.StreamHandle, x *device.Solve) error {
+// Solve is [driver.Solvers].Solve. The library does one matrix after the other.
+func (d *Driver) Solve(h driver.StreamHandle, x *driver.Solve) error {
 	const op = "solve"
-	if x.Kind == device.Triangular {
+	if x.Kind == driver.Triangular {
 		return d.solveTriangular(h, x)
 	}
 	return d.withSolver(h, x, func(s *stream, f *abi.SolverFunctions) error {
@@ -95,8 +95,8 @@ func (d *Driver) Solve(h device.StreamHandle, x *device.Solve) error {
 			return err
 		}
 		at, err := d.side(b, op, "memory for work", x.Work, solverInfo+int(size)*x.Type.Size())
-		if err == nil && (at.Type != device.DeviceMemory || at.Device != b.index) {
-			err = device.Errorf(device.ErrWrongDevice, b.name, op, "the memory for work isn't the device's")
+		if err == nil && (at.Type != driver.DeviceMemory || at.Device != b.index) {
+			err = driver.Errorf(driver.ErrWrongDevice, b.name, op, "the memory for work isn't the device's")
 		}
 		if err != nil {
 			return err
@@ -108,13 +108,13 @@ func (d *Driver) Solve(h device.StreamHandle, x *device.Solve) error {
 		for i := 0; i < x.Count && err == nil; i++ {
 			err = b.solveOne(s.product.solver, f, x, i, size)
 		}
-		m.after(s, op, device.Activity{Kind: device.ActivityKernel, Name: b.family.Solver}, err)
+		m.after(s, op, driver.Activity{Kind: driver.ActivityKernel, Name: b.family.Solver}, err)
 		return err
 	})
 }
 
 // withSolver calls f with a stream, which is locked and has a handle, and the functions for a step's type.
-func (d *Driver) withSolver(h device.StreamHandle, x *device.Solve,
+func (d *Driver) withSolver(h driver.StreamHandle, x *driver.Solve,
 	f func(s *stream, f *abi.SolverFunctions) error) error {
 	const op = "solve"
 	s, err := d.stream(op, h)
@@ -124,10 +124,10 @@ func (d *Driver) withSolver(h device.StreamHandle, x *device.Solve,
 	defer s.mu.Unlock()
 	b := s.b
 	if err := b.solver.open(); err != nil {
-		return device.Errorf(device.ErrUnsupported, b.name, op, "%w", err)
+		return driver.Errorf(driver.ErrUnsupported, b.name, op, "%w", err)
 	}
-	if x.Kind == device.SVD && x.Rows < x.Columns {
-		return device.Errorf(device.ErrUnsupported, b.name, op, "%s decomposes no matrices of more columns than rows",
+	if x.Kind == driver.SVD && x.Rows < x.Columns {
+		return driver.Errorf(driver.ErrUnsupported, b.name, op, "%s decomposes no matrices of more columns than rows",
 			b.family.Solver)
 	}
 	place, err := d.stepType(s, b.family.Solver, x)
@@ -143,32 +143,32 @@ func (d *Driver) withSolver(h device.StreamHandle, x *device.Solve,
 }
 
 // stepType checks a step of a library, and is the place of its type's functions.
-func (d *Driver) stepType(s *stream, library string, x *device.Solve) (int, error) {
+func (d *Driver) stepType(s *stream, library string, x *driver.Solve) (int, error) {
 	const op = "solve"
 	b := s.b
 	if s.capture != nil || s.foreign() {
-		return 0, device.Errorf(device.ErrCapture, b.name, op, "steps of %s aren't captured", library)
+		return 0, driver.Errorf(driver.ErrCapture, b.name, op, "steps of %s aren't captured", library)
 	}
 	if err := x.Check(b.name); err != nil {
 		return 0, err
 	}
 	place := slices.Index(solverTypes[:], x.Type)
 	if place < 0 {
-		return 0, device.Errorf(device.ErrUnsupported, b.name, op, "%s has no matrices of %v", library, x.Type)
+		return 0, driver.Errorf(driver.ErrUnsupported, b.name, op, "%s has no matrices of %v", library, x.Type)
 	}
 	for _, o := range x.Operands() {
 		if err := d.touches(b, op, o.Name, o.Ptr, o.Bytes(x.Count)); err != nil {
 			return 0, err
 		}
 		if max(o.Rows, o.Columns, o.Pitch) > math.MaxInt32 {
-			return 0, device.Errorf(device.ErrUnsupported, b.name, op, "%s has lines of more than 31 bits", o.Name)
+			return 0, driver.Errorf(driver.ErrUnsupported, b.name, op, "%s has lines of more than 31 bits", o.Name)
 		}
 	}
 	return place, nil
 }
 
 // solveTriangular has the library of products do a step, one matrix after the other.
-func (d *Driver) solveTriangular(h device.StreamHandle, x *device.Solve) error {
+func (d *Driver) solveTriangular(h driver.StreamHandle, x *driver.Solve) error {
 	const op = "solve"
 	s, err := d.stream(op, h)
 	if err != nil {
@@ -177,10 +177,10 @@ func (d *Driver) solveTriangular(h device.StreamHandle, x *device.Solve) error {
 	defer s.mu.Unlock()
 	b := s.b
 	if err := b.blas.open(); err != nil {
-		return device.Errorf(device.ErrUnsupported, b.name, op, "%w", err)
+		return driver.Errorf(driver.ErrUnsupported, b.name, op, "%w", err)
 	}
 	if err := b.blas.caps.Need("triangular systems"); err != nil {
-		return device.Errorf(device.ErrUnsupported, b.name, op, "%w", err)
+		return driver.Errorf(driver.ErrUnsupported, b.name, op, "%w", err)
 	}
 	place, err := d.stepType(s, b.family.BLAS, x)
 	if err != nil {
@@ -213,13 +213,13 @@ func (d *Driver) solveTriangular(h device.StreamHandle, x *device.Solve) error {
 	pin.Pin(&one[0])
 	m := d.before(s)
 	for i := 0; i < x.Count && err == nil; i++ {
-		at := func(m device.ColumnMatrix) uintptr { return uintptr(m.Ptr.Add(i * m.Next * x.Type.Size())) }
+		at := func(m driver.ColumnMatrix) uintptr { return uintptr(m.Ptr.Add(i * m.Next * x.Type.Size())) }
 		err = b.blasCall(op, x.Kind.String(), func() abi.Status {
 			return trsm(y.h, side, uplo, [...]int32{n.Straight, n.Transposed, n.Conjugated}[x.Op], diagonal, rows,
 				columns, &one[0], at(x.A), int32(x.A.Pitch), at(x.B), int32(x.B.Pitch))
 		})
 	}
-	m.after(s, op, device.Activity{Kind: device.ActivityKernel, Name: b.family.BLAS}, err)
+	m.after(s, op, driver.Activity{Kind: driver.ActivityKernel, Name: b.family.BLAS}, err)
 	return err
 }
 
@@ -229,12 +229,12 @@ type solveShape struct {
 	jobU, jobV                              int8
 }
 
-func (b *gpu) solveShape(x *device.Solve) solveShape {
+func (b *gpu) solveShape(x *driver.Solve) solveShape {
 	n := b.solver.numbers
 	s := solveShape{m: int32(x.Rows), n: int32(x.Columns), k: int32(x.Others), pitch: int32(x.A.Pitch), uplo: n.Lower,
 		op: [...]int32{n.Straight, n.Transposed, n.Conjugated}[x.Op], vectors: n.NoVectors, side: n.Left, jobU: 'N',
 		jobV: 'N'}
-	if x.Kind == device.QRProduct { // sizes are B's
+	if x.Kind == driver.QRProduct { // sizes are B's
 		if s.n, s.k = s.k, s.n; x.Right {
 			s.m, s.n, s.side = s.n, s.m, n.Right
 		}
@@ -252,84 +252,84 @@ func (b *gpu) solveShape(x *device.Solve) solveShape {
 }
 
 // solveSize is how many elements of memory the library needs for a step.
-func (b *gpu) solveSize(h abi.SolverHandle, f *abi.SolverFunctions, x *device.Solve) (int32, error) {
+func (b *gpu) solveSize(h abi.SolverHandle, f *abi.SolverFunctions, x *driver.Solve) (int32, error) {
 	s, a, size := b.solveShape(x), uintptr(x.A.Ptr), new(int32)
 	var call func() abi.SolverStatus
 	switch x.Kind {
-	case device.Cholesky:
+	case driver.Cholesky:
 		call = func() abi.SolverStatus { return f.PotrfWork(h, s.uplo, s.n, a, s.pitch, size) }
-	case device.LU:
+	case driver.LU:
 		call = func() abi.SolverStatus { return f.GetrfWork(h, s.m, s.n, a, s.pitch, size) }
-	case device.QR:
+	case driver.QR:
 		call = func() abi.SolverStatus { return f.GeqrfWork(h, s.m, s.n, a, s.pitch, size) }
-	case device.QRVectors:
+	case driver.QRVectors:
 		call = func() abi.SolverStatus {
 			return f.OrgqrWork(h, s.m, s.n, s.k, a, s.pitch, uintptr(x.Factors.Ptr), size)
 		}
-	case device.QRProduct:
+	case driver.QRProduct:
 		call = func() abi.SolverStatus {
 			return f.OrmqrWork(h, s.side, s.op, s.m, s.n, s.k, a, s.pitch, uintptr(x.Factors.Ptr), uintptr(x.B.Ptr),
 				int32(x.B.Pitch), size)
 		}
-	case device.Eigen:
+	case driver.Eigen:
 		call = func() abi.SolverStatus {
 			return f.SyevdWork(h, s.vectors, s.uplo, s.n, a, s.pitch, uintptr(x.Values.Ptr), size)
 		}
-	case device.SVD:
+	case driver.SVD:
 		call = func() abi.SolverStatus { return f.GesvdWork(h, s.m, s.n, size) }
 	default:
 		return 0, nil
 	}
 	err := b.solverCall("solve", x.Kind.String()+"_bufferSize", call)
 	if err == nil && *size < 0 {
-		err = device.Errorf(device.ErrUnsupported, b.name, "solve", "%s wants %d elements for work", b.family.Solver, *size)
+		err = driver.Errorf(driver.ErrUnsupported, b.name, "solve", "%s wants %d elements for work", b.family.Solver, *size)
 	}
 	return *size, err
 }
 
 // solveOne enqueues a step on one matrix.
-func (b *gpu) solveOne(h abi.SolverHandle, f *abi.SolverFunctions, x *device.Solve, i int, size int32) error {
+func (b *gpu) solveOne(h abi.SolverHandle, f *abi.SolverFunctions, x *driver.Solve, i int, size int32) error {
 	s, work, info := b.solveShape(x), uintptr(x.Work.Add(solverInfo)), uintptr(x.Work)
 	if x.Info != 0 {
 		info = uintptr(x.Info.Add(4 * i))
 	}
-	matrix := func(m device.ColumnMatrix) uintptr { return uintptr(m.Ptr.Add(i * m.Next * x.Type.Size())) }
-	series := func(v device.Series, t dtype.DType) uintptr { return uintptr(v.Ptr.Add(i * v.Next * t.Size())) }
+	matrix := func(m driver.ColumnMatrix) uintptr { return uintptr(m.Ptr.Add(i * m.Next * x.Type.Size())) }
+	series := func(v driver.Series, t dtype.DType) uintptr { return uintptr(v.Ptr.Add(i * v.Next * t.Size())) }
 	a, pitchB := matrix(x.A), int32(x.B.Pitch)
 	var call func() abi.SolverStatus
 	switch x.Kind {
-	case device.Cholesky:
+	case driver.Cholesky:
 		call = func() abi.SolverStatus { return f.Potrf(h, s.uplo, s.n, a, s.pitch, work, size, info) }
-	case device.CholeskySolve:
+	case driver.CholeskySolve:
 		call = func() abi.SolverStatus { return f.Potrs(h, s.uplo, s.n, s.k, a, s.pitch, matrix(x.B), pitchB, info) }
-	case device.LU:
+	case driver.LU:
 		call = func() abi.SolverStatus {
 			return f.Getrf(h, s.m, s.n, a, s.pitch, work, series(x.Pivots, dtype.Int32), info)
 		}
-	case device.LUSolve:
+	case driver.LUSolve:
 		call = func() abi.SolverStatus {
 			return f.Getrs(h, s.op, s.n, s.k, a, s.pitch, series(x.Pivots, dtype.Int32), matrix(x.B), pitchB, info)
 		}
-	case device.QR:
+	case driver.QR:
 		call = func() abi.SolverStatus {
 			return f.Geqrf(h, s.m, s.n, a, s.pitch, series(x.Factors, x.Type), work, size, info)
 		}
-	case device.QRVectors:
+	case driver.QRVectors:
 		call = func() abi.SolverStatus {
 			return f.Orgqr(h, s.m, s.n, s.k, a, s.pitch, series(x.Factors, x.Type), work, size, info)
 		}
-	case device.QRProduct:
+	case driver.QRProduct:
 		call = func() abi.SolverStatus {
 			return f.Ormqr(h, s.side, s.op, s.m, s.n, s.k, a, s.pitch, series(x.Factors, x.Type), matrix(x.B), pitchB, work,
 				size, info)
 		}
-	case device.Eigen:
-		values := series(x.Values, device.RealOf(x.Type))
+	case driver.Eigen:
+		values := series(x.Values, driver.RealOf(x.Type))
 		call = func() abi.SolverStatus {
 			return f.Syevd(h, s.vectors, s.uplo, s.n, a, s.pitch, values, work, size, info)
 		}
 	default:
-		values, pitchU, pitchV := series(x.Values, device.RealOf(x.Type)), s.m, s.n // of matrices that are left out
+		values, pitchU, pitchV := series(x.Values, driver.RealOf(x.Type)), s.m, s.n // of matrices that are left out
 		var u, v uintptr
 		if x.Vectors {
 			u, v, pitchU, pitchV = matrix(x.U), matrix(x.V), int32(x.U.Pitch), int32(x.V.Pitch)
@@ -347,14 +347,14 @@ func (b *gpu) solverCall(op, call string, f func() abi.SolverStatus) error {
 	if err := b.call(op, call, func() abi.Result { s = f(); return abi.Success }); err != nil || s == abi.Solved {
 		return err
 	}
-	kind := device.ErrInternal
+	kind := driver.ErrInternal
 	switch n := b.solver.numbers; s {
 	case n.NotSupported, n.InvalidValue, n.ArchMismatch, n.BadType:
-		kind = device.ErrUnsupported
+		kind = driver.ErrUnsupported
 	case n.AllocFailed:
-		kind = device.ErrOutOfMemory
+		kind = driver.ErrOutOfMemory
 	}
-	return device.Errorf(kind, b.name, op, "%s (%s): %s: %s", b.family.Solver, b.solver.place, call, s)
+	return driver.Errorf(kind, b.name, op, "%s (%s): %s: %s", b.family.Solver, b.solver.place, call, s)
 }
 
 // bindSolver makes the solver's handle of a stream's libraries the stream's.

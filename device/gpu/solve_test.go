@@ -13,6 +13,7 @@ import (
 	"unsafe"
 
 	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/gpu"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
 	"github.com/chorus-comms/chorus/device/gpu/gputest"
@@ -39,7 +40,7 @@ type columns struct {
 	s           *device.Stream
 	typ         dtype.DType
 	m, n, count int
-	device.ColumnMatrix
+	driver.ColumnMatrix
 	host []byte
 }
 
@@ -74,7 +75,7 @@ func newColumns(t *testing.T, s *device.Stream, typ dtype.DType, m, n, count int
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Device().Dealloc(x.Ptr) })
-	if err := s.Copy(x.Ptr, device.Ptr(uintptr(unsafe.Pointer(&x.host[0]))), len(x.host)); err != nil {
+	if err := s.Copy(x.Ptr, driver.Ptr(uintptr(unsafe.Pointer(&x.host[0]))), len(x.host)); err != nil {
 		t.Fatal(err)
 	}
 	return x
@@ -90,12 +91,12 @@ func (x *columns) each(f func(i, r, c int, p unsafe.Pointer)) {
 	}
 }
 
-func (x *columns) series() device.Series { return device.Series{Ptr: x.Ptr, Next: x.Next} }
+func (x *columns) series() driver.Series { return driver.Series{Ptr: x.Ptr, Next: x.Next} }
 
 // read is what the device has now: of each matrix a function of row and column.
 func (x *columns) read() (all []func(r, c int) complex128) {
 	x.t.Helper()
-	if err := errors.Join(x.s.Copy(device.Ptr(uintptr(unsafe.Pointer(&x.host[0]))), x.Ptr, len(x.host)),
+	if err := errors.Join(x.s.Copy(driver.Ptr(uintptr(unsafe.Pointer(&x.host[0]))), x.Ptr, len(x.host)),
 		x.s.Synchronize(context.Background())); err != nil {
 		x.t.Fatal(err)
 	}
@@ -194,23 +195,23 @@ func factors(t *testing.T, s *device.Stream, typ dtype.DType, m, n int, upper bo
 		return func(r, c int) complex128 { return f(i, r, c) }
 	}
 	var errs []error
-	solve := func(x device.Solve) {
+	solve := func(x driver.Solve) {
 		t.Helper()
 		x.Type, x.Count, x.Upper = typ, count, upper
 		if err := s.Solve(&x); err != nil {
 			errs = append(errs, fmt.Errorf("%v: %w", x.Kind, err))
 		}
 	}
-	info := func() device.Ptr { return newColumns(t, s, dtype.Int32, 1, count, 1, nil).Ptr }
+	info := func() driver.Ptr { return newColumns(t, s, dtype.Int32, 1, count, 1, nil).Ptr }
 	right := func(i, r, c int) complex128 { return element(typ, i+7, r, c) }
 	if m == n {
 		a, b := newColumns(t, s, typ, n, n, count, hermitian), newColumns(t, s, typ, n, 2, count, right)
-		solve(device.Solve{Kind: device.Cholesky, Rows: n, Columns: n, A: a.ColumnMatrix, Info: info()})
-		solve(device.Solve{Kind: device.CholeskySolve, Rows: n, Columns: n, Others: 2, A: a.ColumnMatrix,
+		solve(driver.Solve{Kind: driver.Cholesky, Rows: n, Columns: n, A: a.ColumnMatrix, Info: info()})
+		solve(driver.Solve{Kind: driver.CholeskySolve, Rows: n, Columns: n, Others: 2, A: a.ColumnMatrix,
 			B: b.ColumnMatrix})
 		e := newColumns(t, s, typ, n, n, count, hermitian)
-		w := newColumns(t, s, device.RealOf(typ), n, 1, count, nil)
-		solve(device.Solve{Kind: device.Eigen, Rows: n, Columns: n, A: e.ColumnMatrix, Values: w.series(), Vectors: true,
+		w := newColumns(t, s, driver.RealOf(typ), n, 1, count, nil)
+		solve(driver.Solve{Kind: driver.Eigen, Rows: n, Columns: n, A: e.ColumnMatrix, Values: w.series(), Vectors: true,
 			Info: info()})
 		for i, f := range a.read() {
 			low := func(r, c int) complex128 {
@@ -229,20 +230,20 @@ func factors(t *testing.T, s *device.Stream, typ dtype.DType, m, n int, upper bo
 			errs = append(errs, near("syevd", n, n, n, scaled, adjoint(v), of(hermitian, i)))
 		}
 		for form := range 12 { // of systems with a triangle
-			errs = append(errs, triangle(t, s, typ, n, upper, device.MatrixOp(form%3), form/3%2 > 0, form/6 > 0))
+			errs = append(errs, triangle(t, s, typ, n, upper, driver.MatrixOp(form%3), form/3%2 > 0, form/6 > 0))
 		}
-		for op := device.AsIs; op <= device.ConjugateTranspose; op++ {
+		for op := driver.AsIs; op <= driver.ConjugateTranspose; op++ {
 			a, b := newColumns(t, s, typ, n, n, count, general), newColumns(t, s, typ, n, 2, count, right)
 			p := newColumns(t, s, dtype.Int32, n, 1, count, nil)
-			solve(device.Solve{Kind: device.LU, Rows: n, Columns: n, A: a.ColumnMatrix, Pivots: p.series(), Info: info()})
-			solve(device.Solve{Kind: device.LUSolve, Rows: n, Columns: n, Others: 2, A: a.ColumnMatrix, Pivots: p.series(),
+			solve(driver.Solve{Kind: driver.LU, Rows: n, Columns: n, A: a.ColumnMatrix, Pivots: p.series(), Info: info()})
+			solve(driver.Solve{Kind: driver.LUSolve, Rows: n, Columns: n, Others: 2, A: a.ColumnMatrix, Pivots: p.series(),
 				B: b.ColumnMatrix, Op: op})
 			for i, x := range b.read() {
 				read := of(general, i)
-				if op != device.AsIs {
+				if op != driver.AsIs {
 					read = func(r, c int) complex128 { return general(i, c, r) }
 				}
-				if op == device.ConjugateTranspose {
+				if op == driver.ConjugateTranspose {
 					read = adjoint(of(general, i))
 				}
 				errs = append(errs, near("getrs", n, 2, n, read, x, of(right, i)))
@@ -250,10 +251,10 @@ func factors(t *testing.T, s *device.Stream, typ dtype.DType, m, n int, upper bo
 		}
 	}
 	a, tau := newColumns(t, s, typ, m, n, count, general), newColumns(t, s, typ, k, 1, count, nil)
-	solve(device.Solve{Kind: device.QR, Rows: m, Columns: n, A: a.ColumnMatrix, Factors: tau.series()})
+	solve(driver.Solve{Kind: driver.QR, Rows: m, Columns: n, A: a.ColumnMatrix, Factors: tau.series()})
 	r := a.read()
 	errs = append(errs, reflected(t, s, a, tau))
-	solve(device.Solve{Kind: device.QRVectors, Rows: m, Columns: k, Others: k, A: a.ColumnMatrix, Factors: tau.series()})
+	solve(driver.Solve{Kind: driver.QRVectors, Rows: m, Columns: k, Others: k, A: a.ColumnMatrix, Factors: tau.series()})
 	for i, q := range a.read() {
 		triangle := func(row, c int) complex128 {
 			if row > c {
@@ -267,13 +268,13 @@ func factors(t *testing.T, s *device.Stream, typ dtype.DType, m, n int, upper bo
 		if m < n {
 			break
 		}
-		a, w := newColumns(t, s, typ, m, n, count, general), newColumns(t, s, device.RealOf(typ), k, 1, count, nil)
+		a, w := newColumns(t, s, typ, m, n, count, general), newColumns(t, s, driver.RealOf(typ), k, 1, count, nil)
 		width := k
 		if all {
 			width = m
 		}
 		u, v := newColumns(t, s, typ, m, width, count, nil), newColumns(t, s, typ, n, n, count, nil)
-		solve(device.Solve{Kind: device.SVD, Rows: m, Columns: n, A: a.ColumnMatrix, Values: w.series(), U: u.ColumnMatrix,
+		solve(driver.Solve{Kind: driver.SVD, Rows: m, Columns: n, A: a.ColumnMatrix, Values: w.series(), U: u.ColumnMatrix,
 			V: v.ColumnMatrix, Vectors: true, All: all, Info: info()})
 		for i, u := range u.read() {
 			scaled := func(r, c int) complex128 { return u(r, c) * w.read()[i](c, 0) }
@@ -293,11 +294,11 @@ func reflected(t *testing.T, s *device.Stream, a, tau *columns) error {
 	const others = 2
 	side := func(i, r, c int) complex128 { return element(a.typ, i+7, r, c) }
 	ones := func(i, r, c int) complex128 { return map[bool]complex128{true: 1}[r == c] }
-	inverse := device.Transpose
+	inverse := driver.Transpose
 	if a.typ.IsComplex() {
-		inverse = device.ConjugateTranspose
+		inverse = driver.ConjugateTranspose
 	}
-	x := device.Solve{Kind: device.QRProduct, Type: a.typ, Rows: a.m, Columns: min(a.m, a.n), Count: a.count,
+	x := driver.Solve{Kind: driver.QRProduct, Type: a.typ, Rows: a.m, Columns: min(a.m, a.n), Count: a.count,
 		A: a.ColumnMatrix, Factors: tau.series()}
 	var errs []error
 	for _, right := range []bool{false, true} {
@@ -306,12 +307,12 @@ func reflected(t *testing.T, s *device.Stream, a, tau *columns) error {
 			m, n = others, a.m
 		}
 		b, q := newColumns(t, s, a.typ, m, n, a.count, side), newColumns(t, s, a.typ, a.m, a.m, a.count, ones)
-		run := func(to *columns, others int, op device.MatrixOp) {
+		run := func(to *columns, others int, op driver.MatrixOp) {
 			x.B, x.Others, x.Op, x.Right = to.ColumnMatrix, others, op, right
 			errs = append(errs, s.Solve(&x))
 		}
-		run(q, a.m, device.AsIs)
-		run(b, others, device.AsIs)
+		run(q, a.m, driver.AsIs)
+		run(b, others, driver.AsIs)
 		product := b.read()
 		run(b, others, inverse)
 		for i, back := range b.read() {
@@ -330,7 +331,7 @@ func reflected(t *testing.T, s *device.Stream, a, tau *columns) error {
 }
 
 // triangle solves a system by a triangle of a matrix.
-func triangle(t *testing.T, s *device.Stream, typ dtype.DType, n int, upper bool, op device.MatrixOp, right,
+func triangle(t *testing.T, s *device.Stream, typ dtype.DType, n int, upper bool, op driver.MatrixOp, right,
 	unit bool) error {
 	t.Helper()
 	const count, others = 2, 3
@@ -341,13 +342,13 @@ func triangle(t *testing.T, s *device.Stream, typ dtype.DType, n int, upper bool
 	general := func(i, r, c int) complex128 { return element(typ, i, r, c) }
 	side := func(i, r, c int) complex128 { return element(typ, i+7, r, c) }
 	a, b := newColumns(t, s, typ, n, n, count, general), newColumns(t, s, typ, m, columns, count, side)
-	if err := s.Solve(&device.Solve{Kind: device.Triangular, Type: typ, Rows: n, Columns: n, Others: others, Count: count,
+	if err := s.Solve(&driver.Solve{Kind: driver.Triangular, Type: typ, Rows: n, Columns: n, Others: others, Count: count,
 		A: a.ColumnMatrix, B: b.ColumnMatrix, Upper: upper, Op: op, Right: right, Unit: unit}); err != nil {
 		return err
 	}
 	for i, x := range b.read() {
 		low := func(r, c int) complex128 {
-			if op != device.AsIs {
+			if op != driver.AsIs {
 				r, c = c, r
 			}
 			z := general(i, r, c)
@@ -357,7 +358,7 @@ func triangle(t *testing.T, s *device.Stream, typ dtype.DType, n int, upper bool
 			case r != c && (r < c) != upper:
 				z = 0
 			}
-			if op == device.ConjugateTranspose {
+			if op == driver.ConjugateTranspose {
 				z = cmplx.Conj(z)
 			}
 			return z
@@ -383,10 +384,10 @@ func TestSolveInfo(t *testing.T) {
 	bad := func(i, r, c int) complex128 { // the second isn't definite, and singular in its last column
 		return map[bool]complex128{true: complex(float64(1-i*r), 0)}[r == c]
 	}
-	for kind, want := range map[device.SolveKind][2]float64{device.Cholesky: {0, 2}, device.LU: {0, 2}} {
+	for kind, want := range map[driver.SolveKind][2]float64{driver.Cholesky: {0, 2}, driver.LU: {0, 2}} {
 		a, p := newColumns(t, s, dtype.Float64, 3, 3, 2, bad), newColumns(t, s, dtype.Int32, 3, 1, 2, nil)
 		info := newColumns(t, s, dtype.Int32, 2, 1, 1, nil)
-		if err := s.Solve(&device.Solve{Kind: kind, Type: dtype.Float64, Rows: 3, Columns: 3, Count: 2, A: a.ColumnMatrix,
+		if err := s.Solve(&driver.Solve{Kind: kind, Type: dtype.Float64, Rows: 3, Columns: 3, Count: 2, A: a.ColumnMatrix,
 			Pivots: p.series(), Info: info.Ptr}); err != nil {
 			t.Fatal(err)
 		}
@@ -409,10 +410,10 @@ func TestSolveRefused(t *testing.T) {
 	})
 	a := newColumns(t, s, dtype.Float32, 4, 4, 2,
 		func(i, r, c int) complex128 { return definite(dtype.Float32, 4, i, r, c) })
-	good := func() *device.Solve {
-		return &device.Solve{Kind: device.Cholesky, Type: dtype.Float32, Rows: 4, Columns: 4, Count: 2, A: a.ColumnMatrix}
+	good := func() *driver.Solve {
+		return &driver.Solve{Kind: driver.Cholesky, Type: dtype.Float32, Rows: 4, Columns: 4, Count: 2, A: a.ColumnMatrix}
 	}
-	refused := func(what string, kind error, change func(x *device.Solve)) {
+	refused := func(what string, kind error, change func(x *driver.Solve)) {
 		t.Helper()
 		x := good()
 		change(x)
@@ -420,32 +421,32 @@ func TestSolveRefused(t *testing.T) {
 			t.Errorf("%s: %v, want %v", what, err, kind)
 		}
 	}
-	refused("half precision", device.ErrUnsupported, func(x *device.Solve) { x.Type = dtype.Float16 })
-	refused("no kind", device.ErrInvalidArgument, func(x *device.Solve) { x.Kind = -1 })
-	refused("no elements", device.ErrInvalidArgument, func(x *device.Solve) { x.Rows, x.Columns = 0, 0 })
-	refused("no square", device.ErrInvalidArgument, func(x *device.Solve) { x.Rows = 3 })
-	refused("no right side", device.ErrInvalidArgument, func(x *device.Solve) { x.Kind = device.CholeskySolve })
-	refused("columns that overlap", device.ErrInvalidArgument, func(x *device.Solve) { x.A.Pitch = 3 })
-	refused("matrices that overlap", device.ErrInvalidArgument, func(x *device.Solve) { x.A.Next = 4 })
-	refused("the end of the memory", device.ErrOutOfBounds, func(x *device.Solve) { x.Count = 1 << 24 })
-	refused("no pivots", device.ErrInvalidPointer, func(x *device.Solve) { x.Kind, x.Count = device.LU, 1 })
-	refused("more columns than rows", device.ErrUnsupported, func(x *device.Solve) {
-		x.Kind, x.Rows, x.Count = device.SVD, 3, 1
+	refused("half precision", driver.ErrUnsupported, func(x *driver.Solve) { x.Type = dtype.Float16 })
+	refused("no kind", driver.ErrInvalidArgument, func(x *driver.Solve) { x.Kind = -1 })
+	refused("no elements", driver.ErrInvalidArgument, func(x *driver.Solve) { x.Rows, x.Columns = 0, 0 })
+	refused("no square", driver.ErrInvalidArgument, func(x *driver.Solve) { x.Rows = 3 })
+	refused("no right side", driver.ErrInvalidArgument, func(x *driver.Solve) { x.Kind = driver.CholeskySolve })
+	refused("columns that overlap", driver.ErrInvalidArgument, func(x *driver.Solve) { x.A.Pitch = 3 })
+	refused("matrices that overlap", driver.ErrInvalidArgument, func(x *driver.Solve) { x.A.Next = 4 })
+	refused("the end of the memory", driver.ErrOutOfBounds, func(x *driver.Solve) { x.Count = 1 << 24 })
+	refused("no pivots", driver.ErrInvalidPointer, func(x *driver.Solve) { x.Kind, x.Count = driver.LU, 1 })
+	refused("more columns than rows", driver.ErrUnsupported, func(x *driver.Solve) {
+		x.Kind, x.Rows, x.Count = driver.SVD, 3, 1
 	})
-	refused("an unknown operation", device.ErrInvalidArgument, func(x *device.Solve) { x.Op = 3 })
+	refused("an unknown operation", driver.ErrInvalidArgument, func(x *driver.Solve) { x.Op = 3 })
 	n := abi.FamilyNamed("cuda").SolverNumbers()
-	for result, kind := range map[abi.SolverStatus]error{n.NotSupported: device.ErrUnsupported,
-		n.InvalidValue: device.ErrUnsupported, n.AllocFailed: device.ErrOutOfMemory, n.Internal: device.ErrInternal} {
+	for result, kind := range map[abi.SolverStatus]error{n.NotSupported: driver.ErrUnsupported,
+		n.InvalidValue: driver.ErrUnsupported, n.AllocFailed: driver.ErrOutOfMemory, n.Internal: driver.ErrInternal} {
 		for _, of = range []string{"potrf_bufferSize", "potrf"} {
 			next = result
-			refused(of+": "+result.String(), kind, func(*device.Solve) {})
+			refused(of+": "+result.String(), kind, func(*driver.Solve) {})
 		}
 	}
 	of = ""
 	if err := d.CaptureBegin(s.Handle()); err != nil {
 		t.Fatal(err)
 	}
-	refused("a capture", device.ErrCapture, func(*device.Solve) {})
+	refused("a capture", driver.ErrCapture, func(*driver.Solve) {})
 	g, err := d.CaptureEnd(s.Handle())
 	if err := errors.Join(err, d.GraphDestroy(g), s.Solve(good()), s.Synchronize(context.Background())); err != nil {
 		t.Error(err)
@@ -461,7 +462,7 @@ func TestNoSolver(t *testing.T) {
 		"libc.so.6": "lacks cusolverDnCreate"} {
 		t.Setenv("CHORUS_SOLVER_LIBRARY", library)
 		d, _ := open(t, gputest.Options{Name: "cuda"})
-		if _, err := d.SolverLibrary(0); !errors.Is(err, device.ErrUnsupported) || !strings.Contains(err.Error(), want) {
+		if _, err := d.SolverLibrary(0); !errors.Is(err, driver.ErrUnsupported) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", library, err)
 		}
 	}

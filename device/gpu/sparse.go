@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/chorus-comms/chorus/config"
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
 	"github.com/chorus-comms/chorus/dtype"
 	"github.com/chorus-comms/chorus/internal/dl"
@@ -33,21 +33,21 @@ func sparseTypes(f *abi.Family) []dtype.DType {
 // sparseAlign is what addresses of elements are multiples of, so that a library may load several at once.
 const sparseAlign = 16
 
-// SparseLibrary is [device.SparseProducts].SparseLibrary: cuSPARSE or hipSPARSE.
-func (d *Driver) SparseLibrary(dev int) (device.ProductLibrary, error) {
+// SparseLibrary is [driver.SparseProducts].SparseLibrary: cuSPARSE or hipSPARSE.
+func (d *Driver) SparseLibrary(dev int) (driver.ProductLibrary, error) {
 	const op = "library of sparse matrices"
 	if err := d.knows(op, dev); err != nil {
-		return device.ProductLibrary{}, err
+		return driver.ProductLibrary{}, err
 	}
 	if err := d.sparse.open(); err != nil {
-		return device.ProductLibrary{}, device.Errorf(device.ErrUnsupported, d.gpus[dev].name, op, "%w", err)
+		return driver.ProductLibrary{}, driver.Errorf(driver.ErrUnsupported, d.gpus[dev].name, op, "%w", err)
 	}
-	return device.ProductLibrary{Name: d.family.Sparse + " (" + d.sparse.place + ")", Types: sparseTypes(d.family),
+	return driver.ProductLibrary{Name: d.family.Sparse + " (" + d.sparse.place + ")", Types: sparseTypes(d.family),
 		Varies: true}, nil
 }
 
-// SparseWork is [device.SparseProducts].SparseWork.
-func (d *Driver) SparseWork(h device.StreamHandle, p *device.SparseProduct) (bytes int, err error) {
+// SparseWork is [driver.SparseProducts].SparseWork.
+func (d *Driver) SparseWork(h driver.StreamHandle, p *driver.SparseProduct) (bytes int, err error) {
 	err = d.withSparse(h, p, func(s *stream, x *sparseCall) error {
 		bytes, err = s.b.sparseWork(x)
 		return err
@@ -55,8 +55,8 @@ func (d *Driver) SparseWork(h device.StreamHandle, p *device.SparseProduct) (byt
 	return bytes, err
 }
 
-// MultiplySparse is [device.SparseProducts].MultiplySparse.
-func (d *Driver) MultiplySparse(h device.StreamHandle, p *device.SparseProduct) error {
+// MultiplySparse is [driver.SparseProducts].MultiplySparse.
+func (d *Driver) MultiplySparse(h driver.StreamHandle, p *driver.SparseProduct) error {
 	const op = "multiply sparse"
 	return d.withSparse(h, p, func(s *stream, x *sparseCall) error {
 		b := s.b
@@ -66,8 +66,8 @@ func (d *Driver) MultiplySparse(h device.StreamHandle, p *device.SparseProduct) 
 		}
 		if bytes > 0 {
 			at, err := d.side(b, op, "memory for work", p.Work, bytes)
-			if err == nil && (at.Type != device.DeviceMemory || at.Device != b.index) {
-				err = device.Errorf(device.ErrWrongDevice, b.name, op, "the memory for work isn't the device's")
+			if err == nil && (at.Type != driver.DeviceMemory || at.Device != b.index) {
+				err = driver.Errorf(driver.ErrWrongDevice, b.name, op, "the memory for work isn't the device's")
 			}
 			if err != nil {
 				return err
@@ -78,7 +78,7 @@ func (d *Driver) MultiplySparse(h device.StreamHandle, p *device.SparseProduct) 
 			return t.Multiply(x.h, abi.SparseStraight, x.opB, &x.alpha[0], x.a, x.b, &x.beta[0], x.out, x.compute,
 				x.algorithm, uintptr(p.Work))
 		})
-		m.after(s, op, device.Activity{Kind: device.ActivityKernel, Name: b.family.Sparse}, err)
+		m.after(s, op, driver.Activity{Kind: driver.ActivityKernel, Name: b.family.Sparse}, err)
 		return err
 	})
 }
@@ -94,7 +94,7 @@ type sparseCall struct {
 
 // withSparse calls f with a stream, which is locked and has a handle, and with a product's descriptions. The library
 // reads them before it returns.
-func (d *Driver) withSparse(h device.StreamHandle, p *device.SparseProduct, f func(*stream, *sparseCall) error) error {
+func (d *Driver) withSparse(h driver.StreamHandle, p *driver.SparseProduct, f func(*stream, *sparseCall) error) error {
 	const op = "multiply sparse"
 	s, err := d.stream(op, h)
 	if err != nil {
@@ -103,10 +103,10 @@ func (d *Driver) withSparse(h device.StreamHandle, p *device.SparseProduct, f fu
 	defer s.mu.Unlock()
 	b := s.b
 	if err := b.sparse.open(); err != nil {
-		return device.Errorf(device.ErrUnsupported, b.name, op, "%w", err)
+		return driver.Errorf(driver.ErrUnsupported, b.name, op, "%w", err)
 	}
 	if s.capture != nil || s.foreign() {
-		return device.Errorf(device.ErrCapture, b.name, op, "products of %s aren't captured", b.family.Sparse)
+		return driver.Errorf(driver.ErrCapture, b.name, op, "products of %s aren't captured", b.family.Sparse)
 	}
 	if err := d.suitsSparse(b, p); err != nil {
 		return err
@@ -141,27 +141,27 @@ func (d *Driver) withSparse(h device.StreamHandle, p *device.SparseProduct, f fu
 }
 
 // suitsSparse refuses what is no product, memory that the GPU has no access to, and what the library doesn't do.
-func (d *Driver) suitsSparse(b *gpu, p *device.SparseProduct) error {
+func (d *Driver) suitsSparse(b *gpu, p *driver.SparseProduct) error {
 	const op = "multiply sparse"
 	if err := p.Check(b.name); err != nil {
 		return err
 	}
 	if !slices.Contains(sparseTypes(b.family), p.Type) {
-		return device.Errorf(device.ErrUnsupported, b.name, op, "%s has no sparse matrices of %v", b.family.Sparse, p.Type)
+		return driver.Errorf(driver.ErrUnsupported, b.name, op, "%s has no sparse matrices of %v", b.family.Sparse, p.Type)
 	}
 	if !p.Varies && b.family.Name == "hip" {
-		return device.Errorf(device.ErrUnsupported, b.name, op, "products of %s may have other bits each time",
+		return driver.Errorf(driver.ErrUnsupported, b.name, op, "products of %s may have other bits each time",
 			b.family.Sparse)
 	}
 	if p.Index == dtype.Int32 && max(p.Rows, p.Depth, p.Count) > math.MaxInt32 {
-		return device.Errorf(device.ErrUnsupported, b.name, op, "%d x %d elements at places of %v", p.Rows, p.Depth, p.Index)
+		return driver.Errorf(driver.ErrUnsupported, b.name, op, "%d x %d elements at places of %v", p.Rows, p.Depth, p.Index)
 	}
-	reach := func(name string, at device.Ptr, bytes, align int) error {
+	reach := func(name string, at driver.Ptr, bytes, align int) error {
 		if err := d.touches(b, op, name, at, bytes); err != nil {
 			return err
 		}
 		if int(at)%align != 0 {
-			return device.Errorf(device.ErrUnsupported, b.name, op, "%s at %v isn't aligned to %d bytes", name, at, align)
+			return driver.Errorf(driver.ErrUnsupported, b.name, op, "%s at %v isn't aligned to %d bytes", name, at, align)
 		}
 		return nil
 	}
@@ -184,7 +184,7 @@ func (d *Driver) suitsSparse(b *gpu, p *device.SparseProduct) error {
 
 // describeSparse makes the descriptions of a product's matrices. B gets the order of out, as PyTorch does it: what has
 // the other one is the transposed matrix.
-func (b *gpu) describeSparse(op string, x *sparseCall, p *device.SparseProduct) error {
+func (b *gpu) describeSparse(op string, x *sparseCall, p *driver.SparseProduct) error {
 	typ, index, order := productTypes[p.Type], abi.SparseIndex64, abi.SparseRowOrder
 	if p.Index == dtype.Int32 {
 		index = abi.SparseIndex32
@@ -205,7 +205,7 @@ func (b *gpu) describeSparse(op string, x *sparseCall, p *device.SparseProduct) 
 		return err
 	}
 	x.a = *a
-	dense := func(to *abi.SparseDense, rows, columns int, m *device.Matrix) error {
+	dense := func(to *abi.SparseDense, rows, columns int, m *driver.Matrix) error {
 		return b.sparseCall(op, "CreateDnMat", func(t *abi.Sparse) abi.SparseStatus {
 			return t.NewDense(to, int64(rows), int64(columns), int64(m.Pitch), uintptr(m.Ptr), typ, order)
 		})
@@ -244,7 +244,7 @@ func (b *gpu) sparseWork(x *sparseCall) (int, error) {
 			x.algorithm, bytes)
 	})
 	if err == nil && *bytes > math.MaxInt64 {
-		err = device.Errorf(device.ErrUnsupported, b.name, op, "%s wants %d bytes for work", b.family.Sparse, *bytes)
+		err = driver.Errorf(driver.ErrUnsupported, b.name, op, "%s wants %d bytes for work", b.family.Sparse, *bytes)
 	}
 	return int(*bytes), err
 }
@@ -256,17 +256,17 @@ func (b *gpu) sparseCall(op, call string, f func(t *abi.Sparse) abi.SparseStatus
 	if err := b.call(op, call, func() abi.Result { s = f(t); return abi.Success }); err != nil || s == abi.SparseDone {
 		return err
 	}
-	kind, text := device.ErrInternal, s.String()
+	kind, text := driver.ErrInternal, s.String()
 	switch s {
 	case abi.SparseNotSupported, abi.SparseInvalidValue, abi.SparseArchMismatch, abi.SparseBadType:
-		kind = device.ErrUnsupported
+		kind = driver.ErrUnsupported
 	case abi.SparseAllocFailed, abi.SparseNoResources:
-		kind = device.ErrOutOfMemory
+		kind = driver.ErrOutOfMemory
 	}
 	if t.Text != nil {
 		text = fmt.Sprintf("%s (%d)", t.Text(s), int32(s))
 	}
-	return device.Errorf(kind, b.name, op, "%s (%s): %s: %s", b.family.Sparse, b.sparse.place, call, text)
+	return driver.Errorf(kind, b.name, op, "%s (%s): %s: %s", b.family.Sparse, b.sparse.place, call, text)
 }
 
 // bindSparse makes the handle of a stream's libraries the stream's.

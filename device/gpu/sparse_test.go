@@ -12,6 +12,7 @@ import (
 	"unsafe"
 
 	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/gpu"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
 	"github.com/chorus-comms/chorus/device/gpu/gputest"
@@ -37,7 +38,7 @@ type numbers struct {
 	s    *device.Stream
 	typ  dtype.DType
 	host []byte
-	ptr  device.Ptr
+	ptr  driver.Ptr
 }
 
 func newNumbers(t *testing.T, s *device.Stream, typ dtype.DType, n int, f func(i int) complex128) *numbers {
@@ -63,7 +64,7 @@ func newNumbers(t *testing.T, s *device.Stream, typ dtype.DType, n int, f func(i
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Device().Dealloc(x.ptr) })
-	if err := s.Copy(x.ptr, device.Ptr(uintptr(unsafe.Pointer(&x.host[0]))), len(x.host)); err != nil {
+	if err := s.Copy(x.ptr, driver.Ptr(uintptr(unsafe.Pointer(&x.host[0]))), len(x.host)); err != nil {
 		t.Fatal(err)
 	}
 	return x
@@ -74,7 +75,7 @@ func (x *numbers) at(i int) unsafe.Pointer { return unsafe.Pointer(&x.host[i*x.t
 // read brings what the device has.
 func (x *numbers) read() {
 	x.t.Helper()
-	if err := errors.Join(x.s.Copy(device.Ptr(uintptr(unsafe.Pointer(&x.host[0]))), x.ptr, len(x.host)),
+	if err := errors.Join(x.s.Copy(driver.Ptr(uintptr(unsafe.Pointer(&x.host[0]))), x.ptr, len(x.host)),
 		x.s.Synchronize(context.Background())); err != nil {
 		x.t.Fatal(err)
 	}
@@ -138,8 +139,8 @@ func multiplySparse(t *testing.T, what string, s *device.Stream, typ, index dtyp
 	of := func(all []int) *numbers {
 		return newNumbers(t, s, index, len(all), func(i int) complex128 { return complex(float64(all[i]), 0) })
 	}
-	matrix := func(rows, columns int, transposed bool, seed int) (*numbers, device.Matrix) {
-		m := device.Matrix{Transposed: transposed, Pitch: columns + 2}
+	matrix := func(rows, columns int, transposed bool, seed int) (*numbers, driver.Matrix) {
+		m := driver.Matrix{Transposed: transposed, Pitch: columns + 2}
 		lines := rows
 		if transposed {
 			m.Pitch, lines = rows+2, columns
@@ -148,7 +149,7 @@ func multiplySparse(t *testing.T, what string, s *device.Stream, typ, index dtyp
 		m.Ptr = x.ptr
 		return x, m
 	}
-	place := func(m device.Matrix, r, c int) int {
+	place := func(m driver.Matrix, r, c int) int {
 		if m.Transposed {
 			r, c = c, r
 		}
@@ -159,7 +160,7 @@ func multiplySparse(t *testing.T, what string, s *device.Stream, typ, index dtyp
 	out, ofOut := matrix(rows, columns, outColumns, 2)
 	before := *out
 	before.host = append([]byte(nil), out.host...)
-	p := device.SparseProduct{Type: typ, Index: index, Rows: rows, Columns: columns, Depth: depth, Count: len(places),
+	p := driver.SparseProduct{Type: typ, Index: index, Rows: rows, Columns: columns, Depth: depth, Count: len(places),
 		Starts: of(starts).ptr, Places: of(places).ptr, Values: values.ptr, Out: ofOut, B: ofB, Alpha: 2, Varies: varies}
 	if sum {
 		p.Beta = 3
@@ -204,12 +205,12 @@ func TestSparseRefused(t *testing.T) {
 	zero := func(int) complex128 { return 0 }
 	places := newNumbers(t, s, dtype.Int64, 64, zero)
 	values, out := newNumbers(t, s, dtype.Float32, 64, zero), newNumbers(t, s, dtype.Float32, 64, zero)
-	good := func() *device.SparseProduct {
-		return &device.SparseProduct{Type: dtype.Float32, Index: dtype.Int64, Rows: 2, Columns: 4, Depth: 4, Count: 3,
+	good := func() *driver.SparseProduct {
+		return &driver.SparseProduct{Type: dtype.Float32, Index: dtype.Int64, Rows: 2, Columns: 4, Depth: 4, Count: 3,
 			Starts: places.ptr, Places: places.ptr.Add(64), Values: values.ptr, Alpha: 1, Varies: true,
-			Out: device.Matrix{Ptr: out.ptr, Pitch: 4}, B: device.Matrix{Ptr: values.ptr, Pitch: 4}}
+			Out: driver.Matrix{Ptr: out.ptr, Pitch: 4}, B: driver.Matrix{Ptr: values.ptr, Pitch: 4}}
 	}
-	refused := func(what string, kind error, change func(p *device.SparseProduct)) {
+	refused := func(what string, kind error, change func(p *driver.SparseProduct)) {
 		t.Helper()
 		p := good()
 		change(p)
@@ -217,38 +218,38 @@ func TestSparseRefused(t *testing.T) {
 			t.Errorf("%s: %v, want %v", what, err, kind)
 		}
 	}
-	refused("integers", device.ErrUnsupported, func(p *device.SparseProduct) { p.Type = dtype.Int32 })
-	refused("places of int16", device.ErrInvalidArgument, func(p *device.SparseProduct) { p.Index = dtype.Int16 })
-	refused("no rows", device.ErrInvalidArgument, func(p *device.SparseProduct) { p.Rows = 0 })
-	refused("no elements", device.ErrInvalidArgument, func(p *device.SparseProduct) { p.Count = 0 })
-	refused("lines that overlap", device.ErrInvalidArgument, func(p *device.SparseProduct) { p.B.Pitch = 3 })
-	refused("the end of the memory", device.ErrOutOfBounds, func(p *device.SparseProduct) { p.Count = 1 << 24 })
-	refused("no starts", device.ErrInvalidPointer, func(p *device.SparseProduct) { p.Starts = 0 })
-	refused("a matrix between", device.ErrUnsupported, func(p *device.SparseProduct) { p.B.Ptr = p.B.Ptr.Add(4) })
-	refused("places between", device.ErrUnsupported, func(p *device.SparseProduct) { p.Places = p.Places.Add(4) })
-	refused("more than 31 bits", device.ErrUnsupported, func(p *device.SparseProduct) {
+	refused("integers", driver.ErrUnsupported, func(p *driver.SparseProduct) { p.Type = dtype.Int32 })
+	refused("places of int16", driver.ErrInvalidArgument, func(p *driver.SparseProduct) { p.Index = dtype.Int16 })
+	refused("no rows", driver.ErrInvalidArgument, func(p *driver.SparseProduct) { p.Rows = 0 })
+	refused("no elements", driver.ErrInvalidArgument, func(p *driver.SparseProduct) { p.Count = 0 })
+	refused("lines that overlap", driver.ErrInvalidArgument, func(p *driver.SparseProduct) { p.B.Pitch = 3 })
+	refused("the end of the memory", driver.ErrOutOfBounds, func(p *driver.SparseProduct) { p.Count = 1 << 24 })
+	refused("no starts", driver.ErrInvalidPointer, func(p *driver.SparseProduct) { p.Starts = 0 })
+	refused("a matrix between", driver.ErrUnsupported, func(p *driver.SparseProduct) { p.B.Ptr = p.B.Ptr.Add(4) })
+	refused("places between", driver.ErrUnsupported, func(p *driver.SparseProduct) { p.Places = p.Places.Add(4) })
+	refused("more than 31 bits", driver.ErrUnsupported, func(p *driver.SparseProduct) {
 		p.Index, p.Depth = dtype.Int32, 1<<31
 	})
-	for result, kind := range map[abi.SparseStatus]error{abi.SparseNotSupported: device.ErrUnsupported,
-		abi.SparseInvalidValue: device.ErrUnsupported, abi.SparseArchMismatch: device.ErrUnsupported,
-		abi.SparseAllocFailed: device.ErrOutOfMemory, abi.SparseNoResources: device.ErrOutOfMemory,
-		abi.SparseInternal: device.ErrInternal} {
+	for result, kind := range map[abi.SparseStatus]error{abi.SparseNotSupported: driver.ErrUnsupported,
+		abi.SparseInvalidValue: driver.ErrUnsupported, abi.SparseArchMismatch: driver.ErrUnsupported,
+		abi.SparseAllocFailed: driver.ErrOutOfMemory, abi.SparseNoResources: driver.ErrOutOfMemory,
+		abi.SparseInternal: driver.ErrInternal} {
 		for _, of = range []string{"NewDense", "MultiplyWork", "Multiply"} {
 			next = result
-			refused(of+": "+result.String(), kind, func(*device.SparseProduct) {})
+			refused(of+": "+result.String(), kind, func(*driver.SparseProduct) {})
 		}
 	}
 	of = ""
 	if err := d.CaptureBegin(s.Handle()); err != nil {
 		t.Fatal(err)
 	}
-	refused("a capture", device.ErrCapture, func(*device.SparseProduct) {})
+	refused("a capture", driver.ErrCapture, func(*driver.SparseProduct) {})
 	g, err := d.CaptureEnd(s.Handle())
 	if err := errors.Join(err, d.GraphDestroy(g), s.MultiplySparse(good()),
 		s.Synchronize(context.Background())); err != nil {
 		t.Error(err)
 	}
-	if err := d.MultiplySparse(s.Handle(), good()); !errors.Is(err, device.ErrInvalidPointer) {
+	if err := d.MultiplySparse(s.Handle(), good()); !errors.Is(err, driver.ErrInvalidPointer) {
 		t.Errorf("without memory for work: %v", err)
 	}
 	if len(handles) != 1 {
@@ -257,7 +258,7 @@ func TestSparseRefused(t *testing.T) {
 	_, hip, _ := openSparse(t, "hip", nil)
 	fixed := good()
 	fixed.Varies = false
-	if err := hip.MultiplySparse(fixed); !errors.Is(err, device.ErrUnsupported) {
+	if err := hip.MultiplySparse(fixed); !errors.Is(err, driver.ErrUnsupported) {
 		t.Errorf("hipSPARSE, in one order: %v", err)
 	}
 }
@@ -274,9 +275,9 @@ func TestSparseOff(t *testing.T) {
 	})
 	x := newNumbers(t, s, dtype.Float32, 64, func(int) complex128 { return 0 })
 	for range 2 {
-		if err := s.MultiplySparse(&device.SparseProduct{Type: dtype.Float32, Index: dtype.Int32, Rows: 1, Columns: 1,
-			Depth: 1, Count: 1, Starts: x.ptr, Places: x.ptr, Values: x.ptr, Out: device.Matrix{Ptr: x.ptr, Pitch: 1},
-			B: device.Matrix{Ptr: x.ptr, Pitch: 1}}); !errors.Is(err, device.ErrInternal) || created != 1 {
+		if err := s.MultiplySparse(&driver.SparseProduct{Type: dtype.Float32, Index: dtype.Int32, Rows: 1, Columns: 1,
+			Depth: 1, Count: 1, Starts: x.ptr, Places: x.ptr, Values: x.ptr, Out: driver.Matrix{Ptr: x.ptr, Pitch: 1},
+			B: driver.Matrix{Ptr: x.ptr, Pitch: 1}}); !errors.Is(err, driver.ErrInternal) || created != 1 {
 			t.Errorf("%v, after %d tries", err, created)
 		}
 	}
@@ -288,7 +289,7 @@ func TestNoSparse(t *testing.T) {
 		"libc.so.6": "lacks cusparseCreate"} {
 		t.Setenv("CHORUS_SPARSE_LIBRARY", library)
 		d, _ := open(t, gputest.Options{Name: "cuda"})
-		if _, err := d.SparseLibrary(0); !errors.Is(err, device.ErrUnsupported) || !strings.Contains(err.Error(), want) {
+		if _, err := d.SparseLibrary(0); !errors.Is(err, driver.ErrUnsupported) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", library, err)
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
 	"github.com/chorus-comms/chorus/device/internal/outcome"
 	"github.com/chorus-comms/chorus/device/internal/traces"
@@ -33,7 +33,7 @@ type stream struct {
 }
 
 // stream finds a stream, and returns it locked.
-func (d *Driver) stream(op string, h device.StreamHandle) (*stream, error) {
+func (d *Driver) stream(op string, h driver.StreamHandle) (*stream, error) {
 	d.mu.RLock()
 	s := d.streams[h]
 	d.mu.RUnlock()
@@ -44,7 +44,7 @@ func (d *Driver) stream(op string, h device.StreamHandle) (*stream, error) {
 		}
 		s.mu.Unlock()
 	}
-	return nil, device.Errorf(device.ErrInvalidHandle, d.name, op, "no stream has the handle %#x", uintptr(h))
+	return nil, driver.Errorf(driver.ErrInvalidHandle, d.name, op, "no stream has the handle %#x", uintptr(h))
 }
 
 func (d *Driver) addStream(s *stream) {
@@ -58,7 +58,7 @@ func (d *Driver) addStream(s *stream) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.streams[device.StreamHandle(s.h)] = s
+	d.streams[driver.StreamHandle(s.h)] = s
 }
 
 // forget takes a stream out. It's locked.
@@ -72,20 +72,20 @@ func (d *Driver) forget(s *stream) {
 	s.b.adopting.Unlock()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.streams[device.StreamHandle(s.h)] == s {
-		delete(d.streams, device.StreamHandle(s.h))
+	if d.streams[driver.StreamHandle(s.h)] == s {
+		delete(d.streams, driver.StreamHandle(s.h))
 	}
 }
 
-// StreamCreate is [device.Streams].StreamCreate. No stream waits for the library's default one.
-func (d *Driver) StreamCreate(dev int, priority int) (device.StreamHandle, error) {
+// StreamCreate is [driver.Streams].StreamCreate. No stream waits for the library's default one.
+func (d *Driver) StreamCreate(dev int, priority int) (driver.StreamHandle, error) {
 	const op = "create stream"
 	b, err := d.gpu(op, dev)
 	if err != nil {
 		return 0, err
 	}
 	if priority < 0 || priority >= b.props.PriorityLevels {
-		return 0, device.Errorf(device.ErrInvalidArgument, b.name, op, "priority %d of %d", priority,
+		return 0, driver.Errorf(driver.ErrInvalidArgument, b.name, op, "priority %d of %d", priority,
 			b.props.PriorityLevels)
 	}
 	h := new(abi.Stream)
@@ -96,11 +96,11 @@ func (d *Driver) StreamCreate(dev int, priority int) (device.StreamHandle, error
 		return 0, err
 	}
 	d.addStream(&stream{b: b, h: *h})
-	return device.StreamHandle(*h), nil
+	return driver.StreamHandle(*h), nil
 }
 
-// StreamDestroy is [device.Streams].StreamDestroy. The library may use the handle again for another stream.
-func (d *Driver) StreamDestroy(h device.StreamHandle) error {
+// StreamDestroy is [driver.Streams].StreamDestroy. The library may use the handle again for another stream.
+func (d *Driver) StreamDestroy(h driver.StreamHandle) error {
 	const op = "destroy stream"
 	s, err := d.stream(op, h)
 	if err != nil {
@@ -109,9 +109,9 @@ func (d *Driver) StreamDestroy(h device.StreamHandle) error {
 	defer s.mu.Unlock()
 	switch {
 	case s.capture != nil:
-		return device.Errorf(device.ErrCapture, s.b.name, op, "stream %#x is captured", uintptr(h))
+		return driver.Errorf(driver.ErrCapture, s.b.name, op, "stream %#x is captured", uintptr(h))
 	case s.adopted > 0:
-		return device.Errorf(device.ErrInvalidHandle, s.b.name, op, "stream %#x is another library's", uintptr(h))
+		return driver.Errorf(driver.ErrInvalidHandle, s.b.name, op, "stream %#x is another library's", uintptr(h))
 	}
 	t, err := s.b.ticket(op, s.h)
 	if err != nil && s.b.lost.Load() == nil {
@@ -131,14 +131,14 @@ func (d *Driver) StreamDestroy(h device.StreamHandle) error {
 // StreamAdopt makes a stream that other code has created, PyTorch for example, one of the driver's, until
 // [Driver.StreamAbandon], which is needed as often. It may be captured by the other one; then functions can't be
 // enqueued. Handles 0 to 2 stand for the library's default streams, which aren't taken.
-func (d *Driver) StreamAdopt(dev int, h device.StreamHandle) error {
+func (d *Driver) StreamAdopt(dev int, h driver.StreamHandle) error {
 	const op = "adopt stream"
 	b, err := d.gpu(op, dev)
 	if err != nil {
 		return err
 	}
 	if h <= 2 {
-		return device.Errorf(device.ErrInvalidHandle, b.name, op,
+		return driver.Errorf(driver.ErrInvalidHandle, b.name, op,
 			"handle %d is a default stream, which others would wait for: make another one current", uintptr(h))
 	}
 	d.mu.RLock()
@@ -154,7 +154,7 @@ func (d *Driver) StreamAdopt(dev int, h device.StreamHandle) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.b != b {
-		return device.Errorf(device.ErrWrongDevice, b.name, op, "stream %#x is of %s", uintptr(h), s.b.name)
+		return driver.Errorf(driver.ErrWrongDevice, b.name, op, "stream %#x is of %s", uintptr(h), s.b.name)
 	}
 	if s.adopted > 0 {
 		s.adopted++
@@ -172,7 +172,7 @@ func (b *gpu) owns(op string, h abi.Stream) error {
 		if *c == b.context {
 			return nil
 		}
-		return device.Errorf(device.ErrWrongDevice, b.name, op, "stream %#x is of another context", uintptr(h))
+		return driver.Errorf(driver.ErrWrongDevice, b.name, op, "stream %#x is of another context", uintptr(h))
 	}
 	of := new(abi.Device)
 	if err := b.call(op, "StreamGetDevice", func() abi.Result { return b.StreamDevice(h, of) }); err != nil {
@@ -181,11 +181,11 @@ func (b *gpu) owns(op string, h abi.Stream) error {
 	if *of == b.id {
 		return nil
 	}
-	return device.Errorf(device.ErrWrongDevice, b.name, op, "stream %#x is of device %d", uintptr(h), *of)
+	return driver.Errorf(driver.ErrWrongDevice, b.name, op, "stream %#x is of device %d", uintptr(h), *of)
 }
 
 // StreamAbandon undoes StreamAdopt. Enqueued work runs.
-func (d *Driver) StreamAbandon(h device.StreamHandle) error {
+func (d *Driver) StreamAbandon(h driver.StreamHandle) error {
 	const op = "abandon stream"
 	s, err := d.stream(op, h)
 	if err != nil {
@@ -196,7 +196,7 @@ func (d *Driver) StreamAbandon(h device.StreamHandle) error {
 	case s.adopted == 0:
 		return nil // it was the driver's all the time
 	case s.capture != nil:
-		return device.Errorf(device.ErrCapture, s.b.name, op, "stream %#x is captured", uintptr(h))
+		return driver.Errorf(driver.ErrCapture, s.b.name, op, "stream %#x is captured", uintptr(h))
 	}
 	if s.adopted--; s.adopted == 0 {
 		d.forget(s)
@@ -230,8 +230,8 @@ func (s *stream) doing() string {
 	return fmt.Sprintf("stream %#x has been at work of the GPU", uintptr(s.h))
 }
 
-// StreamQuery is [device.Streams].StreamQuery.
-func (d *Driver) StreamQuery(h device.StreamHandle) (bool, error) {
+// StreamQuery is [driver.Streams].StreamQuery.
+func (d *Driver) StreamQuery(h driver.StreamHandle) (bool, error) {
 	const op = "query stream"
 	s, err := d.stream(op, h)
 	if err != nil {
@@ -251,14 +251,14 @@ func (d *Driver) StreamQuery(h device.StreamHandle) (bool, error) {
 	}
 }
 
-// StreamSynchronize is [device.Streams].StreamSynchronize.
-func (d *Driver) StreamSynchronize(ctx context.Context, h device.StreamHandle) error {
+// StreamSynchronize is [driver.Streams].StreamSynchronize.
+func (d *Driver) StreamSynchronize(ctx context.Context, h driver.StreamHandle) error {
 	_, err := d.finish(ctx, "synchronize stream", h)
 	return err
 }
 
 // finish waits for a stream. The error may be what it carries, which is the result that is returned then.
-func (d *Driver) finish(ctx context.Context, op string, h device.StreamHandle) (*outcome.Result, error) {
+func (d *Driver) finish(ctx context.Context, op string, h driver.StreamHandle) (*outcome.Result, error) {
 	s, err := d.stream(op, h)
 	if err != nil {
 		return nil, err
@@ -301,16 +301,16 @@ func (t *ticket) passed() (bool, error) {
 	return ok, err
 }
 
-// StreamRecover is [device.Streams].StreamRecover: of what functions of the host have failed with. A GPU that has
+// StreamRecover is [driver.Streams].StreamRecover: of what functions of the host have failed with. A GPU that has
 // failed can't be recovered in this process.
-func (d *Driver) StreamRecover(ctx context.Context, h device.StreamHandle) error {
+func (d *Driver) StreamRecover(ctx context.Context, h driver.StreamHandle) error {
 	const op = "recover stream"
 	f, err := d.finish(ctx, op, h)
 	if f == nil && err != nil {
 		if s, e := d.stream(op, h); e == nil {
 			defer s.mu.Unlock()
 			if lost := s.b.lost.Load(); lost != nil {
-				return device.Errorf(device.ErrUnsupported, s.b.name, op, "the GPU is lost for this process: %w", lost)
+				return driver.Errorf(driver.ErrUnsupported, s.b.name, op, "the GPU is lost for this process: %w", lost)
 			}
 		}
 		return err
@@ -326,7 +326,7 @@ func (d *Driver) StreamRecover(ctx context.Context, h device.StreamHandle) error
 	return err
 }
 
-// Synchronize is [device.Driver].Synchronize, for the driver's streams and those that it has adopted; of others it
+// Synchronize is [driver.Driver].Synchronize, for the driver's streams and those that it has adopted; of others it
 // doesn't know.
 func (d *Driver) Synchronize(ctx context.Context, dev int) error {
 	const op = "synchronize"
@@ -381,8 +381,8 @@ func (d *Driver) Synchronize(ctx context.Context, dev int) error {
 	return b.broken()
 }
 
-// StreamWaitEvent is [device.Streams].StreamWaitEvent.
-func (d *Driver) StreamWaitEvent(h device.StreamHandle, eh device.EventHandle) error {
+// StreamWaitEvent is [driver.Streams].StreamWaitEvent.
+func (d *Driver) StreamWaitEvent(h driver.StreamHandle, eh driver.EventHandle) error {
 	const op = "wait for event"
 	s, err := d.stream(op, h)
 	if err != nil {
@@ -419,6 +419,6 @@ func (s *stream) result(op, call string, f func() abi.Result) error {
 }
 
 // failure is the error of work of the stream.
-func (s *stream) failure(work string, err error) *device.WorkError {
-	return &device.WorkError{Device: s.b.name, Stream: device.StreamHandle(s.h), Work: work, At: time.Now(), Err: err}
+func (s *stream) failure(work string, err error) *driver.WorkError {
+	return &driver.WorkError{Device: s.b.name, Stream: driver.StreamHandle(s.h), Work: work, At: time.Now(), Err: err}
 }

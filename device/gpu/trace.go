@@ -6,19 +6,19 @@ import (
 	"sync"
 	"time"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
 	"github.com/chorus-comms/chorus/device/internal/traces"
 )
 
-// TraceStart is [device.Tracer].TraceStart. Work is timed by events before and after it.
+// TraceStart is [driver.Tracer].TraceStart. Work is timed by events before and after it.
 func (d *Driver) TraceStart() error {
 	_, err := d.trace.Start(d.name)
 	return err
 }
 
-// TraceStop is [device.Tracer].TraceStop.
-func (d *Driver) TraceStop() ([]device.Activity, error) {
+// TraceStop is [driver.Tracer].TraceStop.
+func (d *Driver) TraceStop() ([]driver.Activity, error) {
 	list, err := d.trace.Stop(d.name)
 	for _, b := range d.gpus {
 		b.base.end(b)
@@ -26,8 +26,8 @@ func (d *Driver) TraceStop() ([]device.Activity, error) {
 	return list, err
 }
 
-// TracePush is [device.Tracer].TracePush.
-func (d *Driver) TracePush(h device.StreamHandle, external uint64) error {
+// TracePush is [driver.Tracer].TracePush.
+func (d *Driver) TracePush(h driver.StreamHandle, external uint64) error {
 	s, err := d.stream("push external ID", h)
 	if err != nil {
 		return err
@@ -37,8 +37,8 @@ func (d *Driver) TracePush(h device.StreamHandle, external uint64) error {
 	return nil
 }
 
-// TracePop is [device.Tracer].TracePop.
-func (d *Driver) TracePop(h device.StreamHandle) (uint64, error) {
+// TracePop is [driver.Tracer].TracePop.
+func (d *Driver) TracePop(h driver.StreamHandle) (uint64, error) {
 	s, err := d.stream("pop external ID", h)
 	if err != nil {
 		return 0, err
@@ -48,8 +48,8 @@ func (d *Driver) TracePop(h device.StreamHandle) (uint64, error) {
 }
 
 // calls notes a call that enqueues work on the stream, which is locked.
-func (s *stream) calls(tr *traces.Trace, op string, a device.Activity, begin time.Time) traces.Work {
-	a.Device, a.Stream, a.External = s.b.index, device.StreamHandle(s.h), s.external.Innermost()
+func (s *stream) calls(tr *traces.Trace, op string, a driver.Activity, begin time.Time) traces.Work {
+	a.Device, a.Stream, a.External = s.b.index, driver.StreamHandle(s.h), s.external.Innermost()
 	return tr.Call(op, a, begin)
 }
 
@@ -94,7 +94,7 @@ func (b *gpu) dropTimed(e abi.Event) {
 }
 
 // after ends what before has begun: the work of a call, unless that has failed. The stream is locked.
-func (m *mark) after(s *stream, op string, a device.Activity, err error) {
+func (m *mark) after(s *stream, op string, a driver.Activity, err error) {
 	if m.tr == nil {
 		return
 	}

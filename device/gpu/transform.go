@@ -2,7 +2,7 @@ package gpu
 
 import (
 	"github.com/chorus-comms/chorus/config"
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
 	"github.com/chorus-comms/chorus/device/internal/plans"
 	"github.com/chorus-comms/chorus/dtype"
@@ -27,7 +27,7 @@ type fftKey struct {
 	n         [fftDims]int64
 	in, out   fftSide
 	batch     int64
-	transform device.TransformKind
+	transform driver.TransformKind
 }
 
 // fftSide is how the elements of a side lie.
@@ -42,13 +42,13 @@ type fftPlan struct {
 	work int // bytes
 }
 
-var fftTypes = map[dtype.DType]map[device.TransformKind]int32{
-	dtype.Float32: {device.ComplexToComplex: abi.C2C, device.RealToComplex: abi.R2C, device.ComplexToReal: abi.C2R},
-	dtype.Float64: {device.ComplexToComplex: abi.Z2Z, device.RealToComplex: abi.D2Z, device.ComplexToReal: abi.Z2D}}
+var fftTypes = map[dtype.DType]map[driver.TransformKind]int32{
+	dtype.Float32: {driver.ComplexToComplex: abi.C2C, driver.RealToComplex: abi.R2C, driver.ComplexToReal: abi.C2R},
+	dtype.Float64: {driver.ComplexToComplex: abi.Z2Z, driver.RealToComplex: abi.D2Z, driver.ComplexToReal: abi.Z2D}}
 
 // keyOf is the key of a transform; false if the library has no plans of its strides: those of a dimension must be a
 // multiple of the next one's.
-func keyOf(t *device.Transform) (k fftKey, ok bool) {
+func keyOf(t *driver.Transform) (k fftKey, ok bool) {
 	k = fftKey{typ: fftTypes[t.Type][t.Kind], rank: len(t.Dims), batch: int64(t.Count), transform: t.Kind}
 	sides := t.Sides()
 	for i, d := range t.Dims {
@@ -78,30 +78,30 @@ func keyOf(t *device.Transform) (k fftKey, ok bool) {
 	return k, true
 }
 
-// TransformLibrary is [device.Transforms].TransformLibrary: cuFFT or hipFFT.
-func (d *Driver) TransformLibrary(dev int) (device.TransformLibrary, error) {
+// TransformLibrary is [driver.Transforms].TransformLibrary: cuFFT or hipFFT.
+func (d *Driver) TransformLibrary(dev int) (driver.TransformLibrary, error) {
 	const op = "library of transforms"
 	if err := d.knows(op, dev); err != nil {
-		return device.TransformLibrary{}, err
+		return driver.TransformLibrary{}, err
 	}
 	if err := d.fft.open(); err != nil {
-		return device.TransformLibrary{}, device.Errorf(device.ErrUnsupported, d.gpus[dev].name, op, "%w", err)
+		return driver.TransformLibrary{}, driver.Errorf(driver.ErrUnsupported, d.gpus[dev].name, op, "%w", err)
 	}
 	// Addresses are those of complex numbers, of real ones as well. rocFFT may change what a real transform reads.
-	return device.TransformLibrary{Name: d.family.FFT + " (" + d.fft.place + ")", Dims: fftDims, Align: 16,
+	return driver.TransformLibrary{Name: d.family.FFT + " (" + d.fft.place + ")", Dims: fftDims, Align: 16,
 		Spoils: d.family.Name == "hip"}, nil
 }
 
-// TransformPlans is [device.Transforms].TransformPlans.
-func (d *Driver) TransformPlans(dev int) (device.PlanCache, error) {
+// TransformPlans is [driver.Transforms].TransformPlans.
+func (d *Driver) TransformPlans(dev int) (driver.PlanCache, error) {
 	if err := d.knows("plans of transforms", dev); err != nil {
 		return nil, err
 	}
 	return d.gpus[dev].plans, nil
 }
 
-// TransformWork is [device.Transforms].TransformWork.
-func (d *Driver) TransformWork(h device.StreamHandle, t *device.Transform) (bytes int, err error) {
+// TransformWork is [driver.Transforms].TransformWork.
+func (d *Driver) TransformWork(h driver.StreamHandle, t *driver.Transform) (bytes int, err error) {
 	err = d.withPlan(h, t, func(_ *stream, p fftPlan) error {
 		bytes = p.work
 		return nil
@@ -109,15 +109,15 @@ func (d *Driver) TransformWork(h device.StreamHandle, t *device.Transform) (byte
 	return bytes, err
 }
 
-// Transform is [device.Transforms].Transform.
-func (d *Driver) Transform(h device.StreamHandle, t *device.Transform) error {
+// Transform is [driver.Transforms].Transform.
+func (d *Driver) Transform(h driver.StreamHandle, t *driver.Transform) error {
 	const op = "transform"
 	return d.withPlan(h, t, func(s *stream, p fftPlan) error {
 		b, x := s.b, &s.b.fft.table
 		if p.work > 0 {
 			at, err := d.side(b, op, "memory for work", t.Work, p.work)
-			if err == nil && (at.Type != device.DeviceMemory || at.Device != b.index) {
-				err = device.Errorf(device.ErrWrongDevice, b.name, op, "the memory for work isn't the device's")
+			if err == nil && (at.Type != driver.DeviceMemory || at.Device != b.index) {
+				err = driver.Errorf(driver.ErrWrongDevice, b.name, op, "the memory for work isn't the device's")
 			}
 			if err == nil {
 				err = b.fftCall(op, "SetWorkArea", func() abi.FFTResult { return x.SetWorkArea(p.h, uintptr(t.Work)) })
@@ -134,25 +134,25 @@ func (d *Driver) Transform(h device.StreamHandle, t *device.Transform) error {
 		}
 		m := d.before(s)
 		err := b.fftCall(op, "Exec", func() abi.FFTResult { return execFFT(x, p.h, t) })
-		m.after(s, op, device.Activity{Kind: device.ActivityKernel, Name: b.family.FFT}, err)
+		m.after(s, op, driver.Activity{Kind: driver.ActivityKernel, Name: b.family.FFT}, err)
 		return err
 	})
 }
 
 // execFFT calls the library's function for a kind and type.
-func execFFT(x *abi.FFT, h abi.FFTPlan, t *device.Transform) abi.FFTResult {
+func execFFT(x *abi.FFT, h abi.FFTPlan, t *driver.Transform) abi.FFTResult {
 	in, out, direction := uintptr(t.In), uintptr(t.Out), abi.FFTForward
 	if t.Inverse {
 		direction = abi.FFTInverse
 	}
 	switch wide := t.Type == dtype.Float64; {
-	case t.Kind == device.ComplexToComplex && wide:
+	case t.Kind == driver.ComplexToComplex && wide:
 		return x.Z2Z(h, in, out, direction)
-	case t.Kind == device.ComplexToComplex:
+	case t.Kind == driver.ComplexToComplex:
 		return x.C2C(h, in, out, direction)
-	case t.Kind == device.RealToComplex && wide:
+	case t.Kind == driver.RealToComplex && wide:
 		return x.D2Z(h, in, out)
-	case t.Kind == device.RealToComplex:
+	case t.Kind == driver.RealToComplex:
 		return x.R2C(h, in, out)
 	case wide:
 		return x.Z2D(h, in, out)
@@ -161,7 +161,7 @@ func execFFT(x *abi.FFT, h abi.FFTPlan, t *device.Transform) abi.FFTResult {
 }
 
 // withPlan calls f with a stream, which is locked, and the plan of a transform.
-func (d *Driver) withPlan(h device.StreamHandle, t *device.Transform, f func(s *stream, p fftPlan) error) error {
+func (d *Driver) withPlan(h driver.StreamHandle, t *driver.Transform, f func(s *stream, p fftPlan) error) error {
 	s, err := d.stream("transform", h)
 	if err != nil {
 		return err
@@ -173,14 +173,14 @@ func (d *Driver) withPlan(h device.StreamHandle, t *device.Transform, f func(s *
 	return err
 }
 
-func (d *Driver) withPlanOf(s *stream, t *device.Transform, f func(s *stream, p fftPlan) error) error {
+func (d *Driver) withPlanOf(s *stream, t *driver.Transform, f func(s *stream, p fftPlan) error) error {
 	const op = "transform"
 	b := s.b
 	if err := b.fft.open(); err != nil {
-		return device.Errorf(device.ErrUnsupported, b.name, op, "%w", err)
+		return driver.Errorf(driver.ErrUnsupported, b.name, op, "%w", err)
 	}
 	if s.capture != nil || s.foreign() {
-		return device.Errorf(device.ErrCapture, b.name, op, "transforms of %s aren't captured", b.family.FFT)
+		return driver.Errorf(driver.ErrCapture, b.name, op, "transforms of %s aren't captured", b.family.FFT)
 	}
 	if err := t.Check(b.name, fftDims); err != nil {
 		return err
@@ -190,16 +190,16 @@ func (d *Driver) withPlanOf(s *stream, t *device.Transform, f func(s *stream, p 
 		switch {
 		case err != nil:
 			return err
-		case at.Type == device.DeviceMemory && at.Device != b.index && !d.reaches(b.index, at.Device):
-			return device.Errorf(device.ErrWrongDevice, b.name, op, "%s is memory of device %d, to which %s has no access",
+		case at.Type == driver.DeviceMemory && at.Device != b.index && !d.reaches(b.index, at.Device):
+			return driver.Errorf(driver.ErrWrongDevice, b.name, op, "%s is memory of device %d, to which %s has no access",
 				x.Name, at.Device, b.name)
 		case uintptr(x.Ptr)%uintptr(2*t.Type.Size()) != 0:
-			return device.Errorf(device.ErrUnsupported, b.name, op, "%s isn't aligned to complex numbers", x.Name)
+			return driver.Errorf(driver.ErrUnsupported, b.name, op, "%s isn't aligned to complex numbers", x.Name)
 		}
 	}
 	k, ok := keyOf(t)
 	if !ok {
-		return device.Errorf(device.ErrUnsupported, b.name, op, "%s has no transforms of these strides: %v", b.family.FFT,
+		return driver.Errorf(driver.ErrUnsupported, b.name, op, "%s has no transforms of these strides: %v", b.family.FFT,
 			t.Dims)
 	}
 	return b.plans.Use(k, func() (fftPlan, error) { return b.newPlan(op, &k) }, func(p fftPlan) error { return f(s, p) })
@@ -244,13 +244,13 @@ func (b *gpu) fftCall(op, call string, f func() abi.FFTResult) error {
 	if err := b.call(op, call, func() abi.Result { r = f(); return abi.Success }); err != nil || r == abi.Transformed {
 		return err
 	}
-	kind := device.ErrInternal
+	kind := driver.ErrInternal
 	switch r {
 	case abi.FFTAllocFailed:
-		kind = device.ErrOutOfMemory
+		kind = driver.ErrOutOfMemory
 	case abi.FFTInvalidType, abi.FFTInvalidValue, abi.FFTInvalidSize, abi.FFTUnaligned, abi.FFTNotImplemented,
 		abi.FFTNotSupported, abi.FFTIncomplete, abi.FFTParseError:
-		kind = device.ErrUnsupported
+		kind = driver.ErrUnsupported
 	}
-	return device.Errorf(kind, b.name, op, "%s (%s): %s: %s", b.family.FFT, b.fft.place, call, r)
+	return driver.Errorf(kind, b.name, op, "%s (%s): %s: %s", b.family.FFT, b.fft.place, call, r)
 }

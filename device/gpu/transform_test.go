@@ -13,6 +13,7 @@ import (
 	"unsafe"
 
 	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/gpu"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
 	"github.com/chorus-comms/chorus/device/gpu/gputest"
@@ -33,7 +34,7 @@ func openFFT(t *testing.T, name string, status func(call string) abi.FFTResult) 
 }
 
 // place is where an element of a side lies, in elements: i counts them in row-major order.
-func place(x *device.TransformSide, transform, i int) int {
+func place(x *driver.TransformSide, transform, i int) int {
 	at := transform * x.Next
 	for d := len(x.Sizes) - 1; d >= 0; d-- {
 		at, i = at+i%x.Sizes[d]*x.Strides[d], i/x.Sizes[d]
@@ -53,14 +54,14 @@ func TestTransform(t *testing.T) {
 		}
 		for _, sizes := range [][]int{{1}, {5}, {8}, {3, 4}, {4, 1}, {1, 5}, {2, 3, 5}} {
 			for _, typ := range []dtype.DType{dtype.Float32, dtype.Float64} {
-				for kind := device.ComplexToComplex; kind <= device.ComplexToReal; kind++ {
+				for kind := driver.ComplexToComplex; kind <= driver.ComplexToReal; kind++ {
 					for form := range 4 { // inverse or forward; dense or with gaps
-						x := &device.Transform{Kind: kind, Type: typ, Count: 1 + form, Inverse: kind == device.ComplexToReal ||
-							kind == device.ComplexToComplex && form&1 != 0}
+						x := &driver.Transform{Kind: kind, Type: typ, Count: 1 + form, Inverse: kind == driver.ComplexToReal ||
+							kind == driver.ComplexToComplex && form&1 != 0}
 						gap := 1 + form/2
 						x.InNext, x.OutNext = gap, gap
 						for i := len(sizes) - 1; i >= 0; i-- {
-							x.Dims = append([]device.TransformDim{{Size: sizes[i], In: x.InNext, Out: x.OutNext}}, x.Dims...)
+							x.Dims = append([]driver.TransformDim{{Size: sizes[i], In: x.InNext, Out: x.OutNext}}, x.Dims...)
 							x.InNext, x.OutNext = x.InNext*(sizes[i]+form/2), x.OutNext*(sizes[i]+form/2)
 						}
 						if err := transformed(t, s, x); err != nil {
@@ -74,7 +75,7 @@ func TestTransform(t *testing.T) {
 }
 
 // transformed compares a transform with the definition.
-func transformed(t *testing.T, s *device.Stream, x *device.Transform) error {
+func transformed(t *testing.T, s *device.Stream, x *driver.Transform) error {
 	t.Helper()
 	sides := x.Sides()
 	sizes, total, sign := make([]int, len(x.Dims)), 1, -1.0
@@ -95,18 +96,18 @@ func transformed(t *testing.T, s *device.Stream, x *device.Transform) error {
 		all := make([]complex128, total)
 		for i := range all {
 			all[i] = number(c + i)
-			if x.Kind != device.ComplexToComplex {
+			if x.Kind != driver.ComplexToComplex {
 				all[i] = complex(real(all[i]), 0)
 			}
 		}
 		in := all
-		if x.Kind == device.ComplexToReal {
+		if x.Kind == driver.ComplexToReal {
 			in = gputest.DFT(all, sizes, -1)
 		}
 		want = append(want, gputest.DFT(in, sizes, sign))
 		k := 0
 		for i, z := range in {
-			if x.Kind == device.ComplexToReal && i%sizes[len(sizes)-1] >= half {
+			if x.Kind == driver.ComplexToReal && i%sizes[len(sizes)-1] >= half {
 				continue
 			}
 			to := unsafe.Pointer(&host[0][place(&sides[0], c, k)*sides[0].Type.Size()])
@@ -123,14 +124,14 @@ func transformed(t *testing.T, s *device.Stream, x *device.Transform) error {
 			k++
 		}
 	}
-	var mem [2]device.Ptr
+	var mem [2]driver.Ptr
 	for i := range mem {
 		var err error
 		if mem[i], err = s.Device().Alloc(len(host[i]), s); err != nil {
 			t.Fatal(err)
 		}
 		defer s.Device().Dealloc(mem[i])
-		if err := s.Copy(mem[i], device.Ptr(uintptr(unsafe.Pointer(&host[i][0]))), len(host[i])); err != nil {
+		if err := s.Copy(mem[i], driver.Ptr(uintptr(unsafe.Pointer(&host[i][0]))), len(host[i])); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -139,14 +140,14 @@ func transformed(t *testing.T, s *device.Stream, x *device.Transform) error {
 	if err := s.Transform(&y); err != nil {
 		return err
 	}
-	if err := errors.Join(s.Copy(device.Ptr(uintptr(unsafe.Pointer(&host[1][0]))), mem[1], len(host[1])),
+	if err := errors.Join(s.Copy(driver.Ptr(uintptr(unsafe.Pointer(&host[1][0]))), mem[1], len(host[1])),
 		s.Synchronize(context.Background())); err != nil {
 		t.Fatal(err)
 	}
 	for c := range x.Count {
 		k := 0
 		for i, z := range want[c] {
-			if x.Kind == device.RealToComplex && i%sizes[len(sizes)-1] >= half {
+			if x.Kind == driver.RealToComplex && i%sizes[len(sizes)-1] >= half {
 				continue
 			}
 			got := gputest.Number(sides[1].Type, unsafe.Pointer(&host[1][place(&sides[1], c, k)*sides[1].Type.Size()]))
@@ -173,7 +174,7 @@ func TestTransformPlans(t *testing.T) {
 	}
 	run := func(n int) {
 		t.Helper()
-		x := &device.Transform{Type: dtype.Float32, Dims: []device.TransformDim{{Size: n, In: 1, Out: 1}}, Count: 1, In: m,
+		x := &driver.Transform{Type: dtype.Float32, Dims: []driver.TransformDim{{Size: n, In: 1, Out: 1}}, Count: 1, In: m,
 			Out: m.Add(1 << 11)}
 		if err := errors.Join(s.Transform(x), s.Synchronize(context.Background())); err != nil {
 			t.Fatal(err)
@@ -213,11 +214,11 @@ func TestTransformRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	good := func() *device.Transform {
-		return &device.Transform{Type: dtype.Float32, Count: 1, In: m, Out: m.Add(1 << 11),
-			Dims: []device.TransformDim{{Size: 3, In: 4, Out: 4}, {Size: 4, In: 1, Out: 1}}}
+	good := func() *driver.Transform {
+		return &driver.Transform{Type: dtype.Float32, Count: 1, In: m, Out: m.Add(1 << 11),
+			Dims: []driver.TransformDim{{Size: 3, In: 4, Out: 4}, {Size: 4, In: 1, Out: 1}}}
 	}
-	refused := func(what string, kind error, change func(x *device.Transform)) {
+	refused := func(what string, kind error, change func(x *driver.Transform)) {
 		t.Helper()
 		x := good()
 		change(x)
@@ -225,40 +226,40 @@ func TestTransformRefused(t *testing.T) {
 			t.Errorf("%s: %v, want %v", what, err, kind)
 		}
 	}
-	refused("half precision", device.ErrUnsupported, func(x *device.Transform) { x.Type = dtype.Float16 })
-	refused("four dimensions", device.ErrUnsupported, func(x *device.Transform) { x.Dims = append(x.Dims, x.Dims...) })
-	refused("no dimensions", device.ErrInvalidArgument, func(x *device.Transform) { x.Dims = nil })
-	refused("no elements", device.ErrInvalidArgument, func(x *device.Transform) { x.Dims[0].Size = 0 })
-	refused("a stride of 0", device.ErrInvalidArgument, func(x *device.Transform) { x.Dims[1].In = 0 })
-	refused("one input for all", device.ErrInvalidArgument, func(x *device.Transform) { x.Count, x.OutNext = 2, 12 })
-	refused("an inverse to complex", device.ErrInvalidArgument, func(x *device.Transform) {
-		x.Kind, x.Inverse = device.RealToComplex, true
+	refused("half precision", driver.ErrUnsupported, func(x *driver.Transform) { x.Type = dtype.Float16 })
+	refused("four dimensions", driver.ErrUnsupported, func(x *driver.Transform) { x.Dims = append(x.Dims, x.Dims...) })
+	refused("no dimensions", driver.ErrInvalidArgument, func(x *driver.Transform) { x.Dims = nil })
+	refused("no elements", driver.ErrInvalidArgument, func(x *driver.Transform) { x.Dims[0].Size = 0 })
+	refused("a stride of 0", driver.ErrInvalidArgument, func(x *driver.Transform) { x.Dims[1].In = 0 })
+	refused("one input for all", driver.ErrInvalidArgument, func(x *driver.Transform) { x.Count, x.OutNext = 2, 12 })
+	refused("an inverse to complex", driver.ErrInvalidArgument, func(x *driver.Transform) {
+		x.Kind, x.Inverse = driver.RealToComplex, true
 	})
-	refused("another layout in place", device.ErrInvalidArgument, func(x *device.Transform) {
+	refused("another layout in place", driver.ErrInvalidArgument, func(x *driver.Transform) {
 		x.Out, x.Dims[0].Out = x.In, 5
 	})
-	refused("strides that aren't nested", device.ErrUnsupported, func(x *device.Transform) { x.Dims[1].In, x.Dims[0].In = 2, 9 })
-	refused("columns first", device.ErrUnsupported, func(x *device.Transform) { x.Dims[1].In, x.Dims[0].In = 3, 1 })
-	refused("the end of the memory", device.ErrOutOfBounds, func(x *device.Transform) { x.In = m.Add(1<<12 - 64) })
-	refused("half a number", device.ErrUnsupported, func(x *device.Transform) { x.In = m.Add(4) })
+	refused("strides that aren't nested", driver.ErrUnsupported, func(x *driver.Transform) { x.Dims[1].In, x.Dims[0].In = 2, 9 })
+	refused("columns first", driver.ErrUnsupported, func(x *driver.Transform) { x.Dims[1].In, x.Dims[0].In = 3, 1 })
+	refused("the end of the memory", driver.ErrOutOfBounds, func(x *driver.Transform) { x.In = m.Add(1<<12 - 64) })
+	refused("half a number", driver.ErrUnsupported, func(x *driver.Transform) { x.In = m.Add(4) })
 	cache, err := s.Device().TransformPlans()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for result, kind := range map[abi.FFTResult]error{abi.FFTNotSupported: device.ErrUnsupported,
-		abi.FFTInvalidSize: device.ErrUnsupported, abi.FFTAllocFailed: device.ErrOutOfMemory,
-		abi.FFTInternalError: device.ErrInternal} {
+	for result, kind := range map[abi.FFTResult]error{abi.FFTNotSupported: driver.ErrUnsupported,
+		abi.FFTInvalidSize: driver.ErrUnsupported, abi.FFTAllocFailed: driver.ErrOutOfMemory,
+		abi.FFTInternalError: driver.ErrInternal} {
 		for _, of = range []string{"Create", "MakePlanMany64", "Exec"} {
 			next = result
 			cache.Clear()
-			refused(of+": "+result.String(), kind, func(x *device.Transform) { x.Dims[0].Size = 2 })
+			refused(of+": "+result.String(), kind, func(x *driver.Transform) { x.Dims[0].Size = 2 })
 		}
 	}
 	of = ""
 	if err := d.CaptureBegin(s.Handle()); err != nil {
 		t.Fatal(err)
 	}
-	refused("a capture", device.ErrCapture, func(*device.Transform) {})
+	refused("a capture", driver.ErrCapture, func(*driver.Transform) {})
 	g, err := d.CaptureEnd(s.Handle())
 	if err := errors.Join(err, d.GraphDestroy(g), s.Transform(good()), s.Synchronize(context.Background()),
 		d.Free(0, m)); err != nil {
@@ -275,7 +276,7 @@ func TestNoTransforms(t *testing.T) {
 		"libc.so.6": "lacks cufftCreate"} {
 		t.Setenv("CHORUS_FFT_LIBRARY", library)
 		d, _ := open(t, gputest.Options{Name: "cuda"})
-		if _, err := d.TransformLibrary(0); !errors.Is(err, device.ErrUnsupported) || !strings.Contains(err.Error(), want) {
+		if _, err := d.TransformLibrary(0); !errors.Is(err, driver.ErrUnsupported) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", library, err)
 		}
 	}

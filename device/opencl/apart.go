@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/chorus-comms/chorus/config"
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/internal/kept"
 	"github.com/chorus-comms/chorus/internal/plain"
 )
@@ -114,7 +114,7 @@ func (b *dev) programKey(source []byte, options string) kept.Key {
 // without is the error of a command that can't be used, if the user has named it.
 func (b *dev) without(op string, where place, err error) error {
 	if where.named {
-		return device.Errorf(device.ErrUnsupported, b.name, op, "CHORUS_OPENCL_COMPILER: %w", err)
+		return driver.Errorf(driver.ErrUnsupported, b.name, op, "CHORUS_OPENCL_COMPILER: %w", err)
 	}
 	return nil
 }
@@ -123,11 +123,11 @@ func (b *dev) without(op string, where place, err error) error {
 func (b *dev) refused(op string, a answer) error {
 	switch {
 	case a.Code != 0:
-		return device.Errorf(device.ErrInvalidArgument, b.name, op, "%w", &CompileError{Log: a.Error, Code: a.Code})
+		return driver.Errorf(driver.ErrInvalidArgument, b.name, op, "%w", &CompileError{Log: a.Error, Code: a.Code})
 	case a.Error == "":
 		return nil
 	}
-	return device.Errorf(device.ErrUnsupported, b.name, op, "%s", plain.Text(a.Error))
+	return driver.Errorf(driver.ErrUnsupported, b.name, op, "%s", plain.Text(a.Error))
 }
 
 // ask is the answer of a process to a source.

@@ -15,12 +15,12 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/opencl"
 )
 
-func loadSource(d device.Driver, text string) error {
-	m := d.(device.Modules)
+func loadSource(d driver.Driver, text string) error {
+	m := d.(driver.Modules)
 	h, err := m.ModuleLoad(0, []byte(text))
 	if err == nil {
 		err = m.ModuleUnload(h)
@@ -61,7 +61,7 @@ func TestCompilerInAnotherProcess(t *testing.T) {
 		t.Helper()
 		err := loadSource(d, text)
 		for _, w := range want {
-			if !errors.Is(err, device.ErrUnsupported) || !strings.Contains(err.Error(), w) {
+			if !errors.Is(err, driver.ErrUnsupported) || !strings.Contains(err.Error(), w) {
 				t.Errorf("%v, want %q", err, w)
 			}
 		}
@@ -141,10 +141,10 @@ func TestFullFolderIsNotKept(t *testing.T) {
 		t.Skip("left out: the driver compiles nothing")
 	}
 	t.Setenv("CHORUS_OPENCL_COMPILER", compilerScript(t, 2, crash))
-	if err := loadSource(d, sourceText); !errors.Is(err, device.ErrInvalidArgument) {
+	if err := loadSource(d, sourceText); !errors.Is(err, driver.ErrInvalidArgument) {
 		t.Errorf("without room: %v", err)
 	}
-	for _, d := range []device.Driver{d, open(t, opencl.Options{})} {
+	for _, d := range []driver.Driver{d, open(t, opencl.Options{})} {
 		t.Setenv("CHORUS_OPENCL_COMPILER", "self")
 		if err := loadSource(d, sourceText); err != nil {
 			t.Errorf("with room: %v", err)
@@ -208,7 +208,7 @@ func TestCompilerOfAHost(t *testing.T) {
 		t.Helper()
 		var refused *opencl.CompileError
 		if err := loadSource(d, "kernel void bad( {"); !errors.As(err, &refused) || refused.Log == "" ||
-			!errors.Is(err, device.ErrInvalidArgument) {
+			!errors.Is(err, driver.ErrInvalidArgument) {
 			t.Errorf("a source that is wrong, %s: %v", why, err)
 		}
 	}
@@ -234,7 +234,7 @@ func TestCompilerOfAHost(t *testing.T) {
 	if err := loadSource(d, sourceText); err != nil {
 		t.Errorf("a source that is right: %v", err)
 	}
-	image, err := d.(device.Compiler).ModuleCompile(0, []byte("// compiled\n"+sourceText))
+	image, err := d.(driver.Compiler).ModuleCompile(0, []byte("// compiled\n"+sourceText))
 	if err != nil || len(image) == 0 {
 		t.Errorf("a program of %d bytes: %v", len(image), err)
 	}

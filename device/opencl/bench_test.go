@@ -6,7 +6,7 @@ import (
 	"context"
 	"testing"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/opencl"
 )
 
@@ -16,7 +16,7 @@ func BenchmarkLaunch(b *testing.B) {
 	if !compiles(b, d, 0) {
 		b.Skip("the device's compiler doesn't work here")
 	}
-	m := d.(device.Modules)
+	m := d.(driver.Modules)
 	h, err := m.ModuleLoad(0, source)
 	if err != nil {
 		b.Fatal(err)
@@ -36,7 +36,7 @@ func BenchmarkLaunch(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer d.StreamDestroy(s)
-	l := device.Launch{Block: device.Dim{X: 64}, Args: new(device.Args).Pointer(p).Int32(64)}
+	l := driver.Launch{Block: driver.Dim{X: 64}, Args: new(driver.Args).Pointer(p).Int32(64)}
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
 		if err := m.FunctionLaunch(s, f, l); err != nil {
@@ -57,11 +57,11 @@ func BenchmarkGraph(b *testing.B) {
 	}
 }
 
-func benchmarkGraph(b *testing.B, d device.Driver) {
+func benchmarkGraph(b *testing.B, d driver.Driver) {
 	if !compiles(b, d, 0) {
 		b.Skip("the device's compiler doesn't work here")
 	}
-	m, g := d.(device.Modules), d.(device.Graphs)
+	m, g := d.(driver.Modules), d.(driver.Graphs)
 	h, err := m.ModuleLoad(0, source)
 	if err != nil {
 		b.Fatal(err)
@@ -81,7 +81,7 @@ func benchmarkGraph(b *testing.B, d device.Driver) {
 		b.Fatal(err)
 	}
 	defer d.StreamDestroy(s)
-	l := device.Launch{Block: device.Dim{X: 64}, Args: new(device.Args).Pointer(p).Int32(64)}
+	l := driver.Launch{Block: driver.Dim{X: 64}, Args: new(driver.Args).Pointer(p).Int32(64)}
 	if err := g.CaptureBegin(s); err != nil {
 		b.Fatal(err)
 	}

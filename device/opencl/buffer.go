@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/opencl/abi"
 )
 
@@ -35,7 +35,7 @@ func (b *dev) allocateBuffer(a *allocation) bool {
 		b.BufferFree(mem)
 		return false
 	}
-	a.base = device.Ptr(unsafe.Pointer(unsafe.SliceData(addresses)))
+	a.base = driver.Ptr(unsafe.Pointer(unsafe.SliceData(addresses)))
 	a.buf = &part{mem: mem, parts: map[uintptr]abi.Mem{}}
 	a.free = func() {
 		for _, m := range a.buf.parts {
@@ -91,7 +91,7 @@ func (b *dev) mapBuffer(op string, a *allocation) error {
 		b.BufferFree(mem)
 		return err
 	}
-	a.base = device.Ptr(at)
+	a.base = driver.Ptr(at)
 	a.free = func() {
 		if s, err := b.queue(op, 0); err == nil {
 			s.mu.Lock()

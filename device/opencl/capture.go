@@ -3,12 +3,12 @@ package opencl
 import (
 	"slices"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 )
 
 // work is what can be enqueued on a stream, and captured.
 type work struct {
-	kind    device.ActivityKind
+	kind    driver.ActivityKind
 	name    string
 	uses    []side
 	launch  *launch               // of a kernel, if it's one
@@ -72,7 +72,7 @@ func (l *lane) add(w work) {
 
 func (c *capture) check(op string, s *stream) error {
 	if c.bad != "" {
-		return device.Errorf(device.ErrCapture, s.b.name, op, "the capture of stream %#x is invalid: %s", uintptr(s.h), c.bad)
+		return driver.Errorf(driver.ErrCapture, s.b.name, op, "the capture of stream %#x is invalid: %s", uintptr(s.h), c.bad)
 	}
 	return nil
 }
@@ -96,7 +96,7 @@ func (s *stream) unlessCaptured(op string) error {
 		return nil
 	}
 	l.capture.spoil("the host asked for its work")
-	return device.Errorf(device.ErrCapture, s.b.name, op, "stream %#x is captured", uintptr(s.h))
+	return driver.Errorf(driver.ErrCapture, s.b.name, op, "stream %#x is captured", uintptr(s.h))
 }
 
 // captureRecord lets an event stand for what the stream has captured, if it is captured. Both are locked.
@@ -132,7 +132,7 @@ func (s *stream) meets(op string, e *event) (captured bool, err error) {
 		if c != nil {
 			c.spoil(why)
 		}
-		return true, device.Errorf(device.ErrCapture, s.b.name, op, "stream %#x: %s", uintptr(s.h), why)
+		return true, driver.Errorf(driver.ErrCapture, s.b.name, op, "stream %#x: %s", uintptr(s.h), why)
 	}
 	switch {
 	case !e.recorded:
@@ -160,8 +160,8 @@ func (s *stream) meets(op string, e *event) (captured bool, err error) {
 	return true, nil
 }
 
-// CaptureBegin is [device.Graphs].CaptureBegin.
-func (d *Driver) CaptureBegin(h device.StreamHandle) error {
+// CaptureBegin is [driver.Graphs].CaptureBegin.
+func (d *Driver) CaptureBegin(h driver.StreamHandle) error {
 	const op = "begin capture"
 	s, err := d.stream(op, h)
 	if err != nil {
@@ -171,7 +171,7 @@ func (d *Driver) CaptureBegin(h device.StreamHandle) error {
 	d.capturing.Lock()
 	defer d.capturing.Unlock()
 	if s.captured() {
-		return device.Errorf(device.ErrCapture, s.b.name, op, "stream %#x is captured already", uintptr(h))
+		return driver.Errorf(driver.ErrCapture, s.b.name, op, "stream %#x is captured already", uintptr(h))
 	}
 	c := &capture{}
 	c.lanes = []*lane{{capture: c, s: s}}
@@ -179,8 +179,8 @@ func (d *Driver) CaptureBegin(h device.StreamHandle) error {
 	return nil
 }
 
-// CaptureStatus is [device.Graphs].CaptureStatus.
-func (d *Driver) CaptureStatus(h device.StreamHandle) (device.CaptureStatus, error) {
+// CaptureStatus is [driver.Graphs].CaptureStatus.
+func (d *Driver) CaptureStatus(h driver.StreamHandle) (driver.CaptureStatus, error) {
 	s, err := d.stream("capture status", h)
 	if err != nil {
 		return 0, err
@@ -190,15 +190,15 @@ func (d *Driver) CaptureStatus(h device.StreamHandle) (device.CaptureStatus, err
 	defer d.capturing.Unlock()
 	switch l := s.lane.Load(); {
 	case l == nil:
-		return device.NotCapturing, nil
+		return driver.NotCapturing, nil
 	case l.capture.bad != "":
-		return device.CaptureInvalidated, nil
+		return driver.CaptureInvalidated, nil
 	}
-	return device.Capturing, nil
+	return driver.Capturing, nil
 }
 
-// CaptureEnd is [device.Graphs].CaptureEnd.
-func (d *Driver) CaptureEnd(h device.StreamHandle) (device.GraphHandle, error) {
+// CaptureEnd is [driver.Graphs].CaptureEnd.
+func (d *Driver) CaptureEnd(h driver.StreamHandle) (driver.GraphHandle, error) {
 	const op = "end capture"
 	s, err := d.stream(op, h)
 	if err != nil {
@@ -209,12 +209,12 @@ func (d *Driver) CaptureEnd(h device.StreamHandle) (device.GraphHandle, error) {
 	defer d.capturing.Unlock()
 	l := s.lane.Load()
 	if l == nil {
-		return 0, device.Errorf(device.ErrCapture, s.b.name, op, "stream %#x is not captured", uintptr(h))
+		return 0, driver.Errorf(driver.ErrCapture, s.b.name, op, "stream %#x is not captured", uintptr(h))
 	}
 	c := l.capture
 	if l.index != 0 {
 		c.spoil("its end was called for on a stream that only joined it")
-		return 0, device.Errorf(device.ErrCapture, s.b.name, op, "the capture began on stream %#x, and must end there",
+		return 0, driver.Errorf(driver.ErrCapture, s.b.name, op, "the capture began on stream %#x, and must end there",
 			uintptr(c.lanes[0].s.h))
 	}
 	joined := c.ancestors(l.tail)
@@ -236,7 +236,7 @@ func (d *Driver) CaptureEnd(h device.StreamHandle) (device.GraphHandle, error) {
 	}
 	if c.bad != "" {
 		g.drop()
-		return 0, device.Errorf(device.ErrCapture, s.b.name, op, "the capture is invalid: %s", c.bad)
+		return 0, driver.Errorf(driver.ErrCapture, s.b.name, op, "the capture is invalid: %s", c.bad)
 	}
 	for i := range g.nodes {
 		for _, dep := range g.nodes[i].deps {
@@ -247,7 +247,7 @@ func (d *Driver) CaptureEnd(h device.StreamHandle) (device.GraphHandle, error) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	gh := device.GraphHandle(d.handle())
+	gh := driver.GraphHandle(d.handle())
 	d.graphs[gh] = g
 	return gh, nil
 }

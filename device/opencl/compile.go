@@ -1,8 +1,8 @@
 package opencl
 
-import "github.com/chorus-comms/chorus/device"
+import "github.com/chorus-comms/chorus/device/driver"
 
-// ModuleCompiler is [device.Compiler].ModuleCompiler.
+// ModuleCompiler is [driver.Compiler].ModuleCompiler.
 func (d *Driver) ModuleCompiler(dev int) (string, error) {
 	const op = "name the compiler"
 	b, err := d.dev(op, dev)
@@ -10,13 +10,13 @@ func (d *Driver) ModuleCompiler(dev int) (string, error) {
 		return "", err
 	}
 	if !b.compiler || b.svm == 0 { // without addresses, launches may need another form of the source
-		return "", device.Errorf(device.ErrUnsupported, b.name, op, "the device's driver gives no programs of sources (%v)",
+		return "", driver.Errorf(driver.ErrUnsupported, b.name, op, "the device's driver gives no programs of sources (%v)",
 			b.Library)
 	}
 	return b.Library.String() + " " + b.driver + " for " + b.props.Name + " " + b.language, nil
 }
 
-// ModuleCompile is [device.Compiler].ModuleCompile.
+// ModuleCompile is [driver.Compiler].ModuleCompile.
 func (d *Driver) ModuleCompile(dev int, source []byte) ([]byte, error) {
 	const op = "compile a source"
 	b, err := d.dev(op, dev)
@@ -24,7 +24,7 @@ func (d *Driver) ModuleCompile(dev int, source []byte) ([]byte, error) {
 		return nil, err
 	}
 	if !sourceOf(source) {
-		return nil, device.Errorf(device.ErrInvalidArgument, b.name, op, "%d bytes that aren't text", len(source))
+		return nil, driver.Errorf(driver.ErrInvalidArgument, b.name, op, "%d bytes that aren't text", len(source))
 	}
 	if !b.compiler {
 		return nil, b.noCompiler(op)
@@ -44,7 +44,7 @@ func (d *Driver) ModuleCompile(dev int, source []byte) ([]byte, error) {
 	defer b.ProgramFree(h)
 	image, err = b.program(h)
 	if err != nil {
-		return nil, device.Errorf(device.ErrUnsupported, b.name, op, "%w", err)
+		return nil, driver.Errorf(driver.ErrUnsupported, b.name, op, "%w", err)
 	}
 	return image, nil
 }

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/internal/outcome"
 	"github.com/chorus-comms/chorus/device/opencl/abi"
 	"github.com/chorus-comms/chorus/internal/sys"
@@ -42,7 +42,7 @@ func (s *space) open() error {
 	props, r := []uintptr{abi.ContextPlatform, uintptr(s.platform), 0}, new(abi.Result)
 	s.h = s.ContextMake(&props[0], uint32(len(ids)), &ids[0], 0, 0, r)
 	if *r != abi.Success {
-		return device.Errorf(kindOf(*r), name, "open", "%w", s.failed("clCreateContext", *r))
+		return driver.Errorf(kindOf(*r), name, "open", "%w", s.failed("clCreateContext", *r))
 	}
 	s.opened.Store(true)
 	return nil
@@ -67,8 +67,8 @@ type dev struct {
 	index int
 	id    abi.Device
 	kind  uint64
-	props device.Properties
-	lost  atomic.Pointer[device.WorkError] // set when the device has failed
+	props driver.Properties
+	lost  atomic.Pointer[driver.WorkError] // set when the device has failed
 	clock clock
 
 	svm        uint64 // abi.SVM...; 0: memory is buffers
@@ -158,7 +158,7 @@ func (b *dev) identify(o Options) error {
 	b.compiler = compiler != 0
 	b.language = b.newest()
 	b.allocation, b.local, b.align, b.group = int64(most), int(local), int(align/8), int(group)
-	b.props = device.Properties{Name: title, Library: "OpenCL", TotalMemory: int64(total), Units: int(units),
+	b.props = driver.Properties{Name: title, Library: "OpenCL", TotalMemory: int64(total), Units: int(units),
 		PriorityLevels: 1, Processor: b.kind&abi.DeviceCPU != 0, Lanes: int(lanes), LocalMemory: int(local)}
 	if words := strings.Fields(version); len(words) > 1 { // OpenCL 3.0 of the vendor
 		b.props.Library += " " + words[1]
@@ -195,11 +195,11 @@ func (b *dev) result(op, call string, r abi.Result) error {
 	}
 	err := b.failed(call, r)
 	if r.Lost() {
-		b.lost.CompareAndSwap(nil, &device.WorkError{Device: b.name, Work: "earlier work, as " + call + " found,",
+		b.lost.CompareAndSwap(nil, &driver.WorkError{Device: b.name, Work: "earlier work, as " + call + " found,",
 			At: time.Now(), Err: err})
 		return b.lost.Load()
 	}
-	return device.Errorf(kindOf(r), b.name, op, "%w", err)
+	return driver.Errorf(kindOf(r), b.name, op, "%w", err)
 }
 
 // broken is the error of a device that has failed.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/internal/outcome"
 	"github.com/chorus-comms/chorus/device/internal/plans"
 	"github.com/chorus-comms/chorus/device/internal/traces"
@@ -25,12 +26,12 @@ type Driver struct {
 	peers    peers
 
 	mu      sync.RWMutex
-	streams map[device.StreamHandle]*stream
-	events  map[device.EventHandle]*event
-	modules map[device.ModuleHandle]*module
-	kernels map[device.FunctionHandle]*kernel
-	graphs  map[device.GraphHandle]*graph
-	execs   map[device.ExecHandle]*exec
+	streams map[driver.StreamHandle]*stream
+	events  map[driver.EventHandle]*event
+	modules map[driver.ModuleHandle]*module
+	kernels map[driver.FunctionHandle]*kernel
+	graphs  map[driver.GraphHandle]*graph
+	execs   map[driver.ExecHandle]*exec
 	last    uintptr // the last handle
 
 	trace     traces.Slot
@@ -45,21 +46,21 @@ type Driver struct {
 const name = "opencl"
 
 var (
-	_ device.Driver      = (*Driver)(nil)
-	_ device.Closer      = (*Driver)(nil)
-	_ device.Modules     = (*Driver)(nil)
-	_ device.Graphs      = (*Driver)(nil)
-	_ device.Peers       = (*Driver)(nil)
-	_ device.Elements    = (*Driver)(nil)
-	_ device.Products    = (*Driver)(nil)
-	_ device.Transforms  = (*Driver)(nil)
-	_ device.Tracer      = (*Driver)(nil)
-	_ device.HostKernels = hosted{}
-	_ device.CallerRuns  = hosted{}
+	_ driver.Driver      = (*Driver)(nil)
+	_ driver.Closer      = (*Driver)(nil)
+	_ driver.Modules     = (*Driver)(nil)
+	_ driver.Graphs      = (*Driver)(nil)
+	_ driver.Peers       = (*Driver)(nil)
+	_ driver.Elements    = (*Driver)(nil)
+	_ driver.Products    = (*Driver)(nil)
+	_ driver.Transforms  = (*Driver)(nil)
+	_ driver.Tracer      = (*Driver)(nil)
+	_ driver.HostKernels = hosted{}
+	_ driver.CallerRuns  = hosted{}
 )
 
 func init() {
-	device.RegisterLoader(name, func() (device.Driver, error) {
+	device.RegisterLoader(name, func() (driver.Driver, error) {
 		libraries, err := Load()
 		if err != nil {
 			return nil, err
@@ -80,12 +81,12 @@ type Options struct {
 }
 
 // New makes a driver of the devices of libraries, of which there must be one: GPUs and accelerators first, processors
-// last. It implements [device.HostKernels] too if the processor can touch the memory of all of them, and [device.IPC]
+// last. It implements [driver.HostKernels] too if the processor can touch the memory of all of them, and [driver.IPC]
 // if other processes can.
-func New(libraries []*Library, o Options) (device.Driver, error) {
-	d := &Driver{streams: map[device.StreamHandle]*stream{}, events: map[device.EventHandle]*event{},
-		modules: map[device.ModuleHandle]*module{}, kernels: map[device.FunctionHandle]*kernel{},
-		graphs: map[device.GraphHandle]*graph{}, execs: map[device.ExecHandle]*exec{}, blast: sync.OnceValues(loadBlast),
+func New(libraries []*Library, o Options) (driver.Driver, error) {
+	d := &Driver{streams: map[driver.StreamHandle]*stream{}, events: map[driver.EventHandle]*event{},
+		modules: map[driver.ModuleHandle]*module{}, kernels: map[driver.FunctionHandle]*kernel{},
+		graphs: map[driver.GraphHandle]*graph{}, execs: map[driver.ExecHandle]*exec{}, blast: sync.OnceValues(loadBlast),
 		fft: sync.OnceValues(loadFFT)}
 	if o.CLBlast != nil {
 		d.blast = func() (*blast, error) { return suppliedBlast(*o.CLBlast) }
@@ -109,7 +110,7 @@ func New(libraries []*Library, o Options) (device.Driver, error) {
 		}
 	}
 	if len(d.devs) == 0 {
-		return nil, device.Errorf(device.ErrNoDevice, name, "", "%v: no device that can be used; %s", libraries,
+		return nil, driver.Errorf(driver.ErrNoDevice, name, "", "%v: no device that can be used; %s", libraries,
 			strings.Join(unfit, "; "))
 	}
 	slices.SortStableFunc(d.devs, func(a, b *dev) int { return int(a.kind&abi.DeviceCPU) - int(b.kind&abi.DeviceCPU) })
@@ -148,7 +149,7 @@ func (l *Library) deviceIDs(p abi.Platform) []abi.Device {
 
 func (d *Driver) knows(op string, dev int) error {
 	if dev < 0 || dev >= len(d.devs) {
-		return device.Errorf(device.ErrWrongDevice, name, op, "there is no device %d of %d", dev, len(d.devs))
+		return driver.Errorf(driver.ErrWrongDevice, name, op, "there is no device %d of %d", dev, len(d.devs))
 	}
 	return nil
 }
@@ -171,13 +172,13 @@ func (d *Driver) handle() uintptr {
 	return d.last
 }
 
-// DeviceCount is [device.Driver].DeviceCount.
+// DeviceCount is [driver.Driver].DeviceCount.
 func (d *Driver) DeviceCount() (int, error) { return len(d.devs), nil }
 
-// Properties is [device.Driver].Properties.
-func (d *Driver) Properties(dev int) (device.Properties, error) {
+// Properties is [driver.Driver].Properties.
+func (d *Driver) Properties(dev int) (driver.Properties, error) {
 	if err := d.knows("properties", dev); err != nil {
-		return device.Properties{}, err
+		return driver.Properties{}, err
 	}
 	return d.devs[dev].props, nil
 }
@@ -185,7 +186,7 @@ func (d *Driver) Properties(dev int) (device.Properties, error) {
 // Library is what a device's functions are from, with its version and place.
 func (d *Driver) Library(dev int) string { return d.devs[dev].Library.String() }
 
-// Synchronize is [device.Driver].Synchronize.
+// Synchronize is [driver.Driver].Synchronize.
 func (d *Driver) Synchronize(ctx context.Context, dev int) error {
 	const op = "synchronize"
 	b, err := d.dev(op, dev)
@@ -238,12 +239,12 @@ func (d *Driver) Close() error {
 			func() string { return "it has had work" })
 		cancel()
 		if err != nil {
-			return device.Errorf(device.ErrNotReady, b.name, "close", "%w", err)
+			return driver.Errorf(driver.ErrNotReady, b.name, "close", "%w", err)
 		}
 		d.deferred.reap(b)
 	}
 	d.mu.Lock()
-	modules := make([]device.ModuleHandle, 0, len(d.modules))
+	modules := make([]driver.ModuleHandle, 0, len(d.modules))
 	for h := range d.modules {
 		modules = append(modules, h)
 	}

@@ -10,13 +10,13 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/opencl"
 	"github.com/chorus-comms/chorus/device/opencl/abi"
 )
 
 // broken makes a driver whose libraries were changed.
-func broken(t *testing.T, change func(l *opencl.Library)) device.Driver {
+func broken(t *testing.T, change func(l *opencl.Library)) driver.Driver {
 	libraries := load(t)
 	for _, l := range libraries {
 		change(l)
@@ -57,12 +57,12 @@ func TestLost(t *testing.T) {
 	if err := d.Fill(s, p, 2, 4096); err != nil {
 		t.Fatal(err)
 	}
-	var failed *device.WorkError
+	var failed *driver.WorkError
 	if err := d.StreamSynchronize(ctx, s); !errors.As(err, &failed) || failed.Device != "opencl:0" ||
 		!strings.Contains(err.Error(), "CL_INVALID_COMMAND_QUEUE") {
 		t.Errorf("StreamSynchronize: %v", err)
 	}
-	if _, err := d.Malloc(0, 64); !errors.Is(err, device.ErrFailed) {
+	if _, err := d.Malloc(0, 64); !errors.Is(err, driver.ErrFailed) {
 		t.Errorf("Malloc: %v", err)
 	}
 	if err := d.StreamRecover(ctx, s); err == nil {
@@ -98,13 +98,13 @@ func TestCommandFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := d.StreamSynchronize(ctx, s); !errors.Is(err, device.ErrFailed) ||
+		if err := d.StreamSynchronize(ctx, s); !errors.Is(err, driver.ErrFailed) ||
 			!strings.Contains(err.Error(), "CL_OUT_OF_RESOURCES") {
 			t.Errorf("StreamSynchronize: %v", err)
 		}
 	}
 	fails = false
-	if err := d.StreamRecover(ctx, s); !errors.Is(err, device.ErrFailed) {
+	if err := d.StreamRecover(ctx, s); !errors.Is(err, driver.ErrFailed) {
 		t.Errorf("StreamRecover: %v", err)
 	}
 	if err := errors.Join(d.Fill(s, p, 2, 4096), d.StreamSynchronize(ctx, s)); err != nil {
@@ -118,7 +118,7 @@ func TestRefusedLaunches(t *testing.T) {
 	if !compiles(t, d, 0) {
 		t.Skip("left out: the device's compiler doesn't work here")
 	}
-	m := d.(device.Modules)
+	m := d.(driver.Modules)
 	var log *opencl.CompileError
 	if _, err := m.ModuleLoad(0, []byte("kernel void f(global int *p) { p[0] = undeclared; }")); !errors.As(err, &log) ||
 		!strings.Contains(log.Log, "undeclared") {
@@ -138,19 +138,19 @@ func TestRefusedLaunches(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.StreamDestroy(s)
-	null := func() *device.Args { return new(device.Args).Pointer(0).Pointer(0).Pointer(0) }
-	for what, l := range map[string]device.Launch{
+	null := func() *driver.Args { return new(driver.Args).Pointer(0).Pointer(0).Pointer(0) }
+	for what, l := range map[string]driver.Launch{
 		"shared memory without a parameter for it": {Shared: 64, Args: null().Int32(0)},
 		"too few arguments":                        {Args: null()},
 		"a float for an int":                       {Args: null().Float32(0)},
-		"an int for a pointer":                     {Args: new(device.Args).Int64(0).Pointer(0).Pointer(0).Int32(0)},
-		"a block that is too large":                {Block: device.Dim{Z: 1 << 20}, Args: null().Int32(0)},
+		"an int for a pointer":                     {Args: new(driver.Args).Int64(0).Pointer(0).Pointer(0).Int32(0)},
+		"a block that is too large":                {Block: driver.Dim{Z: 1 << 20}, Args: null().Int32(0)},
 	} {
-		if err := m.FunctionLaunch(s, add, l); !errors.Is(err, device.ErrInvalidArgument) {
+		if err := m.FunctionLaunch(s, add, l); !errors.Is(err, driver.ErrInvalidArgument) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	if err := m.FunctionLaunch(s, add, device.Launch{Args: null().Int32(0)}); err != nil {
+	if err := m.FunctionLaunch(s, add, driver.Launch{Args: null().Int32(0)}); err != nil {
 		t.Errorf("null pointers, which nothing is read from: %v", err)
 	}
 	if err := d.StreamSynchronize(context.Background(), s); err != nil {

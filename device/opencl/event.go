@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/internal/outcome"
 )
 
@@ -24,7 +24,7 @@ type event struct {
 }
 
 // event finds an event, and returns it locked.
-func (d *Driver) event(op string, h device.EventHandle) (*event, error) {
+func (d *Driver) event(op string, h driver.EventHandle) (*event, error) {
 	d.mu.RLock()
 	e := d.events[h]
 	d.mu.RUnlock()
@@ -35,24 +35,24 @@ func (d *Driver) event(op string, h device.EventHandle) (*event, error) {
 		}
 		e.mu.Unlock()
 	}
-	return nil, device.Errorf(device.ErrInvalidHandle, name, op, "no event has the handle %#x", uintptr(h))
+	return nil, driver.Errorf(driver.ErrInvalidHandle, name, op, "no event has the handle %#x", uintptr(h))
 }
 
-// EventCreate is [device.Events].EventCreate.
-func (d *Driver) EventCreate(dev int, timing bool) (device.EventHandle, error) {
+// EventCreate is [driver.Events].EventCreate.
+func (d *Driver) EventCreate(dev int, timing bool) (driver.EventHandle, error) {
 	b, err := d.dev("create event", dev)
 	if err != nil {
 		return 0, err
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	h := device.EventHandle(d.handle())
+	h := driver.EventHandle(d.handle())
 	d.events[h] = &event{b: b, timing: timing}
 	return h, nil
 }
 
-// EventDestroy is [device.Events].EventDestroy.
-func (d *Driver) EventDestroy(h device.EventHandle) error {
+// EventDestroy is [driver.Events].EventDestroy.
+func (d *Driver) EventDestroy(h driver.EventHandle) error {
 	e, err := d.event("destroy event", h)
 	if err != nil {
 		return err
@@ -65,8 +65,8 @@ func (d *Driver) EventDestroy(h device.EventHandle) error {
 	return nil
 }
 
-// EventRecord is [device.Events].EventRecord.
-func (d *Driver) EventRecord(h device.EventHandle, sh device.StreamHandle) error {
+// EventRecord is [driver.Events].EventRecord.
+func (d *Driver) EventRecord(h driver.EventHandle, sh driver.StreamHandle) error {
 	const op = "record event"
 	s, err := d.stream(op, sh)
 	if err != nil {
@@ -79,7 +79,7 @@ func (d *Driver) EventRecord(h device.EventHandle, sh device.StreamHandle) error
 	}
 	defer e.mu.Unlock()
 	if e.b != s.b {
-		return device.Errorf(device.ErrWrongDevice, e.b.name, op, "stream %#x is of %s", uintptr(sh), s.b.name)
+		return driver.Errorf(driver.ErrWrongDevice, e.b.name, op, "stream %#x is of %s", uintptr(sh), s.b.name)
 	}
 	if captured, err := s.captureRecord(op, e); captured || err != nil {
 		return err
@@ -108,11 +108,11 @@ func (d *Driver) outside(op string, e *event) error {
 	d.capturing.Lock()
 	defer d.capturing.Unlock()
 	e.capture.spoil("the host asked for an event of it")
-	return device.Errorf(device.ErrCapture, e.b.name, op, "the event was recorded in a capture, and means nothing outside")
+	return driver.Errorf(driver.ErrCapture, e.b.name, op, "the event was recorded in a capture, and means nothing outside")
 }
 
-// EventQuery is [device.Events].EventQuery.
-func (d *Driver) EventQuery(h device.EventHandle) (bool, error) {
+// EventQuery is [driver.Events].EventQuery.
+func (d *Driver) EventQuery(h driver.EventHandle) (bool, error) {
 	const op = "query event"
 	e, err := d.event(op, h)
 	if err != nil {
@@ -142,8 +142,8 @@ func (e *event) carried() error {
 	return nil
 }
 
-// EventSynchronize is [device.Events].EventSynchronize. A later record is another matter.
-func (d *Driver) EventSynchronize(ctx context.Context, h device.EventHandle) error {
+// EventSynchronize is [driver.Events].EventSynchronize. A later record is another matter.
+func (d *Driver) EventSynchronize(ctx context.Context, h driver.EventHandle) error {
 	const op = "synchronize event"
 	e, err := d.event(op, h)
 	if err != nil {
@@ -162,26 +162,26 @@ func (d *Driver) EventSynchronize(ctx context.Context, h device.EventHandle) err
 	return was.carried()
 }
 
-// EventElapsed is [device.Events].EventElapsed.
-func (d *Driver) EventElapsed(start, end device.EventHandle) (time.Duration, error) {
+// EventElapsed is [driver.Events].EventElapsed.
+func (d *Driver) EventElapsed(start, end driver.EventHandle) (time.Duration, error) {
 	const op = "elapsed time"
 	var at [2]*ticket
 	var b *dev
-	for i, h := range []device.EventHandle{start, end} {
+	for i, h := range []driver.EventHandle{start, end} {
 		e, err := d.event(op, h)
 		if err != nil {
 			return 0, err
 		}
 		switch {
 		case b != nil && e.b != b:
-			err = device.Errorf(device.ErrWrongDevice, b.name, op, "the other event is of %s", e.b.name)
+			err = driver.Errorf(driver.ErrWrongDevice, b.name, op, "the other event is of %s", e.b.name)
 		case !e.timing:
-			err = device.Errorf(device.ErrInvalidArgument, e.b.name, op, "event %#x keeps no time", uintptr(h))
+			err = driver.Errorf(driver.ErrInvalidArgument, e.b.name, op, "event %#x keeps no time", uintptr(h))
 		case !e.recorded:
-			err = device.Errorf(device.ErrInvalidArgument, e.b.name, op, "event %#x was never recorded", uintptr(h))
+			err = driver.Errorf(driver.ErrInvalidArgument, e.b.name, op, "event %#x was never recorded", uintptr(h))
 		default:
 			if err = d.outside(op, e); err == nil && !e.ticket.passed() {
-				err = device.Errorf(device.ErrNotReady, e.b.name, op, "the work of event %#x is not done", uintptr(h))
+				err = driver.Errorf(driver.ErrNotReady, e.b.name, op, "the work of event %#x is not done", uintptr(h))
 			}
 		}
 		b, at[i] = e.b, e.ticket
@@ -192,7 +192,7 @@ func (d *Driver) EventElapsed(start, end device.EventHandle) (time.Duration, err
 	}
 	took, err := at[0].elapsed(at[1])
 	if err != nil {
-		return 0, device.Errorf(device.ErrInternal, b.name, op, "%w", err)
+		return 0, driver.Errorf(driver.ErrInternal, b.name, op, "%w", err)
 	}
 	return took, nil
 }

@@ -5,11 +5,11 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/internal/outcome"
 )
 
-func hex(h device.StreamHandle) string { return fmt.Sprintf("%#x", uintptr(h)) }
+func hex(h driver.StreamHandle) string { return fmt.Sprintf("%#x", uintptr(h)) }
 
 // graph is what was captured.
 type graph struct {
@@ -46,17 +46,17 @@ type exec struct {
 	last       *ticket            // the end of the run enqueued last
 }
 
-func (d *Driver) graph(op string, h device.GraphHandle) (*graph, error) {
+func (d *Driver) graph(op string, h driver.GraphHandle) (*graph, error) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	if g := d.graphs[h]; g != nil {
 		return g, nil
 	}
-	return nil, device.Errorf(device.ErrInvalidHandle, name, op, "no graph has the handle %#x", uintptr(h))
+	return nil, driver.Errorf(driver.ErrInvalidHandle, name, op, "no graph has the handle %#x", uintptr(h))
 }
 
 // exec finds an instantiated graph, and returns it locked.
-func (d *Driver) exec(op string, h device.ExecHandle) (*exec, error) {
+func (d *Driver) exec(op string, h driver.ExecHandle) (*exec, error) {
 	d.mu.RLock()
 	x := d.execs[h]
 	d.mu.RUnlock()
@@ -67,25 +67,25 @@ func (d *Driver) exec(op string, h device.ExecHandle) (*exec, error) {
 		}
 		x.mu.Unlock()
 	}
-	return nil, device.Errorf(device.ErrInvalidHandle, name, op, "no instantiated graph has the handle %#x", uintptr(h))
+	return nil, driver.Errorf(driver.ErrInvalidHandle, name, op, "no instantiated graph has the handle %#x", uintptr(h))
 }
 
-// GraphNodes is [device.Graphs].GraphNodes.
-func (d *Driver) GraphNodes(h device.GraphHandle) ([]device.Node, error) {
+// GraphNodes is [driver.Graphs].GraphNodes.
+func (d *Driver) GraphNodes(h driver.GraphHandle) ([]driver.Node, error) {
 	g, err := d.graph("nodes of graph", h)
 	if err != nil {
 		return nil, err
 	}
-	list := make([]device.Node, len(g.nodes))
+	list := make([]driver.Node, len(g.nodes))
 	for i := range g.nodes {
 		n := &g.nodes[i]
-		list[i] = device.Node{Kind: n.kind, Name: n.name, Deps: slices.Clone(n.deps)}
+		list[i] = driver.Node{Kind: n.kind, Name: n.name, Deps: slices.Clone(n.deps)}
 	}
 	return list, nil
 }
 
-// GraphDestroy is [device.Graphs].GraphDestroy.
-func (d *Driver) GraphDestroy(h device.GraphHandle) error {
+// GraphDestroy is [driver.Graphs].GraphDestroy.
+func (d *Driver) GraphDestroy(h driver.GraphHandle) error {
 	g, err := d.graph("destroy graph", h)
 	if err != nil {
 		return err
@@ -97,8 +97,8 @@ func (d *Driver) GraphDestroy(h device.GraphHandle) error {
 	return nil
 }
 
-// Instantiate is [device.Graphs].Instantiate.
-func (d *Driver) Instantiate(h device.GraphHandle) (device.ExecHandle, error) {
+// Instantiate is [driver.Graphs].Instantiate.
+func (d *Driver) Instantiate(h driver.GraphHandle) (driver.ExecHandle, error) {
 	const op = "instantiate graph"
 	g, err := d.graph(op, h)
 	if err != nil {
@@ -114,7 +114,7 @@ func (d *Driver) Instantiate(h device.GraphHandle) (device.ExecHandle, error) {
 	x.recordings = g.record()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	xh := device.ExecHandle(d.handle())
+	xh := driver.ExecHandle(d.handle())
 	d.execs[xh] = x
 	return xh, nil
 }
@@ -141,8 +141,8 @@ func (x *exec) forget() {
 	x.recordings = nil
 }
 
-// ExecDestroy is [device.Graphs].ExecDestroy.
-func (d *Driver) ExecDestroy(h device.ExecHandle) error {
+// ExecDestroy is [driver.Graphs].ExecDestroy.
+func (d *Driver) ExecDestroy(h driver.ExecHandle) error {
 	x, err := d.exec("destroy instantiated graph", h)
 	if err != nil {
 		return err
@@ -155,8 +155,8 @@ func (d *Driver) ExecDestroy(h device.ExecHandle) error {
 	return nil
 }
 
-// GraphUpdate is [device.Graphs].GraphUpdate.
-func (d *Driver) GraphUpdate(xh device.ExecHandle, h device.GraphHandle) error {
+// GraphUpdate is [driver.Graphs].GraphUpdate.
+func (d *Driver) GraphUpdate(xh driver.ExecHandle, h driver.GraphHandle) error {
 	const op = "update graph"
 	g, err := d.graph(op, h)
 	if err != nil {
@@ -168,7 +168,7 @@ func (d *Driver) GraphUpdate(xh device.ExecHandle, h device.GraphHandle) error {
 	}
 	defer x.mu.Unlock()
 	refuse := func(format string, args ...any) error {
-		return device.Errorf(device.ErrInvalidArgument, name, op, format, args...)
+		return driver.Errorf(driver.ErrInvalidArgument, name, op, format, args...)
 	}
 	was := x.graph
 	if len(was.nodes) != len(g.nodes) || !slices.Equal(was.lanes, g.lanes) {
@@ -189,9 +189,9 @@ func (d *Driver) GraphUpdate(xh device.ExecHandle, h device.GraphHandle) error {
 	return nil
 }
 
-// GraphLaunch is [device.Graphs].GraphLaunch. Memory that nodes use must still be there, else the run fails before it
+// GraphLaunch is [driver.Graphs].GraphLaunch. Memory that nodes use must still be there, else the run fails before it
 // begins. On a stream that is captured the nodes become a part of that capture, on the stream's lane.
-func (d *Driver) GraphLaunch(xh device.ExecHandle, h device.StreamHandle) error {
+func (d *Driver) GraphLaunch(xh driver.ExecHandle, h driver.StreamHandle) error {
 	const op = "launch graph"
 	s, err := d.stream(op, h)
 	if err != nil {

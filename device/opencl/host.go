@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/internal/outcome"
 	"github.com/chorus-comms/chorus/device/internal/traces"
 	"github.com/chorus-comms/chorus/device/opencl/abi"
@@ -94,8 +95,8 @@ type function struct {
 	traced  traces.Work
 }
 
-// HostFunc is [device.Streams].HostFunc. The function runs on a goroutine, and may call the driver.
-func (d *Driver) HostFunc(h device.StreamHandle, name string, f func() error) error {
+// HostFunc is [driver.Streams].HostFunc. The function runs on a goroutine, and may call the driver.
+func (d *Driver) HostFunc(h driver.StreamHandle, name string, f func() error) error {
 	const op = "host function"
 	s, err := d.stream(op, h)
 	if err != nil {
@@ -103,9 +104,9 @@ func (d *Driver) HostFunc(h device.StreamHandle, name string, f func() error) er
 	}
 	defer s.mu.Unlock()
 	if f == nil {
-		return device.Errorf(device.ErrInvalidArgument, s.b.name, op, "%s: no function", name)
+		return driver.Errorf(driver.ErrInvalidArgument, s.b.name, op, "%s: no function", name)
 	}
-	return s.submit(op, work{kind: device.ActivityHost, name: name, run: func(s *stream) error {
+	return s.submit(op, work{kind: driver.ActivityHost, name: name, run: func(s *stream) error {
 		return s.function(name, f)
 	}})
 }
@@ -127,7 +128,7 @@ func (s *stream) function(name string, f func() error) error {
 	s.queued.Add(1)
 	s.outcome = x.outcome
 	if tr := s.b.d.trace.Load(); tr != nil {
-		x.traced = s.calls(tr, op, device.Activity{Kind: device.ActivityHost, Name: name}, time.Now())
+		x.traced = s.calls(tr, op, driver.Activity{Kind: driver.ActivityHost, Name: name}, time.Now())
 	}
 	err = s.b.when(t.e, x.run)
 	if err != nil {

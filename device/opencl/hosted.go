@@ -4,14 +4,14 @@ import (
 	"fmt"
 	"unsafe"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 )
 
-// hosted is a driver whose devices' memory the processor can touch at any time: [device.HostKernels] as well.
+// hosted is a driver whose devices' memory the processor can touch at any time: [driver.HostKernels] as well.
 type hosted struct{ *Driver }
 
-// Launch is [device.HostKernels].Launch.
-func (d hosted) Launch(h device.StreamHandle, title string, operands []device.Span,
+// Launch is [driver.HostKernels].Launch.
+func (d hosted) Launch(h driver.StreamHandle, title string, operands []driver.Span,
 	f func(views []unsafe.Pointer) error) error {
 	const op = "launch"
 	s, err := d.stream(op, h)
@@ -21,9 +21,9 @@ func (d hosted) Launch(h device.StreamHandle, title string, operands []device.Sp
 	defer s.mu.Unlock()
 	b := s.b
 	if f == nil {
-		return device.Errorf(device.ErrInvalidArgument, b.name, op, "%s: no function", title)
+		return driver.Errorf(driver.ErrInvalidArgument, b.name, op, "%s: no function", title)
 	}
-	w := work{kind: device.ActivityKernel, name: title}
+	w := work{kind: driver.ActivityKernel, name: title}
 	views := make([]unsafe.Pointer, len(operands))
 	for i, o := range operands {
 		x, err := d.side(b, op, fmt.Sprintf("operand %d of %s", i, title), o.Ptr, o.Bytes)
@@ -43,26 +43,26 @@ func (d hosted) Launch(h device.StreamHandle, title string, operands []device.Sp
 // touches demands that kernels of a device may touch memory.
 func (d *Driver) touches(b *dev, op string, x side) error {
 	switch {
-	case x.typ == device.HostMemory:
+	case x.typ == driver.HostMemory:
 		return nil
 	case !x.device():
-		return device.Errorf(device.ErrWrongKind, b.name, op, "%v is %v memory, not the device's", x.p, x.typ)
+		return driver.Errorf(driver.ErrWrongKind, b.name, op, "%v is %v memory, not the device's", x.p, x.typ)
 	case !d.reaches(b.index, x.a.b.index):
-		return device.Errorf(device.ErrWrongDevice, b.name, op,
+		return driver.Errorf(driver.ErrWrongDevice, b.name, op,
 			"%v is memory of device %d, to which %s has no access (see SetPeerAccess)", x.p, x.a.b.index, b.name)
 	}
 	return nil
 }
 
-// View is [device.HostKernels].View.
-func (d hosted) View(p device.Ptr, n int) (unsafe.Pointer, error) {
+// View is [driver.HostKernels].View.
+func (d hosted) View(p driver.Ptr, n int) (unsafe.Pointer, error) {
 	const op = "view"
 	x, err := d.side(d.devs[0], op, "memory", p, n)
 	if err != nil {
 		return nil, err
 	}
 	if !x.device() {
-		return nil, device.Errorf(device.ErrWrongKind, name, op, "%v is %v memory, not a device's", p, x.typ)
+		return nil, driver.Errorf(driver.ErrWrongKind, name, op, "%v is %v memory, not a device's", p, x.typ)
 	}
 	return pointer(uintptr(p)), nil
 }

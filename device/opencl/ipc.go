@@ -8,15 +8,15 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/hostmem"
 )
 
 // mapped is a driver whose devices' kernels can touch any memory of the host: theirs is memory that other processes can
-// map ([device.IPC]).
+// map ([driver.IPC]).
 type mapped struct{ hosted }
 
-var _ device.IPC = mapped{}
+var _ driver.IPC = mapped{}
 
 // handle is what another process needs: the memory file, by the descriptor of the process that has it, and the range.
 type handle struct {
@@ -46,34 +46,34 @@ func (b *dev) allocateMapped(a *allocation) bool {
 	if err != nil {
 		return false
 	}
-	a.block, a.base, a.free = block, device.Ptr(block.Pointer()), block.Free
+	a.block, a.base, a.free = block, driver.Ptr(block.Pointer()), block.Free
 	return true
 }
 
-// IPCHandle is [device.IPC].IPCHandle.
-func (d mapped) IPCHandle(p device.Ptr) ([]byte, error) {
+// IPCHandle is [driver.IPC].IPCHandle.
+func (d mapped) IPCHandle(p driver.Ptr) ([]byte, error) {
 	const op = "IPC handle"
-	refuse := func(kind device.Kind, format string, args ...any) ([]byte, error) {
-		return nil, device.Errorf(kind, name, op, format, args...)
+	refuse := func(kind driver.Kind, format string, args ...any) ([]byte, error) {
+		return nil, driver.Errorf(kind, name, op, format, args...)
 	}
 	if p == 0 {
-		return refuse(device.ErrInvalidPointer, "null")
+		return refuse(driver.ErrInvalidPointer, "null")
 	}
 	a := d.memory.known(p)
 	switch {
-	case a == nil || a.typ != device.DeviceMemory:
-		return refuse(device.ErrWrongKind, "%v is not device memory", p)
+	case a == nil || a.typ != driver.DeviceMemory:
+		return refuse(driver.ErrWrongKind, "%v is not device memory", p)
 	case a.remote != nil:
-		return refuse(device.ErrInvalidArgument, "%v was received from another process, and can't be passed on", p)
+		return refuse(driver.ErrInvalidArgument, "%v was received from another process, and can't be passed on", p)
 	case a.base != p:
-		return refuse(device.ErrInvalidPointer, "%v is not where its allocation begins: %v", p, a.base)
+		return refuse(driver.ErrInvalidPointer, "%v is not where its allocation begins: %v", p, a.base)
 	case a.block == nil || !a.block.Segment().Shared():
-		return refuse(device.ErrUnsupported, "%v is in memory that can't be shared between processes here", p)
+		return refuse(driver.ErrUnsupported, "%v is in memory that can't be shared between processes here", p)
 	}
 	s := a.block.Segment()
 	inode, err := inodeOf(s.FD())
 	if err != nil {
-		return refuse(device.ErrInternal, "%w", err)
+		return refuse(driver.ErrInternal, "%w", err)
 	}
 	h := handle{Magic: handleMagic, PID: uint32(os.Getpid()), FD: uint32(s.FD()), Inode: inode, Color: uint64(s.Color()),
 		Size: uint64(s.Size()), Offset: uint64(a.block.Offset()), Bytes: uint64(a.bytes)}
@@ -98,8 +98,8 @@ func decode(data []byte) (h handle, err error) {
 	return h, nil
 }
 
-// IPCOpen is [device.IPC].IPCOpen. The other process must be alive, of the same user, and visible here.
-func (d mapped) IPCOpen(dev int, data []byte) (device.Ptr, error) {
+// IPCOpen is [driver.IPC].IPCOpen. The other process must be alive, of the same user, and visible here.
+func (d mapped) IPCOpen(dev int, data []byte) (driver.Ptr, error) {
 	const op = "open IPC handle"
 	b, err := d.dev(op, dev)
 	if err != nil {
@@ -107,16 +107,16 @@ func (d mapped) IPCOpen(dev int, data []byte) (device.Ptr, error) {
 	}
 	h, err := decode(data)
 	if err != nil {
-		return 0, device.Errorf(device.ErrInvalidArgument, b.name, op, "%w", err)
+		return 0, driver.Errorf(driver.ErrInvalidArgument, b.name, op, "%w", err)
 	}
 	if a := d.memory.again(h, b); a != nil {
 		return a.base, nil
 	}
 	m, err := h.open()
 	if err != nil {
-		return 0, device.Errorf(device.ErrInvalidArgument, b.name, op, "memory of process %d: %w", h.PID, err)
+		return 0, driver.Errorf(driver.ErrInvalidArgument, b.name, op, "memory of process %d: %w", h.PID, err)
 	}
-	a := &allocation{base: device.Ptr(m.Base()).Add(int(h.Offset)), bytes: int(h.Bytes), typ: device.DeviceMemory, b: b,
+	a := &allocation{base: driver.Ptr(m.Base()).Add(int(h.Offset)), bytes: int(h.Bytes), typ: driver.DeviceMemory, b: b,
 		remote: &remote{handle: h, mapping: m, opens: 1}}
 	d.memory.add(a)
 	return a.base, nil
@@ -156,11 +156,11 @@ func inodeOf(fd int) (uint64, error) {
 	return st.Ino, err
 }
 
-// IPCClose is [device.IPC].IPCClose. The memory stays mapped until the streams have done what they have to do.
-func (d mapped) IPCClose(p device.Ptr) error {
+// IPCClose is [driver.IPC].IPCClose. The memory stays mapped until the streams have done what they have to do.
+func (d mapped) IPCClose(p driver.Ptr) error {
 	a, last := d.memory.close(p)
 	if a == nil {
-		return device.Errorf(device.ErrInvalidPointer, name, "close IPC handle", "%v was not opened", p)
+		return driver.Errorf(driver.ErrInvalidPointer, name, "close IPC handle", "%v was not opened", p)
 	}
 	if last {
 		d.deferred.add("release", a.b, a.b.space.devs, 0, func() {
@@ -172,7 +172,7 @@ func (d mapped) IPCClose(p device.Ptr) error {
 }
 
 // close counts down, and reports whether that was the last time; nil if p isn't memory of another process.
-func (as *allocations) close(p device.Ptr) (a *allocation, last bool) {
+func (as *allocations) close(p driver.Ptr) (a *allocation, last bool) {
 	as.mu.Lock()
 	defer as.mu.Unlock()
 	i := as.search(p)

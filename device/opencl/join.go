@@ -6,7 +6,7 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/opencl/abi"
 	"github.com/chorus-comms/chorus/internal/dl"
 )
@@ -66,11 +66,11 @@ func (t *ticket) enter() {
 
 // late is the error of a wait whose context has ended.
 func (b *dev) late(ctx context.Context, op string, at func() string, begin time.Time) error {
-	kind := device.ErrCanceled
+	kind := driver.ErrCanceled
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		kind = device.ErrTimeout
+		kind = driver.ErrTimeout
 	}
-	return device.Errorf(kind, b.name, op, "%s for %v", at(), time.Since(begin).Round(time.Millisecond))
+	return driver.Errorf(kind, b.name, op, "%s for %v", at(), time.Since(begin).Round(time.Millisecond))
 }
 
 // join has a thread wait for the ticket in the library, which may give it a part of the work: Intel's runs kernels of a

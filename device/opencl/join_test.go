@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/opencl"
 )
 
@@ -36,11 +36,11 @@ func TestAllUnitsWork(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	hosted, ok := d.(device.HostKernels)
+	hosted, ok := d.(driver.HostKernels)
 	if !p.Processor || !ok {
 		t.Skip("no processor")
 	}
-	m := d.(device.Modules)
+	m := d.(driver.Modules)
 	h, err := m.ModuleLoad(0, []byte(meeting))
 	if err != nil {
 		t.Fatal(err)
@@ -67,7 +67,7 @@ func TestAllUnitsWork(t *testing.T) {
 	defer d.StreamDestroy(s)
 	for _, elements := range []int{0, groups} { // of brief work, too, for which the caller's thread is in the library
 		clear(words)
-		l := device.Launch{Grid: device.Dim{X: groups}, Args: new(device.Args).Pointer(at).Int32(int32(groups)),
+		l := driver.Launch{Grid: driver.Dim{X: groups}, Args: new(driver.Args).Pointer(at).Int32(int32(groups)),
 			Elements: elements}
 		if err := m.FunctionLaunch(s, f, l); err != nil {
 			t.Fatal(err)
@@ -107,7 +107,7 @@ func TestWaitForBriefWork(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	m := d.(device.Modules)
+	m := d.(driver.Modules)
 	h, err := m.ModuleLoad(0, []byte(turning))
 	must(err)
 	f, err := m.ModuleFunction(h, "turn")
@@ -115,7 +115,7 @@ func TestWaitForBriefWork(t *testing.T) {
 	at, err := d.Malloc(0, 128)
 	must(err)
 	defer d.Free(0, at)
-	var streams [2]device.StreamHandle
+	var streams [2]driver.StreamHandle
 	for k := range streams {
 		streams[k], err = d.StreamCreate(0, 0)
 		must(err)
@@ -129,11 +129,11 @@ func TestWaitForBriefWork(t *testing.T) {
 	}
 	launch := func(elements int) {
 		t.Helper()
-		must(m.FunctionLaunch(s, f, device.Launch{Args: new(device.Args).Pointer(at).Uint32(4 << 20), Elements: elements}))
+		must(m.FunctionLaunch(s, f, driver.Launch{Args: new(driver.Args).Pointer(at).Uint32(4 << 20), Elements: elements}))
 	}
 	launch(0)
 	must(synchronize(t.Context())()) // compiled
-	held := func(s device.StreamHandle) (let func()) {
+	held := func(s driver.StreamHandle) (let func()) {
 		over := make(chan struct{})
 		must(d.HostFunc(s, "held", func() error { <-over; return nil }))
 		return func() { close(over) }
@@ -142,18 +142,18 @@ func TestWaitForBriefWork(t *testing.T) {
 	for _, x := range []struct {
 		name     string
 		elements []int // of launches, or a copy
-		held     device.StreamHandle
+		held     driver.StreamHandle
 		wait     func() error
 		want     error
 	}{
 		{"brief work", []int{1, 1}, 0, synchronize(ended), nil},
 		{"brief work of the device", []int{1}, 0, func() error { return d.Synchronize(ended, 0) }, nil},
 		{"a copy of its result", []int{1, copied}, 0, synchronize(ended), nil},
-		{"work of which nothing is known", []int{0}, 0, synchronize(ended), device.ErrCanceled},
-		{"other work behind it", []int{1, 0}, 0, synchronize(ended), device.ErrCanceled},
-		{"too much brief work", []int{1 << 25, 1 << 26}, 0, synchronize(ended), device.ErrCanceled},
-		{"a function before it", []int{1}, s, synchronize(ended), device.ErrCanceled},
-		{"a function on another stream", []int{1}, other, synchronize(ended), device.ErrCanceled},
+		{"work of which nothing is known", []int{0}, 0, synchronize(ended), driver.ErrCanceled},
+		{"other work behind it", []int{1, 0}, 0, synchronize(ended), driver.ErrCanceled},
+		{"too much brief work", []int{1 << 25, 1 << 26}, 0, synchronize(ended), driver.ErrCanceled},
+		{"a function before it", []int{1}, s, synchronize(ended), driver.ErrCanceled},
+		{"a function on another stream", []int{1}, other, synchronize(ended), driver.ErrCanceled},
 		{"brief work again", []int{1}, 0, synchronize(ended), nil},
 	} {
 		let := func() {}
@@ -162,7 +162,7 @@ func TestWaitForBriefWork(t *testing.T) {
 		}
 		for _, n := range x.elements {
 			if n == copied {
-				must(d.Copy(s, at.Add(64), at, 64, device.CopyDefault))
+				must(d.Copy(s, at.Add(64), at, 64, driver.CopyDefault))
 				continue
 			}
 			launch(n)
@@ -197,7 +197,7 @@ func TestWaitForHeldStream(t *testing.T) {
 	for range 2 { // the second one has a thread in the library already
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
-		if err := d.StreamSynchronize(ctx, s); !errors.Is(err, device.ErrTimeout) {
+		if err := d.StreamSynchronize(ctx, s); !errors.Is(err, driver.ErrTimeout) {
 			t.Errorf("%v instead of a time-out", err)
 		}
 	}

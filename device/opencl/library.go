@@ -8,7 +8,7 @@ import (
 	"unsafe"
 
 	"github.com/chorus-comms/chorus/config"
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/opencl/abi"
 	"github.com/chorus-comms/chorus/internal/dl"
 	"github.com/chorus-comms/chorus/internal/dl/libfile"
@@ -183,19 +183,19 @@ func (e *Error) Error() string {
 func (l *Library) failed(call string, r abi.Result) *Error { return &Error{l.String(), call, r} }
 
 // kindOf is the kind of error that a result is.
-func kindOf(r abi.Result) device.Kind {
+func kindOf(r abi.Result) driver.Kind {
 	switch r {
 	case abi.MemAllocationFailure, abi.OutOfHostMemory, abi.OutOfResources, abi.InvalidBufferSize:
-		return device.ErrOutOfMemory
+		return driver.ErrOutOfMemory
 	case abi.CompilerNotAvailable:
-		return device.ErrUnsupported
+		return driver.ErrUnsupported
 	case abi.BuildProgramFailure, abi.InvalidBinary, abi.InvalidValue, abi.InvalidArgIndex, abi.InvalidArgSize,
 		abi.InvalidArgValue, abi.InvalidKernelArgs, abi.InvalidWorkGroupSize:
-		return device.ErrInvalidArgument
+		return driver.ErrInvalidArgument
 	case abi.InvalidKernelName:
-		return device.ErrNotFound
+		return driver.ErrNotFound
 	}
-	return device.ErrInternal
+	return driver.ErrInternal
 }
 
 // value asks for a value of a fixed size.

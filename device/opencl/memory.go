@@ -6,20 +6,20 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/opencl/abi"
 	"github.com/chorus-comms/chorus/hostmem"
 	"github.com/chorus-comms/chorus/internal/dl"
 )
 
-// alignment of allocations in bytes, as device.Memory demands it.
+// alignment of allocations in bytes, as driver.Memory demands it.
 const alignment = 256
 
 // allocation is memory that the driver has allocated.
 type allocation struct {
-	base  device.Ptr
+	base  driver.Ptr
 	bytes int
-	typ   device.MemoryType
+	typ   driver.MemoryType
 	b     *dev  // whose it is, or whose context has pinned memory
 	freed bool  // and not yet given back, as work may use it
 	buf   *part // what it is in the library; nil: shared virtual memory at base
@@ -38,8 +38,8 @@ type allocations struct {
 	list []*allocation
 }
 
-func (as *allocations) search(p device.Ptr) int {
-	at, found := slices.BinarySearchFunc(as.list, p, func(a *allocation, p device.Ptr) int {
+func (as *allocations) search(p driver.Ptr) int {
+	at, found := slices.BinarySearchFunc(as.list, p, func(a *allocation, p driver.Ptr) int {
 		switch {
 		case a.base < p:
 			return -1
@@ -55,7 +55,7 @@ func (as *allocations) search(p device.Ptr) int {
 }
 
 // known returns the allocation that p points into, unless it was freed; nil for none.
-func (as *allocations) known(p device.Ptr) *allocation {
+func (as *allocations) known(p driver.Ptr) *allocation {
 	as.mu.RLock()
 	defer as.mu.RUnlock()
 	if i := as.search(p); i >= 0 && int(p-as.list[i].base) < as.list[i].bytes && !as.list[i].freed {
@@ -77,7 +77,7 @@ func (as *allocations) remove(a *allocation) {
 }
 
 // free marks an allocation as freed if check has nothing against it.
-func (as *allocations) free(p device.Ptr, check func(a *allocation) error) (*allocation, error) {
+func (as *allocations) free(p driver.Ptr, check func(a *allocation) error) (*allocation, error) {
 	as.mu.Lock()
 	defer as.mu.Unlock()
 	var a *allocation
@@ -94,18 +94,18 @@ func (as *allocations) free(p device.Ptr, check func(a *allocation) error) (*all
 // patience is how long an allocation waits for memory that was freed under work.
 const patience = 100 * time.Millisecond
 
-// Malloc is [device.Memory].Malloc.
-func (d *Driver) Malloc(dev int, bytes int) (device.Ptr, error) {
+// Malloc is [driver.Memory].Malloc.
+func (d *Driver) Malloc(dev int, bytes int) (driver.Ptr, error) {
 	const op = "allocate"
 	b, err := d.dev(op, dev)
 	if err != nil {
 		return 0, err
 	}
 	if bytes <= 0 {
-		return 0, device.Errorf(device.ErrInvalidArgument, b.name, op, "%d bytes", bytes)
+		return 0, driver.Errorf(driver.ErrInvalidArgument, b.name, op, "%d bytes", bytes)
 	}
 	if int64(bytes) > b.allocation {
-		return 0, device.Errorf(device.ErrOutOfMemory, b.name, op, "%d bytes; the device allocates %d at a time", bytes,
+		return 0, driver.Errorf(driver.ErrOutOfMemory, b.name, op, "%d bytes; the device allocates %d at a time", bytes,
 			b.allocation)
 	}
 	a := b.allocate(bytes)
@@ -116,7 +116,7 @@ func (d *Driver) Malloc(dev int, bytes int) (device.Ptr, error) {
 		a = b.allocate(bytes)
 	}
 	if a == nil {
-		return 0, device.Errorf(device.ErrOutOfMemory, b.name, op, "%d bytes, of %d there are %d in use", bytes,
+		return 0, driver.Errorf(driver.ErrOutOfMemory, b.name, op, "%d bytes, of %d there are %d in use", bytes,
 			b.props.TotalMemory, b.used.Load())
 	}
 	d.memory.add(a)
@@ -129,7 +129,7 @@ func (b *dev) allocate(bytes int) *allocation {
 		b.used.Add(int64(-bytes))
 		return nil
 	}
-	a := &allocation{bytes: bytes, typ: device.DeviceMemory, b: b}
+	a := &allocation{bytes: bytes, typ: driver.DeviceMemory, b: b}
 	var ok bool
 	switch {
 	case b.svm == 0:
@@ -165,13 +165,13 @@ func (b *dev) allocateShared(a *allocation, flags uint64) bool {
 		}
 		at = (whole + alignment - 1) / alignment * alignment
 	}
-	a.base = device.Ptr(at)
+	a.base = driver.Ptr(at)
 	a.free = func() { b.SVMFree(b.space.h, whole) }
 	return true
 }
 
-// Free is [device.Memory].Free. The library gets the memory back when the streams have done what they have to do.
-func (d *Driver) Free(dev int, p device.Ptr) error {
+// Free is [driver.Memory].Free. The library gets the memory back when the streams have done what they have to do.
+func (d *Driver) Free(dev int, p driver.Ptr) error {
 	const op = "free"
 	b, err := d.dev(op, dev)
 	if err != nil || p == 0 {
@@ -180,15 +180,15 @@ func (d *Driver) Free(dev int, p device.Ptr) error {
 	a, err := d.memory.free(p, func(a *allocation) error {
 		switch {
 		case a == nil:
-			return device.Errorf(device.ErrInvalidPointer, b.name, op, "%v is not memory of the driver", p)
-		case a.typ != device.DeviceMemory:
-			return device.Errorf(device.ErrWrongKind, b.name, op, "%v is %v memory", p, a.typ)
+			return driver.Errorf(driver.ErrInvalidPointer, b.name, op, "%v is not memory of the driver", p)
+		case a.typ != driver.DeviceMemory:
+			return driver.Errorf(driver.ErrWrongKind, b.name, op, "%v is %v memory", p, a.typ)
 		case a.remote != nil:
-			return device.Errorf(device.ErrInvalidPointer, b.name, op, "%v belongs to another process: close it", p)
+			return driver.Errorf(driver.ErrInvalidPointer, b.name, op, "%v belongs to another process: close it", p)
 		case a.b != b:
-			return device.Errorf(device.ErrWrongDevice, b.name, op, "%v is memory of %s", p, a.b.name)
+			return driver.Errorf(driver.ErrWrongDevice, b.name, op, "%v is memory of %s", p, a.b.name)
 		case a.base != p:
-			return device.Errorf(device.ErrInvalidPointer, b.name, op, "%v lies inside the allocation at %v", p, a.base)
+			return driver.Errorf(driver.ErrInvalidPointer, b.name, op, "%v lies inside the allocation at %v", p, a.base)
 		}
 		return nil
 	})
@@ -215,23 +215,23 @@ func (d *Driver) pins(op string) (*dev, error) {
 	return d.dev(op, at)
 }
 
-// MallocHost is [device.Memory].MallocHost.
-func (d *Driver) MallocHost(bytes int) (device.Ptr, error) {
+// MallocHost is [driver.Memory].MallocHost.
+func (d *Driver) MallocHost(bytes int) (driver.Ptr, error) {
 	const op = "allocate host memory"
 	if bytes <= 0 {
-		return 0, device.Errorf(device.ErrInvalidArgument, name, op, "%d bytes", bytes)
+		return 0, driver.Errorf(driver.ErrInvalidArgument, name, op, "%d bytes", bytes)
 	}
 	b, err := d.pins(op)
 	if err != nil {
 		return 0, err
 	}
-	a := &allocation{bytes: bytes, typ: device.HostMemory, b: b}
+	a := &allocation{bytes: bytes, typ: driver.HostMemory, b: b}
 	switch {
 	case int64(bytes) > b.props.TotalMemory:
-		err = device.Errorf(device.ErrOutOfMemory, name, op, "%d bytes", bytes)
+		err = driver.Errorf(driver.ErrOutOfMemory, name, op, "%d bytes", bytes)
 	case b.fine():
 		if !b.allocateShared(a, abi.MemReadWrite|abi.MemSVMFine) {
-			err = device.Errorf(device.ErrOutOfMemory, name, op, "%d bytes", bytes)
+			err = driver.Errorf(driver.ErrOutOfMemory, name, op, "%d bytes", bytes)
 		}
 	default:
 		err = b.mapBuffer(op, a)
@@ -243,8 +243,8 @@ func (d *Driver) MallocHost(bytes int) (device.Ptr, error) {
 	return a.base, nil
 }
 
-// FreeHost is [device.Memory].FreeHost.
-func (d *Driver) FreeHost(p device.Ptr) error {
+// FreeHost is [driver.Memory].FreeHost.
+func (d *Driver) FreeHost(p driver.Ptr) error {
 	const op = "free host memory"
 	if p == 0 {
 		return nil
@@ -252,11 +252,11 @@ func (d *Driver) FreeHost(p device.Ptr) error {
 	a, err := d.memory.free(p, func(a *allocation) error {
 		switch {
 		case a == nil:
-			return device.Errorf(device.ErrInvalidPointer, name, op, "%v is not memory of the driver", p)
-		case a.typ != device.HostMemory:
-			return device.Errorf(device.ErrWrongKind, name, op, "%v is %v memory", p, a.typ)
+			return driver.Errorf(driver.ErrInvalidPointer, name, op, "%v is not memory of the driver", p)
+		case a.typ != driver.HostMemory:
+			return driver.Errorf(driver.ErrWrongKind, name, op, "%v is %v memory", p, a.typ)
 		case a.base != p:
-			return device.Errorf(device.ErrInvalidPointer, name, op, "%v lies inside the allocation at %v", p, a.base)
+			return driver.Errorf(driver.ErrInvalidPointer, name, op, "%v lies inside the allocation at %v", p, a.base)
 		}
 		return nil
 	})
@@ -267,7 +267,7 @@ func (d *Driver) FreeHost(p device.Ptr) error {
 	return nil
 }
 
-// MemInfo is [device.Memory].MemInfo. OpenCL doesn't say what others have: free is what the driver hasn't allocated.
+// MemInfo is [driver.Memory].MemInfo. OpenCL doesn't say what others have: free is what the driver hasn't allocated.
 func (d *Driver) MemInfo(dev int) (free, total int64, err error) {
 	b, err := d.dev("memory info", dev)
 	if err != nil {
@@ -277,17 +277,17 @@ func (d *Driver) MemInfo(dev int) (free, total int64, err error) {
 	return b.props.TotalMemory - b.used.Load() + int64(waiting), b.props.TotalMemory, nil
 }
 
-// Attributes is [device.Memory].Attributes.
-func (d *Driver) Attributes(p device.Ptr) (device.Attributes, error) {
+// Attributes is [driver.Memory].Attributes.
+func (d *Driver) Attributes(p driver.Ptr) (driver.Attributes, error) {
 	if p == 0 {
-		return device.Attributes{}, device.Errorf(device.ErrInvalidPointer, name, "attributes", "null")
+		return driver.Attributes{}, driver.Errorf(driver.ErrInvalidPointer, name, "attributes", "null")
 	}
 	a := d.memory.known(p)
 	if a == nil {
-		return device.Attributes{Type: device.Unmanaged, Device: -1, Base: p}, nil
+		return driver.Attributes{Type: driver.Unmanaged, Device: -1, Base: p}, nil
 	}
-	at := device.Attributes{Type: a.typ, Device: -1, Base: a.base, Bytes: a.bytes, Remote: a.remote != nil}
-	if a.typ == device.DeviceMemory {
+	at := driver.Attributes{Type: a.typ, Device: -1, Base: a.base, Bytes: a.bytes, Remote: a.remote != nil}
+	if a.typ == driver.DeviceMemory {
 		at.Device = a.b.index
 	}
 	return at, nil
@@ -295,27 +295,27 @@ func (d *Driver) Attributes(p device.Ptr) (device.Attributes, error) {
 
 // side is one of a copy's or a launch's, found and checked.
 type side struct {
-	p     device.Ptr
-	typ   device.MemoryType
+	p     driver.Ptr
+	typ   driver.MemoryType
 	a     *allocation // nil if it's unmanaged
 	bytes int
 }
 
 // side finds and checks memory.
-func (d *Driver) side(b *dev, op, what string, p device.Ptr, bytes int) (side, error) {
+func (d *Driver) side(b *dev, op, what string, p driver.Ptr, bytes int) (side, error) {
 	x := side{p: p, bytes: bytes}
 	if p == 0 {
-		return x, device.Errorf(device.ErrInvalidPointer, b.name, op, "%s: null", what)
+		return x, driver.Errorf(driver.ErrInvalidPointer, b.name, op, "%s: null", what)
 	}
 	if bytes < 0 {
-		return x, device.Errorf(device.ErrInvalidArgument, b.name, op, "%s: %d bytes", what, bytes)
+		return x, driver.Errorf(driver.ErrInvalidArgument, b.name, op, "%s: %d bytes", what, bytes)
 	}
 	if x.a = d.memory.known(p); x.a == nil {
 		return x, nil
 	}
 	x.typ = x.a.typ
 	if bytes > x.a.bytes-int(p-x.a.base) {
-		return x, device.Errorf(device.ErrOutOfBounds, b.name, op,
+		return x, driver.Errorf(driver.ErrOutOfBounds, b.name, op,
 			"%s: %d bytes at %v leave the allocation of %d bytes at %v", what, bytes, p, x.a.bytes, x.a.base)
 	}
 	return x, nil
@@ -325,15 +325,15 @@ func (d *Driver) side(b *dev, op, what string, p device.Ptr, bytes int) (side, e
 func (x side) still(d *Driver, b *dev, op string) error {
 	now, err := d.side(b, op, "a node", x.p, x.bytes)
 	if err == nil && now.a != x.a {
-		err = device.Errorf(device.ErrInvalidPointer, b.name, op, "%v, which a node uses, is other memory now", x.p)
+		err = driver.Errorf(driver.ErrInvalidPointer, b.name, op, "%v, which a node uses, is other memory now", x.p)
 	}
 	return err
 }
 
-func (x side) device() bool { return x.typ == device.DeviceMemory }
+func (x side) device() bool { return x.typ == driver.DeviceMemory }
 
-// Copy is [device.Memory].Copy.
-func (d *Driver) Copy(h device.StreamHandle, dst, src device.Ptr, bytes int, kind device.CopyKind) error {
+// Copy is [driver.Memory].Copy.
+func (d *Driver) Copy(h driver.StreamHandle, dst, src driver.Ptr, bytes int, kind driver.CopyKind) error {
 	const op = "copy"
 	s, err := d.stream(op, h)
 	if err != nil {
@@ -342,10 +342,10 @@ func (d *Driver) Copy(h device.StreamHandle, dst, src device.Ptr, bytes int, kin
 	defer s.mu.Unlock()
 	b := s.b
 	if bytes <= 0 {
-		return device.Errorf(device.ErrInvalidArgument, b.name, op, "%d bytes", bytes)
+		return driver.Errorf(driver.ErrInvalidArgument, b.name, op, "%d bytes", bytes)
 	}
-	if kind > device.CopyDefault {
-		return device.Errorf(device.ErrInvalidArgument, b.name, op, "%v", kind)
+	if kind > driver.CopyDefault {
+		return driver.Errorf(driver.ErrInvalidArgument, b.name, op, "%v", kind)
 	}
 	to, err := d.side(b, op, "destination", dst, bytes)
 	if err != nil {
@@ -355,26 +355,26 @@ func (d *Driver) Copy(h device.StreamHandle, dst, src device.Ptr, bytes int, kin
 	if err != nil {
 		return err
 	}
-	if kind != device.CopyDefault {
+	if kind != driver.CopyDefault {
 		for _, x := range []struct {
 			what   string
 			side   side
 			device bool
 		}{
-			{"destination", to, kind == device.HostToDevice || kind == device.DeviceToDevice},
-			{"source", from, kind == device.DeviceToHost || kind == device.DeviceToDevice},
+			{"destination", to, kind == driver.HostToDevice || kind == driver.DeviceToDevice},
+			{"source", from, kind == driver.DeviceToHost || kind == driver.DeviceToDevice},
 		} {
 			if x.side.device() != x.device {
-				return device.Errorf(device.ErrWrongKind, b.name, op, "%v: the %s %v is %v memory", kind, x.what, x.side.p,
+				return driver.Errorf(driver.ErrWrongKind, b.name, op, "%v: the %s %v is %v memory", kind, x.what, x.side.p,
 					x.side.typ)
 			}
 		}
 	}
 	if dst < src.Add(bytes) && src < dst.Add(bytes) {
-		return device.Errorf(device.ErrInvalidArgument, b.name, op, "the ranges of %d bytes at %v and %v overlap", bytes,
+		return driver.Errorf(driver.ErrInvalidArgument, b.name, op, "the ranges of %d bytes at %v and %v overlap", bytes,
 			dst, src)
 	}
-	w := work{kind: device.ActivityCopy, name: "copy", uses: []side{to, from}}
+	w := work{kind: driver.ActivityCopy, name: "copy", uses: []side{to, from}}
 	w.run = func(s *stream) error { return s.copy(to, from) }
 	return s.submit(op, w)
 }
@@ -389,7 +389,7 @@ func (s *stream) copy(to, from side) error {
 	}
 	n := uintptr(to.bytes)
 	by := func(call string) command {
-		return command{call: call, kind: device.ActivityCopy, name: op, bytes: to.bytes, elements: elementsOf(to.bytes)}
+		return command{call: call, kind: driver.ActivityCopy, name: op, bytes: to.bytes, elements: elementsOf(to.bytes)}
 	}
 	switch {
 	case !to.device() && !from.device():
@@ -416,10 +416,10 @@ func (s *stream) copy(to, from side) error {
 }
 
 // bytesAt are bytes of host memory.
-func bytesAt(p device.Ptr, n int) []byte { return unsafe.Slice(*(**byte)(unsafe.Pointer(&p)), n) }
+func bytesAt(p driver.Ptr, n int) []byte { return unsafe.Slice(*(**byte)(unsafe.Pointer(&p)), n) }
 
-// Fill is [device.Memory].Fill.
-func (d *Driver) Fill(h device.StreamHandle, dst device.Ptr, v byte, bytes int) error {
+// Fill is [driver.Memory].Fill.
+func (d *Driver) Fill(h driver.StreamHandle, dst driver.Ptr, v byte, bytes int) error {
 	const op = "fill"
 	s, err := d.stream(op, h)
 	if err != nil {
@@ -428,22 +428,22 @@ func (d *Driver) Fill(h device.StreamHandle, dst device.Ptr, v byte, bytes int) 
 	defer s.mu.Unlock()
 	b := s.b
 	if bytes <= 0 {
-		return device.Errorf(device.ErrInvalidArgument, b.name, op, "%d bytes", bytes)
+		return driver.Errorf(driver.ErrInvalidArgument, b.name, op, "%d bytes", bytes)
 	}
 	to, err := d.side(b, op, "destination", dst, bytes)
 	switch {
 	case err != nil:
 		return err
 	case !to.device():
-		return device.Errorf(device.ErrWrongKind, b.name, op, "%v is %v memory, not the device's", dst, to.typ)
+		return driver.Errorf(driver.ErrWrongKind, b.name, op, "%v is %v memory, not the device's", dst, to.typ)
 	case !d.reaches(b.index, to.a.b.index):
-		return device.Errorf(device.ErrWrongDevice, b.name, op, "%v is memory of device %d, to which %s has no access", dst,
+		return driver.Errorf(driver.ErrWrongDevice, b.name, op, "%v is memory of device %d, to which %s has no access", dst,
 			to.a.b.index, b.name)
 	}
-	w := work{kind: device.ActivityFill, name: op, uses: []side{to}}
+	w := work{kind: driver.ActivityFill, name: op, uses: []side{to}}
 	w.run = func(s *stream) error {
 		pattern := dl.Heap(&[1]byte{v})
-		c := command{kind: device.ActivityFill, name: op, bytes: bytes, elements: elementsOf(bytes)}
+		c := command{kind: driver.ActivityFill, name: op, bytes: bytes, elements: elementsOf(bytes)}
 		if to.buffered() {
 			c.call = "clEnqueueFillBuffer"
 			return s.enqueue(op, c, func(e *abi.Event) abi.Result {

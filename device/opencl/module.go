@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 	"unsafe"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/opencl/abi"
 	"github.com/chorus-comms/chorus/internal/kept"
 	"github.com/chorus-comms/chorus/internal/plain"
@@ -22,7 +22,7 @@ type module struct {
 	b       *dev
 	h       abi.Program
 	image   []byte
-	handles []device.FunctionHandle // guarded by the driver's mu
+	handles []driver.FunctionHandle // guarded by the driver's mu
 	kernels []*kernel               // likewise
 	uses    atomic.Int32            // the handle, calls under way, and graphs that run its functions
 }
@@ -30,7 +30,7 @@ type module struct {
 // kernel is a function of a module.
 type kernel struct {
 	m      *module
-	attrs  device.FunctionAttributes
+	attrs  driver.FunctionAttributes
 	op     string // of its launches
 	params []param
 	local  bool // its last parameter is local memory: of a launch's dynamic size
@@ -77,9 +77,9 @@ func (m *module) drop() {
 // sourceOf reports whether an image is a source: text.
 func sourceOf(image []byte) bool { return bytes.IndexByte(image, 0) < 0 && utf8.Valid(image) }
 
-// ModuleLoad is [device.Modules].ModuleLoad. An image is a source in OpenCL C, or a program that the device's own
+// ModuleLoad is [driver.Modules].ModuleLoad. An image is a source in OpenCL C, or a program that the device's own
 // compiler has made.
-func (d *Driver) ModuleLoad(dev int, image []byte) (device.ModuleHandle, error) {
+func (d *Driver) ModuleLoad(dev int, image []byte) (driver.ModuleHandle, error) {
 	const op = "load a module"
 	b, err := d.dev(op, dev)
 	if err != nil {
@@ -89,7 +89,7 @@ func (d *Driver) ModuleLoad(dev int, image []byte) (device.ModuleHandle, error) 
 		image = source // a program may end with zeros
 	}
 	if len(image) == 0 {
-		return 0, device.Errorf(device.ErrInvalidArgument, b.name, op, "an image of no bytes")
+		return 0, driver.Errorf(driver.ErrInvalidArgument, b.name, op, "an image of no bytes")
 	}
 	h, err := b.build(op, image)
 	if err != nil {
@@ -99,7 +99,7 @@ func (d *Driver) ModuleLoad(dev int, image []byte) (device.ModuleHandle, error) 
 	m.uses.Store(1)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	mh := device.ModuleHandle(d.handle())
+	mh := driver.ModuleHandle(d.handle())
 	d.modules[mh] = m
 	return mh, nil
 }
@@ -148,7 +148,7 @@ func (b *dev) build(op string, image []byte) (abi.Program, error) {
 func (b *dev) options() string { return strings.TrimSpace(b.language + " -cl-kernel-arg-info") }
 
 func (b *dev) noCompiler(op string) error {
-	return device.Errorf(device.ErrUnsupported, b.name, op, "the device's driver has no compiler (%v)", b.Library)
+	return driver.Errorf(driver.ErrUnsupported, b.name, op, "the device's driver has no compiler (%v)", b.Library)
 }
 
 // make has the library compile a source, or load a program.
@@ -179,15 +179,15 @@ func (b *dev) make(op string, image []byte, options string) (abi.Program, error)
 	if log == "" {
 		log = b.failed("clBuildProgram", res).Error()
 	}
-	kind := device.ErrInvalidArgument
+	kind := driver.ErrInvalidArgument
 	if res == abi.CompilerNotAvailable {
-		kind = device.ErrUnsupported
+		kind = driver.ErrUnsupported
 	}
-	return 0, device.Errorf(kind, b.name, op, "%w", &CompileError{Log: log, Code: res})
+	return 0, driver.Errorf(kind, b.name, op, "%w", &CompileError{Log: log, Code: res})
 }
 
-// ModuleUnload is [device.Modules].ModuleUnload.
-func (d *Driver) ModuleUnload(h device.ModuleHandle) error {
+// ModuleUnload is [driver.Modules].ModuleUnload.
+func (d *Driver) ModuleUnload(h driver.ModuleHandle) error {
 	const op = "unload a module"
 	d.mu.Lock()
 	m := d.modules[h]
@@ -199,14 +199,14 @@ func (d *Driver) ModuleUnload(h device.ModuleHandle) error {
 	}
 	d.mu.Unlock()
 	if m == nil {
-		return device.Errorf(device.ErrInvalidHandle, name, op, "no module has the handle %#x", uintptr(h))
+		return driver.Errorf(driver.ErrInvalidHandle, name, op, "no module has the handle %#x", uintptr(h))
 	}
 	m.drop()
 	return m.b.broken()
 }
 
-// ModuleFunction is [device.Modules].ModuleFunction.
-func (d *Driver) ModuleFunction(h device.ModuleHandle, fn string) (device.FunctionHandle, error) {
+// ModuleFunction is [driver.Modules].ModuleFunction.
+func (d *Driver) ModuleFunction(h driver.ModuleHandle, fn string) (driver.FunctionHandle, error) {
 	const op = "look up a function"
 	d.mu.RLock()
 	m := d.modules[h]
@@ -215,7 +215,7 @@ func (d *Driver) ModuleFunction(h device.ModuleHandle, fn string) (device.Functi
 	}
 	d.mu.RUnlock()
 	if m == nil {
-		return 0, device.Errorf(device.ErrInvalidHandle, name, op, "no module has the handle %#x", uintptr(h))
+		return 0, driver.Errorf(driver.ErrInvalidHandle, name, op, "no module has the handle %#x", uintptr(h))
 	}
 	defer m.drop()
 	b := m.b
@@ -224,10 +224,10 @@ func (d *Driver) ModuleFunction(h device.ModuleHandle, fn string) (device.Functi
 	}
 	names, err := text(b.Library, "clGetProgramInfo", b.ProgramInfo, m.h, abi.ProgramKernelNames)
 	if err != nil {
-		return 0, device.Errorf(device.ErrInternal, b.name, op, "%w", err)
+		return 0, driver.Errorf(driver.ErrInternal, b.name, op, "%w", err)
 	}
 	if !slices.Contains(strings.Split(names, ";"), fn) {
-		return 0, device.Errorf(device.ErrNotFound, b.name, op, "the module has no function %q, but %s", fn,
+		return 0, driver.Errorf(driver.ErrNotFound, b.name, op, "the module has no function %q, but %s", fn,
 			strings.ReplaceAll(names, ";", ", "))
 	}
 	r, title := new(abi.Result), append([]byte(fn), 0)
@@ -244,9 +244,9 @@ func (d *Driver) ModuleFunction(h device.ModuleHandle, fn string) (device.Functi
 	defer d.mu.Unlock()
 	if d.modules[h] != m {
 		b.KernelFree(k.h)
-		return 0, device.Errorf(device.ErrInvalidHandle, b.name, op, "module %#x was unloaded meanwhile", uintptr(h))
+		return 0, driver.Errorf(driver.ErrInvalidHandle, b.name, op, "module %#x was unloaded meanwhile", uintptr(h))
 	}
-	fh := device.FunctionHandle(d.handle())
+	fh := driver.FunctionHandle(d.handle())
 	d.kernels[fh] = k
 	m.handles = append(m.handles, fh)
 	m.kernels = append(m.kernels, k)
@@ -256,7 +256,7 @@ func (d *Driver) ModuleFunction(h device.ModuleHandle, fn string) (device.Functi
 // describe asks what the library knows of a function.
 func (k *kernel) describe(op, fn string) error {
 	b := k.m.b
-	fail := func(err error) error { return device.Errorf(device.ErrInternal, b.name, op, "%s: %w", fn, err) }
+	fail := func(err error) error { return driver.Errorf(driver.ErrInternal, b.name, op, "%s: %w", fn, err) }
 	const call = "clGetKernelWorkGroupInfo"
 	group, err := value[uintptr](b.Library, call, about(b.KernelGroupInfo, b.id), k.h, abi.KernelGroupSize)
 	if err != nil {
@@ -272,7 +272,7 @@ func (k *kernel) describe(op, fn string) error {
 		return fail(err)
 	}
 	k.op = "launch " + fn
-	k.attrs = device.FunctionAttributes{Name: fn, MaxThreads: min(int(group), b.group), SharedBytes: int(static),
+	k.attrs = driver.FunctionAttributes{Name: fn, MaxThreads: min(int(group), b.group), SharedBytes: int(static),
 		LocalBytes: int(private)}
 	k.params = make([]param, n)
 	all := true
@@ -293,7 +293,7 @@ func (k *kernel) describe(op, fn string) error {
 	if !all {
 		return nil
 	}
-	k.attrs.Params = make([]device.ParamKind, len(k.params))
+	k.attrs.Params = make([]driver.ParamKind, len(k.params))
 	for i, p := range k.params {
 		k.attrs.Params[i] = p.kind()
 	}
@@ -301,47 +301,47 @@ func (k *kernel) describe(op, fn string) error {
 }
 
 // kinds are the parameters' kinds by their types' names in OpenCL C.
-var kinds = map[string]device.ParamKind{"int": device.ParamInt32, "uint": device.ParamUint32,
-	"unsigned int": device.ParamUint32, "long": device.ParamInt64, "ulong": device.ParamUint64,
-	"unsigned long": device.ParamUint64, "float": device.ParamFloat32, "double": device.ParamFloat64}
+var kinds = map[string]driver.ParamKind{"int": driver.ParamInt32, "uint": driver.ParamUint32,
+	"unsigned int": driver.ParamUint32, "long": driver.ParamInt64, "ulong": driver.ParamUint64,
+	"unsigned long": driver.ParamUint64, "float": driver.ParamFloat32, "double": driver.ParamFloat64}
 
 // kind is the kind of argument that a parameter takes. One by value of another type is bytes: a struct, or a type that
 // the source has defined.
-func (p param) kind() device.ParamKind {
+func (p param) kind() driver.ParamKind {
 	if p.address != abi.AddressPrivate {
-		return device.ParamPointer
+		return driver.ParamPointer
 	}
 	if k, ok := kinds[p.typ]; ok {
 		return k
 	}
-	return device.ParamBytes
+	return driver.ParamBytes
 }
 
 // takes reports whether a parameter may take an argument. The library checks the size of what is bytes here.
-func (p param) takes(k device.ParamKind) bool {
+func (p param) takes(k driver.ParamKind) bool {
 	if !p.known {
 		return true
 	}
 	want := p.kind()
-	return want == k || want == device.ParamBytes && k != device.ParamPointer
+	return want == k || want == driver.ParamBytes && k != driver.ParamPointer
 }
 
 // kernel finds a function, whose module stays until it's dropped.
-func (d *Driver) kernel(op string, h device.FunctionHandle) (*kernel, error) {
+func (d *Driver) kernel(op string, h driver.FunctionHandle) (*kernel, error) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	if k := d.kernels[h]; k != nil {
 		k.m.hold()
 		return k, nil
 	}
-	return nil, device.Errorf(device.ErrInvalidHandle, name, op, "no function has the handle %#x", uintptr(h))
+	return nil, driver.Errorf(driver.ErrInvalidHandle, name, op, "no function has the handle %#x", uintptr(h))
 }
 
-// FunctionAttributes is [device.Modules].FunctionAttributes.
-func (d *Driver) FunctionAttributes(h device.FunctionHandle) (device.FunctionAttributes, error) {
+// FunctionAttributes is [driver.Modules].FunctionAttributes.
+func (d *Driver) FunctionAttributes(h driver.FunctionHandle) (driver.FunctionAttributes, error) {
 	k, err := d.kernel("attributes of a function", h)
 	if err != nil {
-		return device.FunctionAttributes{}, err
+		return driver.FunctionAttributes{}, err
 	}
 	defer k.m.drop()
 	a := k.attrs
@@ -349,9 +349,9 @@ func (d *Driver) FunctionAttributes(h device.FunctionHandle) (device.FunctionAtt
 	return a, nil
 }
 
-// FunctionOccupancy is [device.Modules].FunctionOccupancy. OpenCL doesn't say how many blocks a unit runs: it's as many
+// FunctionOccupancy is [driver.Modules].FunctionOccupancy. OpenCL doesn't say how many blocks a unit runs: it's as many
 // as its local memory and the largest block suggest.
-func (d *Driver) FunctionOccupancy(h device.FunctionHandle, threads, shared int) (int, error) {
+func (d *Driver) FunctionOccupancy(h driver.FunctionHandle, threads, shared int) (int, error) {
 	const op = "occupancy"
 	k, err := d.kernel(op, h)
 	if err != nil {
@@ -360,7 +360,7 @@ func (d *Driver) FunctionOccupancy(h device.FunctionHandle, threads, shared int)
 	defer k.m.drop()
 	b := k.m.b
 	if threads <= 0 || shared < 0 {
-		return 0, device.Errorf(device.ErrInvalidArgument, b.name, op, "blocks of %d threads with %d bytes", threads, shared)
+		return 0, driver.Errorf(driver.ErrInvalidArgument, b.name, op, "blocks of %d threads with %d bytes", threads, shared)
 	}
 	if threads > k.attrs.MaxThreads || shared > k.dynamic() {
 		return 0, b.broken()
@@ -381,9 +381,9 @@ func (k *kernel) known() bool { return len(k.params) > 0 && k.params[len(k.param
 // dynamic is how much dynamic local memory a block of the kernel can have.
 func (k *kernel) dynamic() int { return max(0, k.m.b.local-k.attrs.SharedBytes) }
 
-// FunctionLaunch is [device.Modules].FunctionLaunch. Dynamic shared memory is the function's last parameter, a pointer
+// FunctionLaunch is [driver.Modules].FunctionLaunch. Dynamic shared memory is the function's last parameter, a pointer
 // to local memory, for which there's no argument.
-func (d *Driver) FunctionLaunch(h device.StreamHandle, fh device.FunctionHandle, l device.Launch) error {
+func (d *Driver) FunctionLaunch(h driver.StreamHandle, fh driver.FunctionHandle, l driver.Launch) error {
 	k, err := d.kernel("launch", fh)
 	if err != nil {
 		return err
@@ -396,7 +396,7 @@ func (d *Driver) FunctionLaunch(h device.StreamHandle, fh device.FunctionHandle,
 	}
 	defer s.mu.Unlock()
 	if k.m.b != s.b {
-		return device.Errorf(device.ErrWrongDevice, s.b.name, op, "the function's module is loaded on %s", k.m.b.name)
+		return driver.Errorf(driver.ErrWrongDevice, s.b.name, op, "the function's module is loaded on %s", k.m.b.name)
 	}
 	if !s.captured() {
 		if err := d.prepare(&s.launch, op, k, &l); err != nil {
@@ -415,7 +415,7 @@ func (d *Driver) FunctionLaunch(h device.StreamHandle, fh device.FunctionHandle,
 	}
 	x.args = slices.Clone(x.args)
 	x.params = slices.Clone(x.params)
-	return s.submit(op, work{kind: device.ActivityKernel, name: k.attrs.Name, uses: x.uses, launch: x, run: x.run})
+	return s.submit(op, work{kind: driver.ActivityKernel, name: k.attrs.Name, uses: x.uses, launch: x, run: x.run})
 }
 
 // launch is a run of a kernel with its arguments.
@@ -423,7 +423,7 @@ type launch struct {
 	op           string
 	k            *kernel
 	args         []byte
-	params       []device.Param
+	params       []driver.Param
 	sides        []side // by parameter; zero for what is no pointer
 	uses         []side // of a launch that is captured
 	local        bool   // the last parameter is local memory, of shared bytes
@@ -433,10 +433,10 @@ type launch struct {
 }
 
 // prepare checks a launch, whose dimensions are at least 1 then. x has the memory of one that is over, or none.
-func (d *Driver) prepare(x *launch, op string, k *kernel, l *device.Launch) error {
+func (d *Driver) prepare(x *launch, op string, k *kernel, l *driver.Launch) error {
 	b := k.m.b
 	refuse := func(format string, args ...any) error {
-		return device.Errorf(device.ErrInvalidArgument, b.name, op, format, args...)
+		return driver.Errorf(driver.ErrInvalidArgument, b.name, op, format, args...)
 	}
 	g, t := l.Grid.OrOne(), l.Block.OrOne()
 	for _, n := range [...]int{g.X, g.Y, g.Z, t.X, t.Y, t.Z} {
@@ -471,10 +471,10 @@ func (d *Driver) prepare(x *launch, op string, k *kernel, l *device.Launch) erro
 			return refuse("argument %d is a struct of no bytes", i)
 		case !k.params[i].takes(p.Kind):
 			return refuse("argument %d is a %v, and the parameter a %s", i, p.Kind, k.params[i].typ)
-		case p.Kind != device.ParamPointer:
+		case p.Kind != driver.ParamPointer:
 			continue
 		}
-		at := device.Ptr(binary.NativeEndian.Uint64(x.args[p.Offset:]))
+		at := driver.Ptr(binary.NativeEndian.Uint64(x.args[p.Offset:]))
 		if at == 0 {
 			continue
 		}
@@ -493,14 +493,14 @@ func (d *Driver) prepare(x *launch, op string, k *kernel, l *device.Launch) erro
 // reachable demands that kernels of a device can touch what an argument points to.
 func (d *Driver) reachable(b *dev, op string, i int, u side) error {
 	switch {
-	case u.typ == device.Unmanaged && b.svm&abi.SVMSystem == 0:
-		return device.Errorf(device.ErrWrongKind, b.name, op,
+	case u.typ == driver.Unmanaged && b.svm&abi.SVMSystem == 0:
+		return driver.Errorf(driver.ErrWrongKind, b.name, op,
 			"argument %d is %v memory, which kernels of the device can't touch", i, u.typ)
-	case u.typ == device.HostMemory && (u.a.b.space != b.space || !b.fine()):
-		return device.Errorf(device.ErrWrongKind, b.name, op, "argument %d is pinned memory, which kernels of the device "+
+	case u.typ == driver.HostMemory && (u.a.b.space != b.space || !b.fine()):
+		return driver.Errorf(driver.ErrWrongKind, b.name, op, "argument %d is pinned memory, which kernels of the device "+
 			"can't touch: copy it", i)
 	case u.device() && !d.reaches(b.index, u.a.b.index):
-		return device.Errorf(device.ErrWrongDevice, b.name, op,
+		return driver.Errorf(driver.ErrWrongDevice, b.name, op,
 			"argument %d is memory of device %d, to which %s has no access", i, u.a.b.index, b.name)
 	}
 	return nil
@@ -514,7 +514,7 @@ func (x *launch) run(s *stream) error {
 	if err != nil {
 		return err
 	}
-	c := command{call: "clEnqueueNDRangeKernel", kind: device.ActivityKernel, name: x.k.attrs.Name, elements: x.elements}
+	c := command{call: "clEnqueueNDRangeKernel", kind: driver.ActivityKernel, name: x.k.attrs.Name, elements: x.elements}
 	return s.enqueue(x.op, c, func(e *abi.Event) abi.Result {
 		return s.b.KernelRun(s.q, h, 3, nil, &x.items[0], &x.block[0], 0, nil, e)
 	})
@@ -539,7 +539,7 @@ func (x *launch) set() (abi.Kernel, error) {
 		var err error
 		u := x.sides[i]
 		switch {
-		case p.Kind != device.ParamPointer:
+		case p.Kind != driver.ParamPointer:
 			err = set(uintptr(p.Bytes), unsafe.Pointer(&x.args[p.Offset]))
 		case b.svm != 0:
 			err = b.result(x.op, "clSetKernelArgSVMPointer", b.SVMPointer(h, at, uintptr(u.p)))

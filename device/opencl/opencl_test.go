@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/device/devicetest"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/opencl"
 	"github.com/chorus-comms/chorus/internal/testutil"
 )
@@ -42,14 +42,14 @@ func load(t testing.TB) []*opencl.Library {
 }
 
 // open makes a driver of it, which ends with the test.
-func open(t testing.TB, o opencl.Options) device.Driver {
+func open(t testing.TB, o opencl.Options) driver.Driver {
 	t.Helper()
 	d, err := opencl.New(load(t), o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := d.(device.Closer).Close(); err != nil {
+		if err := d.(driver.Closer).Close(); err != nil {
 			t.Error(err)
 		}
 	})
@@ -58,13 +58,13 @@ func open(t testing.TB, o opencl.Options) device.Driver {
 
 // compiles reports whether the compiler of a device works on this machine: PoCL 3.0's refuses processors that it
 // doesn't know.
-func compiles(t testing.TB, d device.Driver, dev int) bool {
-	m, err := d.(device.Modules).ModuleLoad(dev, source)
+func compiles(t testing.TB, d driver.Driver, dev int) bool {
+	m, err := d.(driver.Modules).ModuleLoad(dev, source)
 	if err != nil {
 		t.Logf("without modules: %v", err)
 		return false
 	}
-	return d.(device.Modules).ModuleUnload(m) == nil
+	return d.(driver.Modules).ModuleUnload(m) == nil
 }
 
 func TestConformance(t *testing.T) {

@@ -3,7 +3,7 @@ package opencl
 import (
 	"sync"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 )
 
 // peers has, at [dev * devices + peer], whether the driver lets dev touch the memory of peer.
@@ -12,7 +12,7 @@ type peers struct {
 	access []bool
 }
 
-// PeerCapable is [device.Peers].PeerCapable: devices of a platform share their virtual memory.
+// PeerCapable is [driver.Peers].PeerCapable: devices of a platform share their virtual memory.
 func (d *Driver) PeerCapable(dev, peer int) (bool, error) {
 	for _, i := range []int{dev, peer} {
 		if err := d.knows("peer capability", i); err != nil {
@@ -23,7 +23,7 @@ func (d *Driver) PeerCapable(dev, peer int) (bool, error) {
 	return dev != peer && b.space == p.space && b.svm != 0 && p.svm != 0, nil
 }
 
-// PeerAccess is [device.Peers].PeerAccess.
+// PeerAccess is [driver.Peers].PeerAccess.
 func (d *Driver) PeerAccess(dev, peer int) (bool, error) {
 	for _, i := range []int{dev, peer} {
 		if err := d.knows("peer access", i); err != nil {
@@ -39,7 +39,7 @@ func (d *Driver) reaches(dev, peer int) bool {
 	return dev == peer || d.peers.access[dev*len(d.devs)+peer]
 }
 
-// SetPeerAccess is [device.Peers].SetPeerAccess.
+// SetPeerAccess is [driver.Peers].SetPeerAccess.
 func (d *Driver) SetPeerAccess(dev, peer int, enabled bool) error {
 	const op = "set peer access"
 	capable, err := d.PeerCapable(dev, peer)
@@ -47,9 +47,9 @@ func (d *Driver) SetPeerAccess(dev, peer int, enabled bool) error {
 	case err != nil:
 		return err
 	case dev == peer:
-		return device.Errorf(device.ErrWrongDevice, d.devs[dev].name, op, "device %d is no peer of itself", dev)
+		return driver.Errorf(driver.ErrWrongDevice, d.devs[dev].name, op, "device %d is no peer of itself", dev)
 	case enabled && !capable:
-		return device.Errorf(device.ErrUnsupported, d.devs[dev].name, op, "%s can't touch memory of %s", d.devs[dev].name,
+		return driver.Errorf(driver.ErrUnsupported, d.devs[dev].name, op, "%s can't touch memory of %s", d.devs[dev].name,
 			d.devs[peer].name)
 	}
 	d.peers.mu.Lock()

@@ -11,7 +11,7 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/opencl"
 	"github.com/chorus-comms/chorus/internal/dl"
 	"github.com/chorus-comms/chorus/internal/sys"
@@ -74,7 +74,7 @@ func TestHalfWrittenProgram(t *testing.T) {
 	if !compiles(t, d, 0) {
 		return
 	}
-	c := d.(device.Compiler)
+	c := d.(driver.Compiler)
 	// PoCL's files are by the source without comments.
 	text := fmt.Appendf(nil, "kernel void k%d(global int *p) { p[0] = 1; }", time.Now().UnixNano())
 	t.Setenv("CHORUS_OPENCL_COMPILER", "none")
@@ -103,11 +103,11 @@ func TestHalfWrittenProgram(t *testing.T) {
 	if err := os.RemoveAll(filepath.Dir(code)); err != nil {
 		t.Fatal(err)
 	}
-	m, err := d.(device.Modules).ModuleLoad(0, image)
+	m, err := d.(driver.Modules).ModuleLoad(0, image)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := d.(device.Modules).ModuleUnload(m); err != nil {
+	if err := d.(driver.Modules).ModuleUnload(m); err != nil {
 		t.Error(err)
 	}
 	folders := func() int {
@@ -117,7 +117,7 @@ func TestHalfWrittenProgram(t *testing.T) {
 	if folders() != 1 {
 		t.Errorf("%d folders of processes that compile, while there is one", folders())
 	}
-	if err := d.(device.Closer).Close(); err != nil {
+	if err := d.(driver.Closer).Close(); err != nil {
 		t.Error(err)
 	}
 	if folders() != 0 {

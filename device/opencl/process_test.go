@@ -12,7 +12,7 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/opencl"
 )
 
@@ -22,7 +22,7 @@ func TestOtherProcess(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
 	d := open(t, opencl.Options{})
-	ipc, ok := d.(device.IPC)
+	ipc, ok := d.(driver.IPC)
 	if !ok {
 		t.Skip("left out: no OpenCL here whose kernels can touch any memory of the host")
 	}
@@ -75,7 +75,7 @@ func TestOtherProcess(t *testing.T) {
 		t.Fatalf("the other process: %v\n%s", err, out)
 	}
 	host := make([]byte, n)
-	if err := d.Copy(s, device.Ptr(unsafe.Pointer(&host[0])), p, n, device.DeviceToHost); err != nil {
+	if err := d.Copy(s, driver.Ptr(unsafe.Pointer(&host[0])), p, n, driver.DeviceToHost); err != nil {
 		t.Fatal(err)
 	}
 	if err := d.StreamSynchronize(ctx, s); err != nil {

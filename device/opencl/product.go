@@ -6,7 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/chorus-comms/chorus/config"
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/opencl/abi"
 	"github.com/chorus-comms/chorus/dtype"
 	"github.com/chorus-comms/chorus/internal/dl"
@@ -58,7 +58,7 @@ var blastTypes = []dtype.DType{dtype.Float32, dtype.Float64, dtype.Complex64, dt
 // names.
 func (b *dev) admits(op, library, variable string, files func(*config.Config) string) error {
 	none := func(format string, args ...any) error {
-		return device.Errorf(device.ErrUnsupported, b.name, op, format, args...)
+		return driver.Errorf(driver.ErrUnsupported, b.name, op, format, args...)
 	}
 	c, err := config.Load(nil)
 	if err != nil {
@@ -86,7 +86,7 @@ func (d *Driver) blastOf(op string, b *dev) (*blast, error) {
 	}
 	x, err := d.blast()
 	if err != nil {
-		return nil, device.Errorf(device.ErrUnsupported, b.name, op, "%w", err)
+		return nil, driver.Errorf(driver.ErrUnsupported, b.name, op, "%w", err)
 	}
 	d.blastOpen.Store(true)
 	return x, nil
@@ -104,22 +104,22 @@ func (b *dev) products(op string) (*blast, error) {
 	return b.library.blast, b.library.err
 }
 
-// ProductLibrary is [device.Products].ProductLibrary: CLBlast.
-func (d *Driver) ProductLibrary(dev int) (device.ProductLibrary, error) {
+// ProductLibrary is [driver.Products].ProductLibrary: CLBlast.
+func (d *Driver) ProductLibrary(dev int) (driver.ProductLibrary, error) {
 	const op = "library of products"
 	b, err := d.dev(op, dev)
 	if err != nil {
-		return device.ProductLibrary{}, err
+		return driver.ProductLibrary{}, err
 	}
 	x, err := b.products(op)
 	if err != nil {
-		return device.ProductLibrary{}, err
+		return driver.ProductLibrary{}, err
 	}
-	return device.ProductLibrary{Name: "CLBlast (" + x.place + ")", Types: blastTypes}, nil
+	return driver.ProductLibrary{Name: "CLBlast (" + x.place + ")", Types: blastTypes}, nil
 }
 
-// Multiply is [device.Products].Multiply.
-func (d *Driver) Multiply(h device.StreamHandle, p *device.Product) error {
+// Multiply is [driver.Products].Multiply.
+func (d *Driver) Multiply(h driver.StreamHandle, p *driver.Product) error {
 	const op = "multiply"
 	s, err := d.stream(op, h)
 	if err != nil {
@@ -132,13 +132,13 @@ func (d *Driver) Multiply(h device.StreamHandle, p *device.Product) error {
 		return err
 	}
 	if s.captured() {
-		return device.Errorf(device.ErrCapture, b.name, op, "CLBlast's work can't be captured")
+		return driver.Errorf(driver.ErrCapture, b.name, op, "CLBlast's work can't be captured")
 	}
 	if err := p.Check(b.name); err != nil {
 		return err
 	}
 	if p.Count > 1 && !x.caps.Has("batches") {
-		return device.Errorf(device.ErrUnsupported, b.name, op, "%w", x.caps.Need("batches"))
+		return driver.Errorf(driver.ErrUnsupported, b.name, op, "%w", x.caps.Need("batches"))
 	}
 	var mems [3]abi.Mem
 	var at [3]uintptr
@@ -148,7 +148,7 @@ func (d *Driver) Multiply(h device.StreamHandle, p *device.Product) error {
 			return err
 		}
 		if !u.device() || u.a.b.space != b.space {
-			return device.Errorf(device.ErrUnsupported, b.name, op, "%s is %v memory, of which there are no buffers", m.Name,
+			return driver.Errorf(driver.ErrUnsupported, b.name, op, "%s is %v memory, of which there are no buffers", m.Name,
 				u.typ)
 		}
 		if mems[i], err = b.buffer(op, u.a); err != nil {
@@ -156,7 +156,7 @@ func (d *Driver) Multiply(h device.StreamHandle, p *device.Product) error {
 		}
 		at[i] = u.offset() / uintptr(p.Type.Size())
 		if u.offset()%uintptr(p.Type.Size()) != 0 {
-			return device.Errorf(device.ErrUnsupported, b.name, op, "%s isn't aligned to its elements", m.Name)
+			return driver.Errorf(driver.ErrUnsupported, b.name, op, "%s isn't aligned to its elements", m.Name)
 		}
 	}
 	tr, err := s.traced(op) // before the queue is passed on
@@ -178,10 +178,10 @@ func (d *Driver) Multiply(h device.StreamHandle, p *device.Product) error {
 			return abi.Complex64{Re: real(z), Im: imag(z)}
 		})
 	default:
-		return device.Errorf(device.ErrUnsupported, b.name, op, "CLBlast has no products of %v", p.Type)
+		return driver.Errorf(driver.ErrUnsupported, b.name, op, "CLBlast has no products of %v", p.Type)
 	}
 	var failed abi.Result
-	c := command{call: "CLBlast", kind: device.ActivityKernel, name: "CLBlast"}
+	c := command{call: "CLBlast", kind: driver.ActivityKernel, name: "CLBlast"}
 	err = s.enqueueIn(tr, op, c, func(e *abi.Event) abi.Result {
 		if failed = call(e); failed.Lost() {
 			return failed
@@ -191,25 +191,25 @@ func (d *Driver) Multiply(h device.StreamHandle, p *device.Product) error {
 	if err != nil || failed == abi.Success {
 		return err
 	}
-	kind := device.ErrInternal
-	if failed <= -1000 || kindOf(failed) != device.ErrInternal {
-		kind = device.ErrUnsupported // this product, on this device
+	kind := driver.ErrInternal
+	if failed <= -1000 || kindOf(failed) != driver.ErrInternal {
+		kind = driver.ErrUnsupported // this product, on this device
 	}
-	return device.Errorf(kind, b.name, op, "CLBlast (%s): %s (%d)", x.place, strings.TrimPrefix(failed.BlastName(), "CL_"),
+	return driver.Errorf(kind, b.name, op, "CLBlast (%s): %s (%d)", x.place, strings.TrimPrefix(failed.BlastName(), "CL_"),
 		failed)
 }
 
 // blastCall is the call of CLBlast that a product is.
-func blastCall[T any](one abi.Multiplying[T], many abi.MultiplyingMany[T], s *stream, p *device.Product,
+func blastCall[T any](one abi.Multiplying[T], many abi.MultiplyingMany[T], s *stream, p *driver.Product,
 	mems [3]abi.Mem, at [3]uintptr, number func(complex128) T) func(*abi.Event) abi.Result {
-	trans := func(m *device.Matrix) int32 {
+	trans := func(m *driver.Matrix) int32 {
 		if m.Transposed {
 			return abi.TransposedBy
 		}
 		return abi.Straight
 	}
 	m, n, k, count := uintptr(p.Rows), uintptr(p.Columns), uintptr(p.Depth), uintptr(p.Count)
-	pitch := func(m *device.Matrix) uintptr { return uintptr(m.Pitch) }
+	pitch := func(m *driver.Matrix) uintptr { return uintptr(m.Pitch) }
 	q := dl.Heap(&[1]abi.Queue{s.q})
 	alpha, beta := number(p.Alpha), number(p.Beta)
 	if p.Count == 1 {
@@ -239,7 +239,7 @@ func (b *dev) buffer(op string, a *allocation) (abi.Mem, error) {
 	r := new(abi.Result)
 	mem := b.BufferMake(b.space.h, abi.MemReadWrite|abi.MemUseHostPtr, uintptr(a.bytes), uintptr(a.base), r)
 	if *r != abi.Success {
-		return 0, device.Errorf(device.ErrUnsupported, b.name, op, "%w", b.failed("clCreateBuffer", *r))
+		return 0, driver.Errorf(driver.ErrUnsupported, b.name, op, "%w", b.failed("clCreateBuffer", *r))
 	}
 	// Otherwise the library may keep a copy of what is in the memory.
 	shares := new(uint32)
@@ -247,7 +247,7 @@ func (b *dev) buffer(op string, a *allocation) (abi.Mem, error) {
 		*r = b.BufferInfo(mem, abi.MemUsesSVM, unsafe.Sizeof(*shares), unsafe.Pointer(shares), nil)
 		if *r != abi.Success || *shares == 0 {
 			b.BufferFree(mem)
-			return 0, device.Errorf(device.ErrUnsupported, b.name, op, "the driver makes no buffer of shared virtual memory")
+			return 0, driver.Errorf(driver.ErrUnsupported, b.name, op, "the driver makes no buffer of shared virtual memory")
 		}
 	}
 	a.wrapped = mem

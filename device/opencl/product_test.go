@@ -9,7 +9,7 @@ import (
 	"testing"
 	"unsafe"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/opencl"
 	"github.com/chorus-comms/chorus/device/opencl/abi"
 	"github.com/chorus-comms/chorus/dtype"
@@ -86,19 +86,19 @@ func TestMultiplyCalls(t *testing.T) {
 				t.Fatal(err)
 			}
 			const bytes = 1 << 12
-			mem := make([]device.Ptr, 3)
+			mem := make([]driver.Ptr, 3)
 			for i := range mem {
 				if mem[i], err = d.Malloc(0, bytes); err != nil {
 					t.Fatal(err)
 				}
 			}
-			x := d.(device.Products)
+			x := d.(driver.Products)
 			if l, err := x.ProductLibrary(0); err != nil || l.Name != "CLBlast (stand-in)" || len(l.Types) != 4 {
 				t.Errorf("the library is %v, %v", l, err)
 			}
-			one := &device.Product{Type: dtype.Float32, Rows: 2, Columns: 3, Depth: 5, Count: 1, Alpha: 2, Beta: 0.5,
-				Out: device.Matrix{Ptr: mem[0].Add(8), Pitch: 4}, A: device.Matrix{Ptr: mem[1], Pitch: 6},
-				B: device.Matrix{Ptr: mem[2].Add(400), Pitch: 7, Transposed: true}}
+			one := &driver.Product{Type: dtype.Float32, Rows: 2, Columns: 3, Depth: 5, Count: 1, Alpha: 2, Beta: 0.5,
+				Out: driver.Matrix{Ptr: mem[0].Add(8), Pitch: 4}, A: driver.Matrix{Ptr: mem[1], Pitch: 6},
+				B: driver.Matrix{Ptr: mem[2].Add(400), Pitch: 7, Transposed: true}}
 			if err := x.Multiply(s, one); err != nil {
 				t.Fatal(err)
 			}
@@ -108,7 +108,7 @@ func TestMultiplyCalls(t *testing.T) {
 				t.Errorf("CLBlast got %+v, want %+v", got, want)
 			}
 			many := *one
-			many.Type, many.Count, many.Out, many.A.Next = dtype.Float64, 3, device.Matrix{Ptr: mem[0], Pitch: 4, Next: 9}, 20
+			many.Type, many.Count, many.Out, many.A.Next = dtype.Float64, 3, driver.Matrix{Ptr: mem[0], Pitch: 4, Next: 9}, 20
 			if err := x.Multiply(s, &many); err != nil {
 				t.Fatal(err)
 			}
@@ -118,7 +118,7 @@ func TestMultiplyCalls(t *testing.T) {
 				t.Errorf("CLBlast got %+v, want %+v", got, want)
 			}
 
-			refused := func(what string, kind error, change func(p *device.Product)) {
+			refused := func(what string, kind error, change func(p *driver.Product)) {
 				t.Helper()
 				p := *one
 				change(&p)
@@ -127,26 +127,26 @@ func TestMultiplyCalls(t *testing.T) {
 				}
 			}
 			host := make([]float32, 64)
-			refused("no rows", device.ErrInvalidArgument, func(p *device.Product) { p.Rows = 0 })
-			refused("a short pitch", device.ErrInvalidArgument, func(p *device.Product) { p.A.Pitch = 4 })
-			refused("out transposed", device.ErrInvalidArgument, func(p *device.Product) { p.Out.Transposed = true })
-			refused("out's matrices overlap", device.ErrInvalidArgument, func(p *device.Product) { p.Count, p.Out.Next = 2, 3 })
-			refused("the end of the memory", device.ErrOutOfBounds, func(p *device.Product) { p.A.Ptr = mem[1].Add(bytes - 40) })
-			refused("memory of the host", device.ErrUnsupported, func(p *device.Product) {
-				p.B.Ptr = device.Ptr(uintptr(unsafe.Pointer(&host[0])))
+			refused("no rows", driver.ErrInvalidArgument, func(p *driver.Product) { p.Rows = 0 })
+			refused("a short pitch", driver.ErrInvalidArgument, func(p *driver.Product) { p.A.Pitch = 4 })
+			refused("out transposed", driver.ErrInvalidArgument, func(p *driver.Product) { p.Out.Transposed = true })
+			refused("out's matrices overlap", driver.ErrInvalidArgument, func(p *driver.Product) { p.Count, p.Out.Next = 2, 3 })
+			refused("the end of the memory", driver.ErrOutOfBounds, func(p *driver.Product) { p.A.Ptr = mem[1].Add(bytes - 40) })
+			refused("memory of the host", driver.ErrUnsupported, func(p *driver.Product) {
+				p.B.Ptr = driver.Ptr(uintptr(unsafe.Pointer(&host[0])))
 			})
-			refused("float16", device.ErrUnsupported, func(p *device.Product) { p.Type = dtype.Float16 })
-			for r, kind := range map[abi.Result]error{-2044: device.ErrUnsupported, -11: device.ErrUnsupported,
-				-59: device.ErrInternal} {
+			refused("float16", driver.ErrUnsupported, func(p *driver.Product) { p.Type = dtype.Float16 })
+			for r, kind := range map[abi.Result]error{-2044: driver.ErrUnsupported, -11: driver.ErrUnsupported,
+				-59: driver.ErrInternal} {
 				result = r
-				refused(r.BlastName(), kind, func(*device.Product) {})
+				refused(r.BlastName(), kind, func(*driver.Product) {})
 			}
 			result = 0
-			g := d.(device.Graphs)
+			g := d.(driver.Graphs)
 			if err := g.CaptureBegin(s); err != nil {
 				t.Fatal(err)
 			}
-			refused("a capture", device.ErrCapture, func(*device.Product) {})
+			refused("a capture", driver.ErrCapture, func(*driver.Product) {})
 			h, err := g.CaptureEnd(s)
 			if err != nil {
 				t.Fatal(err) // the refusal doesn't end it
@@ -179,8 +179,8 @@ func TestNoProductLibrary(t *testing.T) {
 		t.Setenv("CHORUS_BLAS_LIBRARY", x.library)
 		t.Setenv("CHORUS_OPENCL_COMPILER", x.compiler)
 		d := open(t, opencl.Options{CLBlast: &table})
-		_, err := d.(device.Products).ProductLibrary(0)
-		if !errors.Is(err, device.ErrUnsupported) || !strings.Contains(err.Error(), x.want) {
+		_, err := d.(driver.Products).ProductLibrary(0)
+		if !errors.Is(err, driver.ErrUnsupported) || !strings.Contains(err.Error(), x.want) {
 			t.Errorf("%q: %v, want %q", x.library, err, x.want)
 		}
 	}

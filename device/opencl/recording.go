@@ -3,7 +3,7 @@ package opencl
 import (
 	"slices"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/opencl/abi"
 	"github.com/chorus-comms/chorus/internal/dl"
 )
@@ -112,7 +112,7 @@ func (r *recording) fits(s *stream) bool { return s.b == r.b && s.priority == 0 
 
 // run enqueues the kernels, unless the stream carries an error. The stream is locked.
 func (r *recording) run(op string, s *stream) error {
-	c := command{call: "clEnqueueCommandBufferKHR", kind: device.ActivityGraph, name: "graph"}
+	c := command{call: "clEnqueueCommandBufferKHR", kind: driver.ActivityGraph, name: "graph"}
 	return s.enqueue(op, c, func(e *abi.Event) abi.Result {
 		return r.b.commands.Run(1, &s.q, r.h, 0, nil, e)
 	})

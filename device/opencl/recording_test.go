@@ -8,7 +8,7 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/opencl"
 	"github.com/chorus-comms/chorus/device/opencl/abi"
 )
@@ -42,7 +42,7 @@ func TestRecordings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer d.(device.Closer).Close()
+	defer d.(driver.Closer).Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	must := func(err error) {
@@ -51,7 +51,7 @@ func TestRecordings(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	m, g := d.(device.Modules), d.(device.Graphs)
+	m, g := d.(driver.Modules), d.(driver.Graphs)
 	module, err := m.ModuleLoad(0, affine)
 	must(err)
 	defer m.ModuleUnload(module)
@@ -64,9 +64,9 @@ func TestRecordings(t *testing.T) {
 	must(err)
 	defer d.Free(0, p)
 	scale := func(by, plus int32) {
-		must(m.FunctionLaunch(s, f, device.Launch{Args: new(device.Args).Pointer(p).Int32(by).Int32(plus)}))
+		must(m.FunctionLaunch(s, f, driver.Launch{Args: new(driver.Args).Pointer(p).Int32(by).Int32(plus)}))
 	}
-	capture := func(work func()) device.GraphHandle {
+	capture := func(work func()) driver.GraphHandle {
 		must(g.CaptureBegin(s))
 		work()
 		h, err := g.CaptureEnd(s)
@@ -121,4 +121,4 @@ func TestRecordings(t *testing.T) {
 var affine = []byte("kernel void affine(global int *x, int by, int plus) { *x = *x * by + plus; }")
 
 // at is memory of a device that the host can touch.
-func at(p device.Ptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&p)) }
+func at(p driver.Ptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&p)) }

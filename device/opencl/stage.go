@@ -4,7 +4,7 @@ import (
 	"context"
 	"runtime"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/opencl/abi"
 	"github.com/chorus-comms/chorus/internal/dl"
 )
@@ -20,7 +20,7 @@ func stage(to, from side) error {
 	defer runtime.KeepAlive(room)
 	for at := 0; at < to.bytes; at += most {
 		n := min(most, to.bytes-at)
-		host := side{p: device.Ptr(word(dl.Heap(&room[0]))), bytes: n}
+		host := side{p: driver.Ptr(word(dl.Heap(&room[0]))), bytes: n}
 		piece := func(x side) side { x.p, x.bytes = x.p.Add(at), n; return x }
 		if err := move(host, piece(from)); err != nil {
 			return err

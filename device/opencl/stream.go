@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/internal/outcome"
 	"github.com/chorus-comms/chorus/device/internal/traces"
 	"github.com/chorus-comms/chorus/device/opencl/abi"
@@ -16,14 +16,14 @@ import (
 // stream is a queue of the library, which runs its commands in order.
 type stream struct {
 	b *dev
-	h device.StreamHandle
+	h driver.StreamHandle
 	q abi.Queue
 
 	priority int
 	profiles bool // the queue keeps times
 	external traces.IDs
 
-	broke atomic.Pointer[device.WorkError] // a command has failed
+	broke atomic.Pointer[driver.WorkError] // a command has failed
 
 	mu      sync.Mutex
 	gone    bool
@@ -39,7 +39,7 @@ type stream struct {
 }
 
 // stream finds a stream, and returns it locked.
-func (d *Driver) stream(op string, h device.StreamHandle) (*stream, error) {
+func (d *Driver) stream(op string, h driver.StreamHandle) (*stream, error) {
 	d.mu.RLock()
 	s := d.streams[h]
 	d.mu.RUnlock()
@@ -50,7 +50,7 @@ func (d *Driver) stream(op string, h device.StreamHandle) (*stream, error) {
 		}
 		s.mu.Unlock()
 	}
-	return nil, device.Errorf(device.ErrInvalidHandle, name, op, "no stream has the handle %#x", uintptr(h))
+	return nil, driver.Errorf(driver.ErrInvalidHandle, name, op, "no stream has the handle %#x", uintptr(h))
 }
 
 // queue makes a stream of a device, which has no handle yet.
@@ -114,15 +114,15 @@ func (s *stream) profile(op string) error {
 	return t.before(op, s)
 }
 
-// StreamCreate is [device.Streams].StreamCreate.
-func (d *Driver) StreamCreate(dev int, priority int) (device.StreamHandle, error) {
+// StreamCreate is [driver.Streams].StreamCreate.
+func (d *Driver) StreamCreate(dev int, priority int) (driver.StreamHandle, error) {
 	const op = "create stream"
 	b, err := d.dev(op, dev)
 	if err != nil {
 		return 0, err
 	}
 	if priority < 0 || priority >= b.props.PriorityLevels {
-		return 0, device.Errorf(device.ErrInvalidArgument, b.name, op, "priority %d of %d", priority,
+		return 0, driver.Errorf(driver.ErrInvalidArgument, b.name, op, "priority %d of %d", priority,
 			b.props.PriorityLevels)
 	}
 	s, err := b.queue(op, priority)
@@ -131,13 +131,13 @@ func (d *Driver) StreamCreate(dev int, priority int) (device.StreamHandle, error
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	s.h = device.StreamHandle(d.handle())
+	s.h = driver.StreamHandle(d.handle())
 	d.streams[s.h] = s
 	return s.h, nil
 }
 
-// StreamDestroy is [device.Streams].StreamDestroy.
-func (d *Driver) StreamDestroy(h device.StreamHandle) error {
+// StreamDestroy is [driver.Streams].StreamDestroy.
+func (d *Driver) StreamDestroy(h driver.StreamHandle) error {
 	const op = "destroy stream"
 	s, err := d.stream(op, h)
 	if err != nil {
@@ -145,10 +145,10 @@ func (d *Driver) StreamDestroy(h device.StreamHandle) error {
 	}
 	defer s.mu.Unlock()
 	if s.captured() {
-		return device.Errorf(device.ErrCapture, s.b.name, op, "stream %#x is captured", uintptr(h))
+		return driver.Errorf(driver.ErrCapture, s.b.name, op, "stream %#x is captured", uintptr(h))
 	}
 	if s.turn.on {
-		return device.Errorf(device.ErrInvalidArgument, s.b.name, op, "a caller is at %q of stream %#x", s.turn.name,
+		return driver.Errorf(driver.ErrInvalidArgument, s.b.name, op, "a caller is at %q of stream %#x", s.turn.name,
 			uintptr(h))
 	}
 	d.mu.Lock()
@@ -233,8 +233,8 @@ func (s *stream) doing() string {
 	return fmt.Sprintf("stream %#x has been at work of the device", uintptr(s.h))
 }
 
-// StreamQuery is [device.Streams].StreamQuery.
-func (d *Driver) StreamQuery(h device.StreamHandle) (bool, error) {
+// StreamQuery is [driver.Streams].StreamQuery.
+func (d *Driver) StreamQuery(h driver.StreamHandle) (bool, error) {
 	const op = "query stream"
 	s, err := d.stream(op, h)
 	if err != nil {
@@ -251,14 +251,14 @@ func (d *Driver) StreamQuery(h device.StreamHandle) (bool, error) {
 	return true, s.broken()
 }
 
-// StreamSynchronize is [device.Streams].StreamSynchronize.
-func (d *Driver) StreamSynchronize(ctx context.Context, h device.StreamHandle) error {
+// StreamSynchronize is [driver.Streams].StreamSynchronize.
+func (d *Driver) StreamSynchronize(ctx context.Context, h driver.StreamHandle) error {
 	_, err := d.finish(ctx, "synchronize stream", h)
 	return err
 }
 
 // finish waits for a stream. The error may be what it carries: waited is true then.
-func (d *Driver) finish(ctx context.Context, op string, h device.StreamHandle) (waited bool, err error) {
+func (d *Driver) finish(ctx context.Context, op string, h driver.StreamHandle) (waited bool, err error) {
 	s, err := d.stream(op, h)
 	if err != nil {
 		return false, err
@@ -281,9 +281,9 @@ func (d *Driver) finish(ctx context.Context, op string, h device.StreamHandle) (
 	return true, s.carried(f)
 }
 
-// StreamRecover is [device.Streams].StreamRecover: of what functions of the host and commands have failed with. A
+// StreamRecover is [driver.Streams].StreamRecover: of what functions of the host and commands have failed with. A
 // device that is lost can't be recovered in this process.
-func (d *Driver) StreamRecover(ctx context.Context, h device.StreamHandle) error {
+func (d *Driver) StreamRecover(ctx context.Context, h driver.StreamHandle) error {
 	const op = "recover stream"
 	waited, err := d.finish(ctx, op, h)
 	if !waited || err == nil {
@@ -295,15 +295,15 @@ func (d *Driver) StreamRecover(ctx context.Context, h device.StreamHandle) error
 	}
 	defer s.mu.Unlock()
 	if lost := s.b.lost.Load(); lost != nil {
-		return device.Errorf(device.ErrUnsupported, s.b.name, op, "the device is lost for this process: %w", lost)
+		return driver.Errorf(driver.ErrUnsupported, s.b.name, op, "the device is lost for this process: %w", lost)
 	}
 	s.outcome = nil
 	s.broke.Store(nil)
 	return err
 }
 
-// StreamWaitEvent is [device.Streams].StreamWaitEvent.
-func (d *Driver) StreamWaitEvent(h device.StreamHandle, eh device.EventHandle) error {
+// StreamWaitEvent is [driver.Streams].StreamWaitEvent.
+func (d *Driver) StreamWaitEvent(h driver.StreamHandle, eh driver.EventHandle) error {
 	const op = "wait for event"
 	s, err := d.stream(op, h)
 	if err != nil {
@@ -336,14 +336,14 @@ func (s *stream) follow(op string, t *ticket, f *outcome.Result) error {
 }
 
 // failure is the error of work of the stream.
-func (s *stream) failure(work string, err error) *device.WorkError {
-	return &device.WorkError{Device: s.b.name, Stream: s.h, Work: work, At: time.Now(), Err: err}
+func (s *stream) failure(work string, err error) *driver.WorkError {
+	return &driver.WorkError{Device: s.b.name, Stream: s.h, Work: work, At: time.Now(), Err: err}
 }
 
 // command is work for the library to enqueue.
 type command struct {
 	call     string // the library's function
-	kind     device.ActivityKind
+	kind     driver.ActivityKind
 	name     string
 	bytes    int // of copies and fills
 	elements int // of brief work; 0: it isn't known to be

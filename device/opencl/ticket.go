@@ -6,7 +6,7 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/opencl/abi"
 	"github.com/chorus-comms/chorus/internal/dl"
 )
@@ -21,7 +21,7 @@ type ticket struct {
 	mu     sync.Mutex
 	e      abi.Event
 	done   bool
-	err    *device.WorkError // the work before it has failed
+	err    *driver.WorkError // the work before it has failed
 	joined chan struct{}     // closed when a thread's wait in the library is over; nil: there has been none
 }
 
@@ -121,7 +121,7 @@ func (t *ticket) elapsed(end *ticket) (time.Duration, error) {
 }
 
 // failure is what the work has failed with; nil if it hasn't, so far.
-func (t *ticket) failure() *device.WorkError {
+func (t *ticket) failure() *driver.WorkError {
 	if t == nil {
 		return nil
 	}

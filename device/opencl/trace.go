@@ -5,13 +5,13 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/internal/traces"
 	"github.com/chorus-comms/chorus/device/opencl/abi"
 	"github.com/chorus-comms/chorus/internal/dl"
 )
 
-// TraceStart is [device.Tracer].TraceStart. A queue keeps times from its first command in a trace on.
+// TraceStart is [driver.Tracer].TraceStart. A queue keeps times from its first command in a trace on.
 func (d *Driver) TraceStart() error {
 	tr, err := d.trace.Start(name)
 	if err == nil {
@@ -22,11 +22,11 @@ func (d *Driver) TraceStart() error {
 	return err
 }
 
-// TraceStop is [device.Tracer].TraceStop.
-func (d *Driver) TraceStop() ([]device.Activity, error) { return d.trace.Stop(name) }
+// TraceStop is [driver.Tracer].TraceStop.
+func (d *Driver) TraceStop() ([]driver.Activity, error) { return d.trace.Stop(name) }
 
-// TracePush is [device.Tracer].TracePush.
-func (d *Driver) TracePush(h device.StreamHandle, external uint64) error {
+// TracePush is [driver.Tracer].TracePush.
+func (d *Driver) TracePush(h driver.StreamHandle, external uint64) error {
 	s, err := d.stream("push external ID", h)
 	if err != nil {
 		return err
@@ -36,8 +36,8 @@ func (d *Driver) TracePush(h device.StreamHandle, external uint64) error {
 	return nil
 }
 
-// TracePop is [device.Tracer].TracePop.
-func (d *Driver) TracePop(h device.StreamHandle) (uint64, error) {
+// TracePop is [driver.Tracer].TracePop.
+func (d *Driver) TracePop(h driver.StreamHandle) (uint64, error) {
 	s, err := d.stream("pop external ID", h)
 	if err != nil {
 		return 0, err
@@ -57,7 +57,7 @@ func (s *stream) traced(op string) (*traces.Trace, error) {
 }
 
 // calls notes a call that enqueues work on the stream, which is locked.
-func (s *stream) calls(tr *traces.Trace, op string, a device.Activity, begin time.Time) traces.Work {
+func (s *stream) calls(tr *traces.Trace, op string, a driver.Activity, begin time.Time) traces.Work {
 	a.Device, a.Stream, a.External = s.b.index, s.h, s.external.Innermost()
 	return tr.Call(op, a, begin)
 }
@@ -68,7 +68,7 @@ func (s *stream) timed(tr *traces.Trace, op string, c *command, f func(e *abi.Ev
 	if err := s.b.result(op, c.call, f(e)); err != nil {
 		return err
 	}
-	w := s.calls(tr, op, device.Activity{Kind: c.kind, Name: c.name, Bytes: c.bytes}, begin)
+	w := s.calls(tr, op, driver.Activity{Kind: c.kind, Name: c.name, Bytes: c.bytes}, begin)
 	if *e != 0 { // else a library of functions has refused
 		tr.Command(w, &times{b: s.b, e: *e, called: begin})
 	}

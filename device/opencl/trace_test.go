@@ -8,7 +8,7 @@ import (
 	"testing"
 	"unsafe"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/opencl"
 )
 
@@ -17,7 +17,7 @@ func TestTraceOfABusyStream(t *testing.T) {
 	for name, o := range map[string]opencl.Options{"shared": {}, "buffers": {Buffers: true}} {
 		t.Run(name, func(t *testing.T) {
 			d := open(t, o)
-			tr := d.(device.Tracer)
+			tr := d.(driver.Tracer)
 			must := func(err error) {
 				t.Helper()
 				if err != nil {
@@ -27,7 +27,7 @@ func TestTraceOfABusyStream(t *testing.T) {
 			const n = 1 << 16
 			s, err := d.StreamCreate(0, 0)
 			must(err)
-			var p [2]device.Ptr
+			var p [2]driver.Ptr
 			for i := range p {
 				p[i], err = d.Malloc(0, n)
 				must(err)
@@ -38,9 +38,9 @@ func TestTraceOfABusyStream(t *testing.T) {
 			must(d.HostFunc(s, "waits", func() error { <-goOn; return nil }))
 			must(d.Fill(s, p[0], 1, n))
 			must(tr.TraceStart())
-			must(d.Copy(s, p[1], p[0], n, device.DeviceToDevice))
+			must(d.Copy(s, p[1], p[0], n, driver.DeviceToDevice))
 			must(d.Fill(s, p[0], 2, n))
-			must(d.Copy(s, host, p[1], n, device.DeviceToHost))
+			must(d.Copy(s, host, p[1], n, driver.DeviceToHost))
 			close(goOn)
 			must(d.StreamSynchronize(context.Background(), s))
 			list, err := tr.TraceStop()
@@ -48,16 +48,16 @@ func TestTraceOfABusyStream(t *testing.T) {
 			if got := unsafe.Slice(*(**byte)(unsafe.Pointer(&host)), n); !bytes.Equal(got, bytes.Repeat([]byte{1}, n)) {
 				t.Error("the copies and fills ran in another order")
 			}
-			var ran []device.ActivityKind
+			var ran []driver.ActivityKind
 			for _, a := range list {
-				if a.Kind != device.ActivityRuntime {
+				if a.Kind != driver.ActivityRuntime {
 					ran = append(ran, a.Kind)
 					if a.End.Before(a.Start) || a.Stream != s || a.Bytes != n {
 						t.Errorf("%+v", a)
 					}
 				}
 			}
-			if len(ran) != 3 || ran[0] != device.ActivityCopy || ran[1] != device.ActivityFill {
+			if len(ran) != 3 || ran[0] != driver.ActivityCopy || ran[1] != driver.ActivityFill {
 				t.Errorf("the trace has %v", ran)
 			}
 			must(d.StreamDestroy(s))

@@ -7,7 +7,7 @@ import (
 	"sync"
 
 	"github.com/chorus-comms/chorus/config"
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/internal/plans"
 	"github.com/chorus-comms/chorus/device/opencl/abi"
 	"github.com/chorus-comms/chorus/dtype"
@@ -95,7 +95,7 @@ func (d *Driver) fftOf(op string, b *dev) (*fft, error) {
 	}
 	x, err := d.fft()
 	if err != nil {
-		return nil, device.Errorf(device.ErrUnsupported, b.name, op, "%w", err)
+		return nil, driver.Errorf(driver.ErrUnsupported, b.name, op, "%w", err)
 	}
 	d.fftOpen.Store(true)
 	return x, nil
@@ -118,9 +118,9 @@ const fftDims = 3
 // fftKey is what a plan is for. Each stream has its own, as a plan has memory for work.
 type fftKey struct {
 	q               abi.Queue
-	kind            device.TransformKind
+	kind            driver.TransformKind
 	typ             dtype.DType
-	dims            [fftDims]device.TransformDim
+	dims            [fftDims]driver.TransformDim
 	count           int
 	inNext, outNext int
 	inPlace         bool
@@ -158,33 +158,33 @@ func (d *Driver) closeFFT() {
 	}
 }
 
-// TransformLibrary is [device.Transforms].TransformLibrary: clFFT.
-func (d *Driver) TransformLibrary(dev int) (device.TransformLibrary, error) {
+// TransformLibrary is [driver.Transforms].TransformLibrary: clFFT.
+func (d *Driver) TransformLibrary(dev int) (driver.TransformLibrary, error) {
 	const op = "library of transforms"
 	b, err := d.dev(op, dev)
 	if err != nil {
-		return device.TransformLibrary{}, err
+		return driver.TransformLibrary{}, err
 	}
 	x, err := b.ffts(op)
 	if err != nil {
-		return device.TransformLibrary{}, err
+		return driver.TransformLibrary{}, err
 	}
-	return device.TransformLibrary{Name: "clFFT (" + x.place + ")", Dims: fftDims, Align: b.align, Spoils: true}, nil
+	return driver.TransformLibrary{Name: "clFFT (" + x.place + ")", Dims: fftDims, Align: b.align, Spoils: true}, nil
 }
 
-// TransformPlans is [device.Transforms].TransformPlans.
-func (d *Driver) TransformPlans(dev int) (device.PlanCache, error) {
+// TransformPlans is [driver.Transforms].TransformPlans.
+func (d *Driver) TransformPlans(dev int) (driver.PlanCache, error) {
 	if err := d.knows("plans of transforms", dev); err != nil {
 		return nil, err
 	}
 	return d.devs[dev].transforms.plans, nil
 }
 
-// TransformWork is [device.Transforms].TransformWork: plans have their own.
-func (d *Driver) TransformWork(device.StreamHandle, *device.Transform) (int, error) { return 0, nil }
+// TransformWork is [driver.Transforms].TransformWork: plans have their own.
+func (d *Driver) TransformWork(driver.StreamHandle, *driver.Transform) (int, error) { return 0, nil }
 
-// Transform is [device.Transforms].Transform.
-func (d *Driver) Transform(h device.StreamHandle, t *device.Transform) error {
+// Transform is [driver.Transforms].Transform.
+func (d *Driver) Transform(h driver.StreamHandle, t *driver.Transform) error {
 	const op = "transform"
 	s, err := d.stream(op, h)
 	if err != nil {
@@ -198,14 +198,14 @@ func (d *Driver) Transform(h device.StreamHandle, t *device.Transform) error {
 }
 
 // transform enqueues a transform. The stream is locked.
-func (s *stream) transform(op string, t *device.Transform) error {
+func (s *stream) transform(op string, t *driver.Transform) error {
 	b := s.b
 	x, err := b.ffts(op)
 	if err != nil {
 		return err
 	}
 	if s.captured() {
-		return device.Errorf(device.ErrCapture, b.name, op, "clFFT's work can't be captured")
+		return driver.Errorf(driver.ErrCapture, b.name, op, "clFFT's work can't be captured")
 	}
 	if err := t.Check(b.name, fftDims); err != nil {
 		return err
@@ -243,7 +243,7 @@ func (s *stream) transform(op string, t *device.Transform) error {
 			ffts.Lock()
 			defer ffts.Unlock()
 			var failed abi.Result
-			c := command{call: "clFFT", kind: device.ActivityKernel, name: "clFFT"}
+			c := command{call: "clFFT", kind: driver.ActivityKernel, name: "clFFT"}
 			err := s.enqueueIn(tr, op, c, func(e *abi.Event) abi.Result {
 				failed = x.Transform(p, direction, 1, &q[0], 0, nil, e, &mems[0], &mems[1], 0)
 				if failed.Lost() {
@@ -268,7 +268,7 @@ func (b *dev) fits(op string, k *fftKey) error {
 			}
 		}
 		if n > 1 {
-			return device.Errorf(device.ErrUnsupported, b.name, op, "clFFT has no transforms of %d elements", d.Size)
+			return driver.Errorf(driver.ErrUnsupported, b.name, op, "clFFT has no transforms of %d elements", d.Size)
 		}
 	}
 	t := &b.transforms
@@ -282,7 +282,7 @@ const refusedAtMost = 1000
 
 // refuses remembers that the library has no plan of a form, unless it was for want of memory.
 func (b *dev) refuses(k fftKey, err error) error {
-	if !errors.Is(err, device.ErrUnsupported) {
+	if !errors.Is(err, driver.ErrUnsupported) {
 		return err
 	}
 	t := &b.transforms
@@ -297,25 +297,25 @@ func (b *dev) refuses(k fftKey, err error) error {
 }
 
 // memory is a side as clFFT takes it: a buffer that begins there, which is the caller's to free if it's parted.
-func (b *dev) memory(op string, side *device.TransformSide, count int) (m abi.Mem, parted bool, err error) {
+func (b *dev) memory(op string, side *driver.TransformSide, count int) (m abi.Mem, parted bool, err error) {
 	u, err := b.d.side(b, op, side.Name, side.Ptr, side.Bytes(count))
 	if err != nil {
 		return 0, false, err
 	}
 	if !u.device() || u.a.b.space != b.space {
-		return 0, false, device.Errorf(device.ErrUnsupported, b.name, op, "%s is %v memory, of which there are no buffers",
+		return 0, false, driver.Errorf(driver.ErrUnsupported, b.name, op, "%s is %v memory, of which there are no buffers",
 			side.Name, u.typ)
 	}
 	if m, err = b.buffer(op, u.a); err != nil || u.offset() == 0 {
 		return m, false, err
 	}
 	if u.offset()%uintptr(b.align) != 0 {
-		return 0, false, device.Errorf(device.ErrUnsupported, b.name, op, "%s isn't aligned to %d bytes", side.Name, b.align)
+		return 0, false, driver.Errorf(driver.ErrUnsupported, b.name, op, "%s isn't aligned to %d bytes", side.Name, b.align)
 	}
 	r := new(abi.Result)
 	m = b.BufferPart(m, abi.MemReadWrite, abi.BufferRegion, &[2]uintptr{u.offset(), uintptr(side.Bytes(count))}, r)
 	if *r != abi.Success {
-		return 0, false, device.Errorf(device.ErrUnsupported, b.name, op, "%w", b.failed("clCreateSubBuffer", *r))
+		return 0, false, driver.Errorf(driver.ErrUnsupported, b.name, op, "%w", b.failed("clCreateSubBuffer", *r))
 	}
 	return m, true, nil
 }
@@ -329,8 +329,8 @@ func (b *dev) newPlan(op string, x *fft, k *fftKey, dims int) (abi.FFTPlan, erro
 		d := k.dims[dims-1-i]
 		lengths[i], in[i], out[i] = uintptr(d.Size), uintptr(d.In), uintptr(d.Out)
 	}
-	layouts := map[device.TransformKind][2]int32{device.ComplexToComplex: {abi.FFTComplex, abi.FFTComplex},
-		device.RealToComplex: {abi.FFTReal, abi.FFTHermitian}, device.ComplexToReal: {abi.FFTHermitian, abi.FFTReal}}[k.kind]
+	layouts := map[driver.TransformKind][2]int32{driver.ComplexToComplex: {abi.FFTComplex, abi.FFTComplex},
+		driver.RealToComplex: {abi.FFTReal, abi.FFTHermitian}, driver.ComplexToReal: {abi.FFTHermitian, abi.FFTReal}}[k.kind]
 	precision, place := abi.FFTSingle, abi.FFTOutOfPlace
 	if k.typ == dtype.Float64 {
 		precision = abi.FFTDouble
@@ -370,11 +370,11 @@ func (b *dev) fftError(op string, x *fft, call string, r abi.Result) error {
 	if r.Lost() {
 		return b.result(op, call, r)
 	}
-	kind := device.ErrUnsupported
+	kind := driver.ErrUnsupported
 	switch r {
 	case abi.MemAllocationFailure, abi.OutOfHostMemory, abi.OutOfResources:
-		kind = device.ErrOutOfMemory
+		kind = driver.ErrOutOfMemory
 	}
-	return device.Errorf(kind, b.name, op, "clFFT (%s): %s: %s (%d)", x.place, call,
+	return driver.Errorf(kind, b.name, op, "clFFT (%s): %s: %s (%d)", x.place, call,
 		strings.TrimPrefix(r.FFTName(), "CL_"), r)
 }

@@ -15,7 +15,7 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/opencl"
 	"github.com/chorus-comms/chorus/device/opencl/abi"
 	"github.com/chorus-comms/chorus/dtype"
@@ -76,7 +76,7 @@ func setNumber(typ dtype.DType, p unsafe.Pointer, i int, z complex128) {
 }
 
 // places calls f with the place of each element, in row-major order.
-func places(x *device.TransformSide, f func(at int)) {
+func places(x *driver.TransformSide, f func(at int)) {
 	n := 1
 	for _, s := range x.Sizes {
 		n *= s
@@ -92,11 +92,11 @@ func places(x *device.TransformSide, f func(at int)) {
 }
 
 // openFFT opens a driver that uses clFFT if it's installed.
-func openFFT(t *testing.T, o opencl.Options) (device.Driver, device.Transforms) {
+func openFFT(t *testing.T, o opencl.Options) (driver.Driver, driver.Transforms) {
 	t.Helper()
 	t.Setenv("CHORUS_FFT_LIBRARY", strings.Join(abi.CLFFTNames, ":"))
 	d := open(t, o)
-	x := d.(device.Transforms)
+	x := d.(driver.Transforms)
 	if _, err := x.TransformLibrary(0); err != nil {
 		t.Skipf("left out: Debian's libclfft2 isn't here: %v", err)
 	}
@@ -107,32 +107,32 @@ func openFFT(t *testing.T, o opencl.Options) (device.Driver, device.Transforms) 
 }
 
 // dense is a transform of dense numbers.
-func dense(kind device.TransformKind, typ dtype.DType, count int, sizes ...int) *device.Transform {
-	t := &device.Transform{Kind: kind, Type: typ, Count: count, Inverse: kind == device.ComplexToReal, InNext: 1,
+func dense(kind driver.TransformKind, typ dtype.DType, count int, sizes ...int) *driver.Transform {
+	t := &driver.Transform{Kind: kind, Type: typ, Count: count, Inverse: kind == driver.ComplexToReal, InNext: 1,
 		OutNext: 1}
-	t.Dims = make([]device.TransformDim, len(sizes))
+	t.Dims = make([]driver.TransformDim, len(sizes))
 	for i := len(sizes) - 1; i >= 0; i-- {
 		in, out := sizes[i], sizes[i]
 		if i == len(sizes)-1 {
-			if kind == device.RealToComplex {
+			if kind == driver.RealToComplex {
 				out = out/2 + 1
 			}
-			if kind == device.ComplexToReal {
+			if kind == driver.ComplexToReal {
 				in = in/2 + 1
 			}
 		}
-		t.Dims[i] = device.TransformDim{Size: sizes[i], In: t.InNext, Out: t.OutNext}
+		t.Dims[i] = driver.TransformDim{Size: sizes[i], In: t.InNext, Out: t.OutNext}
 		t.InNext, t.OutNext = t.InNext*in, t.OutNext*out
 	}
 	return t
 }
 
 // compare runs a transform on random numbers and compares it with the definition.
-func compare(t *testing.T, d device.Driver, s device.StreamHandle, x *device.Transform) error {
+func compare(t *testing.T, d driver.Driver, s driver.StreamHandle, x *driver.Transform) error {
 	t.Helper()
 	random := rand.New(rand.NewPCG(1, uint64(x.Count)))
 	sides := x.Sides()
-	var mem [2]device.Ptr
+	var mem [2]driver.Ptr
 	var host [2][]byte
 	var err error
 	for i := range sides {
@@ -143,7 +143,7 @@ func compare(t *testing.T, d device.Driver, s device.StreamHandle, x *device.Tra
 		}
 		defer d.Free(0, mem[i])
 	}
-	at := func(i int) device.Ptr { return device.Ptr(uintptr(unsafe.Pointer(&host[i][0]))) }
+	at := func(i int) driver.Ptr { return driver.Ptr(uintptr(unsafe.Pointer(&host[i][0]))) }
 	var want [][]complex128
 	sizes, total := make([]int, len(x.Dims)), 1
 	for i, dim := range x.Dims {
@@ -158,12 +158,12 @@ func compare(t *testing.T, d device.Driver, s device.StreamHandle, x *device.Tra
 		all := make([]complex128, total)
 		for i := range all {
 			all[i] = complex(random.NormFloat64(), 0)
-			if x.Kind == device.ComplexToComplex {
+			if x.Kind == driver.ComplexToComplex {
 				all[i] += complex(0, random.NormFloat64())
 			}
 		}
 		in, out := all, dft(all, sizes, sign)
-		if x.Kind == device.ComplexToReal { // of the transform of real numbers
+		if x.Kind == driver.ComplexToReal { // of the transform of real numbers
 			in = dft(all, sizes, -1)
 			for i := range all {
 				out[i] = all[i] * complex(float64(total), 0)
@@ -178,10 +178,10 @@ func compare(t *testing.T, d device.Driver, s device.StreamHandle, x *device.Tra
 			}
 			return kept
 		}
-		if x.Kind == device.RealToComplex {
+		if x.Kind == driver.RealToComplex {
 			out = half(out)
 		}
-		if x.Kind == device.ComplexToReal {
+		if x.Kind == driver.ComplexToReal {
 			in = half(in)
 		}
 		k := 0
@@ -193,14 +193,14 @@ func compare(t *testing.T, d device.Driver, s device.StreamHandle, x *device.Tra
 	}
 	y := *x
 	y.In, y.Out = mem[0], mem[1]
-	if err := errors.Join(d.Copy(s, mem[0], at(0), len(host[0]), device.HostToDevice),
-		d.Copy(s, mem[1], at(1), len(host[1]), device.HostToDevice)); err != nil {
+	if err := errors.Join(d.Copy(s, mem[0], at(0), len(host[0]), driver.HostToDevice),
+		d.Copy(s, mem[1], at(1), len(host[1]), driver.HostToDevice)); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.(device.Transforms).Transform(s, &y); err != nil {
+	if err := d.(driver.Transforms).Transform(s, &y); err != nil {
 		return err
 	}
-	if err := errors.Join(d.Copy(s, at(1), mem[1], len(host[1]), device.DeviceToHost),
+	if err := errors.Join(d.Copy(s, at(1), mem[1], len(host[1]), driver.DeviceToHost),
 		d.StreamSynchronize(context.Background(), s)); err != nil {
 		t.Fatal(err)
 	}
@@ -238,13 +238,13 @@ func TestTransform(t *testing.T) {
 			}
 			done := 0
 			for i, sizes := range sizes {
-				for kind := device.ComplexToComplex; kind <= device.ComplexToReal; kind++ {
+				for kind := driver.ComplexToComplex; kind <= driver.ComplexToReal; kind++ {
 					typ := []dtype.DType{dtype.Float32, dtype.Float64}[i%2]
 					x := dense(kind, typ, 1+i%3, sizes...)
 					begin := time.Now()
 					err := compare(t, d, s, x)
 					t.Logf("kind %v of %v, %d of sizes %v: %v %v", kind, typ, x.Count, sizes, time.Since(begin), err)
-					if err != nil && !errors.Is(err, device.ErrUnsupported) {
+					if err != nil && !errors.Is(err, driver.ErrUnsupported) {
 						t.Error(err)
 					}
 					done += map[bool]int{true: 1}[err == nil]
@@ -342,7 +342,7 @@ func TestTransformCalls(t *testing.T) {
 				}
 			})
 			d := open(t, o)
-			x := d.(device.Transforms)
+			x := d.(driver.Transforms)
 			s, err := d.StreamCreate(0, 0)
 			if err != nil {
 				t.Fatal(err)
@@ -355,10 +355,10 @@ func TestTransformCalls(t *testing.T) {
 			if err != nil || l.Name != "clFFT (stand-in)" || l.Dims != 3 || l.Align < 1 {
 				t.Errorf("the library is %+v, %v", l, err)
 			}
-			form := func() *device.Transform {
-				return &device.Transform{Kind: device.RealToComplex, Type: dtype.Float64, Count: 2, InNext: 70, OutNext: 50,
+			form := func() *driver.Transform {
+				return &driver.Transform{Kind: driver.RealToComplex, Type: dtype.Float64, Count: 2, InNext: 70, OutNext: 50,
 					In: mem.Add(1 << 13), Out: mem.Add(1 << 14),
-					Dims: []device.TransformDim{{Size: 6, In: 11, Out: 8}, {Size: 10, In: 1, Out: 1}}}
+					Dims: []driver.TransformDim{{Size: 6, In: 11, Out: 8}, {Size: 10, In: 1, Out: 1}}}
 			}
 			for range 2 {
 				if err := x.Transform(s, form()); err != nil {
@@ -375,7 +375,7 @@ func TestTransformCalls(t *testing.T) {
 			if err != nil || cache.Len() != 1 || cache.Most() != 4096 {
 				t.Errorf("%d plans are kept, of %d (%v)", cache.Len(), cache.Most(), err)
 			}
-			refused := func(what string, kind error, change func(x *device.Transform)) {
+			refused := func(what string, kind error, change func(x *driver.Transform)) {
 				t.Helper()
 				y := form()
 				change(y)
@@ -383,27 +383,27 @@ func TestTransformCalls(t *testing.T) {
 					t.Errorf("%s: %v, want %v", what, err, kind)
 				}
 			}
-			refused("a factor of 17", device.ErrUnsupported, func(x *device.Transform) { x.Dims[0].Size = 2 * 17 })
-			refused("an odd address", device.ErrUnsupported, func(x *device.Transform) { x.In = x.In.Add(16) })
-			refused("float16", device.ErrUnsupported, func(x *device.Transform) { x.Type = dtype.Float16 })
-			refused("the end of the memory", device.ErrOutOfBounds, func(x *device.Transform) { x.In = mem.Add(1<<16 - 512) })
+			refused("a factor of 17", driver.ErrUnsupported, func(x *driver.Transform) { x.Dims[0].Size = 2 * 17 })
+			refused("an odd address", driver.ErrUnsupported, func(x *driver.Transform) { x.In = x.In.Add(16) })
+			refused("float16", driver.ErrUnsupported, func(x *driver.Transform) { x.Type = dtype.Float16 })
+			refused("the end of the memory", driver.ErrOutOfBounds, func(x *driver.Transform) { x.In = mem.Add(1<<16 - 512) })
 			host := make([]float64, 256)
-			refused("memory of the host", device.ErrUnsupported, func(x *device.Transform) {
-				x.In = device.Ptr(uintptr(unsafe.Pointer(&host[0])))
+			refused("memory of the host", driver.ErrUnsupported, func(x *driver.Transform) {
+				x.In = driver.Ptr(uintptr(unsafe.Pointer(&host[0])))
 			})
 			for i, step := range []struct {
 				call string
 				r    abi.Result
 				kind error
-			}{{"Plan", 4096, device.ErrUnsupported}, {"Precision", abi.FFTNoDouble, device.ErrUnsupported},
-				{"Bake", -11, device.ErrUnsupported}, {"Transform", -44, device.ErrUnsupported},
-				{"Bake", -4, device.ErrOutOfMemory}} {
+			}{{"Plan", 4096, driver.ErrUnsupported}, {"Precision", abi.FFTNoDouble, driver.ErrUnsupported},
+				{"Bake", -11, driver.ErrUnsupported}, {"Transform", -44, driver.ErrUnsupported},
+				{"Bake", -4, driver.ErrOutOfMemory}} {
 				of, result = step.call, step.r
 				before := made
 				for range 2 {
-					refused(step.call, step.kind, func(x *device.Transform) { x.Count = 3 + i })
+					refused(step.call, step.kind, func(x *driver.Transform) { x.Count = 3 + i })
 				}
-				if n := made - before; n != 1 && step.kind == device.ErrUnsupported {
+				if n := made - before; n != 1 && step.kind == driver.ErrUnsupported {
 					t.Errorf("%s: a transform that clFFT doesn't do is tried %d times", step.call, n)
 				}
 				if of == "Plan" { // of which nothing is given back
@@ -411,11 +411,11 @@ func TestTransformCalls(t *testing.T) {
 				}
 			}
 			of = ""
-			g := d.(device.Graphs)
+			g := d.(driver.Graphs)
 			if err := g.CaptureBegin(s); err != nil {
 				t.Fatal(err)
 			}
-			refused("a capture", device.ErrCapture, func(*device.Transform) {})
+			refused("a capture", driver.ErrCapture, func(*driver.Transform) {})
 			h, err := g.CaptureEnd(s)
 			if err != nil {
 				t.Fatal(err)
@@ -442,8 +442,8 @@ func TestNoTransformLibrary(t *testing.T) {
 		t.Setenv("CHORUS_FFT_LIBRARY", x.library)
 		t.Setenv("CHORUS_OPENCL_COMPILER", x.compiler)
 		d := open(t, opencl.Options{CLFFT: &abi.CLFFT{}})
-		_, err := d.(device.Transforms).TransformLibrary(0)
-		if !errors.Is(err, device.ErrUnsupported) || !strings.Contains(err.Error(), x.want) {
+		_, err := d.(driver.Transforms).TransformLibrary(0)
+		if !errors.Is(err, driver.ErrUnsupported) || !strings.Contains(err.Error(), x.want) {
 			t.Errorf("%q: %v, want %q", x.library, err, x.want)
 		}
 	}

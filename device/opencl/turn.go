@@ -3,7 +3,7 @@ package opencl
 import (
 	"time"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/internal/outcome"
 	"github.com/chorus-comms/chorus/device/internal/traces"
 )
@@ -33,8 +33,8 @@ func (s *stream) behind(op string) error {
 	return nil
 }
 
-// StreamTryAcquire is [device.CallerRuns].StreamTryAcquire.
-func (d hosted) StreamTryAcquire(h device.StreamHandle, name string) (entered bool, err error) {
+// StreamTryAcquire is [driver.CallerRuns].StreamTryAcquire.
+func (d hosted) StreamTryAcquire(h driver.StreamHandle, name string) (entered bool, err error) {
 	const op = "enter"
 	s, err := d.stream(op, h)
 	if err != nil {
@@ -56,13 +56,13 @@ func (d hosted) StreamTryAcquire(h device.StreamHandle, name string) (entered bo
 	s.turn = turn{on: true, name: name}
 	if tr := d.trace.Load(); tr != nil {
 		s.turn.begin = time.Now()
-		s.turn.traced = s.calls(tr, op, device.Activity{Kind: device.ActivityHost, Name: name}, s.turn.begin)
+		s.turn.traced = s.calls(tr, op, driver.Activity{Kind: driver.ActivityHost, Name: name}, s.turn.begin)
 	}
 	return true, nil
 }
 
-// StreamRelease is [device.CallerRuns].StreamRelease.
-func (d hosted) StreamRelease(h device.StreamHandle) error {
+// StreamRelease is [driver.CallerRuns].StreamRelease.
+func (d hosted) StreamRelease(h driver.StreamHandle) error {
 	t, err := d.leave(h, nil)
 	if err == nil && t.let != nil {
 		t.outcome.Ran(nil)
@@ -71,11 +71,11 @@ func (d hosted) StreamRelease(h device.StreamHandle) error {
 	return err
 }
 
-// StreamContinue is [device.CallerRuns].StreamContinue.
-func (d hosted) StreamContinue(h device.StreamHandle, rest func() error) error {
+// StreamContinue is [driver.CallerRuns].StreamContinue.
+func (d hosted) StreamContinue(h driver.StreamHandle, rest func() error) error {
 	const op = "continue"
 	if rest == nil {
-		return device.Errorf(device.ErrInvalidArgument, name, op, "no function")
+		return driver.Errorf(driver.ErrInvalidArgument, name, op, "no function")
 	}
 	x := &function{f: rest}
 	t, err := d.leave(h, func(s *stream) error {
@@ -95,7 +95,7 @@ func (d hosted) StreamContinue(h device.StreamHandle, rest func() error) error {
 }
 
 // leave ends the caller's turn, unless last, which is called before, fails.
-func (d hosted) leave(h device.StreamHandle, last func(s *stream) error) (turn, error) {
+func (d hosted) leave(h driver.StreamHandle, last func(s *stream) error) (turn, error) {
 	const op = "leave"
 	s, err := d.stream(op, h)
 	if err != nil {
@@ -103,7 +103,7 @@ func (d hosted) leave(h device.StreamHandle, last func(s *stream) error) (turn, 
 	}
 	defer s.mu.Unlock()
 	if !s.turn.on {
-		return turn{}, device.Errorf(device.ErrInvalidArgument, s.b.name, op, "stream %#x was not entered", uintptr(h))
+		return turn{}, driver.Errorf(driver.ErrInvalidArgument, s.b.name, op, "stream %#x was not entered", uintptr(h))
 	}
 	if last != nil {
 		if err := last(s); err != nil {

@@ -32,7 +32,7 @@ func TestPages(t *testing.T) {
 		},
 		"chorus.md":       {"(comm.md)", "(comm/backend.md)"},
 		"comm/backend.md": {`<a id="Backend.Submit"></a>`, "type Backend interface {"},
-		"device/cpu.md":   {"(../device.md#Memory)"},
+		"device/cpu.md":   {"(driver.md#Memory)"},
 	} {
 		text, err := os.ReadFile(filepath.Join(into, "go", filepath.FromSlash(page)))
 		if err != nil {

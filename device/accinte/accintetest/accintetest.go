@@ -1,4 +1,4 @@
-// Package accintetest has, for tests, the kernel of [device.Elements] as an emulated device runs it:
+// Package accintetest has, for tests, the kernel of [driver.Elements] as an emulated device runs it:
 //
 //	accinte.RegisterModule(image, map[string]accinte.Function{"copy_elements": accintetest.CopyElements})
 package accintetest
@@ -7,15 +7,15 @@ import (
 	"encoding/binary"
 	"unsafe"
 
-	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/device/accinte"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/dtype"
 	"github.com/chorus-comms/chorus/kern"
 )
 
 // CopyElements is copy_elements.
 var CopyElements = accinte.Function{Run: run,
-	Params: []device.ParamKind{device.ParamPointer, device.ParamPointer, device.ParamInt64, device.ParamBytes}}
+	Params: []driver.ParamKind{driver.ParamPointer, driver.ParamPointer, driver.ParamInt64, driver.ParamBytes}}
 
 func run(b *accinte.Block) error {
 	dst, src, layout := b.Memory(0), b.Memory(1), b.Struct(3)

@@ -5,7 +5,7 @@ package gputest
 import (
 	"unsafe"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
 	"github.com/chorus-comms/chorus/dtype"
 )
@@ -98,7 +98,7 @@ func (l *Library) BLAS(status func(call string) abi.Status) (abi.BLAS, map[abi.B
 					return 0
 				}}
 				spans, ok := step.spans(l)
-				if !ok || l.driver.Launch(device.StreamHandle(x.Stream), "trsm", spans, step.compute) != nil {
+				if !ok || l.driver.Launch(driver.StreamHandle(x.Stream), "trsm", spans, step.compute) != nil {
 					return n.InvalidValue
 				}
 				return abi.Done
@@ -129,8 +129,8 @@ func (l *Library) BLAS(status func(call string) abi.Status) (abi.BLAS, map[abi.B
 		},
 		Workspace: func(h abi.BLASHandle, p uintptr, bytes uint64) abi.Status {
 			return call("Workspace", h, func(x *BLASHandle) abi.Status {
-				at, err := l.driver.Attributes(device.Ptr(p))
-				if err != nil || at.Type != device.DeviceMemory || at.Bytes < int(bytes) || p%256 != 0 {
+				at, err := l.driver.Attributes(driver.Ptr(p))
+				if err != nil || at.Type != driver.DeviceMemory || at.Bytes < int(bytes) || p%256 != 0 {
 					return n.InvalidValue
 				}
 				x.Workspace = int(bytes)
@@ -164,12 +164,12 @@ func (m *blasMatrix) place(batch, row, column int) int {
 }
 
 func (p *blasProduct) enqueue(l *Library, s abi.Stream) error {
-	var spans []device.Span
+	var spans []driver.Span
 	for i, size := range [3][2]int{{p.rows, p.columns}, {p.rows, p.depth}, {p.depth, p.columns}} {
 		last := p.m[i].place(p.count-1, size[0]-1, size[1]-1)
-		spans = append(spans, device.Span{Ptr: device.Ptr(p.m[i].at), Bytes: (last + 1) * p.typ.Size()})
+		spans = append(spans, driver.Span{Ptr: driver.Ptr(p.m[i].at), Bytes: (last + 1) * p.typ.Size()})
 	}
-	return l.driver.Launch(device.StreamHandle(s), "gemm", spans, func(views []unsafe.Pointer) error {
+	return l.driver.Launch(driver.StreamHandle(s), "gemm", spans, func(views []unsafe.Pointer) error {
 		at := func(i, place int) unsafe.Pointer { return unsafe.Add(views[i], place*p.typ.Size()) }
 		for k := range p.count {
 			for r := range p.rows {

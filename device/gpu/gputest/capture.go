@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
 )
 
@@ -20,7 +20,7 @@ var queries = []string{"EventQuery", "StreamQuery"}
 
 // BeginCapture begins a capture as others do: PyTorch in mode [abi.CaptureModeGlobal], in which an unsafe call from any
 // thread that isn't in mode relaxed ends the capture.
-func (l *Library) BeginCapture(s device.StreamHandle, mode int32) error {
+func (l *Library) BeginCapture(s driver.StreamHandle, mode int32) error {
 	if err := l.driver.CaptureBegin(s); err != nil {
 		return err
 	}
@@ -33,9 +33,9 @@ func (l *Library) BeginCapture(s device.StreamHandle, mode int32) error {
 }
 
 // EndCapture ends it.
-func (l *Library) EndCapture(s device.StreamHandle) (device.GraphHandle, error) {
+func (l *Library) EndCapture(s driver.StreamHandle) (driver.GraphHandle, error) {
 	l.mu.Lock()
-	l.global = slices.DeleteFunc(l.global, func(o device.StreamHandle) bool { return o == s })
+	l.global = slices.DeleteFunc(l.global, func(o driver.StreamHandle) bool { return o == s })
 	l.mu.Unlock()
 	return l.driver.CaptureEnd(s)
 }

@@ -7,7 +7,7 @@ import (
 	"math/cmplx"
 	"unsafe"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
 	"github.com/chorus-comms/chorus/dtype"
 )
@@ -146,8 +146,8 @@ func (l *Library) FFT(status func(call string) abi.FFTResult) (abi.FFT, map[abi.
 		},
 		SetWorkArea: func(h abi.FFTPlan, memory uintptr) abi.FFTResult {
 			return call("SetWorkArea", h, func(x *FFTPlan) abi.FFTResult {
-				at, err := l.driver.Attributes(device.Ptr(memory))
-				if err != nil || at.Type != device.DeviceMemory || at.Bytes-int(device.Ptr(memory)-at.Base) < x.Work {
+				at, err := l.driver.Attributes(driver.Ptr(memory))
+				if err != nil || at.Type != driver.DeviceMemory || at.Bytes-int(driver.Ptr(memory)-at.Base) < x.Work {
 					return abi.FFTInvalidValue
 				}
 				x.area = true
@@ -191,9 +191,9 @@ func (x *FFTPlan) enqueue(l *Library, in, out uintptr, sign float64) error {
 	y := *x
 	from, to := &y.sides[0], &y.sides[1]
 	spoils := !to.typ.IsComplex() || !from.typ.IsComplex() && l.opts.Name == "hip"
-	spans := []device.Span{{Ptr: device.Ptr(in), Bytes: from.bytes(y.count)},
-		{Ptr: device.Ptr(out), Bytes: to.bytes(y.count)}}
-	return l.driver.Launch(device.StreamHandle(y.Stream), "fft", spans, func(views []unsafe.Pointer) error {
+	spans := []driver.Span{{Ptr: driver.Ptr(in), Bytes: from.bytes(y.count)},
+		{Ptr: driver.Ptr(out), Bytes: to.bytes(y.count)}}
+	return l.driver.Launch(driver.StreamHandle(y.Stream), "fft", spans, func(views []unsafe.Pointer) error {
 		for c := range y.count {
 			read := unsafe.Add(views[0], c*from.next*from.typ.Size())
 			write := unsafe.Add(views[1], c*to.next*to.typ.Size())

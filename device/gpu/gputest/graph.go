@@ -5,12 +5,12 @@ package gputest
 import (
 	"unsafe"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
 )
 
 func (l *Library) endCapture(s abi.Stream, g *abi.Graph) abi.Result {
-	h, err := l.driver.CaptureEnd(device.StreamHandle(s))
+	h, err := l.driver.CaptureEnd(driver.StreamHandle(s))
 	if err != nil {
 		return abi.CaptureInvalidated
 	}
@@ -29,14 +29,14 @@ func (l *Library) graphDestroy(g abi.Graph) abi.Result {
 	l.mu.Lock()
 	delete(l.graphs, g)
 	l.mu.Unlock()
-	return result(l.driver.GraphDestroy(device.GraphHandle(g)))
+	return result(l.driver.GraphDestroy(driver.GraphHandle(g)))
 }
 
 // A node's handle is the graph's and its number. They are listed with the last first, since a library promises no
 // order.
 const nodesPerGraph = 1 << 12
 
-func (l *Library) nodes(g abi.Graph) ([]device.Node, bool) {
+func (l *Library) nodes(g abi.Graph) ([]driver.Node, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	nodes, ok := l.graphs[g]
@@ -79,8 +79,8 @@ func (l *Library) graphEdges(g abi.Graph, from, to *abi.Node, n *uint64) abi.Res
 func (l *Library) nodeType(x abi.Node, kind *int32) abi.Result {
 	nodes, ok := l.nodes(abi.Graph(x / nodesPerGraph))
 	if i := int(x % nodesPerGraph); ok && i < len(nodes) {
-		*kind = map[device.ActivityKind]int32{device.ActivityCopy: abi.NodeMemcpy, device.ActivityFill: abi.NodeMemset,
-			device.ActivityHost: abi.NodeHost, device.ActivityGraph: abi.NodeGraph}[nodes[i].Kind]
+		*kind = map[driver.ActivityKind]int32{driver.ActivityCopy: abi.NodeMemcpy, driver.ActivityFill: abi.NodeMemset,
+			driver.ActivityHost: abi.NodeHost, driver.ActivityGraph: abi.NodeGraph}[nodes[i].Kind]
 		if nodes[i].Name == waiting {
 			*kind = abi.NodeBatchMemOp
 			if l.opts.Name == "hip" {
@@ -96,7 +96,7 @@ func (l *Library) nodeType(x abi.Node, kind *int32) abi.Result {
 func (l *Library) graphTable(t *abi.Table) {
 	d := l.driver
 	t.IsCapturing = func(s abi.Stream, status *int32) abi.Result {
-		st, err := d.CaptureStatus(device.StreamHandle(s))
+		st, err := d.CaptureStatus(driver.StreamHandle(s))
 		*status = int32(st)
 		return result(err)
 	}
@@ -104,7 +104,7 @@ func (l *Library) graphTable(t *abi.Table) {
 		if mode != abi.CaptureModeRelaxed {
 			return abi.NotSupported // others would bind the capture to a thread
 		}
-		return result(d.CaptureBegin(device.StreamHandle(s)))
+		return result(d.CaptureBegin(driver.StreamHandle(s)))
 	}
 	t.EndCapture = l.endCapture
 	t.GraphDestroy = l.graphDestroy
@@ -112,18 +112,18 @@ func (l *Library) graphTable(t *abi.Table) {
 	t.GraphEdges = l.graphEdges
 	t.NodeType = l.nodeType
 	t.Instantiate = func(x *abi.Exec, g abi.Graph, _ uint64) abi.Result {
-		h, err := d.Instantiate(device.GraphHandle(g))
+		h, err := d.Instantiate(driver.GraphHandle(g))
 		return give(x, h, err)
 	}
 	t.GraphLaunch = func(x abi.Exec, s abi.Stream) abi.Result {
-		if state, err := d.CaptureStatus(device.StreamHandle(s)); err == nil && state != device.NotCapturing {
+		if state, err := d.CaptureStatus(driver.StreamHandle(s)); err == nil && state != driver.NotCapturing {
 			return abi.CaptureUnsupported
 		}
-		return result(d.GraphLaunch(device.ExecHandle(x), device.StreamHandle(s)))
+		return result(d.GraphLaunch(driver.ExecHandle(x), driver.StreamHandle(s)))
 	}
-	t.ExecDestroy = func(x abi.Exec) abi.Result { return result(d.ExecDestroy(device.ExecHandle(x))) }
+	t.ExecDestroy = func(x abi.Exec) abi.Result { return result(d.ExecDestroy(driver.ExecHandle(x))) }
 	t.ExecUpdate = func(x abi.Exec, g abi.Graph, _ *abi.Node, why *int32) abi.Result {
-		if err := d.GraphUpdate(device.ExecHandle(x), device.GraphHandle(g)); err != nil {
+		if err := d.GraphUpdate(driver.ExecHandle(x), driver.GraphHandle(g)); err != nil {
 			*why = 1
 			return abi.GraphExecUpdateFailure
 		}

@@ -7,7 +7,7 @@ import (
 	"math"
 	"unsafe"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
 	"github.com/chorus-comms/chorus/dtype"
 )
@@ -280,8 +280,8 @@ func (x *lt) of(handles ...abi.LtLayout) (all [4]ltLayout, ok bool) {
 }
 
 func (x *lt) isDevice(p uintptr, bytes int) bool {
-	at, err := x.driver.Attributes(device.Ptr(p))
-	return err == nil && at.Type == device.DeviceMemory && int(device.Ptr(p)-at.Base)+bytes <= at.Bytes
+	at, err := x.driver.Attributes(driver.Ptr(p))
+	return err == nil && at.Type == driver.DeviceMemory && int(driver.Ptr(p)-at.Base)+bytes <= at.Bytes
 }
 
 // does reports whether the library multiplies matrices of such types and layouts.
@@ -363,10 +363,10 @@ func (x *lt) enqueue(d *ltProduct, g *ltAlgorithm, a, b, out uintptr, alpha *byt
 	if transA {
 		depth = g.layouts[0].rows
 	}
-	spans := []device.Span{}
+	spans := []driver.Span{}
 	for i, at := range []uintptr{a, b, out} {
 		m := &g.layouts[[]int{0, 1, 3}[i]]
-		spans = append(spans, device.Span{Ptr: device.Ptr(at), Bytes: ((m.columns-1)*m.pitch + m.rows) * m.typ.Size()})
+		spans = append(spans, driver.Span{Ptr: driver.Ptr(at), Bytes: ((m.columns-1)*m.pitch + m.rows) * m.typ.Size()})
 	}
 	one := float64(math.Float32frombits(*(*uint32)(unsafe.Pointer(alpha))))
 	if g.layouts[3].typ.DType == dtype.Int32 {
@@ -390,10 +390,10 @@ func (x *lt) enqueue(d *ltProduct, g *ltAlgorithm, a, b, out uintptr, alpha *byt
 			return executionFailed
 		}
 		vectors[v.attribute] = len(spans)
-		spans = append(spans, device.Span{Ptr: device.Ptr(p), Bytes: v.count * v.bytes})
+		spans = append(spans, driver.Span{Ptr: driver.Ptr(p), Bytes: v.count * v.bytes})
 	}
 	la, lb, lo := g.layouts[0], g.layouts[1], g.layouts[3]
-	err := x.driver.Launch(device.StreamHandle(s), "matmul", spans, func(views []unsafe.Pointer) error {
+	err := x.driver.Launch(driver.StreamHandle(s), "matmul", spans, func(views []unsafe.Pointer) error {
 		element := func(view int, m *ltLayout, trans bool, row, column int) float64 {
 			if trans {
 				row, column = column, row

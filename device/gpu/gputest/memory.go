@@ -6,7 +6,7 @@ import (
 	"errors"
 	"unsafe"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
 )
 
@@ -21,11 +21,11 @@ func (l *Library) memoryTable(t *abi.Table) {
 	}
 	t.MemFree = func(p uintptr) abi.Result {
 		return l.on(func(int) abi.Result {
-			at, err := d.Attributes(device.Ptr(p))
-			if err != nil || at.Type != device.DeviceMemory {
+			at, err := d.Attributes(driver.Ptr(p))
+			if err != nil || at.Type != driver.DeviceMemory {
 				return abi.InvalidValue
 			}
-			return result(errors.Join(l.idle(at.Device), d.Free(at.Device, device.Ptr(p))))
+			return result(errors.Join(l.idle(at.Device), d.Free(at.Device, driver.Ptr(p))))
 		})
 	}
 	t.MemHostAlloc = func(p *uintptr, n uint64, flags uint32) abi.Result {
@@ -38,7 +38,7 @@ func (l *Library) memoryTable(t *abi.Table) {
 		})
 	}
 	t.MemHostFree = func(p uintptr) abi.Result {
-		return l.on(func(dev int) abi.Result { return result(errors.Join(l.idle(dev), d.FreeHost(device.Ptr(p)))) })
+		return l.on(func(dev int) abi.Result { return result(errors.Join(l.idle(dev), d.FreeHost(driver.Ptr(p)))) })
 	}
 	t.MemInfo = func(free, total *uint64) abi.Result {
 		return l.on(func(dev int) abi.Result {
@@ -64,7 +64,7 @@ func (l *Library) memoryTable(t *abi.Table) {
 		return abi.Success
 	}
 	t.Fill = func(p uintptr, value uint8, n uint64, s abi.Stream) abi.Result {
-		return l.on(func(int) abi.Result { return result(d.Fill(device.StreamHandle(s), device.Ptr(p), value, int(n))) })
+		return l.on(func(int) abi.Result { return result(d.Fill(driver.StreamHandle(s), driver.Ptr(p), value, int(n))) })
 	}
 }
 
@@ -72,7 +72,7 @@ func (l *Library) memoryTable(t *abi.Table) {
 func (l *Library) ipcTable(t *abi.Table) {
 	d := l.driver
 	t.IPCGetMem = func(h *abi.IPCHandle, p uintptr) abi.Result {
-		b, err := d.IPCHandle(device.Ptr(p))
+		b, err := d.IPCHandle(driver.Ptr(p))
 		return pack(h, b, err)
 	}
 	t.IPCOpenMem = func(p *uintptr, h abi.IPCHandle, _ uint32) abi.Result {
@@ -81,9 +81,9 @@ func (l *Library) ipcTable(t *abi.Table) {
 			return give(p, got, err)
 		})
 	}
-	t.IPCCloseMem = func(p uintptr) abi.Result { return result(d.IPCClose(device.Ptr(p))) }
+	t.IPCCloseMem = func(p uintptr) abi.Result { return result(d.IPCClose(driver.Ptr(p))) }
 	t.IPCGetEvent = func(h *abi.IPCHandle, e abi.Event) abi.Result {
-		b, err := d.IPCEventHandle(device.EventHandle(e))
+		b, err := d.IPCEventHandle(driver.EventHandle(e))
 		return pack(h, b, err)
 	}
 	t.IPCOpenEvent = func(e *abi.Event, h abi.IPCHandle) abi.Result {

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
 )
 
@@ -45,7 +45,7 @@ func (l *Library) moduleLoadEx(m *abi.Module, image *byte, n uint32, options *in
 }
 
 func (l *Library) functionAttribute(v *int32, attr int32, f abi.Function) abi.Result {
-	a, err := l.driver.FunctionAttributes(device.FunctionHandle(f))
+	a, err := l.driver.FunctionAttributes(driver.FunctionHandle(f))
 	if err != nil {
 		return result(err)
 	}
@@ -59,20 +59,20 @@ func (l *Library) functionAttribute(v *int32, attr int32, f abi.Function) abi.Re
 }
 
 // parameters says where a function has its parameters, and how long they are.
-func (l *Library) parameters(f abi.Function) ([]device.Param, error) {
-	a, err := l.driver.FunctionAttributes(device.FunctionHandle(f))
-	var all []device.Param
+func (l *Library) parameters(f abi.Function) ([]driver.Param, error) {
+	a, err := l.driver.FunctionAttributes(driver.FunctionHandle(f))
+	var all []driver.Param
 	at := 0
 	for _, kind := range a.Params {
 		size, align := 8, 8
 		switch kind {
-		case device.ParamInt32, device.ParamUint32, device.ParamFloat32:
+		case driver.ParamInt32, driver.ParamUint32, driver.ParamFloat32:
 			size, align = 4, 4
-		case device.ParamBytes:
+		case driver.ParamBytes:
 			size = l.opts.StructBytes
 		}
 		at = (at + align - 1) / align * align
-		all = append(all, device.Param{Kind: kind, Offset: at, Bytes: size})
+		all = append(all, driver.Param{Kind: kind, Offset: at, Bytes: size})
 		at += size
 	}
 	return all, err
@@ -101,30 +101,30 @@ func (l *Library) launch(f abi.Function, gx, gy, gz, bx, by, bz, shared uint32, 
 		if extra != nil || gx*gy*gz == 0 || bx*by*bz == 0 {
 			return abi.InvalidValue
 		}
-		list := new(device.Args)
+		list := new(driver.Args)
 		for i, p := range params {
 			b := unsafe.Slice((*byte)(unsafe.Slice(args, len(params))[i]), p.Bytes)
 			switch word := binary.NativeEndian; p.Kind {
-			case device.ParamPointer:
-				list.Pointer(device.Ptr(word.Uint64(b)))
-			case device.ParamInt32:
+			case driver.ParamPointer:
+				list.Pointer(driver.Ptr(word.Uint64(b)))
+			case driver.ParamInt32:
 				list.Int32(int32(word.Uint32(b)))
-			case device.ParamUint32:
+			case driver.ParamUint32:
 				list.Uint32(word.Uint32(b))
-			case device.ParamInt64:
+			case driver.ParamInt64:
 				list.Int64(int64(word.Uint64(b)))
-			case device.ParamUint64:
+			case driver.ParamUint64:
 				list.Uint64(word.Uint64(b))
-			case device.ParamFloat32:
+			case driver.ParamFloat32:
 				list.Float32(*(*float32)(unsafe.Pointer(&b[0])))
-			case device.ParamFloat64:
+			case driver.ParamFloat64:
 				list.Float64(*(*float64)(unsafe.Pointer(&b[0])))
 			default:
 				list.Bytes(b, 8)
 			}
 		}
-		return result(l.driver.FunctionLaunch(device.StreamHandle(s), device.FunctionHandle(f), device.Launch{
-			Grid: device.Dim{X: int(gx), Y: int(gy), Z: int(gz)}, Block: device.Dim{X: int(bx), Y: int(by), Z: int(bz)},
+		return result(l.driver.FunctionLaunch(driver.StreamHandle(s), driver.FunctionHandle(f), driver.Launch{
+			Grid: driver.Dim{X: int(gx), Y: int(gy), Z: int(gz)}, Block: driver.Dim{X: int(bx), Y: int(by), Z: int(bz)},
 			Shared: int(shared), Args: list}))
 	})
 }
@@ -185,10 +185,10 @@ func (l *Library) moduleTable(t *abi.Table) {
 	d := l.driver
 	t.ModuleLoad, t.ModuleLoadEx = l.moduleLoad, l.moduleLoadEx
 	t.ModuleUnload = func(m abi.Module) abi.Result {
-		return l.on(func(int) abi.Result { return result(d.ModuleUnload(device.ModuleHandle(m))) })
+		return l.on(func(int) abi.Result { return result(d.ModuleUnload(driver.ModuleHandle(m))) })
 	}
 	t.ModuleFunction = func(f *abi.Function, m abi.Module, name *byte) abi.Result {
-		h, err := d.ModuleFunction(device.ModuleHandle(m), unix.BytePtrToString(name))
+		h, err := d.ModuleFunction(driver.ModuleHandle(m), unix.BytePtrToString(name))
 		return give(f, h, err)
 	}
 	t.FunctionAttribute, t.FunctionParameter, t.FunctionLaunch = l.functionAttribute, l.functionParameter, l.launch
@@ -199,7 +199,7 @@ func (l *Library) moduleTable(t *abi.Table) {
 		return abi.Success
 	}
 	t.FunctionOccupancy = func(n *int32, f abi.Function, threads int32, shared uint64) abi.Result {
-		x, err := d.FunctionOccupancy(device.FunctionHandle(f), int(threads), int(shared))
+		x, err := d.FunctionOccupancy(driver.FunctionHandle(f), int(threads), int(shared))
 		*n = int32(x)
 		return result(err)
 	}

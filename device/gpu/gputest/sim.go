@@ -16,8 +16,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/device/accinte"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
 )
 
@@ -47,9 +47,9 @@ type Library struct {
 
 	mu      sync.Mutex
 	threads map[int][]abi.Context // contexts of each thread, the current one last; in HIP there is one
-	graphs  map[abi.Graph][]device.Node
+	graphs  map[abi.Graph][]driver.Node
 	texts   map[string][]byte
-	global  []device.StreamHandle // captured by others in mode global
+	global  []driver.StreamHandle // captured by others in mode global
 	modes   map[int]int32         // the capture modes of threads, but for global ones
 	primary map[abi.Device]int    // how often each primary context is retained
 }
@@ -77,7 +77,7 @@ func New(o Options) (*Library, error) {
 }
 
 func newLibrary(o Options, d *accinte.Driver) *Library {
-	return &Library{opts: o, driver: d, threads: map[int][]abi.Context{}, graphs: map[abi.Graph][]device.Node{},
+	return &Library{opts: o, driver: d, threads: map[int][]abi.Context{}, graphs: map[abi.Graph][]driver.Node{},
 		texts: map[string][]byte{}, modes: map[int]int32{}, primary: map[abi.Device]int{}}
 }
 
@@ -129,13 +129,13 @@ func (l *Library) Current() (dev int, ok bool) {
 // result is what the library would return for an error of the emulated device.
 func result(err error) abi.Result {
 	for _, x := range []struct {
-		kind device.Kind
+		kind driver.Kind
 		r    abi.Result
 	}{
-		{device.ErrOutOfMemory, abi.OutOfMemory}, {device.ErrInvalidHandle, abi.InvalidHandle},
-		{device.ErrCapture, abi.CaptureUnsupported}, {device.ErrNotReady, abi.NotReady},
-		{device.ErrUnsupported, abi.NotSupported},
-		{device.ErrNotFound, abi.NotFound}, {device.ErrInvalidArgument, abi.InvalidValue},
+		{driver.ErrOutOfMemory, abi.OutOfMemory}, {driver.ErrInvalidHandle, abi.InvalidHandle},
+		{driver.ErrCapture, abi.CaptureUnsupported}, {driver.ErrNotReady, abi.NotReady},
+		{driver.ErrUnsupported, abi.NotSupported},
+		{driver.ErrNotFound, abi.NotFound}, {driver.ErrInvalidArgument, abi.InvalidValue},
 	} {
 		if errors.Is(err, x.kind) {
 			return x.r
@@ -265,13 +265,13 @@ func (l *Library) peer(p abi.PeerRef, on bool) abi.Result {
 func (l *Library) owner(s abi.Stream) (int, error) {
 	n, err := l.driver.DeviceCount()
 	for dev := range n {
-		var e device.EventHandle
+		var e driver.EventHandle
 		if e, err = l.driver.EventCreate(dev, false); err != nil {
 			return 0, err
 		}
-		err = l.driver.EventRecord(e, device.StreamHandle(s))
+		err = l.driver.EventRecord(e, driver.StreamHandle(s))
 		_ = l.driver.EventDestroy(e)
-		if !errors.Is(err, device.ErrWrongDevice) {
+		if !errors.Is(err, driver.ErrWrongDevice) {
 			return dev, err
 		}
 	}
@@ -282,28 +282,28 @@ func (l *Library) owner(s abi.Stream) (int, error) {
 // it becomes a node.
 func (l *Library) copy(dst, src uintptr, n uint64, s abi.Stream) abi.Result {
 	return l.on(func(int) abi.Result {
-		err := l.driver.Copy(device.StreamHandle(s), device.Ptr(dst), device.Ptr(src), int(n), device.CopyDefault)
-		to, err1 := l.driver.Attributes(device.Ptr(dst))
-		from, err2 := l.driver.Attributes(device.Ptr(src))
-		state, err3 := l.driver.CaptureStatus(device.StreamHandle(s))
-		host := to.Type != device.DeviceMemory && from.Type != device.DeviceMemory
-		waits := host || to.Type == device.Unmanaged || from.Type == device.Unmanaged
-		if errors.Join(err, err1, err2, err3) == nil && state == device.NotCapturing && waits {
-			err = l.driver.StreamSynchronize(context.Background(), device.StreamHandle(s))
+		err := l.driver.Copy(driver.StreamHandle(s), driver.Ptr(dst), driver.Ptr(src), int(n), driver.CopyDefault)
+		to, err1 := l.driver.Attributes(driver.Ptr(dst))
+		from, err2 := l.driver.Attributes(driver.Ptr(src))
+		state, err3 := l.driver.CaptureStatus(driver.StreamHandle(s))
+		host := to.Type != driver.DeviceMemory && from.Type != driver.DeviceMemory
+		waits := host || to.Type == driver.Unmanaged || from.Type == driver.Unmanaged
+		if errors.Join(err, err1, err2, err3) == nil && state == driver.NotCapturing && waits {
+			err = l.driver.StreamSynchronize(context.Background(), driver.StreamHandle(s))
 		}
 		return result(err)
 	})
 }
 
 func (l *Library) pointer(v *uint64, attribute int32, p uintptr) abi.Result {
-	at, err := l.driver.Attributes(device.Ptr(p))
-	if err != nil || at.Type == device.Unmanaged {
+	at, err := l.driver.Attributes(driver.Ptr(p))
+	if err != nil || at.Type == driver.Unmanaged {
 		return abi.InvalidValue
 	}
 	switch attribute {
 	case abi.PointerMemoryType:
 		*v = abi.MemoryDevice
-		if at.Type == device.HostMemory {
+		if at.Type == driver.HostMemory {
 			*v = abi.MemoryHost
 		}
 	case abi.PointerDeviceOrdinal:
@@ -325,16 +325,16 @@ func (l *Library) waitValue(s abi.Stream, p uintptr, value, flags, bits uint32) 
 	if bits != abi.AllBits || flags != abi.WaitValueGreater && flags != abi.WaitValueEqual {
 		return abi.InvalidValue
 	}
-	at, err := l.driver.Attributes(device.Ptr(p))
-	if err != nil || at.Type != device.HostMemory || p%4 != 0 {
+	at, err := l.driver.Attributes(driver.Ptr(p))
+	if err != nil || at.Type != driver.HostMemory || p%4 != 0 {
 		return abi.InvalidValue
 	}
-	if st, err := l.driver.CaptureStatus(device.StreamHandle(s)); l.opts.NoWaitNodes && err == nil &&
-		st != device.NotCapturing {
+	if st, err := l.driver.CaptureStatus(driver.StreamHandle(s)); l.opts.NoWaitNodes && err == nil &&
+		st != driver.NotCapturing {
 		return abi.Success
 	}
 	word := (*uint32)(*(*unsafe.Pointer)(unsafe.Pointer(&p)))
-	return result(l.driver.HostFunc(device.StreamHandle(s), waiting, func() error {
+	return result(l.driver.HostFunc(driver.StreamHandle(s), waiting, func() error {
 		for try := 0; ; try++ {
 			if v := atomic.LoadUint32(word); v == value || flags == abi.WaitValueGreater && int32(v-value) >= 0 {
 				return nil

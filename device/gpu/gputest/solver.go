@@ -8,7 +8,7 @@ import (
 	"slices"
 	"unsafe"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
 	"github.com/chorus-comms/chorus/dtype"
 )
@@ -117,7 +117,7 @@ func (s *solverLibrary) step(h abi.SolverHandle, x solverStep) abi.SolverStatus 
 			return s.n.InvalidValue
 		}
 		handle.Steps[x.name]++
-		if s.driver.Launch(device.StreamHandle(handle.Stream), x.name, spans, x.compute) != nil {
+		if s.driver.Launch(driver.StreamHandle(handle.Stream), x.name, spans, x.compute) != nil {
 			return s.n.Internal
 		}
 		return abi.Solved
@@ -125,23 +125,23 @@ func (s *solverLibrary) step(h abi.SolverHandle, x solverStep) abi.SolverStatus 
 }
 
 // spans is a step's memory; false if it isn't the device's, or too little.
-func (x solverStep) spans(l *Library) (spans []device.Span, ok bool) {
+func (x solverStep) spans(l *Library) (spans []driver.Span, ok bool) {
 	for _, m := range x.of {
 		if m.rows < 1 || m.columns < 1 || int(m.pitch) < m.rows {
 			return nil, false
 		}
 		bytes := ((m.columns-1)*int(m.pitch) + m.rows) * m.typ.Size()
-		spans = append(spans, device.Span{Ptr: device.Ptr(m.at), Bytes: bytes})
+		spans = append(spans, driver.Span{Ptr: driver.Ptr(m.at), Bytes: bytes})
 	}
 	if x.name != "trsm" {
-		spans = append(spans, device.Span{Ptr: device.Ptr(x.info), Bytes: 4})
+		spans = append(spans, driver.Span{Ptr: driver.Ptr(x.info), Bytes: 4})
 	}
 	if x.size > 0 {
-		spans = append(spans, device.Span{Ptr: device.Ptr(x.work), Bytes: int(x.size) * x.typ.Size()})
+		spans = append(spans, driver.Span{Ptr: driver.Ptr(x.work), Bytes: int(x.size) * x.typ.Size()})
 	}
 	for _, m := range spans {
 		at, err := l.driver.Attributes(m.Ptr)
-		if err != nil || at.Type != device.DeviceMemory || at.Bytes-int(m.Ptr-at.Base) < m.Bytes {
+		if err != nil || at.Type != driver.DeviceMemory || at.Bytes-int(m.Ptr-at.Base) < m.Bytes {
 			return nil, false
 		}
 	}
@@ -300,7 +300,7 @@ func (s *solverLibrary) functions(t dtype.DType) abi.SolverFunctions {
 				return s.n.InvalidValue
 			}
 			return s.step(h, solverStep{name: "syevd", work: work, size: max(size, 1), typ: t, info: info,
-				of:  []solverMatrix{matrix(a, n, n, pitch), vector(values, n, device.RealOf(t))},
+				of:  []solverMatrix{matrix(a, n, n, pitch), vector(values, n, driver.RealOf(t))},
 				run: func(m [][][]complex128) int { syevd(m[0], m[1][0], uplo == s.n.Upper); return 0 }})
 		},
 		GesvdWork: func(h abi.SolverHandle, m, n int32, work *int32) abi.SolverStatus {
@@ -312,7 +312,7 @@ func (s *solverLibrary) functions(t dtype.DType) abi.SolverFunctions {
 			if !ok || jobV != jobU || m < n || pitchU < m || pitchV < n {
 				return s.n.InvalidValue
 			}
-			of := []solverMatrix{matrix(a, m, n, pitch), vector(values, n, device.RealOf(t))}
+			of := []solverMatrix{matrix(a, m, n, pitch), vector(values, n, driver.RealOf(t))}
 			if columns > 0 {
 				of = append(of, matrix(u, m, columns, pitchU), matrix(v, n, n, pitchV))
 			}

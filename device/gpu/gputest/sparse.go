@@ -6,7 +6,7 @@ import (
 	"math"
 	"unsafe"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
 	"github.com/chorus-comms/chorus/dtype"
 )
@@ -205,19 +205,19 @@ func (x *sparseProduct) enqueue(l *Library, s abi.Stream, work uintptr) abi.Spar
 	if x.a.index == abi.SparseIndex32 {
 		index = dtype.Int32
 	}
-	span := func(at uintptr, bytes int) device.Span { return device.Span{Ptr: device.Ptr(at), Bytes: bytes} }
-	dense := func(m *sparseDense) device.Span {
+	span := func(at uintptr, bytes int) driver.Span { return driver.Span{Ptr: driver.Ptr(at), Bytes: bytes} }
+	dense := func(m *sparseDense) driver.Span {
 		return span(m.values, (m.place(m.rows-1, m.columns-1)+1)*t.Size())
 	}
-	spans := []device.Span{dense(&x.c), dense(&x.b), span(x.a.starts, (x.a.rows+1)*index.Size()),
+	spans := []driver.Span{dense(&x.c), dense(&x.b), span(x.a.starts, (x.a.rows+1)*index.Size()),
 		span(x.a.places, x.a.count*index.Size()), span(x.a.values, x.a.count*t.Size()), span(work, int(x.work()))}
 	for _, m := range spans {
 		at, err := l.driver.Attributes(m.Ptr)
-		if err != nil || at.Type != device.DeviceMemory || at.Bytes-int(m.Ptr-at.Base) < m.Bytes {
+		if err != nil || at.Type != driver.DeviceMemory || at.Bytes-int(m.Ptr-at.Base) < m.Bytes {
 			return abi.SparseInvalidValue
 		}
 	}
-	if l.driver.Launch(device.StreamHandle(s), "SpMM", spans, func(views []unsafe.Pointer) error {
+	if l.driver.Launch(driver.StreamHandle(s), "SpMM", spans, func(views []unsafe.Pointer) error {
 		at := func(view, i int) int {
 			p := unsafe.Add(views[view], i*index.Size())
 			if index == dtype.Int32 {

@@ -5,7 +5,7 @@ package gputest
 import (
 	"time"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
 	"github.com/chorus-comms/chorus/internal/dl"
 )
@@ -22,13 +22,13 @@ func (l *Library) streamTable(t *abi.Table) {
 			return give(s, h, err)
 		})
 	}
-	t.StreamDestroy = func(s abi.Stream) abi.Result { return result(d.StreamDestroy(device.StreamHandle(s))) }
-	t.StreamQuery = func(s abi.Stream) abi.Result { return done(d.StreamQuery(device.StreamHandle(s))) }
+	t.StreamDestroy = func(s abi.Stream) abi.Result { return result(d.StreamDestroy(driver.StreamHandle(s))) }
+	t.StreamQuery = func(s abi.Stream) abi.Result { return done(d.StreamQuery(driver.StreamHandle(s))) }
 	t.StreamWait = func(s abi.Stream, e abi.Event, _ uint32) abi.Result {
-		return result(d.StreamWaitEvent(device.StreamHandle(s), device.EventHandle(e)))
+		return result(d.StreamWaitEvent(driver.StreamHandle(s), driver.EventHandle(e)))
 	}
 	t.HostFunc = func(s abi.Stream, f, arg uintptr) abi.Result {
-		return result(d.HostFunc(device.StreamHandle(s), "host function", func() error {
+		return result(d.HostFunc(driver.StreamHandle(s), "host function", func() error {
 			if !l.opts.Parallel {
 				l.callee.Lock()
 				defer l.callee.Unlock()
@@ -56,13 +56,13 @@ func (l *Library) eventTable(t *abi.Table) {
 			return give(e, h, err)
 		})
 	}
-	t.EventDestroy = func(e abi.Event) abi.Result { return result(d.EventDestroy(device.EventHandle(e))) }
+	t.EventDestroy = func(e abi.Event) abi.Result { return result(d.EventDestroy(driver.EventHandle(e))) }
 	t.EventRecord = func(e abi.Event, s abi.Stream) abi.Result {
-		return result(d.EventRecord(device.EventHandle(e), device.StreamHandle(s)))
+		return result(d.EventRecord(driver.EventHandle(e), driver.StreamHandle(s)))
 	}
-	t.EventQuery = func(e abi.Event) abi.Result { return done(d.EventQuery(device.EventHandle(e))) }
+	t.EventQuery = func(e abi.Event) abi.Result { return done(d.EventQuery(driver.EventHandle(e))) }
 	t.EventElapsed = func(ms *float32, start, end abi.Event) abi.Result {
-		x, err := d.EventElapsed(device.EventHandle(start), device.EventHandle(end))
+		x, err := d.EventElapsed(driver.EventHandle(start), driver.EventHandle(end))
 		*ms = float32(float64(x) / float64(time.Millisecond))
 		return result(err)
 	}

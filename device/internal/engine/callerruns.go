@@ -4,11 +4,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 )
 
-// StreamTryAcquire is [device.CallerRuns].StreamTryAcquire.
-func (e *Engine) StreamTryAcquire(h device.StreamHandle, name string) (entered bool, err error) {
+// StreamTryAcquire is [driver.CallerRuns].StreamTryAcquire.
+func (e *Engine) StreamTryAcquire(h driver.StreamHandle, name string) (entered bool, err error) {
 	s, err := e.stream("enter", h)
 	if err != nil {
 		return false, err
@@ -31,8 +31,8 @@ func (e *Engine) StreamTryAcquire(h device.StreamHandle, name string) (entered b
 	return true, nil
 }
 
-// StreamRelease is [device.CallerRuns].StreamRelease.
-func (e *Engine) StreamRelease(h device.StreamHandle) error {
+// StreamRelease is [driver.CallerRuns].StreamRelease.
+func (e *Engine) StreamRelease(h driver.StreamHandle) error {
 	s, t, err := e.turn("leave", h)
 	if err != nil {
 		return err
@@ -42,7 +42,7 @@ func (e *Engine) StreamRelease(h device.StreamHandle) error {
 		since := s.begunLocked()
 		s.mu.Unlock() // which the trace takes itself; the turn is still the caller's
 		tr.call(s, t, t.work.name, since)
-		tr.ran(s, t, device.ActivityKernel, t, since, 0, false)
+		tr.ran(s, t, driver.ActivityKernel, t, since, 0, false)
 		s.mu.Lock()
 	}
 	s.current = nil
@@ -61,17 +61,17 @@ func (e *Engine) StreamRelease(h device.StreamHandle) error {
 	return nil
 }
 
-// StreamContinue is [device.CallerRuns].StreamContinue.
-func (e *Engine) StreamContinue(h device.StreamHandle, rest func() error) error {
+// StreamContinue is [driver.CallerRuns].StreamContinue.
+func (e *Engine) StreamContinue(h driver.StreamHandle, rest func() error) error {
 	s, t, err := e.turn("hand over", h)
 	if err != nil {
 		return err
 	}
 	if rest == nil {
 		s.mu.Unlock()
-		return device.Errorf(device.ErrInvalidArgument, s.dev.name, "hand over", "%s: no function", t.work.name)
+		return driver.Errorf(driver.ErrInvalidArgument, s.dev.name, "hand over", "%s: no function", t.work.name)
 	}
-	t.kind, t.work = taskWork, work{kind: device.ActivityHost, name: strings.Clone(t.work.name), host: rest}
+	t.kind, t.work = taskWork, work{kind: driver.ActivityHost, name: strings.Clone(t.work.name), host: rest}
 	since := s.begunLocked()
 	s.mu.Unlock()
 	if tr := e.trace.Load(); tr != nil {
@@ -90,7 +90,7 @@ func (s *stream) begunLocked() time.Time {
 }
 
 // turn locks a stream that was entered, and returns the task of that.
-func (e *Engine) turn(op string, h device.StreamHandle) (*stream, *task, error) {
+func (e *Engine) turn(op string, h driver.StreamHandle) (*stream, *task, error) {
 	s, err := e.stream(op, h)
 	if err != nil {
 		return nil, nil, err
@@ -100,5 +100,5 @@ func (e *Engine) turn(op string, h device.StreamHandle) (*stream, *task, error) 
 		return s, t, nil
 	}
 	s.mu.Unlock()
-	return nil, nil, device.Errorf(device.ErrInvalidArgument, s.dev.name, op, "stream %#x was not entered", uintptr(h))
+	return nil, nil, driver.Errorf(driver.ErrInvalidArgument, s.dev.name, op, "stream %#x was not entered", uintptr(h))
 }

@@ -3,7 +3,7 @@ package engine
 import (
 	"slices"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 )
 
 // capture collects the work of streams as nodes. All of it is guarded by the engine's capmu.
@@ -24,8 +24,8 @@ type node struct {
 	deps  []int
 }
 
-// CaptureBegin is [device.Graphs].CaptureBegin.
-func (e *Engine) CaptureBegin(h device.StreamHandle) error {
+// CaptureBegin is [driver.Graphs].CaptureBegin.
+func (e *Engine) CaptureBegin(h driver.StreamHandle) error {
 	s, err := e.stream("begin capture", h)
 	if err != nil {
 		return err
@@ -33,7 +33,7 @@ func (e *Engine) CaptureBegin(h device.StreamHandle) error {
 	e.capmu.Lock()
 	defer e.capmu.Unlock()
 	if s.capture.Load() != nil {
-		return device.Errorf(device.ErrCapture, s.dev.name, "begin capture", "stream %#x is being captured already",
+		return driver.Errorf(driver.ErrCapture, s.dev.name, "begin capture", "stream %#x is being captured already",
 			uintptr(h))
 	}
 	c := &capture{origin: s, streams: []*stream{s}}
@@ -42,8 +42,8 @@ func (e *Engine) CaptureBegin(h device.StreamHandle) error {
 	return nil
 }
 
-// CaptureStatus is [device.Graphs].CaptureStatus.
-func (e *Engine) CaptureStatus(h device.StreamHandle) (device.CaptureStatus, error) {
+// CaptureStatus is [driver.Graphs].CaptureStatus.
+func (e *Engine) CaptureStatus(h driver.StreamHandle) (driver.CaptureStatus, error) {
 	s, err := e.stream("capture status", h)
 	if err != nil {
 		return 0, err
@@ -52,15 +52,15 @@ func (e *Engine) CaptureStatus(h device.StreamHandle) (device.CaptureStatus, err
 	defer e.capmu.Unlock()
 	switch c := s.capture.Load(); {
 	case c == nil:
-		return device.NotCapturing, nil
+		return driver.NotCapturing, nil
 	case c.bad != "":
-		return device.CaptureInvalidated, nil
+		return driver.CaptureInvalidated, nil
 	}
-	return device.Capturing, nil
+	return driver.Capturing, nil
 }
 
-// CaptureEnd is [device.Graphs].CaptureEnd.
-func (e *Engine) CaptureEnd(h device.StreamHandle) (device.GraphHandle, error) {
+// CaptureEnd is [driver.Graphs].CaptureEnd.
+func (e *Engine) CaptureEnd(h driver.StreamHandle) (driver.GraphHandle, error) {
 	s, err := e.stream("end capture", h)
 	if err != nil {
 		return 0, err
@@ -69,11 +69,11 @@ func (e *Engine) CaptureEnd(h device.StreamHandle) (device.GraphHandle, error) {
 	defer e.capmu.Unlock()
 	c := s.capture.Load()
 	if c == nil {
-		return 0, device.Errorf(device.ErrCapture, s.dev.name, "end capture", "stream %#x is not being captured", uintptr(h))
+		return 0, driver.Errorf(driver.ErrCapture, s.dev.name, "end capture", "stream %#x is not being captured", uintptr(h))
 	}
 	if c.origin != s {
 		c.spoil("its end was called for on stream %#x, which only joined it", uintptr(h))
-		return 0, device.Errorf(device.ErrCapture, s.dev.name, "end capture",
+		return 0, driver.Errorf(driver.ErrCapture, s.dev.name, "end capture",
 			"the capture began on stream %#x and must end there", uintptr(c.origin.handle))
 	}
 	joined := c.ancestors(s.tailOf)
@@ -91,15 +91,15 @@ func (e *Engine) CaptureEnd(h device.StreamHandle) (device.GraphHandle, error) {
 		o.tailOf = nil
 	}
 	if c.bad != "" {
-		return 0, device.Errorf(device.ErrCapture, s.dev.name, "end capture", "the capture is invalid: %s", c.bad)
+		return 0, driver.Errorf(driver.ErrCapture, s.dev.name, "end capture", "the capture is invalid: %s", c.bad)
 	}
-	return device.GraphHandle(e.graphs.add(e.handles.Add(1), &graph{nodes: c.nodes})), nil
+	return driver.GraphHandle(e.graphs.add(e.handles.Add(1), &graph{nodes: c.nodes})), nil
 }
 
 // spoil makes the capture invalid, unless it is so already.
 func (c *capture) spoil(format string, args ...any) {
 	if c.bad == "" {
-		c.bad = device.Errorf("", "", "", format, args...).Detail
+		c.bad = driver.Errorf("", "", "", format, args...).Detail
 	}
 }
 
@@ -132,7 +132,7 @@ func (s *stream) refuseCaptured(what string) error {
 		return nil
 	}
 	c.invalidate(s.e, "the host wanted to "+what)
-	return device.Errorf(device.ErrCapture, s.dev.name, "", "can't %s: stream %#x is being captured", what,
+	return driver.Errorf(driver.ErrCapture, s.dev.name, "", "can't %s: stream %#x is being captured", what,
 		uintptr(s.handle))
 }
 
@@ -156,7 +156,7 @@ func (s *stream) captureWork(w *work) (captured bool, err error) {
 
 func (c *capture) check(s *stream) error {
 	if c.bad != "" {
-		return device.Errorf(device.ErrCapture, s.dev.name, "", "the capture of stream %#x is invalid: %s", uintptr(s.handle),
+		return driver.Errorf(driver.ErrCapture, s.dev.name, "", "the capture of stream %#x is invalid: %s", uintptr(s.handle),
 			c.bad)
 	}
 	return nil
@@ -228,7 +228,7 @@ func (s *stream) captureWait(p *point) (captured bool, err error) {
 	defer s.e.capmu.Unlock()
 	c := s.capture.Load()
 	refuse := func(format string, args ...any) (bool, error) {
-		err := device.Errorf(device.ErrCapture, s.dev.name, "wait for event", format, args...)
+		err := driver.Errorf(driver.ErrCapture, s.dev.name, "wait for event", format, args...)
 		if c != nil {
 			c.spoil("%s", err.Detail)
 		}

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 )
 
 // Device says how one device of an engine is built.
@@ -16,9 +16,9 @@ type Device struct {
 	Levels int // of priority; at least 1
 }
 
-// Engine runs the work of a driver's devices. It implements, for the driver that embeds it, [device.Streams],
-// [device.Events], [device.Graphs], [device.HostKernels], [device.Modules], [device.Tracer] and the parts of
-// [device.Memory] that are the same for all.
+// Engine runs the work of a driver's devices. It implements, for the driver that embeds it, [driver.Streams],
+// [driver.Events], [driver.Graphs], [driver.HostKernels], [driver.Modules], [driver.Tracer] and the parts of
+// [driver.Memory] that are the same for all.
 type Engine struct {
 	*Space
 
@@ -72,7 +72,7 @@ func New(name string, space *Space, devs ...Device) *Engine {
 	return e
 }
 
-// DeviceCount is [device.Driver].DeviceCount.
+// DeviceCount is [driver.Driver].DeviceCount.
 func (e *Engine) DeviceCount() (int, error) { return len(e.devs), nil }
 
 // Check reports an index that is not one of the devices'.
@@ -83,13 +83,13 @@ func (e *Engine) Check(op string, index int) error {
 
 func (e *Engine) dev(op string, index int) (*dev, error) {
 	if index < 0 || index >= len(e.devs) {
-		return nil, device.Errorf(device.ErrWrongDevice, e.name, op, "there is no device %d: the index must be in [0, %d)",
+		return nil, driver.Errorf(driver.ErrWrongDevice, e.name, op, "there is no device %d: the index must be in [0, %d)",
 			index, len(e.devs))
 	}
 	return e.devs[index], nil
 }
 
-// Synchronize is [device.Driver].Synchronize.
+// Synchronize is [driver.Driver].Synchronize.
 func (e *Engine) Synchronize(ctx context.Context, index int) error {
 	d, err := e.dev("synchronize", index)
 	if err != nil {
@@ -116,7 +116,7 @@ func (e *Engine) Synchronize(ctx context.Context, index int) error {
 	var first error
 	for i, s := range list {
 		err := s.await(ctx, "synchronize", tails[i])
-		if _, failed := errors.AsType[*device.WorkError](err); err != nil && !failed {
+		if _, failed := errors.AsType[*driver.WorkError](err); err != nil && !failed {
 			return err // it gave up
 		}
 		if err != nil {
@@ -128,7 +128,7 @@ func (e *Engine) Synchronize(ctx context.Context, index int) error {
 
 // earlier returns the error whose failure came first.
 func earlier(a, b error) error {
-	var fa, fb *device.WorkError
+	var fa, fb *driver.WorkError
 	if a == nil || errors.As(a, &fa) && errors.As(b, &fb) && fb.At.Before(fa.At) {
 		return b
 	}
@@ -202,17 +202,17 @@ func (e *Engine) badHandle(op, what string, h uintptr) error {
 	case h>>tagShift != e.handles.Load()>>tagShift:
 		why = "it was not made by this driver"
 	}
-	return device.Errorf(device.ErrInvalidHandle, e.name, op, "%#x is no %s: %s", h, what, why)
+	return driver.Errorf(driver.ErrInvalidHandle, e.name, op, "%#x is no %s: %s", h, what, why)
 }
 
-func (e *Engine) stream(op string, h device.StreamHandle) (*stream, error) {
+func (e *Engine) stream(op string, h driver.StreamHandle) (*stream, error) {
 	if s := e.streams.get(uintptr(h)); s != nil {
 		return s, nil
 	}
 	return nil, e.badHandle(op, "stream", uintptr(h))
 }
 
-func (e *Engine) event(op string, h device.EventHandle) (*event, error) {
+func (e *Engine) event(op string, h driver.EventHandle) (*event, error) {
 	if v := e.events.get(uintptr(h)); v != nil {
 		return v, nil
 	}

@@ -12,7 +12,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -116,8 +116,8 @@ func TestTimeoutNamesTheWork(t *testing.T) {
 	if err == nil {
 		t.Fatal("no error")
 	}
-	var x *device.Error
-	if x, _ = err.(*device.Error); x == nil || x.Kind != device.ErrTimeout {
+	var x *driver.Error
+	if x, _ = err.(*driver.Error); x == nil || x.Kind != driver.ErrTimeout {
 		t.Fatal(err)
 	}
 	for _, want := range []string{`"all_reduce #18"`, "2 more behind"} {
@@ -198,7 +198,7 @@ func TestLookAtADevice(t *testing.T) {
 	cancel()
 	bad := errors.New("on purpose")
 	for range 20 { // streams are looked at in any order
-		var streams [2]device.StreamHandle
+		var streams [2]driver.StreamHandle
 		for i := range streams {
 			var err error
 			if streams[i], err = e.StreamCreate(0, 0); err != nil {
@@ -211,7 +211,7 @@ func TestLookAtADevice(t *testing.T) {
 		if failed := e.StreamSynchronize(t.Context(), streams[0]); err != nil || !errors.Is(failed, bad) {
 			t.Fatal(err, failed)
 		}
-		if err := e.Synchronize(over, 0); !errors.Is(err, device.ErrCanceled) {
+		if err := e.Synchronize(over, 0); !errors.Is(err, driver.ErrCanceled) {
 			t.Errorf("with work to do: %v", err)
 		}
 		close(release)

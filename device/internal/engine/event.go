@@ -6,12 +6,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 )
 
 // point is a moment in the order of a stream.
 type point struct {
-	err   *device.WorkError // what the stream carried then
+	err   *driver.WorkError // what the stream carried then
 	then  func()            // called just after, if not nil
 	timed bool              // at is wanted
 	at    time.Time         // when it was reached
@@ -45,13 +45,13 @@ func (p *point) done() <-chan struct{} {
 var calm = reached(nil)
 
 // reached returns a point that is reached already.
-func reached(f *device.WorkError) *point {
+func reached(f *driver.WorkError) *point {
 	p := new(point)
 	p.reach(f)
 	return p
 }
 
-func (p *point) reach(f *device.WorkError) {
+func (p *point) reach(f *driver.WorkError) {
 	if p.err = f; p.timed {
 		p.at = time.Now()
 	}
@@ -88,17 +88,17 @@ func (v *event) point() *point {
 	return v.last
 }
 
-// EventCreate is [device.Events].EventCreate.
-func (e *Engine) EventCreate(index int, timing bool) (device.EventHandle, error) {
+// EventCreate is [driver.Events].EventCreate.
+func (e *Engine) EventCreate(index int, timing bool) (driver.EventHandle, error) {
 	d, err := e.dev("create event", index)
 	if err != nil {
 		return 0, err
 	}
-	return device.EventHandle(e.events.add(e.handles.Add(1), &event{dev: d, timing: timing})), nil
+	return driver.EventHandle(e.events.add(e.handles.Add(1), &event{dev: d, timing: timing})), nil
 }
 
-// EventDestroy is [device.Events].EventDestroy.
-func (e *Engine) EventDestroy(h device.EventHandle) error {
+// EventDestroy is [driver.Events].EventDestroy.
+func (e *Engine) EventDestroy(h driver.EventHandle) error {
 	v := e.events.remove(uintptr(h))
 	if v == nil {
 		return e.badHandle("destroy event", "event", uintptr(h))
@@ -107,8 +107,8 @@ func (e *Engine) EventDestroy(h device.EventHandle) error {
 	return nil
 }
 
-// EventRecord is [device.Events].EventRecord.
-func (e *Engine) EventRecord(h device.EventHandle, sh device.StreamHandle) error {
+// EventRecord is [driver.Events].EventRecord.
+func (e *Engine) EventRecord(h driver.EventHandle, sh driver.StreamHandle) error {
 	v, err := e.event("record", h)
 	if err != nil {
 		return err
@@ -118,7 +118,7 @@ func (e *Engine) EventRecord(h device.EventHandle, sh device.StreamHandle) error
 		return err
 	}
 	if v.dev != s.dev {
-		return device.Errorf(device.ErrWrongDevice, e.name, "record", "the event is of %s, the stream of %s", v.dev.name,
+		return driver.Errorf(driver.ErrWrongDevice, e.name, "record", "the event is of %s, the stream of %s", v.dev.name,
 			s.dev.name)
 	}
 	p := &point{s: s, timed: v.timing}
@@ -152,8 +152,8 @@ func (e *Engine) EventRecord(h device.EventHandle, sh device.StreamHandle) error
 	return nil
 }
 
-// StreamWaitEvent is [device.Streams].StreamWaitEvent.
-func (e *Engine) StreamWaitEvent(sh device.StreamHandle, h device.EventHandle) error {
+// StreamWaitEvent is [driver.Streams].StreamWaitEvent.
+func (e *Engine) StreamWaitEvent(sh driver.StreamHandle, h driver.EventHandle) error {
 	s, err := e.stream("wait for event", sh)
 	if err != nil {
 		return err
@@ -179,7 +179,7 @@ func (e *Engine) StreamWaitEvent(sh device.StreamHandle, h device.EventHandle) e
 }
 
 // hostPoint returns the point that a host's question about an event is about.
-func (e *Engine) hostPoint(op string, h device.EventHandle) (*event, *point, error) {
+func (e *Engine) hostPoint(op string, h driver.EventHandle) (*event, *point, error) {
 	v, err := e.event(op, h)
 	if err != nil {
 		return nil, nil, err
@@ -187,14 +187,14 @@ func (e *Engine) hostPoint(op string, h device.EventHandle) (*event, *point, err
 	p := v.point()
 	if p != nil && p.capture != nil {
 		p.capture.invalidate(e, op+" of an event recorded in it")
-		return nil, nil, device.Errorf(device.ErrCapture, v.dev.name, op,
+		return nil, nil, driver.Errorf(driver.ErrCapture, v.dev.name, op,
 			"the event was last recorded in a capture: it never happens by itself")
 	}
 	return v, p, nil
 }
 
-// EventQuery is [device.Events].EventQuery.
-func (e *Engine) EventQuery(h device.EventHandle) (bool, error) {
+// EventQuery is [driver.Events].EventQuery.
+func (e *Engine) EventQuery(h driver.EventHandle) (bool, error) {
 	_, p, err := e.hostPoint("query event", h)
 	if err != nil || p == nil {
 		return err == nil, err
@@ -205,8 +205,8 @@ func (e *Engine) EventQuery(h device.EventHandle) (bool, error) {
 	return true, carried(p.err)
 }
 
-// EventSynchronize is [device.Events].EventSynchronize.
-func (e *Engine) EventSynchronize(ctx context.Context, h device.EventHandle) error {
+// EventSynchronize is [driver.Events].EventSynchronize.
+func (e *Engine) EventSynchronize(ctx context.Context, h driver.EventHandle) error {
 	v, p, err := e.hostPoint("synchronize event", h)
 	if err != nil || p == nil {
 		return err
@@ -217,26 +217,26 @@ func (e *Engine) EventSynchronize(ctx context.Context, h device.EventHandle) err
 	return p.s.await(ctx, "synchronize event", p)
 }
 
-// EventElapsed is [device.Events].EventElapsed.
-func (e *Engine) EventElapsed(start, end device.EventHandle) (time.Duration, error) {
+// EventElapsed is [driver.Events].EventElapsed.
+func (e *Engine) EventElapsed(start, end driver.EventHandle) (time.Duration, error) {
 	var at [2]time.Time
 	var d *dev
-	for i, h := range []device.EventHandle{start, end} {
+	for i, h := range []driver.EventHandle{start, end} {
 		v, p, err := e.hostPoint("elapsed time", h)
 		switch {
 		case err != nil:
 			return 0, err
 		case !v.timing:
-			return 0, device.Errorf(device.ErrInvalidArgument, v.dev.name, "elapsed time", "event %#x was made without timing",
+			return 0, driver.Errorf(driver.ErrInvalidArgument, v.dev.name, "elapsed time", "event %#x was made without timing",
 				uintptr(h))
 		case p == nil:
-			return 0, device.Errorf(device.ErrInvalidArgument, v.dev.name, "elapsed time", "event %#x was never recorded",
+			return 0, driver.Errorf(driver.ErrInvalidArgument, v.dev.name, "elapsed time", "event %#x was never recorded",
 				uintptr(h))
 		case d != nil && d != v.dev:
-			return 0, device.Errorf(device.ErrWrongDevice, e.name, "elapsed time", "one event is of %s, the other of %s", d.name,
+			return 0, driver.Errorf(driver.ErrWrongDevice, e.name, "elapsed time", "one event is of %s, the other of %s", d.name,
 				v.dev.name)
 		case !p.isReached():
-			return 0, device.Errorf(device.ErrNotReady, v.dev.name, "elapsed time", "event %#x is still to come", uintptr(h))
+			return 0, driver.Errorf(driver.ErrNotReady, v.dev.name, "elapsed time", "event %#x is still to come", uintptr(h))
 		}
 		d, at[i] = v.dev, p.at
 	}

@@ -3,7 +3,7 @@ package engine
 import (
 	"context"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 )
 
 // Shared is the part of an event that other processes see. Records are numbered from 1 on, by all processes together.
@@ -13,32 +13,32 @@ type Shared interface {
 	Record() (n uint64, err error)
 
 	// Reach says that a record of this process was reached, and what its stream carried.
-	Reach(n uint64, failed *device.WorkError)
+	Reach(n uint64, failed *driver.WorkError)
 
 	// Last is the number of the last record of any process, 0 if there was none.
 	Last() uint64
 
 	// Reached says whether a record was reached, and what its stream carried.
-	Reached(n uint64) (bool, *device.WorkError)
+	Reached(n uint64) (bool, *driver.WorkError)
 
 	// Await returns a function that waits until another process's record is reached, or the process has ended, and returns
 	// what its stream carried. It's called once.
-	Await(n uint64) func() *device.WorkError
+	Await(n uint64) func() *driver.WorkError
 
 	Close()
 }
 
 // AddEvent makes an event of a device that other processes see, too.
-func (e *Engine) AddEvent(op string, index int, sh Shared) (device.EventHandle, error) {
+func (e *Engine) AddEvent(op string, index int, sh Shared) (driver.EventHandle, error) {
 	d, err := e.dev(op, index)
 	if err != nil {
 		return 0, err
 	}
-	return device.EventHandle(e.events.add(e.handles.Add(1), &event{dev: d, shared: sh})), nil
+	return driver.EventHandle(e.events.add(e.handles.Add(1), &event{dev: d, shared: sh})), nil
 }
 
 // SharedEvent returns what other processes see of an event, nil if it's an ordinary one.
-func (e *Engine) SharedEvent(op string, h device.EventHandle) (Shared, error) {
+func (e *Engine) SharedEvent(op string, h driver.EventHandle) (Shared, error) {
 	v, err := e.event(op, h)
 	if err != nil {
 		return nil, err

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 )
 
 type graph struct{ nodes []node }
@@ -27,61 +27,61 @@ type run struct {
 	end   *point
 }
 
-func (e *Engine) graph(op string, h device.GraphHandle) (*graph, error) {
+func (e *Engine) graph(op string, h driver.GraphHandle) (*graph, error) {
 	if g := e.graphs.get(uintptr(h)); g != nil {
 		return g, nil
 	}
 	return nil, e.badHandle(op, "graph", uintptr(h))
 }
 
-func (e *Engine) exec(op string, h device.ExecHandle) (*exec, error) {
+func (e *Engine) exec(op string, h driver.ExecHandle) (*exec, error) {
 	if x := e.execs.get(uintptr(h)); x != nil {
 		return x, nil
 	}
 	return nil, e.badHandle(op, "instantiated graph", uintptr(h))
 }
 
-// GraphNodes is [device.Graphs].GraphNodes.
-func (e *Engine) GraphNodes(h device.GraphHandle) ([]device.Node, error) {
+// GraphNodes is [driver.Graphs].GraphNodes.
+func (e *Engine) GraphNodes(h driver.GraphHandle) ([]driver.Node, error) {
 	g, err := e.graph("graph nodes", h)
 	if err != nil {
 		return nil, err
 	}
-	list := make([]device.Node, len(g.nodes))
+	list := make([]driver.Node, len(g.nodes))
 	for i := range g.nodes {
 		n := &g.nodes[i]
-		list[i] = device.Node{Kind: n.work.kind, Name: n.work.String(), Deps: slices.Clone(n.deps)}
+		list[i] = driver.Node{Kind: n.work.kind, Name: n.work.String(), Deps: slices.Clone(n.deps)}
 	}
 	return list, nil
 }
 
-// GraphDestroy is [device.Graphs].GraphDestroy.
-func (e *Engine) GraphDestroy(h device.GraphHandle) error {
+// GraphDestroy is [driver.Graphs].GraphDestroy.
+func (e *Engine) GraphDestroy(h driver.GraphHandle) error {
 	if e.graphs.remove(uintptr(h)) == nil {
 		return e.badHandle("destroy graph", "graph", uintptr(h))
 	}
 	return nil
 }
 
-// Instantiate is [device.Graphs].Instantiate.
-func (e *Engine) Instantiate(h device.GraphHandle) (device.ExecHandle, error) {
+// Instantiate is [driver.Graphs].Instantiate.
+func (e *Engine) Instantiate(h driver.GraphHandle) (driver.ExecHandle, error) {
 	g, err := e.graph("instantiate", h)
 	if err != nil {
 		return 0, err
 	}
-	return device.ExecHandle(e.execs.add(e.handles.Add(1), &exec{nodes: g.nodes})), nil
+	return driver.ExecHandle(e.execs.add(e.handles.Add(1), &exec{nodes: g.nodes})), nil
 }
 
-// ExecDestroy is [device.Graphs].ExecDestroy.
-func (e *Engine) ExecDestroy(h device.ExecHandle) error {
+// ExecDestroy is [driver.Graphs].ExecDestroy.
+func (e *Engine) ExecDestroy(h driver.ExecHandle) error {
 	if e.execs.remove(uintptr(h)) == nil {
 		return e.badHandle("destroy instantiated graph", "instantiated graph", uintptr(h))
 	}
 	return nil
 }
 
-// GraphUpdate is [device.Graphs].GraphUpdate.
-func (e *Engine) GraphUpdate(xh device.ExecHandle, gh device.GraphHandle) error {
+// GraphUpdate is [driver.Graphs].GraphUpdate.
+func (e *Engine) GraphUpdate(xh driver.ExecHandle, gh driver.GraphHandle) error {
 	x, err := e.exec("update graph", xh)
 	if err != nil {
 		return err
@@ -93,17 +93,17 @@ func (e *Engine) GraphUpdate(xh device.ExecHandle, gh device.GraphHandle) error 
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if len(x.nodes) != len(g.nodes) {
-		return device.Errorf(device.ErrInvalidArgument, e.name, "update graph", "there are %d nodes, and were %d",
+		return driver.Errorf(driver.ErrInvalidArgument, e.name, "update graph", "there are %d nodes, and were %d",
 			len(g.nodes), len(x.nodes))
 	}
 	for i := range x.nodes {
 		was, is := &x.nodes[i], &g.nodes[i]
 		if was.work.kind != is.work.kind || was.dev != is.dev {
-			return device.Errorf(device.ErrInvalidArgument, e.name, "update graph", "node %d is a %v on %s, and was a %v on %s",
+			return driver.Errorf(driver.ErrInvalidArgument, e.name, "update graph", "node %d is a %v on %s, and was a %v on %s",
 				i, is.work.kind, is.dev.name, was.work.kind, was.dev.name)
 		}
 		if !slices.Equal(was.deps, is.deps) {
-			return device.Errorf(device.ErrInvalidArgument, e.name, "update graph",
+			return driver.Errorf(driver.ErrInvalidArgument, e.name, "update graph",
 				"node %d (%v) comes after the nodes %v, and came after %v", i, &is.work, is.deps, was.deps)
 		}
 	}
@@ -111,8 +111,8 @@ func (e *Engine) GraphUpdate(xh device.ExecHandle, gh device.GraphHandle) error 
 	return nil
 }
 
-// GraphLaunch is [device.Graphs].GraphLaunch.
-func (e *Engine) GraphLaunch(xh device.ExecHandle, sh device.StreamHandle) error {
+// GraphLaunch is [driver.Graphs].GraphLaunch.
+func (e *Engine) GraphLaunch(xh driver.ExecHandle, sh driver.StreamHandle) error {
 	begin := time.Now()
 	x, err := e.exec("launch graph", xh)
 	if err != nil {
@@ -151,7 +151,7 @@ func (s *stream) runGraph(t *task) {
 	}
 	start := time.Now()
 	err := s.runNodes(t)
-	t.trace.ran(s, t, device.ActivityGraph, t, start, 0, err != nil)
+	t.trace.ran(s, t, driver.ActivityGraph, t, start, 0, err != nil)
 	if f, ok := err.(*nodeError); ok {
 		s.fail(f.work, f.err)
 	}

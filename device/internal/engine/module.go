@@ -10,7 +10,7 @@ import (
 	"sync"
 	"unsafe"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 )
 
 // MaxThreads is how many threads a block of an emulated device may have, and sharedBytes how much shared memory. They
@@ -23,7 +23,7 @@ const (
 // A Function is a compiled kernel of an emulated device: a Go function, which runs once for each block of a grid, one
 // after the other.
 type Function struct {
-	Params     []device.ParamKind
+	Params     []driver.ParamKind
 	Shared     int // bytes of static shared memory of a block
 	MaxThreads int // of a block; MaxThreads if 0
 	Run        func(b *Block) error
@@ -38,8 +38,8 @@ func (f *Function) maxThreads() int {
 
 // A Block is one block of a launch, as its kernel sees it. It's good until the kernel returns.
 type Block struct {
-	Index, Grid device.Dim // which block of how many
-	Threads     device.Dim
+	Index, Grid driver.Dim // which block of how many
+	Threads     driver.Dim
 	Shared      []byte // static shared memory and then dynamic, zero at first
 
 	launch *launched
@@ -50,9 +50,9 @@ type Block struct {
 type launched struct {
 	f       *Function
 	name    string
-	shape   device.Launch
+	shape   driver.Launch
 	args    []byte
-	params  []device.Param
+	params  []driver.Param
 	span    []int // by parameter: its operand, -1 if it has none
 	lengths []int // by operand, in bytes
 }
@@ -61,7 +61,7 @@ type launched struct {
 // lies beyond panics, and so fails the launch.
 func (b *Block) Memory(i int) []byte {
 	l := b.launch
-	l.check(i, device.ParamPointer)
+	l.check(i, driver.ParamPointer)
 	n := l.span[i]
 	if n < 0 {
 		return nil
@@ -70,33 +70,33 @@ func (b *Block) Memory(i int) []byte {
 }
 
 // Int32 returns argument i, which is an int32.
-func (b *Block) Int32(i int) int32 { return int32(b.word(i, device.ParamInt32)) }
+func (b *Block) Int32(i int) int32 { return int32(b.word(i, driver.ParamInt32)) }
 
 // Int64 returns argument i, which is an int64.
-func (b *Block) Int64(i int) int64 { return int64(b.word(i, device.ParamInt64)) }
+func (b *Block) Int64(i int) int64 { return int64(b.word(i, driver.ParamInt64)) }
 
 // Uint32 returns argument i, which is a uint32.
-func (b *Block) Uint32(i int) uint32 { return uint32(b.word(i, device.ParamUint32)) }
+func (b *Block) Uint32(i int) uint32 { return uint32(b.word(i, driver.ParamUint32)) }
 
 // Uint64 returns argument i, which is a uint64.
-func (b *Block) Uint64(i int) uint64 { return b.word(i, device.ParamUint64) }
+func (b *Block) Uint64(i int) uint64 { return b.word(i, driver.ParamUint64) }
 
 // Float32 returns argument i, which is a float32.
 func (b *Block) Float32(i int) float32 {
-	return math.Float32frombits(uint32(b.word(i, device.ParamFloat32)))
+	return math.Float32frombits(uint32(b.word(i, driver.ParamFloat32)))
 }
 
 // Float64 returns argument i, which is a float64.
-func (b *Block) Float64(i int) float64 { return math.Float64frombits(b.word(i, device.ParamFloat64)) }
+func (b *Block) Float64(i int) float64 { return math.Float64frombits(b.word(i, driver.ParamFloat64)) }
 
 // Struct returns argument i, which is a struct. It must not be changed.
 func (b *Block) Struct(i int) []byte {
 	l := b.launch
-	l.check(i, device.ParamBytes)
+	l.check(i, driver.ParamBytes)
 	return l.args[l.params[i].Offset:][:l.params[i].Bytes]
 }
 
-func (b *Block) word(i int, kind device.ParamKind) uint64 {
+func (b *Block) word(i int, kind driver.ParamKind) uint64 {
 	l := b.launch
 	l.check(i, kind)
 	at := l.args[l.params[i].Offset:]
@@ -106,7 +106,7 @@ func (b *Block) word(i int, kind device.ParamKind) uint64 {
 	return binary.NativeEndian.Uint64(at)
 }
 
-func (l *launched) check(i int, kind device.ParamKind) {
+func (l *launched) check(i int, kind driver.ParamKind) {
 	if l.params[i].Kind != kind {
 		panic(fmt.Sprintf("%s: argument %d is a %v, and is used as a %v", l.name, i, l.params[i].Kind, kind))
 	}
@@ -120,7 +120,7 @@ func (l *launched) run(views []unsafe.Pointer) error {
 	for z := range grid.Z {
 		for y := range grid.Y {
 			for x := range grid.X {
-				b.Index = device.Dim{X: x, Y: y, Z: z}
+				b.Index = driver.Dim{X: x, Y: y, Z: z}
 				clear(b.Shared)
 				if err := l.f.Run(b); err != nil {
 					return fmt.Errorf("block (%d, %d, %d): %w", x, y, z, err)
@@ -171,8 +171,8 @@ type function struct {
 	f      *Function
 }
 
-// ModuleLoad is [device.Modules].ModuleLoad. An image is the name of a registered module.
-func (e *Engine) ModuleLoad(index int, image []byte) (device.ModuleHandle, error) {
+// ModuleLoad is [driver.Modules].ModuleLoad. An image is the name of a registered module.
+func (e *Engine) ModuleLoad(index int, image []byte) (driver.ModuleHandle, error) {
 	d, err := e.dev("load a module", index)
 	if err != nil {
 		return 0, err
@@ -182,15 +182,15 @@ func (e *Engine) ModuleLoad(index int, image []byte) (device.ModuleHandle, error
 	known := slices.Sorted(maps.Keys(images.m))
 	images.RUnlock()
 	if functions == nil {
-		return 0, device.Errorf(device.ErrInvalidArgument, d.name, "load a module",
+		return 0, driver.Errorf(driver.ErrInvalidArgument, d.name, "load a module",
 			"%.40q is no module that is registered in this process; there are %q", image, known)
 	}
 	m := &module{dev: d, name: string(image), functions: functions}
-	return device.ModuleHandle(e.modules.add(e.handles.Add(1), m)), nil
+	return driver.ModuleHandle(e.modules.add(e.handles.Add(1), m)), nil
 }
 
-// ModuleUnload is [device.Modules].ModuleUnload.
-func (e *Engine) ModuleUnload(h device.ModuleHandle) error {
+// ModuleUnload is [driver.Modules].ModuleUnload.
+func (e *Engine) ModuleUnload(h driver.ModuleHandle) error {
 	e.modmu.Lock()
 	defer e.modmu.Unlock()
 	m := e.modules.remove(uintptr(h))
@@ -203,8 +203,8 @@ func (e *Engine) ModuleUnload(h device.ModuleHandle) error {
 	return nil
 }
 
-// ModuleFunction is [device.Modules].ModuleFunction.
-func (e *Engine) ModuleFunction(h device.ModuleHandle, name string) (device.FunctionHandle, error) {
+// ModuleFunction is [driver.Modules].ModuleFunction.
+func (e *Engine) ModuleFunction(h driver.ModuleHandle, name string) (driver.FunctionHandle, error) {
 	e.modmu.Lock()
 	defer e.modmu.Unlock()
 	m := e.modules.get(uintptr(h))
@@ -213,40 +213,40 @@ func (e *Engine) ModuleFunction(h device.ModuleHandle, name string) (device.Func
 	}
 	f := m.functions[name]
 	if f == nil {
-		return 0, device.Errorf(device.ErrNotFound, m.dev.name, "look up a function", "module %q has no function %q, but %s",
+		return 0, driver.Errorf(driver.ErrNotFound, m.dev.name, "look up a function", "module %q has no function %q, but %s",
 			m.name, name, strings.Join(slices.Sorted(maps.Keys(m.functions)), ", "))
 	}
 	fh := e.functions.add(e.handles.Add(1), &function{m, name, f})
 	m.handles = append(m.handles, fh)
-	return device.FunctionHandle(fh), nil
+	return driver.FunctionHandle(fh), nil
 }
 
-func (e *Engine) function(op string, h device.FunctionHandle) (*function, error) {
+func (e *Engine) function(op string, h driver.FunctionHandle) (*function, error) {
 	if f := e.functions.get(uintptr(h)); f != nil {
 		return f, nil
 	}
 	return nil, e.badHandle(op, "function", uintptr(h))
 }
 
-// FunctionAttributes is [device.Modules].FunctionAttributes.
-func (e *Engine) FunctionAttributes(h device.FunctionHandle) (device.FunctionAttributes, error) {
+// FunctionAttributes is [driver.Modules].FunctionAttributes.
+func (e *Engine) FunctionAttributes(h driver.FunctionHandle) (driver.FunctionAttributes, error) {
 	f, err := e.function("attributes of a function", h)
 	if err != nil {
-		return device.FunctionAttributes{}, err
+		return driver.FunctionAttributes{}, err
 	}
-	params := append([]device.ParamKind{}, f.f.Params...)
-	return device.FunctionAttributes{Name: f.name, Params: params, MaxThreads: f.f.maxThreads(), SharedBytes: f.f.Shared},
+	params := append([]driver.ParamKind{}, f.f.Params...)
+	return driver.FunctionAttributes{Name: f.name, Params: params, MaxThreads: f.f.maxThreads(), SharedBytes: f.f.Shared},
 		nil
 }
 
-// FunctionOccupancy is [device.Modules].FunctionOccupancy. A unit runs one block at a time.
-func (e *Engine) FunctionOccupancy(h device.FunctionHandle, threads, shared int) (int, error) {
+// FunctionOccupancy is [driver.Modules].FunctionOccupancy. A unit runs one block at a time.
+func (e *Engine) FunctionOccupancy(h driver.FunctionHandle, threads, shared int) (int, error) {
 	f, err := e.function("occupancy", h)
 	if err != nil {
 		return 0, err
 	}
 	if threads <= 0 || shared < 0 {
-		return 0, device.Errorf(device.ErrInvalidArgument, e.name, "occupancy", "blocks of %d threads with %d bytes", threads,
+		return 0, driver.Errorf(driver.ErrInvalidArgument, e.name, "occupancy", "blocks of %d threads with %d bytes", threads,
 			shared)
 	}
 	if threads > f.f.maxThreads() || f.f.Shared+shared > sharedBytes {
@@ -255,8 +255,8 @@ func (e *Engine) FunctionOccupancy(h device.FunctionHandle, threads, shared int)
 	return 1, nil
 }
 
-// FunctionLaunch is [device.Modules].FunctionLaunch.
-func (e *Engine) FunctionLaunch(s device.StreamHandle, h device.FunctionHandle, l device.Launch) error {
+// FunctionLaunch is [driver.Modules].FunctionLaunch.
+func (e *Engine) FunctionLaunch(s driver.StreamHandle, h driver.FunctionHandle, l driver.Launch) error {
 	st, err := e.stream("launch", s)
 	if err != nil {
 		return err
@@ -266,20 +266,20 @@ func (e *Engine) FunctionLaunch(s device.StreamHandle, h device.FunctionHandle, 
 		return err
 	}
 	if f.module.dev != st.dev {
-		return device.Errorf(device.ErrWrongDevice, st.dev.name, "launch "+f.name,
+		return driver.Errorf(driver.ErrWrongDevice, st.dev.name, "launch "+f.name,
 			"the function's module is loaded on another device")
 	}
 	k, spans, err := e.prepare(st.dev, f, l)
 	if err != nil {
 		return err
 	}
-	return e.submit("launch", s, work{kind: device.ActivityKernel, name: f.name, operands: spans, kernel: k.run})
+	return e.submit("launch", s, work{kind: driver.ActivityKernel, name: f.name, operands: spans, kernel: k.run})
 }
 
 // prepare checks a launch and copies its arguments.
-func (e *Engine) prepare(d *dev, f *function, l device.Launch) (*launched, []device.Span, error) {
-	refuse := func(format string, args ...any) (*launched, []device.Span, error) {
-		return nil, nil, device.Errorf(device.ErrInvalidArgument, d.name, "launch "+f.name, format, args...)
+func (e *Engine) prepare(d *dev, f *function, l driver.Launch) (*launched, []driver.Span, error) {
+	refuse := func(format string, args ...any) (*launched, []driver.Span, error) {
+		return nil, nil, driver.Errorf(driver.ErrInvalidArgument, d.name, "launch "+f.name, format, args...)
 	}
 	l.Grid, l.Block = l.Grid.OrOne(), l.Block.OrOne()
 	const most = math.MaxInt32
@@ -301,22 +301,22 @@ func (e *Engine) prepare(d *dev, f *function, l device.Launch) (*launched, []dev
 	k := &launched{f: f.f, name: f.name, shape: l, args: slices.Clone(buf), params: slices.Clone(params), span: make([]int,
 		len(params))}
 	k.shape.Args = nil
-	var spans []device.Span
+	var spans []driver.Span
 	for i, p := range params {
 		if p.Kind != f.f.Params[i] {
 			return refuse("argument %d is a %v, and the parameter a %v", i, p.Kind, f.f.Params[i])
 		}
 		k.span[i] = -1
-		if p.Kind != device.ParamPointer {
+		if p.Kind != driver.ParamPointer {
 			continue
 		}
-		if at := device.Ptr(binary.NativeEndian.Uint64(buf[p.Offset:])); at != 0 {
+		if at := driver.Ptr(binary.NativeEndian.Uint64(buf[p.Offset:])); at != 0 {
 			n, err := e.beyond(at)
 			if err != nil {
 				return nil, nil, fmt.Errorf("argument %d of %s: %w", i, f.name, err)
 			}
 			k.span[i] = len(spans)
-			spans = append(spans, device.Span{Ptr: at, Bytes: n})
+			spans = append(spans, driver.Span{Ptr: at, Bytes: n})
 			k.lengths = append(k.lengths, n)
 		}
 	}
@@ -324,7 +324,7 @@ func (e *Engine) prepare(d *dev, f *function, l device.Launch) (*launched, []dev
 }
 
 // beyond is how many bytes an allocation has from p on; 0 if p is no memory that the driver knows.
-func (sp *Space) beyond(p device.Ptr) (int, error) {
+func (sp *Space) beyond(p driver.Ptr) (int, error) {
 	at, err := sp.Attributes(p)
 	if err != nil {
 		return 0, err

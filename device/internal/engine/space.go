@@ -6,15 +6,15 @@ import (
 	"sync/atomic"
 	"unsafe"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 )
 
 // Alloc is an allocation that a driver knows of.
 type Alloc struct {
-	Base    device.Ptr
+	Base    driver.Ptr
 	Bytes   int
 	View    unsafe.Pointer // where this process's engines touch it
-	Type    device.MemoryType
+	Type    driver.MemoryType
 	Device  int
 	Remote  bool
 	Release func() // called once it has been removed and no task holds it any more
@@ -36,7 +36,7 @@ func (a *Alloc) drop() {
 type Space struct {
 	// Owned reports whether an address is one that only device memory can have, so that it isn't taken for host memory
 	// when nothing is allocated there; nil: there are none such.
-	Owned func(p device.Ptr) bool
+	Owned func(p driver.Ptr) bool
 
 	name   string
 	mu     sync.RWMutex
@@ -44,7 +44,7 @@ type Space struct {
 }
 
 // search returns the position of the first allocation that begins above p.
-func (sp *Space) search(p device.Ptr) int {
+func (sp *Space) search(p driver.Ptr) int {
 	lo, hi := 0, len(sp.allocs)
 	for lo < hi {
 		if mid := int(uint(lo+hi) >> 1); sp.allocs[mid].Base <= p {
@@ -66,17 +66,17 @@ func (sp *Space) Add(a *Alloc) {
 
 // Remove forgets the allocation that begins at p, if check has nothing against it; its memory is released when the last
 // task that uses it is done. op names the call in errors.
-func (sp *Space) Remove(op string, p device.Ptr, check func(a *Alloc) error) error {
+func (sp *Space) Remove(op string, p driver.Ptr, check func(a *Alloc) error) error {
 	sp.mu.Lock()
 	i := sp.search(p) - 1
 	if i < 0 || !sp.allocs[i].contains(p) {
 		sp.mu.Unlock()
-		return device.Errorf(device.ErrInvalidPointer, sp.name, op, "%v is not allocated, or was freed before", p)
+		return driver.Errorf(driver.ErrInvalidPointer, sp.name, op, "%v is not allocated, or was freed before", p)
 	}
 	a := sp.allocs[i]
 	if a.Base != p {
 		sp.mu.Unlock()
-		return device.Errorf(device.ErrInvalidPointer, sp.name, op, "%v lies %d bytes inside the allocation at %v", p,
+		return driver.Errorf(driver.ErrInvalidPointer, sp.name, op, "%v lies %d bytes inside the allocation at %v", p,
 			p-a.Base, a.Base)
 	}
 	if err := check(a); err != nil {
@@ -100,41 +100,41 @@ func (sp *Space) Drain() {
 	}
 }
 
-func (a *Alloc) contains(p device.Ptr) bool {
+func (a *Alloc) contains(p driver.Ptr) bool {
 	return p >= a.Base && uintptr(p-a.Base) < uintptr(a.Bytes)
 }
 
 // find returns the allocation that p lies in, or nil. The lock is held.
-func (sp *Space) find(p device.Ptr) *Alloc {
+func (sp *Space) find(p driver.Ptr) *Alloc {
 	if i := sp.search(p) - 1; i >= 0 && sp.allocs[i].contains(p) {
 		return sp.allocs[i]
 	}
 	return nil
 }
 
-// Attributes is [device.Memory].Attributes.
-func (sp *Space) Attributes(p device.Ptr) (device.Attributes, error) {
+// Attributes is [driver.Memory].Attributes.
+func (sp *Space) Attributes(p driver.Ptr) (driver.Attributes, error) {
 	if p == 0 {
-		return device.Attributes{}, device.Errorf(device.ErrInvalidPointer, sp.name, "attributes", "null")
+		return driver.Attributes{}, driver.Errorf(driver.ErrInvalidPointer, sp.name, "attributes", "null")
 	}
 	sp.mu.RLock()
 	defer sp.mu.RUnlock()
 	a := sp.find(p)
 	if a == nil {
 		if sp.Owned != nil && sp.Owned(p) {
-			return device.Attributes{}, device.Errorf(device.ErrInvalidPointer, sp.name, "attributes",
+			return driver.Attributes{}, driver.Errorf(driver.ErrInvalidPointer, sp.name, "attributes",
 				"%v is a device address, but nothing is allocated there", p)
 		}
-		return device.Attributes{Type: device.Unmanaged, Device: -1, Base: p}, nil
+		return driver.Attributes{Type: driver.Unmanaged, Device: -1, Base: p}, nil
 	}
-	at := device.Attributes{Type: a.Type, Device: -1, Base: a.Base, Bytes: a.Bytes, Remote: a.Remote}
-	if a.Type == device.DeviceMemory {
+	at := driver.Attributes{Type: a.Type, Device: -1, Base: a.Base, Bytes: a.Bytes, Remote: a.Remote}
+	if a.Type == driver.DeviceMemory {
 		at.Device = a.Device
 	}
 	if a.Mapped != nil {
 		base, size, ok := a.Mapped(int(p-a.Base), 1)
 		if !ok {
-			return device.Attributes{}, device.Errorf(device.ErrInvalidPointer, sp.name, "attributes",
+			return driver.Attributes{}, driver.Errorf(driver.ErrInvalidPointer, sp.name, "attributes",
 				"%v is reserved, but nothing is mapped there", p)
 		}
 		at.Base, at.Bytes = a.Base.Add(base), size
@@ -146,7 +146,7 @@ func (sp *Space) Attributes(p device.Ptr) (device.Attributes, error) {
 type view struct {
 	p     unsafe.Pointer
 	alloc *Alloc // nil for unmanaged memory
-	typ   device.MemoryType
+	typ   driver.MemoryType
 	dev   int
 }
 
@@ -156,7 +156,7 @@ func (v *view) drop() {
 }
 
 // acquire finds n bytes at p and holds their allocation.
-func (sp *Space) acquire(op string, p device.Ptr, n int) (view, error) {
+func (sp *Space) acquire(op string, p driver.Ptr, n int) (view, error) {
 	sp.mu.RLock()
 	defer sp.mu.RUnlock()
 	v, err := sp.look(op, p, n)
@@ -167,50 +167,50 @@ func (sp *Space) acquire(op string, p device.Ptr, n int) (view, error) {
 }
 
 // look finds n bytes at p. The lock is held, and the allocation is not.
-func (sp *Space) look(op string, p device.Ptr, n int) (view, error) {
+func (sp *Space) look(op string, p driver.Ptr, n int) (view, error) {
 	if p == 0 {
-		return view{}, device.Errorf(device.ErrInvalidPointer, sp.name, op, "null")
+		return view{}, driver.Errorf(driver.ErrInvalidPointer, sp.name, op, "null")
 	}
 	if n < 0 {
-		return view{}, device.Errorf(device.ErrInvalidArgument, sp.name, op, "%d bytes", n)
+		return view{}, driver.Errorf(driver.ErrInvalidArgument, sp.name, op, "%d bytes", n)
 	}
 	a := sp.find(p)
 	if a == nil {
 		if sp.Owned != nil && sp.Owned(p) {
-			return view{}, device.Errorf(device.ErrInvalidPointer, sp.name, op,
+			return view{}, driver.Errorf(driver.ErrInvalidPointer, sp.name, op,
 				"%v is a device address, but nothing is allocated there", p)
 		}
-		return view{p: pointer(uintptr(p)), typ: device.Unmanaged, dev: -1}, nil
+		return view{p: pointer(uintptr(p)), typ: driver.Unmanaged, dev: -1}, nil
 	}
 	offset := int(p - a.Base)
 	if n > a.Bytes-offset {
-		return view{}, device.Errorf(device.ErrOutOfBounds, sp.name, op,
+		return view{}, driver.Errorf(driver.ErrOutOfBounds, sp.name, op,
 			"%d bytes at %v leave the allocation of %d bytes at %v by %d",
 			n, p, a.Bytes, a.Base, n-(a.Bytes-offset))
 	}
 	if a.Mapped != nil {
 		if _, _, ok := a.Mapped(offset, n); !ok {
-			return view{}, device.Errorf(device.ErrOutOfBounds, sp.name, op,
+			return view{}, driver.Errorf(driver.ErrOutOfBounds, sp.name, op,
 				"%d bytes at %v are reserved, but not all are mapped", n, p)
 		}
 	}
 	dev := -1
-	if a.Type == device.DeviceMemory {
+	if a.Type == driver.DeviceMemory {
 		dev = a.Device
 	}
 	return view{p: unsafe.Add(a.View, offset), alloc: a, typ: a.Type, dev: dev}, nil
 }
 
-// View is [device.HostKernels].View.
-func (sp *Space) View(p device.Ptr, n int) (unsafe.Pointer, error) {
+// View is [driver.HostKernels].View.
+func (sp *Space) View(p driver.Ptr, n int) (unsafe.Pointer, error) {
 	sp.mu.RLock()
 	v, err := sp.look("view", p, n)
 	sp.mu.RUnlock()
 	if err != nil {
 		return nil, err
 	}
-	if v.typ == device.Unmanaged {
-		return nil, device.Errorf(device.ErrWrongKind, sp.name, "view", "%v is not memory of the driver", p)
+	if v.typ == driver.Unmanaged {
+		return nil, driver.Errorf(driver.ErrWrongKind, sp.name, "view", "%v is not memory of the driver", p)
 	}
 	return v.p, nil
 }

@@ -9,14 +9,14 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 )
 
 // stream runs tasks one after the other.
 type stream struct {
 	e       *Engine
 	dev     *dev
-	handle  device.StreamHandle
+	handle  driver.StreamHandle
 	level   int
 	capture atomic.Pointer[capture] // changed under e.capmu
 	tailOf  []int                   // in a capture: the nodes that the stream's next one comes after; under e.capmu
@@ -30,29 +30,29 @@ type stream struct {
 	spares      int
 	working     bool // a goroutine runs tasks, or a thread of the host has entered
 	destroyed   bool
-	err         *device.WorkError
+	err         *driver.WorkError
 	external    []uint64
 }
 
 // carried returns what a stream carries as an error.
-func carried(f *device.WorkError) error {
+func carried(f *driver.WorkError) error {
 	if f == nil {
 		return nil
 	}
 	return f
 }
 
-// StreamCreate is [device.Streams].StreamCreate.
-func (e *Engine) StreamCreate(index, priority int) (device.StreamHandle, error) {
+// StreamCreate is [driver.Streams].StreamCreate.
+func (e *Engine) StreamCreate(index, priority int) (driver.StreamHandle, error) {
 	d, err := e.dev("create stream", index)
 	if err != nil {
 		return 0, err
 	}
 	if priority < 0 || priority >= d.levels {
-		return 0, device.Errorf(device.ErrInvalidArgument, d.name, "create stream", "priority %d is not in [0, %d)", priority,
+		return 0, driver.Errorf(driver.ErrInvalidArgument, d.name, "create stream", "priority %d is not in [0, %d)", priority,
 			d.levels)
 	}
-	s := &stream{e: e, dev: d, level: priority, handle: device.StreamHandle(e.handles.Add(1))}
+	s := &stream{e: e, dev: d, level: priority, handle: driver.StreamHandle(e.handles.Add(1))}
 	d.mu.Lock()
 	d.streams[s] = struct{}{}
 	d.mu.Unlock()
@@ -60,14 +60,14 @@ func (e *Engine) StreamCreate(index, priority int) (device.StreamHandle, error) 
 	return s.handle, nil
 }
 
-// StreamDestroy is [device.Streams].StreamDestroy.
-func (e *Engine) StreamDestroy(h device.StreamHandle) error {
+// StreamDestroy is [driver.Streams].StreamDestroy.
+func (e *Engine) StreamDestroy(h driver.StreamHandle) error {
 	s, err := e.stream("destroy stream", h)
 	if err != nil {
 		return err
 	}
 	if s.capture.Load() != nil {
-		return device.Errorf(device.ErrCapture, s.dev.name, "destroy stream", "stream %#x is being captured", uintptr(h))
+		return driver.Errorf(driver.ErrCapture, s.dev.name, "destroy stream", "stream %#x is being captured", uintptr(h))
 	}
 	if e.streams.remove(uintptr(h)) == nil {
 		return e.badHandle("destroy stream", "stream", uintptr(h)) // another goroutine was faster
@@ -88,8 +88,8 @@ func (s *stream) forget() {
 	s.dev.mu.Unlock()
 }
 
-// StreamQuery is [device.Streams].StreamQuery.
-func (e *Engine) StreamQuery(h device.StreamHandle) (bool, error) {
+// StreamQuery is [driver.Streams].StreamQuery.
+func (e *Engine) StreamQuery(h driver.StreamHandle) (bool, error) {
 	s, err := e.stream("query stream", h)
 	if err == nil {
 		err = s.refuseCaptured("query it")
@@ -102,8 +102,8 @@ func (e *Engine) StreamQuery(h device.StreamHandle) (bool, error) {
 	return s.idle(), carried(s.err)
 }
 
-// StreamSynchronize is [device.Streams].StreamSynchronize.
-func (e *Engine) StreamSynchronize(ctx context.Context, h device.StreamHandle) error {
+// StreamSynchronize is [driver.Streams].StreamSynchronize.
+func (e *Engine) StreamSynchronize(ctx context.Context, h driver.StreamHandle) error {
 	s, err := e.stream("synchronize stream", h)
 	if err == nil {
 		err = s.refuseCaptured("synchronize it")
@@ -114,8 +114,8 @@ func (e *Engine) StreamSynchronize(ctx context.Context, h device.StreamHandle) e
 	return s.await(ctx, "synchronize stream", s.tail())
 }
 
-// StreamRecover is [device.Streams].StreamRecover.
-func (e *Engine) StreamRecover(ctx context.Context, h device.StreamHandle) error {
+// StreamRecover is [driver.Streams].StreamRecover.
+func (e *Engine) StreamRecover(ctx context.Context, h driver.StreamHandle) error {
 	s, err := e.stream("recover stream", h)
 	if err == nil {
 		err = s.refuseCaptured("recover it")
@@ -214,7 +214,7 @@ func (s *stream) finish(t *task) {
 	s.mu.Unlock()
 }
 
-func (s *stream) carries() *device.WorkError {
+func (s *stream) carries() *driver.WorkError {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.err
@@ -229,7 +229,7 @@ func (s *stream) perform(t *task) {
 		}
 		start := time.Now()
 		<-t.point.done()
-		t.trace.ran(s, t, device.ActivityWait, t, start, 0, false)
+		t.trace.ran(s, t, driver.ActivityWait, t, start, 0, false)
 		if f := t.point.err; f != nil {
 			s.carry(f)
 		}
@@ -250,10 +250,10 @@ func (s *stream) perform(t *task) {
 
 // fail lets the stream carry what a task failed with.
 func (s *stream) fail(t fmt.Stringer, err error) {
-	s.carry(&device.WorkError{Device: s.dev.name, Stream: s.handle, Work: t.String(), At: time.Now(), Err: err})
+	s.carry(&driver.WorkError{Device: s.dev.name, Stream: s.handle, Work: t.String(), At: time.Now(), Err: err})
 }
 
-func (s *stream) carry(f *device.WorkError) {
+func (s *stream) carry(f *driver.WorkError) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.err == nil {
@@ -276,11 +276,11 @@ func (s *stream) await(ctx context.Context, op string, p *point) error {
 
 // gaveUp is the error of a wait that a context ended.
 func gaveUp(ctx context.Context, name, op, state string) error {
-	kind := device.ErrCanceled
+	kind := driver.ErrCanceled
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		kind = device.ErrTimeout
+		kind = driver.ErrTimeout
 	}
-	e := device.Errorf(kind, name, op, "%s", state)
+	e := driver.Errorf(kind, name, op, "%s", state)
 	e.Err = context.Cause(ctx)
 	return e
 }

@@ -4,7 +4,7 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 )
 
 type taskKind uint8
@@ -44,29 +44,29 @@ func (t *task) String() string {
 	return "record"
 }
 
-// HostFunc is [device.Streams].HostFunc.
-func (e *Engine) HostFunc(h device.StreamHandle, name string, f func() error) error {
-	return e.submit("host function", h, work{kind: device.ActivityHost, name: name, host: f})
+// HostFunc is [driver.Streams].HostFunc.
+func (e *Engine) HostFunc(h driver.StreamHandle, name string, f func() error) error {
+	return e.submit("host function", h, work{kind: driver.ActivityHost, name: name, host: f})
 }
 
-// Copy is [device.Memory].Copy.
-func (e *Engine) Copy(h device.StreamHandle, dst, src device.Ptr, bytes int, kind device.CopyKind) error {
-	return e.submit("copy", h, work{kind: device.ActivityCopy, dst: dst, src: src, bytes: bytes, between: kind})
+// Copy is [driver.Memory].Copy.
+func (e *Engine) Copy(h driver.StreamHandle, dst, src driver.Ptr, bytes int, kind driver.CopyKind) error {
+	return e.submit("copy", h, work{kind: driver.ActivityCopy, dst: dst, src: src, bytes: bytes, between: kind})
 }
 
-// Fill is [device.Memory].Fill.
-func (e *Engine) Fill(h device.StreamHandle, dst device.Ptr, value byte, bytes int) error {
-	return e.submit("fill", h, work{kind: device.ActivityFill, dst: dst, value: value, bytes: bytes})
+// Fill is [driver.Memory].Fill.
+func (e *Engine) Fill(h driver.StreamHandle, dst driver.Ptr, value byte, bytes int) error {
+	return e.submit("fill", h, work{kind: driver.ActivityFill, dst: dst, value: value, bytes: bytes})
 }
 
-// Launch is [device.HostKernels].Launch.
-func (e *Engine) Launch(h device.StreamHandle, name string, operands []device.Span,
+// Launch is [driver.HostKernels].Launch.
+func (e *Engine) Launch(h driver.StreamHandle, name string, operands []driver.Span,
 	f func(views []unsafe.Pointer) error) error {
-	return e.submit("launch", h, work{kind: device.ActivityKernel, name: name, operands: operands, kernel: f})
+	return e.submit("launch", h, work{kind: driver.ActivityKernel, name: name, operands: operands, kernel: f})
 }
 
 // submit checks work and enqueues it, or adds it to the stream's capture.
-func (e *Engine) submit(op string, h device.StreamHandle, w work) error {
+func (e *Engine) submit(op string, h driver.StreamHandle, w work) error {
 	tr := e.trace.Load()
 	var begin time.Time
 	if tr != nil {

@@ -6,39 +6,39 @@ import (
 	"sync"
 	"time"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 )
 
 // trace keeps the activities of a time.
 type trace struct {
 	mu   sync.Mutex
-	list []device.Activity
+	list []driver.Activity
 	over bool
 }
 
-// TraceStart is [device.Tracer].TraceStart.
+// TraceStart is [driver.Tracer].TraceStart.
 func (e *Engine) TraceStart() error {
 	if !e.trace.CompareAndSwap(nil, new(trace)) {
-		return device.Errorf(device.ErrInvalidArgument, e.name, "start trace", "there is a trace already")
+		return driver.Errorf(driver.ErrInvalidArgument, e.name, "start trace", "there is a trace already")
 	}
 	return nil
 }
 
-// TraceStop is [device.Tracer].TraceStop.
-func (e *Engine) TraceStop() ([]device.Activity, error) {
+// TraceStop is [driver.Tracer].TraceStop.
+func (e *Engine) TraceStop() ([]driver.Activity, error) {
 	tr := e.trace.Swap(nil)
 	if tr == nil {
-		return nil, device.Errorf(device.ErrInvalidArgument, e.name, "stop trace", "there is no trace")
+		return nil, driver.Errorf(driver.ErrInvalidArgument, e.name, "stop trace", "there is no trace")
 	}
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
 	tr.over = true
-	slices.SortStableFunc(tr.list, func(a, b device.Activity) int { return a.Start.Compare(b.Start) })
+	slices.SortStableFunc(tr.list, func(a, b driver.Activity) int { return a.Start.Compare(b.Start) })
 	return tr.list, nil
 }
 
-// TracePush is [device.Tracer].TracePush.
-func (e *Engine) TracePush(h device.StreamHandle, external uint64) error {
+// TracePush is [driver.Tracer].TracePush.
+func (e *Engine) TracePush(h driver.StreamHandle, external uint64) error {
 	s, err := e.stream("push external ID", h)
 	if err != nil {
 		return err
@@ -49,8 +49,8 @@ func (e *Engine) TracePush(h device.StreamHandle, external uint64) error {
 	return nil
 }
 
-// TracePop is [device.Tracer].TracePop.
-func (e *Engine) TracePop(h device.StreamHandle) (uint64, error) {
+// TracePop is [driver.Tracer].TracePop.
+func (e *Engine) TracePop(h driver.StreamHandle) (uint64, error) {
 	s, err := e.stream("pop external ID", h)
 	if err != nil {
 		return 0, err
@@ -59,14 +59,14 @@ func (e *Engine) TracePop(h device.StreamHandle) (uint64, error) {
 	defer s.mu.Unlock()
 	n := len(s.external) - 1
 	if n < 0 {
-		return 0, device.Errorf(device.ErrInvalidArgument, s.dev.name, "pop external ID", "stream %#x has none", uintptr(h))
+		return 0, driver.Errorf(driver.ErrInvalidArgument, s.dev.name, "pop external ID", "stream %#x has none", uintptr(h))
 	}
 	id := s.external[n]
 	s.external = s.external[:n]
 	return id, nil
 }
 
-func (tr *trace) add(a device.Activity) {
+func (tr *trace) add(a driver.Activity) {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
 	if !tr.over {
@@ -82,17 +82,17 @@ func (tr *trace) call(s *stream, t *task, op string, begin time.Time) {
 		t.external = s.external[n-1]
 	}
 	s.mu.Unlock()
-	tr.add(device.Activity{Kind: device.ActivityRuntime, Name: op, Device: s.dev.index, Stream: s.handle,
+	tr.add(driver.Activity{Kind: driver.ActivityRuntime, Name: op, Device: s.dev.index, Stream: s.handle,
 		Start: begin, End: time.Now(), Correlation: t.cor, External: t.external})
 }
 
 // ran notes what ran for a task. A nil trace notes nothing.
-func (tr *trace) ran(s *stream, t *task, kind device.ActivityKind, what fmt.Stringer, start time.Time, bytes int,
+func (tr *trace) ran(s *stream, t *task, kind driver.ActivityKind, what fmt.Stringer, start time.Time, bytes int,
 	failed bool) {
 	if tr == nil {
 		return
 	}
-	tr.add(device.Activity{Kind: kind, Name: what.String(), Device: s.dev.index, Stream: s.handle, Start: start,
+	tr.add(driver.Activity{Kind: kind, Name: what.String(), Device: s.dev.index, Stream: s.handle, Start: start,
 		End:   time.Now(),
 		Bytes: bytes, Correlation: t.cor, External: t.external, Failed: failed})
 }

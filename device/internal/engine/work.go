@@ -5,29 +5,29 @@ import (
 	"slices"
 	"unsafe"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/hostmem"
 	"github.com/chorus-comms/chorus/kern"
 )
 
 // work is a copy, a fill, a kernel or a host function, as it was asked for. Graphs keep it; streams run it.
 type work struct {
-	kind     device.ActivityKind
+	kind     driver.ActivityKind
 	name     string // empty: made up when needed
-	dst, src device.Ptr
+	dst, src driver.Ptr
 	bytes    int
-	between  device.CopyKind
+	between  driver.CopyKind
 	value    byte
-	operands []device.Span
+	operands []driver.Span
 	kernel   func(views []unsafe.Pointer) error
 	host     func() error
 }
 
 func (w *work) String() string {
 	switch w.kind {
-	case device.ActivityCopy:
+	case driver.ActivityCopy:
 		return fmt.Sprintf("copy %d bytes %v", w.bytes, w.between)
-	case device.ActivityFill:
+	case driver.ActivityFill:
 		return fmt.Sprintf("fill %d bytes", w.bytes)
 	}
 	return w.name
@@ -56,19 +56,19 @@ func (e *Engine) bind(d *dev, w *work, b *bound) (err error) {
 		}
 	}()
 	switch w.kind {
-	case device.ActivityCopy:
+	case driver.ActivityCopy:
 		return e.bindCopy(w, b)
-	case device.ActivityFill:
+	case driver.ActivityFill:
 		if w.bytes <= 0 {
-			return device.Errorf(device.ErrInvalidArgument, d.name, "fill", "%d bytes", w.bytes)
+			return driver.Errorf(driver.ErrInvalidArgument, d.name, "fill", "%d bytes", w.bytes)
 		}
 		if b.dst, err = e.acquire("fill", w.dst, w.bytes); err != nil {
 			return err
 		}
 		return e.touch(d, "fill", w.dst, &b.dst, false)
-	case device.ActivityKernel:
+	case driver.ActivityKernel:
 		if w.kernel == nil {
-			return device.Errorf(device.ErrInvalidArgument, d.name, "launch", "%s: no function", w.name)
+			return driver.Errorf(driver.ErrInvalidArgument, d.name, "launch", "%s: no function", w.name)
 		}
 		for i, o := range w.operands {
 			v, err := e.acquire("launch", o.Ptr, o.Bytes)
@@ -80,22 +80,22 @@ func (e *Engine) bind(d *dev, w *work, b *bound) (err error) {
 				return fmt.Errorf("operand %d of %s: %w", i, w.name, err)
 			}
 		}
-	case device.ActivityHost:
+	case driver.ActivityHost:
 		if w.host == nil {
-			return device.Errorf(device.ErrInvalidArgument, d.name, "host function", "%s: no function", w.name)
+			return driver.Errorf(driver.ErrInvalidArgument, d.name, "host function", "%s: no function", w.name)
 		}
 	}
 	return nil
 }
 
 // touch checks that a device may touch memory itself.
-func (e *Engine) touch(d *dev, op string, p device.Ptr, v *view, host bool) error {
+func (e *Engine) touch(d *dev, op string, p driver.Ptr, v *view, host bool) error {
 	switch {
-	case v.typ == device.HostMemory && host:
-	case v.typ != device.DeviceMemory:
-		return device.Errorf(device.ErrWrongKind, d.name, op, "%v is %v memory, not the device's", p, v.typ)
+	case v.typ == driver.HostMemory && host:
+	case v.typ != driver.DeviceMemory:
+		return driver.Errorf(driver.ErrWrongKind, d.name, op, "%v is %v memory, not the device's", p, v.typ)
 	case v.dev != d.index && !e.CanTouch(d.index, v.dev):
-		return device.Errorf(device.ErrWrongDevice, d.name, op,
+		return driver.Errorf(driver.ErrWrongDevice, d.name, op,
 			"%v is memory of device %d, to which device %d has no access (see SetPeerAccess)", p, v.dev, d.index)
 	}
 	return nil
@@ -103,10 +103,10 @@ func (e *Engine) touch(d *dev, op string, p device.Ptr, v *view, host bool) erro
 
 func (e *Engine) bindCopy(w *work, b *bound) (err error) {
 	if w.bytes <= 0 {
-		return device.Errorf(device.ErrInvalidArgument, e.name, "copy", "%d bytes", w.bytes)
+		return driver.Errorf(driver.ErrInvalidArgument, e.name, "copy", "%d bytes", w.bytes)
 	}
-	if w.between > device.CopyDefault {
-		return device.Errorf(device.ErrInvalidArgument, e.name, "copy", "%v", w.between)
+	if w.between > driver.CopyDefault {
+		return driver.Errorf(driver.ErrInvalidArgument, e.name, "copy", "%v", w.between)
 	}
 	if b.dst, err = e.acquire("copy: destination", w.dst, w.bytes); err != nil {
 		return err
@@ -114,23 +114,23 @@ func (e *Engine) bindCopy(w *work, b *bound) (err error) {
 	if b.src, err = e.acquire("copy: source", w.src, w.bytes); err != nil {
 		return err
 	}
-	if w.between != device.CopyDefault {
-		toDevice := w.between == device.HostToDevice || w.between == device.DeviceToDevice
-		fromDevice := w.between == device.DeviceToHost || w.between == device.DeviceToDevice
+	if w.between != driver.CopyDefault {
+		toDevice := w.between == driver.HostToDevice || w.between == driver.DeviceToDevice
+		fromDevice := w.between == driver.DeviceToHost || w.between == driver.DeviceToDevice
 		for _, side := range []struct {
 			name string
-			p    device.Ptr
+			p    driver.Ptr
 			v    *view
 			want bool
 		}{{"destination", w.dst, &b.dst, toDevice}, {"source", w.src, &b.src, fromDevice}} {
-			if (side.v.typ == device.DeviceMemory) != side.want {
-				return device.Errorf(device.ErrWrongKind, e.name, "copy", "%v: the %s %v is %v memory", w.between, side.name,
+			if (side.v.typ == driver.DeviceMemory) != side.want {
+				return driver.Errorf(driver.ErrWrongKind, e.name, "copy", "%v: the %s %v is %v memory", w.between, side.name,
 					side.p, side.v.typ)
 			}
 		}
 	}
 	if w.dst < w.src.Add(w.bytes) && w.src < w.dst.Add(w.bytes) {
-		return device.Errorf(device.ErrInvalidArgument, e.name, "copy", "the ranges of %d bytes at %v and %v overlap",
+		return driver.Errorf(driver.ErrInvalidArgument, e.name, "copy", "the ranges of %d bytes at %v and %v overlap",
 			w.bytes, w.dst, w.src)
 	}
 	return nil
@@ -138,7 +138,7 @@ func (e *Engine) bindCopy(w *work, b *bound) (err error) {
 
 // execute runs bound work of a stream of a device, and returns what it failed with.
 func (e *Engine) execute(d *dev, level int, w *work, b *bound) (err error) {
-	if w.kind != device.ActivityHost {
+	if w.kind != driver.ActivityHost {
 		d.units.acquire(level)
 		defer d.units.release()
 	}
@@ -148,17 +148,17 @@ func (e *Engine) execute(d *dev, level int, w *work, b *bound) (err error) {
 		}
 	}()
 	switch w.kind {
-	case device.ActivityCopy:
+	case driver.ActivityCopy:
 		return e.copyBytes(w, b)
-	case device.ActivityFill:
+	case driver.ActivityFill:
 		fill(unsafe.Slice((*byte)(b.dst.p), w.bytes), w.value)
-	case device.ActivityKernel:
+	case driver.ActivityKernel:
 		views := make([]unsafe.Pointer, len(b.operands))
 		for i := range views {
 			views[i] = b.operands[i].p
 		}
 		return w.kernel(views)
-	case device.ActivityHost:
+	case driver.ActivityHost:
 		return w.host()
 	}
 	return nil
@@ -180,7 +180,7 @@ func fill(b []byte, value byte) {
 const stageBytes = 1 << 20
 
 func (e *Engine) copyBytes(w *work, b *bound) error {
-	across := b.dst.typ == device.DeviceMemory && b.src.typ == device.DeviceMemory && b.dst.dev != b.src.dev
+	across := b.dst.typ == driver.DeviceMemory && b.src.typ == driver.DeviceMemory && b.dst.dev != b.src.dev
 	if !across {
 		kern.Copy(b.dst.p, b.src.p, w.bytes)
 		return nil
@@ -209,8 +209,8 @@ func (e *Engine) copyBytes(w *work, b *bound) error {
 // panicked turns what work panicked with into an error. A fault at an address that only devices have is named.
 func (e *Engine) panicked(r any) error {
 	if f, ok := r.(interface{ Addr() uintptr }); ok {
-		if p := device.Ptr(f.Addr()); e.Owned != nil && e.Owned(p) {
-			return device.Errorf(device.ErrHostAccess, e.name, "", "host code touched device memory at %v", p)
+		if p := driver.Ptr(f.Addr()); e.Owned != nil && e.Owned(p) {
+			return driver.Errorf(driver.ErrHostAccess, e.name, "", "host code touched device memory at %v", p)
 		}
 	}
 	if err, ok := r.(error); ok {

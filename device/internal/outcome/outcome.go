@@ -5,7 +5,7 @@ package outcome
 import (
 	"sync"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 )
 
 // Result is that of work that can fail: of a function of the host, of a run of a graph with such functions, or of
@@ -15,18 +15,18 @@ type Result struct {
 	mu     sync.Mutex
 	before []*Result // what this comes after and may still fail
 	left   int       // functions that have not run
-	err    *device.WorkError
+	err    *driver.WorkError
 }
 
 // Failed returns the error of the work, or of work before it, so far; settled is whether nothing can fail any more.
-func (f *Result) Failed() (err *device.WorkError, settled bool) {
+func (f *Result) Failed() (err *driver.WorkError, settled bool) {
 	if f == nil {
 		return nil, true
 	}
 	return f.look(map[*Result]bool{})
 }
 
-func (f *Result) look(seen map[*Result]bool) (err *device.WorkError, settled bool) {
+func (f *Result) look(seen map[*Result]bool) (err *driver.WorkError, settled bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.err != nil {
@@ -77,7 +77,7 @@ func Merge(f, g *Result) *Result {
 }
 
 // Ran notes that a function has run.
-func (f *Result) Ran(err *device.WorkError) {
+func (f *Result) Ran(err *driver.WorkError) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.left--

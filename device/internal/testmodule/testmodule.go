@@ -7,7 +7,7 @@ import (
 	"encoding/binary"
 	"math"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/internal/engine"
 )
 
@@ -15,13 +15,13 @@ import (
 var Image = []byte("devicetest")
 
 func init() {
-	const pointer, int32s = device.ParamPointer, device.ParamInt32
+	const pointer, int32s = driver.ParamPointer, driver.ParamInt32
 	engine.RegisterModule(string(Image), map[string]engine.Function{
-		"add":        {Params: []device.ParamKind{pointer, pointer, pointer, int32s}, Run: add},
-		"accumulate": {Params: []device.ParamKind{pointer, int32s}, Run: accumulate},
-		"echo": {Params: []device.ParamKind{pointer, int32s, device.ParamInt64, device.ParamUint32, device.ParamUint64,
-			device.ParamFloat32, device.ParamFloat64, device.ParamBytes}, Run: echo},
-		"blocks": {Params: []device.ParamKind{pointer, int32s}, Run: blocks},
+		"add":        {Params: []driver.ParamKind{pointer, pointer, pointer, int32s}, Run: add},
+		"accumulate": {Params: []driver.ParamKind{pointer, int32s}, Run: accumulate},
+		"echo": {Params: []driver.ParamKind{pointer, int32s, driver.ParamInt64, driver.ParamUint32, driver.ParamUint64,
+			driver.ParamFloat32, driver.ParamFloat64, driver.ParamBytes}, Run: echo},
+		"blocks": {Params: []driver.ParamKind{pointer, int32s}, Run: blocks},
 	})
 }
 

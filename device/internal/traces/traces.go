@@ -6,26 +6,26 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 )
 
 // Slot is where a driver has its trace, if there is one.
 type Slot struct{ atomic.Pointer[Trace] }
 
-// Start is [device.Tracer].TraceStart of the driver with the name.
+// Start is [driver.Tracer].TraceStart of the driver with the name.
 func (s *Slot) Start(name string) (*Trace, error) {
 	tr := &Trace{Begin: time.Now()}
 	if !s.CompareAndSwap(nil, tr) {
-		return nil, device.Errorf(device.ErrInvalidArgument, name, "start trace", "there is a trace already")
+		return nil, driver.Errorf(driver.ErrInvalidArgument, name, "start trace", "there is a trace already")
 	}
 	return tr, nil
 }
 
-// Stop is [device.Tracer].TraceStop.
-func (s *Slot) Stop(name string) ([]device.Activity, error) {
+// Stop is [driver.Tracer].TraceStop.
+func (s *Slot) Stop(name string) ([]driver.Activity, error) {
 	tr := s.Swap(nil)
 	if tr == nil {
-		return nil, device.Errorf(device.ErrInvalidArgument, name, "stop trace", "there is no trace")
+		return nil, driver.Errorf(driver.ErrInvalidArgument, name, "stop trace", "there is no trace")
 	}
 	return tr.end(), nil
 }
@@ -37,7 +37,7 @@ type Trace struct {
 	mu    sync.Mutex
 	over  bool
 	last  uint64            // correlation
-	list  []device.Activity // whose times are known
+	list  []driver.Activity // whose times are known
 	going []command         // in the order of their calls
 	done  []command
 }
@@ -61,7 +61,7 @@ type Times interface {
 // Work is what a call has enqueued. The zero Work belongs to no trace.
 type Work struct {
 	tr       *Trace
-	activity device.Activity // without times
+	activity driver.Activity // without times
 	called   time.Time
 }
 
@@ -69,13 +69,13 @@ type Work struct {
 const mostGoing = 1024
 
 // Call notes a call of the host, and returns the work that it enqueues, without times.
-func (tr *Trace) Call(op string, work device.Activity, begin time.Time) Work {
+func (tr *Trace) Call(op string, work driver.Activity, begin time.Time) Work {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
 	tr.last++
 	work.Correlation = tr.last
 	call := work
-	call.Kind, call.Name, call.Bytes, call.Start, call.End = device.ActivityRuntime, op, 0, begin, time.Now()
+	call.Kind, call.Name, call.Bytes, call.Start, call.End = driver.ActivityRuntime, op, 0, begin, time.Now()
 	tr.add(call)
 	return Work{tr, work, begin}
 }
@@ -107,7 +107,7 @@ func (w *Work) Ran(begin time.Time, failed bool) {
 }
 
 // add is within mu.
-func (tr *Trace) add(a device.Activity) {
+func (tr *Trace) add(a driver.Activity) {
 	if !tr.over {
 		tr.list = append(tr.list, a)
 	}
@@ -126,7 +126,7 @@ func (tr *Trace) collect() {
 }
 
 // end returns the activities by start time. A command without times has those of its call.
-func (tr *Trace) end() []device.Activity {
+func (tr *Trace) end() []driver.Activity {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
 	tr.collect()
@@ -142,21 +142,21 @@ func (tr *Trace) end() []device.Activity {
 		}
 		tr.list = append(tr.list, a)
 	}
-	slices.SortStableFunc(tr.list, func(a, b device.Activity) int { return a.Start.Compare(b.Start) })
+	slices.SortStableFunc(tr.list, func(a, b driver.Activity) int { return a.Start.Compare(b.Start) })
 	return tr.list
 }
 
 // IDs are the external ones of a stream, the innermost last. The stream's lock guards them.
 type IDs []uint64
 
-// Push is [device.Tracer].TracePush.
+// Push is [driver.Tracer].TracePush.
 func (x *IDs) Push(id uint64) { *x = append(*x, id) }
 
-// Pop is [device.Tracer].TracePop of a stream of the device with the name.
-func (x *IDs) Pop(on string, h device.StreamHandle) (uint64, error) {
+// Pop is [driver.Tracer].TracePop of a stream of the device with the name.
+func (x *IDs) Pop(on string, h driver.StreamHandle) (uint64, error) {
 	n := len(*x) - 1
 	if n < 0 {
-		return 0, device.Errorf(device.ErrInvalidArgument, on, "pop external ID", "stream %#x has none", uintptr(h))
+		return 0, driver.Errorf(driver.ErrInvalidArgument, on, "pop external ID", "stream %#x has none", uintptr(h))
 	}
 	id := (*x)[n]
 	*x = (*x)[:n]

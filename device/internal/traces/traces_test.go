@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 )
 
 // fake is a command whose end and times the test decides on.
@@ -23,14 +23,14 @@ func (f *fake) Free() { f.freed = true }
 
 func TestTrace(t *testing.T) {
 	var slot Slot
-	if _, err := slot.Stop("x"); !errors.Is(err, device.ErrInvalidArgument) {
+	if _, err := slot.Stop("x"); !errors.Is(err, driver.ErrInvalidArgument) {
 		t.Errorf("stopping what wasn't started: %v", err)
 	}
 	tr, err := slot.Start("x")
 	if err != nil || slot.Load() != tr {
 		t.Fatal(err)
 	}
-	if _, err := slot.Start("x"); !errors.Is(err, device.ErrInvalidArgument) {
+	if _, err := slot.Start("x"); !errors.Is(err, driver.ErrInvalidArgument) {
 		t.Errorf("starting twice: %v", err)
 	}
 	at := func(ms int) time.Time { return tr.Begin.Add(time.Hour + time.Duration(ms)*time.Millisecond) }
@@ -41,10 +41,10 @@ func TestTrace(t *testing.T) {
 		{over: true, known: false},
 	}
 	for i, f := range commands {
-		w := tr.Call("call", device.Activity{Kind: device.ActivityCopy, Name: "copy", Bytes: i + 1}, at(0))
+		w := tr.Call("call", driver.Activity{Kind: driver.ActivityCopy, Name: "copy", Bytes: i + 1}, at(0))
 		tr.Command(w, f)
 	}
-	w := tr.Call("call", device.Activity{Kind: device.ActivityHost, Name: "mine"}, at(0))
+	w := tr.Call("call", driver.Activity{Kind: driver.ActivityHost, Name: "mine"}, at(0))
 	w.Ran(time.Now(), false)
 	list, err := slot.Stop("x")
 	if err != nil || slot.Load() != nil {
@@ -55,7 +55,7 @@ func TestTrace(t *testing.T) {
 		if i > 0 && a.Start.Before(list[i-1].Start) {
 			t.Errorf("%v begins before the one before", a)
 		}
-		if a.Kind == device.ActivityCopy {
+		if a.Kind == driver.ActivityCopy {
 			names = append(names, a.Name)
 			if want := [...]int{2, 1}; a.Start.After(at(5)) && a.Bytes != want[len(names)-2] {
 				t.Errorf("%d bytes as number %d", a.Bytes, len(names))
@@ -86,7 +86,7 @@ func TestManyCommands(t *testing.T) {
 	}
 	for range 10 * mostGoing {
 		f := &fake{over: true}
-		tr.Command(tr.Call("call", device.Activity{}, tr.Begin), f)
+		tr.Command(tr.Call("call", driver.Activity{}, tr.Begin), f)
 		if len(tr.going) > mostGoing {
 			t.Fatalf("%d commands are going", len(tr.going))
 		}
@@ -108,7 +108,7 @@ func TestIDs(t *testing.T) {
 			t.Errorf("popped %d, %v", id, err)
 		}
 	}
-	if _, err := x.Pop("x", 0); !errors.Is(err, device.ErrInvalidArgument) || x.Innermost() != 0 {
+	if _, err := x.Pop("x", 0); !errors.Is(err, driver.ErrInvalidArgument) || x.Innermost() != 0 {
 		t.Errorf("popping nothing: %v", err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"unsafe"
 
 	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 )
 
 // Name is the type of the devices, and Apart that of others, which have nothing but what every driver must have: no
@@ -19,17 +20,17 @@ const (
 )
 
 func init() {
-	device.RegisterLoader(Name, func() (device.Driver, error) { return New(2, 64<<20), nil })
-	device.RegisterLoader(Apart, func() (device.Driver, error) { return struct{ device.Driver }{New(2, 64<<20)}, nil })
+	device.RegisterLoader(Name, func() (driver.Driver, error) { return New(2, 64<<20), nil })
+	device.RegisterLoader(Apart, func() (driver.Driver, error) { return struct{ driver.Driver }{New(2, 64<<20)}, nil })
 }
 
-// Driver is a device.Driver. One lock guards all of it but the streams.
+// Driver is a driver.Driver. One lock guards all of it but the streams.
 type Driver struct {
 	mu      sync.Mutex
 	devices []unit
 	allocs  []*alloc // by address
-	streams map[device.StreamHandle]*stream
-	events  map[device.EventHandle]*event
+	streams map[driver.StreamHandle]*stream
+	events  map[driver.EventHandle]*event
 	handle  uintptr // the last one given
 }
 
@@ -40,13 +41,13 @@ type unit struct {
 }
 
 var (
-	_ device.Driver      = (*Driver)(nil)
-	_ device.HostKernels = (*Driver)(nil)
+	_ driver.Driver      = (*Driver)(nil)
+	_ driver.HostKernels = (*Driver)(nil)
 )
 
 // New makes a driver of so many devices, each with so many bytes.
 func New(devices int, bytes int64) *Driver {
-	d := &Driver{streams: map[device.StreamHandle]*stream{}, events: map[device.EventHandle]*event{}, handle: 1 << 20}
+	d := &Driver{streams: map[driver.StreamHandle]*stream{}, events: map[driver.EventHandle]*event{}, handle: 1 << 20}
 	for range devices {
 		d.devices = append(d.devices, unit{total: bytes, streams: map[*stream]struct{}{}})
 	}
@@ -58,7 +59,7 @@ func name(dev int) string { return fmt.Sprintf("%s:%d", Name, dev) }
 
 func (d *Driver) check(op string, dev int) error {
 	if dev < 0 || dev >= len(d.devices) {
-		return device.Errorf(device.ErrWrongDevice, Name, op, "there is no device %d, of %d", dev, len(d.devices))
+		return driver.Errorf(driver.ErrWrongDevice, Name, op, "there is no device %d, of %d", dev, len(d.devices))
 	}
 	return nil
 }
@@ -69,21 +70,21 @@ func (d *Driver) next() uintptr {
 	return d.handle
 }
 
-// DeviceCount implements device.Driver.
+// DeviceCount implements driver.Driver.
 func (d *Driver) DeviceCount() (int, error) { return len(d.devices), nil }
 
-// Properties implements device.Driver.
-func (d *Driver) Properties(dev int) (device.Properties, error) {
+// Properties implements driver.Driver.
+func (d *Driver) Properties(dev int) (driver.Properties, error) {
 	if err := d.check("properties", dev); err != nil {
-		return device.Properties{}, err
+		return driver.Properties{}, err
 	}
-	p := device.Properties{Name: "goroutines", TotalMemory: d.devices[dev].total, Units: runtime.GOMAXPROCS(0),
+	p := driver.Properties{Name: "goroutines", TotalMemory: d.devices[dev].total, Units: runtime.GOMAXPROCS(0),
 		PriorityLevels: 1}
 	copy(p.UUID[:], name(dev))
 	return p, nil
 }
 
-// Synchronize implements device.Driver.
+// Synchronize implements driver.Driver.
 func (d *Driver) Synchronize(ctx context.Context, dev int) error {
 	if err := d.check("synchronize", dev); err != nil {
 		return err
@@ -97,7 +98,7 @@ func (d *Driver) Synchronize(ctx context.Context, dev int) error {
 	var errs []error
 	for _, s := range all {
 		err := s.wait(ctx, "synchronize", s.now())
-		if errors.Is(err, device.ErrTimeout) || errors.Is(err, device.ErrCanceled) {
+		if errors.Is(err, driver.ErrTimeout) || errors.Is(err, driver.ErrCanceled) {
 			return err
 		}
 		errs = append(errs, err)
@@ -105,15 +106,15 @@ func (d *Driver) Synchronize(ctx context.Context, dev int) error {
 	return errors.Join(errs...)
 }
 
-// Launch implements device.HostKernels.
-func (d *Driver) Launch(h device.StreamHandle, name string, operands []device.Span,
+// Launch implements driver.HostKernels.
+func (d *Driver) Launch(h driver.StreamHandle, name string, operands []driver.Span,
 	f func(views []unsafe.Pointer) error) error {
 	s, err := d.stream("launch", h)
 	if err != nil {
 		return err
 	}
 	if f == nil {
-		return device.Errorf(device.ErrInvalidArgument, s.device(), "launch", "no function")
+		return driver.Errorf(driver.ErrInvalidArgument, s.device(), "launch", "no function")
 	}
 	views := make([]unsafe.Pointer, len(operands))
 	for i, o := range operands {
@@ -122,9 +123,9 @@ func (d *Driver) Launch(h device.StreamHandle, name string, operands []device.Sp
 		case err != nil:
 			return err
 		case a == nil:
-			return device.Errorf(device.ErrWrongKind, s.device(), "launch", "operand %d is ordinary memory", i)
-		case a.typ == device.DeviceMemory && a.dev != s.dev:
-			return device.Errorf(device.ErrWrongDevice, s.device(), "launch", "operand %d is memory of %s", i, a.where())
+			return driver.Errorf(driver.ErrWrongKind, s.device(), "launch", "operand %d is ordinary memory", i)
+		case a.typ == driver.DeviceMemory && a.dev != s.dev:
+			return driver.Errorf(driver.ErrWrongDevice, s.device(), "launch", "operand %d is memory of %s", i, a.where())
 		}
 		views[i] = unsafe.Pointer(unsafe.SliceData(b))
 	}
@@ -139,14 +140,14 @@ func (d *Driver) Launch(h device.StreamHandle, name string, operands []device.Sp
 	return nil
 }
 
-// View implements device.HostKernels.
-func (d *Driver) View(p device.Ptr, n int) (unsafe.Pointer, error) {
+// View implements driver.HostKernels.
+func (d *Driver) View(p driver.Ptr, n int) (unsafe.Pointer, error) {
 	a, b, err := d.memory("view", p, n)
 	if err != nil {
 		return nil, err
 	}
-	if a == nil || a.typ != device.DeviceMemory {
-		return nil, device.Errorf(device.ErrWrongKind, Name, "view", "%v is no device memory", p)
+	if a == nil || a.typ != driver.DeviceMemory {
+		return nil, driver.Errorf(driver.ErrWrongKind, Name, "view", "%v is no device memory", p)
 	}
 	return unsafe.Pointer(unsafe.SliceData(b)), nil
 }

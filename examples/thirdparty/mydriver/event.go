@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 )
 
 // event is a point in the order of a stream, as last recorded.
@@ -35,29 +35,29 @@ func (r *record) happened() bool {
 }
 
 // event finds an event, and its last record.
-func (d *Driver) event(op string, h device.EventHandle) (*event, *record, error) {
+func (d *Driver) event(op string, h driver.EventHandle) (*event, *record, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if e := d.events[h]; e != nil {
 		return e, e.last, nil
 	}
-	return nil, nil, device.Errorf(device.ErrInvalidHandle, Name, op, "there is no event %#x", uintptr(h))
+	return nil, nil, driver.Errorf(driver.ErrInvalidHandle, Name, op, "there is no event %#x", uintptr(h))
 }
 
-// EventCreate implements device.Events.
-func (d *Driver) EventCreate(dev int, timing bool) (device.EventHandle, error) {
+// EventCreate implements driver.Events.
+func (d *Driver) EventCreate(dev int, timing bool) (driver.EventHandle, error) {
 	if err := d.check("create event", dev); err != nil {
 		return 0, err
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	h := device.EventHandle(d.next())
+	h := driver.EventHandle(d.next())
 	d.events[h] = &event{dev: dev, timing: timing}
 	return h, nil
 }
 
-// EventDestroy implements device.Events.
-func (d *Driver) EventDestroy(h device.EventHandle) error {
+// EventDestroy implements driver.Events.
+func (d *Driver) EventDestroy(h driver.EventHandle) error {
 	_, _, err := d.event("destroy event", h)
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -65,8 +65,8 @@ func (d *Driver) EventDestroy(h device.EventHandle) error {
 	return err
 }
 
-// EventRecord implements device.Events.
-func (d *Driver) EventRecord(h device.EventHandle, sh device.StreamHandle) error {
+// EventRecord implements driver.Events.
+func (d *Driver) EventRecord(h driver.EventHandle, sh driver.StreamHandle) error {
 	e, _, err := d.event("record event", h)
 	if err != nil {
 		return err
@@ -76,7 +76,7 @@ func (d *Driver) EventRecord(h device.EventHandle, sh device.StreamHandle) error
 		return err
 	}
 	if e.dev != s.dev {
-		return device.Errorf(device.ErrWrongDevice, s.device(), "record event", "the event is of %s", name(e.dev))
+		return driver.Errorf(driver.ErrWrongDevice, s.device(), "record event", "the event is of %s", name(e.dev))
 	}
 	r := &record{done: make(chan struct{})}
 	d.mu.Lock()
@@ -92,8 +92,8 @@ func (d *Driver) EventRecord(h device.EventHandle, sh device.StreamHandle) error
 	return nil
 }
 
-// EventQuery implements device.Events.
-func (d *Driver) EventQuery(h device.EventHandle) (bool, error) {
+// EventQuery implements driver.Events.
+func (d *Driver) EventQuery(h driver.EventHandle) (bool, error) {
 	_, r, err := d.event("query event", h)
 	if err != nil || r == nil || !r.happened() {
 		return err == nil && r == nil, err
@@ -101,8 +101,8 @@ func (d *Driver) EventQuery(h device.EventHandle) (bool, error) {
 	return true, r.err
 }
 
-// EventSynchronize implements device.Events.
-func (d *Driver) EventSynchronize(ctx context.Context, h device.EventHandle) error {
+// EventSynchronize implements driver.Events.
+func (d *Driver) EventSynchronize(ctx context.Context, h driver.EventHandle) error {
 	e, r, err := d.event("synchronize event", h)
 	if err != nil || r == nil {
 		return err
@@ -115,8 +115,8 @@ func (d *Driver) EventSynchronize(ctx context.Context, h device.EventHandle) err
 	}
 }
 
-// EventElapsed implements device.Events.
-func (d *Driver) EventElapsed(start, end device.EventHandle) (time.Duration, error) {
+// EventElapsed implements driver.Events.
+func (d *Driver) EventElapsed(start, end driver.EventHandle) (time.Duration, error) {
 	const op = "elapsed time"
 	a, from, err := d.event(op, start)
 	if err != nil {
@@ -128,11 +128,11 @@ func (d *Driver) EventElapsed(start, end device.EventHandle) (time.Duration, err
 	}
 	switch {
 	case a.dev != b.dev:
-		return 0, device.Errorf(device.ErrWrongDevice, Name, op, "the events are of %s and %s", name(a.dev), name(b.dev))
+		return 0, driver.Errorf(driver.ErrWrongDevice, Name, op, "the events are of %s and %s", name(a.dev), name(b.dev))
 	case !a.timing || !b.timing || from == nil || to == nil:
-		return 0, device.Errorf(device.ErrInvalidArgument, name(a.dev), op, "an event without timing, or never recorded")
+		return 0, driver.Errorf(driver.ErrInvalidArgument, name(a.dev), op, "an event without timing, or never recorded")
 	case !from.happened() || !to.happened():
-		return 0, device.Errorf(device.ErrNotReady, name(a.dev), op, "an event is still to come")
+		return 0, driver.Errorf(driver.ErrNotReady, name(a.dev), op, "an event is still to come")
 	}
 	return to.at.Sub(from.at), nil
 }

@@ -6,21 +6,21 @@ import (
 	"syscall"
 	"unsafe"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 )
 
 // alloc is memory that the driver has given. Memory of a device has an address that can't be touched, as a real
 // device's: work finds the bytes by it.
 type alloc struct {
-	base    device.Ptr
+	base    driver.Ptr
 	bytes   []byte
-	typ     device.MemoryType
+	typ     driver.MemoryType
 	dev     int            // -1: the host's
 	address []byte         // of a device: what is reserved for it
 	pin     runtime.Pinner // C may have the address of the bytes
 }
 
-func (a *alloc) end() device.Ptr { return a.base.Add(len(a.bytes)) }
+func (a *alloc) end() driver.Ptr { return a.base.Add(len(a.bytes)) }
 
 // where says whose memory it is.
 func (a *alloc) where() string {
@@ -33,16 +33,16 @@ func (a *alloc) where() string {
 const alignment = 256
 
 // allocate makes an allocation of Go's memory, which doesn't move.
-func (d *Driver) allocate(op string, dev, bytes int, typ device.MemoryType) (device.Ptr, error) {
+func (d *Driver) allocate(op string, dev, bytes int, typ driver.MemoryType) (driver.Ptr, error) {
 	if bytes <= 0 {
-		return 0, device.Errorf(device.ErrInvalidArgument, Name, op, "%d bytes", bytes)
+		return 0, driver.Errorf(driver.ErrInvalidArgument, Name, op, "%d bytes", bytes)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if dev >= 0 {
 		u := &d.devices[dev]
 		if int64(bytes) > u.total-u.used {
-			return 0, device.Errorf(device.ErrOutOfMemory, name(dev), op, "%d bytes asked for, %d of %d are free",
+			return 0, driver.Errorf(driver.ErrOutOfMemory, name(dev), op, "%d bytes asked for, %d of %d are free",
 				bytes, u.total-u.used, u.total)
 		}
 		u.used += int64(bytes)
@@ -56,12 +56,12 @@ func (d *Driver) allocate(op string, dev, bytes int, typ device.MemoryType) (dev
 		at, err = syscall.Mmap(-1, 0, bytes, syscall.PROT_NONE, syscall.MAP_PRIVATE|syscall.MAP_ANON)
 		if err != nil {
 			d.devices[dev].used -= int64(bytes)
-			return 0, device.Errorf(device.ErrOutOfMemory, name(dev), op, "no address for %d bytes: %w", bytes, err)
+			return 0, driver.Errorf(driver.ErrOutOfMemory, name(dev), op, "no address for %d bytes: %w", bytes, err)
 		}
 		a.address = at
 		a.pin.Pin(unsafe.SliceData(raw))
 	}
-	a.base = device.Ptr(uintptr(unsafe.Pointer(unsafe.SliceData(at))))
+	a.base = driver.Ptr(uintptr(unsafe.Pointer(unsafe.SliceData(at))))
 	i := d.after(a.base)
 	d.allocs = append(d.allocs, nil)
 	copy(d.allocs[i+1:], d.allocs[i:])
@@ -70,12 +70,12 @@ func (d *Driver) allocate(op string, dev, bytes int, typ device.MemoryType) (dev
 }
 
 // after returns the index of the first allocation that begins behind p. The caller holds the lock.
-func (d *Driver) after(p device.Ptr) int {
+func (d *Driver) after(p driver.Ptr) int {
 	return sort.Search(len(d.allocs), func(i int) bool { return d.allocs[i].base > p })
 }
 
 // at returns the allocation that p is in, and its index; nil if there's none. The caller holds the lock.
-func (d *Driver) at(p device.Ptr) (*alloc, int) {
+func (d *Driver) at(p driver.Ptr) (*alloc, int) {
 	i := d.after(p) - 1
 	if i < 0 || p >= d.allocs[i].end() {
 		return nil, -1
@@ -84,7 +84,7 @@ func (d *Driver) at(p device.Ptr) (*alloc, int) {
 }
 
 // release takes an allocation back. Work that uses it holds it.
-func (d *Driver) release(op string, p device.Ptr, typ device.MemoryType, dev int) error {
+func (d *Driver) release(op string, p driver.Ptr, typ driver.MemoryType, dev int) error {
 	if p == 0 {
 		return nil
 	}
@@ -93,11 +93,11 @@ func (d *Driver) release(op string, p device.Ptr, typ device.MemoryType, dev int
 	a, i := d.at(p)
 	switch {
 	case a == nil || a.base != p:
-		return device.Errorf(device.ErrInvalidPointer, Name, op, "no allocation begins at %v", p)
+		return driver.Errorf(driver.ErrInvalidPointer, Name, op, "no allocation begins at %v", p)
 	case a.typ != typ:
-		return device.Errorf(device.ErrWrongKind, Name, op, "%v is %v memory", p, a.typ)
+		return driver.Errorf(driver.ErrWrongKind, Name, op, "%v is %v memory", p, a.typ)
 	case a.dev != dev:
-		return device.Errorf(device.ErrWrongDevice, name(dev), op, "%v is memory of %s", p, a.where())
+		return driver.Errorf(driver.ErrWrongDevice, name(dev), op, "%v is memory of %s", p, a.where())
 	}
 	d.allocs = append(d.allocs[:i], d.allocs[i+1:]...)
 	if dev < 0 {
@@ -108,33 +108,33 @@ func (d *Driver) release(op string, p device.Ptr, typ device.MemoryType, dev int
 	return syscall.Munmap(a.address)
 }
 
-// Malloc implements device.Memory.
-func (d *Driver) Malloc(dev, bytes int) (device.Ptr, error) {
+// Malloc implements driver.Memory.
+func (d *Driver) Malloc(dev, bytes int) (driver.Ptr, error) {
 	if err := d.check("allocate", dev); err != nil {
 		return 0, err
 	}
-	return d.allocate("allocate", dev, bytes, device.DeviceMemory)
+	return d.allocate("allocate", dev, bytes, driver.DeviceMemory)
 }
 
-// Free implements device.Memory.
-func (d *Driver) Free(dev int, p device.Ptr) error {
+// Free implements driver.Memory.
+func (d *Driver) Free(dev int, p driver.Ptr) error {
 	if err := d.check("free", dev); err != nil {
 		return err
 	}
-	return d.release("free", p, device.DeviceMemory, dev)
+	return d.release("free", p, driver.DeviceMemory, dev)
 }
 
-// MallocHost implements device.Memory.
-func (d *Driver) MallocHost(bytes int) (device.Ptr, error) {
-	return d.allocate("allocate host memory", -1, bytes, device.HostMemory)
+// MallocHost implements driver.Memory.
+func (d *Driver) MallocHost(bytes int) (driver.Ptr, error) {
+	return d.allocate("allocate host memory", -1, bytes, driver.HostMemory)
 }
 
-// FreeHost implements device.Memory.
-func (d *Driver) FreeHost(p device.Ptr) error {
-	return d.release("free host memory", p, device.HostMemory, -1)
+// FreeHost implements driver.Memory.
+func (d *Driver) FreeHost(p driver.Ptr) error {
+	return d.release("free host memory", p, driver.HostMemory, -1)
 }
 
-// MemInfo implements device.Memory.
+// MemInfo implements driver.Memory.
 func (d *Driver) MemInfo(dev int) (free, total int64, err error) {
 	if err := d.check("memory info", dev); err != nil {
 		return 0, 0, err
@@ -145,27 +145,27 @@ func (d *Driver) MemInfo(dev int) (free, total int64, err error) {
 	return u.total - u.used, u.total, nil
 }
 
-// Attributes implements device.Memory.
-func (d *Driver) Attributes(p device.Ptr) (device.Attributes, error) {
+// Attributes implements driver.Memory.
+func (d *Driver) Attributes(p driver.Ptr) (driver.Attributes, error) {
 	if p == 0 {
-		return device.Attributes{}, device.Errorf(device.ErrInvalidPointer, Name, "attributes", "null")
+		return driver.Attributes{}, driver.Errorf(driver.ErrInvalidPointer, Name, "attributes", "null")
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	a, _ := d.at(p)
 	if a == nil {
-		return device.Attributes{Type: device.Unmanaged, Device: -1, Base: p}, nil
+		return driver.Attributes{Type: driver.Unmanaged, Device: -1, Base: p}, nil
 	}
-	return device.Attributes{Type: a.typ, Device: a.dev, Base: a.base, Bytes: len(a.bytes)}, nil
+	return driver.Attributes{Type: a.typ, Device: a.dev, Base: a.base, Bytes: len(a.bytes)}, nil
 }
 
 // memory returns n bytes at p, and the allocation that they are in; nil if they are ordinary host memory.
-func (d *Driver) memory(op string, p device.Ptr, n int) (*alloc, []byte, error) {
+func (d *Driver) memory(op string, p driver.Ptr, n int) (*alloc, []byte, error) {
 	switch {
 	case p == 0:
-		return nil, nil, device.Errorf(device.ErrInvalidPointer, Name, op, "null")
+		return nil, nil, driver.Errorf(driver.ErrInvalidPointer, Name, op, "null")
 	case n < 0:
-		return nil, nil, device.Errorf(device.ErrInvalidArgument, Name, op, "%d bytes", n)
+		return nil, nil, driver.Errorf(driver.ErrInvalidArgument, Name, op, "%d bytes", n)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -175,32 +175,32 @@ func (d *Driver) memory(op string, p device.Ptr, n int) (*alloc, []byte, error) 
 	}
 	off := int(p - a.base)
 	if n > len(a.bytes)-off {
-		return nil, nil, device.Errorf(device.ErrOutOfBounds, a.where(), op, "%d bytes at %v, where %d are allocated",
+		return nil, nil, driver.Errorf(driver.ErrOutOfBounds, a.where(), op, "%d bytes at %v, where %d are allocated",
 			n, p, len(a.bytes)-off)
 	}
 	return a, a.bytes[off : off+n], nil
 }
 
-// Copy implements device.Memory.
-func (d *Driver) Copy(h device.StreamHandle, dst, src device.Ptr, bytes int, kind device.CopyKind) error {
+// Copy implements driver.Memory.
+func (d *Driver) Copy(h driver.StreamHandle, dst, src driver.Ptr, bytes int, kind driver.CopyKind) error {
 	s, err := d.stream("copy", h)
 	if err != nil {
 		return err
 	}
-	if bytes <= 0 || kind > device.CopyDefault {
-		return device.Errorf(device.ErrInvalidArgument, s.device(), "copy", "%d bytes, %v", bytes, kind)
+	if bytes <= 0 || kind > driver.CopyDefault {
+		return driver.Errorf(driver.ErrInvalidArgument, s.device(), "copy", "%d bytes, %v", bytes, kind)
 	}
-	sides := [2]device.Ptr{dst, src}
-	within := kind == device.DeviceToDevice
-	wants := [2]bool{within || kind == device.HostToDevice, within || kind == device.DeviceToHost}
+	sides := [2]driver.Ptr{dst, src}
+	within := kind == driver.DeviceToDevice
+	wants := [2]bool{within || kind == driver.HostToDevice, within || kind == driver.DeviceToHost}
 	var at [2][]byte
 	for i, p := range sides { // the kind first: what isn't the driver's has no bounds
 		here, err := d.Attributes(p)
 		if err != nil {
 			return err
 		}
-		if kind != device.CopyDefault && (here.Type == device.DeviceMemory) != wants[i] {
-			return device.Errorf(device.ErrWrongKind, s.device(), "copy", "%v is %v memory; the copy is %v", p, here.Type, kind)
+		if kind != driver.CopyDefault && (here.Type == driver.DeviceMemory) != wants[i] {
+			return driver.Errorf(driver.ErrWrongKind, s.device(), "copy", "%v is %v memory; the copy is %v", p, here.Type, kind)
 		}
 	}
 	for i, p := range sides {
@@ -209,14 +209,14 @@ func (d *Driver) Copy(h device.StreamHandle, dst, src device.Ptr, bytes int, kin
 		}
 	}
 	if dst < src.Add(bytes) && src < dst.Add(bytes) {
-		return device.Errorf(device.ErrInvalidArgument, s.device(), "copy", "%d bytes at %v and %v overlap", bytes, dst, src)
+		return driver.Errorf(driver.ErrInvalidArgument, s.device(), "copy", "%d bytes at %v and %v overlap", bytes, dst, src)
 	}
 	s.enqueue(work{name: "copy", run: func() error { copy(at[0], at[1]); return nil }})
 	return nil
 }
 
-// Fill implements device.Memory.
-func (d *Driver) Fill(h device.StreamHandle, dst device.Ptr, value byte, bytes int) error {
+// Fill implements driver.Memory.
+func (d *Driver) Fill(h driver.StreamHandle, dst driver.Ptr, value byte, bytes int) error {
 	s, err := d.stream("fill", h)
 	if err != nil {
 		return err
@@ -226,11 +226,11 @@ func (d *Driver) Fill(h device.StreamHandle, dst device.Ptr, value byte, bytes i
 	case err != nil:
 		return err
 	case bytes == 0:
-		return device.Errorf(device.ErrInvalidArgument, s.device(), "fill", "no bytes")
-	case a == nil || a.typ != device.DeviceMemory:
-		return device.Errorf(device.ErrWrongKind, s.device(), "fill", "%v is no device memory", dst)
+		return driver.Errorf(driver.ErrInvalidArgument, s.device(), "fill", "no bytes")
+	case a == nil || a.typ != driver.DeviceMemory:
+		return driver.Errorf(driver.ErrWrongKind, s.device(), "fill", "%v is no device memory", dst)
 	case a.dev != s.dev:
-		return device.Errorf(device.ErrWrongDevice, s.device(), "fill", "%v is memory of %s", dst, a.where())
+		return driver.Errorf(driver.ErrWrongDevice, s.device(), "fill", "%v is memory of %s", dst, a.where())
 	}
 	s.enqueue(work{name: "fill", run: func() error {
 		for i := range b {

@@ -14,6 +14,7 @@ import (
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/device/devicetest"
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/dtype"
 	"github.com/chorus-comms/chorus/store"
 	"github.com/chorus-comms/chorus/tensor"
@@ -111,11 +112,11 @@ func TestTurns(t *testing.T) {
 			t.Fatal(order, err)
 		}
 	}
-	if err := s.Release(); !errors.Is(err, device.ErrInvalidArgument) {
+	if err := s.Release(); !errors.Is(err, driver.ErrInvalidArgument) {
 		t.Errorf("Release without TryAcquire: %v", err)
 	}
 	s.HostFunc("bad", func() error { return errors.New("for a reason") })
-	var failed *device.WorkError
+	var failed *driver.WorkError
 	if err := s.Synchronize(ctx); !errors.As(err, &failed) {
 		t.Error(err)
 	}

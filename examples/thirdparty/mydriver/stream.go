@@ -8,14 +8,14 @@ import (
 	"sync"
 	"time"
 
-	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/driver"
 )
 
 // stream is a queue of work that a goroutine does while there is some.
 type stream struct {
 	d      *Driver
 	dev    int
-	handle device.StreamHandle
+	handle driver.StreamHandle
 
 	mu           sync.Mutex
 	queue        []work
@@ -36,34 +36,34 @@ type work struct {
 func (s *stream) device() string { return name(s.dev) }
 
 // stream finds a stream.
-func (d *Driver) stream(op string, h device.StreamHandle) (*stream, error) {
+func (d *Driver) stream(op string, h driver.StreamHandle) (*stream, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if s := d.streams[h]; s != nil {
 		return s, nil
 	}
-	return nil, device.Errorf(device.ErrInvalidHandle, Name, op, "there is no stream %#x", uintptr(h))
+	return nil, driver.Errorf(driver.ErrInvalidHandle, Name, op, "there is no stream %#x", uintptr(h))
 }
 
-// StreamCreate implements device.Streams.
-func (d *Driver) StreamCreate(dev, priority int) (device.StreamHandle, error) {
+// StreamCreate implements driver.Streams.
+func (d *Driver) StreamCreate(dev, priority int) (driver.StreamHandle, error) {
 	if err := d.check("create stream", dev); err != nil {
 		return 0, err
 	}
 	if priority != 0 {
-		return 0, device.Errorf(device.ErrInvalidArgument, name(dev), "create stream", "priority %d; there is only 0",
+		return 0, driver.Errorf(driver.ErrInvalidArgument, name(dev), "create stream", "priority %d; there is only 0",
 			priority)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	s := &stream{d: d, dev: dev, handle: device.StreamHandle(d.next()), changed: make(chan struct{})}
+	s := &stream{d: d, dev: dev, handle: driver.StreamHandle(d.next()), changed: make(chan struct{})}
 	d.streams[s.handle] = s
 	d.devices[dev].streams[s] = struct{}{}
 	return s.handle, nil
 }
 
-// StreamDestroy implements device.Streams.
-func (d *Driver) StreamDestroy(h device.StreamHandle) error {
+// StreamDestroy implements driver.Streams.
+func (d *Driver) StreamDestroy(h driver.StreamHandle) error {
 	s, err := d.stream("destroy stream", h)
 	if err != nil {
 		return err
@@ -113,10 +113,10 @@ func (s *stream) run() {
 		}
 		s.mu.Lock()
 		if err != nil && s.err == nil {
-			if passed := (*device.WorkError)(nil); errors.As(err, &passed) {
+			if passed := (*driver.WorkError)(nil); errors.As(err, &passed) {
 				s.err = passed // of work of another stream, which an event has brought
 			} else {
-				s.err = &device.WorkError{Device: s.device(), Stream: s.handle, Work: w.name, At: time.Now(), Err: err}
+				s.err = &driver.WorkError{Device: s.device(), Stream: s.handle, Work: w.name, At: time.Now(), Err: err}
 			}
 		}
 		s.done++
@@ -142,9 +142,9 @@ func (d *Driver) call(f func() error) (err error) {
 		}
 		err = fmt.Errorf("it panicked: %v", r)
 		if fault, ok := r.(interface{ Addr() uintptr }); ok {
-			p := device.Ptr(fault.Addr())
-			if at, _ := d.Attributes(p); at.Type == device.DeviceMemory {
-				err = device.Errorf(device.ErrHostAccess, name(at.Device), "", "host code touched device memory at %v", p)
+			p := driver.Ptr(fault.Addr())
+			if at, _ := d.Attributes(p); at.Type == driver.DeviceMemory {
+				err = driver.Errorf(driver.ErrHostAccess, name(at.Device), "", "host code touched device memory at %v", p)
 			}
 		}
 	}()
@@ -178,15 +178,15 @@ func (s *stream) wait(ctx context.Context, op string, number uint64) error {
 
 // ended is the error of a wait whose context has ended.
 func ended(ctx context.Context, where, op, at string) error {
-	kind := device.ErrCanceled
+	kind := driver.ErrCanceled
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		kind = device.ErrTimeout
+		kind = driver.ErrTimeout
 	}
-	return device.Errorf(kind, where, op, "%s: %w", at, context.Cause(ctx))
+	return driver.Errorf(kind, where, op, "%s: %w", at, context.Cause(ctx))
 }
 
-// StreamQuery implements device.Streams.
-func (d *Driver) StreamQuery(h device.StreamHandle) (bool, error) {
+// StreamQuery implements driver.Streams.
+func (d *Driver) StreamQuery(h driver.StreamHandle) (bool, error) {
 	s, err := d.stream("query stream", h)
 	if err != nil {
 		return false, err
@@ -196,8 +196,8 @@ func (d *Driver) StreamQuery(h device.StreamHandle) (bool, error) {
 	return s.done == s.issued, s.err
 }
 
-// StreamSynchronize implements device.Streams.
-func (d *Driver) StreamSynchronize(ctx context.Context, h device.StreamHandle) error {
+// StreamSynchronize implements driver.Streams.
+func (d *Driver) StreamSynchronize(ctx context.Context, h driver.StreamHandle) error {
 	s, err := d.stream("synchronize stream", h)
 	if err != nil {
 		return err
@@ -205,8 +205,8 @@ func (d *Driver) StreamSynchronize(ctx context.Context, h device.StreamHandle) e
 	return s.wait(ctx, "synchronize stream", s.now())
 }
 
-// StreamRecover implements device.Streams.
-func (d *Driver) StreamRecover(ctx context.Context, h device.StreamHandle) error {
+// StreamRecover implements driver.Streams.
+func (d *Driver) StreamRecover(ctx context.Context, h driver.StreamHandle) error {
 	s, err := d.stream("recover stream", h)
 	if err != nil {
 		return err
@@ -220,21 +220,21 @@ func (d *Driver) StreamRecover(ctx context.Context, h device.StreamHandle) error
 	return err
 }
 
-// HostFunc implements device.Streams.
-func (d *Driver) HostFunc(h device.StreamHandle, name string, f func() error) error {
+// HostFunc implements driver.Streams.
+func (d *Driver) HostFunc(h driver.StreamHandle, name string, f func() error) error {
 	s, err := d.stream("host function", h)
 	if err != nil {
 		return err
 	}
 	if f == nil {
-		return device.Errorf(device.ErrInvalidArgument, s.device(), "host function", "no function")
+		return driver.Errorf(driver.ErrInvalidArgument, s.device(), "host function", "no function")
 	}
 	s.enqueue(work{name: name, run: f})
 	return nil
 }
 
-// StreamWaitEvent implements device.Streams.
-func (d *Driver) StreamWaitEvent(h device.StreamHandle, e device.EventHandle) error {
+// StreamWaitEvent implements driver.Streams.
+func (d *Driver) StreamWaitEvent(h driver.StreamHandle, e driver.EventHandle) error {
 	s, err := d.stream("wait for event", h)
 	if err != nil {
 		return err

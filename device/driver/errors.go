@@ -1,4 +1,4 @@
-package device
+package driver
 
 import (
 	"fmt"
@@ -83,7 +83,7 @@ func (e *Error) Is(target error) bool {
 func (e *Error) Unwrap() error { return e.Err }
 
 // WorkError is the failure of work that was enqueued: of a copy, a kernel, a host function or a replayed graph. Its
-// stream carries it until [Stream.Recover].
+// stream carries it until StreamRecover.
 type WorkError struct {
 	Device string // of the stream on which the work failed
 	Stream StreamHandle

@@ -1,0 +1,12 @@
+package driver
+
+// Compiler is implemented by drivers with [Modules] whose compiler gives what it makes of a source, so that a program
+// can keep it.
+type Compiler interface {
+	// ModuleCompiler names the compiler, its version, and the model of device that it compiles for: an image serves
+	// where all three are the same.
+	ModuleCompiler(dev int) (string, error)
+
+	// ModuleCompile makes an image of a source, which ModuleLoad takes.
+	ModuleCompile(dev int, source []byte) (image []byte, err error)
+}

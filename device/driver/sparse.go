@@ -1,0 +1,79 @@
+package driver
+
+import "github.com/chorus-comms/chorus/dtype"
+
+// SparseProducts is implemented by drivers that multiply sparse matrices by dense ones, by a library of the device's
+// maker.
+type SparseProducts interface {
+	// SparseLibrary tells which library a device has. It's opened at the first call. The error says why there's none,
+	// then and each time: [ErrUnsupported].
+	SparseLibrary(dev int) (ProductLibrary, error)
+
+	// SparseWork is how much memory of the device a product needs beside its matrices. Errors are MultiplySparse's.
+	SparseWork(s StreamHandle, p *SparseProduct) (bytes int, err error)
+
+	// MultiplySparse enqueues a product on a stream. [ErrUnsupported] says that the library doesn't do this one, and
+	// [ErrCapture] that its work can't be captured, as the stream's is: out is as it was then.
+	MultiplySparse(s StreamHandle, p *SparseProduct) error
+}
+
+// SparseProduct is out = alpha * a @ b + beta * out. Of a each row has its elements side by side, and each of them is
+// in another column ("CSR"). If beta is 0, what was in out doesn't count, even if it isn't a number. Out overlaps
+// nothing else.
+//
+// Nothing checks the places of a's elements: one in a row or column that isn't there reads or writes elsewhere.
+type SparseProduct struct {
+	Type                 dtype.DType // of elements
+	Index                dtype.DType // of starts and places: int32 or int64
+	Rows, Columns, Depth int         // of out, and of b: 1 at least
+	Count                int         // of a's elements: 1 at least
+
+	Starts Ptr // the place of each row's first element, and behind them Count
+	Places Ptr // of each element: its column
+	Values Ptr // the elements
+	Out, B Matrix
+
+	Alpha, Beta complex128
+
+	// Varies lets the library add in an order that isn't always the same.
+	Varies bool
+
+	// Work is as much memory of the device as [SparseProducts].SparseWork says.
+	Work Ptr
+}
+
+// Matrices are the product's dense ones: out and b.
+func (p *SparseProduct) Matrices() [2]NamedMatrix {
+	return [2]NamedMatrix{{&p.Out, "out", p.Type, p.Rows, p.Columns}, {&p.B, "b", p.Type, p.Depth, p.Columns}}
+}
+
+// Vectors are what a consists of.
+func (p *SparseProduct) Vectors() [3]NamedVector {
+	index := p.Index.Size()
+	return [3]NamedVector{{p.Starts, "starts of rows", (p.Rows + 1) * index}, {p.Places, "places", p.Count * index},
+		{p.Values, "values", p.Count * p.Type.Size()}}
+}
+
+// Check refuses a product that is none, before a library sees it.
+func (p *SparseProduct) Check(device string) error {
+	bad := func(format string, args ...any) error {
+		return Errorf(ErrInvalidArgument, device, "multiply sparse", format, args...)
+	}
+	switch {
+	case p.Rows < 1 || p.Columns < 1 || p.Depth < 1 || p.Count < 1:
+		return bad("a product of %d x %d, of which there are %d elements, and %[2]d x %d", p.Rows, p.Depth, p.Count,
+			p.Columns)
+	case p.Index != dtype.Int32 && p.Index != dtype.Int64:
+		return bad("places of %v", p.Index)
+	}
+	for _, m := range p.Matrices() {
+		inner := m.Columns
+		if m.Transposed {
+			inner = m.Rows
+		}
+		if m.Pitch < inner {
+			return bad("%s has lines of %d elements, %d apart", m.Name, inner, m.Pitch)
+		}
+	}
+	return nil
+}
