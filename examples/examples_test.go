@@ -38,6 +38,8 @@ func TestPrograms(t *testing.T) {
 		{"window", "", 3, 0, []string{`300 tickets drawn; by rank: \[100 100 100\]`}},
 		{"recover", "-die 1 -state " + state, 3, 2, []string{`rank 1 of 2 goes on at step \d+\n`,
 			`the sum is 403200 after 200 steps, 200 of them in this run`}},
+		{"recover", "-die 0 -how panic -state " + state, 3, 2, []string{`rank 1 of 2 goes on at step \d+\n`, `the sum is 403200 `}},
+		{"recover", "-die 0 -how hook -state " + state, 3, 2, []string{`rank 1 of 2 goes on at step \d+\n`, `the sum is 403200 `}},
 		{"paramserver", "", 4, 0, []string{`600 gradients, each .* the parameters are right to 0\.0\d+\n`,
 			`worker 3 has sent \d+ gradients`}},
 		{"paramserver", "-updates 5000 -die 2", 4, 1, []string{`goes on without worker 2: .*rank 1`, `5000 gradients, each`,

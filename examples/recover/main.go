@@ -34,15 +34,16 @@ func main() {
 	steps := flag.Int64("steps", 200, "steps to take")
 	each := flag.Duration("each", 0, "time that each step takes, as if there were more to compute")
 	die := flag.Int("die", -1, "rank that dies halfway, in the first attempt")
+	how := flag.String("how", "exit", "how it dies: exit, panic, or hook, a panic in a hook")
 	file := flag.String("state", filepath.Join(os.TempDir(), "recover-"+os.Getenv("CHORUS_RUN")+".json"),
 		"where the state is saved")
 	flag.Parse()
-	if err := run(context.Background(), *steps, *each, *die, *file); err != nil {
+	if err := run(context.Background(), *steps, *each, *die, *how, *file); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func run(ctx context.Context, steps int64, each time.Duration, die int, file string) error {
+func run(ctx context.Context, steps int64, each time.Duration, die int, how, file string) error {
 	c, err := comm.New(ctx)
 	if err != nil {
 		return err
@@ -55,7 +56,7 @@ func run(ctx context.Context, steps int64, each time.Duration, die int, file str
 	first, me := s.Step, c.Rank()
 	for s.Step < steps {
 		if me == die && first == 0 && s.Step == steps/2 {
-			os.Exit(1)
+			end(c, how)
 		}
 		time.Sleep(each)
 		next, err := step(ctx, c, s)
@@ -68,7 +69,9 @@ func run(ctx context.Context, steps int64, each time.Duration, die int, file str
 			}
 			continue
 		}
-		if !errors.Is(err, comm.ErrPeerLost) || os.Getenv("TORCHELASTIC_MAX_RESTARTS") != "0" {
+		// A rank that panics in a hook gives up first, and is gone then.
+		gone := errors.Is(err, comm.ErrPeerLost) || errors.Is(err, comm.ErrAborted)
+		if !gone || os.Getenv("TORCHELASTIC_MAX_RESTARTS") != "0" {
 			return err // the launcher starts all again
 		}
 		// Survivors may be one step apart: all go on from the state of the rank that has come furthest.
@@ -85,6 +88,18 @@ func run(ctx context.Context, steps int64, each time.Duration, die int, file str
 		os.Remove(file)
 	}
 	return nil
+}
+
+// end ends this rank's program, in its next operation at the latest.
+func end(c *comm.Comm, how string) {
+	switch how {
+	case "panic":
+		panic("it dies")
+	case "hook":
+		c.RegisterPreHook(func(comm.OpInfo) error { panic("it dies in a hook") })
+	default:
+		os.Exit(1)
+	}
 }
 
 // step returns the state after one more step.
