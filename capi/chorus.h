@@ -1,7 +1,8 @@
 /*
  * chorus.h: Chorus from C, and from every language that can call C.
  *
- * Written by capi/gen; don't edit. How to use it: docs/capi.md.
+ * How to use it: docs/capi.md. capi/gen writes the lines between "gen" and "end"
+ * from tables in Go; the others are written here.
  *
  *	chorus_comm comm;
  *	chorus_comm_options options = {.size = sizeof options, .rank = -1, .abort_on_error = -1};
@@ -78,6 +79,7 @@ enum {
 
 /* The element types. */
 enum {
+	/* gen: types of elements */
 	CHORUS_BOOL = 1,           /* 1 byte */
 	CHORUS_UINT8 = 2,          /* 1 byte */
 	CHORUS_UINT16 = 3,         /* 2 bytes */
@@ -95,11 +97,13 @@ enum {
 	CHORUS_FLOAT64 = 15,       /* 8 bytes */
 	CHORUS_COMPLEX64 = 16,     /* 8 bytes */
 	CHORUS_COMPLEX128 = 17,    /* 16 bytes */
+	/* end */
 };
 
 /* The operations, with the fields of chorus_op that each uses. Counts are
  * elements; n is the number of ranks. Inputs are never written. */
 enum {
+	/* gen: operations */
 	CHORUS_SEND = 1,                   /* in, peer, tag */
 	CHORUS_RECV = 2,                   /* out, peer or CHORUS_ANY, tag */
 	CHORUS_BROADCAST = 3,              /* out (root's is the source), root */
@@ -119,10 +123,12 @@ enum {
 	CHORUS_GATHER = 17,                /* in, outs (root only): in_count each; root */
 	CHORUS_GATHER_SINGLE = 18,         /* in, out (root only): n * in_count; root */
 	CHORUS_SCAN = 19,                  /* in, out (may be one), reduction */
+	/* end */
 };
 
 /* The reductions. */
 enum {
+	/* gen: reductions */
 	CHORUS_SUM = 1,
 	CHORUS_PRODUCT = 2,
 	CHORUS_MIN = 3,        /* NaN wins */
@@ -132,6 +138,7 @@ enum {
 	CHORUS_BXOR = 7,       /* integers and bool */
 	CHORUS_AVG = 8,        /* the sum divided by n; integers truncate toward zero */
 	CHORUS_PREMUL_SUM = 9, /* the sum of factor times input; floating and complex types */
+	/* end */
 };
 
 /* The operations on windows, with the fields of chorus_window_op that each uses. */
@@ -602,71 +609,173 @@ CHORUS_API chorus_status chorus_stream_leave(chorus_stream stream);
 
 /* ---- kernels: tensor operations that are compiled at run time ---- */
 
-/* A kernel's kind, with its arguments. NORM's backward operations have the gradients of in, weight and bias as outs, and the gradient,
- * in, mean, 1/deviation and weight as ins. Three integers make its rows groups of channels: groups, channels of one, elements of one. */
+/* The kinds of kernels, below the operations of each by their names, and what these take: results; inputs; numbers; integers, in
+ * the order in which chorus_kernel has them; other fields of chorus_kernel that count. Operands in brackets may be left out: they
+ * are zero then. Integers in brackets are all there, or none. Dots: as many as there are; several lists of integers have the same
+ * length.
+ *
+ * The tensors of a list are operands one after the other, and lists follow each other. Images have the dimensions batch and
+ * channels, and 1 to 3 of space; lists of integers have one for each of these. state, seed and offset are those of chorus_random_take. */
 enum {
-	CHORUS_KERNEL_ELEMENTWISE = 1, /* outs, ins and numbers of the operation; inputs are broadcast */
-	CHORUS_KERNEL_REDUCE = 2,      /* outs, in; integers: the dimensions, none for all; numbers */
-	CHORUS_KERNEL_SCAN = 3,        /* outs, in; integers: the dimension */
-	CHORUS_KERNEL_SOFTMAX = 4,     /* out, in, or gradient and result; integers: the dimension */
-	CHORUS_KERNEL_NORM = 5,        /* out, mean, 1/deviation; in, weight, bias; number epsilon; see below for backward */
-	CHORUS_KERNEL_MATMUL = 6,      /* out, a, b, c; numbers: alpha, beta; op: an activation, or 0 */
-	CHORUS_KERNEL_TRIANGLE = 7,    /* out, in; integers: the diagonal */
-	CHORUS_KERNEL_RANGE = 8,       /* out; numbers: start and step, or end */
-	CHORUS_KERNEL_INDEX = 9,       /* out, in, indexes; integers: of each index size and stride of its dimension, and 1 if it may be negative */
+	/* gen: kernels */
+	/* operations on elements: outs...; ins...; numbers numbers...; with compute
+	 * inputs are broadcast; a user's text is an operation as well */
+	CHORUS_KERNEL_ELEMENTWISE = 1,
 
-	CHORUS_KERNEL_SORT = 10,   /* values, indexes, of which one may be left out; in; integers: the dimension; of sort 1 for descending; of
-	                            * kthvalue k */
-	CHORUS_KERNEL_SEARCH = 11, /* searchsorted: places; values, sorted, indexes that sort it or left out; isin: bool; values, sorted.
-	                            * Integers: right, or invert */
-	CHORUS_KERNEL_COUNT = 12,  /* bincount: counts; in, weights or left out. histc: counts; in; numbers: from, to */
-	CHORUS_KERNEL_CHOOSE = 13, /* nonzero: indexes; in. masked_select: out; in, mask. masked_scatter: out; mask, in. Of runs of equal
-	                            * elements, starts: bool; in. inverse: numbers; starts, order or left out. lengths: out; places of starts;
-	                            * integer: elements */
-	CHORUS_KERNEL_ROLL = 14,   /* out, in; integers: shift, dimension */
+	/* reductions: outs...; in; numbers numbers...; integers dims...; with compute
+	 * no dims: all */
+	CHORUS_KERNEL_REDUCE = 2,
 
-	/* Of lists: the tensors of a list are operands one after the other, and lists follow each other. */
-	CHORUS_KERNEL_FOREACH = 20,        /* an operation on elements, of lists. Integers: how many lists of outs, ins and numbers there are, then
-	                                    * the length of each. Lists of ins and numbers may have one for all */
-	CHORUS_KERNEL_FOREACH_REDUCE = 21, /* a reduction of each tensor; outs, ins; numbers of the reduction */
-	CHORUS_KERNEL_OPTIMIZE = 22,       /* outs: parameters, gradients and states; ins: found_inf, grad_scale and the learning rate, which may
-	                                    * be left out, then numbers of steps, if the optimizer has them. Integers: lists of outs, nesterov,
-	                                    * maximize, 1 for a first step; numbers: lr, weight decay, momentum, dampening, beta1, beta2, eps,
-	                                    * lr decay */
-	CHORUS_KERNEL_UNSCALE = 23,        /* outs: gradients; ins: found_inf, the inverse scale */
-	CHORUS_KERNEL_UPDATE_SCALE = 24,   /* outs: scale, tracker; in: found_inf; numbers: growth, backoff; integer: the interval */
+	/* scans: outs...; in; integers dim; with compute */
+	CHORUS_KERNEL_SCAN = 3,
 
-	/* Of neural networks. Operands that are described as such may be left out: biases, weights of channels, masks, and the results of
-	 * backward operations. Images have the dimensions batch and channels, and 1 to 3 of space. */
-	CHORUS_KERNEL_CONVOLUTION = 32, /* out; in, weight, bias. Backward: their gradients; gradient, in, weight. Integers: 1 if transposed,
-	                                 * groups, then stride, padding and dilation of each dimension of space */
-	CHORUS_KERNEL_POOL = 33,        /* out; in; max: with indexes, of int64. Backward: gradient of in; gradient, indexes. Integers: 1 if
-	                                 * padding counts, a divisor or 0, then window, stride, padding and dilation of each dimension of space,
-	                                 * or none if the pool is adaptive. im2col, col2im: likewise. max_unpool: out; in, indexes */
-	CHORUS_KERNEL_UPSAMPLE = 34,    /* out; in. Integers: 1 if corners are aligned, 1 for antialias; numbers: scales, 0 or none by sizes */
-	CHORUS_KERNEL_PAD = 35,         /* out; in. Integers: elements before each dimension of space */
-	CHORUS_KERNEL_GRID_SAMPLE = 36, /* out; in, grid. Backward: their gradients; gradient, in, grid. Integers: border, 1 if corners are
-	                                 * aligned */
-	CHORUS_KERNEL_ATTENTION = 37,   /* out, logarithms of sums; q, k, v, mask. Backward: gradients of q, k and v; gradient, out, logarithms,
-	                                 * q, k, v, mask. One more input, numbers and integers as of random ones. Numbers: the scale,
-	                                 * dropout; integers: 1 if causal, seed, offset */
-	CHORUS_KERNEL_BATCH_NORM = 38,  /* of 3 dimensions: out, mean, 1/deviation; in, weight, bias, running mean and variance, which training
-	                                 * changes; numbers momentum, epsilon. Backward: gradients of in, weight and bias; gradient, in, weight,
-	                                 * running mean and variance, mean, 1/deviation; number epsilon. Integer: 1 in training */
-	CHORUS_KERNEL_BAG = 39,         /* out, bags of indexes, sizes, rows of maxima; table, indexes, offsets, weights. Backward: out; gradient,
-	                                 * indexes, weights, bags, sizes, rows. Of weights: out; gradient, table, indexes, bags. Integers: mode,
-	                                 * padding, 1 for gradients by frequency */
-	CHORUS_KERNEL_DISTANCE = 40,    /* out; a, b. Backward: gradient of a; gradient, a, b, out. Number: the norm */
-	CHORUS_KERNEL_NLL = 41,         /* out, sum of weights; in, target, weight. Backward: out; gradient, target, weight, sum. Integers: the
-	                                 * dimension of classes, reduction, a class that is ignored */
-	CHORUS_KERNEL_SCALED_MATMUL = 42, /* out; a, b, bias, scales of a and b, scale of out. Integers: what the bytes of out, a and b are, whose
-	                                   * type is uint8 then: 1 float8_e4m3fn, 2 float8_e5m2, 3 and 4 those that end in fnuz; 0 for others */
-	CHORUS_KERNEL_SPARSE_MATMUL = 43, /* out; of rows of a sparse matrix ("CSR"): the place of each one's first element, and behind them their
-	                                   * count, columns, elements; b, c. Numbers alpha, beta: alpha * a @ b + beta * c. Integer, or none: 1 if a library may do it, as no row has two elements in a column, 2 in any order, too */
+	/* softmax, log_softmax: out; in; integers dim
+	 * softmax_backward, log_softmax_backward: out; grad, result; integers dim */
+	CHORUS_KERNEL_SOFTMAX = 4,
 
-	/* With random numbers of chorus_random_take: the last input is its state or left out, the last integers are seed and offset. */
-	CHORUS_KERNEL_RANDOM = 48,      /* dropout: out, mask of bool; in; number: the probability to keep an element. shuffle: data of int64,
-	                                 * of which elements with equal keys, which are neighbours, are permuted; keys */
+	/* layer_norm, rms_norm: out, [mean], rstd; in, [weight], [bias]; numbers eps; integers [groups], [channels],
+	 *    [inner]
+	 * layer_norm_backward, rms_norm_backward: [grad_in], [grad_weight], [grad_bias]; grad, in, [mean], rstd, [weight];
+	 *    integers [groups], [channels], [inner]
+	 * with groups, rows are groups of channels, of inner elements each */
+	CHORUS_KERNEL_NORM = 5,
+
+	/* activations: out; a, b, [c]; numbers alpha, beta; integers [atomics]
+	 * op: an activation, or 0; atomics: sums in any order are allowed */
+	CHORUS_KERNEL_MATMUL = 6,
+
+	/* tril, triu: out; in; integers diagonal */
+	CHORUS_KERNEL_TRIANGLE = 7,
+
+	/* arange: out; numbers start, step; with compute
+	 * linspace: out; numbers start, end; with compute
+	 * eye: out */
+	CHORUS_KERNEL_RANGE = 8,
+
+	/* take, put, add, mul, amax, amin: out; in, indexes...; with bad
+	 * of each index: the size and stride of its dimension, and 1 if it may be negative */
+	CHORUS_KERNEL_INDEX = 9,
+
+	/* sort: [values], [indexes]; in; integers dim, descending
+	 * kthvalue: [values], [indexes]; in; integers dim, k
+	 * median, nanmedian: [values], [indexes]; in; integers dim
+	 * mode: [values], [indexes]; in; integers dim
+	 * one of the results may be left out */
+	CHORUS_KERNEL_SORT = 10,
+
+	/* searchsorted: out; values, sorted, [sorter]; integers right
+	 * isin: out; values, sorted; integers invert
+	 * sorter has the places of sorted's elements in their order */
+	CHORUS_KERNEL_SEARCH = 11,
+
+	/* bincount: out; in, [weights]; with bad
+	 * histc: out; in; numbers low, high */
+	CHORUS_KERNEL_COUNT = 12,
+
+	/* nonzero: out; in
+	 * masked_select: out; in, mask
+	 * masked_scatter: out; mask, in
+	 * starts: out; in
+	 * inverse: out; starts, [order]
+	 * lengths: out; places; integers elements
+	 * starts, inverse and lengths are of runs of equal elements */
+	CHORUS_KERNEL_CHOOSE = 13,
+
+	/* roll: out; in; integers shift, dim */
+	CHORUS_KERNEL_ROLL = 14,
+
+	/* operations on elements: outs...; ins...; numbers numbers...; integers out_lists, in_lists, number_lists,
+	 *    lengths...; with compute
+	 * so many lists of outs, ins and numbers, then the length of each; lists of ins and numbers may have one for all */
+	CHORUS_KERNEL_FOREACH = 20,
+
+	/* reductions: outs...; ins...; numbers numbers...; with compute */
+	CHORUS_KERNEL_FOREACH_REDUCE = 21,
+
+	/* sgd, adam, adamw, adagrad: outs...; [found_inf], [grad_scale], [rate], steps...; numbers lr, weight_decay,
+	 *    momentum, dampening, beta1, beta2, eps, lr_decay; integers lists, nesterov, maximize, first
+	 * outs: so many lists, of parameters, gradients and states; steps: none, or one each */
+	CHORUS_KERNEL_OPTIMIZE = 22,
+
+	/* unscale: grads...; found_inf, inverse */
+	CHORUS_KERNEL_UNSCALE = 23,
+
+	/* update_scale: scale, tracker; found_inf; numbers growth, backoff; integers interval */
+	CHORUS_KERNEL_UPDATE_SCALE = 24,
+
+	/* convolution: out; in, weight, [bias]; integers transposed, groups, stride..., padding..., dilation...
+	 * convolution_backward: [grad_in], [grad_weight], [grad_bias]; grad, in, weight; integers transposed, groups,
+	 *    stride..., padding..., dilation... */
+	CHORUS_KERNEL_CONVOLUTION = 32,
+
+	/* max: out, indexes; in; integers count_padding, divisor, window..., stride..., padding..., dilation...
+	 * max_backward: out; grad, indexes; integers count_padding, divisor, window..., stride..., padding..., dilation...
+	 * average, average_backward, im2col, col2im: out; in; integers count_padding, divisor, window..., stride...,
+	 *    padding..., dilation...
+	 * max_unpool, max_unpool_backward: out; in, indexes; with bad
+	 * no windows: the pool is adaptive; divisor 0: the size of a window; indexes are int64 */
+	CHORUS_KERNEL_POOL = 33,
+
+	/* nearest, nearest_backward, nearest_exact, nearest_exact_backward, linear, linear_backward, cubic, cubic_backward:
+	 *    out; in; numbers scales...; integers align_corners, antialias
+	 * scales: 0 or none by sizes */
+	CHORUS_KERNEL_UPSAMPLE = 34,
+
+	/* reflect, reflect_backward, replicate, replicate_backward, circular, circular_backward: out; in; integers
+	 *    before...
+	 * elements before each dimension of space */
+	CHORUS_KERNEL_PAD = 35,
+
+	/* bilinear, nearest: out; in, grid; integers border, align_corners
+	 * bilinear_backward, nearest_backward: [grad_in], [grad_grid]; grad, in, grid; integers border, align_corners
+	 * border: 0 zeros, 1 border, 2 reflection */
+	CHORUS_KERNEL_GRID_SAMPLE = 36,
+
+	/* attention: out, sums; query, key, value, [mask], [state]; numbers scale, dropout_rate; integers causal, seed,
+	 *    offset
+	 * attention_backward: grad_query, grad_key, grad_value; grad, out, sums, query, key, value, [mask], [state];
+	 *    numbers scale, dropout_rate; integers causal, seed, offset
+	 * sums: their logarithms */
+	CHORUS_KERNEL_ATTENTION = 37,
+
+	/* batch_norm: out, [mean], [rstd]; in, [weight], [bias], [running_mean], [running_var]; numbers momentum, eps;
+	 *    integers training
+	 * batch_norm_backward: [grad_in], [grad_weight], [grad_bias]; grad, in, [weight], [running_mean], [running_var],
+	 *    [mean], [rstd]; numbers eps; integers training
+	 * of 3 dimensions; training changes running_mean and running_var */
+	CHORUS_KERNEL_BATCH_NORM = 38,
+
+	/* embedding_bag: out, bags, counts, [most]; table, indexes, offsets, [weights]; integers mode, padding,
+	 *    by_frequency; with bad
+	 * embedding_backward: out; grad, indexes, [weights], [bags], [counts], [most]; integers mode, padding,
+	 *    by_frequency; with bad
+	 * weights_backward: out; grad, table, indexes, bags; integers mode, padding, by_frequency; with bad
+	 * mode: 0 sum, 1 mean, 2 max; most: rows of maxima */
+	CHORUS_KERNEL_BAG = 39,
+
+	/* cdist: out; a, b; numbers norm
+	 * cdist_backward: grad_a; grad, a, b, distances; numbers norm */
+	CHORUS_KERNEL_DISTANCE = 40,
+
+	/* nll_loss: out, total; in, target, [weight]; integers dim, averaging, ignore; with bad
+	 * nll_loss_backward: out; grad, target, [weight], total; integers dim, averaging, ignore; with bad
+	 * averaging: 0 none, 1 mean, 2 sum */
+	CHORUS_KERNEL_NLL = 41,
+
+	/* scaled_matmul: out; a, b, [bias], scale_a, scale_b, [scale_out]; integers format_out, format_a, format_b
+	 * formats of what is uint8 here: 1 float8_e4m3fn, 2 float8_e5m2, 3 and 4 those that end in fnuz; 0: others */
+	CHORUS_KERNEL_SCALED_MATMUL = 42,
+
+	/* sparse_matmul: out; starts, columns, values, b, c; numbers alpha, beta; integers [library]
+	 * alpha * a @ b + beta * c, a in rows ("CSR"); library: 1 if a library may do it, as no row has two elements in a
+	 *    column, 2 in any order, too */
+	CHORUS_KERNEL_SPARSE_MATMUL = 43,
+
+	/* dropout: out, mask; in, [state]; numbers keep; integers seed, offset
+	 * shuffle: data; keys, [state]; integers seed, offset
+	 * shuffle permutes data whose keys are equal and neighbours */
+	CHORUS_KERNEL_RANDOM = 48,
+	/* end */
 };
 
 /* A number. integer counts if is_integer is 1. */
@@ -693,12 +802,12 @@ typedef struct chorus_kernel {
 	uint32_t size;
 	int32_t kind;
 	int32_t op;      /* of chorus_kernel_find */
-	int32_t compute; /* chorus_dtype that elements are converted to; of ELEMENTWISE, REDUCE, SCAN, RANGE */
+	int32_t compute; /* chorus_dtype that elements are converted to, or 0 */
 	int32_t n_outs, n_ins, n_numbers, n_integers;
 	const chorus_operand *outs, *ins;
 	const chorus_number *numbers;
 	const int64_t *integers;
-	void *bad; /* of INDEX, COUNT, BAG, NLL, POOL: NULL, or a 32-bit word of the device, which an index that's out of range sets to 1 */
+	void *bad; /* NULL, or a 32-bit word of the device, which an index that's out of range sets to 1 */
 } chorus_kernel;
 
 /* chorus_kernel_find gives the number of an operation; CHORUS_UNSUPPORTED if there's none. ELEMENTWISE also takes a user's text. */

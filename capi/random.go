@@ -236,7 +236,7 @@ func (q *request) kernel(s *stream, t dtype.DType, at device.Ptr, n int, each de
 	defer kernelCalls.Put(c)
 	c.stream = s.Stream
 	dst := kernel.Operand{Ptr: at, Type: t, Sizes: []int{n}, Strides: []int{1}}
-	p := &c.plan
+	p := &c.Plan
 	switch q.kind {
 	case 0:
 		err = p.Uniform(dst, from, q.a, q.b)
@@ -262,7 +262,7 @@ func (q *request) kernel(s *stream, t dtype.DType, at device.Ptr, n int, each de
 		err = fmt.Errorf("kernel: there is no distribution %d", q.kind)
 	}
 	err = c.enqueue(l, err)
-	c.plan.Reset()
+	c.Plan.Reset()
 	c.stream = nil
 	if errors.Is(err, errors.ErrUnsupported) {
 		return false, nil

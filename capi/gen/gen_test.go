@@ -8,7 +8,7 @@ import (
 
 // TestFilesAreCurrent compares the files with what this program writes.
 func TestFilesAreCurrent(t *testing.T) {
-	files, err := generate()
+	files, err := generate("../..")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,18 +1,14 @@
 package main
 
 import (
-	"bytes"
-	_ "embed"
 	"fmt"
+	"strconv"
 	"strings"
-	"text/template"
 
+	"github.com/chorus-comms/chorus/capi/kernels"
 	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/dtype"
 )
-
-//go:embed chorus.h.tmpl
-var text string
 
 // constant is one enumerator.
 type constant struct {
@@ -21,32 +17,25 @@ type constant struct {
 	Comment string
 }
 
-// number makes enumerators; a comment follows the name after a colon.
-func number(from int, lines ...string) []constant {
-	var list []constant
-	for i, line := range lines {
-		name, comment, _ := strings.Cut(line, ": ")
-		list = append(list, constant{"CHORUS_" + name, from + i, comment})
-	}
-	return list
-}
-
-// align puts the comments of a list into one column.
-func align(list []constant) []constant {
+// enumerators are the lines of an enum, with the comments in one column.
+func enumerators(list []constant) string {
+	var b strings.Builder
 	width := 0
 	for _, c := range list {
 		width = max(width, len(fmt.Sprint(c.Name, c.Value)))
 	}
-	for i, c := range list {
+	for _, c := range list {
+		fmt.Fprintf(&b, "\t%s = %d,", c.Name, c.Value)
 		if c.Comment != "" {
-			list[i].Comment = strings.Repeat(" ", width-len(fmt.Sprint(c.Name, c.Value))+1) + "/* " + c.Comment + " */"
+			fmt.Fprintf(&b, "%s/* %s */", strings.Repeat(" ", width-len(fmt.Sprint(c.Name, c.Value))+1), c.Comment)
 		}
+		b.WriteByte('\n')
 	}
-	return list
+	return b.String()
 }
 
-// header returns the text of chorus.h.
-func header() ([]byte, error) {
+// header returns the text of chorus.h with its regions written anew.
+func header(text string) (string, error) {
 	var dtypes, ops, reds []constant
 	for _, d := range dtype.All() {
 		dtypes = append(dtypes, constant{"CHORUS_" + strings.ToUpper(d.String()), int(d), fmt.Sprintf("%d byte%s", d.Size(),
@@ -58,66 +47,98 @@ func header() ([]byte, error) {
 	for k := backend.SumKind; k <= backend.PremulSumKind; k++ {
 		reds = append(reds, constant{"CHORUS_" + strings.ToUpper(k.String()), int(k), reductions[k]})
 	}
-	statuses := append(number(0, "OK",
-		"INVALID_ARGUMENT: refused before any byte moved; nothing has changed",
-		"MISMATCH: ranks call different operations",
-		"TIMEOUT",
-		"PEER_LOST: a rank died, or its link broke",
-		"ABORTED: a rank called chorus_comm_abort, or was interrupted in a collective",
-		"UNSUPPORTED: by the backend, the device or this machine",
-		"INTERNAL: what should not have happened",
-		"FINALIZED: the communicator is finalized",
-		"CANCELED: a message was given up; the communicator stays usable",
-		"OUT_OF_MEMORY: of a device",
-		"WORK_FAILED: of a stream, which carries it until chorus_stream_recover, for a reason that is none of the above"),
-		number(16,
-			"PENDING: the work is under way",
-			"INTERRUPTED: the host's check said so; a work goes on, a synchronous collective has aborted its communicator",
-			"PANICKED: a bug of the library was caught; it can't be used any more",
-			"FORKED: the library does not work in a child made by fork")...)
-	var caps []constant
-	for i, line := range []string{"WINDOW: one-sided windows", "SHARE: some peers' memory can be mapped", "ABORT",
-		"ANY_SOURCE: receive from CHORUS_ANY",
-		"TAG", "THREADS: ranks may be threads of one process", "REGISTER: chorus_register",
-		"NOTHING: operations succeed without moving data"} {
-		name, comment, _ := strings.Cut(line, ": ")
-		caps = append(caps, constant{"CHORUS_CAN_" + name, 1 << i, comment})
+	for _, region := range [][2]string{{"types of elements", enumerators(dtypes)}, {"operations", enumerators(ops)},
+		{"reductions", enumerators(reds)}, {"kernels", kernelKinds()}} {
+		var err error
+		if text, err = replaced(text, region[0], region[1]); err != nil {
+			return "", err
+		}
 	}
-	t, err := template.New("chorus.h").Parse(text)
-	if err != nil {
-		return nil, err
+	if !strings.Contains(text, "\n#define CHORUS_SIGNAL_SLOTS "+strconv.Itoa(backend.SignalSlots)+"\n") {
+		return "", fmt.Errorf("CHORUS_SIGNAL_SLOTS isn't %d", backend.SignalSlots)
 	}
-	var out bytes.Buffer
-	err = t.Execute(&out, map[string]any{"Major": 1, "Minor": 0, "SignalSlots": backend.SignalSlots,
-		"Statuses": align(statuses), "DTypes": align(dtypes), "Kinds": align(ops), "Reductions": align(reds),
-		"WindowKinds": align(windowKinds()), "Capabilities": align(caps),
-		"KernelKinds": align(kernelKinds())})
-	return out.Bytes(), err
+	return text, nil
 }
 
-// windowKinds are the operations on windows.
-func windowKinds() []constant {
-	return number(1, "PUT: data, count, rank, offset; visible after a signal or fence that follows",
-		"GET: data, count, rank, offset", "ACCUMULATE: data, count, rank, offset, reduction; atomic for each element",
-		"FETCH_OP: data, old, rank, offset, reduction", "COMPARE_AND_SWAP: data, expected, old, rank, offset",
-		"SIGNAL: rank, slot; after this rank's earlier operations there",
-		"WAIT_SIGNAL: rank, slot; consumes one signal of that rank",
-		"FENCE: rank or CHORUS_ANY; this rank's earlier operations are complete there")
+// replaced is a text with other lines in a region, which lies between the comments "gen: name" and "end".
+func replaced(text, name, lines string) (string, error) {
+	before, rest, ok := strings.Cut(text, "/* gen: "+name+" */\n")
+	_, after, ends := strings.Cut(rest, "\t/* end */\n")
+	if !ok || !ends {
+		return "", fmt.Errorf("there is no region %q", name)
+	}
+	return before + "/* gen: " + name + " */\n" + lines + "\t/* end */\n" + after, nil
 }
 
-// kernelKinds are the kinds of kernels, with their arguments.
-func kernelKinds() []constant {
-	return number(1, "KERNEL_ELEMENTWISE: outs, ins and numbers of the operation; inputs are broadcast",
-		"KERNEL_REDUCE: outs, in; integers: the dimensions, none for all; numbers",
-		"KERNEL_SCAN: outs, in; integers: the dimension",
-		"KERNEL_SOFTMAX: out, in, or gradient and result; integers: the dimension",
-		"KERNEL_NORM: out, mean, 1/deviation; in, weight, bias; number epsilon; see below for backward",
-		"KERNEL_MATMUL: out, a, b, c; numbers: alpha, beta; op: an activation, or 0",
-		"KERNEL_TRIANGLE: out, in; integers: the diagonal",
-		"KERNEL_RANGE: out; numbers: start and step, or end",
-		"KERNEL_INDEX: out, in, indexes; integers: of each index size and stride of its dimension, and "+
-			"1 if it may be negative")
+// columns is how long lines of comments are.
+const columns = 112
+
+// kernelKinds are the kinds of kernels, each below its operations and their arguments.
+func kernelKinds() string {
+	var b strings.Builder
+	for i, k := range kernels.Kinds() {
+		var lines []string
+		for _, r := range k.Rows {
+			lines = append(lines, takes(&r))
+		}
+		if k.Note != "" {
+			lines = append(lines, k.Note)
+		}
+		if i > 0 {
+			b.WriteByte('\n')
+		}
+		b.WriteString("\t/* " + strings.Join(wrapped(lines), "\n\t * ") + " */\n")
+		fmt.Fprintf(&b, "\tCHORUS_KERNEL_%s = %d,\n", strings.ToUpper(k.Name), k.Number)
+	}
+	return b.String()
 }
+
+// wrapped breaks lines of a comment that are too long.
+func wrapped(lines []string) (all []string) {
+	for _, text := range lines {
+		line := ""
+		for _, word := range strings.Fields(text) {
+			if line != "" && len(line)+len(word) > columns {
+				all, line = append(all, line), "   "
+			} else if line != "" {
+				line += " "
+			}
+			line += word
+		}
+		all = append(all, line)
+	}
+	return all
+}
+
+// takes says what a row's operations take: results; inputs; numbers; integers; fields of chorus_kernel that count.
+func takes(r *kernels.Row) string {
+	text, separator := strings.Join(r.Names, ", "), ": "
+	if r.All != "" {
+		text = r.All
+	}
+	for _, part := range []kernels.Part{kernels.Result, kernels.Input, kernels.Number, kernels.Integer, kernels.None} {
+		var names []string
+		for _, f := range r.Fields {
+			switch name := f.Name; {
+			case f.Part != part || part == kernels.None && name == "op":
+			case f.List():
+				names = append(names, name+"...")
+			case f.Optional:
+				names = append(names, "["+name+"]")
+			default:
+				names = append(names, name)
+			}
+		}
+		if len(names) > 0 {
+			text += separator + labels[part] + strings.Join(names, ", ")
+			separator = "; "
+		}
+	}
+	return text
+}
+
+// labels stand before the arguments of a part.
+var labels = [...]string{kernels.None: "with ", kernels.Result: "", kernels.Input: "", kernels.Number: "numbers ", kernels.Integer: "integers "}
 
 func plural(n int) string {
 	if n == 1 {

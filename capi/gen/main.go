@@ -1,5 +1,5 @@
-// Command gen writes chorus.h, the header of the C ABI, whose text is chorus.h.tmpl and whose constants are those of
-// the Go packages, and the same for Python, _abi.py. It's run from the module's root.
+// Command gen writes what tables in Go and the header of the C ABI decide: regions of chorus.h, and for Python _abi.py.
+// It's run from the module's root.
 //
 //	go run ./capi/gen
 package main
@@ -11,7 +11,7 @@ import (
 )
 
 func main() {
-	files, err := generate()
+	files, err := generate(".")
 	for name, text := range files {
 		if err == nil {
 			err = os.WriteFile(filepath.FromSlash(name), []byte(text), 0o644)
@@ -23,12 +23,16 @@ func main() {
 	}
 }
 
-// generate returns the files, by their paths in the module.
-func generate() (map[string]string, error) {
-	h, err := header()
+// generate returns the files, by their paths in the module, whose root is a directory.
+func generate(root string) (map[string]string, error) {
+	text, err := os.ReadFile(filepath.Join(root, "capi/chorus.h"))
 	if err != nil {
 		return nil, err
 	}
-	py, err := python(string(h))
-	return map[string]string{"capi/chorus.h": string(h), "python/chorus/_abi.py": py}, err
+	h, err := header(string(text))
+	if err != nil {
+		return nil, err
+	}
+	py, err := python(h)
+	return map[string]string{"capi/chorus.h": h, "python/chorus/_abi.py": py}, err
 }

@@ -64,7 +64,7 @@ from typing import Any
 		}
 	}
 	m.WriteString("\n\nclass Status(enum.IntEnum):\n    \"\"\"How a call ended.\"\"\"\n\n" + members)
-	m.table()
+	m.table(d)
 	for _, t := range d.types {
 		if err := m.declare(t); err != nil {
 			return "", fmt.Errorf("%s: %w", t.name, err)
@@ -84,7 +84,7 @@ from typing import Any
 }
 
 // table writes what the table of operations says that Python needs.
-func (m *module) table() {
+func (m *module) table(d *declarations) {
 	m.WriteString("\n\n# The operations' names, and which of them one rank has a part of its own in.\nOPERATIONS = {\n")
 	var rooted []string
 	for _, k := range backend.Kinds() {
@@ -95,8 +95,11 @@ func (m *module) table() {
 		}
 	}
 	fmt.Fprintf(m, "}\nROOTED = frozenset((%s))\nWINDOW_OPERATIONS = {\n", strings.Join(rooted, ", "))
-	for _, k := range windowKinds() {
-		name := strings.TrimPrefix(k.Name, "CHORUS_")
+	at := func(name string) int {
+		return slices.IndexFunc(d.values, func(v [2]string) bool { return v[0] == name })
+	}
+	for _, v := range d.values[at("CHORUS_PUT") : at("CHORUS_FENCE")+1] {
+		name := strings.TrimPrefix(v[0], "CHORUS_")
 		fmt.Fprintf(m, "    %s: %q,\n", name, strings.ToLower(name))
 	}
 	m.WriteString("}\n")
