@@ -94,15 +94,9 @@ demo:
 test:
 	GO="$(GO)" PYTHON="$(PYTHON)" bash scripts/test.sh
 
-# What machines find in the code without running it, beside go vet; mypy is one of the Python tests.
-lint: python
-	@bash scripts/words.sh
-	$(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
-	@! LC_ALL=C.UTF-8 git grep -nP '^(\t|//|func |type |var )[^"`]{120,}$$' -- '*.go' ':!*_amd64.go' # but for texts
-	$(VENV)/bin/pip install -q --disable-pip-version-check 'ruff==0.17.6'
-	$(VENV)/bin/ruff check -q --output-format concise python
-	cd python/device && ../../$(VENV)/bin/python -m mypy
-	@PYTHON=$(VENV)/bin/python bash scripts/one-piece.sh
+# What machines find in the code without running it, in a minute or two.
+lint:
+	@GO="$(GO)" PYTHON="$(PYTHON)" bash scripts/lint.sh
 
 # Tries Chorus on the GPUs of this machine, and writes a page, bin/gpu-test.md: docs/gpu.md.
 gpu-test:

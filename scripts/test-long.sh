@@ -55,14 +55,13 @@ if package; then
 fi
 
 step "vet and lint"
-$GO vet ./...
 make lint
 
 if ! command -v "${CXX:-c++}" >/dev/null; then
 	skipped+=("the extension with other versions of PyTorch: no C++ compiler")
 elif package; then
-	step "the extension with the oldest PyTorch, and the newest of the index" # the installed one is in make lint
-	PYTHON=.venv/bin/python bash scripts/one-piece.sh 2.9.0 newest
+	step "the extension as one piece, with the installed PyTorch, the oldest, and the newest of the index"
+	PYTHON=.venv/bin/python bash scripts/one-piece.sh installed 2.9.0 newest
 fi
 
 # vet compiles the imported packages.

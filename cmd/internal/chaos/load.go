@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync/atomic"
 )
 
 // load starts the processes that keep cores busy beside the rounds, and returns what ends them. They end with the
@@ -35,17 +36,12 @@ func (c Campaign) load() (end func(), err error) {
 
 // busy keeps a core busy until there are no more tasks.
 func busy(tasks *json.Decoder) {
-	over := make(chan struct{})
+	var over atomic.Bool
 	go func() {
-		defer close(over)
+		defer over.Store(true)
 		for tasks.Decode(new(task)) == nil {
 		}
 	}()
-	for {
-		select {
-		case <-over:
-			return
-		default:
-		}
+	for !over.Load() {
 	}
 }
