@@ -55,7 +55,7 @@ func TestOwnTimeIsOver(t *testing.T) {
 		"meeting":  v.explain(context.Background(), &store.TimeoutError{Err: context.DeadlineExceeded}),
 	} {
 		e, ok := errors.AsType[*MissingRanksError](err)
-		if !ok || len(e.Missing) > 0 || e.Rank != 0 || !errors.Is(err, context.DeadlineExceeded) ||
+		if !ok || len(e.Missing) > 0 || e.Reporter != 0 || !errors.Is(err, context.DeadlineExceeded) ||
 			!strings.Contains(err.Error(), "the time of rank 0 of 3 was over") {
 			t.Errorf("%s: %v", name, err)
 		}

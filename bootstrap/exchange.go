@@ -14,12 +14,12 @@ import (
 // A MissingRanksError says which ranks had not come at the deadline. It matches
 // context.DeadlineExceeded.
 type MissingRanksError struct {
-	Missing []int // in order; none if all others have come, and this rank's own time was over before it was done
-	Rank    int   // who waited
-	Size    int
-	Waited  time.Duration
-	Again   bool // an attempt before this one came to nothing
-	Err     error
+	Missing  []int // in order; none if all others have come, and this rank's own time was over before it was done
+	Reporter int   // who waited
+	Size     int
+	Waited   time.Duration
+	Again    bool // an attempt before this one came to nothing
+	Err      error
 }
 
 func (e *MissingRanksError) Error() string {
@@ -28,10 +28,10 @@ func (e *MissingRanksError) Error() string {
 		after = "; ranks that came before have given up meanwhile"
 	}
 	if len(e.Missing) == 0 {
-		return fmt.Sprintf("bootstrap: the time of rank %d of %d was over after %v, though all others have come%s", e.Rank,
+		return fmt.Sprintf("bootstrap: the time of rank %d of %d was over after %v, though all others have come%s", e.Reporter,
 			e.Size, e.Waited.Round(time.Millisecond), after)
 	}
-	return fmt.Sprintf("bootstrap: rank %d of %d waited %v for %s%s", e.Rank, e.Size, e.Waited.Round(time.Millisecond),
+	return fmt.Sprintf("bootstrap: rank %d of %d waited %v for %s%s", e.Reporter, e.Size, e.Waited.Round(time.Millisecond),
 		wire.NamedRanks(e.Missing), after)
 }
 
@@ -64,7 +64,7 @@ func Exchange(ctx context.Context, st store.Store, rank, size int, payload []byt
 	}
 	if errors.As(err, new(*store.TimeoutError)) {
 		if missing, known := s.missingRanks(); known {
-			return nil, &MissingRanksError{Missing: missing, Rank: rank, Size: size, Waited: time.Since(begin), Err: err}
+			return nil, &MissingRanksError{Missing: missing, Reporter: rank, Size: size, Waited: time.Since(begin), Err: err}
 		}
 	}
 	if e := sealError(ctx, st, size, err); e != nil {

@@ -216,7 +216,7 @@ func (v *rendezvousCall) explain(ctx context.Context, err error) error {
 				v.missing = nil // those that were missing before have come now
 			}
 			if known || v.missingKnown {
-				err = &MissingRanksError{Missing: v.missing, Rank: v.m.Rank, Size: v.m.Size,
+				err = &MissingRanksError{Missing: v.missing, Reporter: v.m.Rank, Size: v.m.Size,
 					Waited: time.Since(v.begin), Again: v.failedBefore, Err: err}
 			}
 		} else if e := sealError(ctx, v.attempt.st, v.m.Size, err); e != nil {

@@ -222,8 +222,8 @@ typedef struct chorus_error {
 	const char *comm;     /* communicator */
 	const char *op;       /* operation, such as "all_reduce", or "" */
 	uint64_t seq;         /* the operation's number on its communicator, or 0 */
-	int32_t rank;         /* the rank that reports */
-	int32_t peer;         /* PEER_LOST: the rank that is lost; ABORTED: the one that aborted */
+	int32_t reporter;     /* the rank that reports */
+	int32_t peer;         /* PEER_LOST: the rank that is lost */
 	const char *detail;   /* why: an argument's fault, how a peer was lost, the reason of an abort */
 	int64_t elapsed_ns;   /* TIMEOUT: how long it waited */
 	const int32_t *missing; /* TIMEOUT: ranks known not to have come */
@@ -231,7 +231,7 @@ typedef struct chorus_error {
 	const int32_t *unknown; /* TIMEOUT: ranks of which nothing could be learned */
 	int32_t n_missing, n_arrived, n_unknown;
 	int32_t rank_a, rank_b; /* MISMATCH: the two ranks, */
-	int32_t reserved;
+	int32_t by;             /* ABORTED: the rank that aborted */
 	const char *op_a, *op_b; /* and what each calls: kind, dtype, count, root, reduction */
 } chorus_error;
 

@@ -76,7 +76,7 @@ type facts struct {
 	status                    C.chorus_status
 	message, detail           string
 	at                        comm.Where
-	peer                      int
+	peer, by                  int
 	elapsed                   int64
 	missing, arrived, unknown []int
 	rankA, rankB              int
@@ -93,7 +93,8 @@ func messageOf(err error) string {
 }
 
 func factsOf(err error, status C.chorus_status) facts {
-	f := facts{status: status, message: messageOf(err), peer: -1, rankA: -1, rankB: -1, at: comm.Where{Rank: -1}}
+	f := facts{status: status, message: messageOf(err), peer: -1, by: -1, rankA: -1, rankB: -1,
+		at: comm.Where{Reporter: -1}}
 	var where interface{ At() comm.Where }
 	if errors.As(err, &where) {
 		f.at = where.At()
@@ -107,7 +108,7 @@ func factsOf(err error, status C.chorus_status) facts {
 		}
 	}
 	if e, ok := errors.AsType[*bootstrap.MissingRanksError](err); ok {
-		f.at.Rank, f.elapsed, f.missing = e.Rank, int64(e.Waited), e.Missing
+		f.at.Reporter, f.elapsed, f.missing = e.Reporter, int64(e.Waited), e.Missing
 	}
 	if e, ok := errors.AsType[*fabric.PeerError](err); ok {
 		f.peer, f.detail = e.Peer, e.Err.Error()
@@ -116,7 +117,7 @@ func factsOf(err error, status C.chorus_status) facts {
 		f.peer, f.detail = e.Peer, e.Cause
 	}
 	if e, ok := errors.AsType[*comm.AbortedError](err); ok {
-		f.peer, f.detail = e.By, e.Reason
+		f.by, f.detail = e.By, e.Reason
 	}
 	if e, ok := errors.AsType[*comm.MismatchError](err); ok {
 		f.rankA, f.rankB, f.opA, f.opB = e.RankA, e.RankB, e.OpA, e.OpB
@@ -167,7 +168,8 @@ func (f *facts) toC() *C.chorus_error {
 	}
 	e.message, e.comm, e.op, e.detail, e.op_a, e.op_b = str(f.message), str(f.at.Comm), str(f.at.Op), str(f.detail),
 		str(f.opA), str(f.opB)
-	e.seq, e.rank, e.peer = C.uint64_t(f.at.Seq), C.int32_t(f.at.Rank), C.int32_t(f.peer)
+	e.seq, e.reporter = C.uint64_t(f.at.Seq), C.int32_t(f.at.Reporter)
+	e.peer, e.by = C.int32_t(f.peer), C.int32_t(f.by)
 	e.elapsed_ns, e.rank_a, e.rank_b = C.int64_t(f.elapsed), C.int32_t(f.rankA), C.int32_t(f.rankB)
 	return e
 }

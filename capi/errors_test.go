@@ -34,3 +34,19 @@ func TestLinesOfCompilers(t *testing.T) {
 		t.Errorf("%q", f.message)
 	}
 }
+
+// In C, too, peer is the lost rank alone, by the one that aborted, and reporter the one that reports.
+func TestNamesOfRanks(t *testing.T) {
+	at := comm.Where{Comm: "world", Reporter: 3}
+	for _, c := range []struct {
+		err      error
+		peer, by int
+	}{
+		{&comm.PeerLostError{Where: at, Peer: 2}, 2, -1}, {&comm.AbortedError{Where: at, By: 1}, -1, 1},
+		{&comm.TimeoutError{Where: at}, -1, -1},
+	} {
+		if f := factsOf(c.err, 0); f.at.Reporter != 3 || f.peer != c.peer || f.by != c.by {
+			t.Errorf("%T: reporter %d, peer %d, by %d", c.err, f.at.Reporter, f.peer, f.by)
+		}
+	}
+}

@@ -16,7 +16,7 @@
 static _Atomic uint32_t refusal; // 0, CHORUS_PANICKED or CHORUS_FORKED
 static chorus_host host;
 
-#define NOTHING .comm = "", .op = "", .rank = -1, .peer = -1, .detail = "", .rank_a = -1, .rank_b = -1, .op_a = "", .op_b = ""
+#define NOTHING .comm = "", .op = "", .reporter = -1, .peer = -1, .by = -1, .detail = "", .rank_a = -1, .rank_b = -1, .op_a = "", .op_b = ""
 
 static const chorus_error none = {.size = sizeof(chorus_error), .status = CHORUS_OK, .message = "no error", NOTHING};
 static const chorus_error forked = {.size = sizeof(chorus_error), .status = CHORUS_FORKED, NOTHING,

@@ -228,7 +228,7 @@ func (o *newOptions) open(ctx context.Context, st store.Store, rendezvous *boots
 	}
 	known := backend.HintsOf(o.backend)
 	own, each := known.Split(o.hints)
-	if err := known.Check(Where{Comm: o.name, Rank: o.rank, Op: "new"}, each); err != nil {
+	if err := known.Check(Where{Comm: o.name, Reporter: o.rank, Op: "new"}, each); err != nil {
 		return nil, nil, err
 	}
 	hostmem.SetColor(o.rank)
@@ -548,7 +548,7 @@ func (c *Comm) Err() error {
 func (c *Comm) Broken() <-chan struct{} { return c.b.Broken() }
 
 // at says where an error that concerns no numbered operation happened.
-func (c *Comm) at(op string) Where { return Where{Comm: c.name, Rank: c.rank, Op: op} }
+func (c *Comm) at(op string) Where { return Where{Comm: c.name, Reporter: c.rank, Op: op} }
 
 // usable is the first check of every call: an operation of a communicator that is
 // finalized, or with a context that has ended, does not begin.

@@ -9,7 +9,7 @@ import "github.com/chorus-comms/chorus/comm/backend"
 // The communicator stays usable.
 //
 //	type InvalidArgumentError struct {
-//		Where // Comm, Op, Seq, Rank
+//		Where // Comm, Op, Seq, Reporter
 //		Detail string
 //		Err    error // the cause, if it has one of its own, such as a device's; else nil
 //	}
@@ -20,7 +20,7 @@ type InvalidArgumentError = backend.InvalidArgumentError
 // a message that does not fit its Recv.
 //
 //	type MismatchError struct {
-//		Where // Comm, Op, Seq, Rank
+//		Where // Comm, Op, Seq, Reporter
 //		RankA, RankB int
 //		OpA, OpB     string // each side's operation in full: kind, dtype, count, root, reduction
 //		Attendance // Elapsed, Arrived, Missing, Unknown, Refused, Doing
@@ -31,7 +31,7 @@ type MismatchError = backend.MismatchError
 // context's deadline. A collective that timed out breaks the communicator on every rank.
 //
 //	type TimeoutError struct {
-//		Where // Comm, Op, Seq, Rank
+//		Where // Comm, Op, Seq, Reporter
 //		Attendance // Elapsed, Arrived, Missing, Unknown, Refused, Doing
 //	}
 type TimeoutError = backend.TimeoutError
@@ -39,7 +39,7 @@ type TimeoutError = backend.TimeoutError
 // PeerLostError reports that a rank died or its link broke.
 //
 //	type PeerLostError struct {
-//		Where // Comm, Op, Seq, Rank
+//		Where // Comm, Op, Seq, Reporter
 //		Peer  int // the lost rank, or -1 if it is not a member of this communicator
 //		Cause string
 //		Attendance // Elapsed, Arrived, Missing, Unknown, Refused, Doing
@@ -51,7 +51,7 @@ type PeerLostError = backend.PeerLostError
 // sender when it was on its way fails with it too, without consequences for the communicator.
 //
 //	type AbortedError struct {
-//		Where // Comm, Op, Seq, Rank
+//		Where // Comm, Op, Seq, Reporter
 //		By     int // the rank that aborted
 //		Reason string
 //		Err    error // on rank By: the reason as it was given; nil elsewhere
@@ -67,7 +67,7 @@ type AbortedError = backend.AbortedError
 // that are asynchronous, had to wait for their turn, or are on a stream.
 //
 //	type PanicError struct {
-//		Where // Comm, Op, Seq, Rank
+//		Where // Comm, Op, Seq, Reporter
 //		Hook  string // the hook's kind and function, as in "pre-hook main.check"; "" if it was no hook
 //		Value any    // what it has panicked with; nil for runtime.Goexit
 //		Stack []byte // of its goroutine, as runtime/debug has it
@@ -78,7 +78,7 @@ type PanicError = backend.PanicError
 // UnsupportedError reports what a backend, a device or this machine cannot do.
 //
 //	type UnsupportedError struct {
-//		Where // Comm, Op, Seq, Rank
+//		Where // Comm, Op, Seq, Reporter
 //		Detail string
 //	}
 type UnsupportedError = backend.UnsupportedError
@@ -86,7 +86,7 @@ type UnsupportedError = backend.UnsupportedError
 // InternalError reports what should not have happened.
 //
 //	type InternalError struct {
-//		Where // Comm, Op, Seq, Rank
+//		Where // Comm, Op, Seq, Reporter
 //		Err error
 //	}
 type InternalError = backend.InternalError
@@ -94,7 +94,7 @@ type InternalError = backend.InternalError
 // FinalizedError reports a call on a communicator after Finalize.
 //
 //	type FinalizedError struct {
-//		Where // Comm, Op, Seq, Rank
+//		Where // Comm, Op, Seq, Reporter
 //	}
 type FinalizedError = backend.FinalizedError
 
@@ -102,7 +102,7 @@ type FinalizedError = backend.FinalizedError
 // before a message, or one-sided operation, was through. The communicator stays usable.
 //
 //	type CanceledError struct {
-//		Where // Comm, Op, Seq, Rank
+//		Where // Comm, Op, Seq, Reporter
 //		Err error // the context's cause
 //	}
 type CanceledError = backend.CanceledError
@@ -138,9 +138,9 @@ type Attendance = backend.Attendance
 // Where says which operation of which communicator an error belongs to.
 //
 //	type Where struct {
-//		Comm string // communicator name
-//		Op   string // operation, such as "all_reduce"; empty outside of one
-//		Seq  uint64 // sequence number of the operation on its communicator; 0 outside of one
-//		Rank int    // the rank that reports
+//		Comm     string // communicator name
+//		Op       string // operation, such as "all_reduce"; empty outside of one
+//		Seq      uint64 // sequence number of the operation on its communicator; 0 outside of one
+//		Reporter int    // the rank that reports
 //	}
 type Where = backend.Where

@@ -29,6 +29,6 @@ func (o *newOptions) storeHostLost(st store.Store, err error) error {
 	if !store.Gone(gone) {
 		return nil
 	}
-	return &PeerLostError{Where: Where{Comm: o.name, Op: "new", Rank: o.rank}, Peer: o.host,
+	return &PeerLostError{Where: Where{Comm: o.name, Op: "new", Reporter: o.rank}, Peer: o.host,
 		Cause: "its process served the store where the ranks meet: " + gone.Error()}
 }

@@ -31,7 +31,7 @@ func TestStoreHostDies(t *testing.T) {
 		_, err = comm.New(t.Context(), comm.WithRank(1, 2), comm.WithStore(st), comm.WithStoreHost(host),
 			comm.WithTimeout(time.Minute))
 		var lost *comm.PeerLostError
-		if !errors.As(err, &lost) || lost.Peer != host || lost.Rank != 1 || !strings.Contains(err.Error(),
+		if !errors.As(err, &lost) || lost.Peer != host || lost.Reporter != 1 || !strings.Contains(err.Error(),
 			"its process served the store") {
 			t.Errorf("host %d: %v", host, err)
 		}

@@ -27,7 +27,7 @@ type Allocator struct {
 // "accinte:1" (without an index, the current one of its type). Neither is opened by that. It's an *UnsupportedError if
 // there is no such backend or device, and if the backend's library is one that gives out memory but is too old for it.
 func NewAllocator(ctx context.Context, backendName, on string) (*Allocator, error) {
-	at := Where{Op: "allocator", Rank: -1}
+	at := Where{Op: "allocator", Reporter: -1}
 	if !slices.Contains(backend.Names(), backendName) {
 		return nil, &UnsupportedError{Where: at, Detail: backend.Unknown(backendName)}
 	}
@@ -50,7 +50,7 @@ func NewAllocator(ctx context.Context, backendName, on string) (*Allocator, erro
 func PoolOf(backendName string, d *device.Device) (cache.PoolID, error) {
 	pool, err := backend.PoolOf(backendName, d)
 	if err != nil {
-		err = &UnsupportedError{Where: Where{Op: "allocator", Rank: -1}, Detail: err.Error()}
+		err = &UnsupportedError{Where: Where{Op: "allocator", Reporter: -1}, Detail: err.Error()}
 	}
 	return pool, err
 }

@@ -28,7 +28,7 @@ func joinTimeout(name string, err error) error {
 			a.Arrived = append(a.Arrived, r)
 		}
 	}
-	return &joinTimeoutError{err, TimeoutError{Where: Where{Comm: name, Op: "new", Rank: e.Rank}, Attendance: a}}
+	return &joinTimeoutError{err, TimeoutError{Where: Where{Comm: name, Op: "new", Reporter: e.Reporter}, Attendance: a}}
 }
 
 func (e *joinTimeoutError) Unwrap() error        { return e.error }

@@ -54,7 +54,7 @@ func TestRefusedBeforeAnythingMoves(t *testing.T) {
 			if !errors.As(err, &canceled) || !errors.Is(err, reason) || !errors.Is(err, comm.ErrCanceled) {
 				return fmt.Errorf("%s whose context has ended gives %v", what, err)
 			}
-			if canceled.Comm != c.Name() || canceled.Rank != c.Rank() || canceled.Op == "" {
+			if canceled.Comm != c.Name() || canceled.Reporter != c.Rank() || canceled.Op == "" {
 				return fmt.Errorf("%s: the error does not say where: %+v", what, canceled.Where)
 			}
 		}

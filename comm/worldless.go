@@ -29,7 +29,7 @@ type worldless struct {
 }
 
 func (w *worldless) refuse(op string) error {
-	return &InvalidArgumentError{Where: Where{Comm: w.comm, Rank: -1, Op: op}, Detail: noWorld}
+	return &InvalidArgumentError{Where: Where{Comm: w.comm, Reporter: -1, Op: op}, Detail: noWorld}
 }
 
 const noWorld = "the communicator has no world yet; Reconfigure or Regroup gives it one"
@@ -58,7 +58,7 @@ func (w *worldless) Abort(cause error) {
 	w.end(&AbortedError{Where: w.where(), By: -1, Reason: cause.Error(), Err: cause})
 }
 
-func (w *worldless) where() Where { return Where{Comm: w.comm, Rank: -1} }
+func (w *worldless) where() Where { return Where{Comm: w.comm, Reporter: -1} }
 
 func (w *worldless) end(cause error) {
 	w.once.Do(func() {

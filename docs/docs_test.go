@@ -374,13 +374,13 @@ func TestMessages(t *testing.T) {
 		}
 	})
 	t.Run("withdrawn", func(t *testing.T) { // as the native backend reports it; package commtest provokes it
-		err := &comm.AbortedError{Where: backend.Where{Comm: "world", Op: "recv", Rank: 0}, By: 2, Reason: "it withdrew the message on its way"}
+		err := &comm.AbortedError{Where: backend.Where{Comm: "world", Op: "recv", Reporter: 0}, By: 2, Reason: "it withdrew the message on its way"}
 		if !strings.Contains(page, constant(err.Error())+"\n") {
 			t.Errorf("debugging.md lacks\n%v", err)
 		}
 	})
 	t.Run("lost", func(t *testing.T) { // as fabrics report it; a rank can't be killed here
-		err := &comm.PeerLostError{Where: backend.Where{Comm: "world", Op: "all_reduce", Seq: 18, Rank: 0}, Peer: 2, Cause: "connection 0: connection reset by peer",
+		err := &comm.PeerLostError{Where: backend.Where{Comm: "world", Op: "all_reduce", Seq: 18, Reporter: 0}, Peer: 2, Cause: "connection 0: connection reset by peer",
 			Attendance: backend.Attendance{Elapsed: 12 * time.Millisecond, Missing: []int{2}, Arrived: []int{0, 1, 3}}}
 		if !strings.Contains(page, constant(err.Error())+"\n") {
 			t.Errorf("debugging.md lacks\n%v", err)

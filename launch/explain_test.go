@@ -20,7 +20,7 @@ func dumpOf(t testing.TB, rank int) *observe.Dump {
 	dir := t.TempDir()
 	r := record.Open(record.Settings{Entries: 8}, "job", "world", rank, 3)
 	r.Begin(&backend.Op{Kind: backend.Barrier}, false)
-	r.Failed(&backend.TimeoutError{Where: backend.Where{Comm: "world", Op: "barrier", Seq: 1, Rank: rank},
+	r.Failed(&backend.TimeoutError{Where: backend.Where{Comm: "world", Op: "barrier", Seq: 1, Reporter: rank},
 		Attendance: backend.Attendance{Missing: []int{2}}})
 	defer r.Close()
 	if _, err := record.DumpAll(dir); err != nil {

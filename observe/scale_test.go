@@ -33,7 +33,7 @@ func generate(tb testing.TB, size, culprit, operations int) string {
 			r.Begin(op, false)
 		}
 		r.Failed(&backend.TimeoutError{Where: backend.Where{Comm: "world", Op: "all_reduce", Seq: uint64(operations + 1),
-			Rank: rank}, Attendance: backend.Attendance{Elapsed: time.Minute, Missing: []int{culprit}}})
+			Reporter: rank}, Attendance: backend.Attendance{Elapsed: time.Minute, Missing: []int{culprit}}})
 		r.Close()
 	}
 	return dir

@@ -67,7 +67,7 @@ func begin(ctx context.Context, c backend.Config) (*rank, error) {
 	if err == nil && c.Size > maxWorld {
 		err = fmt.Errorf("a world of %d; %s has a stream for each of %d ranks at most", c.Size, Name, maxWorld)
 	}
-	at := backend.Where{Comm: c.Name, Rank: c.Rank, Op: "new"}
+	at := backend.Where{Comm: c.Name, Reporter: c.Rank, Op: "new"}
 	if err != nil {
 		return nil, &backend.InvalidArgumentError{Where: at, Detail: err.Error()}
 	}

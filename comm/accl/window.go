@@ -80,7 +80,7 @@ func (x *rank) NewWindow(ctx context.Context, t *tensor.Tensor, timeout time.Dur
 
 // Put implements backend.Window.
 func (w *window) Put(ctx context.Context, src *tensor.Tensor, to backend.Target, timeout time.Duration) error {
-	if to.Rank != w.rank.Where().Rank {
+	if to.Rank != w.rank.Where().Reporter {
 		if p := w.Reach(to); p != nil {
 			return w.move(ctx, "put", p, src.Pointer(), src.NBytes(), timeout)
 		}
@@ -90,7 +90,7 @@ func (w *window) Put(ctx context.Context, src *tensor.Tensor, to backend.Target,
 
 // Get implements backend.Window.
 func (w *window) Get(ctx context.Context, dst *tensor.Tensor, from backend.Target, timeout time.Duration) error {
-	if from.Rank != w.rank.Where().Rank {
+	if from.Rank != w.rank.Where().Reporter {
 		if p := w.Reach(from); p != nil {
 			return w.move(ctx, "get", dst.Pointer(), p, dst.NBytes(), timeout)
 		}
@@ -103,7 +103,7 @@ func (w *window) move(ctx context.Context, op string, dst, src unsafe.Pointer, n
 	waiter := w.rank.Waiter()
 	waiter.Begin(ctx, timeout)
 	if err := w.rank.link.move(waiter, dst, src, n); err != nil {
-		return w.Failure(op, w.rank.Where().Rank, waiter, err)
+		return w.Failure(op, w.rank.Where().Reporter, waiter, err)
 	}
 	return nil
 }

@@ -251,7 +251,7 @@ func (c *Config) Exchange(ctx context.Context, payload []byte) ([][]byte, error)
 	if c.Rendezvous == nil {
 		c.Rendezvous = bootstrap.NewRendezvous(c.Store, c.Rank, c.Size)
 	}
-	at := Where{Comm: c.Name, Rank: c.Rank, Op: "new"}
+	at := Where{Comm: c.Name, Reporter: c.Rank, Op: "new"}
 	all, err := c.Rendezvous.Exchange(ctx, policy.Secret, payload)
 	if twice, ok := errors.AsType[*bootstrap.DuplicateRankError](err); ok {
 		return nil, &InvalidArgumentError{Where: at, Detail: twice.Error(), Err: twice}
@@ -269,7 +269,7 @@ func (c *Config) Exchange(ctx context.Context, payload []byte) ([][]byte, error)
 
 // Used is the error of an Opener that finds another communicator of the name.
 func (c *Config) Used() error {
-	return &InvalidArgumentError{Where: Where{Comm: c.Name, Rank: c.Rank, Op: "new"}, Detail: fmt.Sprintf("the name was "+
+	return &InvalidArgumentError{Where: Where{Comm: c.Name, Reporter: c.Rank, Op: "new"}, Detail: fmt.Sprintf("the name was "+
 		"used on this store before, or more than %d ranks join; give each communicator a name of its own (WithName)", c.Size)}
 }
 

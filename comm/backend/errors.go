@@ -14,15 +14,15 @@ import (
 
 // Where says which operation of which communicator an error belongs to.
 type Where struct {
-	Comm string // communicator name
-	Op   string // operation, such as "all_reduce"; empty outside of one
-	Seq  uint64 // sequence number of the operation on its communicator; 0 outside of one
-	Rank int    // the rank that reports
+	Comm     string // communicator name
+	Op       string // operation, such as "all_reduce"; empty outside of one
+	Seq      uint64 // sequence number of the operation on its communicator; 0 outside of one
+	Reporter int    // the rank that reports
 }
 
 func (w Where) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "chorus: rank %d of %q", w.Rank, w.Comm)
+	fmt.Fprintf(&b, "chorus: rank %d of %q", w.Reporter, w.Comm)
 	if w.Op != "" {
 		fmt.Fprintf(&b, ": %s", w.Op)
 		if w.Seq != 0 {
@@ -216,7 +216,7 @@ type PanicError struct {
 }
 
 func (e *PanicError) Error() string {
-	return Where{Comm: e.Comm, Rank: e.Rank}.said(e.Reason())
+	return Where{Comm: e.Comm, Reporter: e.Reporter}.said(e.Reason())
 }
 
 // Reason is the error's text as the other ranks have it, who know whose it is.

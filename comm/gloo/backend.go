@@ -78,7 +78,7 @@ type group struct {
 }
 
 func open(ctx context.Context, c backend.Config) (backend.Backend, error) {
-	at := backend.Where{Comm: c.Name, Rank: c.Rank, Op: "new"}
+	at := backend.Where{Comm: c.Name, Reporter: c.Rank, Op: "new"}
 	prefix := "default_pg"
 	j := &job{root: "0/", device: "/cpu//", world: c.Size}
 	own, cards := false, cmp.Or(os.Getenv("GLOO_SOCKET_IFNAME"), os.Getenv("TP_SOCKET_IFNAME"))

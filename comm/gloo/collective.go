@@ -256,7 +256,7 @@ const grace = 100 * time.Millisecond
 
 // mismatch is the error of two ranks that are in different collectives.
 func (g *group) mismatch(at backend.Where, stray *otherCollectiveError) error {
-	e := &backend.MismatchError{Where: at, RankA: at.Rank, RankB: stray.peer, OpA: at.Op, OpB: slotName(stray.there)}
+	e := &backend.MismatchError{Where: at, RankA: at.Reporter, RankB: stray.peer, OpA: at.Op, OpB: slotName(stray.there)}
 	if e.RankB < e.RankA {
 		e.RankA, e.RankB, e.OpA, e.OpB = e.RankB, e.RankA, e.OpB, e.OpA
 	}

@@ -141,8 +141,8 @@ func (m *mesh) absent(missing []int, err error) error {
 	m.mu.Lock()
 	err = errors.Join(err, m.refusedErr)
 	m.mu.Unlock()
-	return &bootstrap.MissingRanksError{Missing: missing, Rank: m.rank, Size: len(m.pairs), Waited: time.Since(m.start),
-		Err: err}
+	return &bootstrap.MissingRanksError{Missing: missing, Reporter: m.rank, Size: len(m.pairs),
+		Waited: time.Since(m.start), Err: err}
 }
 
 // exchange sets this rank's record in the store, and returns the records of all.

@@ -36,7 +36,7 @@ type card struct {
 }
 
 func open(ctx context.Context, c backend.Config) (backend.Backend, error) {
-	at := backend.Where{Comm: c.Name, Rank: c.Rank, Op: "new"}
+	at := backend.Where{Comm: c.Name, Reporter: c.Rank, Op: "new"}
 	level := multiple
 	cfg, err := env.Load(nil)
 	if err != nil {

@@ -50,7 +50,7 @@ func TestBoundRanksTogether(t *testing.T) {
 			all = append(all, agreedSettings{Fabric: "auto", Cores: max(1, len(set)), Host: host, CPUs: cpus, StageBytes: minStage})
 		}
 		for r, mine := range all {
-			agreed, err := mine.agree(t.Context(), backend.Where{Rank: r}, offering(all))
+			agreed, err := mine.agree(t.Context(), backend.Where{Reporter: r}, offering(all))
 			if err != nil || agreed.Cores != test.cores || agreed.here != test.here[r] {
 				t.Errorf("rank %d of %q: %d cores, %d here, %v", r, test.ranks, agreed.Cores, agreed.here, err)
 			}
@@ -63,7 +63,7 @@ func TestTLSOnOneRank(t *testing.T) {
 	all := []agreedSettings{{Fabric: "tcp", Cores: 2, StageBytes: minStage}, {Fabric: "tcp", Cores: 2, StageBytes: minStage},
 		{Fabric: "tcp", Cores: 2, StageBytes: minStage, TLS: true}}
 	for r, mine := range all {
-		_, err := mine.agree(t.Context(), backend.Where{Comm: "world", Rank: r, Op: "new"}, offering(all))
+		_, err := mine.agree(t.Context(), backend.Where{Comm: "world", Reporter: r, Op: "new"}, offering(all))
 		mismatch, ok := errors.AsType[*backend.MismatchError](err)
 		if !ok || mismatch.RankA != 0 || mismatch.RankB != 2 || !strings.Contains(err.Error(), "new(with TLS)") {
 			t.Errorf("rank %d: %v", r, err)

@@ -91,7 +91,7 @@ func unopened(ctx context.Context, start time.Time, at backend.Where, rankOf fun
 		return &backend.InternalError{Where: at, Err: err}
 	case errors.As(err, &other):
 		n := other.Translated(rankOf)
-		if n.Kind == base.Lost && n.Rank == at.Rank {
+		if n.Kind == base.Lost && n.Rank == at.Reporter {
 			n.Rank = n.By
 		}
 		return n.Err(at)

@@ -134,7 +134,7 @@ func (o *startupFailure) failed(ctx context.Context, err error) error {
 	if !told {
 		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), reasonDelay)
 		defer cancel()
-		n := notice{Failure: base.FailureOf(unopened(ctx, o.start, o.at, same, err), o.at.Rank)}
+		n := notice{Failure: base.FailureOf(unopened(ctx, o.start, o.at, same, err), o.at.Reporter)}
 		mine := n.encode()
 		if first, e := o.store.CompareSet(late, failedKey, nil, mine); e == nil && string(first) != string(mine) {
 			if why := decodePeerGaveUp(first); why != nil && (isLost || isAbsent) {

@@ -21,7 +21,7 @@ import (
 func TestReasonOfALoss(t *testing.T) {
 	loss := &fabric.PeerError{Peer: 3, Err: errors.New("its process has died")}
 	hearsay := &peerGaveUpError{base.Failure{Kind: base.Lost, Rank: 3, By: 1, Text: "its process has died"}}
-	at := backend.Where{Comm: "world", Rank: 2, Op: "new"}
+	at := backend.Where{Comm: "world", Reporter: 2, Op: "new"}
 	for _, err := range []error{loss, fmt.Errorf("sharing memory: %w", hearsay)} {
 		for _, after := range []time.Duration{0, 50 * time.Millisecond} {
 			st := store.NewHash(0)
@@ -44,7 +44,7 @@ func TestReasonOfALoss(t *testing.T) {
 // A rank that has timed out in the wait for another's part of shared memory takes the reason of a rank that was still
 // behind, which comes a moment later.
 func TestReasonOfARankBehind(t *testing.T) {
-	at := backend.Where{Comm: "world", Rank: 1, Op: "new"}
+	at := backend.Where{Comm: "world", Reporter: 1, Op: "new"}
 	wait := fmt.Errorf("sharing memory: %w", &fabric.AbsentError{Peers: []int{0}, Err: errors.New("late")})
 	for _, after := range []time.Duration{0, 50 * time.Millisecond, time.Hour} {
 		synctest.Test(t, func(t *testing.T) {

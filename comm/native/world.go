@@ -35,7 +35,7 @@ func init() { backend.Register(Name, Open, opHints()...) }
 // Open joins a new communicator: it opens a fabric over the store and makes the
 // first group on it.
 func Open(ctx context.Context, c backend.Config) (backend.Backend, error) {
-	at := backend.Where{Comm: c.Name, Rank: c.Rank, Op: "new"}
+	at := backend.Where{Comm: c.Name, Reporter: c.Rank, Op: "new"}
 	s, err := parseHints(c.Hints)
 	if err != nil {
 		return nil, &backend.InvalidArgumentError{Where: at, Detail: err.Error()}

@@ -112,7 +112,7 @@ type greeting struct {
 func open(ctx context.Context, family string, c backend.Config) (backend.Backend, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
-	at := backend.Where{Comm: c.Name, Rank: c.Rank, Op: "new"}
+	at := backend.Where{Comm: c.Name, Reporter: c.Rank, Op: "new"}
 	r, config, err := prepare(at, family, &c)
 	if err != nil {
 		tellUnable(ctx, &c, err)

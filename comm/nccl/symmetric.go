@@ -167,7 +167,7 @@ func (r *rank) arranged(blocks []*tensor.Tensor, place func(b *tensor.Tensor) (u
 
 // agreed says why ranks with these blocks can't register or deregister them; nil if they can.
 func agreed(at backend.Where, op string, all []layout) error {
-	if mine := all[at.Rank]; mine.Unable != "" {
+	if mine := all[at.Reporter]; mine.Unable != "" {
 		return &backend.InvalidArgumentError{Where: at, Detail: mine.Unable}
 	}
 	for q, theirs := range all {

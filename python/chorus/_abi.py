@@ -240,7 +240,7 @@ class Error(Structure):
         ("comm", c_char_p),
         ("op", c_char_p),
         ("seq", c_uint64),
-        ("rank", c_int32),
+        ("reporter", c_int32),
         ("peer", c_int32),
         ("detail", c_char_p),
         ("elapsed_ns", c_int64),
@@ -252,7 +252,7 @@ class Error(Structure):
         ("n_unknown", c_int32),
         ("rank_a", c_int32),
         ("rank_b", c_int32),
-        ("reserved", c_int32),
+        ("by", c_int32),
         ("op_a", c_char_p),
         ("op_b", c_char_p),
     ]

@@ -111,7 +111,6 @@ class Pending:
                 raise TimeoutError(
                     f"chorus: rank {self.comm.rank} of {self.comm.name!r}: a wait of {timeout_ns / 1e9:g} s is over; the operation goes on",  # noqa: E501
                     comm=self.comm.name,
-                    rank=self.comm.rank,
                     reporter=self.comm.rank,
                     elapsed=timeout_ns / 1e9,
                 )

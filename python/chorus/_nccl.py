@@ -222,7 +222,7 @@ class Extras:
             return ErrorType.SUCCESS
         if isinstance(error, TimeoutError):
             return ErrorType.TIMEOUT
-        theirs = isinstance(error, PeerLostError) or isinstance(error, AbortedError) and error.rank != self.comm.rank
+        theirs = isinstance(error, PeerLostError) or isinstance(error, AbortedError) and error.by != self.comm.rank
         return ErrorType.REMOTE_ERROR if theirs else ErrorType.COMM_ERROR
 
     def comm_split_count(self) -> int:

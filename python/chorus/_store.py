@@ -39,7 +39,7 @@ def _host_lost(store: Any, why: BaseException) -> PeerLostError:
     detail = f"the store{at}, which {host} serves, is gone ({str(why).splitlines()[0]}); no group can be made any more"
     rank = -1 if agent else 0
     return PeerLostError(
-        f"chorus: {host} is lost: {detail}", rank=rank, missing_ranks=() if agent else (rank,), detail=detail
+        f"chorus: {host} is lost: {detail}", peer=rank, missing_ranks=() if agent else (rank,), detail=detail
     )
 
 

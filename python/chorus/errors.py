@@ -20,8 +20,9 @@ class Error(dist.DistBackendError):
         comm: the communicator's name, ``""`` outside of one.
         op: the operation, such as ``"all_reduce"``, or ``""``.
         seq: the operation's number on its communicator, 0 if it had none yet.
-        rank: the rank that was lost or that aborted; otherwise the rank that reports; -1 if unknown.
-        reporter: the rank that reports the failure.
+        reporter: the rank that reports the failure, -1 if unknown.
+        peer: the rank that is lost (:class:`PeerLostError`), otherwise -1.
+        by: the rank that aborted (:class:`AbortedError`), otherwise -1.
         missing_ranks: ranks known not to have entered the operation; for a lost peer, that peer.
         arrived_ranks: ranks known to have entered it.
         unknown_ranks: ranks whose state is unknown.
@@ -38,8 +39,9 @@ class Error(dist.DistBackendError):
         comm: str = "",
         op: str = "",
         seq: int = 0,
-        rank: int = -1,
         reporter: int = -1,
+        peer: int = -1,
+        by: int = -1,
         missing_ranks: tuple[int, ...] = (),
         arrived_ranks: tuple[int, ...] = (),
         unknown_ranks: tuple[int, ...] = (),
@@ -50,8 +52,9 @@ class Error(dist.DistBackendError):
         self.comm = comm
         self.op = op
         self.seq = seq
-        self.rank = rank
         self.reporter = reporter
+        self.peer = peer
+        self.by = by
         self.missing_ranks = missing_ranks
         self.arrived_ranks = arrived_ranks
         self.unknown_ranks = unknown_ranks
@@ -80,11 +83,11 @@ class TimeoutError(Error):
 
 
 class PeerLostError(Error):
-    """A rank died or its link broke; ``rank`` says which."""
+    """A rank died or its link broke; ``peer`` says which."""
 
 
 class AbortedError(Error):
-    """Rank ``rank`` called abort, or was interrupted in the middle of a collective."""
+    """Rank ``by`` called abort, or was interrupted in the middle of a collective."""
 
 
 class UnsupportedError(Error):
@@ -140,17 +143,17 @@ def last_error(status: int) -> Error:
     """The exception for a status that a call on this thread has just returned."""
     facts = _lib.library.chorus_last_error().contents
     kind = _TYPES.get(status, InternalError)
-    reporter, peer = facts.rank, facts.peer
     missing = tuple(facts.missing[: facts.n_missing])
-    if kind is PeerLostError and not missing and peer >= 0:
-        missing = (peer,)
+    if kind is PeerLostError and not missing and facts.peer >= 0:
+        missing = (facts.peer,)
     error = kind(
         facts.message.decode(errors="replace"),
         comm=facts.comm.decode(errors="replace"),
         op=facts.op.decode(),
         seq=facts.seq,
-        rank=peer if peer >= 0 else reporter,
-        reporter=reporter,
+        reporter=facts.reporter,
+        peer=facts.peer,
+        by=facts.by,
         missing_ranks=missing,
         arrived_ranks=tuple(facts.arrived[: facts.n_arrived]),
         unknown_ranks=tuple(facts.unknown[: facts.n_unknown]),
@@ -166,7 +169,7 @@ def last_error(status: int) -> Error:
 def invalid(comm: str, rank: int, op: str, detail: str) -> InvalidArgumentError:
     """The exception for arguments that a rank's operation refuses."""
     message = f"chorus: rank {rank} of {comm!r}: {op}: {detail}"
-    return InvalidArgumentError(message, comm=comm, op=op, rank=rank, reporter=rank, detail=detail)
+    return InvalidArgumentError(message, comm=comm, op=op, reporter=rank, detail=detail)
 
 
 def check(status: int) -> None:

@@ -102,7 +102,6 @@ class ChorusGroup(BaseGroup):
         raise errors.TimeoutError(
             f"chorus: rank {self.rank} of {self.group_name!r}: rank 0 is missing after {seconds:g} s: {why}",
             comm=self.group_name,
-            rank=self.rank,
             reporter=self.rank,
             missing_ranks=(0,),
             elapsed=seconds,

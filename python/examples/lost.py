@@ -15,4 +15,4 @@ try:
             os.kill(os.getpid(), signal.SIGKILL)
         dist.all_reduce(torch.ones(1024))
 except chorus.PeerLostError as error:
-    print(f"rank {rank}: rank {error.rank} is gone, in {error.op} #{error.seq}")
+    print(f"rank {rank}: rank {error.peer} is gone, in {error.op} #{error.seq}")

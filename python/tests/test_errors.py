@@ -98,7 +98,7 @@ def _refused(peers):
         with pytest.raises(chorus.InvalidArgumentError) as caught:
             call()
         assert isinstance(caught.value, dist.DistBackendError) and isinstance(caught.value, RuntimeError)
-        assert caught.value.rank == caught.value.reporter == peers.rank and caught.value.op and caught.value.comm, (
+        assert caught.value.reporter == peers.rank and caught.value.op and caught.value.comm, (
             caught.value
         )
     dist.all_reduce(x)
@@ -184,6 +184,13 @@ def test_timeout(how):
     world_of(3).run(_timeout, how)
 
 
+def test_names_of_ranks():
+    """``rank`` would be the lost rank, or the one that reports: exceptions have neither under that name."""
+    for kind in chorus.PeerLostError, chorus.AbortedError, chorus.TimeoutError:
+        error = kind("over", reporter=0, peer=1, by=2)
+        assert (error.reporter, error.peer, error.by) == (0, 1, 2) and not hasattr(error, "rank")
+
+
 def _abort(peers):
     group = dist.new_group()
     if peers.rank == 0:
@@ -191,7 +198,7 @@ def _abort(peers):
     with pytest.raises(chorus.AbortedError) as caught:
         while True:
             dist.all_reduce(torch.ones(4), group=group)
-    assert caught.value.rank == 0
+    assert (caught.value.reporter, caught.value.peer, caught.value.by) == (peers.rank, -1, 0)
     dist.destroy_process_group(group)
     with pytest.raises((chorus.FinalizedError, chorus.AbortedError)):  # PyTorch 2.6 doesn't shut the group down
         group.barrier().wait()
@@ -211,7 +218,8 @@ def _killed(peers):
         while True:
             dist.all_reduce(torch.ones(1 << 16))
     error = caught.value
-    assert error.rank == 1 and error.missing_ranks == (1,) and error.op == "all_reduce" and error.seq > 0, vars(error)
+    assert error.reporter == peers.rank and error.by == -1, vars(error)
+    assert error.peer == 1 and error.missing_ranks == (1,) and error.op == "all_reduce" and error.seq > 0, vars(error)
     return time.monotonic() - begin
 
 
@@ -242,7 +250,7 @@ def _hungry(peers, left):
         dist.destroy_process_group(group)
         error = None
     except chorus.Error as e:
-        error = type(e).__name__, e.rank, str(e)
+        error = type(e).__name__, e.by if isinstance(e, chorus.AbortedError) else e.reporter, str(e)
     took = time.monotonic() - began
     resource.setrlimit(resource.RLIMIT_NOFILE, before)
     x = torch.ones(4)
@@ -264,7 +272,7 @@ def _crowded(peers):
             groups.append(dist.new_group(timeout=datetime.timedelta(seconds=30)))
             dist.barrier(groups[-1])
     except chorus.Error as e:
-        error = type(e).__name__, e.rank, str(e)
+        error = type(e).__name__, e.by if isinstance(e, chorus.AbortedError) else e.reporter, str(e)
     took = time.monotonic() - began
     resource.setrlimit(resource.RLIMIT_NOFILE, before)
     for group in groups:

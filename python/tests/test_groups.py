@@ -243,7 +243,7 @@ def _without_store(peers, port, server, step):
     try:
         comm = Communicator.create(peers.rank, peers.size, mine, name="orphan", timeout_ns=30_000_000_000)
     except chorus.PeerLostError as error:
-        return error.rank, str(error)
+        return error.peer, str(error)
     comm.abort("the test is over")
     return None
 
@@ -275,10 +275,10 @@ class _Gone(dist.Store):
 
 def _lost_with_the_store(_):
     for store, rank in (_Gone(), 0), (dist.HashStore(), 1):
-        for lost in chorus.PeerLostError("rank 1 is lost", rank=1), chorus.AbortedError("rank 1 gave up", rank=1):
+        for lost in chorus.PeerLostError("rank 1 is lost", peer=1), chorus.AbortedError("rank 1 gave up", by=1):
             with pytest.raises(type(lost) if rank else chorus.PeerLostError) as caught, opened(store):
                 raise lost
-            assert caught.value.rank == rank
+            assert (caught.value.by if type(caught.value) is chorus.AbortedError else caught.value.peer) == rank
 
 
 def test_lost_with_the_store(pair):

@@ -420,7 +420,7 @@ if rank == 1:
 try:
     dist.all_reduce(torch.ones(8))
 except RuntimeError as error:
-    assert isinstance(error, chorus.PeerLostError) and error.rank == 1, repr(error)
+    assert isinstance(error, chorus.PeerLostError) and error.peer == 1, repr(error)
     pathlib.Path(f"said{{rank}}").write_text(str(error))
     sys.exit(9)
 """

@@ -116,7 +116,7 @@ void errors(void) {
 	chorus_op op = reduce_op(CHORUS_ALL_REDUCE, x, rank == 0 ? 3 : 4, x, rank == 0 ? 3 : 4);
 	GETS(CHORUS_MISMATCH, chorus_submit(c, &op, NULL));
 	const chorus_error *e = chorus_last_error();
-	EXPECT(e->status == CHORUS_MISMATCH && !strcmp(e->comm, "mismatch") && !strcmp(e->op, "all_reduce") && e->seq == 1 && e->rank == rank);
+	EXPECT(e->status == CHORUS_MISMATCH && !strcmp(e->comm, "mismatch") && !strcmp(e->op, "all_reduce") && e->seq == 1 && e->reporter == rank);
 	EXPECT(e->rank_a == 0 && e->rank_b > 0 && strstr(e->op_a, "int32[3]") && strstr(e->op_b, "int32[4]"));
 	GETS(CHORUS_MISMATCH, chorus_comm_status(c)); // it stays broken
 	leave(c);
@@ -161,7 +161,7 @@ void errors(void) {
 	op.timeout_ns = 0;
 	GETS(CHORUS_ABORTED, chorus_submit(c, &op, NULL));
 	e = chorus_last_error();
-	EXPECT(e->peer == 0 && strstr(e->detail, "loss is NaN"));
+	EXPECT(e->by == 0 && strstr(e->detail, "loss is NaN"));
 	OK(chorus_comm_finalize(c, 0));
 	GETS(CHORUS_FINALIZED, chorus_comm_finalize(c, 0));
 	GETS(CHORUS_FINALIZED, chorus_comm_leave(c, "too late", 0));
@@ -175,7 +175,7 @@ void errors(void) {
 		chorus_comm_options o = {.size = sizeof o, .rank = rank, .world_size = size, .name = "absent", .store = store, .timeout_ns = SECOND};
 		GETS(CHORUS_TIMEOUT, chorus_comm_create(&o, &c));
 		e = chorus_last_error();
-		EXPECT(c == 0 && e->rank == rank && e->n_missing == 1 && e->missing[0] == size - 1);
+		EXPECT(c == 0 && e->reporter == rank && e->n_missing == 1 && e->missing[0] == size - 1);
 		OK(chorus_store_release(store));
 	}
 

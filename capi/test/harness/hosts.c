@@ -169,7 +169,7 @@ void interrupts(void) {
 	} else {
 		OK(chorus_submit(gate, &barrier, NULL));
 		GETS(CHORUS_ABORTED, chorus_submit(c, &sum, NULL));
-		EXPECT(chorus_last_error()->peer == 0 && strstr(chorus_last_error()->detail, "interrupted"));
+		EXPECT(chorus_last_error()->by == 0 && strstr(chorus_last_error()->detail, "interrupted"));
 	}
 	leave(c);
 

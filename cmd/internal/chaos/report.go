@@ -54,7 +54,7 @@ func classify(err error, g group) (kind string, named []int) {
 	case errors.As(err, &aborted): // first: its cause may be an error of another communicator
 		return "aborted", world(aborted.By)
 	case errors.As(err, &panicked):
-		return "aborted", world(panicked.Rank)
+		return "aborted", world(panicked.Reporter)
 	case errors.As(err, &mismatch):
 		return "mismatch", world(mismatch.RankA, mismatch.RankB)
 	case errors.As(err, &late):

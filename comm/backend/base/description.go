@@ -133,8 +133,8 @@ func (j *Job) UnequalBlocks(at backend.Where, peer int, e *fabric.TruncatedError
 
 // MismatchOf states what two ranks take an operation for, in the order of the ranks.
 func MismatchOf(at backend.Where, peer int, mine, theirs string) *backend.MismatchError {
-	if peer < at.Rank {
-		return &backend.MismatchError{Where: at, RankA: peer, RankB: at.Rank, OpA: theirs, OpB: mine}
+	if peer < at.Reporter {
+		return &backend.MismatchError{Where: at, RankA: peer, RankB: at.Reporter, OpA: theirs, OpB: mine}
 	}
-	return &backend.MismatchError{Where: at, RankA: at.Rank, RankB: peer, OpA: mine, OpB: theirs}
+	return &backend.MismatchError{Where: at, RankA: at.Reporter, RankB: peer, OpA: mine, OpB: theirs}
 }

@@ -25,14 +25,14 @@ func travelled(t *testing.T, cause error, most int) error {
 	if err := json.Unmarshal(payload, &g); err != nil || !g.Known() {
 		t.Fatal(string(payload), err)
 	}
-	return g.Err(backend.Where{Comm: "c", Rank: 1, Op: g.Op, Seq: g.Seq})
+	return g.Err(backend.Where{Comm: "c", Reporter: 1, Op: g.Op, Seq: g.Seq})
 }
 
 // A failure is the same on the rank that finds it and on one that is told, but for whose error it is.
 func TestFailureTravels(t *testing.T) {
-	here := backend.Where{Comm: "c", Rank: 3, Op: "all_reduce", Seq: 7}
+	here := backend.Where{Comm: "c", Reporter: 3, Op: "all_reduce", Seq: 7}
 	there := here
-	there.Rank = 1
+	there.Reporter = 1
 	attendance := backend.Attendance{Elapsed: time.Second, Arrived: []int{0, 3}, Missing: []int{1}, Unknown: []int{2},
 		Refused: map[int]string{1: "all_reduce: output is nil"}, Doing: map[int]string{1: "in barrier #1"}}
 	for _, x := range []struct{ cause, want error }{
@@ -44,7 +44,7 @@ func TestFailureTravels(t *testing.T) {
 			Attendance: attendance}},
 		{&backend.AbortedError{Where: here, By: 3, Reason: "enough", Err: errors.New("enough")},
 			&backend.AbortedError{Where: there, By: 3, Reason: "enough"}},
-		{errors.New("odd"), &backend.AbortedError{Where: backend.Where{Comm: "c", Rank: 1}, By: 3, Reason: "odd"}},
+		{errors.New("odd"), &backend.AbortedError{Where: backend.Where{Comm: "c", Reporter: 1}, By: 3, Reason: "odd"}},
 	} {
 		if got := travelled(t, x.cause, 1000); !reflect.DeepEqual(got, x.want) {
 			t.Errorf("%#v has become %#v", x.cause, got)

@@ -32,7 +32,7 @@ type Life struct {
 // Begin begins the life of a rank's part of the communicator called name. tell sends the other ranks the first cause of
 // a failure that this rank has found. Operations from number from on fail; 0: at once.
 func (l *Life) Begin(name string, rank int, tell func(from uint64, cause error)) {
-	l.at, l.abort, l.report = backend.Where{Comm: name, Rank: rank}, fabric.NewAbort(), tell
+	l.at, l.abort, l.report = backend.Where{Comm: name, Reporter: rank}, fabric.NewAbort(), tell
 }
 
 // Where says of which rank of which communicator an error is.
@@ -66,15 +66,15 @@ func (l *Life) Cause() error { return l.abort.Cause() }
 
 // Abort implements backend.Backend.
 func (l *Life) Abort(cause error) {
-	l.Fail(&backend.AbortedError{Where: l.at, By: l.at.Rank, Reason: cause.Error(), Err: cause})
+	l.Fail(&backend.AbortedError{Where: l.at, By: l.at.Reporter, Reason: cause.Error(), Err: cause})
 }
 
 // Ending implements backend.Ender.
 func (l *Life) Ending(why string) {
 	l.Reporting.Begin()
 	defer l.Reporting.End()
-	if l.Break(&backend.AbortedError{Where: l.at, By: l.at.Rank, Reason: why, Err: errors.New(why)}) {
-		l.report(0, &backend.PeerLostError{Where: l.at, Peer: l.at.Rank, Cause: why})
+	if l.Break(&backend.AbortedError{Where: l.at, By: l.at.Reporter, Reason: why, Err: errors.New(why)}) {
+		l.report(0, &backend.PeerLostError{Where: l.at, Peer: l.at.Reporter, Cause: why})
 	}
 }
 
@@ -97,7 +97,7 @@ func (l *Life) FailFrom(seq uint64, cause error) {
 // call.
 func (l *Life) Panicked(at backend.Where, p *fabric.PanicError) error {
 	e := &backend.PanicError{Where: at, Value: p.Value, Stack: p.Stack}
-	l.Fail(&backend.AbortedError{Where: l.at, By: l.at.Rank, Reason: e.Reason(), Err: e})
+	l.Fail(&backend.AbortedError{Where: l.at, By: l.at.Reporter, Reason: e.Reason(), Err: e})
 	return e
 }
 
@@ -188,7 +188,7 @@ func (l *Life) FailureReturned() bool { return l.returned.Load() }
 // had returned without an error, and no later one has returned it. Otherwise it returns nil. It's for Finalize.
 func (l *Life) UnreturnedMismatch() error {
 	e, ok := l.Cause().(*backend.MismatchError)
-	if !ok || l.FailureReturned() || e.RankA != l.at.Rank && e.RankB != l.at.Rank {
+	if !ok || l.FailureReturned() || e.RankA != l.at.Reporter && e.RankB != l.at.Reporter {
 		return nil
 	}
 	return e
@@ -208,7 +208,7 @@ func (l *Life) End() (healthy bool) {
 // CanceledUnderWay is the error of a collective whose context has ended while it was under way.
 func CanceledUnderWay(at backend.Where, err error) error {
 	reason := fmt.Sprintf("its context ended in the middle of the operation: %v", err)
-	return &backend.AbortedError{Where: at, By: at.Rank, Reason: reason, Err: err}
+	return &backend.AbortedError{Where: at, By: at.Reporter, Reason: reason, Err: err}
 }
 
 // CauseOf makes a typed error of why a collective failed that waited for messages. rankOf translates the link's
@@ -240,7 +240,7 @@ func (l *Life) PeerFailed(f *Failure) {
 	at := l.at
 	at.Op, at.Seq = f.Op, f.Seq
 	switch {
-	case f.Kind == Lost && f.Rank == at.Rank: // it may well live: a link can break of which one end doesn't know
+	case f.Kind == Lost && f.Rank == at.Reporter: // it may well live: a link can break of which one end doesn't know
 		l.Break(&backend.PeerLostError{Where: at, Peer: f.By, Cause: "it has lost its link to this rank: " + f.Text})
 	case f.Kind == Timeout:
 		l.Break(f.Err(at))

@@ -152,12 +152,12 @@ func (x *Transfers) unequal(op *backend.Op, m *fabric.Msg, sent, room int) error
 	}
 	at, peer := x.Life.Of(op), x.RankOf(m.From)
 	if op.Kind == backend.Send {
-		return &backend.MismatchError{Where: at, RankA: at.Rank, RankB: peer, OpA: side(m.Desc),
+		return &backend.MismatchError{Where: at, RankA: at.Reporter, RankB: peer, OpA: side(m.Desc),
 			OpB: fmt.Sprintf("%v(%d bytes)", backend.Recv, room)}
 	}
 	theirs := side(m.Sent)
 	if backend.Kind(m.Sent[0]) != backend.Send {
 		theirs = fmt.Sprintf("%v(%d bytes)", backend.Send, sent)
 	}
-	return &backend.MismatchError{Where: at, RankA: peer, RankB: at.Rank, OpA: theirs, OpB: side(m.Desc)}
+	return &backend.MismatchError{Where: at, RankA: peer, RankB: at.Reporter, OpA: theirs, OpB: side(m.Desc)}
 }

@@ -110,7 +110,6 @@ def store_of_environment(rank: int, size: int, timeout: timedelta, foreign: bool
                 f"chorus: rank {rank}: new_comm: timed out after {seconds:g} s: there is no store at {key[0]}:{port} "
                 f"(MASTER_ADDR, MASTER_PORT), which {'torchrun' if agent else 'rank 0'} serves",
                 op="new_comm",
-                rank=rank,
                 reporter=rank,
                 missing_ranks=() if agent else (0,),
                 elapsed=seconds,

@@ -191,7 +191,7 @@ for place in (device, "cpu") if how != "gpu" else ("cpu", device):
         while True:
             dist.all_reduce(x := on(1, place=place), async_op=True).wait()
             torch.accinte.synchronize()
-    assert how == "host" or caught.value.rank == 0, caught.value
+    assert how == "host" or caught.value.by == 0, caught.value
 assert time.monotonic() - began < 15
 print("fine")
 """
@@ -245,7 +245,7 @@ if rank == 1:
 began = time.monotonic()
 with pytest.raises(chorus.PeerLostError) as caught:
     dist.all_reduce(on(1))
-assert caught.value.rank == 1 and time.monotonic() - began < 20
+assert caught.value.peer == 1 and time.monotonic() - began < 20
 print("fine")
 """
 )
@@ -350,7 +350,7 @@ if rank == 2:
 with pytest.raises(chorus.PeerLostError) as caught:
     while True:
         dist.all_reduce(on(1, place="cpu"))
-assert caught.value.rank == 2
+assert caught.value.peer == 2
 group = dist.shrink_group([2], shrink_flags=dist.distributed_c10d.SHRINK_ABORT)
 assert group is dist.group.WORLD and group.size() == 2 and not part().begun and old._libraries["accinte"].comm.finalized
 summed(of=[0, 1])
