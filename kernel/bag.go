@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
@@ -225,109 +226,11 @@ func (p *Plan) bag(op string, n, columns int, in, out Operand, b *Bags) *Call {
 }
 
 func bagSource(s Spec) (Source, error) {
-	t, x := s.Types[0], stored(s.Types[2])
 	var w writer
 	w.begin(s)
-	w.line("typedef %s X;", x)
-	w.param("GLOBAL %s *o, GLOBAL const %[1]s *in, GLOBAL const X *index, GLOBAL const %[1]s *weight", stored(t))
-	w.param("GLOBAL %sX *bag, GLOBAL i32 *bad", map[bool]string{true: "", false: "const "}[s.Op == "embedding_bag"])
-	w.param("I n, I columns, I os0, I os1, I is0, I is1, I xs, I ws, I bs, i64 padding")
-	switch s.Op {
-	case "embedding_bag":
-		w.param("GLOBAL const X *offsets, GLOBAL X *size, GLOBAL X *most, I rows, I bags, I ends, I fs, I ss, I ms0, I ms1")
-	case "embedding_backward":
-		w.param("GLOBAL const X *keys, GLOBAL const i64 *order, GLOBAL const X *size, I rows, I ss, i32 frequency")
-	default:
-		w.param("GLOBAL const %s *table, I rows, I ts0, I ts1", stored(t))
-	}
-	w.function(s.Op)
-	w.line("\tI g = (I)(BLOCK * THREADS + THREAD);")
-	weight := "\t\tif (weight)\n\t\t\tx *= " + converted(s.Compute, t, "weight[%s * ws]") + ";"
-	switch s.Op {
-	case "embedding_bag":
-		w.line("\tI b = g / columns, d = g %% columns;")
-		w.line("\tif (b >= bags)")
-		w.line("\t\treturn;")
-		w.line("\ti64 from = offsets[b * fs], to = b + 1 < ends ? offsets[(b + 1) * fs] : n, best = -1;")
-		w.line("\tif (from < 0 || to > n || from > to || (b == 0 && from > 0)) {")
-		w.line("\t\tif (bad)")
-		w.line("\t\t\t*bad = 1;")
-		w.line("\t\tfrom = to = 0;")
-		w.line("\t}")
-		w.line("\tT r = 0;")
-		w.line("\tI count = 0;")
-		w.line("\tfor (I j = (I)from; j < (I)to; j++) {")
-		w.line("\t\ti64 row = index[j * xs];")
-		w.line("\t\tif (d == 0 && bag)")
-		w.line("\t\t\tbag[j * bs] = (X)b;")
-		w.line("\t\tif (row == padding)")
-		w.line("\t\t\tcontinue;")
-		w.line("\t\tif (row < 0 || row >= rows) {")
-		w.line("\t\t\tif (bad)")
-		w.line("\t\t\t\t*bad = 1;")
-		w.line("\t\t\tcontinue;")
-		w.line("\t\t}")
-		w.line("\t\tT x = %s;", converted(s.Compute, t, "in[(I)row * is0 + d * is1]"))
-		switch BagMode(s.Form) {
-		case BagMax:
-			w.line("\t\tif (count == 0 || x > r || (isnan(x) && !isnan(r))) {")
-			w.line("\t\t\tr = x;")
-			w.line("\t\t\tbest = row;")
-			w.line("\t\t}")
-		default:
-			w.line(weight, "j")
-			w.line("\t\tr += x;")
-		}
-		w.line("\t\tcount++;")
-		w.line("\t}")
-		if BagMode(s.Form) == BagMean {
-			w.line("\tif (count > 0)")
-			w.line("\t\tr /= (T)count;")
-		}
-		w.line("\tif (d == 0 && size)")
-		w.line("\t\tsize[b * ss] = (X)count;")
-		w.line("\tif (most)")
-		w.line("\t\tmost[b * ms0 + d * ms1] = (X)best;")
-		w.line("\to[b * os0 + d * os1] = %s;", narrowed(t, s.Compute, "r"))
-	case "embedding_backward":
-		// The first of equal keys in their order has a thread a column, which adds all their gradients.
-		w.line("\tI j = g / columns, d = g %% columns, count = 0;")
-		w.line("\tif (j >= n)")
-		w.line("\t\treturn;")
-		w.line("\ti64 row = keys[j];")
-		w.line("\tif (row == padding || (j > 0 && keys[j - 1] == row))")
-		w.line("\t\treturn;")
-		w.line("\tif (row < 0 || row >= rows) {")
-		w.line("\t\tif (bad)")
-		w.line("\t\t\t*bad = 1;")
-		w.line("\t\treturn;")
-		w.line("\t}")
-		w.line("\tT r = 0;")
-		w.line("\tfor (; j < n && keys[j] == row; j++, count++) {")
-		w.line("\t\tI at = (I)order[j], from = bag ? (I)bag[at * bs] : at;")
-		w.line("\t\tT x = %s;", converted(s.Compute, t, "in[from * is0 + d * is1]"))
-		w.line(weight, "at")
-		if BagMode(s.Form) == BagMean {
-			w.line("\t\tx /= (T)size[from * ss];")
-		}
-		w.line("\t\tr += x;")
-		w.line("\t}")
-		w.line("\tif (frequency)")
-		w.line("\t\tr /= (T)count;")
-		w.line("\to[(I)row * os0 + d * os1] = %s;", narrowed(t, s.Compute, "r"))
-	default:
-		w.line("\tif (g >= n)")
-		w.line("\t\treturn;")
-		w.line("\ti64 row = index[g * xs];")
-		w.line("\tint good = row >= 0 && row < rows;")
-		w.line("\tif (!good && row != padding && bad)")
-		w.line("\t\t*bad = 1;")
-		w.line("\tT r = 0;")
-		w.line("\tif (good && row != padding)")
-		w.line("\t\tfor (I d = 0; d < columns; d++)")
-		w.line("\t\t\tr += %s * %s;", converted(s.Compute, t, "in[(I)bag[g * bs] * is0 + d * is1]"),
-			converted(s.Compute, t, "table[(I)row * ts0 + d * ts1]"))
-		w.line("\to[g * os0] = %s;", narrowed(t, s.Compute, "r"))
-	}
-	return w.done()
+	w.defines(s, 0)
+	w.defineIf(BagMode(s.Form) == BagMean, "MEAN")
+	w.defineIf(BagMode(s.Form) == BagMax, "MAX")
+	w.define(strings.ToUpper(s.Op), "")
+	return w.file("bag", s.Op)
 }

@@ -155,45 +155,13 @@ func (p *Plan) distance(op string, norm float64, operands []*Operand) error {
 }
 
 func distanceSource(s Spec) (Source, error) {
-	t, operands := s.Types[0], int(s.Outs+s.Ins)
-	backward := s.Op == "cdist_backward"
 	var w writer
 	w.begin(s)
-	w.layoutType("layout", int(s.Dims), operands)
-	w.pointers(s)
-	w.param("I count, I n")
-	for k := range s.Ins {
-		w.param("I step%d", k)
+	w.defines(s, int(s.Outs+s.Ins))
+	for k, name := range [...]string{distanceP: "NORM_P", "NORM_0", "NORM_1", "NORM_2", "NORM_INF"} {
+		w.define(name, k)
 	}
-	w.param("T p")
-	if s.Dims > 0 {
-		w.param("layout l")
-	}
-	w.function(s.Op)
-	w.line("\tI i = (I)(BLOCK * THREADS + THREAD);")
-	w.line("\tif (i >= count)")
-	w.line("\t\treturn;")
-	w.places("i", "l", int(s.Dims), operands)
-	w.line("\tT r = 0;")
-	w.line("\tfor (I j = 0; j < n; j++) {")
-	element := func(k int) string {
-		return converted(s.Compute, t, fmt.Sprintf("i%d[at%d + j * step%d]", k, k+1, k))
-	}
-	w.line("\t\tT d = %s - %s, size = fabs(d);", element(0), element(1))
-	if !backward {
-		w.line("\t\t%s", [...]string{"r += pow(size, p);", "r += d != 0;", "r += size;", "r += d * d;",
-			"r = isnan(size) || size > r ? size : r;"}[s.Form])
-		w.line("\t}")
-		if end := [...]string{distanceP: "r = pow(r, 1 / p);", distance2: "r = sqrt(r);", distanceInf: ""}[s.Form]; end != "" {
-			w.line("\t%s", end)
-		}
-	} else {
-		w.line("\t\tT g = %s, far = %s;", element(2), element(3))
-		w.line("\t\tT sign = (T)((d > 0) - (d < 0));")
-		w.line("\t\t%s", [...]string{"if (far != 0 && d != 0) r += sign * pow(size, p - 1) * g / pow(far, p - 1);", "",
-			"r += sign * g;", "if (far != 0) r += g * d / far;", "if (size == far) r += sign * g;"}[s.Form])
-		w.line("\t}")
-	}
-	w.line("\to0[at0] = %s;", narrowed(t, s.Compute, "r"))
-	return w.done()
+	w.define("NORM", s.Form)
+	w.defineIf(s.Op == "cdist_backward", "BACKWARD")
+	return w.file("distance", s.Op)
 }

@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
@@ -158,102 +159,38 @@ func indexExpression(op string, compute dtype.DType) string {
 func indexSource(s Spec) (Source, error) {
 	t, size := s.Types[0], s.Types[0].Size()
 	n := int(s.Ins) - 1
+	parts := t == dtype.Complex128 && s.Op == "add"
+	if size > 8 && !parts && s.Op != "take" && s.Op != "put" {
+		return Source{}, fmt.Errorf("kernel: %s of %v isn't defined", s.Op, t)
+	}
 	var w writer
 	w.begin(s)
-	update := indexExpression(s.Op, s.Compute)
-	if update != "" {
-		w.line("DEVICE T x_join(T a, T b) { return %s; }", update)
+	w.defines(s, 2+n)
+	if update := indexExpression(s.Op, s.Compute); update != "" {
+		w.define("JOINED", update)
 		w.src.Atomic64 = size >= 8
 	}
-	w.layoutType("layout", int(s.Dims), 2+n)
-	w.pointers(s)
-	w.param("GLOBAL i32 *bad")
-	w.param("I n")
-	if s.Dims > 0 {
-		w.param("layout l")
-	}
+	dimensions, indexes := "", ""
 	for k := range n {
-		w.param("i64 size%d, i64 stride%d", k, k)
-	}
-	w.function("index_" + s.Op)
-	w.line("\tI i = (I)(BLOCK * THREADS + THREAD);")
-	w.line("\tif (i >= n)")
-	w.line("\t\treturn;")
-	w.places("i", "l", int(s.Dims), 2+n)
-	w.line("\ti64 place = 0, x;")
-	w.line("\tint good = 1;")
-	for k := range n {
-		w.line("\tx = i%d[at%d];", k+1, k+2)
+		dimensions += fmt.Sprintf(", i64 size%d, i64 stride%[1]d", k)
+		indexes += fmt.Sprintf("x = i%d[at%d]; ", k+1, k+2)
 		if s.Form>>k&1 == 0 {
-			w.line("\tx += x < 0 ? size%d : 0;", k)
+			indexes += fmt.Sprintf("x += x < 0 ? size%d : 0; ", k)
 		}
-		w.line("\tgood = good && x >= 0 && x < size%d;", k)
-		w.line("\tplace += x * stride%d;", k)
+		indexes += fmt.Sprintf("good = good && x >= 0 && x < size%d; place += x * stride%[1]d; ", k)
 	}
-	w.line("\tif (!good) {")
-	w.line("\t\tif (bad)")
-	w.line("\t\t\t*bad = 1;")
-	if s.Op == "take" {
-		zero := "0"
-		if t.IsComplex() {
-			zero = "make_" + t.Short() + "(0, 0)"
-		}
-		w.line("\t\to0[at0] = %s;", zero)
-	}
-	w.line("\t\treturn;")
-	w.line("\t}")
+	w.define("DIMENSIONS", dimensions[2:])
+	w.define("INDEXES", indexes)
+	w.define("NOTHING", map[bool]string{true: "make_" + t.Short() + "(0, 0)", false: "0"}[t.IsComplex()])
+	w.define("STORED(x)", converted(s.Compute, t, "x"))
 	value := "i0[at1]"
 	if s.Values == 1 {
 		value = narrowed(t, s.Compute, computed(s.Compute, "i0"))
 	}
-	switch {
-	case s.Op == "take":
-		w.line("\to0[at0] = i0[at1 + place];")
-	case s.Op == "put":
-		w.line("\to0[at0 + place] = %s;", value)
-	case t == dtype.Complex128 && s.Op == "add": // parts one after the other
-		w.line("\tT b = %s;", value)
-		w.line("\tGLOBAL u64 *word = (GLOBAL u64 *)&o0[at0 + place];")
-		w.line("\tfor (int k = 0; k < 2; k++) {")
-		w.line("\t\tu64 old = word[k], seen;")
-		w.line("\t\tfor (;;) {")
-		w.line("\t\t\tseen = swap_u64(&word[k], old, f64_bits(bits_f64(old) + (k == 0 ? b.re : b.im)));")
-		w.line("\t\t\tif (seen == old)")
-		w.line("\t\t\t\tbreak;")
-		w.line("\t\t\told = seen;")
-		w.line("\t\t}")
-		w.line("\t}")
-	case size > 8:
-		return Source{}, fmt.Errorf("kernel: %s of %v isn't defined", s.Op, t)
-	default:
-		word := "u32"
-		if size == 8 {
-			word = "u64"
-		}
-		// The element is changed in the aligned word that it's part of, until no other thread has changed that meanwhile.
-		w.line("\ttypedef union { %s word; %s part[%d]; } whole;", word, stored(t), max(4, size)/size)
-		w.line("\tT b = %s;", converted(s.Compute, t, value))
-		part := "0"
-		if size < 4 {
-			w.line("\tGLOBAL u8 *address = (GLOBAL u8 *)&o0[at0 + place];")
-			w.line("\tint part = (int)((u64)address %% 4) / %d;", size)
-			w.line("\tGLOBAL u32 *word = (GLOBAL u32 *)(address - (u64)address %% 4);")
-			part = "part"
-		} else {
-			w.line("\tGLOBAL %s *word = (GLOBAL %s *)&o0[at0 + place];", word, word)
-		}
-		w.line("\twhole old, new_, seen;")
-		w.line("\told.word = *word;")
-		w.line("\tfor (;;) {")
-		w.line("\t\tnew_ = old;")
-		joined := fmt.Sprintf("x_join(%s, b)", converted(s.Compute, t, "old.part["+part+"]"))
-		w.line("\t\tT joined = %s;", joined)
-		w.line("\t\tnew_.part[%s] = %s;", part, narrowed(t, s.Compute, "joined"))
-		w.line("\t\tseen.word = swap_%s(word, old.word, new_.word);", word)
-		w.line("\t\tif (seen.word == old.word)")
-		w.line("\t\t\tbreak;")
-		w.line("\t\told = seen;")
-		w.line("\t}")
-	}
-	return w.done()
+	w.define("VALUE", value)
+	w.define("SIZE", size)
+	w.define("PARTS_OF_WORD", max(4, size)/size)
+	w.define(strings.ToUpper(s.Op), "")
+	w.defineIf(parts, "PARTS")
+	return w.file("index", "index_"+s.Op)
 }

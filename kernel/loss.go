@@ -198,70 +198,11 @@ func (p *Plan) nll(op string, x0, x1, in, target, loss Operand, l *NLL) error {
 }
 
 func lossSource(s Spec) (Source, error) {
-	backward := s.Op == "nll_loss_backward"
-	small, target, classes := s.Types[0], s.Types[1], s.Types[2]
 	var w writer
 	w.begin(s)
-	w.layoutType("layout", int(s.Dims), 3)
-	read := map[bool]string{true: "const ", false: ""}
-	w.param("GLOBAL %s%s *x, GLOBAL const %s *t, GLOBAL %s%s *y", read[!backward], stored(classes), stored(target),
-		read[backward], stored(small))
-	w.param("GLOBAL const %s *weight", stored(classes))
-	if backward {
-		w.param("GLOBAL const %s *total", stored(classes))
-	} else {
-		w.param("GLOBAL T *weights")
-	}
-	w.param("GLOBAL i32 *bad, I n, I classes, I step, I wstep, i64 ignore, T smoothing")
-	if s.Dims > 0 {
-		w.param("layout l")
-	}
-	w.function(s.Op)
-	weight := func(of string) string {
-		return "(weight ? " + converted(s.Compute, classes, "weight[("+of+") * wstep]") + " : (T)1)"
-	}
-	if backward { // neighbouring threads write neighbouring elements, whichever dimension they are in
-		w.line("\tI g = (I)(BLOCK * THREADS + THREAD), i = step == 1 ? g / classes : g %% n, k = step == 1 ? g %% classes : g / n;")
-		w.line("\tif (i >= n || k >= classes)")
-	} else {
-		w.line("\tI i = (I)(BLOCK * THREADS + THREAD);")
-		w.line("\tif (i >= n)")
-	}
-	w.line("\t\treturn;")
-	if s.Dims == 0 {
-		w.line("\tI at0 = 0, at1 = 0, at2 = 0;")
-	} else {
-		w.places("i", "l", int(s.Dims), 3)
-	}
-	w.line("\ti64 to = t[at1];")
-	w.line("\tint counts = to != ignore && to >= 0 && to < classes;")
-	w.line("\tT r = 0;")
-	if backward {
-		w.line("\tif (counts) {")
-		w.line("\t\tr = to == k ? (1 - smoothing) * %s : (T)0;", weight("k"))
-		w.line("\t\tif (smoothing != 0)")
-		w.line("\t\t\tr += smoothing / (T)classes * %s;", weight("k"))
-		w.line("\t\tr *= -%s;", converted(s.Compute, small, "y[at2]"))
-		w.line("\t\tif (total)")
-		w.line("\t\t\tr /= %s;", converted(s.Compute, classes, "*total"))
-		w.line("\t}")
-		w.line("\tx[at0 + k * step] = %s;", narrowed(classes, s.Compute, "r"))
-		return w.done()
-	}
-	w.line("\tT u = 0;")
-	w.line("\tif (counts) {")
-	w.line("\t\tu = %s;", weight("(I)to"))
-	w.line("\t\tr = -u * %s;", converted(s.Compute, classes, "x[at0 + (I)to * step]"))
-	w.line("\t\tif (smoothing != 0) {")
-	w.line("\t\t\tT sum = 0;")
-	w.line("\t\t\tfor (I k = 0; k < classes; k++)")
-	w.line("\t\t\t\tsum += %s * %s;", weight("k"), converted(s.Compute, classes, "x[at0 + k * step]"))
-	w.line("\t\t\tr = (1 - smoothing) * r - smoothing / (T)classes * sum;")
-	w.line("\t\t}")
-	w.line("\t} else if (to != ignore && bad)")
-	w.line("\t\t*bad = 1;")
-	w.line("\ty[at2] = %s;", narrowed(small, s.Compute, "r"))
-	w.line("\tif (weights)")
-	w.line("\t\tweights[i] = u;")
-	return w.done()
+	w.defines(s, 3)
+	w.define("LOSS(x)", converted(s.Compute, s.Types[0], "x"))
+	w.define("CLASS(x)", narrowed(s.Types[2], s.Compute, "x"))
+	w.defineIf(s.Op == "nll_loss_backward", "BACKWARD")
+	return w.file("loss", s.Op)
 }

@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
@@ -152,84 +153,18 @@ var unit = [1]int{1}
 func maskedSource(s Spec) (Source, error) {
 	var w writer
 	w.begin(s)
-	w.layoutType("layout", int(s.Dims), 2)
-	if s.Form == maskedCount {
-		w.param("GLOBAL i64 *counts, GLOBAL const %s *i0, I n", stored(s.Types[1]))
-	} else {
-		w.param("GLOBAL const i64 *ends, GLOBAL const %s *i0, GLOBAL %s *o0, GLOBAL const %s *i1", stored(s.Types[1]),
-			stored(s.Types[0]), stored(s.Types[2]))
-		w.param("I n, I limit, I step, I column")
+	w.defines(s, 2)
+	w.define("UNIT", maskedUnit)
+	sizes, indexes := "", ""
+	for d := range s.Extra[0] {
+		sizes += fmt.Sprintf(", I size%d", d)
+		indexes = fmt.Sprintf("o0[to * step + %d * column] = rest %% size%[1]d; rest /= size%[1]d; ", d) + indexes
 	}
-	if s.Dims > 0 {
-		w.param("layout l")
-	}
-	if s.Form == maskedMove {
-		for d := range s.Extra[0] {
-			w.param("I size%d", d)
-		}
-	}
-	w.function(s.Op + [...]string{"_count", ""}[s.Form])
-	w.line("\tLOCAL I part[%d];", s.Block)
-	w.line("\tI first = (I)(BLOCK * THREADS + THREAD) * %d, found = 0;", maskedUnit)
-	w.line("\tI last = n - first < %d ? n : first + %[1]d;", maskedUnit)
-	each := func() {
-		w.line("\tfor (I i = first; i < last; i++) {")
-		if s.Dims == 0 {
-			w.line("\tI at0 = 0, at1 = 0;")
-		} else {
-			w.places("i", "l", int(s.Dims), 2)
-		}
-		x := converted(s.Compute, s.Types[1], "i0[at0]")
-		if s.Compute.IsComplex() {
-			w.line("\t\tT x = %s;", x)
-			x = "c_true(x)"
-		} else {
-			x = "(" + x + " != 0)"
-		}
-		w.line("\t\tint here = %s;", x)
-	}
-	each()
-	w.line("\t\tfound += here;")
-	w.line("\t}")
-	w.line("\tpart[THREAD] = found;")
-	w.line("\tBARRIER();")
-	if s.Form == maskedCount {
-		w.line("\tfor (int k = THREADS / 2; k > 0; k /= 2) {")
-		w.line("\t\tif (THREAD < k)")
-		w.line("\t\t\tpart[THREAD] += part[THREAD + k];")
-		w.line("\t\tBARRIER();")
-		w.line("\t}")
-		w.line("\tif (THREAD == 0)")
-		w.line("\t\tcounts[BLOCK] = part[0];")
-		return w.done()
-	}
-	w.line("\tI before = 0;")
-	w.line("\tfor (int k = 1; k < THREADS; k *= 2) {")
-	w.line("\t\tI left = THREAD >= k ? part[THREAD - k] : 0;")
-	w.line("\t\tBARRIER();")
-	w.line("\t\tbefore += left;")
-	w.line("\t\tpart[THREAD] = before + found;")
-	w.line("\t\tBARRIER();")
-	w.line("\t}")
-	w.line("\tI to = before + (BLOCK > 0 ? (I)ends[BLOCK - 1] : 0);")
-	each()
-	w.line("\t\tif (!here || to >= limit)")
-	w.line("\t\t\tcontinue;")
-	switch s.Op {
-	case "nonzero":
-		w.line("\t\tI rest = i;")
-		for d := s.Extra[0] - 1; d >= 0; d-- {
-			w.line("\t\to0[to * step + %d * column] = rest %% size%d;", d, d)
-			w.line("\t\trest /= size%d;", d)
-		}
-	case "masked_select":
-		w.line("\t\to0[to * step] = i1[at1];")
-	case "masked_scatter":
-		w.line("\t\to0[at1] = i1[to * step];")
-	}
-	w.line("\t\tto++;")
-	w.line("\t}")
-	return w.done()
+	w.define("SIZES", sizes)
+	w.define("INDEXES", indexes)
+	w.define(strings.ToUpper(s.Op), "")
+	w.defineIf(s.Form == maskedCount, "MASKED_COUNT")
+	return w.file("masked", s.Op+[...]string{"_count", ""}[s.Form])
 }
 
 // Starts adds finding the elements that differ from the one before, and the first: out is bool. Both have one dimension

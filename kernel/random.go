@@ -4,6 +4,7 @@ import (
 	_ "embed"
 	"fmt"
 	"math"
+	"strings"
 
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/device/rng"
@@ -348,155 +349,40 @@ func (p *Plan) randomSpace(s *Spec, dst *Operand, ins ...*Operand) (int, error) 
 	return n, nil
 }
 
-// beginRandom writes what all of the sources begin with, up to the function's body. The parameters are operands,
-// indexes, the part of a sequence, and numbers.
-func (w *writer) beginRandom(s Spec, name string, operands int, indexes string, numbers ...string) {
-	w.begin(s)
-	w.WriteString(philoxHeader)
-	w.layoutType("layout", int(s.Dims), operands)
-	w.pointers(s)
-	w.param("%s", indexes)
-	w.randomParams(s.Form&randomState != 0)
-	for _, n := range numbers {
-		w.param("%s", n)
-	}
-	if s.Dims > 0 {
-		w.param("layout l")
-	}
-	w.function(name)
-}
-
-// interleaved writes the beginning of a body whose threads fill so many elements each, which lie all threads apart.
-// first is the place of the thread's first one, and v has its block of numbers.
-func (w *writer) interleaved(s Spec, each int) {
-	w.line("\tI number = (I)(BLOCK * THREADS + THREAD), t = number %% threads, k = number / threads;")
-	w.line("\tI first = t + k * %d * threads;", each)
-	w.line("\tif (first >= n)")
-	w.line("\t\treturn;")
-	w.loadRandom(s.Form&randomState != 0)
-	w.line("\tnumbers4 v = philox(seed, (u64)t, block, (u64)k);")
-}
-
-// uniform is number j of a block as one in (0, 1], of a type.
-func uniform(t string) string { return "(" + t + ")v.v[j] * 0x1p-32f + 0x1p-33f" }
-
 func randomSource(s Spec) (Source, error) {
-	switch s.Op {
-	case bernoulliEach:
-		return bernoulliEachSource(s)
-	case dropout:
-		return dropoutSource(s)
-	case shuffle:
-		return shuffleSource(s)
-	}
 	d, ok := distributions[s.Op]
-	if !ok {
+	if !ok && s.Op != dropout && s.Op != shuffle && s.Op != bernoulliEach {
 		return Source{}, fmt.Errorf("kernel: there is no distribution %q", s.Op)
 	}
-	each, wide := 4, s.Form&randomWide != 0
-	if wide {
-		each = 2
-	}
-	var numbers []string
-	for k := range d.numbers {
-		numbers = append(numbers, fmt.Sprintf("T s%d", k))
-	}
 	var w writer
-	w.beginRandom(s, "random_"+s.Op, 1, "I n, I threads", numbers...)
-	w.interleaved(s, each)
-	switch {
-	case d.integer:
-	case d.gauss && wide:
-		w.line("\tT r = sqrt(-2 * log((T)((u64)v.v[0] ^ (u64)v.v[1] << 21) * (T)0x1p-53 + (T)0x1p-54));")
-		w.line("\tT phi = PI * fma((T)((u64)v.v[2] ^ (u64)v.v[3] << 21), (T)0x1p-52, (T)0x1p-53);")
-		w.line("\tT gauss[2];")
-		w.line("\tgauss[0] = r * sin(phi);")
-		w.line("\tgauss[1] = r * cos(phi);")
-	case d.gauss:
-		w.line("\tT gauss[4];")
-		w.line("\tfor (int j = 0; j < 4; j += 2) {")
-		w.line("\t\tT u = %s, turn = 6.283185307179586f * 0x1p-32f;", uniform("T"))
-		w.line("\t\tT phi = fma((T)v.v[j + 1], turn, turn / 2), r = sqrt(-2 * log(u));")
-		w.line("\t\tgauss[j] = r * sin(phi);")
-		w.line("\t\tgauss[j + 1] = r * cos(phi);")
-		w.line("\t}")
+	w.begin(s)
+	w.WriteString(philoxHeader)
+	w.defines(s, int(s.Outs+s.Ins))
+	w.defineIf(s.Form&randomState != 0, "STATE")
+	wide := s.Form&randomWide != 0
+	w.defineIf(wide, "WIDE")
+	w.define("EACH", map[bool]int{true: 2, false: 4}[wide])
+	switch s.Op {
+	case dropout, shuffle:
+		w.define(strings.ToUpper(s.Op), "")
+		return w.file("random", s.Op)
+	case bernoulliEach:
+		w.define("BERNOULLI_EACH", "")
+		return w.file("random", "random_"+s.Op)
 	}
-	w.line("\tfor (int j = 0; j < %d && first + j * threads < n; j++) {", each)
-	switch {
-	case d.integer && wide:
-		w.line("\t\tu64 x = (u64)v.v[2 * j] << 32 | v.v[2 * j + 1];")
-	case d.integer:
-		w.line("\t\tu64 x = v.v[j];")
-	case d.gauss:
-		w.line("\t\tT g = gauss[j];")
-	case wide:
-		w.line("\t\tT u = (T)((u64)v.v[2 * j] ^ (u64)v.v[2 * j + 1] << 21) * (T)0x1p-53 + (T)0x1p-54;")
-	default:
-		w.line("\t\tT u = %s;", uniform("T"))
+	numbers := ""
+	for k := range d.numbers {
+		numbers += fmt.Sprintf(", T s%d", k)
 	}
-	w.places("(first + j * threads)", "l", int(s.Dims), 1)
+	w.define("NUMBERS", numbers)
 	expression := d.f32
 	if wide && d.f64 != "" {
 		expression = d.f64
 	}
-	w.line("\t\t%s y = %s;", stored(s.Types[0]), narrowed(s.Types[0], s.Compute, "(T)("+expression+")"))
-	if s.Op == "uniform" {
-		w.line("\t\tif (%s == s1)", converted(s.Compute, s.Types[0], "y"))
-		w.line("\t\t\ty = %s;", narrowed(s.Types[0], s.Compute, "s0"))
-	}
-	w.line("\t\to0[at0] = y;")
-	w.line("\t}")
-	return w.done()
-}
-
-func bernoulliEachSource(s Spec) (Source, error) {
-	var w writer
-	w.beginRandom(s, "random_"+s.Op, 2, "I n")
-	w.line("\tI number = (I)(BLOCK * THREADS + THREAD), first = number * 4;")
-	w.line("\tif (number >= n / 4 + (n %% 4 != 0))")
-	w.line("\t\treturn;")
-	w.loadRandom(s.Form&randomState != 0)
-	w.line("\tnumbers4 v = philox(seed, (u64)number, block, 0);")
-	w.line("\tfor (int j = 0; j < 4 && first + j < n; j++) {")
-	w.line("\t\tf32 u = %s;", uniform("f32"))
-	w.places("(first + j)", "l", int(s.Dims), 2)
-	chosen := "(T)((T)u <= " + converted(s.Compute, s.Types[1], "i0[at1]") + ")"
-	w.line("\t\to0[at0] = %s;", narrowed(s.Types[0], s.Compute, chosen))
-	w.line("\t}")
-	return w.done()
-}
-
-func dropoutSource(s Spec) (Source, error) {
-	var w writer
-	w.beginRandom(s, s.Op, 3, "I n, I threads", "f32 keep, T scale")
-	w.interleaved(s, 4)
-	w.line("\tfor (int j = 0; j < 4 && first + j * threads < n; j++) {")
-	w.line("\t\tint kept = %s < keep;", uniform("f32"))
-	w.places("(first + j * threads)", "l", int(s.Dims), 3)
-	w.line("\t\tT y = %s * (kept ? scale : (T)0);", converted(s.Compute, s.Types[2], "i0[at2]"))
-	w.line("\t\to0[at0] = %s;", narrowed(s.Types[0], s.Compute, "y"))
-	w.line("\t\to1[at1] = kept;")
-	w.line("\t}")
-	return w.done()
-}
-
-func shuffleSource(s Spec) (Source, error) {
-	var w writer
-	w.beginRandom(s, s.Op, 2, "I n")
-	w.line("\tI at = (I)(BLOCK * THREADS + THREAD), count = 1, drawn = 0;")
-	w.line("\tif (at >= n - 1 || i0[at] != i0[at + 1] || (at > 0 && i0[at] == i0[at - 1]))")
-	w.line("\t\treturn;")
-	w.line("\twhile (at + count < n && i0[at + count] == i0[at])")
-	w.line("\t\tcount++;")
-	w.loadRandom(s.Form&randomState != 0)
-	w.line("\tnumbers4 v = philox(seed, (u64)at, block, 0);")
-	w.line("\tfor (I j = count - 1; j > 0; j--, drawn++) {")
-	w.line("\t\tif (drawn > 0 && drawn %% 4 == 0)")
-	w.line("\t\t\tv = philox(seed, (u64)at, block, (u64)(drawn / 4));")
-	w.line("\t\tI other = (I)(v.v[drawn %% 4] %% (u32)(j + 1));")
-	w.line("\t\ti64 x = o0[at + j];")
-	w.line("\t\to0[at + j] = o0[at + other];")
-	w.line("\t\to0[at + other] = x;")
-	w.line("\t}")
-	return w.done()
+	w.define("DISTRIBUTION", expression)
+	w.define("STORED(x)", converted(s.Compute, s.Types[0], "x"))
+	w.defineIf(d.gauss, "GAUSS")
+	w.defineIf(d.integer, "INTEGER")
+	w.defineIf(s.Op == "uniform", "UNIFORM_NUMBERS")
+	return w.file("random", "random_"+s.Op)
 }

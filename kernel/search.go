@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
@@ -113,45 +114,12 @@ func (p *Plan) search(op string, form uint8, out, values, sorted, sorter Operand
 }
 
 func searchSource(s Spec) (Source, error) {
+	name := [...]string{"search_place", "search_found"}[s.Form]
 	var w writer
 	w.begin(s)
-	w.layoutType("layout", int(s.Dims), 4)
-	w.pointers(s)
-	w.param("I count, I n, I step, I sorter, i32 flag")
-	if s.Dims > 0 {
-		w.param("layout l")
-	}
-	w.function([...]string{"search_place", "search_found"}[s.Form])
-	w.line("\tI i = (I)(BLOCK * THREADS + THREAD), low = 0, high = n;")
-	w.line("\tif (i >= count)")
-	w.line("\t\treturn;")
-	if s.Dims == 0 {
-		w.line("\tI at0 = 0, at1 = 0, at2 = 0, at3 = 0;")
-	} else {
-		w.places("i", "l", int(s.Dims), 4)
-	}
-	w.line("\tT x = %s;", converted(s.Compute, s.Types[1], "i0[at1]"))
-	w.line("\twhile (low < high) {")
-	w.line("\t\tI mid = low + (high - low) / 2, place = i2 ? (I)i2[at3 + mid * sorter] : mid;")
-	w.line("\t\tT y = %s;", converted(s.Compute, s.Types[2], "i1[at2 + place * step]"))
-	if s.Form == searchPlace { // as PyTorch compares, also with NaN
-		w.line("\t\tif (flag ? !(y > x) : !(y >= x))")
-	} else {
-		w.line("\t\tif (y < x)")
-	}
-	w.line("\t\t\tlow = mid + 1;")
-	w.line("\t\telse")
-	w.line("\t\t\thigh = mid;")
-	w.line("\t}")
-	if s.Form == searchPlace {
-		w.line("\to0[at0] = (%s)low;", stored(s.Types[0]))
-		return w.done()
-	}
-	w.line("\tint found = 0;")
-	w.line("\tif (low < n)")
-	w.line("\t\tfound = x == %s;", converted(s.Compute, s.Types[2], "i1[at2 + low * step]"))
-	w.line("\to0[at0] = found != flag;")
-	return w.done()
+	w.defines(s, 4)
+	w.define(strings.ToUpper(name), "")
+	return w.file("search", name)
 }
 
 // Bincount adds counting how often each of the numbers from 0 on is among in, a tensor of one dimension and an integer

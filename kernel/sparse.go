@@ -131,42 +131,10 @@ func (l *Loader) Sparse() TypeSet {
 }
 
 func sparseSource(s Spec) (Source, error) {
-	t := s.Types[0]
 	var w writer
 	w.begin(s)
-	w.line("typedef %s X;", stored(s.Types[1]))
-	w.param("GLOBAL %s *o, GLOBAL const X *starts, GLOBAL const X *places, GLOBAL const %[1]s *values", stored(t))
-	w.param("GLOBAL const %s *b, GLOBAL const %[1]s *c", stored(t))
-	w.param("I rows, I columns, I depth, I elements, I os0, I os1, I bs0, I bs1, I cs0, I cs1, I ss, I ps, I vs")
-	w.param("%s alpha, %[1]s beta", number(s.Compute))
-	w.function(s.Op)
-	w.line("\tI g = (I)(BLOCK * THREADS + THREAD), row = g / columns, column = g %% columns;")
-	w.line("\tif (row >= rows)")
-	w.line("\t\treturn;")
-	w.line("\ti64 from = starts[row * ss], to = starts[(row + 1) * ss];")
-	w.line("\tif (from < 0 || to > elements)")
-	w.line("\t\tfrom = to = 0;")
-	w.line("\tT sum = %s;", zero(s.Compute))
-	w.line("\tfor (I j = (I)from; j < (I)to; j++) {")
-	w.line("\t\ti64 place = places[j * ps];")
-	w.line("\t\tif (place < 0 || place >= depth)")
-	w.line("\t\t\tcontinue;")
-	w.line("\t\tT x = %s, y = %s;", converted(s.Compute, t, "values[j * vs]"),
-		converted(s.Compute, t, "b[(I)place * bs0 + column * bs1]"))
-	w.line("\t\t%s", multiplyAdd(s.Compute, "sum", "x", "y"))
-	w.line("\t}")
-	plus := converted(s.Compute, t, "c[row * cs0 + column * cs1]")
-	if s.Compute.IsComplex() {
-		w.line("\tsum = c_mul(%s, sum);", computed(s.Compute, "alpha"))
-		if s.Form&matmulPlus != 0 {
-			w.line("\tsum = c_add(sum, c_mul(%s, %s));", computed(s.Compute, "beta"), plus)
-		}
-	} else {
-		w.line("\tsum = (T)(%s * sum);", computed(s.Compute, "alpha"))
-		if s.Form&matmulPlus != 0 {
-			w.line("\tsum = (T)(sum + %s * %s);", computed(s.Compute, "beta"), plus)
-		}
-	}
-	w.line("\to[row * os0 + column * os1] = %s;", narrowed(t, s.Compute, "sum"))
-	return w.done()
+	w.defines(s, 0)
+	w.define("VALUE(x)", converted(s.Compute, s.Types[0], "x"))
+	w.defineIf(s.Form&matmulPlus != 0, "PLUS")
+	return w.file("sparse", s.Op)
 }

@@ -38,10 +38,16 @@ func (w *writer) defines(s Spec, operands int) {
 	w.pointers(s)
 	w.define("POINTERS", strings.Join(w.params, ", "))
 	for k, t := range s.outs() {
+		if !t.Valid() {
+			continue
+		}
 		w.define(fmt.Sprintf("O%d", k), stored(t))
 		w.define(fmt.Sprintf("OUT%d(x)", k), narrowed(t, s.Compute, "x"))
 	}
 	for k, t := range s.ins() {
+		if !t.Valid() {
+			continue
+		}
 		w.define(fmt.Sprintf("I%d", k), stored(t))
 		w.define(fmt.Sprintf("IN%d(x)", k), converted(s.Compute, t, "x"))
 	}
