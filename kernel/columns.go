@@ -68,64 +68,15 @@ func (p *Plan) columns(op string, columns, image *Operand, c *Pool) error {
 }
 
 func columnsSource(s Spec) (Source, error) {
-	back, dims := s.Op == "col2im", int(s.Dims)
+	back := s.Op == "col2im"
 	if s.Compute == dtype.Bool || !back && s.Op != "im2col" {
 		return Source{}, fmt.Errorf("kernel: there is no %s of %v", s.Op, s.Compute)
 	}
 	var w writer
 	w.begin(s)
-	w.recordType("images", dims, (&images{}).visit)
-	w.pointers(s)
-	w.param("images g")
+	w.imageDefines(s)
+	w.defineIf(back, "BACKWARD")
 	w.function(s.Op)
-	w.imageElements(s, back, func() { w.columnsElement(s, back) })
+	w.imageElements(s, back, func() { w.include("columns") })
 	return w.done()
-}
-
-func (w *writer) columnsElement(s Spec, back bool) {
-	dims, indent := int(s.Dims), "\t"
-	w.line("\tT v = %s;", zero(s.Compute))
-	columns := s.place("out", "x")
-	for k := range dims {
-		columns += fmt.Sprintf(" + t%d * g.more_steps[%[1]d]", k)
-		w.line("%sfor (I t%d = 0; t%[2]d < g.window[%[2]d]; t%[2]d++) {", indent, k)
-		indent += "\t"
-		if !back {
-			continue
-		}
-		stride := s.stride(k)
-		w.line("%sI x%d = u%[2]d + g.padding[%[2]d] - t%[2]d * g.dilation[%[2]d];", indent, k)
-		w.line("%sif (x%d < 0 || x%[2]d %% %[3]s != 0 || x%[2]d / %[3]s >= g.out[%[2]d])", indent, k, stride)
-		w.line("%s\tcontinue;", indent)
-		w.line("%sx%d /= %s;", indent, k, stride)
-	}
-	if back {
-		v := converted(s.Compute, s.Types[1], "i0["+columns+"]")
-		if s.Compute.IsComplex() {
-			w.line("%sv = c_add(v, %s);", indent, v)
-		} else {
-			w.line("%sv += %s;", indent, v)
-		}
-	} else {
-		inside := "1"
-		for k := range dims {
-			w.line("%sI x%d = u%[2]d * %s - g.padding[%[2]d] + t%[2]d * g.dilation[%[2]d];", indent, k, s.stride(k))
-			inside += fmt.Sprintf(" && (U)x%d < (U)g.in[%[1]d]", k)
-		}
-		w.line("%sv = %s;", indent, zero(s.Compute))
-		w.line("%sif (%s)", indent, inside)
-		w.line("%s\tv = %s;", indent, converted(s.Compute, s.Types[1], "i0["+s.place("in", "x")+"]"))
-		at := s.place("out", "u")
-		for k := range dims {
-			at += fmt.Sprintf(" + t%d * g.more_steps[%[1]d]", k)
-		}
-		w.line("%so0[%s] = %s;", indent, at, narrowed(s.Types[0], s.Compute, "v"))
-	}
-	for range dims {
-		indent = indent[1:]
-		w.line("%s}", indent)
-	}
-	if back {
-		w.line("\to0[%s] = %s;", s.place("in", "u"), narrowed(s.Types[0], s.Compute, "v"))
-	}
 }

@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/chorus-comms/chorus/dtype"
 )
@@ -271,23 +272,39 @@ func (w *writer) imageElements(s Spec, ofIn bool, body func()) {
 	w.line("\t}")
 }
 
-// place is the place in operand in, out or more of coordinates x0, x1 and x2.
-func (s Spec) place(operand, x string) string {
+// place is the place in operand in, out or more of coordinates x##0, x##1 and x##2.
+func (s Spec) place(operand string) string {
 	at, unit := operand, map[string]int32{"in": imageUnitIn, "out": imageUnitOut, "more": imageUnitMore}[operand]
 	for k := range int(s.Dims) {
 		if int(s.Extra[1]) == 1+k && s.Extra[0]&unit != 0 {
-			at += fmt.Sprintf(" + %s%d", x, k)
+			at += fmt.Sprintf(" + x##%d", k)
 		} else {
-			at += fmt.Sprintf(" + %s%d * g.%s_steps[%[2]d]", x, k, operand)
+			at += fmt.Sprintf(" + x##%d * g.%s_steps[%[1]d]", k, operand)
 		}
 	}
 	return at
 }
 
-// stride is the factor of a coordinate of out in one of in.
-func (s Spec) stride(k int) string {
-	if int(s.Extra[1]) == 1+k && s.Extra[0]&imageUnitStride != 0 {
-		return "1"
+// imageDefines defines what the elements of images need: PLACE_IN(x) and others, and FLAT(x), the number of coordinates
+// in the larger image, and STRIDE_0 and so on, the factors of coordinates of out in those of in.
+func (w *writer) imageDefines(s Spec) {
+	w.recordType("images", int(s.Dims), (&images{}).visit)
+	w.defines(s, 0)
+	w.include("each_dim")
+	for _, operand := range []string{"in", "out", "more"} {
+		w.define("PLACE_"+strings.ToUpper(operand)+"(x)", s.place(operand))
 	}
-	return fmt.Sprintf("g.stride[%d]", k)
+	flat := "(i64)x##0"
+	for k := range int(s.Dims) {
+		stride := fmt.Sprintf("g.stride[%d]", k)
+		if int(s.Extra[1]) == 1+k && s.Extra[0]&imageUnitStride != 0 {
+			stride = "1"
+		}
+		w.define(fmt.Sprintf("STRIDE_%d", k), stride)
+		if k > 0 {
+			flat = fmt.Sprintf("(%s) * g.in[%d] + x##%[2]d", flat, k)
+		}
+	}
+	w.define("FLAT(x)", flat)
+	w.param("images g")
 }

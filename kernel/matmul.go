@@ -189,83 +189,23 @@ func matmulSource(s Spec) (Source, error) {
 	w.begin(s)
 	if s.Form&matmulScaled != 0 {
 		w.WriteString(float8Header)
+		w.define("SCALED", "")
 	}
-	if panelsOf(s).lanes > 0 {
-		w.panelType(s)
-	}
-	w.layoutType("layout", int(s.Dims), 4)
-	w.pointers(s)
-	if s.Form&matmulScaled != 0 {
-		w.param("I as, I bs")
-	}
-	w.param("I m, I n, I depth, I om, I on, I am, I ak, I bk, I bn, I cm, I cn")
-	if s.Form&matmulScaled == 0 {
-		w.param("%s alpha, %s beta", number(s.Compute), number(s.Compute))
-	}
-	if s.Dims > 0 {
-		w.param("layout l")
-	}
-	if panelsOf(s).lanes > 0 {
-		w.line("ONE_THREAD")
-		w.function("matmul_" + s.Op)
-		w.panelTiles(s)
-		w.eachPanelSum(s, func() { w.matmulResult(s, "sum") })
-		return w.done()
-	}
-	w.function("matmul_" + s.Op)
-	each := tileEachOf(s)
-	w.tileMemory(s.Compute, each)
-	w.line("\tI batch = (I)BLOCK_Z, row0 = (I)BLOCK_Y * %d, column0 = (I)BLOCK * %[1]d;", each*tileThreads)
-	w.places("batch", "l", int(s.Dims), 4)
-	if s.Dims == 0 {
-		w.line("\tat0 = at1 = at2 = at3 = 0;")
-	}
-	w.line("\tfor (I k0 = 0; k0 < depth; k0 += %d) {", tileDepth)
-	w.line("\t\tfor (int e = 0; e < %d; e++) {", each)
-	// neighbouring threads read neighbouring elements, whichever dimension they are in
-	w.line("\t\t\tint near = ak == 1, k = near ? tx : ty, r = (near ? ty : tx) + %d * e;", tileThreads)
-	w.line("\t\t\tleft[k][r] = %s;", zero(s.Compute))
-	w.line("\t\t\tif (row0 + r < m && k0 + k < depth)")
-	w.line("\t\t\t\tleft[k][r] = %s;", s.matrix(1, "i0[at1 + (row0 + r) * am + (k0 + k) * ak]"))
-	w.line("\t\t\tnear = bk == 1;")
-	w.line("\t\t\tk = near ? tx : ty;")
-	w.line("\t\t\tr = (near ? ty : tx) + %d * e;", tileThreads)
-	w.line("\t\t\tright[k][r] = %s;", zero(s.Compute))
-	w.line("\t\t\tif (column0 + r < n && k0 + k < depth)")
-	w.line("\t\t\t\tright[k][r] = %s;", s.matrix(2, "i1[at2 + (k0 + k) * bk + (column0 + r) * bn]"))
-	w.line("\t\t}")
-	w.tileProducts(s.Compute, each)
-	w.line("\t\tBARRIER();")
-	w.line("\t}")
-	w.line("\tfor (int r = 0; r < %d; r++)", each)
-	w.line("\t\tfor (int q = 0; q < %d; q++) {", each)
-	w.line("\t\t\tI row = row0 + ty + 16 * r, column = column0 + tx + 16 * q;")
-	w.line("\t\t\tif (row >= m || column >= n)")
-	w.line("\t\t\t\tcontinue;")
-	w.matmulResult(s, "sum[r][q]")
-	w.line("\t\t}")
-	return w.done()
-}
-
-// matmulResult writes what is done to a sum, which is an element of the result at row and column then.
-func (w *writer) matmulResult(s Spec, sum string) {
-	plus := converted(s.Compute, s.Types[3], "i2[at3 + row * cm + column * cn]")
-	switch {
-	case s.Form&matmulScaled != 0:
-		w.scaled(s, sum, plus)
-	case s.Compute.IsComplex():
-		w.line("\t\t\tT a = c_mul(%s, %s);", computed(s.Compute, "alpha"), sum)
-		if s.Form&matmulPlus != 0 {
-			w.line("\t\t\ta = c_add(a, c_mul(%s, %s));", computed(s.Compute, "beta"), plus)
-		}
-	default:
-		w.line("\t\t\tT a = (T)(%s * %s);", computed(s.Compute, "alpha"), sum)
-		if s.Form&matmulPlus != 0 {
-			w.line("\t\t\ta = (T)(a + %s * %s);", computed(s.Compute, "beta"), plus)
-		}
+	w.defines(s, 4)
+	w.define("LEFT(x)", s.matrix(1, "x"))
+	w.define("RIGHT(x)", s.matrix(2, "x"))
+	w.define("RESULT(x)", s.result("x"))
+	w.defineIf(s.Form&matmulResult != 0, "RESULT_SCALE")
+	if s.Form&matmulPlus != 0 {
+		w.define("PLUS(x)", converted(s.Compute, s.Types[3], "x"))
 	}
 	if x, ok := OpNamed(s.Op); ok {
-		w.line("\t\t\ta = %s;", x.expression(s.Compute))
+		w.define("ACTIVATION", x.expression(s.Compute))
 	}
-	w.line("\t\t\to0[at0 + row * om + column * on] = %s;", s.result("a"))
+	if panelsOf(s).lanes > 0 {
+		w.panels(s)
+	} else {
+		w.tileSizes(tileEachOf(s))
+	}
+	return w.file("matmul", "matmul_"+s.Op)
 }

@@ -246,145 +246,27 @@ func poolSource(s Spec) (Source, error) {
 	}
 	var w writer
 	w.begin(s)
-	w.recordType("images", int(s.Dims), (&images{}).visit)
-	w.pointers(s)
-	w.param("images g")
+	w.imageDefines(s)
+	w.defineIf(s.Form&poolAdaptive != 0, "ADAPTIVE")
+	w.defineIf(s.Form&poolIndexes != 0, "INDEXES")
+	w.include("window")
+	w.include("pool_windows")
 	if s.Form&poolScatter != 0 {
 		w.param("I bands")
+		step := ""
+		if s.Extra[0]&imageUnitIn == 0 {
+			step = fmt.Sprintf("* g.in_steps[%d]", s.Dims-1)
+		}
+		w.define("STEP", step)
 	}
 	w.function("pool_" + s.Op)
 	switch {
 	case s.Form&poolScatter != 0:
-		w.poolScattered(s)
+		w.include("pool_scattered")
 	case s.Op == "max":
-		w.imageElements(s, false, func() { w.poolLargest(s) })
+		w.imageElements(s, false, func() { w.include("pool_largest") })
 	default:
-		w.imageElements(s, true, func() { w.poolGathered(s) })
+		w.imageElements(s, true, func() { w.include("pool_gathered") })
 	}
 	return w.done()
-}
-
-// windowElements writes loops over the elements x0, x1 and x2 of the window of element u0, u1 and u2 of the result.
-func (w *writer) windowElements(s Spec, adaptive bool, body func(indent string)) {
-	indent := "\t"
-	for k := range int(s.Dims) {
-		if adaptive {
-			w.line("%sI to%d = ((u%[2]d + 1) * g.in[%[2]d] - 1) / g.out[%[2]d] + 1;", indent, k)
-			w.line("%sfor (I x%d = u%[2]d * g.in[%[2]d] / g.out[%[2]d]; x%[2]d < to%[2]d; x%[2]d++) {", indent, k)
-		} else {
-			w.line("%sfor (I t%d = 0; t%[2]d < g.window[%[2]d]; t%[2]d++) {", indent, k)
-			w.line("%s\tI x%d = u%[2]d * %s - g.padding[%[2]d] + t%[2]d * g.dilation[%[2]d];", indent, k, s.stride(k))
-			w.line("%s\tif ((U)x%d >= (U)g.in[%[2]d])", indent, k)
-			w.line("%s\t\tcontinue;", indent)
-		}
-		indent += "\t"
-	}
-	body(indent)
-	for range int(s.Dims) {
-		indent = indent[1:]
-		w.line("%s}", indent)
-	}
-}
-
-// poolLargest writes the search for the largest element of a window.
-func (w *writer) poolLargest(s Spec) {
-	w.line("\tI best = -1;")
-	w.line("\tT v = 0;")
-	w.windowElements(s, s.Form&poolAdaptive != 0, func(indent string) {
-		w.line("%sT x = %s;", indent, converted(s.Compute, s.Types[2], "i0["+s.place("in", "x")+"]"))
-		w.line("%sif (best < 0 || x > v%s) {", indent, map[bool]string{true: " || x != x"}[s.Compute.IsFloating()])
-		w.line("%s\tv = x;", indent)
-		w.line("%s\tbest = %s;", indent, flatIndex("x", int(s.Dims)))
-		w.line("%s}", indent)
-	})
-	w.line("\to0[%s] = %s;", s.place("out", "u"), narrowed(s.Types[0], s.Compute, "v"))
-	if s.Form&poolIndexes != 0 {
-		w.line("\to1[%s] = best;", s.place("more", "u"))
-	}
-}
-
-// windowsOf writes from and to: the first and the last element of the result in dimension k in whose windows elements
-// low to high of the input are.
-func (w *writer) windowsOf(s Spec, indent string, k int, low, high string) {
-	w.line("%sI from%d, to%[2]d;", indent, k)
-	if s.Form&poolAdaptive != 0 {
-		w.line("%sfrom%d = %s * g.out[%[2]d] / g.in[%[2]d];", indent, k, low)
-		w.line("%sto%d = ((%s + 1) * g.out[%[2]d] - 1) / g.in[%[2]d];", indent, k, high)
-		return
-	}
-	w.line("%sfrom%d = %s + g.padding[%[2]d] - (g.window[%[2]d] - 1) * g.dilation[%[2]d];", indent, k, low)
-	w.line("%sfrom%d = from%[2]d <= 0 ? 0 : (from%[2]d - 1) / %s + 1;", indent, k, s.stride(k))
-	w.line("%sto%d = (%s + g.padding[%[2]d]) / %[4]s;", indent, k, high, s.stride(k))
-	w.line("%sto%d = to%[2]d < g.out[%[2]d] ? to%[2]d : g.out[%[2]d] - 1;", indent, k)
-}
-
-// poolGathered writes the sum of the gradients whose indexes are the element's own.
-func (w *writer) poolGathered(s Spec) {
-	dims, indent := int(s.Dims), "\t"
-	w.line("\ti64 own = %s;", flatIndex("u", dims))
-	w.line("\tT v = 0;")
-	for k := range dims {
-		u := fmt.Sprintf("u%d", k)
-		w.windowsOf(s, indent, k, u, u)
-		w.line("%sfor (I x%d = from%[2]d; x%[2]d <= to%[2]d; x%[2]d++) {", indent, k)
-		indent += "\t"
-	}
-	w.line("%sif (i1[%s] == own)", indent, s.place("more", "x"))
-	w.line("%s\tv += %s;", indent, converted(s.Compute, s.Types[1], "i0["+s.place("out", "x")+"]"))
-	for range dims {
-		indent = indent[1:]
-		w.line("%s}", indent)
-	}
-	w.line("\to0[%s] = %s;", s.place("in", "u"), narrowed(s.Types[0], s.Compute, "v"))
-}
-
-// poolScattered writes the same sums in another way. A block has a band of the first dimension of space. Its one thread
-// goes through the windows that have elements of it, and adds each gradient at its index, if that is in the band.
-func (w *writer) poolScattered(s Spec) {
-	dims, indent := int(s.Dims), "\t"
-	w.line("\tI rest = (I)BLOCK, up, band, c, size = (g.in[0] - 1) / bands + 1, low, high, line = 1;")
-	w.split("\t", "band", "bands")
-	w.split("\t", "c", "g.channels")
-	for k := 1; k < dims; k++ {
-		w.line("\tline *= g.in[%d];", k)
-	}
-	w.line("\tlow = band * size;")
-	w.line("\thigh = g.in[0] - low < size ? g.in[0] : low + size;")
-	w.line("\tif (low >= high)")
-	w.line("\t\treturn;")
-	for _, x := range []string{"in", "out", "more"} {
-		w.line("\tI %s = rest * g.%[1]s_batch + c * g.%[1]s_channel;", x)
-	}
-	step := fmt.Sprintf(" * g.in_steps[%d]", dims-1)
-	if s.Extra[0]&imageUnitIn != 0 {
-		step = ""
-	}
-	w.line("\tI first = low * line, elements = (high - low) * line;")
-	w.line("\tfor (I k = 0; k < elements; k++)")
-	w.line("\t\to0[in + (first + k)%s] = 0;", step)
-	w.windowsOf(s, indent, 0, "low", "(high - 1)")
-	for k := range dims {
-		if k == 0 {
-			w.line("%sfor (I x%d = from%[2]d; x%[2]d <= to%[2]d; x%[2]d++) {", indent, k)
-		} else {
-			w.line("%sfor (I x%d = 0; x%[2]d < g.out[%[2]d]; x%[2]d++) {", indent, k)
-		}
-		indent += "\t"
-	}
-	w.line("%si64 k = i1[%s] - first;", indent, s.place("more", "x"))
-	w.line("%sif ((u64)k < (u64)elements)", indent)
-	w.line("%s\to0[in + (first + (I)k)%s] += i0[%s];", indent, step, s.place("out", "x"))
-	for range dims {
-		indent = indent[1:]
-		w.line("%s}", indent)
-	}
-}
-
-// flatIndex is the number of coordinates x0, x1 and x2 in the input's image.
-func flatIndex(x string, dims int) string {
-	e := "(i64)" + x + "0"
-	for k := 1; k < dims; k++ {
-		e = fmt.Sprintf("(%s) * g.in[%d] + %s%d", e, k, x, k)
-	}
-	return e
 }

@@ -430,7 +430,7 @@ func (l *laneWriter) columns(vectors int) {
 				at = fmt.Sprintf("o + %d * g.o_row + lane%d", r, v)
 			}
 			l.line("\t{ T v = s%d_%d; I row = first + %[1]d;", r, v)
-			l.productResult(l.s, "\t", at)
+			l.line("\tRESULT(%s)", at)
 			l.line("\t}")
 		}
 		l.line("\t}")
@@ -484,7 +484,7 @@ func (l *laneWriter) tiles(vectors int) {
 				at = fmt.Sprintf("o + p%d + lane%d", c, v)
 			}
 			l.line("\t{ T v = s%d_%d; %s", c, v, lane)
-			l.productResult(l.s, "\t", at)
+			l.line("\tRESULT(%s)", at)
 			l.line("\t}")
 		}
 		l.line("\t}")
@@ -594,7 +594,7 @@ func (l *laneWriter) sumDepth() {
 	} else {
 		l.line("\t\tv += all[k];")
 	}
-	l.productResult(l.s, "\t", "o")
+	l.line("\tRESULT(%s)", "o")
 	l.line("\t}")
 	l.line("\tBARRIER();")
 }

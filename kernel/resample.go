@@ -195,202 +195,53 @@ func resampleSource(s Spec) (Source, error) {
 	dims, back := int(s.Dims), s.Form == 1
 	var w writer
 	w.begin(s)
-	w.line("typedef %s S;", resampleScale(s.Compute).Short())
-	w.line("typedef struct { I in, out, stride, padding, window; S scale; } axis;")
-	w.line("DEVICE S s_min(S a, S b) { return a < b ? a : b; }")
-	w.line("DEVICE S s_max(S a, S b) { return a > b ? a : b; }")
+	w.imageDefines(s)
+	w.defineIf(back, "BACKWARD")
+	w.defineIf(r.plain, "PLAIN")
+	w.defineIf(r.even, "EVEN")
+	w.defineIf(r.total, "TOTAL")
+	w.defineIf(s.Op == "average_adaptive", "ADAPTIVE")
+	taps, sums := r.taps, ""
+	if r.fixed > 0 {
+		taps, sums = fmt.Sprint(r.fixed), fixedSums(dims, r.fixed)
+	}
+	for _, x := range [...][2]string{{"TAPS", taps}, {"INDEX", r.index}, {"WEIGHT", r.weight}, {"LOW", r.low},
+		{"HIGH", r.high}, {"CANDIDATES", r.places}, {"CANDIDATE", r.place}, {"SHARE", r.share}, {"MOST", r.most},
+		{"SUMS", sums}} {
+		if x[1] != "" {
+			w.define(x[0], x[1])
+		}
+	}
+	if r.fixed > 0 {
+		w.define("FIXED", r.fixed)
+	}
+	w.define("SCALE", resampleScale(s.Compute).Short())
+	w.include("resample_axis")
 	w.WriteString(r.helper)
-	if !r.even {
-		taps := r.taps
-		if r.fixed > 0 {
-			taps = fmt.Sprint(r.fixed)
-		}
-		w.line("DEVICE I r_taps(axis x, I o) { return %s; }", taps)
-		w.line("DEVICE I r_index(axis x, I o, I t) { return %s; }", r.index)
-	}
-	if !r.plain {
-		w.line("DEVICE S r_weight(axis x, I o, I t) { return %s; }", r.weight)
-		if r.total {
-			w.line("DEVICE S r_total(axis x, I o) {")
-			w.line("\tS sum = 0;")
-			w.line("\tfor (I t = 0; t < r_taps(x, o); t++)")
-			w.line("\t\tsum += r_weight(x, o, t);")
-			w.line("\treturn sum;")
-			w.line("}")
-		}
-	}
-	if back {
-		w.resampleBack(&r)
-	}
-	w.recordType("images", dims, (&images{}).visit)
-	w.pointers(s)
-	w.param("images g")
+	w.include("resample")
+	w.include("window")
 	for k := range dims {
 		w.param("S scale%d", k)
 	}
 	w.function("resample_" + s.Op + map[bool]string{true: "_backward"}[back])
-	for k := range dims {
-		w.line("\taxis a%d;", k)
-		for _, name := range []string{"in", "out", "stride", "padding", "window"} {
-			w.line("\ta%d.%s = g.%[2]s[%[1]d];", k, name)
-		}
-		w.line("\ta%d.scale = scale%[1]d;", k)
-	}
-	w.imageElements(s, back, func() {
-		switch {
-		case back:
-			w.resampleGradient(s, &r)
-		case r.plain:
-			for k := range dims {
-				w.line("\tI x%d = r_index(a%[1]d, u%[1]d, 0);", k)
-			}
-			w.line("\to0[%s] = i0[%s];", s.place("out", "u"), s.place("in", "x"))
-		case r.even:
-			w.resampleAverage(s)
-		case r.fixed > 0:
-			w.resampleTaps(s, r.fixed)
-		default:
-			w.resampleSum(s, &r)
-		}
-	})
+	w.include("resample_axes")
+	w.imageElements(s, back, func() { w.include("resample_element") })
 	return w.done()
 }
 
-// resampleAverage writes the sum of a window, which then is divided.
-func (w *writer) resampleAverage(s Spec) {
-	w.line("\tT v = 0;")
-	w.windowElements(s, s.Op == "average_adaptive", func(indent string) {
-		w.line("%sv += %s;", indent, converted(s.Compute, s.Types[1], "i0["+s.place("in", "x")+"]"))
-	})
-	for k := range int(s.Dims) {
-		w.line("\tv *= r_weight(a%d, u%[1]d, 0);", k)
-	}
-	w.line("\to0[%s] = %s;", s.place("out", "u"), narrowed(s.Types[0], s.Compute, "v"))
-}
-
-// resampleTaps writes a weighted sum of so many elements in each dimension. Their places and weights are computed once
-// in each dimension.
-func (w *writer) resampleTaps(s Spec, taps int) {
-	dims := int(s.Dims)
-	for k := range dims {
+// fixedSums is a weighted sum v0 of so many elements in each dimension.
+func fixedSums(dims, taps int) string {
+	var sum func(k int) string
+	sum = func(k int) string {
+		text := fmt.Sprintf("T v%d = 0; ", k)
 		for t := range taps {
-			w.line("\tI x%d_%d = r_index(a%[1]d, u%[1]d, %[2]d);", k, t)
-			w.line("\tT w%d_%d = r_weight(a%[1]d, u%[1]d, %[2]d);", k, t)
-		}
-	}
-	var sum func(k int)
-	sum = func(k int) {
-		w.line("\tT v%d = 0;", k)
-		for t := range taps {
-			w.line("\t{")
-			w.line("\tI x%d = x%[1]d_%d;", k, t)
+			next := ""
 			if k < dims-1 {
-				sum(k + 1)
-				w.line("\tv%d += w%[1]d_%d * v%d;", k, t, k+1)
-			} else {
-				w.line("\tv%d += w%[1]d_%d * %s;", k, t, converted(s.Compute, s.Types[1], "i0["+s.place("in", "x")+"]"))
+				next = sum(k + 1)
 			}
-			w.line("\t}")
+			text += fmt.Sprintf("{ I x%d = x%[1]d_%[2]d; %[3]sv%[1]d += w%[1]d_%[2]d * VALUE_%[1]d; } ", k, t, next)
 		}
+		return text
 	}
-	sum(0)
-	w.line("\to0[%s] = %s;", s.place("out", "u"), narrowed(s.Types[0], s.Compute, "v0"))
-}
-
-// resampleSum writes a weighted sum of any number of elements.
-func (w *writer) resampleSum(s Spec, r *resampling) {
-	dims, indent := int(s.Dims), "\t"
-	for k := range dims {
-		w.line("%sT v%d = 0;", indent, k)
-		w.line("%sfor (I t%d = 0; t%[2]d < r_taps(a%[2]d, u%[2]d); t%[2]d++) {", indent, k)
-		w.line("%s\tI x%d = r_index(a%[2]d, u%[2]d, t%[2]d);", indent, k)
-		w.line("%s\tT w%d = r_weight(a%[2]d, u%[2]d, t%[2]d);", indent, k)
-		indent += "\t"
-	}
-	v := converted(s.Compute, s.Types[1], "i0["+s.place("in", "x")+"]")
-	for k := dims - 1; k >= 0; k-- {
-		w.line("%sv%d += w%[2]d * %s;", indent, k, v)
-		indent = indent[1:]
-		w.line("%s}", indent)
-		if r.total {
-			w.line("%sv%d /= r_total(a%[2]d, u%[2]d);", indent, k)
-		}
-		v = fmt.Sprintf("v%d", k)
-	}
-	w.line("\to0[%s] = %s;", s.place("out", "u"), narrowed(s.Types[0], s.Compute, "v0"))
-}
-
-// resampleGradient writes the sum of the elements of the result to which an element of the input belongs.
-func (w *writer) resampleGradient(s Spec, r *resampling) {
-	dims, indent := int(s.Dims), "\t"
-	for k := range dims {
-		w.line("%sT v%d = %s;", indent, k, zero(s.Compute))
-		if r.most != "" { // the same for the lanes of a vector
-			w.line("%sI low%d = r_low(a%[2]d, u%[2]d), high%[2]d = r_high(a%[2]d, u%[2]d);", indent, k)
-			w.line("%sfor (I t%d = 0; t%[2]d < r_most(a%[2]d); t%[2]d++) {", indent, k)
-			w.line("%s\tI x%d = low%[2]d + t%[2]d;", indent, k)
-			w.line("%s\tif (x%d > high%[2]d)", indent, k)
-			w.line("%s\t\tcontinue;", indent)
-		} else {
-			w.line("%sfor (I t%d = r_low(a%[2]d, u%[2]d); t%[2]d <= r_high(a%[2]d, u%[2]d); t%[2]d++) {", indent, k)
-			w.line("%s\tI x%d = r_place(a%[2]d, u%[2]d, t%[2]d);", indent, k)
-		}
-		w.line("%s\tS w%d = x%[2]d < 0 || x%[2]d >= a%[2]d.out ? 0 : r_share(a%[2]d, x%[2]d, u%[2]d);", indent, k)
-		w.line("%s\tif (w%d == 0)", indent, k)
-		w.line("%s\t\tcontinue;", indent)
-		indent += "\t"
-	}
-	v := converted(s.Compute, s.Types[1], "i0["+s.place("out", "x")+"]")
-	for k := dims - 1; k >= 0; k-- {
-		switch {
-		case s.Compute.IsComplex():
-			w.line("%sv%d = c_add(v%[2]d, %s);", indent, k, v)
-		case r.plain:
-			w.line("%sv%d += %s;", indent, k, v)
-		default:
-			w.line("%sv%d += w%[2]d * %s;", indent, k, v)
-		}
-		indent = indent[1:]
-		w.line("%s}", indent)
-		v = fmt.Sprintf("v%d", k)
-	}
-	w.line("\to0[%s] = %s;", s.place("in", "u"), narrowed(s.Types[0], s.Compute, "v0"))
-}
-
-// resampleBack writes the candidates for an element of the input, and how much of it is in one.
-func (w *writer) resampleBack(r *resampling) {
-	if r.places != "" {
-		w.line("DEVICE I r_low(axis x, I i) { return 0; }")
-		w.line("DEVICE I r_high(axis x, I i) { return %s - 1; }", r.places)
-		w.line("DEVICE I r_place(axis x, I i, I t) { return %s; }", r.place)
-	} else {
-		w.line("DEVICE I r_low(axis x, I i) { I a = %s; return a < 0 ? 0 : a; }", r.low)
-		w.line("DEVICE I r_high(axis x, I i) { I b = %s; return b < x.out ? b : x.out - 1; }", r.high)
-		w.line("DEVICE I r_place(axis x, I i, I t) { return t; }")
-	}
-	if r.most != "" {
-		w.line("DEVICE I r_most(axis x) { return %s; }", r.most)
-	}
-	w.line("DEVICE S r_share(axis x, I o, I i) {")
-	switch {
-	case r.even:
-		w.line("\treturn r_weight(x, o, 0);")
-		w.line("}")
-		return
-	case r.share != "":
-		w.line("\tS sum = %s;", r.share)
-		w.line("\treturn sum == 0 ? 0 : sum / r_total(x, o);")
-		w.line("}")
-		return
-	}
-	w.line("\tS sum = 0;")
-	w.line("\tfor (I t = 0; t < r_taps(x, o); t++)")
-	w.line("\t\tif (r_index(x, o, t) == i)")
-	if r.plain {
-		w.line("\t\t\tsum = 1;")
-	} else {
-		w.line("\t\t\tsum += r_weight(x, o, t);")
-	}
-	w.line("\treturn sum;")
-	w.line("}")
+	return sum(0)
 }

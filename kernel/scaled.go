@@ -99,14 +99,3 @@ func fnuzName(t dtype.DType) string {
 	}
 	return "f8e4m3fnuz"
 }
-
-// scaled writes an element of the result from its sum.
-func (w *writer) scaled(s Spec, sum, bias string) {
-	w.line("\t\t\tT a = %s * i3[row * as] * i4[column * bs];", sum)
-	if s.Form&matmulPlus != 0 {
-		w.line("\t\t\ta += %s;", bias)
-	}
-	if s.Form&matmulResult != 0 {
-		w.line("\t\t\ta *= 1 / i5[0];")
-	}
-}

@@ -74,6 +74,9 @@ func (w *writer) arithmetic(compute dtype.DType) {
 
 // layout writes the layout type, and defines LAYOUT and PLACES.
 func (w *writer) layout(s Spec, operands int) {
+	if operands == 0 {
+		return
+	}
 	w.layoutType("layout", int(s.Dims), operands)
 	w.define("LAYOUT", map[bool]string{true: ", layout l"}[s.Dims > 0])
 	var places writer

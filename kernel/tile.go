@@ -47,30 +47,12 @@ func (p *Plan) tiles(s Spec, grid device.Dim) *Call {
 	return c
 }
 
-// tileMemory declares a tile's local memory, the thread's place in the block, and its sums, each by each.
-func (w *writer) tileMemory(compute dtype.DType, each int) {
-	w.line("\tLOCAL T left[%d][%d], right[%[1]d][%[2]d];", tileDepth, each*tileThreads+1)
-	w.line("\tint tx = THREAD, ty = THREAD_Y;")
-	w.line("\tT sum[%d][%[1]d];", each)
-	w.line("\tfor (int r = 0; r < %d; r++)", each)
-	w.line("\t\tfor (int q = 0; q < %d; q++)", each)
-	w.line("\t\t\tsum[r][q] = %s;", zero(compute))
-}
-
-// tileProducts adds the products of what's in local memory to the sums. Between barriers, the block has written it, and
-// writes it again.
-func (w *writer) tileProducts(compute dtype.DType, each int) {
-	w.line("\t\tBARRIER();")
-	w.line("\t\tfor (int k = 0; k < %d; k++) {", tileDepth)
-	w.line("\t\t\tT x[%d], y[%[1]d];", each)
-	w.line("\t\t\tfor (int r = 0; r < %d; r++) {", each)
-	w.line("\t\t\t\tx[r] = left[k][ty + %d * r];", tileThreads)
-	w.line("\t\t\t\ty[r] = right[k][tx + %d * r];", tileThreads)
-	w.line("\t\t\t}")
-	w.line("\t\t\tfor (int r = 0; r < %d; r++)", each)
-	w.line("\t\t\t\tfor (int q = 0; q < %d; q++)", each)
-	w.line("\t\t\t\t\t%s", multiplyAdd(compute, "sum[r][q]", "x[r]", "y[q]"))
-	w.line("\t\t}")
+// tileSizes defines the sizes of tiles with so many rows and columns for a thread.
+func (w *writer) tileSizes(each int) {
+	w.define("TILE_SIDE", tileSide)
+	w.define("TILE_DEPTH", tileDepth)
+	w.define("TILE_THREADS", tileThreads)
+	w.define("TILE_EACH", each)
 }
 
 // zero is 0 of a type that's computed in.
