@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"strings"
 
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
@@ -284,4 +285,31 @@ func (p *Plan) attentionCall(s Spec, list *[MaxOperands]Operand, x *attentionSiz
 	}
 	c.Args.Bytes(b, size)
 	return nil
+}
+
+func attentionSource(s Spec) (Source, error) {
+	if s.Op != "forward" && s.Op != "query" && s.Op != "keys" {
+		return Source{}, fmt.Errorf("kernel: there is no attention %q", s.Op)
+	}
+	tile := attentionTile(s.Compute)
+	var w writer
+	w.begin(s)
+	w.line("typedef struct { I s[%d][4]; } layout;", s.Outs+s.Ins)
+	w.defines(s, 0)
+	for k, name := range [...]string{"CAUSAL", "DROPOUT", "BOOL_MASK", "ADDED_MASK", "NO_FIRST", "NO_SECOND", "STATE"} {
+		w.defineIf(s.Extra[2]>>k&1 != 0, name)
+	}
+	w.defineIf(s.Extra[2]&(attentionBool|attentionAdded) != 0, "MASKED")
+	if s.Extra[2]&attentionDropout != 0 {
+		w.WriteString(philoxHeader)
+	}
+	w.define(strings.ToUpper(s.Op), "")
+	w.define("TILE", tile)
+	w.define("CHUNK", headChunk)
+	w.define("CHUNKS", s.Extra[0])
+	w.define("VALUE_CHUNKS", s.Extra[1])
+	w.define("SCORES", tile*tile/threads)
+	w.define("RESULTS", tile*headChunk/threads)
+	w.define("RIGHT_SIZE", max(tile*(headChunk+1), headChunk*(tile+1)))
+	return w.file("attention", "attention_"+s.Op)
 }

@@ -69,23 +69,7 @@ const (
 	randomState             // the seed is in memory
 )
 
-// randomParams writes the parameters of a kernel for its part of a sequence: seed, and block, which is the offset in
-// blocks of Philox; with a state in memory loadRandom must follow before their use.
-func (w *writer) randomParams(state bool) {
-	w.param("u64 seed, u64 block")
-	if state {
-		w.param("GLOBAL const u64 *state")
-	}
-}
-
-func (w *writer) loadRandom(state bool) {
-	if state {
-		w.line("\tseed = state[0];")
-		w.line("\tblock += state[1] / 4;")
-	}
-}
-
-// random adds the arguments for randomParams.
+// random adds the arguments of a kernel for its part of a sequence: seed, and offset in blocks of Philox.
 func (c *Call) random(r *Random) {
 	c.Args.Uint64(r.Seed)
 	c.Args.Uint64(r.Offset / 4)

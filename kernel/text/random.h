@@ -1,13 +1,5 @@
 // Random numbers: see RandomFamily.
-#ifdef STATE
-#define GENERATOR u64 seed, u64 block, GLOBAL const u64 *state
-#define LOAD_GENERATOR()                                                                                                \
-	seed = state[0];                                                                                                    \
-	block += state[1] / 4;
-#else
-#define GENERATOR u64 seed, u64 block
-#define LOAD_GENERATOR()
-#endif
+#include "generator.h"
 // Number j of a block as one in (0, 1].
 #define UNIFORM(type) (type) v.v[j] * 0x1p-32f + 0x1p-33f
 
