@@ -60,6 +60,23 @@ func TestHintsAreChecked(t *testing.T) {
 	})
 }
 
+// An error about an algorithm's name tells the names once, also where memory is mapped, which other algorithms serve.
+func TestAlgorithmsNamesOnce(t *testing.T) {
+	each(t, over("shm")(t, 2), func(ctx context.Context, c *comm.Comm) error {
+		for hint, want := range map[string]string{
+			"rabenseifner": `no algorithm is called "rabenseifner"; there are binomial`, // which all-reduce has
+			"two_level":    "broadcast two_level: ",
+		} {
+			err := c.Broadcast(ctx, zeros(4), 0, comm.Algorithm(hint))
+			if !errors.Is(err, comm.ErrInvalidArgument) || !strings.Contains(err.Error(), want) ||
+				strings.Count(err.Error(), "plan: ") != 1 {
+				return fmt.Errorf("%s: %v", hint, err)
+			}
+		}
+		return errors.Join(c.Barrier(ctx), c.Finalize(ctx))
+	})
+}
+
 // Windows of different dtypes: all ranks name the same two, one of each side.
 func TestWindowsOfDifferentTypes(t *testing.T) {
 	comms := over("mem")(t, 4)

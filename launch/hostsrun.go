@@ -12,8 +12,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-
-	"github.com/chorus-comms/chorus/internal/wire"
 )
 
 // Hosts starts the launchers of a job on several hosts, one on each: by ssh, or without it on this host. It shows what
@@ -62,8 +60,8 @@ func (h *Hosts) Run(ctx context.Context) error {
 		}
 		r.meeting = host
 	}
-	for n, host := range h.Hosts {
-		r.remotes = append(r.remotes, r.start(n, host))
+	for n, ranks := range rankNames(h.Hosts) {
+		r.remotes = append(r.remotes, r.start(n, ranks))
 	}
 	if err := r.watch(ctx); err != nil {
 		return err
@@ -90,23 +88,21 @@ type hostsRun struct {
 	looked   time.Time        // when the launchers were last looked at
 }
 
-// ranksOf names the ranks of a node where the numbers of all nodes before it are known.
-func (r *hostsRun) ranksOf(node int) string {
+// rankNames names the ranks of each node, "" where a number of them or of those before isn't known.
+func rankNames(hosts []Host) []string {
+	names := make([]string, len(hosts))
 	first := 0
-	for _, h := range r.Hosts.Hosts[:node] {
+	for n, h := range hosts {
 		if h.Slots == 0 {
-			return ""
+			break
+		}
+		names[n] = fmt.Sprintf("rank %d", first)
+		if h.Slots > 1 {
+			names[n] = fmt.Sprintf("ranks %d-%d", first, first+h.Slots-1)
 		}
 		first += h.Slots
 	}
-	var ranks []int
-	for i := range r.Hosts.Hosts[node].Slots {
-		ranks = append(ranks, first+i)
-	}
-	if ranks == nil {
-		return ""
-	}
-	return wire.NamedRanks(ranks)
+	return names
 }
 
 // watch returns when all launchers have ended.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -34,6 +35,33 @@ func runHosts(t *testing.T, h *Hosts) error {
 	case <-time.After(20 * time.Second):
 		t.Fatal("it hangs")
 		return nil
+	}
+}
+
+// A node's ranks are named where the numbers of all before it are known. One pass serves as many hosts as there may be,
+// with as many ranks each. A pass for each of them, or a list of their ranks, would take minutes.
+func TestRankNames(t *testing.T) {
+	for _, c := range []struct {
+		slots []int
+		want  []string
+	}{
+		{[]int{1, 3, 1}, []string{"rank 0", "ranks 1-3", "rank 4"}}, {[]int{2, 0, 2}, []string{"ranks 0-1", "", ""}},
+		{[]int{0}, []string{""}}, {nil, []string{}},
+	} {
+		var hosts []Host
+		for _, n := range c.slots {
+			hosts = append(hosts, Host{"far", n})
+		}
+		if got := rankNames(hosts); !slices.Equal(got, c.want) {
+			t.Errorf("%v: %q", c.slots, got)
+		}
+	}
+	all := make([]Host, maxListed)
+	for i := range all {
+		all[i].Slots = MaxRanksPerNode
+	}
+	if got := rankNames(all)[maxListed-1]; got != "ranks 4294901760-4294967295" {
+		t.Error(got)
 	}
 }
 

@@ -46,9 +46,10 @@ type remoteEvent struct {
 // queueLength is how many frames wait for a host that takes none: some beats and signals.
 const queueLength = 64
 
-// start starts the launcher of one host.
-func (r *hostsRun) start(node int, host Host) *remote {
-	m := &remote{Host: host, node: node, ranks: r.ranksOf(node), send: make(chan []byte, queueLength)}
+// start starts the launcher of one host, whose ranks have names.
+func (r *hostsRun) start(node int, ranks string) *remote {
+	host := r.Hosts.Hosts[node]
+	m := &remote{Host: host, node: node, ranks: ranks, send: make(chan []byte, queueLength)}
 	command := r.command(host)
 	m.cmd = exec.Command(command[0], command[1:]...)
 	// A session of its own keeps the terminal's signals and ssh's questions away.

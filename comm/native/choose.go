@@ -1,8 +1,6 @@
 package native
 
 import (
-	"fmt"
-
 	"github.com/chorus-comms/chorus/internal/wire"
 	"github.com/chorus-comms/chorus/plan"
 )
@@ -56,7 +54,10 @@ func (g *group) build(q *plan.Request, key shape) (*compiled, error) {
 		mapped, merr := choose(true, key.tuned.algo)
 		switch {
 		case merr != nil && err != nil && must:
-			return nil, fmt.Errorf("%w; for mapped memory: %v", err, merr)
+			if a, _ := plan.Lookup(req.Collective, name); a.Mapped {
+				return nil, merr // the other says only that it's for mapped memory
+			}
+			return nil, err
 		case merr != nil:
 		case err != nil && must:
 			// The hint names an algorithm for mapped memory; other memory takes the default.
