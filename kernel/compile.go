@@ -31,7 +31,7 @@ func (e *CompileError) Error() string {
 }
 
 // logLine finds the number of a line before the word error, and behind it, as PoCL has it.
-var logLine = regexp.MustCompile(`(?m)[\w>][:(](\d+)(?:\)|:\d+):? ?:?.*error|error: [^\s:]+:(\d+):\d+:`)
+var logLine = regexp.MustCompile(`(?m)[\w>][:(](\d+)(?:\)|:\d+):? ?:?.*error|error: [^\s:]+:(\d+):\d+[: ]`)
 
 func (e *CompileError) excerpt() string {
 	lines := strings.Split(e.Source, "\n")

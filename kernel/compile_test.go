@@ -336,7 +336,8 @@ func TestCompileError(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	for _, log := range []string{"23:41:1: error: a", "k.cl:41:1: error: a", "k.cu(41): error: a", "<source>:41:7: error: a",
-		"error: /home/a/.cache/pocl/kcache/tempfile_c88BUa.cl:41:13: a"} {
+		"error: /home/a/.cache/pocl/kcache/tempfile_c88BUa.cl:41:13: a",
+		"error: /home/a/tempfile_c88BUa.cl:41:2 <Spelling=<scratch space>:25:1>: a"} { // in a macro
 		e.Log = log
 		if !strings.Contains(e.Error(), "\n>  41  wrong\n") || strings.Count(e.Error(), "\n>") != 1 {
 			t.Errorf("%s: %s", log, e)

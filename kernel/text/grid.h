@@ -65,9 +65,9 @@ DEVICE T g_place(T x, T size, T *slope, T *lost) {
 }
 
 // The elements around the place, their weights, and the derivatives of those.
-#define INSIDE_K(k) &&(U) k##k < (U)g.in[k]
+#define INSIDE_K(d) &&(U) k##d < (U)g.in[d]
 #define INSIDE(k) &&(U) j##k < (U)g.in[k]
-#define AT_K(k) +k##k * g.in_steps[k]
+#define AT_K(d) +k##d * g.in_steps[d]
 #define AT(k) +j##k * g.in_steps[k]
 #define STEP_OUT(k) +u##k * g.out_steps[k]
 #define STEP_GRID(k) +u##k * g.grid_steps[k]
@@ -82,9 +82,9 @@ DEVICE T g_place(T x, T size, T *slope, T *lost) {
 #define SLOPE(k) 0
 #else
 #define NUMBER_OF_CORNER(k) int b##k = t >> (DIMS - 1 - k) & 1;
-#define ELEMENT_OF_CORNER(k)                                                                                            \
-	I j##k = k##k + b##k;                                                                                               \
-	T w##k = b##k ? p##k : 1 - p##k;
+#define ELEMENT_OF_CORNER(d)                                                                                            \
+	I j##d = k##d + b##d;                                                                                               \
+	T w##d = b##d ? p##d : 1 - p##d;
 #define CORNER                                                                                                          \
 	for (int t = 0; t < 1 << DIMS; t++) {                                                                               \
 		EACH_DIM(NUMBER_OF_CORNER)                                                                                      \
@@ -150,11 +150,11 @@ KERNEL void ENTRY(POINTERS, images g) {
 		x##k = g_place(NUMBER_OF(PLACES_AT[at + (DIMS - 1 - k) * g.grid_part]), (T)g.in[k], &slope##k, &lost##k);
 	EACH_DIM(SAMPLED)
 #ifdef NEAREST
-#define ROUND(k) I k##k = (I)rint(x##k);
+#define ROUND(d) I k##d = (I)rint(x##d);
 #else
-#define ROUND(k)                                                                                                        \
-	I k##k = (I)floor(x##k);                                                                                            \
-	T p##k = x##k - (T)k##k;
+#define ROUND(d)                                                                                                        \
+	I k##d = (I)floor(x##d);                                                                                            \
+	T p##d = x##d - (T)k##d;
 #endif
 	EACH_DIM(ROUND)
 #if defined(SAMPLE)
