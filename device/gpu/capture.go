@@ -92,13 +92,13 @@ func (s *stream) unlessCaptured(op string) error {
 	if s.capture != nil {
 		s.capture.invalid.Store(true)
 	}
-	return driver.Errorf(driver.ErrCapture, s.b.name, op, "stream %#x is captured", uintptr(s.h))
+	return driver.Errorf(driver.ErrCapture, s.b.Name, op, "stream %#x is captured", uintptr(s.h))
 }
 
 // permits refuses work on a stream whose capture is invalid. It's locked.
 func (s *stream) permits(op string) error {
 	if s.capture != nil && s.capture.invalid.Load() {
-		return driver.Errorf(driver.ErrCapture, s.b.name, op, "the capture of stream %#x was invalidated", uintptr(s.h))
+		return driver.Errorf(driver.ErrCapture, s.b.Name, op, "the capture of stream %#x was invalidated", uintptr(s.h))
 	}
 	return nil
 }
@@ -111,13 +111,13 @@ func (s *stream) meets(op string, e *event) error {
 	switch foreign := s.foreign(); {
 	case e.foreign && s.capture != nil:
 		s.capture.invalid.Store(true)
-		return driver.Errorf(driver.ErrCapture, s.b.name, op,
+		return driver.Errorf(driver.ErrCapture, s.b.Name, op,
 			"stream %#x, which is captured, waits for an event of another capture", uintptr(s.h))
 	case e.foreign: // of the capture that the stream is in, or joins; the library knows one that is over
 		s.joined = true
 		return nil
 	case foreign:
-		return driver.Errorf(driver.ErrCapture, s.b.name, op,
+		return driver.Errorf(driver.ErrCapture, s.b.Name, op,
 			"stream %#x, which another library captures, waits for what was recorded outside of the capture", uintptr(s.h))
 	}
 	refuse := func(why string) error {
@@ -126,7 +126,7 @@ func (s *stream) meets(op string, e *event) error {
 				c.invalid.Store(true)
 			}
 		}
-		return driver.Errorf(driver.ErrCapture, s.b.name, op, "stream %#x, %s", uintptr(s.h), why)
+		return driver.Errorf(driver.ErrCapture, s.b.Name, op, "stream %#x, %s", uintptr(s.h), why)
 	}
 	c := e.capture
 	switch {
@@ -156,12 +156,12 @@ func (d *Driver) CaptureBegin(h driver.StreamHandle) error {
 	if err != nil {
 		return err
 	}
-	defer s.mu.Unlock()
+	defer s.Unlock()
 	if err := s.b.caps.Need("graphs"); err != nil {
-		return driver.Errorf(driver.ErrUnsupported, s.b.name, op, "%w", err)
+		return driver.Errorf(driver.ErrUnsupported, s.b.Name, op, "%w", err)
 	}
 	if s.recording() {
-		return driver.Errorf(driver.ErrCapture, s.b.name, op, "stream %#x is captured already", uintptr(h))
+		return driver.Errorf(driver.ErrCapture, s.b.Name, op, "stream %#x is captured already", uintptr(h))
 	}
 	err = s.result(op, "StreamBeginCapture", func() abi.Result { return s.b.BeginCapture(s.h, abi.CaptureModeRelaxed) })
 	if err != nil {
@@ -180,30 +180,30 @@ func (d *Driver) CaptureEnd(h driver.StreamHandle) (driver.GraphHandle, error) {
 	}
 	c := s.capture
 	refuse := func(why string) (driver.GraphHandle, error) {
-		return 0, driver.Errorf(driver.ErrCapture, s.b.name, op, "stream %#x %s", uintptr(h), why)
+		return 0, driver.Errorf(driver.ErrCapture, s.b.Name, op, "stream %#x %s", uintptr(h), why)
 	}
 	if c == nil || c.origin != s {
 		if c != nil {
 			c.invalid.Store(true)
 		}
-		s.mu.Unlock()
+		s.Unlock()
 		return refuse("is not where a capture has begun")
 	}
 	g := new(abi.Graph)
 	r := s.b.do(func() abi.Result { return s.b.EndCapture(s.h, g) })
 	s.capture = nil
 	c.over.Store(true)
-	s.mu.Unlock()
+	s.Unlock()
 	c.mu.Lock()
 	streams := c.streams
 	c.mu.Unlock()
 	for _, o := range streams {
 		if o != s {
-			o.mu.Lock()
+			o.Lock()
 			if o.capture == c {
 				o.capture = nil
 			}
-			o.mu.Unlock()
+			o.Unlock()
 		}
 	}
 	if r != abi.Success || c.invalid.Load() {
@@ -218,7 +218,7 @@ func (d *Driver) CaptureEnd(h driver.StreamHandle) (driver.GraphHandle, error) {
 		}
 		return 0, s.b.result(op, "StreamEndCapture", r)
 	}
-	return d.addGraph(&graph{b: s.b, h: *g, memory: c.memory, functions: c.functions, modules: c.modules}), nil
+	return d.graphs.Add(&graph{b: s.b, h: *g, memory: c.memory, functions: c.functions, modules: c.modules}), nil
 }
 
 // CaptureStatus is [driver.Graphs].CaptureStatus.
@@ -227,7 +227,7 @@ func (d *Driver) CaptureStatus(h driver.StreamHandle) (driver.CaptureStatus, err
 	if err != nil {
 		return 0, err
 	}
-	defer s.mu.Unlock()
+	defer s.Unlock()
 	if s.capture == nil && s.adopted == 0 && !s.joined {
 		return driver.NotCapturing, nil
 	}
@@ -252,7 +252,7 @@ func (d *Driver) dropFunctions(b *gpu, list []captured) {
 	if len(list) == 0 {
 		return
 	}
-	d.deferred.add(b, d.gpus, 0, func() {
+	d.deferred.Add(b, d.gpus, 0, func() {
 		d.launching.Lock()
 		defer d.launching.Unlock()
 		for _, c := range list {

@@ -185,13 +185,13 @@ func (d *Driver) ModuleCompiler(dev int) (string, error) {
 	name := b.compiler.name
 	b.compiler.mu.Unlock()
 	if err != nil {
-		return "", driver.Errorf(driver.ErrUnsupported, b.name, op, "%w", err)
+		return "", driver.Errorf(driver.ErrUnsupported, b.Name, op, "%w", err)
 	}
 	target, err := b.target(op)
 	if err != nil {
 		return "", err
 	}
-	return name + " for " + b.props.Name + " " + target, nil
+	return name + " for " + b.Props.Name + " " + target, nil
 }
 
 // ModuleCompile is [driver.Compiler].ModuleCompile.
@@ -237,7 +237,7 @@ func refused(b *gpu, op string, err error) error {
 			kind = driver.ErrInternal
 		}
 	}
-	return driver.Errorf(kind, b.name, op, "a source, to be compiled: %w", err)
+	return driver.Errorf(kind, b.Name, op, "a source, to be compiled: %w", err)
 }
 
 // program compiles a source for the GPU.

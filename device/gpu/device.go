@@ -1,29 +1,23 @@
 package gpu
 
 import (
-	"context"
-	"errors"
 	"runtime"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
+	"github.com/chorus-comms/chorus/device/internal/base"
 	"github.com/chorus-comms/chorus/device/internal/outcome"
 	"github.com/chorus-comms/chorus/device/internal/plans"
-	"github.com/chorus-comms/chorus/internal/sys"
 )
 
 // gpu is one GPU.
 type gpu struct {
 	*Library
-	name  string // "cuda:0"
-	index int
-	id    abi.Device
-	props driver.Properties
-	lost  atomic.Pointer[driver.WorkError] // set when the GPU has failed
-	base  base                             // of the times of a trace
+	base.Device
+	id   abi.Device
+	base anchor // of the times of a trace
 
 	// Set at the first use, with which the process gets a context on the GPU.
 	opening sync.Mutex
@@ -141,19 +135,9 @@ func (b *gpu) result(op, call string, r abi.Result) error {
 	}
 	err := b.failed(call, r)
 	if r.Sticky() {
-		b.lost.CompareAndSwap(nil, &driver.WorkError{Device: b.name, Work: "earlier work, as " + call + " found,",
-			At: time.Now(), Err: err})
-		return b.lost.Load()
+		return b.Lose(call, err)
 	}
-	return driver.Errorf(kindOf(r), b.name, op, "%w", err)
-}
-
-// broken is the error of a GPU that has failed.
-func (b *gpu) broken() error {
-	if w := b.lost.Load(); w != nil {
-		return w
-	}
-	return nil
+	return driver.Errorf(kindOf(r), b.Name, op, "%w", err)
 }
 
 // event takes one without timing, and retire gives it back.
@@ -206,23 +190,6 @@ func (b *gpu) happened(op string, e abi.Event) (bool, error) {
 	}
 }
 
-// await waits until done says so, or ctx ends. at says what is waited for.
-func (b *gpu) await(ctx context.Context, op string, done func() (bool, error), at func() string) error {
-	begin := time.Now()
-	for pace := (sys.Backoff{}); ; pace.Pause() {
-		if ok, err := done(); ok || err != nil {
-			return err
-		}
-		if err := ctx.Err(); err != nil {
-			kind := driver.ErrCanceled
-			if errors.Is(err, context.DeadlineExceeded) {
-				kind = driver.ErrTimeout
-			}
-			return driver.Errorf(kind, b.name, op, "%s for %v", at(), time.Since(begin).Round(time.Millisecond))
-		}
-	}
-}
-
 // ticket is a point in the order of a stream that something waits for.
 type ticket struct {
 	b    *gpu
@@ -245,7 +212,7 @@ func (b *gpu) ticket(op string, s abi.Stream) (*ticket, error) {
 }
 
 // over reports whether the work is done. On a GPU that has failed it is.
-func (t *ticket) over() bool {
+func (t *ticket) Over() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.done {
@@ -260,25 +227,25 @@ func (t *ticket) over() bool {
 }
 
 // pending returns tickets for all that the GPU's streams have to do at the moment.
-func (b *gpu) pending() (all []*ticket) {
+func (b *gpu) Pending() (all []*ticket) {
 	b.mu.Lock()
 	streams := make([]*stream, 0, len(b.streams))
 	for s := range b.streams {
 		streams = append(streams, s)
 	}
-	b.going = outcome.Keep(b.going, func(t *ticket) bool { return !t.over() })
+	b.going = outcome.Keep(b.going, func(t *ticket) bool { return !t.Over() })
 	all = append(all, b.going...)
 	b.mu.Unlock()
 	for _, s := range streams {
-		s.mu.Lock()
-		if !s.gone && !s.recording() { // else it can't be asked; what it captures is looked at again at each replay
+		s.Lock()
+		if !s.Gone && !s.recording() { // else it can't be asked; what it captures is looked at again at each replay
 			if r := b.query(func() abi.Result { return b.StreamQuery(s.h) }); r == abi.NotReady {
 				if t, err := b.ticket("release", s.h); err == nil {
 					all = append(all, t)
 				}
 			}
 		}
-		s.mu.Unlock()
+		s.Unlock()
 	}
 	return all
 }

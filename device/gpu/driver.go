@@ -4,35 +4,31 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 
 	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
+	"github.com/chorus-comms/chorus/device/internal/base"
 	"github.com/chorus-comms/chorus/device/internal/traces"
 )
 
 // Driver is the GPUs of a library.
 type Driver struct {
 	*Library
-	name     string
+	base.Devices
 	gpus     []*gpu
-	memory   allocations
-	deferred deferredFrees
-	peers    peers
+	memory   base.Allocations[*allocation]
+	deferred base.Frees[*gpu, *ticket] // a call of the library before the end of the work would wait for the whole GPU
 
 	trace     traces.Slot
 	launching sync.Mutex // of graphs with functions of the host
 
-	mu      sync.RWMutex
-	streams map[driver.StreamHandle]*stream
-	events  map[driver.EventHandle]*event
-	graphs  map[driver.GraphHandle]*graph
-	execs   map[driver.ExecHandle]*exec
-	modules map[driver.ModuleHandle]*module
-	kernels map[driver.FunctionHandle]*kernel
-	last    uintptr // the last handle that isn't the library's
+	streams *base.Handles[driver.StreamHandle, *stream] // which are the library's
+	events  *base.Handles[driver.EventHandle, *event]
+	graphs  *base.Handles[driver.GraphHandle, *graph]
+	execs   *base.Handles[driver.ExecHandle, *exec]
+	modules *base.Modules[*module, *kernel]
 }
 
 var (
@@ -56,27 +52,30 @@ var (
 
 // New makes a driver of a library, which must have at least one GPU.
 func New(l *Library) (*Driver, error) {
-	d := &Driver{Library: l, name: l.family.Name, last: 1, streams: map[driver.StreamHandle]*stream{},
-		events: map[driver.EventHandle]*event{}, graphs: map[driver.GraphHandle]*graph{},
-		execs: map[driver.ExecHandle]*exec{}, modules: map[driver.ModuleHandle]*module{},
-		kernels: map[driver.FunctionHandle]*kernel{}}
+	numbers := &base.Numbers{Driver: l.family.Name}
+	d := &Driver{Library: l, streams: base.NewHandles[driver.StreamHandle, *stream](numbers, "stream"),
+		events:  base.NewHandles[driver.EventHandle, *event](numbers, "event"),
+		graphs:  base.NewHandles[driver.GraphHandle, *graph](numbers, "graph"),
+		execs:   base.NewHandles[driver.ExecHandle, *exec](numbers, "instantiated graph"),
+		modules: base.NewModules[*module, *kernel](numbers)}
 	n := new(int32)
 	if r := l.Table.DeviceCount(n); r != abi.Success {
 		return nil, l.failed("DeviceGetCount", r)
 	}
 	if *n == 0 {
-		return nil, driver.Errorf(driver.ErrNoDevice, d.name, "", "%v has no GPU", l)
+		return nil, driver.Errorf(driver.ErrNoDevice, d.family.Name, "", "%v has no GPU", l)
 	}
+	var devices []*base.Device
 	for i := range int(*n) {
-		b := &gpu{Library: l, name: fmt.Sprintf("%s:%d", d.name, i), index: i, streams: map[*stream]bool{},
-			adopted: map[abi.Stream]bool{}}
+		b := &gpu{Library: l, Device: base.Device{Name: fmt.Sprintf("%s:%d", d.family.Name, i), Index: i},
+			streams: map[*stream]bool{}, adopted: map[abi.Stream]bool{}}
 		b.plans, b.fused = d.newPlans(b), b.newFusedPlans()
 		if err := b.identify(); err != nil {
 			return nil, err
 		}
-		d.gpus = append(d.gpus, b)
+		d.gpus, devices = append(d.gpus, b), append(devices, &b.Device)
 	}
-	d.peers.access = make([]bool, len(d.gpus)*len(d.gpus))
+	d.Devices.Set(d.family.Name, devices)
 	return d, nil
 }
 
@@ -93,7 +92,7 @@ func (b *gpu) identify() error {
 		call string
 		f    func() abi.Result
 	}{
-		{"DeviceGet", func() abi.Result { return b.DeviceGet(&b.id, int32(b.index)) }},
+		{"DeviceGet", func() abi.Result { return b.DeviceGet(&b.id, int32(b.Index)) }},
 		{"DeviceGetName", func() abi.Result { return b.DeviceName(&name[0], int32(len(name)), b.id) }},
 		{"DeviceTotalMem", func() abi.Result { return b.DeviceMemory(total, b.id) }},
 		{"DeviceGetAttribute", func() abi.Result { return b.DeviceAttribute(units, multiprocessors, b.id) }},
@@ -104,13 +103,13 @@ func (b *gpu) identify() error {
 		}
 	}
 	name, _, _ = bytes.Cut(name, []byte{0})
-	b.props = driver.Properties{Name: string(name), Library: b.family.Title + " " + b.version,
+	b.Props = driver.Properties{Name: string(name), Library: b.family.Title + " " + b.version,
 		TotalMemory: int64(*total), Units: int(*units), PriorityLevels: 1 + min(1, int(*priorities)), CopiesWait: true}
 	if b.DeviceUUID == nil || b.DeviceUUID(id, b.id) != abi.Success {
 		copy(id[:], b.family.Name)
-		binary.BigEndian.PutUint32(id[12:], uint32(b.index))
+		binary.BigEndian.PutUint32(id[12:], uint32(b.Index))
 	}
-	b.props.UUID = *id
+	b.Props.UUID = *id
 	return nil
 }
 
@@ -143,23 +142,16 @@ func (b *gpu) open() error {
 	return nil
 }
 
-func (d *Driver) knows(op string, dev int) error {
-	if dev < 0 || dev >= len(d.gpus) {
-		return driver.Errorf(driver.ErrWrongDevice, d.name, op, "there is no device %d of %d", dev, len(d.gpus))
-	}
-	return nil
-}
-
 // gpu is a GPU that is going to be used.
 func (d *Driver) gpu(op string, dev int) (*gpu, error) {
-	if err := d.knows(op, dev); err != nil {
+	if err := d.Knows(op, dev); err != nil {
 		return nil, err
 	}
 	b := d.gpus[dev]
 	if err := b.open(); err != nil {
 		return nil, err
 	}
-	return b, b.broken()
+	return b, b.Broken()
 }
 
 // opened is a GPU that is in use; nil if there is none.
@@ -224,29 +216,15 @@ func (d *Driver) Bind(dev int) (unbind func(), err error) {
 	return func() { release(); b.SetDevice(*before) }, nil
 }
 
-// DeviceCount is [driver.Driver].DeviceCount.
-func (d *Driver) DeviceCount() (int, error) { return len(d.gpus), nil }
-
-// Properties is [driver.Driver].Properties.
-func (d *Driver) Properties(dev int) (driver.Properties, error) {
-	if err := d.knows("properties", dev); err != nil {
-		return driver.Properties{}, err
-	}
-	return d.gpus[dev].props, nil
-}
-
 // Close gives the contexts back. Nothing may be used any more, and no work may be under way.
 func (d *Driver) Close() error {
 	for _, b := range d.gpus {
-		if len(b.pending()) > 0 {
-			return driver.Errorf(driver.ErrNotReady, b.name, "close", "it has work")
+		if len(b.Pending()) > 0 {
+			return driver.Errorf(driver.ErrNotReady, b.Name, "close", "it has work")
 		}
-		d.deferred.reap(b)
+		d.deferred.Reap(b)
 	}
-	d.mu.Lock()
-	modules := slices.Collect(maps.Keys(d.modules))
-	d.mu.Unlock()
-	for _, m := range modules {
+	for _, m := range d.modules.All() {
 		_ = d.ModuleUnload(m)
 	}
 	var first error

@@ -2,11 +2,11 @@ package gpu
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
+	"github.com/chorus-comms/chorus/device/internal/base"
 	"github.com/chorus-comms/chorus/device/internal/outcome"
 )
 
@@ -18,8 +18,7 @@ type event struct {
 	shared bool // other processes can open it, or have made it
 	opened bool // by another process
 
-	mu       sync.Mutex
-	gone     bool
+	base.Life
 	recorded bool
 	outcome  *outcome.Result
 	capture  *capture // of the last record, which then means nothing outside
@@ -28,26 +27,7 @@ type event struct {
 
 // event finds an event, and returns it locked.
 func (d *Driver) event(op string, h driver.EventHandle) (*event, error) {
-	d.mu.RLock()
-	e := d.events[h]
-	d.mu.RUnlock()
-	if e != nil {
-		e.mu.Lock()
-		if !e.gone {
-			return e, nil
-		}
-		e.mu.Unlock()
-	}
-	return nil, driver.Errorf(driver.ErrInvalidHandle, d.name, op, "no event has the handle %#x", uintptr(h))
-}
-
-func (d *Driver) addEvent(e *event) driver.EventHandle {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.last += 2 // odd, as no handle of the library is, so that a stream's is never an event's
-	h := driver.EventHandle(d.last)
-	d.events[h] = e
-	return h
+	return base.Enter(d.events, op, h)
 }
 
 // EventCreate is [driver.Events].EventCreate.
@@ -62,13 +42,13 @@ func (d *Driver) EventCreate(dev int, timing bool) (driver.EventHandle, error) {
 		if err != nil {
 			return 0, err
 		}
-		return d.addEvent(&event{b: b, h: h}), nil
+		return d.events.Add(&event{b: b, h: h}), nil
 	}
 	h := new(abi.Event)
 	if err := b.call(op, "EventCreate", func() abi.Result { return b.Library.EventCreate(h, 0) }); err != nil {
 		return 0, err
 	}
-	return d.addEvent(&event{b: b, h: *h, timing: timing}), nil
+	return d.events.Add(&event{b: b, h: *h, timing: timing}), nil
 }
 
 // EventDestroy is [driver.Events].EventDestroy.
@@ -78,11 +58,9 @@ func (d *Driver) EventDestroy(h driver.EventHandle) error {
 	if err != nil {
 		return err
 	}
-	defer e.mu.Unlock()
-	e.gone = true
-	d.mu.Lock()
-	delete(d.events, h)
-	d.mu.Unlock()
+	defer e.Unlock()
+	e.Gone = true
+	d.events.Drop(h, e)
 	if !e.timing && !e.shared {
 		e.b.retire(e.h) // waits for its record go on as they would
 		return nil
@@ -93,18 +71,14 @@ func (d *Driver) EventDestroy(h driver.EventHandle) error {
 // EventRecord is [driver.Events].EventRecord.
 func (d *Driver) EventRecord(h driver.EventHandle, sh driver.StreamHandle) error {
 	const op = "record event"
-	s, err := d.stream(op, sh)
+	s, e, err := base.EnterBoth(d.streams, d.events, op, sh, h)
 	if err != nil {
 		return err
 	}
-	defer s.mu.Unlock()
-	e, err := d.event(op, h)
-	if err != nil {
-		return err
-	}
-	defer e.mu.Unlock()
+	defer s.Unlock()
+	defer e.Unlock()
 	if e.b != s.b {
-		return driver.Errorf(driver.ErrWrongDevice, e.b.name, op, "stream %#x is of %s", uintptr(sh), s.b.name)
+		return driver.Errorf(driver.ErrWrongDevice, e.b.Name, op, "stream %#x is of %s", uintptr(sh), s.b.Name)
 	}
 	if err := s.permits(op); err != nil {
 		return err
@@ -114,7 +88,7 @@ func (d *Driver) EventRecord(h driver.EventHandle, sh driver.StreamHandle) error
 		if s.capture != nil {
 			s.capture.invalid.Store(true)
 		}
-		return driver.Errorf(driver.ErrCapture, e.b.name, op, "an event of several processes is recorded in a capture")
+		return driver.Errorf(driver.ErrCapture, e.b.Name, op, "an event of several processes is recorded in a capture")
 	}
 	err = s.result(op, "EventRecord", func() abi.Result { return s.b.Library.EventRecord(e.h, s.h) })
 	if err != nil {
@@ -136,7 +110,7 @@ func (e *event) outside(op string) error {
 	if e.capture != nil && !e.capture.over.Load() {
 		e.capture.invalid.Store(true)
 	}
-	return driver.Errorf(driver.ErrCapture, e.b.name, op, "the event was recorded in a capture, and means nothing outside")
+	return driver.Errorf(driver.ErrCapture, e.b.Name, op, "the event was recorded in a capture, and means nothing outside")
 }
 
 // EventQuery is [driver.Events].EventQuery.
@@ -146,7 +120,7 @@ func (d *Driver) EventQuery(h driver.EventHandle) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	defer e.mu.Unlock()
+	defer e.Unlock()
 	if err := e.outside(op); err != nil {
 		return false, err
 	}
@@ -176,14 +150,14 @@ func (d *Driver) EventSynchronize(ctx context.Context, h driver.EventHandle) err
 	}
 	err = e.outside(op)
 	f := e.outcome
-	e.mu.Unlock()
+	e.Unlock()
 	if err != nil {
 		return err
 	}
 	done := func() (bool, error) {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		if e.gone || e.outcome != f || e.capture != nil || e.foreign {
+		e.Lock()
+		defer e.Unlock()
+		if e.Gone || e.outcome != f || e.capture != nil || e.foreign {
 			return true, nil
 		}
 		ok, err := e.query(op)
@@ -192,7 +166,7 @@ func (d *Driver) EventSynchronize(ctx context.Context, h driver.EventHandle) err
 		}
 		return ok, err
 	}
-	if err := e.b.await(ctx, op, done, func() string { return "the event's work has not been done" }); err != nil {
+	if err := e.b.Await(ctx, op, done, func() string { return "the event's work has not been done" }); err != nil {
 		return err
 	}
 	if failed, _ := f.Failed(); failed != nil {
@@ -205,24 +179,18 @@ func (d *Driver) EventSynchronize(ctx context.Context, h driver.EventHandle) err
 func (d *Driver) EventElapsed(start, end driver.EventHandle) (time.Duration, error) {
 	const op = "elapsed time"
 	var hs [2]abi.Event
+	var first *base.Device
 	var b *gpu
 	for i, h := range []driver.EventHandle{start, end} {
 		e, err := d.event(op, h)
 		if err != nil {
 			return 0, err
 		}
-		switch {
-		case b != nil && e.b != b:
-			err = driver.Errorf(driver.ErrWrongDevice, b.name, op, "the other event is of %s", e.b.name)
-		case !e.timing:
-			err = driver.Errorf(driver.ErrInvalidArgument, e.b.name, op, "event %#x keeps no time", uintptr(h))
-		case !e.recorded:
-			err = driver.Errorf(driver.ErrInvalidArgument, e.b.name, op, "event %#x was never recorded", uintptr(h))
-		default:
+		if err = e.b.CheckTimed(first, h, e.timing, e.recorded); err == nil {
 			err = e.outside(op)
 		}
-		b, hs[i] = e.b, e.h
-		e.mu.Unlock()
+		b, first, hs[i] = e.b, &e.b.Device, e.h
+		e.Unlock()
 		if err != nil {
 			return 0, err
 		}

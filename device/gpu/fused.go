@@ -69,7 +69,7 @@ func (d *Driver) MultiplyFused(h driver.StreamHandle, p *driver.FusedProduct) er
 	}
 	b := s.b
 	err = d.multiplyFused(op, s, p)
-	s.mu.Unlock()
+	s.Unlock()
 	b.fused.Reap()
 	return err
 }
@@ -77,12 +77,12 @@ func (d *Driver) MultiplyFused(h driver.StreamHandle, p *driver.FusedProduct) er
 func (d *Driver) multiplyFused(op string, s *stream, p *driver.FusedProduct) error {
 	b := s.b
 	if err := b.lt.open(); err != nil {
-		return driver.Errorf(driver.ErrUnsupported, b.name, op, "%w", err)
+		return driver.Errorf(driver.ErrUnsupported, b.Name, op, "%w", err)
 	}
 	if s.capture != nil || s.foreign() {
-		return driver.Errorf(driver.ErrCapture, b.name, op, "products of %s aren't captured", b.family.Lt)
+		return driver.Errorf(driver.ErrCapture, b.Name, op, "products of %s aren't captured", b.family.Lt)
 	}
-	if err := p.Check(b.name); err != nil {
+	if err := p.Check(b.Name); err != nil {
 		return err
 	}
 	for _, m := range p.Matrices() {
@@ -102,7 +102,7 @@ func (d *Driver) multiplyFused(op string, s *stream, p *driver.FusedProduct) err
 		return err
 	}
 	if s.broken() != nil {
-		return b.broken() // left out
+		return b.Broken() // left out
 	}
 	x := b.productOf(s)
 	if x.lt == 0 {
@@ -134,7 +134,7 @@ func (d *Driver) multiplyFused(op string, s *stream, p *driver.FusedProduct) err
 // is asked.
 func (b *gpu) suits(op string, p *driver.FusedProduct) error {
 	bad := func(format string, args ...any) error {
-		return driver.Errorf(driver.ErrUnsupported, b.name, op, b.family.Lt+": "+format, args...)
+		return driver.Errorf(driver.ErrUnsupported, b.Name, op, b.family.Lt+": "+format, args...)
 	}
 	if b.family.Name == "hip" {
 		if p.Bias != 0 && p.BiasType != p.OutType && p.BiasType != dtype.Float32 {

@@ -1,10 +1,9 @@
 package gpu
 
 import (
-	"sync"
-
 	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
+	"github.com/chorus-comms/chorus/device/internal/base"
 )
 
 // graph is one that was captured.
@@ -21,43 +20,10 @@ type exec struct {
 	b *gpu
 	h abi.Exec
 
-	mu        sync.Mutex
-	gone      bool
+	base.Life
 	memory    []use
 	functions []captured
 	modules   []*module
-}
-
-func (d *Driver) addGraph(g *graph) driver.GraphHandle {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.last += 2
-	d.graphs[driver.GraphHandle(d.last)] = g
-	return driver.GraphHandle(d.last)
-}
-
-func (d *Driver) graph(op string, h driver.GraphHandle) (*graph, error) {
-	d.mu.RLock()
-	defer d.mu.RUnlock()
-	if g := d.graphs[h]; g != nil {
-		return g, nil
-	}
-	return nil, driver.Errorf(driver.ErrInvalidHandle, d.name, op, "no graph has the handle %#x", uintptr(h))
-}
-
-// exec finds an instantiated graph, and returns it locked.
-func (d *Driver) exec(op string, h driver.ExecHandle) (*exec, error) {
-	d.mu.RLock()
-	x := d.execs[h]
-	d.mu.RUnlock()
-	if x != nil {
-		x.mu.Lock()
-		if !x.gone {
-			return x, nil
-		}
-		x.mu.Unlock()
-	}
-	return nil, driver.Errorf(driver.ErrInvalidHandle, d.name, op, "no instantiated graph has the handle %#x", uintptr(h))
 }
 
 // hold counts one more that uses functions.
@@ -120,12 +86,9 @@ func (s *stream) launched(op string, list []captured) error {
 // GraphDestroy is [driver.Graphs].GraphDestroy.
 func (d *Driver) GraphDestroy(h driver.GraphHandle) error {
 	const op = "destroy graph"
-	d.mu.Lock()
-	g := d.graphs[h]
-	delete(d.graphs, h)
-	d.mu.Unlock()
-	if g == nil {
-		return driver.Errorf(driver.ErrInvalidHandle, d.name, op, "no graph has the handle %#x", uintptr(h))
+	g, err := d.graphs.Take(op, h)
+	if err != nil {
+		return err
 	}
 	d.dropFunctions(g.b, g.functions)
 	d.dropModules(g.modules...)
@@ -135,7 +98,7 @@ func (d *Driver) GraphDestroy(h driver.GraphHandle) error {
 // Instantiate is [driver.Graphs].Instantiate.
 func (d *Driver) Instantiate(h driver.GraphHandle) (driver.ExecHandle, error) {
 	const op = "instantiate graph"
-	g, err := d.graph(op, h)
+	g, err := d.graphs.Find(op, h)
 	if err != nil {
 		return 0, err
 	}
@@ -144,42 +107,34 @@ func (d *Driver) Instantiate(h driver.GraphHandle) (driver.ExecHandle, error) {
 	if err != nil {
 		return 0, err
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.last += 2
-	d.execs[driver.ExecHandle(d.last)] = &exec{b: g.b, h: *x, memory: g.memory, functions: hold(g.functions),
-		modules: holdModules(g.modules)}
-	return driver.ExecHandle(d.last), nil
+	return d.execs.Add(&exec{b: g.b, h: *x, memory: g.memory, functions: hold(g.functions),
+		modules: holdModules(g.modules)}), nil
 }
 
 // GraphLaunch is [driver.Graphs].GraphLaunch. Memory that copies and fills use must still be there, else the run fails
 // before it begins; memory that foreign kernels use isn't known.
 func (d *Driver) GraphLaunch(xh driver.ExecHandle, h driver.StreamHandle) error {
 	const op = "launch graph"
-	s, err := d.stream(op, h)
+	s, x, err := base.EnterBoth(d.streams, d.execs, op, h, xh)
 	if err != nil {
 		return err
 	}
-	defer s.mu.Unlock()
-	x, err := d.exec(op, xh)
-	if err != nil {
-		return err
-	}
-	defer x.mu.Unlock()
+	defer s.Unlock()
+	defer x.Unlock()
 	if err := s.permits(op); err != nil {
 		return err
 	}
 	if s.recording() {
-		return driver.Errorf(driver.ErrUnsupported, s.b.name, op, "stream %#x is captured, and the library launches no graph "+
+		return driver.Errorf(driver.ErrUnsupported, s.b.Name, op, "stream %#x is captured, and the library launches no graph "+
 			"into a capture", uintptr(h))
 	}
 	if s.broken() != nil {
-		return s.b.broken() // left out
+		return s.b.Broken() // left out
 	}
 	for _, u := range x.memory {
 		at, err := d.side(s.b, op, "a node", u.p, u.bytes)
 		if err == nil && at.Type != u.typ {
-			err = driver.Errorf(driver.ErrInvalidPointer, s.b.name, op, "%v, which a node uses, is %v memory now", u.p, at.Type)
+			err = driver.Errorf(driver.ErrInvalidPointer, s.b.Name, op, "%v, which a node uses, is %v memory now", u.p, at.Type)
 		}
 		if err != nil {
 			s.outcome = s.outcome.After(1)
@@ -223,19 +178,19 @@ func (d *Driver) GraphLaunch(xh driver.ExecHandle, h driver.StreamHandle) error 
 // GraphUpdate is [driver.Graphs].GraphUpdate.
 func (d *Driver) GraphUpdate(xh driver.ExecHandle, h driver.GraphHandle) error {
 	const op = "update graph"
-	g, err := d.graph(op, h)
+	g, err := d.graphs.Find(op, h)
 	if err != nil {
 		return err
 	}
-	x, err := d.exec(op, xh)
+	x, err := base.Enter(d.execs, op, xh)
 	if err != nil {
 		return err
 	}
-	defer x.mu.Unlock()
+	defer x.Unlock()
 	node, why := new(abi.Node), new(int32)
 	r := x.b.relaxed(func() abi.Result { return x.b.Library.ExecUpdate(x.h, g.h, node, why) })
 	if r == abi.GraphExecUpdateFailure || r == abi.InvalidValue {
-		return driver.Errorf(driver.ErrInvalidArgument, x.b.name, op, "the graphs differ (%d at node %#x): %w", *why,
+		return driver.Errorf(driver.ErrInvalidArgument, x.b.Name, op, "the graphs differ (%d at node %#x): %w", *why,
 			uintptr(*node), x.b.failed("GraphExecUpdate", r))
 	}
 	if err := x.b.result(op, "GraphExecUpdate", r); err != nil {
@@ -251,17 +206,15 @@ func (d *Driver) GraphUpdate(xh driver.ExecHandle, h driver.GraphHandle) error {
 // ExecDestroy is [driver.Graphs].ExecDestroy.
 func (d *Driver) ExecDestroy(h driver.ExecHandle) error {
 	const op = "destroy instantiated graph"
-	x, err := d.exec(op, h)
+	x, err := base.Enter(d.execs, op, h)
 	if err != nil {
 		return err
 	}
-	defer x.mu.Unlock()
-	x.gone = true
-	d.mu.Lock()
-	delete(d.execs, h)
-	d.mu.Unlock()
+	defer x.Unlock()
+	x.Gone = true
+	d.execs.Drop(h, x)
 	d.dropFunctions(x.b, x.functions)
-	d.deferred.add(x.b, d.gpus, 0, func() { _ = x.b.relaxed(func() abi.Result { return x.b.Library.ExecDestroy(x.h) }) })
+	d.deferred.Add(x.b, d.gpus, 0, func() { _ = x.b.relaxed(func() abi.Result { return x.b.Library.ExecDestroy(x.h) }) })
 	d.dropModules(x.modules...)
 	return nil
 }
@@ -275,7 +228,7 @@ var activities = map[int32]driver.ActivityKind{abi.NodeKernel: driver.ActivityKe
 // left out. Nodes have the names of their kinds.
 func (d *Driver) GraphNodes(h driver.GraphHandle) ([]driver.Node, error) {
 	const op = "nodes of graph"
-	g, err := d.graph(op, h)
+	g, err := d.graphs.Find(op, h)
 	if err != nil {
 		return nil, err
 	}

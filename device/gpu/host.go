@@ -1,15 +1,14 @@
 package gpu
 
 import (
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
 	"unsafe"
 
-	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
+	"github.com/chorus-comms/chorus/device/internal/base"
 	"github.com/chorus-comms/chorus/device/internal/outcome"
 	"github.com/chorus-comms/chorus/device/internal/traces"
 	"github.com/chorus-comms/chorus/internal/dl"
@@ -102,7 +101,7 @@ func (f *function) run() {
 	failed, _ := mine.Failed()
 	if failed == nil {
 		begin := time.Now()
-		if err := protect(f.f); err != nil {
+		if err := base.Call(f.f); err != nil {
 			failed = s.failure(f.name, err)
 		}
 		f.traced.Ran(begin, failed != nil)
@@ -115,19 +114,6 @@ func (f *function) run() {
 	}
 }
 
-// protect makes a panic an error, and a fault on device memory one that says so.
-func protect(f func() error) (err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("panic: %v", r)
-		}
-	}()
-	if fault := device.CatchFault(func() { err = f() }); fault != nil {
-		return fault
-	}
-	return err
-}
-
 // HostFunc is [driver.Streams].HostFunc. The function runs on a goroutine, and may call the driver.
 func (d *Driver) HostFunc(h driver.StreamHandle, name string, f func() error) error {
 	const op = "host function"
@@ -135,15 +121,15 @@ func (d *Driver) HostFunc(h driver.StreamHandle, name string, f func() error) er
 	if err != nil {
 		return err
 	}
-	defer s.mu.Unlock()
+	defer s.Unlock()
 	if f == nil {
-		return driver.Errorf(driver.ErrInvalidArgument, s.b.name, op, "%s: no function", name)
+		return driver.Errorf(driver.ErrInvalidArgument, s.b.Name, op, "%s: no function", name)
 	}
 	if err := s.permits(op); err != nil {
 		return err
 	}
 	if s.capture == nil && s.recording() {
-		return driver.Errorf(driver.ErrUnsupported, s.b.name, op,
+		return driver.Errorf(driver.ErrUnsupported, s.b.Name, op,
 			"%s: stream %#x is captured by another library, which would not say when the function isn't needed any more", name,
 			uintptr(h))
 	}
@@ -264,7 +250,7 @@ func (b *gpu) keepWord(w word) {
 // dropWord keeps a word when no stream waits for it any more.
 func (d *Driver) dropWord(b *gpu, w word) {
 	if w.at != 0 {
-		d.deferred.add(b, []*gpu{b}, 0, func() { b.keepWord(w) })
+		d.deferred.Add(b, []*gpu{b}, 0, func() { b.keepWord(w) })
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
+	"github.com/chorus-comms/chorus/device/internal/base"
 )
 
 // handle is what another process gets: the library's, and what it doesn't say.
@@ -48,7 +49,7 @@ func (d *Driver) decode(b *gpu, op string, of byte, data []byte) (h handle, err 
 		}
 	}
 	if err != nil {
-		return h, driver.Errorf(driver.ErrInvalidArgument, b.name, op, "%w", err)
+		return h, driver.Errorf(driver.ErrInvalidArgument, b.Name, op, "%w", err)
 	}
 	return h, b.ipc(op)
 }
@@ -56,7 +57,7 @@ func (d *Driver) decode(b *gpu, op string, of byte, data []byte) (h handle, err 
 // ipc demands that the library can do it.
 func (b *gpu) ipc(op string) error {
 	if err := b.caps.Need("IPC"); err != nil {
-		return driver.Errorf(driver.ErrUnsupported, b.name, op, "%w", err)
+		return driver.Errorf(driver.ErrUnsupported, b.Name, op, "%w", err)
 	}
 	return nil
 }
@@ -70,12 +71,12 @@ func (d *Driver) IPCHandle(p driver.Ptr) ([]byte, error) {
 	}
 	switch {
 	case at.Type != driver.DeviceMemory:
-		return nil, driver.Errorf(driver.ErrWrongKind, d.name, op, "%v is %v memory", p, at.Type)
+		return nil, driver.Errorf(driver.ErrWrongKind, d.family.Name, op, "%v is %v memory", p, at.Type)
 	case at.Remote:
-		return nil, driver.Errorf(driver.ErrInvalidArgument, d.name, op,
+		return nil, driver.Errorf(driver.ErrInvalidArgument, d.family.Name, op,
 			"%v was received from another process, and can't be passed on", p)
 	case at.Base != p:
-		return nil, driver.Errorf(driver.ErrInvalidPointer, d.name, op, "%v is not where its allocation begins: %v", p,
+		return nil, driver.Errorf(driver.ErrInvalidPointer, d.family.Name, op, "%v is not where its allocation begins: %v", p,
 			at.Base)
 	}
 	b := d.gpus[at.Device]
@@ -107,54 +108,25 @@ func (d *Driver) IPCOpen(dev int, data []byte) (driver.Ptr, error) {
 	if err != nil {
 		return 0, err
 	}
-	d.memory.open(&allocation{base: driver.Ptr(*p), bytes: int(h.Bytes), typ: driver.DeviceMemory, b: b, remote: true})
+	a := &allocation{base.Allocation{Base: driver.Ptr(*p), Bytes: int(h.Bytes), On: &b.Device}, b}
+	d.memory.Open(a, func(o *allocation, _ bool) bool { return o.Base == a.Base })
 	return driver.Ptr(*p), nil
-}
-
-// open adds memory of another process, or counts that it was opened again.
-func (as *allocations) open(a *allocation) {
-	as.mu.Lock()
-	for _, o := range as.list {
-		if o.base == a.base && o.remote {
-			o.opens++
-			o.freed = false
-			as.mu.Unlock()
-			return
-		}
-	}
-	as.mu.Unlock()
-	a.opens = 1
-	as.add(a)
-}
-
-// close counts down, and reports whether that was the last time.
-func (as *allocations) close(p driver.Ptr) (a *allocation, last bool) {
-	as.mu.Lock()
-	defer as.mu.Unlock()
-	for _, o := range as.list {
-		if o.base == p && o.remote && o.opens > 0 {
-			o.opens--
-			o.freed = o.opens == 0
-			return o, o.freed
-		}
-	}
-	return nil, false
 }
 
 // IPCClose is [driver.IPC].IPCClose. The library gets it back when the streams have done what they have to do.
 func (d *Driver) IPCClose(p driver.Ptr) error {
 	const op = "close IPC handle"
-	a, last := d.memory.close(p)
-	if a == nil {
-		return driver.Errorf(driver.ErrInvalidPointer, d.name, op, "%v was not opened", p)
+	a, last, err := d.memory.Close(d.family.Name, p)
+	if err != nil {
+		return err
 	}
 	closing := func() {
 		if last {
-			d.memory.remove(a)
+			d.memory.Remove(a)
 		}
 		_ = a.b.call(op, "IpcCloseMemHandle", func() abi.Result { return a.b.IPCCloseMem(uintptr(p)) })
 	}
-	d.deferred.add(a.b, d.gpus, 0, closing)
+	d.deferred.Add(a.b, d.gpus, 0, closing)
 	return nil
 }
 
@@ -175,7 +147,7 @@ func (d *Driver) IPCEventCreate(dev int) (driver.EventHandle, error) {
 	if err != nil {
 		return 0, err
 	}
-	return d.addEvent(&event{b: b, h: *h, shared: true}), nil
+	return d.events.Add(&event{b: b, h: *h, shared: true}), nil
 }
 
 // IPCEventHandle is [driver.IPCEvents].IPCEventHandle.
@@ -185,9 +157,9 @@ func (d *Driver) IPCEventHandle(eh driver.EventHandle) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer e.mu.Unlock()
+	defer e.Unlock()
 	if !e.shared || e.opened {
-		return nil, driver.Errorf(driver.ErrInvalidArgument, d.name, op, "event %#x was not made here for other processes",
+		return nil, driver.Errorf(driver.ErrInvalidArgument, d.family.Name, op, "event %#x was not made here for other processes",
 			uintptr(eh))
 	}
 	h := &handle{Magic: d.magic('e'), Process: process}
@@ -210,5 +182,5 @@ func (d *Driver) IPCEventOpen(dev int, data []byte) (driver.EventHandle, error) 
 	if err := b.call(op, "IpcOpenEventHandle", func() abi.Result { return b.IPCOpenEvent(e, h.Library) }); err != nil {
 		return 0, err
 	}
-	return d.addEvent(&event{b: b, h: *e, shared: true, opened: true}), nil
+	return d.events.Add(&event{b: b, h: *e, shared: true, opened: true}), nil
 }

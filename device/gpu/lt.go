@@ -30,11 +30,11 @@ func newLt(f *abi.Family, places []string) *lt {
 // FusedLibrary is [driver.FusedProducts].FusedLibrary: cuBLASLt or hipBLASLt.
 func (d *Driver) FusedLibrary(dev int) (driver.ProductLibrary, error) {
 	const op = "library of fused products"
-	if err := d.knows(op, dev); err != nil {
+	if err := d.Knows(op, dev); err != nil {
 		return driver.ProductLibrary{}, err
 	}
 	if err := d.lt.open(); err != nil {
-		return driver.ProductLibrary{}, driver.Errorf(driver.ErrUnsupported, d.gpus[dev].name, op, "%w", err)
+		return driver.ProductLibrary{}, driver.Errorf(driver.ErrUnsupported, d.gpus[dev].Name, op, "%w", err)
 	}
 	return driver.ProductLibrary{Name: d.family.Lt + " (" + d.lt.place + ")", Types: []dtype.DType{dtype.Int8,
 		dtype.Float8E4M3FN, dtype.Float8E5M2, dtype.Float16, dtype.BFloat16, dtype.Float32}}, nil

@@ -4,85 +4,18 @@ import (
 	"context"
 	"slices"
 	"sync"
-	"time"
 	"unsafe"
 
 	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
+	"github.com/chorus-comms/chorus/device/internal/base"
 )
 
 // allocation is memory that the driver has allocated, or opened from another process.
 type allocation struct {
-	base   driver.Ptr
-	bytes  int
-	typ    driver.MemoryType
-	b      *gpu // nil: the host's
-	remote bool
-	freed  bool // and not yet given back, as work may use it
-	opens  int  // of memory of another process
+	base.Allocation
+	b *gpu // nil: the host's
 }
-
-// allocations are all of them, by their addresses.
-type allocations struct {
-	mu   sync.RWMutex
-	list []*allocation
-}
-
-func (as *allocations) search(p driver.Ptr) int {
-	at, found := slices.BinarySearchFunc(as.list, p, func(a *allocation, p driver.Ptr) int {
-		switch {
-		case a.base < p:
-			return -1
-		case a.base > p:
-			return 1
-		}
-		return 0
-	})
-	if !found {
-		at--
-	}
-	return at
-}
-
-// find returns the allocation that p points into, freed or not, or nil.
-func (as *allocations) find(p driver.Ptr) *allocation {
-	as.mu.RLock()
-	defer as.mu.RUnlock()
-	if i := as.search(p); i >= 0 && int(p-as.list[i].base) < as.list[i].bytes {
-		return as.list[i]
-	}
-	return nil
-}
-
-func (as *allocations) add(a *allocation) {
-	as.mu.Lock()
-	defer as.mu.Unlock()
-	as.list = slices.Insert(as.list, as.search(a.base)+1, a)
-}
-
-func (as *allocations) remove(a *allocation) {
-	as.mu.Lock()
-	defer as.mu.Unlock()
-	as.list = slices.DeleteFunc(as.list, func(o *allocation) bool { return o == a })
-}
-
-// free marks an allocation as freed if check has nothing against it.
-func (as *allocations) free(p driver.Ptr, check func(a *allocation) error) (*allocation, error) {
-	as.mu.Lock()
-	defer as.mu.Unlock()
-	var a *allocation
-	if i := as.search(p); i >= 0 && int(p-as.list[i].base) < as.list[i].bytes && !as.list[i].freed {
-		a = as.list[i]
-	}
-	if err := check(a); err != nil {
-		return nil, err
-	}
-	a.freed = true
-	return a, nil
-}
-
-// patience is how long an allocation waits for memory that was freed under work.
-const patience = 100 * time.Millisecond
 
 // Malloc is [driver.Memory].Malloc.
 func (d *Driver) Malloc(dev int, bytes int) (driver.Ptr, error) {
@@ -91,21 +24,19 @@ func (d *Driver) Malloc(dev int, bytes int) (driver.Ptr, error) {
 	if err != nil {
 		return 0, err
 	}
-	if bytes <= 0 {
-		return 0, driver.Errorf(driver.ErrInvalidArgument, b.name, op, "%d bytes", bytes)
+	if err := b.CheckSize(op, bytes); err != nil {
+		return 0, err
 	}
 	p := new(uintptr)
 	r := b.relaxed(func() abi.Result { return b.MemAlloc(p, uint64(bytes)) })
-	for begin := time.Now(); r == abi.OutOfMemory && d.deferred.reap(b) > 0 && time.Since(begin) < patience; {
-		time.Sleep(time.Millisecond)
-	}
 	if r == abi.OutOfMemory {
+		d.deferred.Wait(b)
 		r = b.relaxed(func() abi.Result { return b.MemAlloc(p, uint64(bytes)) })
 	}
 	if r != abi.Success {
 		return 0, b.result(op, "MemAlloc", r)
 	}
-	d.memory.add(&allocation{base: driver.Ptr(*p), bytes: bytes, typ: driver.DeviceMemory, b: b})
+	d.memory.Add(&allocation{base.Allocation{Base: driver.Ptr(*p), Bytes: bytes, On: &b.Device}, b})
 	return driver.Ptr(*p), nil
 }
 
@@ -116,29 +47,15 @@ func (d *Driver) Free(dev int, p driver.Ptr) error {
 	if err != nil || p == 0 {
 		return err
 	}
-	a, err := d.memory.free(p, func(a *allocation) error {
-		switch {
-		case a == nil:
-			return driver.Errorf(driver.ErrInvalidPointer, b.name, op, "%v is not memory of the driver", p)
-		case a.typ != driver.DeviceMemory:
-			return driver.Errorf(driver.ErrWrongKind, b.name, op, "%v is %v memory", p, a.typ)
-		case a.b != b:
-			return driver.Errorf(driver.ErrWrongDevice, b.name, op, "%v is memory of %s", p, a.b.name)
-		case a.remote:
-			return driver.Errorf(driver.ErrInvalidPointer, b.name, op, "%v belongs to another process: close it", p)
-		case a.base != p:
-			return driver.Errorf(driver.ErrInvalidPointer, b.name, op, "%v lies inside the allocation at %v", p, a.base)
-		}
-		return nil
-	})
+	a, err := d.memory.Free(op, &b.Device, p)
 	if err != nil {
 		return err
 	}
-	d.deferred.add(b, []*gpu{b}, a.bytes, func() {
-		d.memory.remove(a) // first: the library may give the address out again at once
+	d.deferred.Add(b, []*gpu{b}, a.Bytes, func() {
+		d.memory.Remove(a) // first: the library may give the address out again at once
 		_ = b.call(op, "MemFree", func() abi.Result { return b.MemFree(uintptr(p)) })
 	})
-	d.deferred.reap(b)
+	d.deferred.Reap(b)
 	return nil
 }
 
@@ -146,7 +63,7 @@ func (d *Driver) Free(dev int, p driver.Ptr) error {
 func (d *Driver) MallocHost(bytes int) (driver.Ptr, error) {
 	const op = "allocate host memory"
 	if bytes <= 0 {
-		return 0, driver.Errorf(driver.ErrInvalidArgument, d.name, op, "%d bytes", bytes)
+		return 0, driver.Errorf(driver.ErrInvalidArgument, d.family.Name, op, "%d bytes", bytes)
 	}
 	b, err := d.anyGPU(op)
 	if err != nil {
@@ -159,7 +76,7 @@ func (d *Driver) MallocHost(bytes int) (driver.Ptr, error) {
 	if err != nil {
 		return 0, err
 	}
-	d.memory.add(&allocation{base: driver.Ptr(*p), bytes: bytes, typ: driver.HostMemory})
+	d.memory.Add(&allocation{base.Allocation{Base: driver.Ptr(*p), Bytes: bytes}, nil})
 	return driver.Ptr(*p), nil
 }
 
@@ -169,17 +86,7 @@ func (d *Driver) FreeHost(p driver.Ptr) error {
 	if p == 0 {
 		return nil
 	}
-	a, err := d.memory.free(p, func(a *allocation) error {
-		switch {
-		case a == nil:
-			return driver.Errorf(driver.ErrInvalidPointer, d.name, op, "%v is not memory of the driver", p)
-		case a.typ != driver.HostMemory:
-			return driver.Errorf(driver.ErrWrongKind, d.name, op, "%v is %v memory", p, a.typ)
-		case a.base != p:
-			return driver.Errorf(driver.ErrInvalidPointer, d.name, op, "%v lies inside the allocation at %v", p, a.base)
-		}
-		return nil
-	})
+	a, err := d.memory.FreeHost(op, d.family.Name, p)
 	if err != nil {
 		return err
 	}
@@ -188,13 +95,13 @@ func (d *Driver) FreeHost(p driver.Ptr) error {
 		return err
 	}
 	free := func() {
-		d.memory.remove(a)
+		d.memory.Remove(a)
 		_ = b.call(op, "MemFreeHost", func() abi.Result { return b.MemHostFree(uintptr(p)) })
 	}
 	if d.several() { // the caller may be another GPU's, for whose work this GPU waits
-		d.deferred.later(b, d.gpus, free)
+		d.deferred.Later(b, d.gpus, free)
 	} else {
-		d.deferred.add(b, d.gpus, 0, free)
+		d.deferred.Add(b, d.gpus, 0, free)
 	}
 	return nil
 }
@@ -206,7 +113,7 @@ func (d *Driver) MemInfo(dev int) (free, total int64, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	waiting := d.deferred.reap(b)
+	waiting := d.deferred.Reap(b)
 	f, t := new(uint64), new(uint64)
 	if err := b.call(op, "MemGetInfo", func() abi.Result { return b.Library.MemInfo(f, t) }); err != nil {
 		return 0, 0, err
@@ -217,15 +124,11 @@ func (d *Driver) MemInfo(dev int) (free, total int64, err error) {
 // Attributes is [driver.Memory].Attributes. Memory that others in the process have from the library is known as well.
 func (d *Driver) Attributes(p driver.Ptr) (driver.Attributes, error) {
 	if p == 0 {
-		return driver.Attributes{}, driver.Errorf(driver.ErrInvalidPointer, d.name, "attributes", "null")
+		return driver.Attributes{}, driver.Errorf(driver.ErrInvalidPointer, d.family.Name, "attributes", "null")
 	}
-	if a := d.memory.find(p); a != nil && !a.freed {
-		at := driver.Attributes{Type: a.typ, Device: -1, Base: a.base, Bytes: a.bytes, Remote: a.remote}
-		if a.b != nil {
-			at.Device = a.b.index
-		}
-		return at, nil
-	} else if a == nil {
+	if a, known := d.memory.Find(p); a != nil {
+		return a.Attributes(), nil
+	} else if !known {
 		if at, ok := d.foreign(p); ok {
 			return at, nil
 		}
@@ -305,11 +208,11 @@ func (d *Driver) foreign(p driver.Ptr) (at driver.Attributes, ok bool) {
 // side is one of a copy's, checked.
 func (d *Driver) side(b *gpu, op, what string, p driver.Ptr, bytes int) (driver.Attributes, error) {
 	if p == 0 {
-		return driver.Attributes{}, driver.Errorf(driver.ErrInvalidPointer, b.name, op, "%s: null", what)
+		return driver.Attributes{}, driver.Errorf(driver.ErrInvalidPointer, b.Name, op, "%s: null", what)
 	}
 	at, err := d.Attributes(p)
 	if err == nil && at.Type != driver.Unmanaged && bytes > at.Bytes-int(p-at.Base) {
-		err = driver.Errorf(driver.ErrOutOfBounds, b.name, op, "%s: %d bytes at %v leave the allocation of %d bytes at %v",
+		err = driver.Errorf(driver.ErrOutOfBounds, b.Name, op, "%s: %d bytes at %v leave the allocation of %d bytes at %v",
 			what, bytes, p, at.Bytes, at.Base)
 	}
 	return at, err
@@ -326,15 +229,12 @@ func (d *Driver) Copy(h driver.StreamHandle, dst, src driver.Ptr, bytes int, kin
 		_, err = d.copy(h, dst, src, bytes, kind, false)
 	case callHost:
 		err = d.HostFunc(h, "copy", func() error {
-			copy(bytesAt(dst, bytes), bytesAt(src, bytes))
+			copy(base.Bytes(dst, bytes), base.Bytes(src, bytes))
 			return nil
 		})
 	}
 	return err
 }
-
-// bytesAt are bytes of host memory.
-func bytesAt(p driver.Ptr, n int) []byte { return unsafe.Slice(*(**byte)(unsafe.Pointer(&p)), n) }
 
 // next is what a copy needs after it was checked.
 type next int
@@ -354,13 +254,13 @@ func (d *Driver) copy(h driver.StreamHandle, dst, src driver.Ptr, bytes int, kin
 	if err != nil {
 		return nothing, err
 	}
-	defer s.mu.Unlock()
+	defer s.Unlock()
 	b := s.b
-	if bytes <= 0 {
-		return nothing, driver.Errorf(driver.ErrInvalidArgument, b.name, op, "%d bytes", bytes)
+	if err := b.CheckSize(op, bytes); err != nil {
+		return nothing, err
 	}
 	if kind > driver.CopyDefault {
-		return nothing, driver.Errorf(driver.ErrInvalidArgument, b.name, op, "%v", kind)
+		return nothing, driver.Errorf(driver.ErrInvalidArgument, b.Name, op, "%v", kind)
 	}
 	to, err := d.side(b, op, "destination", dst, bytes)
 	if err != nil {
@@ -370,21 +270,8 @@ func (d *Driver) copy(h driver.StreamHandle, dst, src driver.Ptr, bytes int, kin
 	if err != nil {
 		return nothing, err
 	}
-	if kind != driver.CopyDefault {
-		for _, x := range []struct {
-			what   string
-			p      driver.Ptr
-			at     driver.Attributes
-			device bool
-		}{
-			{"destination", dst, to, kind == driver.HostToDevice || kind == driver.DeviceToDevice},
-			{"source", src, from, kind == driver.DeviceToHost || kind == driver.DeviceToDevice},
-		} {
-			if (x.at.Type == driver.DeviceMemory) != x.device {
-				return nothing, driver.Errorf(driver.ErrWrongKind, b.name, op, "%v: the %s %v is %v memory", kind, x.what, x.p,
-					x.at.Type)
-			}
-		}
+	if err := b.CheckKind(kind, base.Side{Ptr: dst, Type: to.Type}, base.Side{Ptr: src, Type: from.Type}); err != nil {
+		return nothing, err
 	}
 	if err := s.permits(op); err != nil {
 		return nothing, err
@@ -400,7 +287,7 @@ func (d *Driver) copy(h driver.StreamHandle, dst, src driver.Ptr, bytes int, kin
 	if s.capture != nil {
 		s.capture.uses(use{dst, bytes, to.Type}, use{src, bytes, from.Type})
 	} else if s.broken() != nil {
-		return nothing, b.broken() // left out, unless it's the GPU
+		return nothing, b.Broken() // left out, unless it's the GPU
 	}
 	m := d.before(s)
 	err = s.result(op, "MemcpyAsync", func() abi.Result {
@@ -420,20 +307,17 @@ func (d *Driver) Fill(h driver.StreamHandle, dst driver.Ptr, value byte, bytes i
 	if err != nil {
 		return err
 	}
-	defer s.mu.Unlock()
+	defer s.Unlock()
 	b := s.b
-	if bytes <= 0 {
-		return driver.Errorf(driver.ErrInvalidArgument, b.name, op, "%d bytes", bytes)
+	if err := b.CheckSize(op, bytes); err != nil {
+		return err
 	}
 	at, err := d.side(b, op, "destination", dst, bytes)
-	switch {
-	case err != nil:
+	if err == nil {
+		err = d.CheckFill(&b.Device, base.Side{Ptr: dst, Type: at.Type}, at.Device)
+	}
+	if err != nil {
 		return err
-	case at.Type != driver.DeviceMemory:
-		return driver.Errorf(driver.ErrWrongKind, b.name, op, "%v is %v memory, not the device's", dst, at.Type)
-	case at.Device != b.index && !d.reaches(b.index, at.Device):
-		return driver.Errorf(driver.ErrWrongDevice, b.name, op, "%v is memory of device %d, to which %s has no access", dst,
-			at.Device, b.name)
 	}
 	if err := s.permits(op); err != nil {
 		return err
@@ -441,7 +325,7 @@ func (d *Driver) Fill(h driver.StreamHandle, dst driver.Ptr, value byte, bytes i
 	if s.capture != nil {
 		s.capture.uses(use{dst, bytes, at.Type})
 	} else if s.broken() != nil {
-		return b.broken()
+		return b.Broken()
 	}
 	m := d.before(s)
 	err = s.result(op, "MemsetD8Async", func() abi.Result {

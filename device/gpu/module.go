@@ -15,10 +15,9 @@ import (
 
 // module is a loaded image.
 type module struct {
-	b       *gpu
-	h       abi.Module
-	handles []driver.FunctionHandle // guarded by the driver's mu
-	uses    atomic.Int32            // the handle, calls under way, and graphs that run its functions
+	b    *gpu
+	h    abi.Module
+	uses atomic.Int32 // the handle, calls under way, and graphs that run its functions
 }
 
 // kernel is a function of a module.
@@ -90,7 +89,7 @@ func (d *Driver) modular(op string, dev int) (*gpu, error) {
 		return nil, err
 	}
 	if err := b.caps.Need("modules"); err != nil {
-		return nil, driver.Errorf(driver.ErrUnsupported, b.name, op, "%w", err)
+		return nil, driver.Errorf(driver.ErrUnsupported, b.Name, op, "%w", err)
 	}
 	return b, nil
 }
@@ -105,7 +104,7 @@ func (d *Driver) ModuleLoad(dev int, image []byte) (driver.ModuleHandle, error) 
 		return 0, err
 	}
 	if len(image) == 0 || !whole(image) {
-		return 0, driver.Errorf(driver.ErrInvalidArgument, b.name, op, "an image of %d bytes, which isn't whole", len(image))
+		return 0, driver.Errorf(driver.ErrInvalidArgument, b.Name, op, "an image of %d bytes, which isn't whole", len(image))
 	}
 	if sourceOf(image) {
 		if image, err = b.program(op, bytes.TrimRight(image, "\x00")); err != nil {
@@ -118,11 +117,7 @@ func (d *Driver) ModuleLoad(dev int, image []byte) (driver.ModuleHandle, error) 
 	}
 	m := &module{b: b, h: h}
 	m.uses.Store(1)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.last += 2
-	d.modules[driver.ModuleHandle(d.last)] = m
-	return driver.ModuleHandle(d.last), nil
+	return d.modules.Add(m), nil
 }
 
 // load has the library load an image. CUDA's translator of PTX says what is wrong with one.
@@ -147,33 +142,30 @@ func (b *gpu) load(op string, image []byte) (abi.Module, error) {
 	e := b.failed("ModuleLoadDataEx", r)
 	text, _, _ := bytes.Cut(log, []byte{0})
 	e.Log = string(bytes.TrimSpace(text))
-	return 0, driver.Errorf(kindOf(r), b.name, op, "%w", e)
+	return 0, driver.Errorf(kindOf(r), b.Name, op, "%w", e)
 }
 
 // ModuleUnload is [driver.Modules].ModuleUnload. The library gets the module back when what was enqueued has run and no
 // graph has a function of it.
 func (d *Driver) ModuleUnload(h driver.ModuleHandle) error {
-	const op = "unload a module"
-	d.mu.Lock()
-	m := d.modules[h]
-	delete(d.modules, h)
-	if m != nil {
-		for _, f := range m.handles {
-			delete(d.kernels, f)
-		}
-	}
-	d.mu.Unlock()
-	if m == nil {
-		return driver.Errorf(driver.ErrInvalidHandle, d.name, op, "no module has the handle %#x", uintptr(h))
+	m, err := d.modules.Take("unload a module", h)
+	if err != nil {
+		return err
 	}
 	d.dropModules(m)
-	return m.b.broken()
+	return m.b.Broken()
 }
+
+// Hold is [base.Held].Hold.
+func (m *module) Hold() { m.uses.Add(1) }
+
+// Hold is [base.Held].Hold.
+func (k *kernel) Hold() { k.m.Hold() }
 
 // holdModules counts one more that uses modules.
 func holdModules(list []*module) []*module {
 	for _, m := range list {
-		m.uses.Add(1)
+		m.Hold()
 	}
 	return list
 }
@@ -182,7 +174,7 @@ func holdModules(list []*module) []*module {
 func (d *Driver) dropModules(list ...*module) {
 	for _, m := range list {
 		if m.uses.Add(-1) == 0 {
-			d.deferred.add(m.b, []*gpu{m.b}, 0, func() {
+			d.deferred.Add(m.b, []*gpu{m.b}, 0, func() {
 				_ = m.b.call("unload a module", "ModuleUnload", func() abi.Result { return m.b.Library.ModuleUnload(m.h) })
 			})
 		}
@@ -192,27 +184,22 @@ func (d *Driver) dropModules(list ...*module) {
 // ModuleFunction is [driver.Modules].ModuleFunction.
 func (d *Driver) ModuleFunction(h driver.ModuleHandle, name string) (driver.FunctionHandle, error) {
 	const op = "look up a function"
-	d.mu.RLock()
-	m := d.modules[h]
-	if m != nil {
-		m.uses.Add(1)
-	}
-	d.mu.RUnlock()
-	if m == nil {
-		return 0, driver.Errorf(driver.ErrInvalidHandle, d.name, op, "no module has the handle %#x", uintptr(h))
+	m, err := d.modules.Find(op, h)
+	if err != nil {
+		return 0, err
 	}
 	defer d.dropModules(m)
 	b, k := m.b, &kernel{m: m}
-	if err := b.broken(); err != nil {
+	if err := b.Broken(); err != nil {
 		return 0, err
 	}
 	text := append([]byte(name), 0)
 	if bytes.IndexByte(text, 0) != len(name) {
-		return 0, driver.Errorf(driver.ErrNotFound, b.name, op, "no function is called %q", name)
+		return 0, driver.Errorf(driver.ErrNotFound, b.Name, op, "no function is called %q", name)
 	}
 	r := b.relaxed(func() abi.Result { return b.Library.ModuleFunction(&k.h, m.h, &text[0]) })
 	if r == abi.NotFound {
-		return 0, driver.Errorf(driver.ErrNotFound, b.name, op, "the module has no function %q: %w", name,
+		return 0, driver.Errorf(driver.ErrNotFound, b.Name, op, "the module has no function %q: %w", name,
 			b.failed("ModuleGetFunction", r))
 	} else if err := b.result(op, "ModuleGetFunction", r); err != nil {
 		return 0, err
@@ -220,16 +207,7 @@ func (d *Driver) ModuleFunction(h driver.ModuleHandle, name string) (driver.Func
 	if err := k.describe(op, name); err != nil {
 		return 0, err
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.modules[h] != m {
-		return 0, driver.Errorf(driver.ErrInvalidHandle, d.name, op, "module %#x was unloaded meanwhile", uintptr(h))
-	}
-	d.last += 2
-	fh := driver.FunctionHandle(d.last)
-	d.kernels[fh] = k
-	m.handles = append(m.handles, fh)
-	return fh, nil
+	return d.modules.AddFunction(op, d.family.Name, h, m, k)
 }
 
 // describe asks what the library knows of a function.
@@ -281,20 +259,9 @@ func (k *kernel) describe(op, name string) error {
 	}
 }
 
-// kernel finds a function, whose module stays until it's dropped.
-func (d *Driver) kernel(op string, h driver.FunctionHandle) (*kernel, error) {
-	d.mu.RLock()
-	defer d.mu.RUnlock()
-	if k := d.kernels[h]; k != nil {
-		k.m.uses.Add(1)
-		return k, nil
-	}
-	return nil, driver.Errorf(driver.ErrInvalidHandle, d.name, op, "no function has the handle %#x", uintptr(h))
-}
-
 // FunctionAttributes is [driver.Modules].FunctionAttributes. The library doesn't know the types of parameters.
 func (d *Driver) FunctionAttributes(h driver.FunctionHandle) (driver.FunctionAttributes, error) {
-	k, err := d.kernel("attributes of a function", h)
+	k, err := d.modules.Function("attributes of a function", h)
 	if err != nil {
 		return driver.FunctionAttributes{}, err
 	}
@@ -305,17 +272,17 @@ func (d *Driver) FunctionAttributes(h driver.FunctionHandle) (driver.FunctionAtt
 // FunctionOccupancy is [driver.Modules].FunctionOccupancy.
 func (d *Driver) FunctionOccupancy(h driver.FunctionHandle, threads, shared int) (int, error) {
 	const op = "occupancy"
-	k, err := d.kernel(op, h)
+	k, err := d.modules.Function(op, h)
 	if err != nil {
 		return 0, err
 	}
 	defer d.dropModules(k.m)
 	b := k.m.b
 	if threads <= 0 || shared < 0 {
-		return 0, driver.Errorf(driver.ErrInvalidArgument, b.name, op, "blocks of %d threads with %d bytes", threads, shared)
+		return 0, driver.Errorf(driver.ErrInvalidArgument, b.Name, op, "blocks of %d threads with %d bytes", threads, shared)
 	}
 	if threads > k.attrs.MaxThreads || shared > k.shared {
-		return 0, b.broken()
+		return 0, b.Broken()
 	}
 	if err := k.allow(op, shared); err != nil {
 		return 0, err
@@ -346,7 +313,7 @@ func (k *kernel) allow(op string, shared int) error {
 // FunctionLaunch is [driver.Modules].FunctionLaunch. A kernel that is captured is a node with the arguments of now; a
 // replay fails when memory that a pointer among them points to is gone.
 func (d *Driver) FunctionLaunch(h driver.StreamHandle, fh driver.FunctionHandle, l driver.Launch) error {
-	k, err := d.kernel("launch", fh)
+	k, err := d.modules.Function("launch", fh)
 	if err != nil {
 		return err
 	}
@@ -356,10 +323,10 @@ func (d *Driver) FunctionLaunch(h driver.StreamHandle, fh driver.FunctionHandle,
 	if err != nil {
 		return err
 	}
-	defer s.mu.Unlock()
+	defer s.Unlock()
 	b := s.b
 	if k.m.b != b {
-		return driver.Errorf(driver.ErrWrongDevice, b.name, op, "the function's module is loaded on %s", k.m.b.name)
+		return driver.Errorf(driver.ErrWrongDevice, b.Name, op, "the function's module is loaded on %s", k.m.b.Name)
 	}
 	buf, params, uses, err := d.arguments(op, k, &l)
 	if err != nil {
@@ -369,7 +336,7 @@ func (d *Driver) FunctionLaunch(h driver.StreamHandle, fh driver.FunctionHandle,
 		return err
 	}
 	if s.capture == nil && s.broken() != nil {
-		return b.broken() // left out
+		return b.Broken() // left out
 	}
 	if err := k.allow(op, l.Shared); err != nil {
 		return err
@@ -407,7 +374,7 @@ func (d *Driver) FunctionLaunch(h driver.StreamHandle, fh driver.FunctionHandle,
 func (d *Driver) arguments(op string, k *kernel, l *driver.Launch) ([]byte, []driver.Param, []use, error) {
 	b := k.m.b
 	refuse := func(format string, args ...any) ([]byte, []driver.Param, []use, error) {
-		return nil, nil, nil, driver.Errorf(driver.ErrInvalidArgument, b.name, op, format, args...)
+		return nil, nil, nil, driver.Errorf(driver.ErrInvalidArgument, b.Name, op, format, args...)
 	}
 	l.Grid, l.Block = l.Grid.OrOne(), l.Block.OrOne()
 	for _, n := range []int{l.Grid.X, l.Grid.Y, l.Grid.Z, l.Block.X, l.Block.Y, l.Block.Z} {
@@ -445,9 +412,9 @@ func (d *Driver) arguments(op string, k *kernel, l *driver.Launch) ([]byte, []dr
 		if err != nil {
 			return nil, nil, nil, err
 		}
-		if a.Type == driver.DeviceMemory && a.Device != b.index && !d.reaches(b.index, a.Device) {
-			return nil, nil, nil, driver.Errorf(driver.ErrWrongDevice, b.name, op,
-				"argument %d is memory of device %d, to which %s has no access", i, a.Device, b.name)
+		if a.Type == driver.DeviceMemory && a.Device != b.Index && !d.Reaches(b.Index, a.Device) {
+			return nil, nil, nil, driver.Errorf(driver.ErrWrongDevice, b.Name, op,
+				"argument %d is memory of device %d, to which %s has no access", i, a.Device, b.Name)
 		}
 		uses = append(uses, use{at, 1, a.Type})
 	}

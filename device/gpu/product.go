@@ -73,11 +73,11 @@ var productTypes = map[dtype.DType]int32{dtype.Float16: abi.Real16, dtype.BFloat
 // ProductLibrary is [driver.Products].ProductLibrary: cuBLAS or hipBLAS.
 func (d *Driver) ProductLibrary(dev int) (driver.ProductLibrary, error) {
 	const op = "library of products"
-	if err := d.knows(op, dev); err != nil {
+	if err := d.Knows(op, dev); err != nil {
 		return driver.ProductLibrary{}, err
 	}
 	if err := d.blas.open(); err != nil {
-		return driver.ProductLibrary{}, driver.Errorf(driver.ErrUnsupported, d.gpus[dev].name, op, "%w", err)
+		return driver.ProductLibrary{}, driver.Errorf(driver.ErrUnsupported, d.gpus[dev].Name, op, "%w", err)
 	}
 	c, err := config.Load(nil)
 	if err != nil {
@@ -96,20 +96,20 @@ func (d *Driver) Multiply(h driver.StreamHandle, p *driver.Product) error {
 	if err != nil {
 		return err
 	}
-	defer s.mu.Unlock()
+	defer s.Unlock()
 	b := s.b
 	if err := b.blas.open(); err != nil {
-		return driver.Errorf(driver.ErrUnsupported, b.name, op, "%w", err)
+		return driver.Errorf(driver.ErrUnsupported, b.Name, op, "%w", err)
 	}
 	if s.capture != nil || s.foreign() {
-		return driver.Errorf(driver.ErrCapture, b.name, op, "products of %s aren't captured", b.family.BLAS)
+		return driver.Errorf(driver.ErrCapture, b.Name, op, "products of %s aren't captured", b.family.BLAS)
 	}
-	if err := p.Check(b.name); err != nil {
+	if err := p.Check(b.Name); err != nil {
 		return err
 	}
 	typ, ok := productTypes[p.Type]
 	if !ok {
-		return driver.Errorf(driver.ErrUnsupported, b.name, op, "%s has no products of %v", b.family.BLAS, p.Type)
+		return driver.Errorf(driver.ErrUnsupported, b.Name, op, "%s has no products of %v", b.family.BLAS, p.Type)
 	}
 	for _, m := range p.Matrices() {
 		if err := d.multiplied(b, op, &m, p.Count); err != nil {
@@ -117,7 +117,7 @@ func (d *Driver) Multiply(h driver.StreamHandle, p *driver.Product) error {
 		}
 	}
 	if s.broken() != nil {
-		return b.broken() // left out
+		return b.Broken() // left out
 	}
 	x := b.productOf(s)
 	if !x.bound {
@@ -148,10 +148,10 @@ func (d *Driver) ProductHandle(h driver.StreamHandle) (uintptr, error) {
 	if err != nil {
 		return 0, err
 	}
-	defer s.mu.Unlock()
+	defer s.Unlock()
 	b := s.b
 	if err := b.blas.open(); err != nil {
-		return 0, driver.Errorf(driver.ErrUnsupported, b.name, op, "%w", err)
+		return 0, driver.Errorf(driver.ErrUnsupported, b.Name, op, "%w", err)
 	}
 	x := b.productOf(s)
 	if !x.bound {
@@ -168,7 +168,7 @@ func (d *Driver) multiplied(b *gpu, op string, m *driver.NamedMatrix, count int)
 		return err
 	}
 	if max(m.Rows, m.Columns, m.Pitch, count) > math.MaxInt32 {
-		return driver.Errorf(driver.ErrUnsupported, b.name, op, "%s has lines of more than 31 bits", m.Name)
+		return driver.Errorf(driver.ErrUnsupported, b.Name, op, "%s has lines of more than 31 bits", m.Name)
 	}
 	return nil
 }
@@ -180,10 +180,10 @@ func (d *Driver) touches(b *gpu, op, what string, p driver.Ptr, bytes int) error
 	case err != nil:
 		return err
 	case at.Type == driver.Unmanaged:
-		return driver.Errorf(driver.ErrInvalidPointer, b.name, op, "%s at %v isn't memory of a device", what, p)
-	case at.Type == driver.DeviceMemory && at.Device != b.index && !d.reaches(b.index, at.Device):
-		return driver.Errorf(driver.ErrWrongDevice, b.name, op, "%s is memory of device %d, to which %s has no access", what,
-			at.Device, b.name)
+		return driver.Errorf(driver.ErrInvalidPointer, b.Name, op, "%s at %v isn't memory of a device", what, p)
+	case at.Type == driver.DeviceMemory && at.Device != b.Index && !d.Reaches(b.Index, at.Device):
+		return driver.Errorf(driver.ErrWrongDevice, b.Name, op, "%s is memory of device %d, to which %s has no access", what,
+			at.Device, b.Name)
 	}
 	return nil
 }
@@ -256,7 +256,7 @@ func (b *gpu) productCall(op, library, place, call string, texts func(abi.Status
 	if texts != nil {
 		text = fmt.Sprintf("%s (%d)", texts(s), int32(s))
 	}
-	return driver.Errorf(kindOfStatus(&b.blas.numbers, s), b.name, op, "%s (%s): %s: %s", library, place, call, text)
+	return driver.Errorf(kindOfStatus(&b.blas.numbers, s), b.Name, op, "%s (%s): %s: %s", library, place, call, text)
 }
 
 // kindOfStatus is the kind of error that a status is to callers.
@@ -350,7 +350,7 @@ func (b *gpu) dropHandles(x *product) {
 func (d *Driver) dropProduct(s *stream) {
 	if x, b := s.product, s.b; x != nil {
 		s.product, x.bound, x.solverBound, x.sparseBound = nil, false, false, false
-		d.deferred.add(b, []*gpu{b}, 0, func() {
+		d.deferred.Add(b, []*gpu{b}, 0, func() {
 			b.products.mu.Lock()
 			defer b.products.mu.Unlock()
 			b.products.spare = append(b.products.spare, x)

@@ -56,11 +56,11 @@ var solverTypes = [...]dtype.DType{dtype.Float32, dtype.Float64, dtype.Complex64
 // SolverLibrary is [driver.Solvers].SolverLibrary: cuSOLVER or hipSOLVER.
 func (d *Driver) SolverLibrary(dev int) (driver.SolverLibrary, error) {
 	const op = "library of linear algebra"
-	if err := d.knows(op, dev); err != nil {
+	if err := d.Knows(op, dev); err != nil {
 		return driver.SolverLibrary{}, err
 	}
 	if err := d.solver.open(); err != nil {
-		return driver.SolverLibrary{}, driver.Errorf(driver.ErrUnsupported, d.gpus[dev].name, op, "%w", err)
+		return driver.SolverLibrary{}, driver.Errorf(driver.ErrUnsupported, d.gpus[dev].Name, op, "%w", err)
 	}
 	return driver.SolverLibrary{Name: d.family.Solver + " (" + d.solver.place + ")", Types: solverTypes[:]}, nil
 }
@@ -95,14 +95,14 @@ func (d *Driver) Solve(h driver.StreamHandle, x *driver.Solve) error {
 			return err
 		}
 		at, err := d.side(b, op, "memory for work", x.Work, solverInfo+int(size)*x.Type.Size())
-		if err == nil && (at.Type != driver.DeviceMemory || at.Device != b.index) {
-			err = driver.Errorf(driver.ErrWrongDevice, b.name, op, "the memory for work isn't the device's")
+		if err == nil && (at.Type != driver.DeviceMemory || at.Device != b.Index) {
+			err = driver.Errorf(driver.ErrWrongDevice, b.Name, op, "the memory for work isn't the device's")
 		}
 		if err != nil {
 			return err
 		}
 		if s.broken() != nil {
-			return b.broken() // left out
+			return b.Broken() // left out
 		}
 		m := d.before(s)
 		for i := 0; i < x.Count && err == nil; i++ {
@@ -121,13 +121,13 @@ func (d *Driver) withSolver(h driver.StreamHandle, x *driver.Solve,
 	if err != nil {
 		return err
 	}
-	defer s.mu.Unlock()
+	defer s.Unlock()
 	b := s.b
 	if err := b.solver.open(); err != nil {
-		return driver.Errorf(driver.ErrUnsupported, b.name, op, "%w", err)
+		return driver.Errorf(driver.ErrUnsupported, b.Name, op, "%w", err)
 	}
 	if x.Kind == driver.SVD && x.Rows < x.Columns {
-		return driver.Errorf(driver.ErrUnsupported, b.name, op, "%s decomposes no matrices of more columns than rows",
+		return driver.Errorf(driver.ErrUnsupported, b.Name, op, "%s decomposes no matrices of more columns than rows",
 			b.family.Solver)
 	}
 	place, err := d.stepType(s, b.family.Solver, x)
@@ -147,21 +147,21 @@ func (d *Driver) stepType(s *stream, library string, x *driver.Solve) (int, erro
 	const op = "solve"
 	b := s.b
 	if s.capture != nil || s.foreign() {
-		return 0, driver.Errorf(driver.ErrCapture, b.name, op, "steps of %s aren't captured", library)
+		return 0, driver.Errorf(driver.ErrCapture, b.Name, op, "steps of %s aren't captured", library)
 	}
-	if err := x.Check(b.name); err != nil {
+	if err := x.Check(b.Name); err != nil {
 		return 0, err
 	}
 	place := slices.Index(solverTypes[:], x.Type)
 	if place < 0 {
-		return 0, driver.Errorf(driver.ErrUnsupported, b.name, op, "%s has no matrices of %v", library, x.Type)
+		return 0, driver.Errorf(driver.ErrUnsupported, b.Name, op, "%s has no matrices of %v", library, x.Type)
 	}
 	for _, o := range x.Operands() {
 		if err := d.touches(b, op, o.Name, o.Ptr, o.Bytes(x.Count)); err != nil {
 			return 0, err
 		}
 		if max(o.Rows, o.Columns, o.Pitch) > math.MaxInt32 {
-			return 0, driver.Errorf(driver.ErrUnsupported, b.name, op, "%s has lines of more than 31 bits", o.Name)
+			return 0, driver.Errorf(driver.ErrUnsupported, b.Name, op, "%s has lines of more than 31 bits", o.Name)
 		}
 	}
 	return place, nil
@@ -174,20 +174,20 @@ func (d *Driver) solveTriangular(h driver.StreamHandle, x *driver.Solve) error {
 	if err != nil {
 		return err
 	}
-	defer s.mu.Unlock()
+	defer s.Unlock()
 	b := s.b
 	if err := b.blas.open(); err != nil {
-		return driver.Errorf(driver.ErrUnsupported, b.name, op, "%w", err)
+		return driver.Errorf(driver.ErrUnsupported, b.Name, op, "%w", err)
 	}
 	if err := b.blas.caps.Need("triangular systems"); err != nil {
-		return driver.Errorf(driver.ErrUnsupported, b.name, op, "%w", err)
+		return driver.Errorf(driver.ErrUnsupported, b.Name, op, "%w", err)
 	}
 	place, err := d.stepType(s, b.family.BLAS, x)
 	if err != nil {
 		return err
 	}
 	if s.broken() != nil {
-		return b.broken() // left out
+		return b.Broken() // left out
 	}
 	y := b.productOf(s)
 	if !y.bound {
@@ -282,7 +282,7 @@ func (b *gpu) solveSize(h abi.SolverHandle, f *abi.SolverFunctions, x *driver.So
 	}
 	err := b.solverCall("solve", x.Kind.String()+"_bufferSize", call)
 	if err == nil && *size < 0 {
-		err = driver.Errorf(driver.ErrUnsupported, b.name, "solve", "%s wants %d elements for work", b.family.Solver, *size)
+		err = driver.Errorf(driver.ErrUnsupported, b.Name, "solve", "%s wants %d elements for work", b.family.Solver, *size)
 	}
 	return *size, err
 }
@@ -354,7 +354,7 @@ func (b *gpu) solverCall(op, call string, f func() abi.SolverStatus) error {
 	case n.AllocFailed:
 		kind = driver.ErrOutOfMemory
 	}
-	return driver.Errorf(kind, b.name, op, "%s (%s): %s: %s", b.family.Solver, b.solver.place, call, s)
+	return driver.Errorf(kind, b.Name, op, "%s (%s): %s: %s", b.family.Solver, b.solver.place, call, s)
 }
 
 // bindSolver makes the solver's handle of a stream's libraries the stream's.

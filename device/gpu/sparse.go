@@ -36,11 +36,11 @@ const sparseAlign = 16
 // SparseLibrary is [driver.SparseProducts].SparseLibrary: cuSPARSE or hipSPARSE.
 func (d *Driver) SparseLibrary(dev int) (driver.ProductLibrary, error) {
 	const op = "library of sparse matrices"
-	if err := d.knows(op, dev); err != nil {
+	if err := d.Knows(op, dev); err != nil {
 		return driver.ProductLibrary{}, err
 	}
 	if err := d.sparse.open(); err != nil {
-		return driver.ProductLibrary{}, driver.Errorf(driver.ErrUnsupported, d.gpus[dev].name, op, "%w", err)
+		return driver.ProductLibrary{}, driver.Errorf(driver.ErrUnsupported, d.gpus[dev].Name, op, "%w", err)
 	}
 	return driver.ProductLibrary{Name: d.family.Sparse + " (" + d.sparse.place + ")", Types: sparseTypes(d.family),
 		Varies: true}, nil
@@ -66,8 +66,8 @@ func (d *Driver) MultiplySparse(h driver.StreamHandle, p *driver.SparseProduct) 
 		}
 		if bytes > 0 {
 			at, err := d.side(b, op, "memory for work", p.Work, bytes)
-			if err == nil && (at.Type != driver.DeviceMemory || at.Device != b.index) {
-				err = driver.Errorf(driver.ErrWrongDevice, b.name, op, "the memory for work isn't the device's")
+			if err == nil && (at.Type != driver.DeviceMemory || at.Device != b.Index) {
+				err = driver.Errorf(driver.ErrWrongDevice, b.Name, op, "the memory for work isn't the device's")
 			}
 			if err != nil {
 				return err
@@ -100,19 +100,19 @@ func (d *Driver) withSparse(h driver.StreamHandle, p *driver.SparseProduct, f fu
 	if err != nil {
 		return err
 	}
-	defer s.mu.Unlock()
+	defer s.Unlock()
 	b := s.b
 	if err := b.sparse.open(); err != nil {
-		return driver.Errorf(driver.ErrUnsupported, b.name, op, "%w", err)
+		return driver.Errorf(driver.ErrUnsupported, b.Name, op, "%w", err)
 	}
 	if s.capture != nil || s.foreign() {
-		return driver.Errorf(driver.ErrCapture, b.name, op, "products of %s aren't captured", b.family.Sparse)
+		return driver.Errorf(driver.ErrCapture, b.Name, op, "products of %s aren't captured", b.family.Sparse)
 	}
 	if err := d.suitsSparse(b, p); err != nil {
 		return err
 	}
 	if s.broken() != nil {
-		return b.broken() // left out
+		return b.Broken() // left out
 	}
 	y := b.productOf(s)
 	if !y.sparseBound {
@@ -143,25 +143,25 @@ func (d *Driver) withSparse(h driver.StreamHandle, p *driver.SparseProduct, f fu
 // suitsSparse refuses what is no product, memory that the GPU has no access to, and what the library doesn't do.
 func (d *Driver) suitsSparse(b *gpu, p *driver.SparseProduct) error {
 	const op = "multiply sparse"
-	if err := p.Check(b.name); err != nil {
+	if err := p.Check(b.Name); err != nil {
 		return err
 	}
 	if !slices.Contains(sparseTypes(b.family), p.Type) {
-		return driver.Errorf(driver.ErrUnsupported, b.name, op, "%s has no sparse matrices of %v", b.family.Sparse, p.Type)
+		return driver.Errorf(driver.ErrUnsupported, b.Name, op, "%s has no sparse matrices of %v", b.family.Sparse, p.Type)
 	}
 	if !p.Varies && b.family.Name == "hip" {
-		return driver.Errorf(driver.ErrUnsupported, b.name, op, "products of %s may have other bits each time",
+		return driver.Errorf(driver.ErrUnsupported, b.Name, op, "products of %s may have other bits each time",
 			b.family.Sparse)
 	}
 	if p.Index == dtype.Int32 && max(p.Rows, p.Depth, p.Count) > math.MaxInt32 {
-		return driver.Errorf(driver.ErrUnsupported, b.name, op, "%d x %d elements at places of %v", p.Rows, p.Depth, p.Index)
+		return driver.Errorf(driver.ErrUnsupported, b.Name, op, "%d x %d elements at places of %v", p.Rows, p.Depth, p.Index)
 	}
 	reach := func(name string, at driver.Ptr, bytes, align int) error {
 		if err := d.touches(b, op, name, at, bytes); err != nil {
 			return err
 		}
 		if int(at)%align != 0 {
-			return driver.Errorf(driver.ErrUnsupported, b.name, op, "%s at %v isn't aligned to %d bytes", name, at, align)
+			return driver.Errorf(driver.ErrUnsupported, b.Name, op, "%s at %v isn't aligned to %d bytes", name, at, align)
 		}
 		return nil
 	}
@@ -244,7 +244,7 @@ func (b *gpu) sparseWork(x *sparseCall) (int, error) {
 			x.algorithm, bytes)
 	})
 	if err == nil && *bytes > math.MaxInt64 {
-		err = driver.Errorf(driver.ErrUnsupported, b.name, op, "%s wants %d bytes for work", b.family.Sparse, *bytes)
+		err = driver.Errorf(driver.ErrUnsupported, b.Name, op, "%s wants %d bytes for work", b.family.Sparse, *bytes)
 	}
 	return int(*bytes), err
 }
@@ -266,7 +266,7 @@ func (b *gpu) sparseCall(op, call string, f func(t *abi.Sparse) abi.SparseStatus
 	if t.Text != nil {
 		text = fmt.Sprintf("%s (%d)", t.Text(s), int32(s))
 	}
-	return driver.Errorf(kind, b.name, op, "%s (%s): %s: %s", b.family.Sparse, b.sparse.place, call, text)
+	return driver.Errorf(kind, b.Name, op, "%s (%s): %s: %s", b.family.Sparse, b.sparse.place, call, text)
 }
 
 // bindSparse makes the handle of a stream's libraries the stream's.

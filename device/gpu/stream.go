@@ -3,14 +3,13 @@ package gpu
 import (
 	"context"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
+	"github.com/chorus-comms/chorus/device/internal/base"
 	"github.com/chorus-comms/chorus/device/internal/outcome"
-	"github.com/chorus-comms/chorus/device/internal/traces"
 )
 
 // stream is one of the library's.
@@ -20,31 +19,19 @@ type stream struct {
 	adopted int  // times that a foreign stream was adopted; 0: it's the driver's
 	joined  bool // it has waited for an event of another owner's capture, which may be under way
 
-	mu       sync.Mutex
-	gone     bool
-	outcome  *outcome.Result
-	capture  *capture
-	word     word   // what functions set when they have run; none before the first
-	count    uint32 // functions enqueued, and so what the word is in the end
-	at       atomic.Pointer[function]
-	queued   atomic.Int32 // functions that have not run
-	external traces.IDs
-	product  *product // what it multiplies and solves with; nil before it has
+	base.Stream
+	outcome *outcome.Result
+	capture *capture
+	word    word   // what functions set when they have run; none before the first
+	count   uint32 // functions enqueued, and so what the word is in the end
+	at      atomic.Pointer[function]
+	queued  atomic.Int32 // functions that have not run
+	product *product     // what it multiplies and solves with; nil before it has
 }
 
 // stream finds a stream, and returns it locked.
 func (d *Driver) stream(op string, h driver.StreamHandle) (*stream, error) {
-	d.mu.RLock()
-	s := d.streams[h]
-	d.mu.RUnlock()
-	if s != nil {
-		s.mu.Lock()
-		if !s.gone {
-			return s, nil
-		}
-		s.mu.Unlock()
-	}
-	return nil, driver.Errorf(driver.ErrInvalidHandle, d.name, op, "no stream has the handle %#x", uintptr(h))
+	return base.Enter(d.streams, op, h)
 }
 
 func (d *Driver) addStream(s *stream) {
@@ -56,25 +43,20 @@ func (d *Driver) addStream(s *stream) {
 		s.b.adopted[s.h] = true
 		s.b.adopting.Unlock()
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.streams[driver.StreamHandle(s.h)] = s
+	s.On = &s.b.Device
+	d.streams.Put(driver.StreamHandle(s.h), s)
 }
 
 // forget takes a stream out. It's locked.
 func (d *Driver) forget(s *stream) {
-	s.gone = true
+	s.Gone = true
 	s.b.mu.Lock()
 	delete(s.b.streams, s)
 	s.b.mu.Unlock()
 	s.b.adopting.Lock()
 	delete(s.b.adopted, s.h)
 	s.b.adopting.Unlock()
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.streams[driver.StreamHandle(s.h)] == s {
-		delete(d.streams, driver.StreamHandle(s.h))
-	}
+	d.streams.Drop(driver.StreamHandle(s.h), s)
 }
 
 // StreamCreate is [driver.Streams].StreamCreate. No stream waits for the library's default one.
@@ -84,9 +66,8 @@ func (d *Driver) StreamCreate(dev int, priority int) (driver.StreamHandle, error
 	if err != nil {
 		return 0, err
 	}
-	if priority < 0 || priority >= b.props.PriorityLevels {
-		return 0, driver.Errorf(driver.ErrInvalidArgument, b.name, op, "priority %d of %d", priority,
-			b.props.PriorityLevels)
+	if err := b.Priority(op, priority); err != nil {
+		return 0, err
 	}
 	h := new(abi.Stream)
 	err = b.call(op, "StreamCreateWithPriority", func() abi.Result {
@@ -106,19 +87,19 @@ func (d *Driver) StreamDestroy(h driver.StreamHandle) error {
 	if err != nil {
 		return err
 	}
-	defer s.mu.Unlock()
+	defer s.Unlock()
 	switch {
 	case s.capture != nil:
-		return driver.Errorf(driver.ErrCapture, s.b.name, op, "stream %#x is captured", uintptr(h))
+		return driver.Errorf(driver.ErrCapture, s.b.Name, op, "stream %#x is captured", uintptr(h))
 	case s.adopted > 0:
-		return driver.Errorf(driver.ErrInvalidHandle, s.b.name, op, "stream %#x is another library's", uintptr(h))
+		return driver.Errorf(driver.ErrInvalidHandle, s.b.Name, op, "stream %#x is another library's", uintptr(h))
 	}
 	t, err := s.b.ticket(op, s.h)
-	if err != nil && s.b.lost.Load() == nil {
+	if err != nil && s.b.Broken() == nil {
 		return err
 	}
 	d.forget(s)
-	if t != nil && !t.over() {
+	if t != nil && !t.Over() {
 		s.b.mu.Lock()
 		s.b.going = append(s.b.going, t)
 		s.b.mu.Unlock()
@@ -138,23 +119,21 @@ func (d *Driver) StreamAdopt(dev int, h driver.StreamHandle) error {
 		return err
 	}
 	if h <= 2 {
-		return driver.Errorf(driver.ErrInvalidHandle, b.name, op,
+		return driver.Errorf(driver.ErrInvalidHandle, b.Name, op,
 			"handle %d is a default stream, which others would wait for: make another one current", uintptr(h))
 	}
-	d.mu.RLock()
-	s := d.streams[h]
-	d.mu.RUnlock()
-	if s == nil {
+	s, err := d.streams.Find(op, h)
+	if err != nil {
 		if err := b.owns(op, abi.Stream(h)); err != nil {
 			return err
 		}
 		d.addStream(&stream{b: b, h: abi.Stream(h), adopted: 1})
 		return nil
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.Lock()
+	defer s.Unlock()
 	if s.b != b {
-		return driver.Errorf(driver.ErrWrongDevice, b.name, op, "stream %#x is of %s", uintptr(h), s.b.name)
+		return driver.Errorf(driver.ErrWrongDevice, b.Name, op, "stream %#x is of %s", uintptr(h), s.b.Name)
 	}
 	if s.adopted > 0 {
 		s.adopted++
@@ -172,7 +151,7 @@ func (b *gpu) owns(op string, h abi.Stream) error {
 		if *c == b.context {
 			return nil
 		}
-		return driver.Errorf(driver.ErrWrongDevice, b.name, op, "stream %#x is of another context", uintptr(h))
+		return driver.Errorf(driver.ErrWrongDevice, b.Name, op, "stream %#x is of another context", uintptr(h))
 	}
 	of := new(abi.Device)
 	if err := b.call(op, "StreamGetDevice", func() abi.Result { return b.StreamDevice(h, of) }); err != nil {
@@ -181,7 +160,7 @@ func (b *gpu) owns(op string, h abi.Stream) error {
 	if *of == b.id {
 		return nil
 	}
-	return driver.Errorf(driver.ErrWrongDevice, b.name, op, "stream %#x is of device %d", uintptr(h), *of)
+	return driver.Errorf(driver.ErrWrongDevice, b.Name, op, "stream %#x is of device %d", uintptr(h), *of)
 }
 
 // StreamAbandon undoes StreamAdopt. Enqueued work runs.
@@ -191,12 +170,12 @@ func (d *Driver) StreamAbandon(h driver.StreamHandle) error {
 	if err != nil {
 		return err
 	}
-	defer s.mu.Unlock()
+	defer s.Unlock()
 	switch {
 	case s.adopted == 0:
 		return nil // it was the driver's all the time
 	case s.capture != nil:
-		return driver.Errorf(driver.ErrCapture, s.b.name, op, "stream %#x is captured", uintptr(h))
+		return driver.Errorf(driver.ErrCapture, s.b.Name, op, "stream %#x is captured", uintptr(h))
 	}
 	if s.adopted--; s.adopted == 0 {
 		d.forget(s)
@@ -208,7 +187,7 @@ func (d *Driver) StreamAbandon(h driver.StreamHandle) error {
 
 // broken is what the stream carries. It's locked.
 func (s *stream) broken() error {
-	if err := s.b.broken(); err != nil {
+	if err := s.b.Broken(); err != nil {
 		return err
 	}
 	err, settled := s.outcome.Failed()
@@ -237,7 +216,7 @@ func (d *Driver) StreamQuery(h driver.StreamHandle) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	defer s.mu.Unlock()
+	defer s.Unlock()
 	if err := s.unlessCaptured(op); err != nil {
 		return false, err
 	}
@@ -264,20 +243,20 @@ func (d *Driver) finish(ctx context.Context, op string, h driver.StreamHandle) (
 		return nil, err
 	}
 	if err := s.unlessCaptured(op); err != nil {
-		s.mu.Unlock()
+		s.Unlock()
 		return nil, err
 	}
 	f := s.outcome
 	t, err := s.b.ticket(op, s.h)
-	s.mu.Unlock()
+	s.Unlock()
 	if err != nil {
 		return nil, err
 	}
-	if err := s.b.await(ctx, op, t.passed, s.doing); err != nil {
+	if err := s.b.Await(ctx, op, t.passed, s.doing); err != nil {
 		return nil, err
 	}
-	d.deferred.reap(s.b)
-	if err := s.b.broken(); err != nil {
+	d.deferred.Reap(s.b)
+	if err := s.b.Broken(); err != nil {
 		return nil, err
 	}
 	if err, _ := f.Failed(); err != nil {
@@ -308,9 +287,9 @@ func (d *Driver) StreamRecover(ctx context.Context, h driver.StreamHandle) error
 	f, err := d.finish(ctx, op, h)
 	if f == nil && err != nil {
 		if s, e := d.stream(op, h); e == nil {
-			defer s.mu.Unlock()
-			if lost := s.b.lost.Load(); lost != nil {
-				return driver.Errorf(driver.ErrUnsupported, s.b.name, op, "the GPU is lost for this process: %w", lost)
+			defer s.Unlock()
+			if lost := s.b.Broken(); lost != nil {
+				return driver.Errorf(driver.ErrUnsupported, s.b.Name, op, "the GPU is lost for this process: %w", lost)
 			}
 		}
 		return err
@@ -319,7 +298,7 @@ func (d *Driver) StreamRecover(ctx context.Context, h driver.StreamHandle) error
 	if e != nil {
 		return e
 	}
-	defer s.mu.Unlock()
+	defer s.Unlock()
 	if s.outcome == f || err != nil {
 		s.outcome = nil
 	}
@@ -348,52 +327,48 @@ func (d *Driver) Synchronize(ctx context.Context, dev int) error {
 	}
 	var waits []wait
 	for _, s := range streams {
-		s.mu.Lock()
+		s.Lock()
 		err := s.unlessCaptured(op)
-		if err == nil && !s.gone {
+		if err == nil && !s.Gone {
 			var t *ticket
 			if t, err = b.ticket(op, s.h); err == nil {
 				waits = append(waits, wait{t, s, s.outcome})
 			}
 		}
-		s.mu.Unlock()
+		s.Unlock()
 		if err != nil {
 			return err
 		}
 	}
 	for _, t := range going {
 		at := func() string { return "a stream that was destroyed has been at work" }
-		if err := b.await(ctx, op, t.passed, at); err != nil {
+		if err := b.Await(ctx, op, t.passed, at); err != nil {
 			return err
 		}
 	}
 	for _, w := range waits {
-		if err := b.await(ctx, op, w.t.passed, w.s.doing); err != nil {
+		if err := b.Await(ctx, op, w.t.passed, w.s.doing); err != nil {
 			return err
 		}
 	}
-	d.deferred.reap(b)
+	d.deferred.Reap(b)
 	for _, w := range waits {
 		if err, _ := w.f.Failed(); err != nil {
 			return err
 		}
 	}
-	return b.broken()
+	return b.Broken()
 }
 
 // StreamWaitEvent is [driver.Streams].StreamWaitEvent.
 func (d *Driver) StreamWaitEvent(h driver.StreamHandle, eh driver.EventHandle) error {
 	const op = "wait for event"
-	s, err := d.stream(op, h)
+	s, e, err := base.EnterBoth(d.streams, d.events, op, h, eh)
 	if err != nil {
 		return err
 	}
-	defer s.mu.Unlock()
-	e, err := d.event(op, eh)
-	if err != nil {
-		return err
-	}
-	defer e.mu.Unlock()
+	defer s.Unlock()
+	defer e.Unlock()
 	if !e.recorded && !e.shared {
 		return nil
 	}
@@ -420,5 +395,5 @@ func (s *stream) result(op, call string, f func() abi.Result) error {
 
 // failure is the error of work of the stream.
 func (s *stream) failure(work string, err error) *driver.WorkError {
-	return &driver.WorkError{Device: s.b.name, Stream: driver.StreamHandle(s.h), Work: work, At: time.Now(), Err: err}
+	return &driver.WorkError{Device: s.b.Name, Stream: driver.StreamHandle(s.h), Work: work, At: time.Now(), Err: err}
 }

@@ -8,18 +8,19 @@ import (
 
 	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
+	"github.com/chorus-comms/chorus/device/internal/base"
 	"github.com/chorus-comms/chorus/device/internal/traces"
 )
 
 // TraceStart is [driver.Tracer].TraceStart. Work is timed by events before and after it.
 func (d *Driver) TraceStart() error {
-	_, err := d.trace.Start(d.name)
+	_, err := d.trace.Start(d.family.Name)
 	return err
 }
 
 // TraceStop is [driver.Tracer].TraceStop.
 func (d *Driver) TraceStop() ([]driver.Activity, error) {
-	list, err := d.trace.Stop(d.name)
+	list, err := d.trace.Stop(d.family.Name)
 	for _, b := range d.gpus {
 		b.base.end(b)
 	}
@@ -28,28 +29,15 @@ func (d *Driver) TraceStop() ([]driver.Activity, error) {
 
 // TracePush is [driver.Tracer].TracePush.
 func (d *Driver) TracePush(h driver.StreamHandle, external uint64) error {
-	s, err := d.stream("push external ID", h)
-	if err != nil {
-		return err
-	}
-	defer s.mu.Unlock()
-	s.external.Push(external)
-	return nil
+	return base.TracePush(d.streams, h, external)
 }
 
 // TracePop is [driver.Tracer].TracePop.
-func (d *Driver) TracePop(h driver.StreamHandle) (uint64, error) {
-	s, err := d.stream("pop external ID", h)
-	if err != nil {
-		return 0, err
-	}
-	defer s.mu.Unlock()
-	return s.external.Pop(s.b.name, h)
-}
+func (d *Driver) TracePop(h driver.StreamHandle) (uint64, error) { return base.TracePop(d.streams, h) }
 
 // calls notes a call that enqueues work on the stream, which is locked.
 func (s *stream) calls(tr *traces.Trace, op string, a driver.Activity, begin time.Time) traces.Work {
-	a.Device, a.Stream, a.External = s.b.index, driver.StreamHandle(s.h), s.external.Innermost()
+	a.Device, a.Stream, a.External = s.b.Index, driver.StreamHandle(s.h), s.External()
 	return tr.Call(op, a, begin)
 }
 
@@ -155,9 +143,9 @@ func (b *gpu) elapsed(start, end abi.Event) (time.Duration, bool) {
 	return time.Duration(float64(*ms) * float64(time.Millisecond)), err == nil
 }
 
-// base is an event whose time the host knows, so that the library's times between events become times. The library
+// anchor is an event whose time the host knows, so that the library's times between events become times. The library
 // tells them as numbers of 32 bits: the base moves on, as their resolution is a microsecond after some seconds.
-type base struct {
+type anchor struct {
 	mu sync.Mutex
 	tr *traces.Trace // to which it belongs
 	e  abi.Event     // 0: none
@@ -168,7 +156,7 @@ type base struct {
 const mostApart = time.Second
 
 // need makes the base of a trace, before its first work.
-func (x *base) need(b *gpu, tr *traces.Trace) {
+func (x *anchor) need(b *gpu, tr *traces.Trace) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.tr != tr {
@@ -179,7 +167,7 @@ func (x *base) need(b *gpu, tr *traces.Trace) {
 }
 
 // place is the host's time at an event, which becomes the base if it's far from the last one.
-func (x *base) place(b *gpu, tr *traces.Trace, e abi.Event) (time.Time, bool) {
+func (x *anchor) place(b *gpu, tr *traces.Trace, e abi.Event) (time.Time, bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.tr != tr || x.e == 0 {
@@ -195,14 +183,14 @@ func (x *base) place(b *gpu, tr *traces.Trace, e abi.Event) (time.Time, bool) {
 }
 
 // keeps reports whether an event is the base.
-func (x *base) keeps(e abi.Event) bool {
+func (x *anchor) keeps(e abi.Event) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.e == e
 }
 
 // drop is within mu.
-func (x *base) drop(b *gpu) {
+func (x *anchor) drop(b *gpu) {
 	if x.e != 0 {
 		b.dropTimed(x.e)
 		x.e = 0
@@ -210,7 +198,7 @@ func (x *base) drop(b *gpu) {
 }
 
 // end gives the base back.
-func (x *base) end(b *gpu) {
+func (x *anchor) end(b *gpu) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.drop(b)

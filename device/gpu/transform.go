@@ -81,11 +81,11 @@ func keyOf(t *driver.Transform) (k fftKey, ok bool) {
 // TransformLibrary is [driver.Transforms].TransformLibrary: cuFFT or hipFFT.
 func (d *Driver) TransformLibrary(dev int) (driver.TransformLibrary, error) {
 	const op = "library of transforms"
-	if err := d.knows(op, dev); err != nil {
+	if err := d.Knows(op, dev); err != nil {
 		return driver.TransformLibrary{}, err
 	}
 	if err := d.fft.open(); err != nil {
-		return driver.TransformLibrary{}, driver.Errorf(driver.ErrUnsupported, d.gpus[dev].name, op, "%w", err)
+		return driver.TransformLibrary{}, driver.Errorf(driver.ErrUnsupported, d.gpus[dev].Name, op, "%w", err)
 	}
 	// Addresses are those of complex numbers, of real ones as well. rocFFT may change what a real transform reads.
 	return driver.TransformLibrary{Name: d.family.FFT + " (" + d.fft.place + ")", Dims: fftDims, Align: 16,
@@ -94,7 +94,7 @@ func (d *Driver) TransformLibrary(dev int) (driver.TransformLibrary, error) {
 
 // TransformPlans is [driver.Transforms].TransformPlans.
 func (d *Driver) TransformPlans(dev int) (driver.PlanCache, error) {
-	if err := d.knows("plans of transforms", dev); err != nil {
+	if err := d.Knows("plans of transforms", dev); err != nil {
 		return nil, err
 	}
 	return d.gpus[dev].plans, nil
@@ -116,8 +116,8 @@ func (d *Driver) Transform(h driver.StreamHandle, t *driver.Transform) error {
 		b, x := s.b, &s.b.fft.table
 		if p.work > 0 {
 			at, err := d.side(b, op, "memory for work", t.Work, p.work)
-			if err == nil && (at.Type != driver.DeviceMemory || at.Device != b.index) {
-				err = driver.Errorf(driver.ErrWrongDevice, b.name, op, "the memory for work isn't the device's")
+			if err == nil && (at.Type != driver.DeviceMemory || at.Device != b.Index) {
+				err = driver.Errorf(driver.ErrWrongDevice, b.Name, op, "the memory for work isn't the device's")
 			}
 			if err == nil {
 				err = b.fftCall(op, "SetWorkArea", func() abi.FFTResult { return x.SetWorkArea(p.h, uintptr(t.Work)) })
@@ -127,7 +127,7 @@ func (d *Driver) Transform(h driver.StreamHandle, t *driver.Transform) error {
 			}
 		}
 		if s.broken() != nil {
-			return b.broken() // left out
+			return b.Broken() // left out
 		}
 		if err := b.fftCall(op, "SetStream", func() abi.FFTResult { return x.SetStream(p.h, s.h) }); err != nil {
 			return err
@@ -168,7 +168,7 @@ func (d *Driver) withPlan(h driver.StreamHandle, t *driver.Transform, f func(s *
 	}
 	b := s.b
 	err = d.withPlanOf(s, t, f)
-	s.mu.Unlock()
+	s.Unlock()
 	b.plans.Reap()
 	return err
 }
@@ -177,12 +177,12 @@ func (d *Driver) withPlanOf(s *stream, t *driver.Transform, f func(s *stream, p 
 	const op = "transform"
 	b := s.b
 	if err := b.fft.open(); err != nil {
-		return driver.Errorf(driver.ErrUnsupported, b.name, op, "%w", err)
+		return driver.Errorf(driver.ErrUnsupported, b.Name, op, "%w", err)
 	}
 	if s.capture != nil || s.foreign() {
-		return driver.Errorf(driver.ErrCapture, b.name, op, "transforms of %s aren't captured", b.family.FFT)
+		return driver.Errorf(driver.ErrCapture, b.Name, op, "transforms of %s aren't captured", b.family.FFT)
 	}
-	if err := t.Check(b.name, fftDims); err != nil {
+	if err := t.Check(b.Name, fftDims); err != nil {
 		return err
 	}
 	for _, x := range t.Sides() {
@@ -190,16 +190,16 @@ func (d *Driver) withPlanOf(s *stream, t *driver.Transform, f func(s *stream, p 
 		switch {
 		case err != nil:
 			return err
-		case at.Type == driver.DeviceMemory && at.Device != b.index && !d.reaches(b.index, at.Device):
-			return driver.Errorf(driver.ErrWrongDevice, b.name, op, "%s is memory of device %d, to which %s has no access",
-				x.Name, at.Device, b.name)
+		case at.Type == driver.DeviceMemory && at.Device != b.Index && !d.Reaches(b.Index, at.Device):
+			return driver.Errorf(driver.ErrWrongDevice, b.Name, op, "%s is memory of device %d, to which %s has no access",
+				x.Name, at.Device, b.Name)
 		case uintptr(x.Ptr)%uintptr(2*t.Type.Size()) != 0:
-			return driver.Errorf(driver.ErrUnsupported, b.name, op, "%s isn't aligned to complex numbers", x.Name)
+			return driver.Errorf(driver.ErrUnsupported, b.Name, op, "%s isn't aligned to complex numbers", x.Name)
 		}
 	}
 	k, ok := keyOf(t)
 	if !ok {
-		return driver.Errorf(driver.ErrUnsupported, b.name, op, "%s has no transforms of these strides: %v", b.family.FFT,
+		return driver.Errorf(driver.ErrUnsupported, b.Name, op, "%s has no transforms of these strides: %v", b.family.FFT,
 			t.Dims)
 	}
 	return b.plans.Use(k, func() (fftPlan, error) { return b.newPlan(op, &k) }, func(p fftPlan) error { return f(s, p) })
@@ -230,7 +230,7 @@ func (b *gpu) newPlan(op string, k *fftKey) (p fftPlan, err error) {
 // newPlans is the cache of a GPU's plans, each of which is given back when the work that uses it is done.
 func (d *Driver) newPlans(b *gpu) *plans.Cache[fftKey, fftPlan] {
 	return plans.New[fftKey](plans.Default, func(p fftPlan) {
-		d.deferred.add(b, []*gpu{b}, 0, func() { b.dropPlan(p) })
+		d.deferred.Add(b, []*gpu{b}, 0, func() { b.dropPlan(p) })
 	})
 }
 
@@ -252,5 +252,5 @@ func (b *gpu) fftCall(op, call string, f func() abi.FFTResult) error {
 		abi.FFTNotSupported, abi.FFTIncomplete, abi.FFTParseError:
 		kind = driver.ErrUnsupported
 	}
-	return driver.Errorf(kind, b.name, op, "%s (%s): %s: %s", b.family.FFT, b.fft.place, call, r)
+	return driver.Errorf(kind, b.Name, op, "%s (%s): %s: %s", b.family.FFT, b.fft.place, call, r)
 }

@@ -108,13 +108,13 @@ func keptPrograms() *kept.Folder {
 
 // programKey is the key of a source's program there.
 func (b *dev) programKey(source []byte, options string) kept.Key {
-	return kept.KeyOf(strings.Join([]string{b.place, b.props.Name, b.driver, options}, "\x00"), source)
+	return kept.KeyOf(strings.Join([]string{b.place, b.Props.Name, b.driver, options}, "\x00"), source)
 }
 
 // without is the error of a command that can't be used, if the user has named it.
 func (b *dev) without(op string, where place, err error) error {
 	if where.named {
-		return driver.Errorf(driver.ErrUnsupported, b.name, op, "CHORUS_OPENCL_COMPILER: %w", err)
+		return driver.Errorf(driver.ErrUnsupported, b.Name, op, "CHORUS_OPENCL_COMPILER: %w", err)
 	}
 	return nil
 }
@@ -123,11 +123,11 @@ func (b *dev) without(op string, where place, err error) error {
 func (b *dev) refused(op string, a answer) error {
 	switch {
 	case a.Code != 0:
-		return driver.Errorf(driver.ErrInvalidArgument, b.name, op, "%w", &CompileError{Log: a.Error, Code: a.Code})
+		return driver.Errorf(driver.ErrInvalidArgument, b.Name, op, "%w", &CompileError{Log: a.Error, Code: a.Code})
 	case a.Error == "":
 		return nil
 	}
-	return driver.Errorf(driver.ErrUnsupported, b.name, op, "%s", plain.Text(a.Error))
+	return driver.Errorf(driver.ErrUnsupported, b.Name, op, "%s", plain.Text(a.Error))
 }
 
 // ask is the answer of a process to a source.

@@ -21,21 +21,21 @@ type part struct {
 
 func (x side) buffered() bool { return x.device() && x.a.buf != nil }
 
-func (x side) offset() uintptr { return uintptr(x.p - x.a.base) }
+func (x side) offset() uintptr { return uintptr(x.p - x.a.Base) }
 
 // allocateBuffer makes a buffer, with addresses of its own.
 func (b *dev) allocateBuffer(a *allocation) bool {
 	r := new(abi.Result)
-	mem := b.BufferMake(b.space.h, abi.MemReadWrite, uintptr(a.bytes), 0, r)
+	mem := b.BufferMake(b.space.h, abi.MemReadWrite, uintptr(a.Bytes), 0, r)
 	if *r != abi.Success {
 		return false
 	}
-	addresses, err := unix.Mmap(-1, 0, a.bytes+alignment, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANON|noReserve)
+	addresses, err := unix.Mmap(-1, 0, a.Bytes+alignment, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANON|noReserve)
 	if err != nil {
 		b.BufferFree(mem)
 		return false
 	}
-	a.base = driver.Ptr(unsafe.Pointer(unsafe.SliceData(addresses)))
+	a.Base = driver.Ptr(unsafe.Pointer(unsafe.SliceData(addresses)))
 	a.buf = &part{mem: mem, parts: map[uintptr]abi.Mem{}}
 	a.free = func() {
 		for _, m := range a.buf.parts {
@@ -57,7 +57,7 @@ func (b *dev) from(op string, a *allocation, offset uintptr) (abi.Mem, error) {
 	if m, ok := a.buf.parts[offset]; ok {
 		return m, nil
 	}
-	region, r := &[2]uintptr{offset, uintptr(a.bytes) - offset}, new(abi.Result)
+	region, r := &[2]uintptr{offset, uintptr(a.Bytes) - offset}, new(abi.Result)
 	m := b.BufferPart(a.buf.mem, abi.MemReadWrite, abi.BufferRegion, region, r)
 	if err := b.result(op, "clCreateSubBuffer", *r); err != nil {
 		return 0, err
@@ -69,7 +69,7 @@ func (b *dev) from(op string, a *allocation, offset uintptr) (abi.Mem, error) {
 // mapBuffer makes pinned memory of a buffer of the host's, which stays mapped. Kernels can't touch it.
 func (b *dev) mapBuffer(op string, a *allocation) error {
 	r := new(abi.Result)
-	bytes := uintptr(a.bytes)
+	bytes := uintptr(a.Bytes)
 	mem := b.BufferMake(b.space.h, abi.MemReadWrite|abi.MemAllocHostPtr, bytes, 0, r)
 	if err := b.result(op, "clCreateBuffer", *r); err != nil {
 		return err
@@ -79,8 +79,8 @@ func (b *dev) mapBuffer(op string, a *allocation) error {
 		b.BufferFree(mem)
 		return err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.Lock()
+	defer s.Unlock()
 	defer s.end(op)
 	s.dirty = true
 	at := b.BufferMap(s.q, mem, 0, abi.MapRead|abi.MapWrite, 0, bytes, 0, nil, nil, r)
@@ -91,11 +91,11 @@ func (b *dev) mapBuffer(op string, a *allocation) error {
 		b.BufferFree(mem)
 		return err
 	}
-	a.base = driver.Ptr(at)
+	a.Base = driver.Ptr(at)
 	a.free = func() {
 		if s, err := b.queue(op, 0); err == nil {
-			s.mu.Lock()
-			defer s.mu.Unlock()
+			s.Lock()
+			defer s.Unlock()
 			s.dirty = true
 			b.BufferUnmap(s.q, mem, at, 0, nil, nil)
 			_ = s.end(op)

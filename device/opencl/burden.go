@@ -15,7 +15,7 @@ func elementsOf(bytes int) int { return max(1, bytes/4) }
 
 // enqueues notes that work is enqueued: brief work on so many elements, or other work if it's 0. The stream is locked.
 func (s *stream) enqueues(elements int) {
-	if !s.dirty && s.tail.passed() {
+	if !s.dirty && s.tail.Over() {
 		s.burden.end(s.b)
 	}
 	s.dirty = true
@@ -29,9 +29,9 @@ func (s *stream) enqueues(elements int) {
 
 // rested takes the burden away if the stream has done its work.
 func (s *stream) rested() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.dirty && s.tail.passed() && !s.gone {
+	s.Lock()
+	defer s.Unlock()
+	if !s.dirty && s.tail.Over() && !s.Gone {
 		s.burden.end(s.b)
 	}
 }

@@ -64,7 +64,7 @@ func (s *stream) submit(op string, w work) error {
 func (l *lane) add(w work) {
 	c := l.capture
 	if w.launch != nil {
-		w.launch.k.m.hold()
+		w.launch.k.m.Hold()
 	}
 	c.nodes = append(c.nodes, node{w, l.index, l.tail})
 	l.tail = []int{len(c.nodes) - 1}
@@ -72,7 +72,7 @@ func (l *lane) add(w work) {
 
 func (c *capture) check(op string, s *stream) error {
 	if c.bad != "" {
-		return driver.Errorf(driver.ErrCapture, s.b.name, op, "the capture of stream %#x is invalid: %s", uintptr(s.h), c.bad)
+		return driver.Errorf(driver.ErrCapture, s.b.Name, op, "the capture of stream %#x is invalid: %s", uintptr(s.h), c.bad)
 	}
 	return nil
 }
@@ -96,7 +96,7 @@ func (s *stream) unlessCaptured(op string) error {
 		return nil
 	}
 	l.capture.spoil("the host asked for its work")
-	return driver.Errorf(driver.ErrCapture, s.b.name, op, "stream %#x is captured", uintptr(s.h))
+	return driver.Errorf(driver.ErrCapture, s.b.Name, op, "stream %#x is captured", uintptr(s.h))
 }
 
 // captureRecord lets an event stand for what the stream has captured, if it is captured. Both are locked.
@@ -132,7 +132,7 @@ func (s *stream) meets(op string, e *event) (captured bool, err error) {
 		if c != nil {
 			c.spoil(why)
 		}
-		return true, driver.Errorf(driver.ErrCapture, s.b.name, op, "stream %#x: %s", uintptr(s.h), why)
+		return true, driver.Errorf(driver.ErrCapture, s.b.Name, op, "stream %#x: %s", uintptr(s.h), why)
 	}
 	switch {
 	case !e.recorded:
@@ -167,11 +167,11 @@ func (d *Driver) CaptureBegin(h driver.StreamHandle) error {
 	if err != nil {
 		return err
 	}
-	defer s.mu.Unlock()
+	defer s.Unlock()
 	d.capturing.Lock()
 	defer d.capturing.Unlock()
 	if s.captured() {
-		return driver.Errorf(driver.ErrCapture, s.b.name, op, "stream %#x is captured already", uintptr(h))
+		return driver.Errorf(driver.ErrCapture, s.b.Name, op, "stream %#x is captured already", uintptr(h))
 	}
 	c := &capture{}
 	c.lanes = []*lane{{capture: c, s: s}}
@@ -185,7 +185,7 @@ func (d *Driver) CaptureStatus(h driver.StreamHandle) (driver.CaptureStatus, err
 	if err != nil {
 		return 0, err
 	}
-	defer s.mu.Unlock()
+	defer s.Unlock()
 	d.capturing.Lock()
 	defer d.capturing.Unlock()
 	switch l := s.lane.Load(); {
@@ -204,17 +204,17 @@ func (d *Driver) CaptureEnd(h driver.StreamHandle) (driver.GraphHandle, error) {
 	if err != nil {
 		return 0, err
 	}
-	defer s.mu.Unlock()
+	defer s.Unlock()
 	d.capturing.Lock()
 	defer d.capturing.Unlock()
 	l := s.lane.Load()
 	if l == nil {
-		return 0, driver.Errorf(driver.ErrCapture, s.b.name, op, "stream %#x is not captured", uintptr(h))
+		return 0, driver.Errorf(driver.ErrCapture, s.b.Name, op, "stream %#x is not captured", uintptr(h))
 	}
 	c := l.capture
 	if l.index != 0 {
 		c.spoil("its end was called for on a stream that only joined it")
-		return 0, driver.Errorf(driver.ErrCapture, s.b.name, op, "the capture began on stream %#x, and must end there",
+		return 0, driver.Errorf(driver.ErrCapture, s.b.Name, op, "the capture began on stream %#x, and must end there",
 			uintptr(c.lanes[0].s.h))
 	}
 	joined := c.ancestors(l.tail)
@@ -236,7 +236,7 @@ func (d *Driver) CaptureEnd(h driver.StreamHandle) (driver.GraphHandle, error) {
 	}
 	if c.bad != "" {
 		g.drop()
-		return 0, driver.Errorf(driver.ErrCapture, s.b.name, op, "the capture is invalid: %s", c.bad)
+		return 0, driver.Errorf(driver.ErrCapture, s.b.Name, op, "the capture is invalid: %s", c.bad)
 	}
 	for i := range g.nodes {
 		for _, dep := range g.nodes[i].deps {
@@ -245,11 +245,7 @@ func (d *Driver) CaptureEnd(h driver.StreamHandle) (driver.GraphHandle, error) {
 			}
 		}
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	gh := driver.GraphHandle(d.handle())
-	d.graphs[gh] = g
-	return gh, nil
+	return d.graphs.Add(g), nil
 }
 
 // ancestors returns which nodes are among or before the given ones.

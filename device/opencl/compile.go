@@ -10,10 +10,10 @@ func (d *Driver) ModuleCompiler(dev int) (string, error) {
 		return "", err
 	}
 	if !b.compiler || b.svm == 0 { // without addresses, launches may need another form of the source
-		return "", driver.Errorf(driver.ErrUnsupported, b.name, op, "the device's driver gives no programs of sources (%v)",
+		return "", driver.Errorf(driver.ErrUnsupported, b.Name, op, "the device's driver gives no programs of sources (%v)",
 			b.Library)
 	}
-	return b.Library.String() + " " + b.driver + " for " + b.props.Name + " " + b.language, nil
+	return b.Library.String() + " " + b.driver + " for " + b.Props.Name + " " + b.language, nil
 }
 
 // ModuleCompile is [driver.Compiler].ModuleCompile.
@@ -24,7 +24,7 @@ func (d *Driver) ModuleCompile(dev int, source []byte) ([]byte, error) {
 		return nil, err
 	}
 	if !sourceOf(source) {
-		return nil, driver.Errorf(driver.ErrInvalidArgument, b.name, op, "%d bytes that aren't text", len(source))
+		return nil, driver.Errorf(driver.ErrInvalidArgument, b.Name, op, "%d bytes that aren't text", len(source))
 	}
 	if !b.compiler {
 		return nil, b.noCompiler(op)
@@ -44,7 +44,7 @@ func (d *Driver) ModuleCompile(dev int, source []byte) ([]byte, error) {
 	defer b.ProgramFree(h)
 	image, err = b.program(h)
 	if err != nil {
-		return nil, driver.Errorf(driver.ErrUnsupported, b.name, op, "%w", err)
+		return nil, driver.Errorf(driver.ErrUnsupported, b.Name, op, "%w", err)
 	}
 	return image, nil
 }

@@ -1,17 +1,15 @@
 package opencl
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/chorus-comms/chorus/device/driver"
+	"github.com/chorus-comms/chorus/device/internal/base"
 	"github.com/chorus-comms/chorus/device/internal/outcome"
 	"github.com/chorus-comms/chorus/device/opencl/abi"
-	"github.com/chorus-comms/chorus/internal/sys"
 )
 
 // space is a context, which all devices of a platform share: they see the same memory and events.
@@ -61,14 +59,11 @@ func (s *space) close() {
 // dev is one device.
 type dev struct {
 	*Library
+	base.Device
 	d     *Driver
 	space *space
-	name  string // "opencl:0"
-	index int
 	id    abi.Device
 	kind  uint64
-	props driver.Properties
-	lost  atomic.Pointer[driver.WorkError] // set when the device has failed
 	clock clock
 
 	svm        uint64 // abi.SVM...; 0: memory is buffers
@@ -158,16 +153,16 @@ func (b *dev) identify(o Options) error {
 	b.compiler = compiler != 0
 	b.language = b.newest()
 	b.allocation, b.local, b.align, b.group = int64(most), int(local), int(align/8), int(group)
-	b.props = driver.Properties{Name: title, Library: "OpenCL", TotalMemory: int64(total), Units: int(units),
+	b.Props = driver.Properties{Name: title, Library: "OpenCL", TotalMemory: int64(total), Units: int(units),
 		PriorityLevels: 1, Processor: b.kind&abi.DeviceCPU != 0, Lanes: int(lanes), LocalMemory: int(local)}
 	if words := strings.Fields(version); len(words) > 1 { // OpenCL 3.0 of the vendor
-		b.props.Library += " " + words[1]
+		b.Props.Library += " " + words[1]
 	}
 	if b.priorities {
-		b.props.PriorityLevels = 2
+		b.Props.PriorityLevels = 2
 	}
 	if has("cl_khr_device_uuid") {
-		b.props.UUID, _ = value[[16]byte](b.Library, call, b.DeviceInfo, b.id, abi.DeviceUUID)
+		b.Props.UUID, _ = value[[16]byte](b.Library, call, b.DeviceInfo, b.id, abi.DeviceUUID)
 	}
 	return nil
 }
@@ -195,19 +190,9 @@ func (b *dev) result(op, call string, r abi.Result) error {
 	}
 	err := b.failed(call, r)
 	if r.Lost() {
-		b.lost.CompareAndSwap(nil, &driver.WorkError{Device: b.name, Work: "earlier work, as " + call + " found,",
-			At: time.Now(), Err: err})
-		return b.lost.Load()
+		return b.Lose(call, err)
 	}
-	return driver.Errorf(kindOf(r), b.name, op, "%w", err)
-}
-
-// broken is the error of a device that has failed.
-func (b *dev) broken() error {
-	if w := b.lost.Load(); w != nil {
-		return w
-	}
-	return nil
+	return driver.Errorf(kindOf(r), b.Name, op, "%w", err)
 }
 
 // all are the device's streams.
@@ -222,31 +207,18 @@ func (b *dev) all() []*stream {
 }
 
 // pending returns tickets for all that the device's streams have to do at the moment.
-func (b *dev) pending(op string) (all []*ticket) {
+func (b *dev) Pending() (all []*ticket) {
 	streams := b.all()
 	b.mu.Lock()
-	b.going = outcome.Keep(b.going, func(t *ticket) bool { return !t.passed() })
+	b.going = outcome.Keep(b.going, func(t *ticket) bool { return !t.Over() })
 	all = append(all, b.going...)
 	b.mu.Unlock()
 	for _, s := range streams {
-		s.mu.Lock()
-		if t, err := s.point(op); err == nil && !t.passed() {
+		s.Lock()
+		if t, err := s.point("release"); err == nil && !t.Over() {
 			all = append(all, t)
 		}
-		s.mu.Unlock()
+		s.Unlock()
 	}
 	return all
-}
-
-// await waits until done says so, or ctx ends. at says what is waited for.
-func (b *dev) await(ctx context.Context, op string, done func() (bool, error), at func() string) error {
-	begin := time.Now()
-	for pace := (sys.Backoff{}); ; pace.Pause() {
-		if ok, err := done(); ok || err != nil {
-			return err
-		}
-		if ctx.Err() != nil {
-			return b.late(ctx, op, at, begin)
-		}
-	}
 }

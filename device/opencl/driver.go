@@ -12,6 +12,7 @@ import (
 
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/device/driver"
+	"github.com/chorus-comms/chorus/device/internal/base"
 	"github.com/chorus-comms/chorus/device/internal/outcome"
 	"github.com/chorus-comms/chorus/device/internal/plans"
 	"github.com/chorus-comms/chorus/device/internal/traces"
@@ -20,19 +21,16 @@ import (
 
 // Driver is the devices of all libraries of the machine.
 type Driver struct {
+	base.Devices
 	devs     []*dev
-	memory   allocations
-	deferred deferredFrees
-	peers    peers
+	memory   base.Allocations[*allocation]
+	deferred base.Frees[*dev, *ticket]
 
-	mu      sync.RWMutex
-	streams map[driver.StreamHandle]*stream
-	events  map[driver.EventHandle]*event
-	modules map[driver.ModuleHandle]*module
-	kernels map[driver.FunctionHandle]*kernel
-	graphs  map[driver.GraphHandle]*graph
-	execs   map[driver.ExecHandle]*exec
-	last    uintptr // the last handle
+	streams *base.Handles[driver.StreamHandle, *stream]
+	events  *base.Handles[driver.EventHandle, *event]
+	graphs  *base.Handles[driver.GraphHandle, *graph]
+	execs   *base.Handles[driver.ExecHandle, *exec]
+	modules *base.Modules[*module, *kernel]
 
 	trace     traces.Slot
 	capturing sync.Mutex // guards captures and membership in them
@@ -84,10 +82,13 @@ type Options struct {
 // last. It implements [driver.HostKernels] too if the processor can touch the memory of all of them, and [driver.IPC]
 // if other processes can.
 func New(libraries []*Library, o Options) (driver.Driver, error) {
-	d := &Driver{streams: map[driver.StreamHandle]*stream{}, events: map[driver.EventHandle]*event{},
-		modules: map[driver.ModuleHandle]*module{}, kernels: map[driver.FunctionHandle]*kernel{},
-		graphs: map[driver.GraphHandle]*graph{}, execs: map[driver.ExecHandle]*exec{}, blast: sync.OnceValues(loadBlast),
-		fft: sync.OnceValues(loadFFT)}
+	numbers := &base.Numbers{Driver: name}
+	d := &Driver{blast: sync.OnceValues(loadBlast), fft: sync.OnceValues(loadFFT),
+		streams: base.NewHandles[driver.StreamHandle, *stream](numbers, "stream"),
+		events:  base.NewHandles[driver.EventHandle, *event](numbers, "event"),
+		graphs:  base.NewHandles[driver.GraphHandle, *graph](numbers, "graph"),
+		execs:   base.NewHandles[driver.ExecHandle, *exec](numbers, "instantiated graph"),
+		modules: base.NewModules[*module, *kernel](numbers)}
 	if o.CLBlast != nil {
 		d.blast = func() (*blast, error) { return suppliedBlast(*o.CLBlast) }
 	}
@@ -115,16 +116,18 @@ func New(libraries []*Library, o Options) (driver.Driver, error) {
 	}
 	slices.SortStableFunc(d.devs, func(a, b *dev) int { return int(a.kind&abi.DeviceCPU) - int(b.kind&abi.DeviceCPU) })
 	touchable, mappable := true, true
+	var devices []*base.Device
 	for i, b := range d.devs {
-		b.index, b.name = i, fmt.Sprintf("%s:%d", name, i)
+		b.Index, b.Name = i, fmt.Sprintf("%s:%d", name, i)
 		b.space.devs = append(b.space.devs, b)
-		if b.props.UUID == [16]byte{} {
-			copy(b.props.UUID[:], name)
-			binary.BigEndian.PutUint32(b.props.UUID[12:], uint32(i))
+		if b.Props.UUID == [16]byte{} {
+			copy(b.Props.UUID[:], name)
+			binary.BigEndian.PutUint32(b.Props.UUID[12:], uint32(i))
 		}
+		devices = append(devices, &b.Device)
 		touchable, mappable = touchable && b.hostAccess(), mappable && b.maps()
 	}
-	d.peers.access = make([]bool, len(d.devs)*len(d.devs))
+	d.Devices.Set(name, devices)
 	switch {
 	case mappable:
 		return mapped{hosted{d}}, nil
@@ -147,40 +150,16 @@ func (l *Library) deviceIDs(p abi.Platform) []abi.Device {
 	return ids
 }
 
-func (d *Driver) knows(op string, dev int) error {
-	if dev < 0 || dev >= len(d.devs) {
-		return driver.Errorf(driver.ErrWrongDevice, name, op, "there is no device %d of %d", dev, len(d.devs))
-	}
-	return nil
-}
-
 // dev is a device that is going to be used.
 func (d *Driver) dev(op string, i int) (*dev, error) {
-	if err := d.knows(op, i); err != nil {
+	if err := d.Knows(op, i); err != nil {
 		return nil, err
 	}
 	b := d.devs[i]
 	if err := b.space.open(); err != nil {
 		return nil, err
 	}
-	return b, b.broken()
-}
-
-// handle returns a number that no other thing of the driver has. The driver is locked.
-func (d *Driver) handle() uintptr {
-	d.last++
-	return d.last
-}
-
-// DeviceCount is [driver.Driver].DeviceCount.
-func (d *Driver) DeviceCount() (int, error) { return len(d.devs), nil }
-
-// Properties is [driver.Driver].Properties.
-func (d *Driver) Properties(dev int) (driver.Properties, error) {
-	if err := d.knows("properties", dev); err != nil {
-		return driver.Properties{}, err
-	}
-	return d.devs[dev].props, nil
+	return b, b.Broken()
 }
 
 // Library is what a device's functions are from, with its version and place.
@@ -200,7 +179,7 @@ func (d *Driver) Synchronize(ctx context.Context, dev int) error {
 	}
 	var waits []wait
 	for _, s := range b.all() {
-		s.mu.Lock()
+		s.Lock()
 		err := s.unlessCaptured(op)
 		if err == nil {
 			var t *ticket
@@ -208,7 +187,7 @@ func (d *Driver) Synchronize(ctx context.Context, dev int) error {
 				waits = append(waits, wait{s, t, s.outcome})
 			}
 		}
-		s.mu.Unlock()
+		s.Unlock()
 		if err != nil {
 			return err
 		}
@@ -219,13 +198,13 @@ func (d *Driver) Synchronize(ctx context.Context, dev int) error {
 		}
 		w.s.rested()
 	}
-	d.deferred.reap(b)
+	d.deferred.Reap(b)
 	for _, w := range waits {
 		if err := w.s.carried(w.f); err != nil {
 			return err
 		}
 	}
-	return b.broken()
+	return b.Broken()
 }
 
 // Close gives the contexts back. Nothing may be used any more, and no work may be under way.
@@ -235,21 +214,15 @@ func (d *Driver) Close() error {
 			continue
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second) // for what ends: unmapping, for example
-		err := b.await(ctx, "close", func() (bool, error) { return len(b.pending("close")) == 0, nil },
+		err := b.Await(ctx, "close", func() (bool, error) { return len(b.Pending()) == 0, nil },
 			func() string { return "it has had work" })
 		cancel()
 		if err != nil {
-			return driver.Errorf(driver.ErrNotReady, b.name, "close", "%w", err)
+			return driver.Errorf(driver.ErrNotReady, b.Name, "close", "%w", err)
 		}
-		d.deferred.reap(b)
+		d.deferred.Reap(b)
 	}
-	d.mu.Lock()
-	modules := make([]driver.ModuleHandle, 0, len(d.modules))
-	for h := range d.modules {
-		modules = append(modules, h)
-	}
-	d.mu.Unlock()
-	for _, m := range modules {
+	for _, m := range d.modules.All() {
 		_ = d.ModuleUnload(m)
 	}
 	if d.blastOpen.Load() { // it holds contexts by what it has compiled

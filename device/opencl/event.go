@@ -2,10 +2,10 @@ package opencl
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/chorus-comms/chorus/device/driver"
+	"github.com/chorus-comms/chorus/device/internal/base"
 	"github.com/chorus-comms/chorus/device/internal/outcome"
 )
 
@@ -14,8 +14,7 @@ type event struct {
 	b      *dev
 	timing bool
 
-	mu       sync.Mutex
-	gone     bool
+	base.Life
 	recorded bool
 	ticket   *ticket // nil: of no work
 	outcome  *outcome.Result
@@ -25,17 +24,7 @@ type event struct {
 
 // event finds an event, and returns it locked.
 func (d *Driver) event(op string, h driver.EventHandle) (*event, error) {
-	d.mu.RLock()
-	e := d.events[h]
-	d.mu.RUnlock()
-	if e != nil {
-		e.mu.Lock()
-		if !e.gone {
-			return e, nil
-		}
-		e.mu.Unlock()
-	}
-	return nil, driver.Errorf(driver.ErrInvalidHandle, name, op, "no event has the handle %#x", uintptr(h))
+	return base.Enter(d.events, op, h)
 }
 
 // EventCreate is [driver.Events].EventCreate.
@@ -44,11 +33,7 @@ func (d *Driver) EventCreate(dev int, timing bool) (driver.EventHandle, error) {
 	if err != nil {
 		return 0, err
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	h := driver.EventHandle(d.handle())
-	d.events[h] = &event{b: b, timing: timing}
-	return h, nil
+	return d.events.Add(&event{b: b, timing: timing}), nil
 }
 
 // EventDestroy is [driver.Events].EventDestroy.
@@ -57,29 +42,23 @@ func (d *Driver) EventDestroy(h driver.EventHandle) error {
 	if err != nil {
 		return err
 	}
-	defer e.mu.Unlock()
-	e.gone = true
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.events, h)
+	defer e.Unlock()
+	e.Gone = true
+	d.events.Drop(h, e)
 	return nil
 }
 
 // EventRecord is [driver.Events].EventRecord.
 func (d *Driver) EventRecord(h driver.EventHandle, sh driver.StreamHandle) error {
 	const op = "record event"
-	s, err := d.stream(op, sh)
+	s, e, err := base.EnterBoth(d.streams, d.events, op, sh, h)
 	if err != nil {
 		return err
 	}
-	defer s.mu.Unlock()
-	e, err := d.event(op, h)
-	if err != nil {
-		return err
-	}
-	defer e.mu.Unlock()
+	defer s.Unlock()
+	defer e.Unlock()
 	if e.b != s.b {
-		return driver.Errorf(driver.ErrWrongDevice, e.b.name, op, "stream %#x is of %s", uintptr(sh), s.b.name)
+		return driver.Errorf(driver.ErrWrongDevice, e.b.Name, op, "stream %#x is of %s", uintptr(sh), s.b.Name)
 	}
 	if captured, err := s.captureRecord(op, e); captured || err != nil {
 		return err
@@ -108,7 +87,7 @@ func (d *Driver) outside(op string, e *event) error {
 	d.capturing.Lock()
 	defer d.capturing.Unlock()
 	e.capture.spoil("the host asked for an event of it")
-	return driver.Errorf(driver.ErrCapture, e.b.name, op, "the event was recorded in a capture, and means nothing outside")
+	return driver.Errorf(driver.ErrCapture, e.b.Name, op, "the event was recorded in a capture, and means nothing outside")
 }
 
 // EventQuery is [driver.Events].EventQuery.
@@ -118,19 +97,19 @@ func (d *Driver) EventQuery(h driver.EventHandle) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	defer e.mu.Unlock()
+	defer e.Unlock()
 	if err := d.outside(op, e); err != nil {
 		return false, err
 	}
-	if !e.ticket.passed() {
-		return false, e.b.broken()
+	if !e.ticket.Over() {
+		return false, e.b.Broken()
 	}
 	return true, e.carried()
 }
 
 // carried is the error of the work that the event stands for. It's locked.
 func (e *event) carried() error {
-	if err := e.b.broken(); err != nil {
+	if err := e.b.Broken(); err != nil {
 		return err
 	}
 	if err, _ := e.outcome.Failed(); err != nil {
@@ -151,7 +130,7 @@ func (d *Driver) EventSynchronize(ctx context.Context, h driver.EventHandle) err
 	}
 	err = d.outside(op, e)
 	was := &event{b: e.b, ticket: e.ticket, outcome: e.outcome}
-	e.mu.Unlock()
+	e.Unlock()
 	if err != nil {
 		return err
 	}
@@ -166,33 +145,28 @@ func (d *Driver) EventSynchronize(ctx context.Context, h driver.EventHandle) err
 func (d *Driver) EventElapsed(start, end driver.EventHandle) (time.Duration, error) {
 	const op = "elapsed time"
 	var at [2]*ticket
+	var first *base.Device
 	var b *dev
 	for i, h := range []driver.EventHandle{start, end} {
 		e, err := d.event(op, h)
 		if err != nil {
 			return 0, err
 		}
-		switch {
-		case b != nil && e.b != b:
-			err = driver.Errorf(driver.ErrWrongDevice, b.name, op, "the other event is of %s", e.b.name)
-		case !e.timing:
-			err = driver.Errorf(driver.ErrInvalidArgument, e.b.name, op, "event %#x keeps no time", uintptr(h))
-		case !e.recorded:
-			err = driver.Errorf(driver.ErrInvalidArgument, e.b.name, op, "event %#x was never recorded", uintptr(h))
-		default:
-			if err = d.outside(op, e); err == nil && !e.ticket.passed() {
-				err = driver.Errorf(driver.ErrNotReady, e.b.name, op, "the work of event %#x is not done", uintptr(h))
-			}
+		if err = e.b.CheckTimed(first, h, e.timing, e.recorded); err == nil {
+			err = d.outside(op, e)
 		}
-		b, at[i] = e.b, e.ticket
-		e.mu.Unlock()
+		if err == nil && !e.ticket.Over() {
+			err = driver.Errorf(driver.ErrNotReady, e.b.Name, op, "the work of event %#x is not done", uintptr(h))
+		}
+		b, first, at[i] = e.b, &e.b.Device, e.ticket
+		e.Unlock()
 		if err != nil {
 			return 0, err
 		}
 	}
 	took, err := at[0].elapsed(at[1])
 	if err != nil {
-		return 0, driver.Errorf(driver.ErrInternal, b.name, op, "%w", err)
+		return 0, driver.Errorf(driver.ErrInternal, b.Name, op, "%w", err)
 	}
 	return took, nil
 }

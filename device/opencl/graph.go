@@ -3,9 +3,9 @@ package opencl
 import (
 	"fmt"
 	"slices"
-	"sync"
 
 	"github.com/chorus-comms/chorus/device/driver"
+	"github.com/chorus-comms/chorus/device/internal/base"
 	"github.com/chorus-comms/chorus/device/internal/outcome"
 )
 
@@ -21,7 +21,7 @@ type graph struct {
 func (g *graph) hold() *graph {
 	for i := range g.nodes {
 		if l := g.nodes[i].launch; l != nil {
-			l.k.m.hold()
+			l.k.m.Hold()
 		}
 	}
 	return g
@@ -38,41 +38,16 @@ func (g *graph) drop() {
 // exec is a graph that can run. Its lanes but the first have queues of their own, so that what was captured side by
 // side runs so.
 type exec struct {
-	mu         sync.Mutex
-	gone       bool
+	base.Life
 	graph      *graph
 	recordings map[int]*recording // by their first node
 	queues     []*stream          // by lane; the first is nil: the stream of the launch, if it's of the same device
 	last       *ticket            // the end of the run enqueued last
 }
 
-func (d *Driver) graph(op string, h driver.GraphHandle) (*graph, error) {
-	d.mu.RLock()
-	defer d.mu.RUnlock()
-	if g := d.graphs[h]; g != nil {
-		return g, nil
-	}
-	return nil, driver.Errorf(driver.ErrInvalidHandle, name, op, "no graph has the handle %#x", uintptr(h))
-}
-
-// exec finds an instantiated graph, and returns it locked.
-func (d *Driver) exec(op string, h driver.ExecHandle) (*exec, error) {
-	d.mu.RLock()
-	x := d.execs[h]
-	d.mu.RUnlock()
-	if x != nil {
-		x.mu.Lock()
-		if !x.gone {
-			return x, nil
-		}
-		x.mu.Unlock()
-	}
-	return nil, driver.Errorf(driver.ErrInvalidHandle, name, op, "no instantiated graph has the handle %#x", uintptr(h))
-}
-
 // GraphNodes is [driver.Graphs].GraphNodes.
 func (d *Driver) GraphNodes(h driver.GraphHandle) ([]driver.Node, error) {
-	g, err := d.graph("nodes of graph", h)
+	g, err := d.graphs.Find("nodes of graph", h)
 	if err != nil {
 		return nil, err
 	}
@@ -86,13 +61,10 @@ func (d *Driver) GraphNodes(h driver.GraphHandle) ([]driver.Node, error) {
 
 // GraphDestroy is [driver.Graphs].GraphDestroy.
 func (d *Driver) GraphDestroy(h driver.GraphHandle) error {
-	g, err := d.graph("destroy graph", h)
+	g, err := d.graphs.Take("destroy graph", h)
 	if err != nil {
 		return err
 	}
-	d.mu.Lock()
-	delete(d.graphs, h)
-	d.mu.Unlock()
 	g.drop()
 	return nil
 }
@@ -100,7 +72,7 @@ func (d *Driver) GraphDestroy(h driver.GraphHandle) error {
 // Instantiate is [driver.Graphs].Instantiate.
 func (d *Driver) Instantiate(h driver.GraphHandle) (driver.ExecHandle, error) {
 	const op = "instantiate graph"
-	g, err := d.graph(op, h)
+	g, err := d.graphs.Find(op, h)
 	if err != nil {
 		return 0, err
 	}
@@ -112,21 +84,17 @@ func (d *Driver) Instantiate(h driver.GraphHandle) (driver.ExecHandle, error) {
 		}
 	}
 	x.recordings = g.record()
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	xh := driver.ExecHandle(d.handle())
-	d.execs[xh] = x
-	return xh, nil
+	return d.execs.Add(x), nil
 }
 
 // end gives back what the exec has.
 func (x *exec) end() {
-	x.gone = true
+	x.Gone = true
 	for _, s := range x.queues {
 		if s != nil {
-			s.mu.Lock()
+			s.Lock()
 			_ = s.end("destroy instantiated graph")
-			s.mu.Unlock()
+			s.Unlock()
 		}
 	}
 	x.forget()
@@ -143,14 +111,12 @@ func (x *exec) forget() {
 
 // ExecDestroy is [driver.Graphs].ExecDestroy.
 func (d *Driver) ExecDestroy(h driver.ExecHandle) error {
-	x, err := d.exec("destroy instantiated graph", h)
+	x, err := base.Enter(d.execs, "destroy instantiated graph", h)
 	if err != nil {
 		return err
 	}
-	defer x.mu.Unlock()
-	d.mu.Lock()
-	delete(d.execs, h)
-	d.mu.Unlock()
+	defer x.Unlock()
+	d.execs.Drop(h, x)
 	x.end()
 	return nil
 }
@@ -158,15 +124,15 @@ func (d *Driver) ExecDestroy(h driver.ExecHandle) error {
 // GraphUpdate is [driver.Graphs].GraphUpdate.
 func (d *Driver) GraphUpdate(xh driver.ExecHandle, h driver.GraphHandle) error {
 	const op = "update graph"
-	g, err := d.graph(op, h)
+	g, err := d.graphs.Find(op, h)
 	if err != nil {
 		return err
 	}
-	x, err := d.exec(op, xh)
+	x, err := base.Enter(d.execs, op, xh)
 	if err != nil {
 		return err
 	}
-	defer x.mu.Unlock()
+	defer x.Unlock()
 	refuse := func(format string, args ...any) error {
 		return driver.Errorf(driver.ErrInvalidArgument, name, op, format, args...)
 	}
@@ -193,21 +159,17 @@ func (d *Driver) GraphUpdate(xh driver.ExecHandle, h driver.GraphHandle) error {
 // begins. On a stream that is captured the nodes become a part of that capture, on the stream's lane.
 func (d *Driver) GraphLaunch(xh driver.ExecHandle, h driver.StreamHandle) error {
 	const op = "launch graph"
-	s, err := d.stream(op, h)
+	s, x, err := base.EnterBoth(d.streams, d.execs, op, h, xh)
 	if err != nil {
 		return err
 	}
-	defer s.mu.Unlock()
-	x, err := d.exec(op, xh)
-	if err != nil {
-		return err
-	}
-	defer x.mu.Unlock()
+	defer s.Unlock()
+	defer x.Unlock()
 	if captured, err := s.captureGraph(op, x.graph); captured || err != nil {
 		return err
 	}
 	if s.broken() != nil {
-		return s.b.broken() // left out
+		return s.b.Broken() // left out
 	}
 	for i := range x.graph.nodes {
 		for _, u := range x.graph.nodes[i].uses {
@@ -247,8 +209,8 @@ func (x *exec) run(op string, s *stream) error {
 		if l == s {
 			continue
 		}
-		l.mu.Lock()
-		defer l.mu.Unlock()
+		l.Lock()
+		defer l.Unlock()
 		l.outcome = s.outcome
 		if err := l.follow(op, start, nil); err != nil {
 			return err
@@ -340,7 +302,7 @@ func (s *stream) captureGraph(op string, g *graph) (captured bool, err error) {
 		}
 		leaf[i] = true
 		if n.launch != nil {
-			n.launch.k.m.hold()
+			n.launch.k.m.Hold()
 		}
 		n.deps, n.lane, n.crosses = deps, lanes[n.lane], false
 		c.nodes = append(c.nodes, n)

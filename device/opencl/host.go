@@ -1,12 +1,11 @@
 package opencl
 
 import (
-	"fmt"
 	"sync"
 	"time"
 
-	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/device/driver"
+	"github.com/chorus-comms/chorus/device/internal/base"
 	"github.com/chorus-comms/chorus/device/internal/outcome"
 	"github.com/chorus-comms/chorus/device/internal/traces"
 	"github.com/chorus-comms/chorus/device/opencl/abi"
@@ -102,9 +101,9 @@ func (d *Driver) HostFunc(h driver.StreamHandle, name string, f func() error) er
 	if err != nil {
 		return err
 	}
-	defer s.mu.Unlock()
+	defer s.Unlock()
 	if f == nil {
-		return driver.Errorf(driver.ErrInvalidArgument, s.b.name, op, "%s: no function", name)
+		return driver.Errorf(driver.ErrInvalidArgument, s.b.Name, op, "%s: no function", name)
 	}
 	return s.submit(op, work{kind: driver.ActivityHost, name: name, run: func(s *stream) error {
 		return s.function(name, f)
@@ -115,7 +114,7 @@ func (d *Driver) HostFunc(h driver.StreamHandle, name string, f func() error) er
 func (s *stream) function(name string, f func() error) error {
 	const op = "host function"
 	if s.broken() != nil {
-		return s.b.broken() // left out
+		return s.b.Broken() // left out
 	}
 	t, err := s.newTicket(op, false)
 	if err != nil {
@@ -149,7 +148,7 @@ func (x *function) run() {
 	}
 	if failed == nil {
 		begin := time.Now()
-		if err := protect(x.f); err != nil {
+		if err := base.Call(x.f); err != nil {
 			failed = s.failure(x.name, err)
 		}
 		x.traced.Ran(begin, failed != nil)
@@ -158,17 +157,4 @@ func (x *function) run() {
 	s.queued.Add(-1)
 	x.outcome.Ran(failed)
 	x.let()
-}
-
-// protect makes a panic an error, and a fault on device memory one that says so.
-func protect(f func() error) (err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("panic: %v", r)
-		}
-	}()
-	if fault := device.CatchFault(func() { err = f() }); fault != nil {
-		return fault
-	}
-	return err
 }

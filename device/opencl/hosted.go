@@ -18,10 +18,10 @@ func (d hosted) Launch(h driver.StreamHandle, title string, operands []driver.Sp
 	if err != nil {
 		return err
 	}
-	defer s.mu.Unlock()
+	defer s.Unlock()
 	b := s.b
 	if f == nil {
-		return driver.Errorf(driver.ErrInvalidArgument, b.name, op, "%s: no function", title)
+		return driver.Errorf(driver.ErrInvalidArgument, b.Name, op, "%s: no function", title)
 	}
 	w := work{kind: driver.ActivityKernel, name: title}
 	views := make([]unsafe.Pointer, len(operands))
@@ -46,10 +46,10 @@ func (d *Driver) touches(b *dev, op string, x side) error {
 	case x.typ == driver.HostMemory:
 		return nil
 	case !x.device():
-		return driver.Errorf(driver.ErrWrongKind, b.name, op, "%v is %v memory, not the device's", x.p, x.typ)
-	case !d.reaches(b.index, x.a.b.index):
-		return driver.Errorf(driver.ErrWrongDevice, b.name, op,
-			"%v is memory of device %d, to which %s has no access (see SetPeerAccess)", x.p, x.a.b.index, b.name)
+		return driver.Errorf(driver.ErrWrongKind, b.Name, op, "%v is %v memory, not the device's", x.p, x.typ)
+	case !d.Reaches(b.Index, x.a.b.Index):
+		return driver.Errorf(driver.ErrWrongDevice, b.Name, op,
+			"%v is memory of device %d, to which %s has no access (see SetPeerAccess)", x.p, x.a.b.Index, b.Name)
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/chorus-comms/chorus/device/driver"
+	"github.com/chorus-comms/chorus/device/internal/base"
 	"github.com/chorus-comms/chorus/hostmem"
 )
 
@@ -34,7 +35,6 @@ var handleMagic = [8]byte([]byte("chorusmo"))
 type remote struct {
 	handle  handle
 	mapping *hostmem.Mapping
-	opens   int // guarded by the allocations' lock
 }
 
 // maps reports whether the device's memory is memory of the host's that other processes can map.
@@ -42,11 +42,11 @@ func (b *dev) maps() bool { return b.system && b.hostAccess() }
 
 // allocateMapped allocates memory of the host.
 func (b *dev) allocateMapped(a *allocation) bool {
-	block, err := hostmem.Alloc(a.bytes)
+	block, err := hostmem.Alloc(a.Bytes)
 	if err != nil {
 		return false
 	}
-	a.block, a.base, a.free = block, driver.Ptr(block.Pointer()), block.Free
+	a.block, a.Base, a.free = block, driver.Ptr(block.Pointer()), block.Free
 	return true
 }
 
@@ -59,14 +59,14 @@ func (d mapped) IPCHandle(p driver.Ptr) ([]byte, error) {
 	if p == 0 {
 		return refuse(driver.ErrInvalidPointer, "null")
 	}
-	a := d.memory.known(p)
+	a, _ := d.memory.Find(p)
 	switch {
-	case a == nil || a.typ != driver.DeviceMemory:
+	case a == nil || a.Type() != driver.DeviceMemory:
 		return refuse(driver.ErrWrongKind, "%v is not device memory", p)
 	case a.remote != nil:
 		return refuse(driver.ErrInvalidArgument, "%v was received from another process, and can't be passed on", p)
-	case a.base != p:
-		return refuse(driver.ErrInvalidPointer, "%v is not where its allocation begins: %v", p, a.base)
+	case a.Base != p:
+		return refuse(driver.ErrInvalidPointer, "%v is not where its allocation begins: %v", p, a.Base)
 	case a.block == nil || !a.block.Segment().Shared():
 		return refuse(driver.ErrUnsupported, "%v is in memory that can't be shared between processes here", p)
 	}
@@ -76,7 +76,7 @@ func (d mapped) IPCHandle(p driver.Ptr) ([]byte, error) {
 		return refuse(driver.ErrInternal, "%w", err)
 	}
 	h := handle{Magic: handleMagic, PID: uint32(os.Getpid()), FD: uint32(s.FD()), Inode: inode, Color: uint64(s.Color()),
-		Size: uint64(s.Size()), Offset: uint64(a.block.Offset()), Bytes: uint64(a.bytes)}
+		Size: uint64(s.Size()), Offset: uint64(a.block.Offset()), Bytes: uint64(a.Bytes)}
 	return binary.Append(nil, binary.LittleEndian, h)
 }
 
@@ -107,32 +107,20 @@ func (d mapped) IPCOpen(dev int, data []byte) (driver.Ptr, error) {
 	}
 	h, err := decode(data)
 	if err != nil {
-		return 0, driver.Errorf(driver.ErrInvalidArgument, b.name, op, "%w", err)
+		return 0, driver.Errorf(driver.ErrInvalidArgument, b.Name, op, "%w", err)
 	}
-	if a := d.memory.again(h, b); a != nil {
-		return a.base, nil
+	same := func(a *allocation, freed bool) bool { return a.remote.handle == h && a.b == b && !freed }
+	if a, open := d.memory.Again(same); open {
+		return a.Base, nil
 	}
 	m, err := h.open()
 	if err != nil {
-		return 0, driver.Errorf(driver.ErrInvalidArgument, b.name, op, "memory of process %d: %w", h.PID, err)
+		return 0, driver.Errorf(driver.ErrInvalidArgument, b.Name, op, "memory of process %d: %w", h.PID, err)
 	}
-	a := &allocation{base: driver.Ptr(m.Base()).Add(int(h.Offset)), bytes: int(h.Bytes), typ: driver.DeviceMemory, b: b,
-		remote: &remote{handle: h, mapping: m, opens: 1}}
-	d.memory.add(a)
-	return a.base, nil
-}
-
-// again counts that memory of another process was opened once more; nil if it isn't open.
-func (as *allocations) again(h handle, b *dev) *allocation {
-	as.mu.Lock()
-	defer as.mu.Unlock()
-	for _, a := range as.list {
-		if a.remote != nil && a.remote.handle == h && a.b == b && !a.freed {
-			a.remote.opens++
-			return a
-		}
-	}
-	return nil
+	a := &allocation{Allocation: base.Allocation{Base: driver.Ptr(m.Base()).Add(int(h.Offset)), Bytes: int(h.Bytes),
+		On: &b.Device}, b: b, remote: &remote{handle: h, mapping: m}}
+	d.memory.Open(a, func(*allocation, bool) bool { return false })
+	return a.Base, nil
 }
 
 // open maps the memory file that another process has under a descriptor.
@@ -158,29 +146,15 @@ func inodeOf(fd int) (uint64, error) {
 
 // IPCClose is [driver.IPC].IPCClose. The memory stays mapped until the streams have done what they have to do.
 func (d mapped) IPCClose(p driver.Ptr) error {
-	a, last := d.memory.close(p)
-	if a == nil {
-		return driver.Errorf(driver.ErrInvalidPointer, name, "close IPC handle", "%v was not opened", p)
+	a, last, err := d.memory.Close(name, p)
+	if err != nil {
+		return err
 	}
 	if last {
-		d.deferred.add("release", a.b, a.b.space.devs, 0, func() {
-			d.memory.remove(a)
+		d.deferred.Add(a.b, a.b.space.devs, 0, func() {
+			d.memory.Remove(a)
 			_ = a.remote.mapping.Unmap()
 		})
 	}
 	return nil
-}
-
-// close counts down, and reports whether that was the last time; nil if p isn't memory of another process.
-func (as *allocations) close(p driver.Ptr) (a *allocation, last bool) {
-	as.mu.Lock()
-	defer as.mu.Unlock()
-	i := as.search(p)
-	if i < 0 || as.list[i].base != p || as.list[i].remote == nil || as.list[i].freed {
-		return nil, false
-	}
-	a = as.list[i]
-	a.remote.opens--
-	a.freed = a.remote.opens == 0
-	return a, a.freed
 }

@@ -2,11 +2,9 @@ package opencl
 
 import (
 	"context"
-	"errors"
 	"runtime"
 	"time"
 
-	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/opencl/abi"
 	"github.com/chorus-comms/chorus/internal/dl"
 )
@@ -17,36 +15,36 @@ const joinAfter = 20 * time.Microsecond
 
 // await waits for the ticket, or until ctx ends. at says what is waited for.
 func (t *ticket) await(ctx context.Context, op string, at func() string) error {
-	if t.passed() {
+	if t.Over() {
 		return nil
 	}
 	b := t.s.b
-	if t.brief && b.props.Processor && b.heavy.Load() == 0 {
-		if t.enter(); t.passed() {
+	if t.brief && b.Props.Processor && b.heavy.Load() == 0 {
+		if t.enter(); t.Over() {
 			return nil
 		}
 	}
-	if b.props.Processor {
+	if b.Props.Processor {
 		begin := time.Now()
-		if b.props.Units == 1 {
+		if b.Props.Units == 1 {
 			t.join()
 		}
 		for time.Since(begin) < joinAfter {
 			runtime.Gosched()
-			if t.passed() {
+			if t.Over() {
 				return nil
 			}
 		}
 		if ctx.Err() != nil { // it's a look: no thread wakes for that
-			return b.late(ctx, op, at, begin)
+			return b.Late(ctx, op, at, begin)
 		}
 		select {
 		case <-t.join():
 		case <-ctx.Done():
-			return b.late(ctx, op, at, begin)
+			return b.Late(ctx, op, at, begin)
 		}
 	}
-	return b.await(ctx, op, t.over, at)
+	return b.Await(ctx, op, func() (bool, error) { return t.Over(), nil }, at)
 }
 
 // enter waits for the ticket in the library, on the calling thread, which takes part in the work from the beginning.
@@ -62,15 +60,6 @@ func (t *ticket) enter() {
 	t.mu.Unlock()
 	b.EventWait(1, &e[0])
 	b.EventFree(e[0])
-}
-
-// late is the error of a wait whose context has ended.
-func (b *dev) late(ctx context.Context, op string, at func() string, begin time.Time) error {
-	kind := driver.ErrCanceled
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		kind = driver.ErrTimeout
-	}
-	return driver.Errorf(kind, b.name, op, "%s for %v", at(), time.Since(begin).Round(time.Millisecond))
 }
 
 // join has a thread wait for the ticket in the library, which may give it a part of the work: Intel's runs kernels of a

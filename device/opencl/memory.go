@@ -3,10 +3,9 @@ package opencl
 import (
 	"slices"
 	"sync"
-	"time"
-	"unsafe"
 
 	"github.com/chorus-comms/chorus/device/driver"
+	"github.com/chorus-comms/chorus/device/internal/base"
 	"github.com/chorus-comms/chorus/device/opencl/abi"
 	"github.com/chorus-comms/chorus/hostmem"
 	"github.com/chorus-comms/chorus/internal/dl"
@@ -17,13 +16,10 @@ const alignment = 256
 
 // allocation is memory that the driver has allocated.
 type allocation struct {
-	base  driver.Ptr
-	bytes int
-	typ   driver.MemoryType
-	b     *dev  // whose it is, or whose context has pinned memory
-	freed bool  // and not yet given back, as work may use it
-	buf   *part // what it is in the library; nil: shared virtual memory at base
-	free  func()
+	base.Allocation
+	b    *dev  // whose it is, or whose context has pinned memory
+	buf  *part // what it is in the library; nil: shared virtual memory at the base
+	free func()
 
 	wrapped abi.Mem // a buffer over shared virtual memory, for libraries; 0 until one is needed, see dev.buffer
 	wrap    sync.Mutex
@@ -32,68 +28,6 @@ type allocation struct {
 	remote *remote        // if it's another process's
 }
 
-// allocations are all of them, by their addresses.
-type allocations struct {
-	mu   sync.RWMutex
-	list []*allocation
-}
-
-func (as *allocations) search(p driver.Ptr) int {
-	at, found := slices.BinarySearchFunc(as.list, p, func(a *allocation, p driver.Ptr) int {
-		switch {
-		case a.base < p:
-			return -1
-		case a.base > p:
-			return 1
-		}
-		return 0
-	})
-	if !found {
-		at--
-	}
-	return at
-}
-
-// known returns the allocation that p points into, unless it was freed; nil for none.
-func (as *allocations) known(p driver.Ptr) *allocation {
-	as.mu.RLock()
-	defer as.mu.RUnlock()
-	if i := as.search(p); i >= 0 && int(p-as.list[i].base) < as.list[i].bytes && !as.list[i].freed {
-		return as.list[i]
-	}
-	return nil
-}
-
-func (as *allocations) add(a *allocation) {
-	as.mu.Lock()
-	defer as.mu.Unlock()
-	as.list = slices.Insert(as.list, as.search(a.base)+1, a)
-}
-
-func (as *allocations) remove(a *allocation) {
-	as.mu.Lock()
-	defer as.mu.Unlock()
-	as.list = slices.DeleteFunc(as.list, func(o *allocation) bool { return o == a })
-}
-
-// free marks an allocation as freed if check has nothing against it.
-func (as *allocations) free(p driver.Ptr, check func(a *allocation) error) (*allocation, error) {
-	as.mu.Lock()
-	defer as.mu.Unlock()
-	var a *allocation
-	if i := as.search(p); i >= 0 && int(p-as.list[i].base) < as.list[i].bytes && !as.list[i].freed {
-		a = as.list[i]
-	}
-	if err := check(a); err != nil {
-		return nil, err
-	}
-	a.freed = true
-	return a, nil
-}
-
-// patience is how long an allocation waits for memory that was freed under work.
-const patience = 100 * time.Millisecond
-
 // Malloc is [driver.Memory].Malloc.
 func (d *Driver) Malloc(dev int, bytes int) (driver.Ptr, error) {
 	const op = "allocate"
@@ -101,35 +35,33 @@ func (d *Driver) Malloc(dev int, bytes int) (driver.Ptr, error) {
 	if err != nil {
 		return 0, err
 	}
-	if bytes <= 0 {
-		return 0, driver.Errorf(driver.ErrInvalidArgument, b.name, op, "%d bytes", bytes)
+	if err := b.CheckSize(op, bytes); err != nil {
+		return 0, err
 	}
 	if int64(bytes) > b.allocation {
-		return 0, driver.Errorf(driver.ErrOutOfMemory, b.name, op, "%d bytes; the device allocates %d at a time", bytes,
+		return 0, driver.Errorf(driver.ErrOutOfMemory, b.Name, op, "%d bytes; the device allocates %d at a time", bytes,
 			b.allocation)
 	}
 	a := b.allocate(bytes)
-	for begin := time.Now(); a == nil && d.deferred.reap(b) > 0 && time.Since(begin) < patience; {
-		time.Sleep(time.Millisecond)
-	}
 	if a == nil {
+		d.deferred.Wait(b)
 		a = b.allocate(bytes)
 	}
 	if a == nil {
-		return 0, driver.Errorf(driver.ErrOutOfMemory, b.name, op, "%d bytes, of %d there are %d in use", bytes,
-			b.props.TotalMemory, b.used.Load())
+		return 0, driver.Errorf(driver.ErrOutOfMemory, b.Name, op, "%d bytes, of %d there are %d in use", bytes,
+			b.Props.TotalMemory, b.used.Load())
 	}
-	d.memory.add(a)
-	return a.base, nil
+	d.memory.Add(a)
+	return a.Base, nil
 }
 
 // allocate returns nil if there's not enough memory.
 func (b *dev) allocate(bytes int) *allocation {
-	if b.used.Add(int64(bytes)) > b.props.TotalMemory {
+	if b.used.Add(int64(bytes)) > b.Props.TotalMemory {
 		b.used.Add(int64(-bytes))
 		return nil
 	}
-	a := &allocation{bytes: bytes, typ: driver.DeviceMemory, b: b}
+	a := &allocation{Allocation: base.Allocation{Bytes: bytes, On: &b.Device}, b: b}
 	var ok bool
 	switch {
 	case b.svm == 0:
@@ -154,18 +86,18 @@ func (b *dev) allocate(bytes int) *allocation {
 
 // allocateShared allocates shared virtual memory. Libraries need not be able to align it to more than 128 bytes.
 func (b *dev) allocateShared(a *allocation, flags uint64) bool {
-	at := b.SVMAlloc(b.space.h, flags, uintptr(a.bytes), alignment)
+	at := b.SVMAlloc(b.space.h, flags, uintptr(a.Bytes), alignment)
 	whole := at
 	if at == 0 || at%alignment != 0 {
 		if at != 0 {
 			b.SVMFree(b.space.h, at)
 		}
-		if whole = b.SVMAlloc(b.space.h, flags, uintptr(a.bytes+alignment), 0); whole == 0 {
+		if whole = b.SVMAlloc(b.space.h, flags, uintptr(a.Bytes+alignment), 0); whole == 0 {
 			return false
 		}
 		at = (whole + alignment - 1) / alignment * alignment
 	}
-	a.base = driver.Ptr(at)
+	a.Base = driver.Ptr(at)
 	a.free = func() { b.SVMFree(b.space.h, whole) }
 	return true
 }
@@ -177,32 +109,18 @@ func (d *Driver) Free(dev int, p driver.Ptr) error {
 	if err != nil || p == 0 {
 		return err
 	}
-	a, err := d.memory.free(p, func(a *allocation) error {
-		switch {
-		case a == nil:
-			return driver.Errorf(driver.ErrInvalidPointer, b.name, op, "%v is not memory of the driver", p)
-		case a.typ != driver.DeviceMemory:
-			return driver.Errorf(driver.ErrWrongKind, b.name, op, "%v is %v memory", p, a.typ)
-		case a.remote != nil:
-			return driver.Errorf(driver.ErrInvalidPointer, b.name, op, "%v belongs to another process: close it", p)
-		case a.b != b:
-			return driver.Errorf(driver.ErrWrongDevice, b.name, op, "%v is memory of %s", p, a.b.name)
-		case a.base != p:
-			return driver.Errorf(driver.ErrInvalidPointer, b.name, op, "%v lies inside the allocation at %v", p, a.base)
-		}
-		return nil
-	})
+	a, err := d.memory.Free(op, &b.Device, p)
 	if err != nil {
 		return err
 	}
-	d.deferred.add("release", b, b.space.devs, a.bytes, func() { d.give(a) })
-	d.deferred.reap(b)
+	d.deferred.Add(b, b.space.devs, a.Bytes, func() { d.give(a) })
+	d.deferred.Reap(b)
 	return nil
 }
 
 // give gives memory back. Others may get its address at once.
 func (d *Driver) give(a *allocation) {
-	d.memory.remove(a)
+	d.memory.Remove(a)
 	if a.wrapped != 0 {
 		a.b.BufferFree(a.wrapped)
 	}
@@ -225,9 +143,9 @@ func (d *Driver) MallocHost(bytes int) (driver.Ptr, error) {
 	if err != nil {
 		return 0, err
 	}
-	a := &allocation{bytes: bytes, typ: driver.HostMemory, b: b}
+	a := &allocation{Allocation: base.Allocation{Bytes: bytes}, b: b}
 	switch {
-	case int64(bytes) > b.props.TotalMemory:
+	case int64(bytes) > b.Props.TotalMemory:
 		err = driver.Errorf(driver.ErrOutOfMemory, name, op, "%d bytes", bytes)
 	case b.fine():
 		if !b.allocateShared(a, abi.MemReadWrite|abi.MemSVMFine) {
@@ -239,8 +157,8 @@ func (d *Driver) MallocHost(bytes int) (driver.Ptr, error) {
 	if err != nil {
 		return 0, err
 	}
-	d.memory.add(a)
-	return a.base, nil
+	d.memory.Add(a)
+	return a.Base, nil
 }
 
 // FreeHost is [driver.Memory].FreeHost.
@@ -249,21 +167,11 @@ func (d *Driver) FreeHost(p driver.Ptr) error {
 	if p == 0 {
 		return nil
 	}
-	a, err := d.memory.free(p, func(a *allocation) error {
-		switch {
-		case a == nil:
-			return driver.Errorf(driver.ErrInvalidPointer, name, op, "%v is not memory of the driver", p)
-		case a.typ != driver.HostMemory:
-			return driver.Errorf(driver.ErrWrongKind, name, op, "%v is %v memory", p, a.typ)
-		case a.base != p:
-			return driver.Errorf(driver.ErrInvalidPointer, name, op, "%v lies inside the allocation at %v", p, a.base)
-		}
-		return nil
-	})
+	a, err := d.memory.FreeHost(op, name, p)
 	if err != nil {
 		return err
 	}
-	d.deferred.add(op, a.b, d.devs, 0, func() { d.give(a) })
+	d.deferred.Add(a.b, d.devs, 0, func() { d.give(a) })
 	return nil
 }
 
@@ -273,8 +181,8 @@ func (d *Driver) MemInfo(dev int) (free, total int64, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	waiting := d.deferred.reap(b)
-	return b.props.TotalMemory - b.used.Load() + int64(waiting), b.props.TotalMemory, nil
+	waiting := d.deferred.Reap(b)
+	return b.Props.TotalMemory - b.used.Load() + int64(waiting), b.Props.TotalMemory, nil
 }
 
 // Attributes is [driver.Memory].Attributes.
@@ -282,15 +190,10 @@ func (d *Driver) Attributes(p driver.Ptr) (driver.Attributes, error) {
 	if p == 0 {
 		return driver.Attributes{}, driver.Errorf(driver.ErrInvalidPointer, name, "attributes", "null")
 	}
-	a := d.memory.known(p)
-	if a == nil {
-		return driver.Attributes{Type: driver.Unmanaged, Device: -1, Base: p}, nil
+	if a, _ := d.memory.Find(p); a != nil {
+		return a.Attributes(), nil
 	}
-	at := driver.Attributes{Type: a.typ, Device: -1, Base: a.base, Bytes: a.bytes, Remote: a.remote != nil}
-	if a.typ == driver.DeviceMemory {
-		at.Device = a.b.index
-	}
-	return at, nil
+	return driver.Attributes{Type: driver.Unmanaged, Device: -1, Base: p}, nil
 }
 
 // side is one of a copy's or a launch's, found and checked.
@@ -305,18 +208,18 @@ type side struct {
 func (d *Driver) side(b *dev, op, what string, p driver.Ptr, bytes int) (side, error) {
 	x := side{p: p, bytes: bytes}
 	if p == 0 {
-		return x, driver.Errorf(driver.ErrInvalidPointer, b.name, op, "%s: null", what)
+		return x, driver.Errorf(driver.ErrInvalidPointer, b.Name, op, "%s: null", what)
 	}
 	if bytes < 0 {
-		return x, driver.Errorf(driver.ErrInvalidArgument, b.name, op, "%s: %d bytes", what, bytes)
+		return x, driver.Errorf(driver.ErrInvalidArgument, b.Name, op, "%s: %d bytes", what, bytes)
 	}
-	if x.a = d.memory.known(p); x.a == nil {
+	if x.a, _ = d.memory.Find(p); x.a == nil {
 		return x, nil
 	}
-	x.typ = x.a.typ
-	if bytes > x.a.bytes-int(p-x.a.base) {
-		return x, driver.Errorf(driver.ErrOutOfBounds, b.name, op,
-			"%s: %d bytes at %v leave the allocation of %d bytes at %v", what, bytes, p, x.a.bytes, x.a.base)
+	x.typ = x.a.Type()
+	if bytes > x.a.Bytes-int(p-x.a.Base) {
+		return x, driver.Errorf(driver.ErrOutOfBounds, b.Name, op,
+			"%s: %d bytes at %v leave the allocation of %d bytes at %v", what, bytes, p, x.a.Bytes, x.a.Base)
 	}
 	return x, nil
 }
@@ -325,7 +228,7 @@ func (d *Driver) side(b *dev, op, what string, p driver.Ptr, bytes int) (side, e
 func (x side) still(d *Driver, b *dev, op string) error {
 	now, err := d.side(b, op, "a node", x.p, x.bytes)
 	if err == nil && now.a != x.a {
-		err = driver.Errorf(driver.ErrInvalidPointer, b.name, op, "%v, which a node uses, is other memory now", x.p)
+		err = driver.Errorf(driver.ErrInvalidPointer, b.Name, op, "%v, which a node uses, is other memory now", x.p)
 	}
 	return err
 }
@@ -339,13 +242,13 @@ func (d *Driver) Copy(h driver.StreamHandle, dst, src driver.Ptr, bytes int, kin
 	if err != nil {
 		return err
 	}
-	defer s.mu.Unlock()
+	defer s.Unlock()
 	b := s.b
-	if bytes <= 0 {
-		return driver.Errorf(driver.ErrInvalidArgument, b.name, op, "%d bytes", bytes)
+	if err := b.CheckSize(op, bytes); err != nil {
+		return err
 	}
 	if kind > driver.CopyDefault {
-		return driver.Errorf(driver.ErrInvalidArgument, b.name, op, "%v", kind)
+		return driver.Errorf(driver.ErrInvalidArgument, b.Name, op, "%v", kind)
 	}
 	to, err := d.side(b, op, "destination", dst, bytes)
 	if err != nil {
@@ -355,23 +258,11 @@ func (d *Driver) Copy(h driver.StreamHandle, dst, src driver.Ptr, bytes int, kin
 	if err != nil {
 		return err
 	}
-	if kind != driver.CopyDefault {
-		for _, x := range []struct {
-			what   string
-			side   side
-			device bool
-		}{
-			{"destination", to, kind == driver.HostToDevice || kind == driver.DeviceToDevice},
-			{"source", from, kind == driver.DeviceToHost || kind == driver.DeviceToDevice},
-		} {
-			if x.side.device() != x.device {
-				return driver.Errorf(driver.ErrWrongKind, b.name, op, "%v: the %s %v is %v memory", kind, x.what, x.side.p,
-					x.side.typ)
-			}
-		}
+	if err := b.CheckKind(kind, base.Side{Ptr: dst, Type: to.typ}, base.Side{Ptr: src, Type: from.typ}); err != nil {
+		return err
 	}
 	if dst < src.Add(bytes) && src < dst.Add(bytes) {
-		return driver.Errorf(driver.ErrInvalidArgument, b.name, op, "the ranges of %d bytes at %v and %v overlap", bytes,
+		return driver.Errorf(driver.ErrInvalidArgument, b.Name, op, "the ranges of %d bytes at %v and %v overlap", bytes,
 			dst, src)
 	}
 	w := work{kind: driver.ActivityCopy, name: "copy", uses: []side{to, from}}
@@ -394,7 +285,7 @@ func (s *stream) copy(to, from side) error {
 	switch {
 	case !to.device() && !from.device():
 		return s.function(op, func() error {
-			copy(bytesAt(to.p, to.bytes), bytesAt(from.p, from.bytes))
+			copy(base.Bytes(to.p, to.bytes), base.Bytes(from.p, from.bytes))
 			return nil
 		})
 	case to.buffered() && from.buffered():
@@ -415,9 +306,6 @@ func (s *stream) copy(to, from side) error {
 	})
 }
 
-// bytesAt are bytes of host memory.
-func bytesAt(p driver.Ptr, n int) []byte { return unsafe.Slice(*(**byte)(unsafe.Pointer(&p)), n) }
-
 // Fill is [driver.Memory].Fill.
 func (d *Driver) Fill(h driver.StreamHandle, dst driver.Ptr, v byte, bytes int) error {
 	const op = "fill"
@@ -425,20 +313,21 @@ func (d *Driver) Fill(h driver.StreamHandle, dst driver.Ptr, v byte, bytes int) 
 	if err != nil {
 		return err
 	}
-	defer s.mu.Unlock()
+	defer s.Unlock()
 	b := s.b
-	if bytes <= 0 {
-		return driver.Errorf(driver.ErrInvalidArgument, b.name, op, "%d bytes", bytes)
+	if err := b.CheckSize(op, bytes); err != nil {
+		return err
 	}
 	to, err := d.side(b, op, "destination", dst, bytes)
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case !to.device():
-		return driver.Errorf(driver.ErrWrongKind, b.name, op, "%v is %v memory, not the device's", dst, to.typ)
-	case !d.reaches(b.index, to.a.b.index):
-		return driver.Errorf(driver.ErrWrongDevice, b.name, op, "%v is memory of device %d, to which %s has no access", dst,
-			to.a.b.index, b.name)
+	}
+	of := -1
+	if to.device() {
+		of = to.a.b.Index
+	}
+	if err := d.CheckFill(&b.Device, base.Side{Ptr: dst, Type: to.typ}, of); err != nil {
+		return err
 	}
 	w := work{kind: driver.ActivityFill, name: op, uses: []side{to}}
 	w.run = func(s *stream) error {

@@ -22,9 +22,9 @@ type module struct {
 	b       *dev
 	h       abi.Program
 	image   []byte
-	handles []driver.FunctionHandle // guarded by the driver's mu
-	kernels []*kernel               // likewise
-	uses    atomic.Int32            // the handle, calls under way, and graphs that run its functions
+	mu      sync.Mutex
+	kernels []*kernel
+	uses    atomic.Int32 // the handle, calls under way, and graphs that run its functions
 }
 
 // kernel is a function of a module.
@@ -58,7 +58,11 @@ type CompileError struct {
 
 func (e *CompileError) Error() string { return "the source doesn't compile: " + plain.Text(e.Log) }
 
-func (m *module) hold() { m.uses.Add(1) }
+// Hold is [base.Held].Hold.
+func (m *module) Hold() { m.uses.Add(1) }
+
+// Hold is [base.Held].Hold.
+func (k *kernel) Hold() { k.m.Hold() }
 
 // drop counts one use less. The library keeps what enqueued work needs.
 func (m *module) drop() {
@@ -89,7 +93,7 @@ func (d *Driver) ModuleLoad(dev int, image []byte) (driver.ModuleHandle, error) 
 		image = source // a program may end with zeros
 	}
 	if len(image) == 0 {
-		return 0, driver.Errorf(driver.ErrInvalidArgument, b.name, op, "an image of no bytes")
+		return 0, driver.Errorf(driver.ErrInvalidArgument, b.Name, op, "an image of no bytes")
 	}
 	h, err := b.build(op, image)
 	if err != nil {
@@ -97,11 +101,7 @@ func (d *Driver) ModuleLoad(dev int, image []byte) (driver.ModuleHandle, error) 
 	}
 	m := &module{b: b, h: h, image: bytes.Clone(image)}
 	m.uses.Store(1)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	mh := driver.ModuleHandle(d.handle())
-	d.modules[mh] = m
-	return mh, nil
+	return d.modules.Add(m), nil
 }
 
 // build makes a program of an image. Programs of sources that another process compiles are kept in files.
@@ -148,7 +148,7 @@ func (b *dev) build(op string, image []byte) (abi.Program, error) {
 func (b *dev) options() string { return strings.TrimSpace(b.language + " -cl-kernel-arg-info") }
 
 func (b *dev) noCompiler(op string) error {
-	return driver.Errorf(driver.ErrUnsupported, b.name, op, "the device's driver has no compiler (%v)", b.Library)
+	return driver.Errorf(driver.ErrUnsupported, b.Name, op, "the device's driver has no compiler (%v)", b.Library)
 }
 
 // make has the library compile a source, or load a program.
@@ -183,51 +183,37 @@ func (b *dev) make(op string, image []byte, options string) (abi.Program, error)
 	if res == abi.CompilerNotAvailable {
 		kind = driver.ErrUnsupported
 	}
-	return 0, driver.Errorf(kind, b.name, op, "%w", &CompileError{Log: log, Code: res})
+	return 0, driver.Errorf(kind, b.Name, op, "%w", &CompileError{Log: log, Code: res})
 }
 
 // ModuleUnload is [driver.Modules].ModuleUnload.
 func (d *Driver) ModuleUnload(h driver.ModuleHandle) error {
-	const op = "unload a module"
-	d.mu.Lock()
-	m := d.modules[h]
-	delete(d.modules, h)
-	if m != nil {
-		for _, f := range m.handles {
-			delete(d.kernels, f)
-		}
-	}
-	d.mu.Unlock()
-	if m == nil {
-		return driver.Errorf(driver.ErrInvalidHandle, name, op, "no module has the handle %#x", uintptr(h))
+	m, err := d.modules.Take("unload a module", h)
+	if err != nil {
+		return err
 	}
 	m.drop()
-	return m.b.broken()
+	return m.b.Broken()
 }
 
 // ModuleFunction is [driver.Modules].ModuleFunction.
 func (d *Driver) ModuleFunction(h driver.ModuleHandle, fn string) (driver.FunctionHandle, error) {
 	const op = "look up a function"
-	d.mu.RLock()
-	m := d.modules[h]
-	if m != nil {
-		m.hold()
-	}
-	d.mu.RUnlock()
-	if m == nil {
-		return 0, driver.Errorf(driver.ErrInvalidHandle, name, op, "no module has the handle %#x", uintptr(h))
+	m, err := d.modules.Find(op, h)
+	if err != nil {
+		return 0, err
 	}
 	defer m.drop()
 	b := m.b
-	if err := b.broken(); err != nil {
+	if err := b.Broken(); err != nil {
 		return 0, err
 	}
 	names, err := text(b.Library, "clGetProgramInfo", b.ProgramInfo, m.h, abi.ProgramKernelNames)
 	if err != nil {
-		return 0, driver.Errorf(driver.ErrInternal, b.name, op, "%w", err)
+		return 0, driver.Errorf(driver.ErrInternal, b.Name, op, "%w", err)
 	}
 	if !slices.Contains(strings.Split(names, ";"), fn) {
-		return 0, driver.Errorf(driver.ErrNotFound, b.name, op, "the module has no function %q, but %s", fn,
+		return 0, driver.Errorf(driver.ErrNotFound, b.Name, op, "the module has no function %q, but %s", fn,
 			strings.ReplaceAll(names, ";", ", "))
 	}
 	r, title := new(abi.Result), append([]byte(fn), 0)
@@ -240,15 +226,13 @@ func (d *Driver) ModuleFunction(h driver.ModuleHandle, fn string) (driver.Functi
 		b.KernelFree(k.h)
 		return 0, err
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.modules[h] != m {
+	fh, err := d.modules.AddFunction(op, b.Name, h, m, k)
+	if err != nil {
 		b.KernelFree(k.h)
-		return 0, driver.Errorf(driver.ErrInvalidHandle, b.name, op, "module %#x was unloaded meanwhile", uintptr(h))
+		return 0, err
 	}
-	fh := driver.FunctionHandle(d.handle())
-	d.kernels[fh] = k
-	m.handles = append(m.handles, fh)
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	m.kernels = append(m.kernels, k)
 	return fh, nil
 }
@@ -256,7 +240,7 @@ func (d *Driver) ModuleFunction(h driver.ModuleHandle, fn string) (driver.Functi
 // describe asks what the library knows of a function.
 func (k *kernel) describe(op, fn string) error {
 	b := k.m.b
-	fail := func(err error) error { return driver.Errorf(driver.ErrInternal, b.name, op, "%s: %w", fn, err) }
+	fail := func(err error) error { return driver.Errorf(driver.ErrInternal, b.Name, op, "%s: %w", fn, err) }
 	const call = "clGetKernelWorkGroupInfo"
 	group, err := value[uintptr](b.Library, call, about(b.KernelGroupInfo, b.id), k.h, abi.KernelGroupSize)
 	if err != nil {
@@ -326,20 +310,9 @@ func (p param) takes(k driver.ParamKind) bool {
 	return want == k || want == driver.ParamBytes && k != driver.ParamPointer
 }
 
-// kernel finds a function, whose module stays until it's dropped.
-func (d *Driver) kernel(op string, h driver.FunctionHandle) (*kernel, error) {
-	d.mu.RLock()
-	defer d.mu.RUnlock()
-	if k := d.kernels[h]; k != nil {
-		k.m.hold()
-		return k, nil
-	}
-	return nil, driver.Errorf(driver.ErrInvalidHandle, name, op, "no function has the handle %#x", uintptr(h))
-}
-
 // FunctionAttributes is [driver.Modules].FunctionAttributes.
 func (d *Driver) FunctionAttributes(h driver.FunctionHandle) (driver.FunctionAttributes, error) {
-	k, err := d.kernel("attributes of a function", h)
+	k, err := d.modules.Function("attributes of a function", h)
 	if err != nil {
 		return driver.FunctionAttributes{}, err
 	}
@@ -353,26 +326,26 @@ func (d *Driver) FunctionAttributes(h driver.FunctionHandle) (driver.FunctionAtt
 // as its local memory and the largest block suggest.
 func (d *Driver) FunctionOccupancy(h driver.FunctionHandle, threads, shared int) (int, error) {
 	const op = "occupancy"
-	k, err := d.kernel(op, h)
+	k, err := d.modules.Function(op, h)
 	if err != nil {
 		return 0, err
 	}
 	defer k.m.drop()
 	b := k.m.b
 	if threads <= 0 || shared < 0 {
-		return 0, driver.Errorf(driver.ErrInvalidArgument, b.name, op, "blocks of %d threads with %d bytes", threads, shared)
+		return 0, driver.Errorf(driver.ErrInvalidArgument, b.Name, op, "blocks of %d threads with %d bytes", threads, shared)
 	}
 	if threads > k.attrs.MaxThreads || shared > k.dynamic() {
-		return 0, b.broken()
+		return 0, b.Broken()
 	}
 	if b.kind&abi.DeviceCPU != 0 {
-		return 1, b.broken()
+		return 1, b.Broken()
 	}
 	n := max(1, k.attrs.MaxThreads/threads)
 	if bytes := k.attrs.SharedBytes + shared; bytes > 0 {
 		n = min(n, max(1, b.local/bytes))
 	}
-	return n, b.broken()
+	return n, b.Broken()
 }
 
 // known reports whether the kernel tells its last parameter.
@@ -384,7 +357,7 @@ func (k *kernel) dynamic() int { return max(0, k.m.b.local-k.attrs.SharedBytes) 
 // FunctionLaunch is [driver.Modules].FunctionLaunch. Dynamic shared memory is the function's last parameter, a pointer
 // to local memory, for which there's no argument.
 func (d *Driver) FunctionLaunch(h driver.StreamHandle, fh driver.FunctionHandle, l driver.Launch) error {
-	k, err := d.kernel("launch", fh)
+	k, err := d.modules.Function("launch", fh)
 	if err != nil {
 		return err
 	}
@@ -394,9 +367,9 @@ func (d *Driver) FunctionLaunch(h driver.StreamHandle, fh driver.FunctionHandle,
 	if err != nil {
 		return err
 	}
-	defer s.mu.Unlock()
+	defer s.Unlock()
 	if k.m.b != s.b {
-		return driver.Errorf(driver.ErrWrongDevice, s.b.name, op, "the function's module is loaded on %s", k.m.b.name)
+		return driver.Errorf(driver.ErrWrongDevice, s.b.Name, op, "the function's module is loaded on %s", k.m.b.Name)
 	}
 	if !s.captured() {
 		if err := d.prepare(&s.launch, op, k, &l); err != nil {
@@ -436,7 +409,7 @@ type launch struct {
 func (d *Driver) prepare(x *launch, op string, k *kernel, l *driver.Launch) error {
 	b := k.m.b
 	refuse := func(format string, args ...any) error {
-		return driver.Errorf(driver.ErrInvalidArgument, b.name, op, format, args...)
+		return driver.Errorf(driver.ErrInvalidArgument, b.Name, op, format, args...)
 	}
 	g, t := l.Grid.OrOne(), l.Block.OrOne()
 	for _, n := range [...]int{g.X, g.Y, g.Z, t.X, t.Y, t.Z} {
@@ -494,14 +467,14 @@ func (d *Driver) prepare(x *launch, op string, k *kernel, l *driver.Launch) erro
 func (d *Driver) reachable(b *dev, op string, i int, u side) error {
 	switch {
 	case u.typ == driver.Unmanaged && b.svm&abi.SVMSystem == 0:
-		return driver.Errorf(driver.ErrWrongKind, b.name, op,
+		return driver.Errorf(driver.ErrWrongKind, b.Name, op,
 			"argument %d is %v memory, which kernels of the device can't touch", i, u.typ)
 	case u.typ == driver.HostMemory && (u.a.b.space != b.space || !b.fine()):
-		return driver.Errorf(driver.ErrWrongKind, b.name, op, "argument %d is pinned memory, which kernels of the device "+
+		return driver.Errorf(driver.ErrWrongKind, b.Name, op, "argument %d is pinned memory, which kernels of the device "+
 			"can't touch: copy it", i)
-	case u.device() && !d.reaches(b.index, u.a.b.index):
-		return driver.Errorf(driver.ErrWrongDevice, b.name, op,
-			"argument %d is memory of device %d, to which %s has no access", i, u.a.b.index, b.name)
+	case u.device() && !d.Reaches(b.Index, u.a.b.Index):
+		return driver.Errorf(driver.ErrWrongDevice, b.Name, op,
+			"argument %d is memory of device %d, to which %s has no access", i, u.a.b.Index, b.Name)
 	}
 	return nil
 }

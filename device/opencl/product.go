@@ -58,7 +58,7 @@ var blastTypes = []dtype.DType{dtype.Float32, dtype.Float64, dtype.Complex64, dt
 // names.
 func (b *dev) admits(op, library, variable string, files func(*config.Config) string) error {
 	none := func(format string, args ...any) error {
-		return driver.Errorf(driver.ErrUnsupported, b.name, op, format, args...)
+		return driver.Errorf(driver.ErrUnsupported, b.Name, op, format, args...)
 	}
 	c, err := config.Load(nil)
 	if err != nil {
@@ -72,7 +72,7 @@ func (b *dev) admits(op, library, variable string, files func(*config.Config) st
 		return none("%s compiles its kernels, and the device's driver has no compiler (%v)", library, b.Library)
 	case c.OpenCLCompiler != "" && c.OpenCLCompiler != "none":
 		return none("%s compiles its kernels in this process, and CHORUS_OPENCL_COMPILER wants another one for that", library)
-	case named == "" && b.props.Processor:
+	case named == "" && b.Props.Processor:
 		return none("%s is for GPUs; %s names one that is used on processors too", library, variable)
 	}
 	return nil
@@ -86,7 +86,7 @@ func (d *Driver) blastOf(op string, b *dev) (*blast, error) {
 	}
 	x, err := d.blast()
 	if err != nil {
-		return nil, driver.Errorf(driver.ErrUnsupported, b.name, op, "%w", err)
+		return nil, driver.Errorf(driver.ErrUnsupported, b.Name, op, "%w", err)
 	}
 	d.blastOpen.Store(true)
 	return x, nil
@@ -125,20 +125,20 @@ func (d *Driver) Multiply(h driver.StreamHandle, p *driver.Product) error {
 	if err != nil {
 		return err
 	}
-	defer s.mu.Unlock()
+	defer s.Unlock()
 	b := s.b
 	x, err := b.products(op)
 	if err != nil {
 		return err
 	}
 	if s.captured() {
-		return driver.Errorf(driver.ErrCapture, b.name, op, "CLBlast's work can't be captured")
+		return driver.Errorf(driver.ErrCapture, b.Name, op, "CLBlast's work can't be captured")
 	}
-	if err := p.Check(b.name); err != nil {
+	if err := p.Check(b.Name); err != nil {
 		return err
 	}
 	if p.Count > 1 && !x.caps.Has("batches") {
-		return driver.Errorf(driver.ErrUnsupported, b.name, op, "%w", x.caps.Need("batches"))
+		return driver.Errorf(driver.ErrUnsupported, b.Name, op, "%w", x.caps.Need("batches"))
 	}
 	var mems [3]abi.Mem
 	var at [3]uintptr
@@ -148,7 +148,7 @@ func (d *Driver) Multiply(h driver.StreamHandle, p *driver.Product) error {
 			return err
 		}
 		if !u.device() || u.a.b.space != b.space {
-			return driver.Errorf(driver.ErrUnsupported, b.name, op, "%s is %v memory, of which there are no buffers", m.Name,
+			return driver.Errorf(driver.ErrUnsupported, b.Name, op, "%s is %v memory, of which there are no buffers", m.Name,
 				u.typ)
 		}
 		if mems[i], err = b.buffer(op, u.a); err != nil {
@@ -156,7 +156,7 @@ func (d *Driver) Multiply(h driver.StreamHandle, p *driver.Product) error {
 		}
 		at[i] = u.offset() / uintptr(p.Type.Size())
 		if u.offset()%uintptr(p.Type.Size()) != 0 {
-			return driver.Errorf(driver.ErrUnsupported, b.name, op, "%s isn't aligned to its elements", m.Name)
+			return driver.Errorf(driver.ErrUnsupported, b.Name, op, "%s isn't aligned to its elements", m.Name)
 		}
 	}
 	tr, err := s.traced(op) // before the queue is passed on
@@ -178,7 +178,7 @@ func (d *Driver) Multiply(h driver.StreamHandle, p *driver.Product) error {
 			return abi.Complex64{Re: real(z), Im: imag(z)}
 		})
 	default:
-		return driver.Errorf(driver.ErrUnsupported, b.name, op, "CLBlast has no products of %v", p.Type)
+		return driver.Errorf(driver.ErrUnsupported, b.Name, op, "CLBlast has no products of %v", p.Type)
 	}
 	var failed abi.Result
 	c := command{call: "CLBlast", kind: driver.ActivityKernel, name: "CLBlast"}
@@ -195,7 +195,7 @@ func (d *Driver) Multiply(h driver.StreamHandle, p *driver.Product) error {
 	if failed <= -1000 || kindOf(failed) != driver.ErrInternal {
 		kind = driver.ErrUnsupported // this product, on this device
 	}
-	return driver.Errorf(kind, b.name, op, "CLBlast (%s): %s (%d)", x.place, strings.TrimPrefix(failed.BlastName(), "CL_"),
+	return driver.Errorf(kind, b.Name, op, "CLBlast (%s): %s (%d)", x.place, strings.TrimPrefix(failed.BlastName(), "CL_"),
 		failed)
 }
 
@@ -237,17 +237,17 @@ func (b *dev) buffer(op string, a *allocation) (abi.Mem, error) {
 		return a.wrapped, nil
 	}
 	r := new(abi.Result)
-	mem := b.BufferMake(b.space.h, abi.MemReadWrite|abi.MemUseHostPtr, uintptr(a.bytes), uintptr(a.base), r)
+	mem := b.BufferMake(b.space.h, abi.MemReadWrite|abi.MemUseHostPtr, uintptr(a.Bytes), uintptr(a.Base), r)
 	if *r != abi.Success {
-		return 0, driver.Errorf(driver.ErrUnsupported, b.name, op, "%w", b.failed("clCreateBuffer", *r))
+		return 0, driver.Errorf(driver.ErrUnsupported, b.Name, op, "%w", b.failed("clCreateBuffer", *r))
 	}
 	// Otherwise the library may keep a copy of what is in the memory.
 	shares := new(uint32)
-	if !b.props.Processor {
+	if !b.Props.Processor {
 		*r = b.BufferInfo(mem, abi.MemUsesSVM, unsafe.Sizeof(*shares), unsafe.Pointer(shares), nil)
 		if *r != abi.Success || *shares == 0 {
 			b.BufferFree(mem)
-			return 0, driver.Errorf(driver.ErrUnsupported, b.name, op, "the driver makes no buffer of shared virtual memory")
+			return 0, driver.Errorf(driver.ErrUnsupported, b.Name, op, "the driver makes no buffer of shared virtual memory")
 		}
 	}
 	a.wrapped = mem

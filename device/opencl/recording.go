@@ -74,8 +74,8 @@ func (b *dev) record(nodes []node) *recording {
 		return nil
 	}
 	defer func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
+		s.Lock()
+		defer s.Unlock()
 		_ = s.end(op)
 	}()
 	q, r := dl.Heap(&[1]abi.Queue{s.q}), new(abi.Result)

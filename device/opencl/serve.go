@@ -11,6 +11,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/chorus-comms/chorus/device/internal/base"
 	"github.com/chorus-comms/chorus/device/opencl/abi"
 	"github.com/chorus-comms/chorus/internal/dl"
 )
@@ -134,7 +135,7 @@ func (at device3) open() (*dev, error) {
 		return nil, fmt.Errorf("%v has %d devices", l, len(ids))
 	}
 	s := &space{Library: l, platform: p}
-	b := &dev{Library: l, space: s, id: ids[at.device], name: name, compiler: true}
+	b := &dev{Library: l, space: s, id: ids[at.device], Device: base.Device{Name: name}, compiler: true}
 	s.devs = []*dev{b}
 	return b, s.open()
 }

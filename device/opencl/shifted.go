@@ -31,7 +31,7 @@ func (k *kernel) shifted(op string) (abi.Kernel, error) {
 func (k *kernel) shift(op string) (abi.Kernel, error) {
 	b := k.m.b
 	refuse := func(why error) (abi.Kernel, error) {
-		return 0, driver.Errorf(driver.ErrUnsupported, b.name, op, "an argument doesn't point to a multiple of %d bytes of "+
+		return 0, driver.Errorf(driver.ErrUnsupported, b.Name, op, "an argument doesn't point to a multiple of %d bytes of "+
 			"its allocation, which the device without shared virtual memory needs, and no other kernel can call this one: %w",
 			b.align, why)
 	}

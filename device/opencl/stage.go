@@ -44,8 +44,8 @@ func move(to, from side) error {
 	if err != nil {
 		return err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.Lock()
+	defer s.Unlock()
 	defer s.end(op)
 	n := uintptr(to.bytes)
 	var r abi.Result

@@ -3,11 +3,11 @@ package opencl
 import (
 	"context"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/chorus-comms/chorus/device/driver"
+	"github.com/chorus-comms/chorus/device/internal/base"
 	"github.com/chorus-comms/chorus/device/internal/outcome"
 	"github.com/chorus-comms/chorus/device/internal/traces"
 	"github.com/chorus-comms/chorus/device/opencl/abi"
@@ -15,18 +15,16 @@ import (
 
 // stream is a queue of the library, which runs its commands in order.
 type stream struct {
+	base.Stream
 	b *dev
 	h driver.StreamHandle
 	q abi.Queue
 
 	priority int
 	profiles bool // the queue keeps times
-	external traces.IDs
 
 	broke atomic.Pointer[driver.WorkError] // a command has failed
 
-	mu      sync.Mutex
-	gone    bool
 	dirty   bool    // there is work behind tail
 	burden  burden  // of work that may not be done
 	tail    *ticket // the last that was made
@@ -40,17 +38,7 @@ type stream struct {
 
 // stream finds a stream, and returns it locked.
 func (d *Driver) stream(op string, h driver.StreamHandle) (*stream, error) {
-	d.mu.RLock()
-	s := d.streams[h]
-	d.mu.RUnlock()
-	if s != nil {
-		s.mu.Lock()
-		if !s.gone {
-			return s, nil
-		}
-		s.mu.Unlock()
-	}
-	return nil, driver.Errorf(driver.ErrInvalidHandle, name, op, "no stream has the handle %#x", uintptr(h))
+	return base.Enter(d.streams, op, h)
 }
 
 // queue makes a stream of a device, which has no handle yet.
@@ -59,7 +47,7 @@ func (b *dev) queue(op string, priority int) (*stream, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &stream{b: b, priority: priority, q: q}
+	s := &stream{Stream: base.Stream{On: &b.Device}, b: b, priority: priority, q: q}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.streams[s] = true
@@ -106,10 +94,10 @@ func (s *stream) profile(op string) error {
 	s.dropPlans()
 	before := s.q
 	s.q, s.profiles = q, true
-	if t.passed() {
+	if t.Over() {
 		return s.b.result(op, "clReleaseCommandQueue", s.b.QueueFree(before))
 	}
-	s.b.d.deferred.frees.Add(s.b, []*ticket{t}, 0, func() { s.b.QueueFree(before) })
+	s.b.d.deferred.Behind(s.b, []*ticket{t}, 0, func() { s.b.QueueFree(before) })
 	s.dirty = true // the barrier comes behind the tail, which is what it waits for
 	return t.before(op, s)
 }
@@ -121,18 +109,16 @@ func (d *Driver) StreamCreate(dev int, priority int) (driver.StreamHandle, error
 	if err != nil {
 		return 0, err
 	}
-	if priority < 0 || priority >= b.props.PriorityLevels {
-		return 0, driver.Errorf(driver.ErrInvalidArgument, b.name, op, "priority %d of %d", priority,
-			b.props.PriorityLevels)
+	if err := b.Priority(op, priority); err != nil {
+		return 0, err
 	}
 	s, err := b.queue(op, priority)
 	if err != nil {
 		return 0, err
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	s.h = driver.StreamHandle(d.handle())
-	d.streams[s.h] = s
+	s.Lock()
+	defer s.Unlock()
+	s.h = d.streams.Add(s)
 	return s.h, nil
 }
 
@@ -143,42 +129,40 @@ func (d *Driver) StreamDestroy(h driver.StreamHandle) error {
 	if err != nil {
 		return err
 	}
-	defer s.mu.Unlock()
+	defer s.Unlock()
 	if s.captured() {
-		return driver.Errorf(driver.ErrCapture, s.b.name, op, "stream %#x is captured", uintptr(h))
+		return driver.Errorf(driver.ErrCapture, s.b.Name, op, "stream %#x is captured", uintptr(h))
 	}
 	if s.turn.on {
-		return driver.Errorf(driver.ErrInvalidArgument, s.b.name, op, "a caller is at %q of stream %#x", s.turn.name,
+		return driver.Errorf(driver.ErrInvalidArgument, s.b.Name, op, "a caller is at %q of stream %#x", s.turn.name,
 			uintptr(h))
 	}
-	d.mu.Lock()
-	delete(d.streams, h)
-	d.mu.Unlock()
+	d.streams.Drop(h, s)
 	return s.end(op)
 }
 
 // end gives the queue back when its work is done. It's locked.
 func (s *stream) end(op string) error {
 	t, err := s.point(op)
-	s.gone = true
+	s.Gone = true
 	s.dropPlans()
 	s.b.mu.Lock()
 	delete(s.b.streams, s)
-	if err == nil && !t.passed() {
+	if err == nil && !t.Over() {
 		s.b.going = append(s.b.going, t)
 	}
 	s.b.mu.Unlock()
-	if err != nil || t.passed() {
+	if err != nil || t.Over() {
 		s.burden.end(s.b)
 	}
-	if err != nil && s.b.lost.Load() == nil {
+	if err != nil && s.b.Broken() == nil {
 		return err
 	}
-	if t.passed() {
+	if t.Over() {
 		return s.b.result(op, "clReleaseCommandQueue", s.b.QueueFree(s.q))
 	}
 	// The release of a queue that has work waits for it in some libraries.
-	s.b.d.deferred.frees.Add(s.b, []*ticket{t}, 0, func() {
+	s.b.d.deferred.Behind(s.b, []*ticket{t}, 0, func() {
 		s.burden.end(s.b)
 		s.b.QueueFree(s.q)
 	})
@@ -190,7 +174,7 @@ func (s *stream) point(op string) (*ticket, error) {
 	if err := s.behind(op); err != nil {
 		return nil, err
 	}
-	if !s.dirty || s.gone {
+	if !s.dirty || s.Gone {
 		return s.tail, nil
 	}
 	t, err := s.newTicket(op, false)
@@ -212,7 +196,7 @@ func (s *stream) broken() error {
 
 // carried is the error of a result of the stream's, of its commands or of its device.
 func (s *stream) carried(f *outcome.Result) error {
-	if err := s.b.broken(); err != nil {
+	if err := s.b.Broken(); err != nil {
 		return err
 	}
 	if err, _ := f.Failed(); err != nil {
@@ -240,12 +224,12 @@ func (d *Driver) StreamQuery(h driver.StreamHandle) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	defer s.mu.Unlock()
+	defer s.Unlock()
 	if err := s.unlessCaptured(op); err != nil {
 		return false, err
 	}
 	t, err := s.point(op)
-	if err != nil || !t.passed() {
+	if err != nil || !t.Over() {
 		return false, err
 	}
 	return true, s.broken()
@@ -269,7 +253,7 @@ func (d *Driver) finish(ctx context.Context, op string, h driver.StreamHandle) (
 		t, err = s.point(op)
 	}
 	f := s.outcome
-	s.mu.Unlock()
+	s.Unlock()
 	if err != nil {
 		return false, err
 	}
@@ -277,7 +261,7 @@ func (d *Driver) finish(ctx context.Context, op string, h driver.StreamHandle) (
 		return false, err
 	}
 	s.rested()
-	d.deferred.reap(s.b)
+	d.deferred.Reap(s.b)
 	return true, s.carried(f)
 }
 
@@ -293,9 +277,9 @@ func (d *Driver) StreamRecover(ctx context.Context, h driver.StreamHandle) error
 	if gone != nil {
 		return gone
 	}
-	defer s.mu.Unlock()
-	if lost := s.b.lost.Load(); lost != nil {
-		return driver.Errorf(driver.ErrUnsupported, s.b.name, op, "the device is lost for this process: %w", lost)
+	defer s.Unlock()
+	if lost := s.b.Broken(); lost != nil {
+		return driver.Errorf(driver.ErrUnsupported, s.b.Name, op, "the device is lost for this process: %w", lost)
 	}
 	s.outcome = nil
 	s.broke.Store(nil)
@@ -305,16 +289,12 @@ func (d *Driver) StreamRecover(ctx context.Context, h driver.StreamHandle) error
 // StreamWaitEvent is [driver.Streams].StreamWaitEvent.
 func (d *Driver) StreamWaitEvent(h driver.StreamHandle, eh driver.EventHandle) error {
 	const op = "wait for event"
-	s, err := d.stream(op, h)
+	s, e, err := base.EnterBoth(d.streams, d.events, op, h, eh)
 	if err != nil {
 		return err
 	}
-	defer s.mu.Unlock()
-	e, err := d.event(op, eh)
-	if err != nil {
-		return err
-	}
-	defer e.mu.Unlock()
+	defer s.Unlock()
+	defer e.Unlock()
 	if captured, err := s.meets(op, e); captured || err != nil {
 		return err
 	}
@@ -337,7 +317,7 @@ func (s *stream) follow(op string, t *ticket, f *outcome.Result) error {
 
 // failure is the error of work of the stream.
 func (s *stream) failure(work string, err error) *driver.WorkError {
-	return &driver.WorkError{Device: s.b.name, Stream: s.h, Work: work, At: time.Now(), Err: err}
+	return &driver.WorkError{Device: s.b.Name, Stream: s.h, Work: work, At: time.Now(), Err: err}
 }
 
 // command is work for the library to enqueue.
@@ -362,7 +342,7 @@ func (s *stream) enqueue(op string, c command, f func(e *abi.Event) abi.Result) 
 // enqueueIn is enqueue in a trace that traced has returned, or in none: the queue stays the one that it was then.
 func (s *stream) enqueueIn(tr *traces.Trace, op string, c command, f func(e *abi.Event) abi.Result) (err error) {
 	if s.broken() != nil {
-		return s.b.broken() // left out, unless it's the device
+		return s.b.Broken() // left out, unless it's the device
 	}
 	if err := s.behind(op); err != nil {
 		return err

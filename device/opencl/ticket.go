@@ -46,10 +46,8 @@ func (t *ticket) release() {
 	}
 }
 
-// over reports whether the work is done. On a device that has failed it is.
-func (t *ticket) over() (bool, error) { return t.passed(), nil }
-
-func (t *ticket) passed() bool {
+// Over reports whether the work is done. On a device that has failed it is.
+func (t *ticket) Over() bool {
 	if t == nil {
 		return true
 	}
@@ -80,7 +78,7 @@ func (t *ticket) passed() bool {
 
 // before makes a stream wait for the ticket. The stream is locked.
 func (t *ticket) before(op string, s *stream) error {
-	if t.passed() {
+	if t.Over() {
 		return nil
 	}
 	if err := s.behind(op); err != nil {

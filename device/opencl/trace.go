@@ -6,6 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/chorus-comms/chorus/device/driver"
+	"github.com/chorus-comms/chorus/device/internal/base"
 	"github.com/chorus-comms/chorus/device/internal/traces"
 	"github.com/chorus-comms/chorus/device/opencl/abi"
 	"github.com/chorus-comms/chorus/internal/dl"
@@ -27,24 +28,11 @@ func (d *Driver) TraceStop() ([]driver.Activity, error) { return d.trace.Stop(na
 
 // TracePush is [driver.Tracer].TracePush.
 func (d *Driver) TracePush(h driver.StreamHandle, external uint64) error {
-	s, err := d.stream("push external ID", h)
-	if err != nil {
-		return err
-	}
-	defer s.mu.Unlock()
-	s.external.Push(external)
-	return nil
+	return base.TracePush(d.streams, h, external)
 }
 
 // TracePop is [driver.Tracer].TracePop.
-func (d *Driver) TracePop(h driver.StreamHandle) (uint64, error) {
-	s, err := d.stream("pop external ID", h)
-	if err != nil {
-		return 0, err
-	}
-	defer s.mu.Unlock()
-	return s.external.Pop(s.b.name, h)
-}
+func (d *Driver) TracePop(h driver.StreamHandle) (uint64, error) { return base.TracePop(d.streams, h) }
 
 // traced is the trace that the stream's next command belongs to, nil if there is none. The stream's queue keeps times
 // then. It's locked.
@@ -58,7 +46,7 @@ func (s *stream) traced(op string) (*traces.Trace, error) {
 
 // calls notes a call that enqueues work on the stream, which is locked.
 func (s *stream) calls(tr *traces.Trace, op string, a driver.Activity, begin time.Time) traces.Work {
-	a.Device, a.Stream, a.External = s.b.index, s.h, s.external.Innermost()
+	a.Device, a.Stream, a.External = s.b.Index, s.h, s.External()
 	return tr.Call(op, a, begin)
 }
 

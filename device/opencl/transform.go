@@ -95,7 +95,7 @@ func (d *Driver) fftOf(op string, b *dev) (*fft, error) {
 	}
 	x, err := d.fft()
 	if err != nil {
-		return nil, driver.Errorf(driver.ErrUnsupported, b.name, op, "%w", err)
+		return nil, driver.Errorf(driver.ErrUnsupported, b.Name, op, "%w", err)
 	}
 	d.fftOpen.Store(true)
 	return x, nil
@@ -174,7 +174,7 @@ func (d *Driver) TransformLibrary(dev int) (driver.TransformLibrary, error) {
 
 // TransformPlans is [driver.Transforms].TransformPlans.
 func (d *Driver) TransformPlans(dev int) (driver.PlanCache, error) {
-	if err := d.knows("plans of transforms", dev); err != nil {
+	if err := d.Knows("plans of transforms", dev); err != nil {
 		return nil, err
 	}
 	return d.devs[dev].transforms.plans, nil
@@ -192,7 +192,7 @@ func (d *Driver) Transform(h driver.StreamHandle, t *driver.Transform) error {
 	}
 	b := s.b
 	err = s.transform(op, t)
-	s.mu.Unlock()
+	s.Unlock()
 	b.transforms.plans.Reap()
 	return err
 }
@@ -205,9 +205,9 @@ func (s *stream) transform(op string, t *driver.Transform) error {
 		return err
 	}
 	if s.captured() {
-		return driver.Errorf(driver.ErrCapture, b.name, op, "clFFT's work can't be captured")
+		return driver.Errorf(driver.ErrCapture, b.Name, op, "clFFT's work can't be captured")
 	}
-	if err := t.Check(b.name, fftDims); err != nil {
+	if err := t.Check(b.Name, fftDims); err != nil {
 		return err
 	}
 	sides := t.Sides()
@@ -268,7 +268,7 @@ func (b *dev) fits(op string, k *fftKey) error {
 			}
 		}
 		if n > 1 {
-			return driver.Errorf(driver.ErrUnsupported, b.name, op, "clFFT has no transforms of %d elements", d.Size)
+			return driver.Errorf(driver.ErrUnsupported, b.Name, op, "clFFT has no transforms of %d elements", d.Size)
 		}
 	}
 	t := &b.transforms
@@ -303,19 +303,19 @@ func (b *dev) memory(op string, side *driver.TransformSide, count int) (m abi.Me
 		return 0, false, err
 	}
 	if !u.device() || u.a.b.space != b.space {
-		return 0, false, driver.Errorf(driver.ErrUnsupported, b.name, op, "%s is %v memory, of which there are no buffers",
+		return 0, false, driver.Errorf(driver.ErrUnsupported, b.Name, op, "%s is %v memory, of which there are no buffers",
 			side.Name, u.typ)
 	}
 	if m, err = b.buffer(op, u.a); err != nil || u.offset() == 0 {
 		return m, false, err
 	}
 	if u.offset()%uintptr(b.align) != 0 {
-		return 0, false, driver.Errorf(driver.ErrUnsupported, b.name, op, "%s isn't aligned to %d bytes", side.Name, b.align)
+		return 0, false, driver.Errorf(driver.ErrUnsupported, b.Name, op, "%s isn't aligned to %d bytes", side.Name, b.align)
 	}
 	r := new(abi.Result)
 	m = b.BufferPart(m, abi.MemReadWrite, abi.BufferRegion, &[2]uintptr{u.offset(), uintptr(side.Bytes(count))}, r)
 	if *r != abi.Success {
-		return 0, false, driver.Errorf(driver.ErrUnsupported, b.name, op, "%w", b.failed("clCreateSubBuffer", *r))
+		return 0, false, driver.Errorf(driver.ErrUnsupported, b.Name, op, "%w", b.failed("clCreateSubBuffer", *r))
 	}
 	return m, true, nil
 }
@@ -375,6 +375,6 @@ func (b *dev) fftError(op string, x *fft, call string, r abi.Result) error {
 	case abi.MemAllocationFailure, abi.OutOfHostMemory, abi.OutOfResources:
 		kind = driver.ErrOutOfMemory
 	}
-	return driver.Errorf(kind, b.name, op, "clFFT (%s): %s: %s (%d)", x.place, call,
+	return driver.Errorf(kind, b.Name, op, "clFFT (%s): %s: %s (%d)", x.place, call,
 		strings.TrimPrefix(r.FFTName(), "CL_"), r)
 }

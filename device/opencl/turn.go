@@ -40,11 +40,11 @@ func (d hosted) StreamTryAcquire(h driver.StreamHandle, name string) (entered bo
 	if err != nil {
 		return false, err
 	}
-	defer s.mu.Unlock()
+	defer s.Unlock()
 	if s.turn.on || s.captured() {
 		return false, nil
 	}
-	if t, err := s.point(op); err != nil || !t.passed() {
+	if t, err := s.point(op); err != nil || !t.Over() {
 		return false, err
 	}
 	if err := s.broken(); err != nil {
@@ -101,9 +101,9 @@ func (d hosted) leave(h driver.StreamHandle, last func(s *stream) error) (turn, 
 	if err != nil {
 		return turn{}, err
 	}
-	defer s.mu.Unlock()
+	defer s.Unlock()
 	if !s.turn.on {
-		return turn{}, driver.Errorf(driver.ErrInvalidArgument, s.b.name, op, "stream %#x was not entered", uintptr(h))
+		return turn{}, driver.Errorf(driver.ErrInvalidArgument, s.b.Name, op, "stream %#x was not entered", uintptr(h))
 	}
 	if last != nil {
 		if err := last(s); err != nil {

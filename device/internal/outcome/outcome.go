@@ -1,5 +1,5 @@
-// Package outcome keeps what became of work that was enqueued on streams, and what is given back after it, for drivers
-// over libraries that know nothing of failures of functions of the host.
+// Package outcome keeps what became of work that was enqueued on streams, for drivers over libraries that know nothing
+// of failures of functions of the host.
 package outcome
 
 import (

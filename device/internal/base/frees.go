@@ -1,0 +1,88 @@
+package base
+
+import (
+	"sync"
+	"time"
+
+	"github.com/chorus-comms/chorus/device/internal/outcome"
+)
+
+// Frees holds resources of devices that are given back when the work that may use them is done. D is a device, and T a
+// point in the work that it has been given. The zero value is ready; its methods may be called at the same time. Only
+// calls for a device give back what is of that device: its work may be a collective that waits for another one's.
+type Frees[D interface {
+	comparable
+	Pending() []T // for all that the device has to do at the moment
+}, T interface{ Over() bool }] struct {
+	mu   sync.Mutex
+	list []*free[D, T]
+}
+
+type free[D, T any] struct {
+	of      D
+	until   []T
+	bytes   int
+	release func()
+}
+
+// Add gives back a resource of a device, with so many bytes of its memory, when all work that some devices have at the
+// moment is done; at once if there's none.
+func (m *Frees[D, T]) Add(of D, devices []D, bytes int, release func()) {
+	if until := pending(devices); len(until) > 0 {
+		m.Behind(of, until, bytes, release)
+	} else {
+		release()
+	}
+}
+
+// Later is Add, but leaves the release to [Frees.Reap] if there's no work, too.
+func (m *Frees[D, T]) Later(of D, devices []D, release func()) {
+	m.Behind(of, pending(devices), 0, release)
+}
+
+// Behind gives back a resource when some work is done, by [Frees.Reap].
+func (m *Frees[D, T]) Behind(of D, until []T, bytes int, release func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.list = append(m.list, &free[D, T]{of, until, bytes, release})
+}
+
+func pending[D interface{ Pending() []T }, T any](devices []D) (all []T) {
+	for _, b := range devices {
+		all = append(all, b.Pending()...)
+	}
+	return all
+}
+
+// Reap releases a device's resources whose work is done, and returns how many bytes of its memory remain.
+func (m *Frees[D, T]) Reap(of D) (bytes int) {
+	m.mu.Lock()
+	var now []*free[D, T]
+	m.list = outcome.Keep(m.list, func(l *free[D, T]) bool {
+		if l.of != of {
+			return true
+		}
+		l.until = outcome.Keep(l.until, func(t T) bool { return !t.Over() })
+		if len(l.until) == 0 {
+			now = append(now, l)
+			return false
+		}
+		bytes += l.bytes
+		return true
+	})
+	m.mu.Unlock()
+	for _, l := range now {
+		l.release()
+	}
+	return bytes
+}
+
+// patience is how long an allocation waits for memory that was freed under work.
+const patience = 100 * time.Millisecond
+
+// Wait waits a moment for memory of a device that was freed under work.
+func (m *Frees[D, T]) Wait(of D) {
+	for begin := time.Now(); m.Reap(of) > 0 && time.Since(begin) < patience; {
+		time.Sleep(time.Millisecond)
+	}
+}

@@ -1,0 +1,78 @@
+package base
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/chorus-comms/chorus/device/driver"
+)
+
+type thing struct{ Life }
+
+func TestHandles(t *testing.T) {
+	n := &Numbers{Driver: "here"}
+	streams := NewHandles[driver.StreamHandle, *thing](n, "stream")
+	events := NewHandles[driver.EventHandle, *thing](n, "event")
+	a, b := new(thing), new(thing)
+	s, e := streams.Add(a), events.Add(b)
+	if s%2 == 0 || e%2 == 0 || uintptr(s) == uintptr(e) {
+		t.Errorf("handles %d and %d", s, e)
+	}
+	if v, err := Enter(streams, "look", s); v != a || err != nil {
+		t.Fatal(v, err)
+	}
+	a.Unlock()
+	unknown := func(err error, words string) {
+		t.Helper()
+		if !errors.Is(err, driver.ErrInvalidHandle) || !strings.Contains(err.Error(), words) {
+			t.Errorf("%v is not about %q", err, words)
+		}
+	}
+	_, err := streams.Find("look", driver.StreamHandle(e))
+	unknown(err, "here: look: invalid handle: no stream has the handle 0x")
+
+	b.Gone = true // as when a call destroys it while another one comes to it
+	_, _, err = EnterBoth(streams, events, "record", s, e)
+	unknown(err, "no event")
+	if !a.TryLock() {
+		t.Error("the stream stayed locked")
+	}
+	a.Unlock()
+
+	streams.Put(s, b) // the library has used the handle again
+	streams.Drop(s, a)
+	if v, err := streams.Take("take", s); v != b || err != nil {
+		t.Error(v, err)
+	}
+	_, err = streams.Take("take", s)
+	unknown(err, "no stream")
+}
+
+type module struct{ holds int }
+
+func (m *module) Hold() { m.holds++ }
+
+func TestModules(t *testing.T) {
+	ms := NewModules[*module, *module](&Numbers{Driver: "here"})
+	m, f := new(module), new(module)
+	h := ms.Add(m)
+	fh, err := ms.AddFunction("look up", "here:0", h, m, f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v, err := ms.Function("launch", fh); v != f || f.holds != 1 || err != nil {
+		t.Error(v, f.holds, err)
+	}
+	if v, err := ms.Take("unload", h); v != m || err != nil || len(ms.All()) != 0 {
+		t.Error(v, err, ms.All())
+	}
+	for _, err := range []error{second(ms.Function("launch", fh)), second(ms.Find("look up", h)),
+		second(ms.AddFunction("look up", "here:0", h, m, f)), second(ms.Take("unload", h))} {
+		if !errors.Is(err, driver.ErrInvalidHandle) {
+			t.Error(err)
+		}
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
