@@ -13,6 +13,10 @@
 // indexes, and no sizes, strides or addresses, which are arguments. There's one generator a family. [Spec.Source] is a
 // pure function.
 //
+// Kernels whose C doesn't depend on a number of operands are files in text. A generator writes what a spec says as
+// definitions, such as the types of elements and how they become numbers, and then the file, which chooses by them. The
+// text of a loaded kernel has both, so that they are part of the key of the cache on disk, and errors show its lines.
+//
 // Invariants:
 //   - A kernel reads and writes elements of its operands and of its scratch memory alone, whatever the sizes are and
 //     however many threads its blocks have beyond them.

@@ -6,72 +6,78 @@
 #define RESULT_STEP (THREADS_OF_BLOCK / CHUNK)
 
 // An element of an input as T, 0 beyond the limits. Its rows begin at a place.
-#define ELEMENT(input, place, row, limit, column, columns)                                                              \
-	row < limit && column < columns                                                                                     \
-		? IN##input(i##input[place + (row) * l.s[2 + input][2] + (column) * l.s[2 + input][3]])                         \
+// clang-format off
+#define ELEMENT(input, place, row, limit, column, columns) \
+	row < limit && column < columns \
+		? IN##input(i##input[place + (row) * l.s[2 + input][2] + (column) * l.s[2 + input][3]]) \
 		: (T)0
+// clang-format on
 
 // Reads a chunk of a tile's rows to a local array, a row or an element first.
+// clang-format off
 #define BY_ROW r * (CHUNK + 1) + c
 #define BY_COLUMN c * (TILE + 1) + r
-#define LOAD(to, at, input, place, first, limit, column, columns)                                                       \
-	for (int e = THREAD; e < TILE * CHUNK; e += THREADS) {                                                              \
-		int r = e / CHUNK, c = e % CHUNK;                                                                               \
-		to[at] = ELEMENT(input, place, first + r, limit, column + c, columns);                                          \
+// clang-format on
+#define LOAD(to, at, input, place, first, limit, column, columns) \
+	for (int e = THREAD; e < TILE * CHUNK; e += THREADS) { \
+		int r = e / CHUNK, c = e % CHUNK; \
+		to[at] = ELEMENT(input, place, first + r, limit, column + c, columns); \
 	}
 
 // Declares the products x[j] of a thread's rows j and its column, of rows of two inputs, chunk by chunk.
-#define PRODUCTS(x, chunks, of, from, by, with, columns)                                                                \
-	T x[SCORES];                                                                                                        \
-	for (int j = 0; j < SCORES; j++)                                                                                    \
-		x[j] = 0;                                                                                                       \
-	for (int d = 0; d < chunks * CHUNK; d += CHUNK) {                                                                   \
-		BARRIER();                                                                                                      \
-		LOAD(left, BY_ROW, of, from, row0, rows, d, columns)                                                            \
-		LOAD(right, BY_COLUMN, by, with, key0, keys, d, columns)                                                        \
-		BARRIER();                                                                                                      \
-		for (int k = 0; k < CHUNK; k++) {                                                                               \
-			T y = right[k * (TILE + 1) + tx];                                                                           \
-			for (int j = 0; j < SCORES; j++)                                                                            \
-				x[j] += left[(ty + j * SCORE_STEP) * (CHUNK + 1) + k] * y;                                              \
-		}                                                                                                               \
+#define PRODUCTS(x, chunks, of, from, by, with, columns) \
+	T x[SCORES]; \
+	for (int j = 0; j < SCORES; j++) \
+		x[j] = 0; \
+	for (int d = 0; d < chunks * CHUNK; d += CHUNK) { \
+		BARRIER(); \
+		LOAD(left, BY_ROW, of, from, row0, rows, d, columns) \
+		LOAD(right, BY_COLUMN, by, with, key0, keys, d, columns) \
+		BARRIER(); \
+		for (int k = 0; k < CHUNK; k++) { \
+			T y = right[k * (TILE + 1) + tx]; \
+			for (int j = 0; j < SCORES; j++) \
+				x[j] += left[(ty + j * SCORE_STEP) * (CHUNK + 1) + k] * y; \
+		} \
 	}
 
 // Declares sums of a thread's rows and chunks, and adds weighted rows of an input to them: x[j][i] of rows j and chunks i.
-#define ZEROS(x, chunks)                                                                                                \
-	T x[RESULTS][chunks];                                                                                               \
-	for (int j = 0; j < RESULTS; j++)                                                                                   \
-		for (int i = 0; i < chunks; i++)                                                                                \
+#define ZEROS(x, chunks) \
+	T x[RESULTS][chunks]; \
+	for (int j = 0; j < RESULTS; j++) \
+		for (int i = 0; i < chunks; i++) \
 			x[j][i] = 0;
+// clang-format off
 #define OF_ROW (cy + j * RESULT_STEP) * (TILE + 1) + k
 #define OF_COLUMN k * (TILE + 1) + cy + j * RESULT_STEP
-#define WEIGHTED(x, weight, chunks, input, place, first, limit, columns)                                                \
-	UNROLL                                                                                                              \
-	for (int i = 0; i < chunks; i++) {                                                                                  \
-		BARRIER();                                                                                                      \
-		LOAD(right, BY_ROW, input, place, first, limit, i * CHUNK, columns)                                             \
-		BARRIER();                                                                                                      \
-		for (int k = 0; k < TILE; k++) {                                                                                \
-			T y = right[k * (CHUNK + 1) + cx];                                                                          \
-			for (int j = 0; j < RESULTS; j++)                                                                           \
-				x[j][i] += weight * y;                                                                                  \
-		}                                                                                                               \
+#define WEIGHTED(x, weight, chunks, input, place, first, limit, columns) \
+	UNROLL \
+	for (int i = 0; i < chunks; i++) { \
+		BARRIER(); \
+		LOAD(right, BY_ROW, input, place, first, limit, i * CHUNK, columns) \
+		BARRIER(); \
+		for (int k = 0; k < TILE; k++) { \
+			T y = right[k * (CHUNK + 1) + cx]; \
+			for (int j = 0; j < RESULTS; j++) \
+				x[j][i] += weight * y; \
+		} \
 	}
-#define STORE(chunks, result, first, limit, columns, value)                                                             \
-	UNROLL                                                                                                              \
-	for (int i = 0; i < chunks; i++)                                                                                    \
-		for (int j = 0; j < RESULTS; j++) {                                                                             \
-			I row = first + cy + j * RESULT_STEP, column = i * CHUNK + cx;                                              \
-			if (row < limit && column < columns)                                                                        \
-				o##result[to##result + row * l.s[result][2] + column * l.s[result][3]] = OUT##result(value);            \
+// clang-format on
+#define STORE(chunks, result, first, limit, columns, value) \
+	UNROLL \
+	for (int i = 0; i < chunks; i++) \
+		for (int j = 0; j < RESULTS; j++) { \
+			I row = first + cy + j * RESULT_STEP, column = i * CHUNK + cx; \
+			if (row < limit && column < columns) \
+				o##result[to##result + row * l.s[result][2] + column * l.s[result][3]] = OUT##result(value); \
 		}
 
 // Where a batch's and a head's rows begin in an operand.
 #define BEGIN(name, operand, head) I name = batch * l.s[operand][0] + head * l.s[operand][1];
 
 // A block's batch, head and first row, and the thread's places in tiles.
-#define PLACE_OF_BLOCK(first, heads)                                                                                    \
-	int tx = THREAD % TILE, ty = THREAD / TILE, cx = THREAD % CHUNK, cy = THREAD / CHUNK;                               \
+#define PLACE_OF_BLOCK(first, heads) \
+	int tx = THREAD % TILE, ty = THREAD / TILE, cx = THREAD % CHUNK, cy = THREAD / CHUNK; \
 	I unit = (I)(BLOCK / tiles), batch = unit / heads, head = unit % heads, first = (I)(BLOCK % tiles) * TILE;
 
 #ifdef CAUSAL

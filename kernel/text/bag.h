@@ -1,13 +1,13 @@
 // Bags of rows: see BagFamily. Rows have elements of type O0, and indexes have the type I1.
-#define BAD()                                                                                                           \
-	if (bad)                                                                                                            \
+#define BAD() \
+	if (bad) \
 		*bad = 1;
 #define COMMON_INPUTS GLOBAL O0 *o, GLOBAL const O0 *in, GLOBAL const I1 *index, GLOBAL const O0 *weight
 #define COMMON_NUMBERS I n, I columns, I os0, I os1, I is0, I is1, I xs, I ws, I bs, i64 padding
 
 #if defined(EMBEDDING_BAG)
 KERNEL void ENTRY(COMMON_INPUTS, GLOBAL I1 *bag, GLOBAL i32 *bad, COMMON_NUMBERS, GLOBAL const I1 *offsets,
-	GLOBAL I1 *size, GLOBAL I1 *most, I rows, I bags, I ends, I fs, I ss, I ms0, I ms1) {
+    GLOBAL I1 *size, GLOBAL I1 *most, I rows, I bags, I ends, I fs, I ss, I ms0, I ms1) {
 	I g = (I)(BLOCK * THREADS + THREAD);
 	I b = g / columns, d = g % columns;
 	if (b >= bags)
@@ -56,7 +56,7 @@ KERNEL void ENTRY(COMMON_INPUTS, GLOBAL I1 *bag, GLOBAL i32 *bad, COMMON_NUMBERS
 #elif defined(EMBEDDING_BACKWARD)
 // The first of equal keys in their order has a thread a column, which adds all their gradients.
 KERNEL void ENTRY(COMMON_INPUTS, GLOBAL const I1 *bag, GLOBAL i32 *bad, COMMON_NUMBERS, GLOBAL const I1 *keys,
-	GLOBAL const i64 *order, GLOBAL const I1 *size, I rows, I ss, i32 frequency) {
+    GLOBAL const i64 *order, GLOBAL const I1 *size, I rows, I ss, i32 frequency) {
 	I g = (I)(BLOCK * THREADS + THREAD);
 	I j = g / columns, d = g % columns, count = 0;
 	if (j >= n)
@@ -86,7 +86,7 @@ KERNEL void ENTRY(COMMON_INPUTS, GLOBAL const I1 *bag, GLOBAL i32 *bad, COMMON_N
 
 #else
 KERNEL void ENTRY(COMMON_INPUTS, GLOBAL const I1 *bag, GLOBAL i32 *bad, COMMON_NUMBERS, GLOBAL const O0 *table, I rows,
-	I ts0, I ts1) {
+    I ts0, I ts1) {
 	I g = (I)(BLOCK * THREADS + THREAD);
 	if (g >= n)
 		return;

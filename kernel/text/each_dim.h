@@ -21,8 +21,8 @@
 #define EACH_DIM_BUT_0(M) M(1) M(2)
 #endif
 // Takes the last of several digits from the number rest.
-#define SPLIT(digit, size)                                                                                              \
-	up = sizeof(I) == 8 ? rest / size : (I)((u32)rest / (u32)size);                                                     \
-	digit = rest - up * size;                                                                                           \
+#define SPLIT(digit, size) \
+	up = sizeof(I) == 8 ? rest / size : (I)((u32)rest / (u32)size); \
+	digit = rest - up * size; \
 	rest = up;
 #define CLOSE(k) }

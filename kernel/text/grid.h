@@ -65,14 +65,16 @@ DEVICE T g_place(T x, T size, T *slope, T *lost) {
 }
 
 // The elements around the place, their weights, and the derivatives of those.
-#define INSIDE_K(d) &&(U) k##d < (U)g.in[d]
-#define INSIDE(k) &&(U) j##k < (U)g.in[k]
-#define AT_K(d) +k##d * g.in_steps[d]
-#define AT(k) +j##k * g.in_steps[k]
-#define STEP_OUT(k) +u##k * g.out_steps[k]
-#define STEP_GRID(k) +u##k * g.grid_steps[k]
-#define STEP_RESULT(k) +u##k * g.result_steps[k]
-#define COUNT(k) *g.out[k]
+// clang-format off
+#define INSIDE_K(d) && (U)k##d < (U)g.in[d]
+#define INSIDE(k) && (U)j##k < (U)g.in[k]
+#define AT_K(d) + k##d * g.in_steps[d]
+#define AT(k) + j##k * g.in_steps[k]
+#define STEP_OUT(k) + u##k * g.out_steps[k]
+#define STEP_GRID(k) + u##k * g.grid_steps[k]
+#define STEP_RESULT(k) + u##k * g.result_steps[k]
+#define COUNT(k) * g.out[k]
+// clang-format on
 #define HERE out EACH_DIM(STEP_OUT)
 #ifdef NEAREST
 #define CORNER if (1 EACH_DIM(INSIDE_K)) {
@@ -82,18 +84,19 @@ DEVICE T g_place(T x, T size, T *slope, T *lost) {
 #define SLOPE(k) 0
 #else
 #define NUMBER_OF_CORNER(k) int b##k = t >> (DIMS - 1 - k) & 1;
-#define ELEMENT_OF_CORNER(d)                                                                                            \
-	I j##d = k##d + b##d;                                                                                               \
+#define ELEMENT_OF_CORNER(d) \
+	I j##d = k##d + b##d; \
 	T w##d = b##d ? p##d : 1 - p##d;
-#define CORNER                                                                                                          \
-	for (int t = 0; t < 1 << DIMS; t++) {                                                                               \
-		EACH_DIM(NUMBER_OF_CORNER)                                                                                      \
-		EACH_DIM(ELEMENT_OF_CORNER)                                                                                     \
+#define CORNER \
+	for (int t = 0; t < 1 << DIMS; t++) { \
+		EACH_DIM(NUMBER_OF_CORNER) \
+		EACH_DIM(ELEMENT_OF_CORNER) \
 		if (1 EACH_DIM(INSIDE)) {
-#define END_OF_CORNER                                                                                                   \
-	}                                                                                                                   \
+#define END_OF_CORNER \
+	} \
 	}
 #define PLACE in EACH_DIM(AT)
+// clang-format off
 #if DIMS == 2
 #define WEIGHT w0 * w1
 #define OTHERS_0 w1
@@ -104,6 +107,7 @@ DEVICE T g_place(T x, T size, T *slope, T *lost) {
 #define OTHERS_1 w0 * w2
 #define OTHERS_2 w0 * w1
 #endif
+// clang-format on
 #define SLOPE(k) (b##k ? 1 : -1) * OTHERS_##k
 #endif
 // Where there's nothing outside, the weights of an image's elements are NaN at a place that isn't finite.
@@ -119,8 +123,9 @@ DEVICE T g_place(T x, T size, T *slope, T *lost) {
 #endif
 
 KERNEL void ENTRY(POINTERS, images g) {
-#define COORDINATE(k) u##k = 0,
-	I rest = (I)(BLOCK * THREADS + THREAD), up, EACH_DIM(COORDINATE) c = 0;
+#define COORDINATE(k) I u##k = 0;
+	I rest = (I)(BLOCK * THREADS + THREAD), up, c = 0;
+	EACH_DIM(COORDINATE)
 #if defined(SAMPLE)
 	if (rest >= g.batch * g.channels EACH_DIM(COUNT))
 		return;
@@ -145,15 +150,15 @@ KERNEL void ENTRY(POINTERS, images g) {
 #endif
 	I at = rest * g.grid_batch EACH_DIM(STEP_GRID);
 	// the last dimension has the place's first number
-#define SAMPLED(k)                                                                                                      \
-	T slope##k, lost##k,                                                                                                \
-		x##k = g_place(NUMBER_OF(PLACES_AT[at + (DIMS - 1 - k) * g.grid_part]), (T)g.in[k], &slope##k, &lost##k);
+#define SAMPLED(k) \
+	T slope##k, lost##k, \
+	    x##k = g_place(NUMBER_OF(PLACES_AT[at + (DIMS - 1 - k) * g.grid_part]), (T)g.in[k], &slope##k, &lost##k);
 	EACH_DIM(SAMPLED)
 #ifdef NEAREST
 #define ROUND(d) I k##d = (I)rint(x##d);
 #else
-#define ROUND(d)                                                                                                        \
-	I k##d = (I)floor(x##d);                                                                                            \
+#define ROUND(d) \
+	I k##d = (I)floor(x##d); \
 	T p##d = x##d - (T)k##d;
 #endif
 	EACH_DIM(ROUND)

@@ -44,7 +44,10 @@ KERNEL void ENTRY(POINTERS, GLOBAL i32 *bad, I n LAYOUT, DIMENSIONS) {
 #define WORD u32
 #define SWAP swap_u32
 #endif
-	typedef union { WORD word; O0 part[PARTS_OF_WORD]; } whole;
+	typedef union {
+		WORD word;
+		O0 part[PARTS_OF_WORD];
+	} whole;
 	T b = STORED(VALUE);
 #if SIZE < 4
 	GLOBAL u8 *address = (GLOBAL u8 *)&o0[at0 + place];

@@ -1,9 +1,9 @@
 // Negative log-likelihoods: see LossFamily.
-#define WEIGHT(k) (weight ? IN1(weight[(k) * wstep]) : (T)1)
+#define WEIGHT(k) (weight ? IN1(weight[(k)*wstep]) : (T)1)
 
 #ifdef BACKWARD
 KERNEL void ENTRY(GLOBAL I1 *x, GLOBAL const I0 *t, GLOBAL const O0 *y, GLOBAL const I1 *weight, GLOBAL const I1 *total,
-	GLOBAL i32 *bad, I n, I classes, I step, I wstep, i64 ignore, T smoothing LAYOUT) {
+    GLOBAL i32 *bad, I n, I classes, I step, I wstep, i64 ignore, T smoothing LAYOUT) {
 	// neighbouring threads write neighbouring elements, whichever dimension they are in
 	I g = (I)(BLOCK * THREADS + THREAD), i = step == 1 ? g / classes : g % n, k = step == 1 ? g % classes : g / n;
 	if (i >= n || k >= classes)
@@ -25,7 +25,7 @@ KERNEL void ENTRY(GLOBAL I1 *x, GLOBAL const I0 *t, GLOBAL const O0 *y, GLOBAL c
 
 #else
 KERNEL void ENTRY(GLOBAL const I1 *x, GLOBAL const I0 *t, GLOBAL O0 *y, GLOBAL const I1 *weight, GLOBAL T *weights,
-	GLOBAL i32 *bad, I n, I classes, I step, I wstep, i64 ignore, T smoothing LAYOUT) {
+    GLOBAL i32 *bad, I n, I classes, I step, I wstep, i64 ignore, T smoothing LAYOUT) {
 	I i = (I)(BLOCK * THREADS + THREAD);
 	if (i >= n)
 		return;

@@ -9,7 +9,7 @@
 KERNEL void ENTRY(GLOBAL i64 *counts, GLOBAL const I0 *i0, I n LAYOUT) {
 #else
 KERNEL void ENTRY(GLOBAL const i64 *ends, GLOBAL const I0 *i0, GLOBAL O0 *o0, GLOBAL const I1 *i1, I n, I limit, I step,
-	I column LAYOUT SIZES) {
+    I column LAYOUT SIZES) {
 #endif
 	LOCAL I part[THREADS_OF_BLOCK];
 	I first = (I)(BLOCK * THREADS + THREAD) * UNIT, found = 0;

@@ -19,9 +19,9 @@ KERNEL void ENTRY(POINTERS, SIZES, NUMBER alpha, NUMBER beta LAYOUT) {
 		I ks = depth - k0 < DEPTH ? depth - k0 : DEPTH;
 		// A complex number's parts are neighbours on the left, and in two vectors on the right.
 #ifdef COMPLEX
-#define ELEMENT(x)                                                                                                      \
-	T v = x;                                                                                                            \
-	t[(k * LINES + r) * 2] = v.re;                                                                                      \
+#define ELEMENT(x) \
+	T v = x; \
+	t[(k * LINES + r) * 2] = v.re; \
 	t[(k * LINES + r) * 2 + 1] = v.im;
 #else
 #define ELEMENT(x) t[k * LINES + r] = x;
@@ -33,7 +33,7 @@ KERNEL void ENTRY(POINTERS, SIZES, NUMBER alpha, NUMBER beta LAYOUT) {
 #define TO left
 #define FROM i0
 #define FROM_TYPE I0
-#define START at1 + row0 * am + k0 * ak
+#define START at1 + row0 *am + k0 *ak
 #define SIDE SIDE_OF_LEFT
 #define LOADED LEFT
 #ifdef COPY_LEFT
@@ -41,9 +41,9 @@ KERNEL void ENTRY(POINTERS, SIZES, NUMBER alpha, NUMBER beta LAYOUT) {
 #endif
 #include "matmul_panel.h"
 #ifdef COMPLEX
-#define ELEMENT(x)                                                                                                      \
-	T v = x;                                                                                                            \
-	t[k * (2 * LINES) + r] = v.re;                                                                                      \
+#define ELEMENT(x) \
+	T v = x; \
+	t[k * (2 * LINES) + r] = v.re; \
 	t[k * (2 * LINES) + r + LINES] = v.im;
 #else
 #define ELEMENT(x) t[k * LINES + r] = x;
@@ -55,7 +55,7 @@ KERNEL void ENTRY(POINTERS, SIZES, NUMBER alpha, NUMBER beta LAYOUT) {
 #define TO right
 #define FROM i1
 #define FROM_TYPE I1
-#define START at2 + k0 * bk + column0 * bn
+#define START at2 + k0 *bk + column0 *bn
 #define SIDE SIDE_OF_RIGHT
 #define LOADED RIGHT
 #ifdef COPY_RIGHT
@@ -73,14 +73,14 @@ KERNEL void ENTRY(POINTERS, SIZES, NUMBER alpha, NUMBER beta LAYOUT) {
 				for (I k = 0; k < ks; k++, x += ROWS * PARTS, y += 2) {
 					V y0 = y[0], y1 = y[1];
 #ifdef COMPLEX
-#define MULTIPLY(r, first, second)                                                                                      \
-	s##first += (V)x[first] * y0;                                                                                       \
-	s##first -= (V)x[second] * y1;                                                                                      \
-	s##second += (V)x[first] * y1;                                                                                      \
+#define MULTIPLY(r, first, second) \
+	s##first += (V)x[first] * y0; \
+	s##first -= (V)x[second] * y1; \
+	s##second += (V)x[first] * y1; \
 	s##second += (V)x[second] * y0;
 #else
-#define MULTIPLY(r, first, second)                                                                                      \
-	s##first += (V)x[r] * y0;                                                                                           \
+#define MULTIPLY(r, first, second) \
+	s##first += (V)x[r] * y0; \
 	s##second += (V)x[r] * y1;
 #endif
 					EACH_ROW(MULTIPLY)

@@ -1,11 +1,11 @@
-	// The sum of the gradients whose indexes are the element's own.
-	i64 own = FLAT(u);
-	T v = 0;
-#define OPEN(k)                                                                                                         \
-	WINDOWS_OF(k, u##k, u##k)                                                                                           \
+// The sum of the gradients whose indexes are the element's own.
+i64 own = FLAT(u);
+T v = 0;
+#define OPEN(k) \
+	WINDOWS_OF(k, u##k, u##k) \
 	for (I x##k = from##k; x##k <= to##k; x##k++) {
-	EACH_DIM(OPEN)
-	if (i1[PLACE_MORE(x)] == own)
-		v += IN0(i0[PLACE_OUT(x)]);
-	EACH_DIM(CLOSE)
-	o0[PLACE_IN(u)] = OUT0(v);
+EACH_DIM(OPEN)
+if (i1[PLACE_MORE(x)] == own)
+	v += IN0(i0[PLACE_OUT(x)]);
+EACH_DIM(CLOSE)
+o0[PLACE_IN(u)] = OUT0(v);

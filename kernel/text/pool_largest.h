@@ -1,18 +1,18 @@
-	// The search for the largest element of a window.
-	I best = -1;
-	T v = 0;
-	EACH_DIM(WINDOW)
-	T x = IN0(i0[PLACE_IN(x)]);
+// The search for the largest element of a window.
+I best = -1;
+T v = 0;
+EACH_DIM(WINDOW)
+T x = IN0(i0[PLACE_IN(x)]);
 #ifdef FLOATING
-	if (best < 0 || x > v || x != x) {
+if (best < 0 || x > v || x != x) {
 #else
-	if (best < 0 || x > v) {
+if (best < 0 || x > v) {
 #endif
-		v = x;
-		best = FLAT(x);
-	}
-	EACH_DIM(CLOSE)
-	o0[PLACE_OUT(u)] = OUT0(v);
+	v = x;
+	best = FLAT(x);
+}
+EACH_DIM(CLOSE)
+o0[PLACE_OUT(u)] = OUT0(v);
 #ifdef INDEXES
-	o1[PLACE_MORE(u)] = best;
+o1[PLACE_MORE(u)] = best;
 #endif

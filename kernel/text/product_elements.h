@@ -15,8 +15,8 @@ KERNEL void ENTRY(POINTERS, product g) {
 #ifdef CHANNELS_LAST
 	SPLIT(channel, channels)
 #endif
-#define COLUMN(k)                                                                                                       \
-	I u##k;                                                                                                             \
+#define COLUMN(k) \
+	I u##k; \
 	SPLIT(u##k, g.columns[k])
 	EACH_DIM_BACK(COLUMN)
 #ifndef CHANNELS_LAST
@@ -26,27 +26,26 @@ KERNEL void ENTRY(POINTERS, product g) {
 	row = channel - group * g.rows;
 	I a = group * g.a_group + row * g.a_row, b = group * g.b_group + rest * g.b_outer;
 	I o = group * g.o_group + row * g.o_row + rest * g.o_outer;
-#define START(k)                                                                                                        \
-	I c##k = u##k * g.column_step[k] + g.column_start[k] + g.depth_start[k];                                            \
+#define START(k) \
+	I c##k = u##k * g.column_step[k] + g.column_start[k] + g.depth_start[k]; \
 	o += u##k * g.o_steps[k];
 	EACH_DIM(START)
 	T v = ZERO;
-#define ADD_PRODUCT                                                                                                     \
-	MULTIPLY_ADD(v, IN0(i0[a + q * g.a_deep EACH_DIM(IN_A)]), IN1(i1[b + q * g.b_deep EACH_DIM(IN_B)]));
+#define ADD_PRODUCT MULTIPLY_ADD(v, IN0(i0[a + q * g.a_deep EACH_DIM(IN_A)]), IN1(i1[b + q * g.b_deep EACH_DIM(IN_B)]));
 #ifdef PRODUCT_THREADS
 #ifdef DIVIDED
-#define DIVIDE(k)                                                                                                       \
-	if (x##k < 0 || x##k % g.divisor[k] != 0)                                                                           \
-		continue;                                                                                                       \
+#define DIVIDE(k) \
+	if (x##k < 0 || x##k % g.divisor[k] != 0) \
+		continue; \
 	x##k /= g.divisor[k];
 #else
 #define DIVIDE(k)
 #endif
-#define OPEN(k)                                                                                                         \
-	for (I t##k = 0; t##k < g.depth[k]; t##k++) {                                                                       \
-		I x##k = c##k + t##k * g.depth_step[k];                                                                         \
-		DIVIDE(k)                                                                                                       \
-		if ((U)x##k >= (U)g.limits[k])                                                                                  \
+#define OPEN(k) \
+	for (I t##k = 0; t##k < g.depth[k]; t##k++) { \
+		I x##k = c##k + t##k * g.depth_step[k]; \
+		DIVIDE(k) \
+		if ((U)x##k >= (U)g.limits[k]) \
 			continue;
 	for (I q = 0; q < g.deep; q++) {
 		EACH_DIM(OPEN)
@@ -73,10 +72,10 @@ KERNEL void ENTRY(POINTERS, product g) {
 		EACH_DIM(PLACE)
 		if (1 EACH_DIM(INSIDE))
 			ADD_PRODUCT
-#define CARRY(digit, size)                                                                                              \
-	digit += step_##digit;                                                                                              \
-	digit += up;                                                                                                        \
-	up = digit >= size;                                                                                                 \
+#define CARRY(digit, size) \
+	digit += step_##digit; \
+	digit += up; \
+	up = digit >= size; \
 	digit -= up ? size : 0;
 #define CARRY_DEPTH(k) CARRY(t##k, g.depth[k])
 		up = 0;

@@ -14,28 +14,28 @@ KERNEL void ENTRY(POINTERS, product g) {
 	I a = group * g.a_group, b = group * g.b_group, o = group * g.o_group + part * g.o_part;
 #ifdef DIVIDED
 	// Columns that leave the same remainder r, from the first one on, and elements of a from the first one on.
-#define PHASE(d)                                                                                                        \
-	{                                                                                                                   \
-		I size = g.divisor[d], r = phase % size, k = 0, first = (r - g.column_start[d]) % size;                         \
-		phase /= size;                                                                                                  \
-		if (first < 0)                                                                                                  \
-			first += size;                                                                                              \
-		while (k < g.depth[d] && (r + k * g.depth_step[d]) % size != 0)                                                 \
-			k++;                                                                                                        \
-		g.columns[d] = first < g.columns[d] ? (g.columns[d] - 1 - first) / size + 1 : 0;                                \
-		g.column_start[d] = (first + g.column_start[d] + k * g.depth_step[d]) / size;                                   \
-		g.depth[d] = k < g.depth[d] ? (g.depth[d] - 1 - k) / g.skip[d] + 1 : 0;                                         \
-		g.depth_step[d] = g.depth_step[d] * g.skip[d] / size;                                                           \
-		a += k * g.a_steps[d];                                                                                          \
-		g.a_steps[d] *= g.skip[d];                                                                                      \
-		o += first * g.o_steps[d];                                                                                      \
-		g.o_steps[d] *= size;                                                                                           \
+#define PHASE(d) \
+	{ \
+		I size = g.divisor[d], r = phase % size, k = 0, first = (r - g.column_start[d]) % size; \
+		phase /= size; \
+		if (first < 0) \
+			first += size; \
+		while (k < g.depth[d] && (r + k * g.depth_step[d]) % size != 0) \
+			k++; \
+		g.columns[d] = first < g.columns[d] ? (g.columns[d] - 1 - first) / size + 1 : 0; \
+		g.column_start[d] = (first + g.column_start[d] + k * g.depth_step[d]) / size; \
+		g.depth[d] = k < g.depth[d] ? (g.depth[d] - 1 - k) / g.skip[d] + 1 : 0; \
+		g.depth_step[d] = g.depth_step[d] * g.skip[d] / size; \
+		a += k * g.a_steps[d]; \
+		g.a_steps[d] *= g.skip[d]; \
+		o += first * g.o_steps[d]; \
+		g.o_steps[d] *= size; \
 	}
 	EACH_DIM_BACK(PHASE)
 #endif
 	I columns = g.outer, depth = g.deep;
-#define COUNT(k)                                                                                                        \
-	columns *= g.columns[k];                                                                                            \
+#define COUNT(k) \
+	columns *= g.columns[k]; \
 	depth *= g.depth[k];
 	EACH_DIM(COUNT)
 	if (column0 >= columns)
@@ -45,10 +45,10 @@ KERNEL void ENTRY(POINTERS, product g) {
 		I rest = column0 + e, up, u, x;
 		column_b[e] = b;
 		column_o[e] = o;
-#define COLUMN(k)                                                                                                       \
-	SPLIT(u, g.columns[k])                                                                                              \
-	column_x[k][e] = x = u * g.column_step[k] + g.column_start[k];                                                      \
-	column_b[e] += x * g.b_steps[k];                                                                                    \
+#define COLUMN(k) \
+	SPLIT(u, g.columns[k]) \
+	column_x[k][e] = x = u * g.column_step[k] + g.column_start[k]; \
+	column_b[e] += x * g.b_steps[k]; \
 	column_o[e] += u * g.o_steps[k];
 		EACH_DIM_BACK(COLUMN)
 		column_b[e] += rest * g.b_outer;
@@ -62,10 +62,10 @@ KERNEL void ENTRY(POINTERS, product g) {
 			EACH_DIM(DIGIT)
 			DEPTH_DIGITS
 			I x, in_a = a + q * g.a_deep, in_b = q * g.b_deep;
-#define DEPTH(k)                                                                                                        \
-	x = t##k * g.depth_step[k] + g.depth_start[k];                                                                      \
-	depth_x[k][tx] = x;                                                                                                 \
-	in_a += t##k * g.a_steps[k];                                                                                        \
+#define DEPTH(k) \
+	x = t##k * g.depth_step[k] + g.depth_start[k]; \
+	depth_x[k][tx] = x; \
+	in_a += t##k * g.a_steps[k]; \
 	in_b += x * g.b_steps[k];
 			EACH_DIM(DEPTH)
 			depth_a[tx] = in_a;
@@ -94,7 +94,7 @@ KERNEL void ENTRY(POINTERS, product g) {
 			r = tx + TILE_THREADS * e;
 #endif
 			v = ZERO;
-#define INSIDE_TILE(d) && (U)(column_x[d][r] + depth_x[d][k]) < (U)g.limits[d]
+#define INSIDE_TILE(d) &&(U)(column_x[d][r] + depth_x[d][k]) < (U)g.limits[d]
 			if (column0 + r < columns && k0 + k < to EACH_DIM(INSIDE_TILE))
 				v = IN1(i1[column_b[r] + depth_b[k]]);
 			right[k][r] = v;

@@ -105,7 +105,7 @@ KERNEL void ENTRY(TENSORS, i32 span, i32 flip, I pieces, I pitch, GLOBAL K *keys
 #elif defined(SORT_MERGE)
 // Merges two runs: a thread finds where its part begins in both by bisection.
 KERNEL void ENTRY(GLOBAL K *keys, GLOBAL I *places, GLOBAL const K *k0, GLOBAL const I *p0, I rows, I n, I run, I runs,
-	I pitch, I next, I units) {
+    I pitch, I next, I units) {
 	I g = (I)(BLOCK * THREADS + THREAD), pairs = (runs + 1) / 2;
 	I unit = g % units, pair = g / units % pairs, row = g / units / pairs;
 	if (row >= rows)

@@ -1,7 +1,7 @@
 // Products of a sparse matrix with compressed rows and a dense one: see SparseFamily.
 KERNEL void ENTRY(GLOBAL O0 *o, GLOBAL const I0 *starts, GLOBAL const I0 *places, GLOBAL const O0 *values,
-	GLOBAL const O0 *b, GLOBAL const O0 *c, I rows, I columns, I depth, I elements, I os0, I os1, I bs0, I bs1, I cs0,
-	I cs1, I ss, I ps, I vs, NUMBER alpha, NUMBER beta) {
+    GLOBAL const O0 *b, GLOBAL const O0 *c, I rows, I columns, I depth, I elements, I os0, I os1, I bs0, I bs1, I cs0,
+    I cs1, I ss, I ps, I vs, NUMBER alpha, NUMBER beta) {
 	I g = (I)(BLOCK * THREADS + THREAD), row = g / columns, column = g % columns;
 	if (row >= rows)
 		return;

@@ -1,0 +1,65 @@
+package kernel
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/internal/testutil"
+)
+
+// Clang takes kernels of all families as OpenCL C, without a device, in the forms of GPUs and in those of processors.
+func TestSyntax(t *testing.T) {
+	clang, err := exec.LookPath("clang")
+	if err != nil {
+		t.Skip("left out: ", err)
+	}
+	families := map[Family][]Spec{}
+	for _, s := range specs() {
+		families[s.Family] = append(families[s.Family], s)
+		if p, ok := onProcessor(s); ok {
+			families[s.Family] = append(families[s.Family], p)
+		}
+	}
+	for f, all := range families {
+		step := 1
+		if os.Getenv("CHORUS_TEST_LONG") == "" {
+			step += len(all) / testutil.Pick(3, 12)
+		}
+		for k := 0; k < len(all); k += step {
+			t.Run(fmt.Sprintf("%v/%d", f, k), func(t *testing.T) {
+				t.Parallel()
+				src, err := all[k].Source()
+				if err != nil {
+					t.Fatal(err)
+				}
+				text := src.For(OpenCL)
+				c := exec.Command(clang, "-x", "cl", "-cl-std=CL1.2", "-fsyntax-only", "-w", "-D__OPENCL_VERSION__=120",
+					"-Xclang", "-fdeclare-opencl-builtins", "-Xclang", "-finclude-default-header", "-")
+				c.Stdin = strings.NewReader(text)
+				if log, err := c.CombinedOutput(); err != nil {
+					t.Error(&CompileError{Spec: all[k], Source: text, Log: string(log), cause: err})
+				}
+			})
+		}
+	}
+}
+
+// onProcessor is a kernel as processors run it; false for one that they run in the same form.
+func onProcessor(s Spec) (Spec, bool) {
+	switch s.Family {
+	case MatmulFamily:
+		if s.Form&matmulScaled != 0 || s.Extra[2] != 0 {
+			return s, false
+		}
+		s, _ = panelled(s, device.Dim{X: 1, Y: 1, Z: 1}, 4, 8)
+		return s, true
+	case ElementwiseFamily, ReduceFamily, RowFamily, PoolFamily, ResampleFamily, ColumnsFamily:
+		s.Block, s.Vector = processorThreads, true
+		return s, true
+	}
+	return s, false
+}
