@@ -171,16 +171,12 @@ func (d *Driver) CaptureBegin(h driver.StreamHandle) error {
 	return nil
 }
 
-// CaptureEnd is [driver.Graphs].CaptureEnd.
-func (d *Driver) CaptureEnd(h driver.StreamHandle) (driver.GraphHandle, error) {
-	const op = "end capture"
-	s, err := d.stream(op, h)
-	if err != nil {
-		return 0, err
-	}
+// EndCapture is that of [base.Front].
+func (s *stream) EndCapture(op string) (*graph, error) {
+	d := s.b.d
 	c := s.capture
-	refuse := func(why string) (driver.GraphHandle, error) {
-		return 0, driver.Errorf(driver.ErrCapture, s.b.Name, op, "stream %#x %s", uintptr(h), why)
+	refuse := func(why string) (*graph, error) {
+		return nil, driver.Errorf(driver.ErrCapture, s.b.Name, op, "stream %#x %s", uintptr(s.h), why)
 	}
 	if c == nil || c.origin != s {
 		if c != nil {
@@ -216,35 +212,30 @@ func (d *Driver) CaptureEnd(h driver.StreamHandle) (driver.GraphHandle, error) {
 		if !r.Capture() && !r.Sticky() { // the library says so in other ways too
 			return refuse("has a capture that came to nothing: " + s.b.failed("StreamEndCapture", r).Error())
 		}
-		return 0, s.b.result(op, "StreamEndCapture", r)
+		return nil, s.b.result(op, "StreamEndCapture", r)
 	}
-	return d.graphs.Add(&graph{b: s.b, h: *g, memory: c.memory, functions: c.functions, modules: c.modules}), nil
+	return &graph{b: s.b, h: *g, memory: c.memory, functions: c.functions, modules: c.modules}, nil
 }
 
-// CaptureStatus is [driver.Graphs].CaptureStatus.
-func (d *Driver) CaptureStatus(h driver.StreamHandle) (driver.CaptureStatus, error) {
-	s, err := d.stream("capture status", h)
-	if err != nil {
-		return 0, err
-	}
-	defer s.Unlock()
+// CaptureStatus is that of [base.Front].
+func (s *stream) CaptureStatus() driver.CaptureStatus {
 	if s.capture == nil && s.adopted == 0 && !s.joined {
-		return driver.NotCapturing, nil
+		return driver.NotCapturing
 	}
 	if s.capture != nil && s.capture.invalid.Load() {
-		return driver.CaptureInvalidated, nil
+		return driver.CaptureInvalidated
 	}
 	switch s.status() {
 	case abi.CaptureNone:
 		s.joined = false
-		return driver.NotCapturing, nil
+		return driver.NotCapturing
 	case abi.CaptureActive:
-		return driver.Capturing, nil
+		return driver.Capturing
 	}
 	if s.capture != nil {
 		s.capture.invalid.Store(true)
 	}
-	return driver.CaptureInvalidated, nil
+	return driver.CaptureInvalidated
 }
 
 // dropFunctions forgets functions of a graph when no run of it is under way.

@@ -16,6 +16,7 @@ import (
 type gpu struct {
 	*Library
 	base.Device
+	d    *Driver
 	id   abi.Device
 	base anchor // of the times of a trace
 

@@ -13,10 +13,13 @@ import (
 	"github.com/chorus-comms/chorus/device/internal/traces"
 )
 
+type front = base.Front[*stream, *event, *exec, *graph]
+
 // Driver is the GPUs of a library.
 type Driver struct {
 	*Library
 	base.Devices
+	front    // streams have the library's handles
 	gpus     []*gpu
 	memory   base.Allocations[*allocation]
 	deferred base.Frees[*gpu, *ticket] // a call of the library before the end of the work would wait for the whole GPU
@@ -24,10 +27,6 @@ type Driver struct {
 	trace     traces.Slot
 	launching sync.Mutex // of graphs with functions of the host
 
-	streams *base.Handles[driver.StreamHandle, *stream] // which are the library's
-	events  *base.Handles[driver.EventHandle, *event]
-	graphs  *base.Handles[driver.GraphHandle, *graph]
-	execs   *base.Handles[driver.ExecHandle, *exec]
 	modules *base.Modules[*module, *kernel]
 }
 
@@ -53,11 +52,8 @@ var (
 // New makes a driver of a library, which must have at least one GPU.
 func New(l *Library) (*Driver, error) {
 	numbers := &base.Numbers{Driver: l.family.Name}
-	d := &Driver{Library: l, streams: base.NewHandles[driver.StreamHandle, *stream](numbers, "stream"),
-		events:  base.NewHandles[driver.EventHandle, *event](numbers, "event"),
-		graphs:  base.NewHandles[driver.GraphHandle, *graph](numbers, "graph"),
-		execs:   base.NewHandles[driver.ExecHandle, *exec](numbers, "instantiated graph"),
-		modules: base.NewModules[*module, *kernel](numbers)}
+	d := &Driver{Library: l, modules: base.NewModules[*module, *kernel](numbers)}
+	d.front.Set(numbers)
 	n := new(int32)
 	if r := l.Table.DeviceCount(n); r != abi.Success {
 		return nil, l.failed("DeviceGetCount", r)
@@ -67,7 +63,7 @@ func New(l *Library) (*Driver, error) {
 	}
 	var devices []*base.Device
 	for i := range int(*n) {
-		b := &gpu{Library: l, Device: base.Device{Name: fmt.Sprintf("%s:%d", d.family.Name, i), Index: i},
+		b := &gpu{Library: l, d: d, Device: base.Device{Name: fmt.Sprintf("%s:%d", d.family.Name, i), Index: i},
 			streams: map[*stream]bool{}, adopted: map[abi.Stream]bool{}}
 		b.plans, b.fused = d.newPlans(b), b.newFusedPlans()
 		if err := b.identify(); err != nil {

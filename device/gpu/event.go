@@ -25,10 +25,8 @@ type event struct {
 	foreign  bool     // the last record was in another owner's capture, likewise
 }
 
-// event finds an event, and returns it locked.
-func (d *Driver) event(op string, h driver.EventHandle) (*event, error) {
-	return base.Enter(d.events, op, h)
-}
+// Device is that of [base.Front].
+func (e *event) Device() *base.Device { return &e.b.Device }
 
 // EventCreate is [driver.Events].EventCreate.
 func (d *Driver) EventCreate(dev int, timing bool) (driver.EventHandle, error) {
@@ -42,25 +40,17 @@ func (d *Driver) EventCreate(dev int, timing bool) (driver.EventHandle, error) {
 		if err != nil {
 			return 0, err
 		}
-		return d.events.Add(&event{b: b, h: h}), nil
+		return d.Events.Add(&event{b: b, h: h}), nil
 	}
 	h := new(abi.Event)
 	if err := b.call(op, "EventCreate", func() abi.Result { return b.Library.EventCreate(h, 0) }); err != nil {
 		return 0, err
 	}
-	return d.events.Add(&event{b: b, h: *h, timing: timing}), nil
+	return d.Events.Add(&event{b: b, h: *h, timing: timing}), nil
 }
 
-// EventDestroy is [driver.Events].EventDestroy.
-func (d *Driver) EventDestroy(h driver.EventHandle) error {
-	const op = "destroy event"
-	e, err := d.event(op, h)
-	if err != nil {
-		return err
-	}
-	defer e.Unlock()
-	e.Gone = true
-	d.events.Drop(h, e)
+// Destroy is that of [base.Front].
+func (e *event) Destroy(op string) error {
 	if !e.timing && !e.shared {
 		e.b.retire(e.h) // waits for its record go on as they would
 		return nil
@@ -68,18 +58,8 @@ func (d *Driver) EventDestroy(h driver.EventHandle) error {
 	return e.b.call(op, "EventDestroy", func() abi.Result { return e.b.Library.EventDestroy(e.h) })
 }
 
-// EventRecord is [driver.Events].EventRecord.
-func (d *Driver) EventRecord(h driver.EventHandle, sh driver.StreamHandle) error {
-	const op = "record event"
-	s, e, err := base.EnterBoth(d.streams, d.events, op, sh, h)
-	if err != nil {
-		return err
-	}
-	defer s.Unlock()
-	defer e.Unlock()
-	if e.b != s.b {
-		return driver.Errorf(driver.ErrWrongDevice, e.b.Name, op, "stream %#x is of %s", uintptr(sh), s.b.Name)
-	}
+// Record is that of [base.Front].
+func (e *event) Record(op string, s *stream) error {
 	if err := s.permits(op); err != nil {
 		return err
 	}
@@ -90,7 +70,7 @@ func (d *Driver) EventRecord(h driver.EventHandle, sh driver.StreamHandle) error
 		}
 		return driver.Errorf(driver.ErrCapture, e.b.Name, op, "an event of several processes is recorded in a capture")
 	}
-	err = s.result(op, "EventRecord", func() abi.Result { return s.b.Library.EventRecord(e.h, s.h) })
+	err := s.result(op, "EventRecord", func() abi.Result { return s.b.Library.EventRecord(e.h, s.h) })
 	if err != nil {
 		return err
 	}
@@ -113,14 +93,8 @@ func (e *event) outside(op string) error {
 	return driver.Errorf(driver.ErrCapture, e.b.Name, op, "the event was recorded in a capture, and means nothing outside")
 }
 
-// EventQuery is [driver.Events].EventQuery.
-func (d *Driver) EventQuery(h driver.EventHandle) (bool, error) {
-	const op = "query event"
-	e, err := d.event(op, h)
-	if err != nil {
-		return false, err
-	}
-	defer e.Unlock()
+// Query is that of [base.Front].
+func (e *event) Query(op string) (bool, error) {
 	if err := e.outside(op); err != nil {
 		return false, err
 	}
@@ -141,14 +115,9 @@ func (e *event) query(op string) (bool, error) {
 	return true, nil
 }
 
-// EventSynchronize is [driver.Events].EventSynchronize. A later record is another matter.
-func (d *Driver) EventSynchronize(ctx context.Context, h driver.EventHandle) error {
-	const op = "synchronize event"
-	e, err := d.event(op, h)
-	if err != nil {
-		return err
-	}
-	err = e.outside(op)
+// Synchronize is that of [base.Front]. A later record is another matter.
+func (e *event) Synchronize(ctx context.Context, op string) error {
+	err := e.outside(op)
 	f := e.outcome
 	e.Unlock()
 	if err != nil {
@@ -182,7 +151,7 @@ func (d *Driver) EventElapsed(start, end driver.EventHandle) (time.Duration, err
 	var first *base.Device
 	var b *gpu
 	for i, h := range []driver.EventHandle{start, end} {
-		e, err := d.event(op, h)
+		e, err := base.Enter(d.Events, op, h)
 		if err != nil {
 			return 0, err
 		}

@@ -83,50 +83,35 @@ func (s *stream) launched(op string, list []captured) error {
 	return s.result(op, "EventRecord", func() abi.Result { return s.b.EventRecord(e, s.h) })
 }
 
-// GraphDestroy is [driver.Graphs].GraphDestroy.
-func (d *Driver) GraphDestroy(h driver.GraphHandle) error {
-	const op = "destroy graph"
-	g, err := d.graphs.Take(op, h)
-	if err != nil {
-		return err
-	}
+// Destroy is that of [base.Front].
+func (g *graph) Destroy(op string) error {
+	d := g.b.d
 	d.dropFunctions(g.b, g.functions)
 	d.dropModules(g.modules...)
 	return g.b.call(op, "GraphDestroy", func() abi.Result { return g.b.Library.GraphDestroy(g.h) })
 }
 
-// Instantiate is [driver.Graphs].Instantiate.
-func (d *Driver) Instantiate(h driver.GraphHandle) (driver.ExecHandle, error) {
-	const op = "instantiate graph"
-	g, err := d.graphs.Find(op, h)
-	if err != nil {
-		return 0, err
-	}
+// Instantiate is that of [base.Front].
+func (g *graph) Instantiate(op string) (*exec, error) {
 	x := new(abi.Exec)
-	err = g.b.call(op, "GraphInstantiate", func() abi.Result { return g.b.Library.Instantiate(x, g.h, 0) })
+	err := g.b.call(op, "GraphInstantiate", func() abi.Result { return g.b.Library.Instantiate(x, g.h, 0) })
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	return d.execs.Add(&exec{b: g.b, h: *x, memory: g.memory, functions: hold(g.functions),
-		modules: holdModules(g.modules)}), nil
+	return &exec{b: g.b, h: *x, memory: g.memory, functions: hold(g.functions),
+		modules: holdModules(g.modules)}, nil
 }
 
-// GraphLaunch is [driver.Graphs].GraphLaunch. Memory that copies and fills use must still be there, else the run fails
+// LaunchGraph is that of [base.Front]. Memory that copies and fills use must still be there, else the run fails
 // before it begins; memory that foreign kernels use isn't known.
-func (d *Driver) GraphLaunch(xh driver.ExecHandle, h driver.StreamHandle) error {
-	const op = "launch graph"
-	s, x, err := base.EnterBoth(d.streams, d.execs, op, h, xh)
-	if err != nil {
-		return err
-	}
-	defer s.Unlock()
-	defer x.Unlock()
+func (s *stream) LaunchGraph(op string, x *exec) error {
+	d := s.b.d
 	if err := s.permits(op); err != nil {
 		return err
 	}
 	if s.recording() {
 		return driver.Errorf(driver.ErrUnsupported, s.b.Name, op, "stream %#x is captured, and the library launches no graph "+
-			"into a capture", uintptr(h))
+			"into a capture", uintptr(s.h))
 	}
 	if s.broken() != nil {
 		return s.b.Broken() // left out
@@ -157,7 +142,7 @@ func (d *Driver) GraphLaunch(xh driver.ExecHandle, h driver.StreamHandle) error 
 		}
 	}
 	m := d.before(s)
-	err = s.result(op, "GraphLaunch", func() abi.Result { return s.b.Library.GraphLaunch(x.h, s.h) })
+	err := s.result(op, "GraphLaunch", func() abi.Result { return s.b.Library.GraphLaunch(x.h, s.h) })
 	m.after(s, op, driver.Activity{Kind: driver.ActivityGraph, Name: "graph"}, err)
 	if err != nil {
 		for _, c := range x.functions {
@@ -175,18 +160,9 @@ func (d *Driver) GraphLaunch(xh driver.ExecHandle, h driver.StreamHandle) error 
 	return s.launched(op, x.functions)
 }
 
-// GraphUpdate is [driver.Graphs].GraphUpdate.
-func (d *Driver) GraphUpdate(xh driver.ExecHandle, h driver.GraphHandle) error {
-	const op = "update graph"
-	g, err := d.graphs.Find(op, h)
-	if err != nil {
-		return err
-	}
-	x, err := base.Enter(d.execs, op, xh)
-	if err != nil {
-		return err
-	}
-	defer x.Unlock()
+// Update is that of [base.Front].
+func (x *exec) Update(op string, g *graph) error {
+	d := x.b.d
 	node, why := new(abi.Node), new(int32)
 	r := x.b.relaxed(func() abi.Result { return x.b.Library.ExecUpdate(x.h, g.h, node, why) })
 	if r == abi.GraphExecUpdateFailure || r == abi.InvalidValue {
@@ -203,16 +179,9 @@ func (d *Driver) GraphUpdate(xh driver.ExecHandle, h driver.GraphHandle) error {
 	return nil
 }
 
-// ExecDestroy is [driver.Graphs].ExecDestroy.
-func (d *Driver) ExecDestroy(h driver.ExecHandle) error {
-	const op = "destroy instantiated graph"
-	x, err := base.Enter(d.execs, op, h)
-	if err != nil {
-		return err
-	}
-	defer x.Unlock()
-	x.Gone = true
-	d.execs.Drop(h, x)
+// Destroy is that of [base.Front].
+func (x *exec) Destroy(op string) error {
+	d := x.b.d
 	d.dropFunctions(x.b, x.functions)
 	d.deferred.Add(x.b, d.gpus, 0, func() { _ = x.b.relaxed(func() abi.Result { return x.b.Library.ExecDestroy(x.h) }) })
 	d.dropModules(x.modules...)
@@ -224,21 +193,16 @@ var activities = map[int32]driver.ActivityKind{abi.NodeKernel: driver.ActivityKe
 	abi.NodeGraph: driver.ActivityGraph, abi.NodeWaitEvent: driver.ActivityWait,
 	abi.NodeEventRecord: driver.ActivityRecord}
 
-// GraphNodes is [driver.Graphs].GraphNodes. The waits that functions have behind them, and nodes that do nothing, are
+// Nodes is that of [base.Front]. The waits that functions have behind them, and nodes that do nothing, are
 // left out. Nodes have the names of their kinds.
-func (d *Driver) GraphNodes(h driver.GraphHandle) ([]driver.Node, error) {
-	const op = "nodes of graph"
-	g, err := d.graphs.Find(op, h)
-	if err != nil {
-		return nil, err
-	}
+func (g *graph) Nodes(op string) ([]driver.Node, error) {
 	b, n := g.b, new(uint64)
 	if err := b.call(op, "GraphGetNodes", func() abi.Result { return b.Library.GraphNodes(g.h, nil, n) }); err != nil ||
 		*n == 0 {
 		return nil, err
 	}
 	nodes := make([]abi.Node, *n)
-	err = b.call(op, "GraphGetNodes", func() abi.Result { return b.Library.GraphNodes(g.h, &nodes[0], n) })
+	err := b.call(op, "GraphGetNodes", func() abi.Result { return b.Library.GraphNodes(g.h, &nodes[0], n) })
 	if err != nil {
 		return nil, err
 	}

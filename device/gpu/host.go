@@ -114,28 +114,21 @@ func (f *function) run() {
 	}
 }
 
-// HostFunc is [driver.Streams].HostFunc. The function runs on a goroutine, and may call the driver.
-func (d *Driver) HostFunc(h driver.StreamHandle, name string, f func() error) error {
-	const op = "host function"
-	s, err := d.stream(op, h)
-	if err != nil {
-		return err
-	}
-	defer s.Unlock()
-	if f == nil {
-		return driver.Errorf(driver.ErrInvalidArgument, s.b.Name, op, "%s: no function", name)
-	}
+// HostFunc is that of [base.Front]. The function runs on a goroutine, and may call the driver.
+func (s *stream) HostFunc(op, name string, f func() error) error {
+	d := s.b.d
 	if err := s.permits(op); err != nil {
 		return err
 	}
 	if s.capture == nil && s.recording() {
 		return driver.Errorf(driver.ErrUnsupported, s.b.Name, op,
 			"%s: stream %#x is captured by another library, which would not say when the function isn't needed any more", name,
-			uintptr(h))
+			uintptr(s.h))
 	}
 	if s.capture == nil && s.broken() != nil {
 		return nil // left out
 	}
+	var err error
 	x := &function{name: name, f: f, s: s, hold: s.b.waits, captured: s.capture != nil}
 	if x.captured {
 		x.hold = s.b.waitsInGraphs

@@ -147,13 +147,13 @@ func (d *Driver) IPCEventCreate(dev int) (driver.EventHandle, error) {
 	if err != nil {
 		return 0, err
 	}
-	return d.events.Add(&event{b: b, h: *h, shared: true}), nil
+	return d.Events.Add(&event{b: b, h: *h, shared: true}), nil
 }
 
 // IPCEventHandle is [driver.IPCEvents].IPCEventHandle.
 func (d *Driver) IPCEventHandle(eh driver.EventHandle) ([]byte, error) {
 	const op = "IPC handle"
-	e, err := d.event(op, eh)
+	e, err := base.Enter(d.Events, op, eh)
 	if err != nil {
 		return nil, err
 	}
@@ -182,5 +182,5 @@ func (d *Driver) IPCEventOpen(dev int, data []byte) (driver.EventHandle, error) 
 	if err := b.call(op, "IpcOpenEventHandle", func() abi.Result { return b.IPCOpenEvent(e, h.Library) }); err != nil {
 		return 0, err
 	}
-	return d.events.Add(&event{b: b, h: *e, shared: true, opened: true}), nil
+	return d.Events.Add(&event{b: b, h: *e, shared: true, opened: true}), nil
 }

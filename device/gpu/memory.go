@@ -300,18 +300,9 @@ func (d *Driver) copy(h driver.StreamHandle, dst, src driver.Ptr, bytes int, kin
 	return nothing, err
 }
 
-// Fill is [driver.Memory].Fill.
-func (d *Driver) Fill(h driver.StreamHandle, dst driver.Ptr, value byte, bytes int) error {
-	const op = "fill"
-	s, err := d.stream(op, h)
-	if err != nil {
-		return err
-	}
-	defer s.Unlock()
-	b := s.b
-	if err := b.CheckSize(op, bytes); err != nil {
-		return err
-	}
+// Fill is that of [base.Front].
+func (s *stream) Fill(op string, dst driver.Ptr, value byte, bytes int) error {
+	b, d := s.b, s.b.d
 	at, err := d.side(b, op, "destination", dst, bytes)
 	if err == nil {
 		err = d.CheckFill(&b.Device, base.Side{Ptr: dst, Type: at.Type}, at.Device)

@@ -29,9 +29,12 @@ type stream struct {
 	product *product     // what it multiplies and solves with; nil before it has
 }
 
+// Device is that of [base.Front].
+func (s *stream) Device() *base.Device { return &s.b.Device }
+
 // stream finds a stream, and returns it locked.
 func (d *Driver) stream(op string, h driver.StreamHandle) (*stream, error) {
-	return base.Enter(d.streams, op, h)
+	return base.Enter(d.Streams, op, h)
 }
 
 func (d *Driver) addStream(s *stream) {
@@ -43,8 +46,7 @@ func (d *Driver) addStream(s *stream) {
 		s.b.adopted[s.h] = true
 		s.b.adopting.Unlock()
 	}
-	s.On = &s.b.Device
-	d.streams.Put(driver.StreamHandle(s.h), s)
+	d.Streams.Put(driver.StreamHandle(s.h), s)
 }
 
 // forget takes a stream out. It's locked.
@@ -56,7 +58,7 @@ func (d *Driver) forget(s *stream) {
 	s.b.adopting.Lock()
 	delete(s.b.adopted, s.h)
 	s.b.adopting.Unlock()
-	d.streams.Drop(driver.StreamHandle(s.h), s)
+	d.Streams.Drop(driver.StreamHandle(s.h), s)
 }
 
 // StreamCreate is [driver.Streams].StreamCreate. No stream waits for the library's default one.
@@ -122,7 +124,7 @@ func (d *Driver) StreamAdopt(dev int, h driver.StreamHandle) error {
 		return driver.Errorf(driver.ErrInvalidHandle, b.Name, op,
 			"handle %d is a default stream, which others would wait for: make another one current", uintptr(h))
 	}
-	s, err := d.streams.Find(op, h)
+	s, err := d.Streams.Find(op, h)
 	if err != nil {
 		if err := b.owns(op, abi.Stream(h)); err != nil {
 			return err
@@ -209,14 +211,8 @@ func (s *stream) doing() string {
 	return fmt.Sprintf("stream %#x has been at work of the GPU", uintptr(s.h))
 }
 
-// StreamQuery is [driver.Streams].StreamQuery.
-func (d *Driver) StreamQuery(h driver.StreamHandle) (bool, error) {
-	const op = "query stream"
-	s, err := d.stream(op, h)
-	if err != nil {
-		return false, err
-	}
-	defer s.Unlock()
+// Query is that of [base.Front].
+func (s *stream) Query(op string) (bool, error) {
 	if err := s.unlessCaptured(op); err != nil {
 		return false, err
 	}
@@ -360,15 +356,8 @@ func (d *Driver) Synchronize(ctx context.Context, dev int) error {
 	return b.Broken()
 }
 
-// StreamWaitEvent is [driver.Streams].StreamWaitEvent.
-func (d *Driver) StreamWaitEvent(h driver.StreamHandle, eh driver.EventHandle) error {
-	const op = "wait for event"
-	s, e, err := base.EnterBoth(d.streams, d.events, op, h, eh)
-	if err != nil {
-		return err
-	}
-	defer s.Unlock()
-	defer e.Unlock()
+// WaitFor is that of [base.Front].
+func (s *stream) WaitFor(op string, e *event) error {
 	if !e.recorded && !e.shared {
 		return nil
 	}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
-	"github.com/chorus-comms/chorus/device/internal/base"
 	"github.com/chorus-comms/chorus/device/internal/traces"
 )
 
@@ -26,14 +25,6 @@ func (d *Driver) TraceStop() ([]driver.Activity, error) {
 	}
 	return list, err
 }
-
-// TracePush is [driver.Tracer].TracePush.
-func (d *Driver) TracePush(h driver.StreamHandle, external uint64) error {
-	return base.TracePush(d.streams, h, external)
-}
-
-// TracePop is [driver.Tracer].TracePop.
-func (d *Driver) TracePop(h driver.StreamHandle) (uint64, error) { return base.TracePop(d.streams, h) }
 
 // calls notes a call that enqueues work on the stream, which is locked.
 func (s *stream) calls(tr *traces.Trace, op string, a driver.Activity, begin time.Time) traces.Work {

@@ -179,42 +179,33 @@ func (d *Driver) CaptureBegin(h driver.StreamHandle) error {
 	return nil
 }
 
-// CaptureStatus is [driver.Graphs].CaptureStatus.
-func (d *Driver) CaptureStatus(h driver.StreamHandle) (driver.CaptureStatus, error) {
-	s, err := d.stream("capture status", h)
-	if err != nil {
-		return 0, err
-	}
-	defer s.Unlock()
-	d.capturing.Lock()
-	defer d.capturing.Unlock()
+// CaptureStatus is that of [base.Front].
+func (s *stream) CaptureStatus() driver.CaptureStatus {
+	s.b.d.capturing.Lock()
+	defer s.b.d.capturing.Unlock()
 	switch l := s.lane.Load(); {
 	case l == nil:
-		return driver.NotCapturing, nil
+		return driver.NotCapturing
 	case l.capture.bad != "":
-		return driver.CaptureInvalidated, nil
+		return driver.CaptureInvalidated
 	}
-	return driver.Capturing, nil
+	return driver.Capturing
 }
 
-// CaptureEnd is [driver.Graphs].CaptureEnd.
-func (d *Driver) CaptureEnd(h driver.StreamHandle) (driver.GraphHandle, error) {
-	const op = "end capture"
-	s, err := d.stream(op, h)
-	if err != nil {
-		return 0, err
-	}
+// EndCapture is that of [base.Front].
+func (s *stream) EndCapture(op string) (*graph, error) {
 	defer s.Unlock()
+	d := s.b.d
 	d.capturing.Lock()
 	defer d.capturing.Unlock()
 	l := s.lane.Load()
 	if l == nil {
-		return 0, driver.Errorf(driver.ErrCapture, s.b.Name, op, "stream %#x is not captured", uintptr(h))
+		return nil, driver.Errorf(driver.ErrCapture, s.b.Name, op, "stream %#x is not captured", uintptr(s.h))
 	}
 	c := l.capture
 	if l.index != 0 {
 		c.spoil("its end was called for on a stream that only joined it")
-		return 0, driver.Errorf(driver.ErrCapture, s.b.Name, op, "the capture began on stream %#x, and must end there",
+		return nil, driver.Errorf(driver.ErrCapture, s.b.Name, op, "the capture began on stream %#x, and must end there",
 			uintptr(c.lanes[0].s.h))
 	}
 	joined := c.ancestors(l.tail)
@@ -236,7 +227,7 @@ func (d *Driver) CaptureEnd(h driver.StreamHandle) (driver.GraphHandle, error) {
 	}
 	if c.bad != "" {
 		g.drop()
-		return 0, driver.Errorf(driver.ErrCapture, s.b.Name, op, "the capture is invalid: %s", c.bad)
+		return nil, driver.Errorf(driver.ErrCapture, s.b.Name, op, "the capture is invalid: %s", c.bad)
 	}
 	for i := range g.nodes {
 		for _, dep := range g.nodes[i].deps {
@@ -245,7 +236,7 @@ func (d *Driver) CaptureEnd(h driver.StreamHandle) (driver.GraphHandle, error) {
 			}
 		}
 	}
-	return d.graphs.Add(g), nil
+	return g, nil
 }
 
 // ancestors returns which nodes are among or before the given ones.

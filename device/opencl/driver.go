@@ -19,17 +19,16 @@ import (
 	"github.com/chorus-comms/chorus/device/opencl/abi"
 )
 
+type front = base.Front[*stream, *event, *exec, *graph]
+
 // Driver is the devices of all libraries of the machine.
 type Driver struct {
 	base.Devices
+	front
 	devs     []*dev
 	memory   base.Allocations[*allocation]
 	deferred base.Frees[*dev, *ticket]
 
-	streams *base.Handles[driver.StreamHandle, *stream]
-	events  *base.Handles[driver.EventHandle, *event]
-	graphs  *base.Handles[driver.GraphHandle, *graph]
-	execs   *base.Handles[driver.ExecHandle, *exec]
 	modules *base.Modules[*module, *kernel]
 
 	trace     traces.Slot
@@ -84,11 +83,8 @@ type Options struct {
 func New(libraries []*Library, o Options) (driver.Driver, error) {
 	numbers := &base.Numbers{Driver: name}
 	d := &Driver{blast: sync.OnceValues(loadBlast), fft: sync.OnceValues(loadFFT),
-		streams: base.NewHandles[driver.StreamHandle, *stream](numbers, "stream"),
-		events:  base.NewHandles[driver.EventHandle, *event](numbers, "event"),
-		graphs:  base.NewHandles[driver.GraphHandle, *graph](numbers, "graph"),
-		execs:   base.NewHandles[driver.ExecHandle, *exec](numbers, "instantiated graph"),
 		modules: base.NewModules[*module, *kernel](numbers)}
+	d.front.Set(numbers)
 	if o.CLBlast != nil {
 		d.blast = func() (*blast, error) { return suppliedBlast(*o.CLBlast) }
 	}

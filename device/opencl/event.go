@@ -22,10 +22,8 @@ type event struct {
 	nodes    []int    // and what it stands for there
 }
 
-// event finds an event, and returns it locked.
-func (d *Driver) event(op string, h driver.EventHandle) (*event, error) {
-	return base.Enter(d.events, op, h)
-}
+// Device is that of [base.Front].
+func (e *event) Device() *base.Device { return &e.b.Device }
 
 // EventCreate is [driver.Events].EventCreate.
 func (d *Driver) EventCreate(dev int, timing bool) (driver.EventHandle, error) {
@@ -33,37 +31,19 @@ func (d *Driver) EventCreate(dev int, timing bool) (driver.EventHandle, error) {
 	if err != nil {
 		return 0, err
 	}
-	return d.events.Add(&event{b: b, timing: timing}), nil
+	return d.Events.Add(&event{b: b, timing: timing}), nil
 }
 
-// EventDestroy is [driver.Events].EventDestroy.
-func (d *Driver) EventDestroy(h driver.EventHandle) error {
-	e, err := d.event("destroy event", h)
-	if err != nil {
-		return err
-	}
-	defer e.Unlock()
-	e.Gone = true
-	d.events.Drop(h, e)
-	return nil
-}
+// Destroy is that of [base.Front].
+func (e *event) Destroy(string) error { return nil }
 
-// EventRecord is [driver.Events].EventRecord.
-func (d *Driver) EventRecord(h driver.EventHandle, sh driver.StreamHandle) error {
-	const op = "record event"
-	s, e, err := base.EnterBoth(d.streams, d.events, op, sh, h)
-	if err != nil {
-		return err
-	}
-	defer s.Unlock()
-	defer e.Unlock()
-	if e.b != s.b {
-		return driver.Errorf(driver.ErrWrongDevice, e.b.Name, op, "stream %#x is of %s", uintptr(sh), s.b.Name)
-	}
+// Record is that of [base.Front].
+func (e *event) Record(op string, s *stream) error {
 	if captured, err := s.captureRecord(op, e); captured || err != nil {
 		return err
 	}
 	var t *ticket
+	var err error
 	if e.timing {
 		if err = s.profile(op); err == nil {
 			t, err = s.newTicket(op, true)
@@ -90,15 +70,9 @@ func (d *Driver) outside(op string, e *event) error {
 	return driver.Errorf(driver.ErrCapture, e.b.Name, op, "the event was recorded in a capture, and means nothing outside")
 }
 
-// EventQuery is [driver.Events].EventQuery.
-func (d *Driver) EventQuery(h driver.EventHandle) (bool, error) {
-	const op = "query event"
-	e, err := d.event(op, h)
-	if err != nil {
-		return false, err
-	}
-	defer e.Unlock()
-	if err := d.outside(op, e); err != nil {
+// Query is that of [base.Front].
+func (e *event) Query(op string) (bool, error) {
+	if err := e.b.d.outside(op, e); err != nil {
 		return false, err
 	}
 	if !e.ticket.Over() {
@@ -121,14 +95,9 @@ func (e *event) carried() error {
 	return nil
 }
 
-// EventSynchronize is [driver.Events].EventSynchronize. A later record is another matter.
-func (d *Driver) EventSynchronize(ctx context.Context, h driver.EventHandle) error {
-	const op = "synchronize event"
-	e, err := d.event(op, h)
-	if err != nil {
-		return err
-	}
-	err = d.outside(op, e)
+// Synchronize is that of [base.Front]. A later record is another matter.
+func (e *event) Synchronize(ctx context.Context, op string) error {
+	err := e.b.d.outside(op, e)
 	was := &event{b: e.b, ticket: e.ticket, outcome: e.outcome}
 	e.Unlock()
 	if err != nil {
@@ -148,7 +117,7 @@ func (d *Driver) EventElapsed(start, end driver.EventHandle) (time.Duration, err
 	var first *base.Device
 	var b *dev
 	for i, h := range []driver.EventHandle{start, end} {
-		e, err := d.event(op, h)
+		e, err := base.Enter(d.Events, op, h)
 		if err != nil {
 			return 0, err
 		}

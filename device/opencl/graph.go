@@ -45,12 +45,8 @@ type exec struct {
 	last       *ticket            // the end of the run enqueued last
 }
 
-// GraphNodes is [driver.Graphs].GraphNodes.
-func (d *Driver) GraphNodes(h driver.GraphHandle) ([]driver.Node, error) {
-	g, err := d.graphs.Find("nodes of graph", h)
-	if err != nil {
-		return nil, err
-	}
+// Nodes is that of [base.Front].
+func (g *graph) Nodes(string) ([]driver.Node, error) {
 	list := make([]driver.Node, len(g.nodes))
 	for i := range g.nodes {
 		n := &g.nodes[i]
@@ -59,37 +55,27 @@ func (d *Driver) GraphNodes(h driver.GraphHandle) ([]driver.Node, error) {
 	return list, nil
 }
 
-// GraphDestroy is [driver.Graphs].GraphDestroy.
-func (d *Driver) GraphDestroy(h driver.GraphHandle) error {
-	g, err := d.graphs.Take("destroy graph", h)
-	if err != nil {
-		return err
-	}
+// Destroy is that of [base.Front].
+func (g *graph) Destroy(string) error {
 	g.drop()
 	return nil
 }
 
-// Instantiate is [driver.Graphs].Instantiate.
-func (d *Driver) Instantiate(h driver.GraphHandle) (driver.ExecHandle, error) {
-	const op = "instantiate graph"
-	g, err := d.graphs.Find(op, h)
-	if err != nil {
-		return 0, err
-	}
-	x := &exec{graph: g.hold(), queues: make([]*stream, len(g.lanes))}
+// Instantiate is that of [base.Front].
+func (g *graph) Instantiate(string) (x *exec, err error) {
+	x = &exec{graph: g.hold(), queues: make([]*stream, len(g.lanes))}
 	for i, b := range g.lanes[1:] {
-		if x.queues[1+i], err = b.queue(op, 0); err != nil {
+		if x.queues[1+i], err = b.queue("instantiate graph", 0); err != nil {
 			x.end()
-			return 0, err
+			return nil, err
 		}
 	}
 	x.recordings = g.record()
-	return d.execs.Add(x), nil
+	return x, nil
 }
 
 // end gives back what the exec has.
 func (x *exec) end() {
-	x.Gone = true
 	for _, s := range x.queues {
 		if s != nil {
 			s.Lock()
@@ -109,30 +95,14 @@ func (x *exec) forget() {
 	x.recordings = nil
 }
 
-// ExecDestroy is [driver.Graphs].ExecDestroy.
-func (d *Driver) ExecDestroy(h driver.ExecHandle) error {
-	x, err := base.Enter(d.execs, "destroy instantiated graph", h)
-	if err != nil {
-		return err
-	}
-	defer x.Unlock()
-	d.execs.Drop(h, x)
+// Destroy is that of [base.Front].
+func (x *exec) Destroy(string) error {
 	x.end()
 	return nil
 }
 
-// GraphUpdate is [driver.Graphs].GraphUpdate.
-func (d *Driver) GraphUpdate(xh driver.ExecHandle, h driver.GraphHandle) error {
-	const op = "update graph"
-	g, err := d.graphs.Find(op, h)
-	if err != nil {
-		return err
-	}
-	x, err := base.Enter(d.execs, op, xh)
-	if err != nil {
-		return err
-	}
-	defer x.Unlock()
+// Update is that of [base.Front].
+func (x *exec) Update(op string, g *graph) error {
 	refuse := func(format string, args ...any) error {
 		return driver.Errorf(driver.ErrInvalidArgument, name, op, format, args...)
 	}
@@ -155,16 +125,9 @@ func (d *Driver) GraphUpdate(xh driver.ExecHandle, h driver.GraphHandle) error {
 	return nil
 }
 
-// GraphLaunch is [driver.Graphs].GraphLaunch. Memory that nodes use must still be there, else the run fails before it
+// LaunchGraph is that of [base.Front]. Memory that nodes use must still be there, else the run fails before it
 // begins. On a stream that is captured the nodes become a part of that capture, on the stream's lane.
-func (d *Driver) GraphLaunch(xh driver.ExecHandle, h driver.StreamHandle) error {
-	const op = "launch graph"
-	s, x, err := base.EnterBoth(d.streams, d.execs, op, h, xh)
-	if err != nil {
-		return err
-	}
-	defer s.Unlock()
-	defer x.Unlock()
+func (s *stream) LaunchGraph(op string, x *exec) error {
 	if captured, err := s.captureGraph(op, x.graph); captured || err != nil {
 		return err
 	}
@@ -173,7 +136,7 @@ func (d *Driver) GraphLaunch(xh driver.ExecHandle, h driver.StreamHandle) error 
 	}
 	for i := range x.graph.nodes {
 		for _, u := range x.graph.nodes[i].uses {
-			if err := u.still(d, s.b, op); err != nil {
+			if err := u.still(s.b.d, s.b, op); err != nil {
 				s.outcome = s.outcome.After(1)
 				s.outcome.Ran(s.failure("graph", err))
 				return nil

@@ -94,17 +94,8 @@ type function struct {
 	traced  traces.Work
 }
 
-// HostFunc is [driver.Streams].HostFunc. The function runs on a goroutine, and may call the driver.
-func (d *Driver) HostFunc(h driver.StreamHandle, name string, f func() error) error {
-	const op = "host function"
-	s, err := d.stream(op, h)
-	if err != nil {
-		return err
-	}
-	defer s.Unlock()
-	if f == nil {
-		return driver.Errorf(driver.ErrInvalidArgument, s.b.Name, op, "%s: no function", name)
-	}
+// HostFunc is that of [base.Front]. The function runs on a goroutine, and may call the driver.
+func (s *stream) HostFunc(op, name string, f func() error) error {
 	return s.submit(op, work{kind: driver.ActivityHost, name: name, run: func(s *stream) error {
 		return s.function(name, f)
 	}})

@@ -306,18 +306,9 @@ func (s *stream) copy(to, from side) error {
 	})
 }
 
-// Fill is [driver.Memory].Fill.
-func (d *Driver) Fill(h driver.StreamHandle, dst driver.Ptr, v byte, bytes int) error {
-	const op = "fill"
-	s, err := d.stream(op, h)
-	if err != nil {
-		return err
-	}
-	defer s.Unlock()
-	b := s.b
-	if err := b.CheckSize(op, bytes); err != nil {
-		return err
-	}
+// Fill is that of [base.Front].
+func (s *stream) Fill(op string, dst driver.Ptr, v byte, bytes int) error {
+	b, d := s.b, s.b.d
 	to, err := d.side(b, op, "destination", dst, bytes)
 	if err != nil {
 		return err

@@ -36,9 +36,12 @@ type stream struct {
 	lane    atomic.Pointer[lane] // of the capture that the stream is in; changed with Driver.capturing
 }
 
+// Device is that of [base.Front].
+func (s *stream) Device() *base.Device { return &s.b.Device }
+
 // stream finds a stream, and returns it locked.
 func (d *Driver) stream(op string, h driver.StreamHandle) (*stream, error) {
-	return base.Enter(d.streams, op, h)
+	return base.Enter(d.Streams, op, h)
 }
 
 // queue makes a stream of a device, which has no handle yet.
@@ -47,7 +50,7 @@ func (b *dev) queue(op string, priority int) (*stream, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &stream{Stream: base.Stream{On: &b.Device}, b: b, priority: priority, q: q}
+	s := &stream{b: b, priority: priority, q: q}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.streams[s] = true
@@ -118,7 +121,7 @@ func (d *Driver) StreamCreate(dev int, priority int) (driver.StreamHandle, error
 	}
 	s.Lock()
 	defer s.Unlock()
-	s.h = d.streams.Add(s)
+	s.h = d.Streams.Add(s)
 	return s.h, nil
 }
 
@@ -137,7 +140,7 @@ func (d *Driver) StreamDestroy(h driver.StreamHandle) error {
 		return driver.Errorf(driver.ErrInvalidArgument, s.b.Name, op, "a caller is at %q of stream %#x", s.turn.name,
 			uintptr(h))
 	}
-	d.streams.Drop(h, s)
+	d.Streams.Drop(h, s)
 	return s.end(op)
 }
 
@@ -217,14 +220,8 @@ func (s *stream) doing() string {
 	return fmt.Sprintf("stream %#x has been at work of the device", uintptr(s.h))
 }
 
-// StreamQuery is [driver.Streams].StreamQuery.
-func (d *Driver) StreamQuery(h driver.StreamHandle) (bool, error) {
-	const op = "query stream"
-	s, err := d.stream(op, h)
-	if err != nil {
-		return false, err
-	}
-	defer s.Unlock()
+// Query is that of [base.Front].
+func (s *stream) Query(op string) (bool, error) {
 	if err := s.unlessCaptured(op); err != nil {
 		return false, err
 	}
@@ -286,15 +283,8 @@ func (d *Driver) StreamRecover(ctx context.Context, h driver.StreamHandle) error
 	return err
 }
 
-// StreamWaitEvent is [driver.Streams].StreamWaitEvent.
-func (d *Driver) StreamWaitEvent(h driver.StreamHandle, eh driver.EventHandle) error {
-	const op = "wait for event"
-	s, e, err := base.EnterBoth(d.streams, d.events, op, h, eh)
-	if err != nil {
-		return err
-	}
-	defer s.Unlock()
-	defer e.Unlock()
+// WaitFor is that of [base.Front].
+func (s *stream) WaitFor(op string, e *event) error {
 	if captured, err := s.meets(op, e); captured || err != nil {
 		return err
 	}

@@ -6,7 +6,6 @@ import (
 	"unsafe"
 
 	"github.com/chorus-comms/chorus/device/driver"
-	"github.com/chorus-comms/chorus/device/internal/base"
 	"github.com/chorus-comms/chorus/device/internal/traces"
 	"github.com/chorus-comms/chorus/device/opencl/abi"
 	"github.com/chorus-comms/chorus/internal/dl"
@@ -25,14 +24,6 @@ func (d *Driver) TraceStart() error {
 
 // TraceStop is [driver.Tracer].TraceStop.
 func (d *Driver) TraceStop() ([]driver.Activity, error) { return d.trace.Stop(name) }
-
-// TracePush is [driver.Tracer].TracePush.
-func (d *Driver) TracePush(h driver.StreamHandle, external uint64) error {
-	return base.TracePush(d.streams, h, external)
-}
-
-// TracePop is [driver.Tracer].TracePop.
-func (d *Driver) TracePop(h driver.StreamHandle) (uint64, error) { return base.TracePop(d.streams, h) }
 
 // traced is the trace that the stream's next command belongs to, nil if there is none. The stream's queue keeps times
 // then. It's locked.

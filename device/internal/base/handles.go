@@ -97,9 +97,13 @@ func (l *Life) enter() bool {
 	return !l.Gone
 }
 
+// end makes it gone. It's locked.
+func (l *Life) end() { l.Gone = true }
+
 type living interface {
 	comparable
 	enter() bool
+	end()
 	Unlock()
 }
 
@@ -129,7 +133,6 @@ func EnterBoth[H, J ~uintptr, T, U living](t *Handles[H, T], u *Handles[J, U], o
 // Stream is what all streams have.
 type Stream struct {
 	Life
-	On       *Device
 	external traces.IDs
 }
 
@@ -137,29 +140,3 @@ type Stream struct {
 func (s *Stream) External() uint64 { return s.external.Innermost() }
 
 func (s *Stream) base() *Stream { return s }
-
-type streaming interface {
-	living
-	base() *Stream
-}
-
-// TracePush is [driver.Tracer].TracePush.
-func TracePush[S streaming](t *Handles[driver.StreamHandle, S], h driver.StreamHandle, external uint64) error {
-	s, err := Enter(t, "push external ID", h)
-	if err != nil {
-		return err
-	}
-	defer s.Unlock()
-	s.base().external.Push(external)
-	return nil
-}
-
-// TracePop is [driver.Tracer].TracePop.
-func TracePop[S streaming](t *Handles[driver.StreamHandle, S], h driver.StreamHandle) (uint64, error) {
-	s, err := Enter(t, "pop external ID", h)
-	if err != nil {
-		return 0, err
-	}
-	defer s.Unlock()
-	return s.base().external.Pop(s.base().On.Name, h)
-}
