@@ -8,17 +8,11 @@ import (
 // Host is the name of the type of device that the host is, which is never the accelerator.
 const Host = "cpu"
 
-// Accelerator returns the accelerator of this process: the one named by [SetAccelerator], else the first registered
-// type of device, but for the host, that loads and has a device. If there is none the error says why each isn't.
+// Accelerator returns the accelerator of this process: the first registered type of device, but for the host, that loads
+// and has a device. If there is none the error says why each isn't.
 func Accelerator() (*Runtime, error) {
-	registry.RLock()
-	chosen, names := registry.accelerator, types()
-	registry.RUnlock()
-	if chosen != "" {
-		return Open(chosen)
-	}
 	var errs []error
-	for _, name := range names {
+	for _, name := range Types() {
 		if name == Host {
 			continue
 		}
@@ -36,23 +30,6 @@ func Accelerator() (*Runtime, error) {
 		return nil, Errorf(ErrNoDevice, "", "accelerator", "no type of device is registered but the host")
 	}
 	return nil, Errorf(ErrNoDevice, "", "accelerator", "none is available: %w", errors.Join(errs...))
-}
-
-// SetAccelerator chooses the accelerator of this process where several types of device are registered. The empty name
-// leaves the choice to Accelerator again.
-func SetAccelerator(name string) error {
-	registry.Lock()
-	defer registry.Unlock()
-	if name != "" {
-		if lookup(name) == nil {
-			return unknown(name)
-		}
-		if name == Host {
-			return Errorf(ErrInvalidArgument, name, "set accelerator", "the host is no accelerator")
-		}
-	}
-	registry.accelerator = name
-	return nil
 }
 
 // Synchronize waits for all work of the current device.

@@ -138,12 +138,6 @@ func (f *Function) Attributes() (FunctionAttributes, error) {
 	return f.module.drv.FunctionAttributes(f.h)
 }
 
-// Occupancy is how many blocks of so many threads, with so many bytes of dynamic shared memory each, run at once on one
-// of the device's units ([Properties].Units).
-func (f *Function) Occupancy(threads, shared int) (int, error) {
-	return f.module.drv.FunctionOccupancy(f.h, threads, shared)
-}
-
 // LaunchFunction enqueues a run of a compiled kernel, whose module must be of the stream's device. While the stream is
 // captured it becomes a node of the graph, with the arguments of now. Memory that arguments point to and that is
 // deallocated afterwards is kept until the run is over.

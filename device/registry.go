@@ -27,8 +27,7 @@ type entry struct {
 
 var registry struct {
 	sync.RWMutex
-	list        []*entry // in the order of registration
-	accelerator string   // set by SetAccelerator
+	list []*entry // in the order of registration
 	// separate are the loaded types with memory that the host can't touch; the slice is never changed.
 	separate atomic.Pointer[[]*Runtime]
 }

@@ -150,14 +150,4 @@ func TestAccelerator(t *testing.T) {
 	if err != nil || rt.Name() != "accinte" {
 		t.Fatalf("the accelerator is %v, %v", rt, err)
 	}
-	register(t, "npu_d", emulated)
-	if err := device.SetAccelerator("npu_d"); err != nil {
-		t.Fatal(err)
-	}
-	defer device.SetAccelerator("")
-	if rt, err = device.Accelerator(); err != nil || rt.Name() != "npu_d" {
-		t.Errorf("the accelerator is %v, %v", rt, err)
-	}
-	refused(t, device.SetAccelerator("tpu"), device.ErrNoDevice)
-	refused(t, device.SetAccelerator("cpu"), device.ErrInvalidArgument)
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	_ "embed"
 	"encoding/binary"
-	"errors"
 	"math"
 
 	"github.com/chorus-comms/chorus/device/driver"
@@ -125,15 +124,6 @@ var moduleCases = []testCase{
 		c.must(err)
 		if a.Name != "add" || a.MaxThreads < 1 || a.SharedBytes < 0 || a.Params != nil && len(a.Params) != 4 {
 			c.fail("attributes of add: %+v", a)
-		}
-		one, err := drv.FunctionOccupancy(add, 1, 0)
-		c.must(err)
-		if one < 1 {
-			c.fail("%d blocks of one thread run on a unit", one)
-		}
-		none, err := drv.FunctionOccupancy(add, a.MaxThreads+1, 0)
-		if none != 0 || err != nil && !errors.Is(err, driver.ErrInvalidArgument) {
-			c.fail("%d blocks of %d threads, more than may be, run on a unit (%v)", none, a.MaxThreads+1, err)
 		}
 	}},
 	{"Refused", 1, func(c *test) {

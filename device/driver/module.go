@@ -22,10 +22,6 @@ type Modules interface {
 	// FunctionAttributes describes a function.
 	FunctionAttributes(f FunctionHandle) (FunctionAttributes, error)
 
-	// FunctionOccupancy is how many blocks of so many threads, with so many bytes of dynamic shared memory each, run at
-	// once on one of the device's units; 0 if such a block can't run.
-	FunctionOccupancy(f FunctionHandle, threads, shared int) (int, error)
-
 	// FunctionLaunch enqueues a run of a function on a stream of its module's device. Arguments are copied. Their
 	// number, and where the driver knows them their types, must be the function's. Pointers among them must point to
 	// memory that kernels of the device may touch, as for [HostKernels].Launch. A kernel must not touch memory beyond

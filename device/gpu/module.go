@@ -269,31 +269,6 @@ func (d *Driver) FunctionAttributes(h driver.FunctionHandle) (driver.FunctionAtt
 	return k.attrs, nil
 }
 
-// FunctionOccupancy is [driver.Modules].FunctionOccupancy.
-func (d *Driver) FunctionOccupancy(h driver.FunctionHandle, threads, shared int) (int, error) {
-	const op = "occupancy"
-	k, err := d.modules.Function(op, h)
-	if err != nil {
-		return 0, err
-	}
-	defer d.dropModules(k.m)
-	b := k.m.b
-	if threads <= 0 || shared < 0 {
-		return 0, driver.Errorf(driver.ErrInvalidArgument, b.Name, op, "blocks of %d threads with %d bytes", threads, shared)
-	}
-	if threads > k.attrs.MaxThreads || shared > k.shared {
-		return 0, b.Broken()
-	}
-	if err := k.allow(op, shared); err != nil {
-		return 0, err
-	}
-	n := new(int32)
-	err = b.call(op, "OccupancyMaxActiveBlocksPerMultiprocessor", func() abi.Result {
-		return b.Library.FunctionOccupancy(n, k.h, int32(threads), uint64(shared))
-	})
-	return int(*n), err
-}
-
 // allow lets the function have so much dynamic shared memory. CUDA requires this call for sizes that not all of its
 // devices have.
 func (k *kernel) allow(op string, shared int) error {

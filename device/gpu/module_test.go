@@ -116,10 +116,9 @@ func TestWrongArguments(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
-	for shared, want := range map[int]int{40 << 10: 1, 100 << 10: 0} {
-		if n, err := d.FunctionOccupancy(blocks, 32, shared); n != want || err != nil {
-			t.Errorf("occupancy with %d bytes: %d, %v", shared, n, err)
-		}
+	err = d.FunctionLaunch(s, blocks, driver.Launch{Shared: 100 << 10, Args: one})
+	if !errors.Is(err, driver.ErrInvalidArgument) {
+		t.Errorf("with more shared memory than there is: %v", err)
 	}
 	if err := errors.Join(d.StreamDestroy(s), d.Free(0, p), d.Free(1, other)); err != nil {
 		t.Error(err)

@@ -181,9 +181,8 @@ func (d *Driver) touches(b *gpu, op, what string, p driver.Ptr, bytes int) error
 		return err
 	case at.Type == driver.Unmanaged:
 		return driver.Errorf(driver.ErrInvalidPointer, b.Name, op, "%s at %v isn't memory of a device", what, p)
-	case at.Type == driver.DeviceMemory && at.Device != b.Index && !d.Reaches(b.Index, at.Device):
-		return driver.Errorf(driver.ErrWrongDevice, b.Name, op, "%s is memory of device %d, to which %s has no access", what,
-			at.Device, b.Name)
+	case at.Type == driver.DeviceMemory:
+		return d.Reachable(&b.Device, op, what, at.Device)
 	}
 	return nil
 }

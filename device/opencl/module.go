@@ -322,32 +322,6 @@ func (d *Driver) FunctionAttributes(h driver.FunctionHandle) (driver.FunctionAtt
 	return a, nil
 }
 
-// FunctionOccupancy is [driver.Modules].FunctionOccupancy. OpenCL doesn't say how many blocks a unit runs: it's as many
-// as its local memory and the largest block suggest.
-func (d *Driver) FunctionOccupancy(h driver.FunctionHandle, threads, shared int) (int, error) {
-	const op = "occupancy"
-	k, err := d.modules.Function(op, h)
-	if err != nil {
-		return 0, err
-	}
-	defer k.m.drop()
-	b := k.m.b
-	if threads <= 0 || shared < 0 {
-		return 0, driver.Errorf(driver.ErrInvalidArgument, b.Name, op, "blocks of %d threads with %d bytes", threads, shared)
-	}
-	if threads > k.attrs.MaxThreads || shared > k.dynamic() {
-		return 0, b.Broken()
-	}
-	if b.kind&abi.DeviceCPU != 0 {
-		return 1, b.Broken()
-	}
-	n := max(1, k.attrs.MaxThreads/threads)
-	if bytes := k.attrs.SharedBytes + shared; bytes > 0 {
-		n = min(n, max(1, b.local/bytes))
-	}
-	return n, b.Broken()
-}
-
 // known reports whether the kernel tells its last parameter.
 func (k *kernel) known() bool { return len(k.params) > 0 && k.params[len(k.params)-1].known }
 

@@ -47,7 +47,6 @@ type (
 	Finding         = func(f *Function, m Module, name *byte) Result
 	Describing      = func(v *int32, attr int32, f Function) Result
 	Setting         = func(f Function, attr, v int32) Result
-	Occupying       = func(blocks *int32, f Function, threads int32, shared uint64) Result
 	Parameter       = func(f Function, i uint64, at, bytes *uint64) Result
 	Launching       = func(f Function, gx, gy, gz, bx, by, bz, shared uint32, s Stream,
 		args, extra *unsafe.Pointer) Result
@@ -137,9 +136,9 @@ type Table struct {
 	ModuleUnload      Of[Module] `dl:"cuModuleUnload|hipModuleUnload" cap:"modules"`
 	ModuleFunction    Finding    `dl:"cuModuleGetFunction|hipModuleGetFunction" cap:"modules"`
 	FunctionAttribute Describing `dl:"cuFuncGetAttribute|hipFuncGetAttribute" cap:"modules"`
-	FunctionOccupancy Occupying  `dl:"cuOccupancyMaxActiveBlocksPerMultiprocessor|hipModuleOccupancyMaxActiveBlocksPerMultiprocessor" cap:"modules"`
-	FunctionLaunch    Launching  `dl:"cuLaunchKernel|hipModuleLaunchKernel" cap:"modules"`
-	FunctionParameter Parameter  `dl:"cuFuncGetParamInfo" cap:"parameters of functions" since:"12.4"`
+
+	FunctionLaunch    Launching `dl:"cuLaunchKernel|hipModuleLaunchKernel" cap:"modules"`
+	FunctionParameter Parameter `dl:"cuFuncGetParamInfo" cap:"parameters of functions" since:"12.4"`
 }
 
 // Symbols calls f for every function of the table: its names, CUDA's and HIP's, or the only one.

@@ -198,9 +198,4 @@ func (l *Library) moduleTable(t *abi.Table) {
 		}
 		return abi.Success
 	}
-	t.FunctionOccupancy = func(n *int32, f abi.Function, threads int32, shared uint64) abi.Result {
-		x, err := d.FunctionOccupancy(driver.FunctionHandle(f), int(threads), int(shared))
-		*n = int32(x)
-		return result(err)
-	}
 }

@@ -239,22 +239,6 @@ func (e *Engine) FunctionAttributes(h driver.FunctionHandle) (driver.FunctionAtt
 		nil
 }
 
-// FunctionOccupancy is [driver.Modules].FunctionOccupancy. A unit runs one block at a time.
-func (e *Engine) FunctionOccupancy(h driver.FunctionHandle, threads, shared int) (int, error) {
-	f, err := e.function("occupancy", h)
-	if err != nil {
-		return 0, err
-	}
-	if threads <= 0 || shared < 0 {
-		return 0, driver.Errorf(driver.ErrInvalidArgument, e.name, "occupancy", "blocks of %d threads with %d bytes", threads,
-			shared)
-	}
-	if threads > f.f.maxThreads() || f.f.Shared+shared > sharedBytes {
-		return 0, nil
-	}
-	return 1, nil
-}
-
 // FunctionLaunch is [driver.Modules].FunctionLaunch.
 func (e *Engine) FunctionLaunch(s driver.StreamHandle, h driver.FunctionHandle, l driver.Launch) error {
 	st, err := e.stream("launch", s)
