@@ -1,6 +1,7 @@
 package fabric
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -33,6 +34,25 @@ type Key struct {
 // Desc is a compact description of the operation that a message belongs to.
 // The fabric carries it and compares it, without knowing what it says.
 type Desc [32]byte
+
+// linked is where a description says what came before, in four bytes that are 0 without a Link.
+const linked = 28
+
+// Link has a description say also what its rank has described before, which past condenses, and adds it to that. So two
+// ranks that disagreed about an operation in which neither sent the other a message disagree about all later ones.
+func (d *Desc) Link(past *uint64) {
+	h := *past
+	binary.LittleEndian.PutUint32(d[linked:], uint32(h^h>>32))
+	for i := 0; i < len(d); i += 8 {
+		h = wire.HashAdd(h, binary.LittleEndian.Uint64(d[i:]))
+	}
+	*past = h
+}
+
+// Same reports whether two descriptions are of the same operation, whatever came before.
+func (d *Desc) Same(other *Desc) bool {
+	return [linked]byte(d[:linked]) == [linked]byte(other[:linked])
+}
 
 // Msg is one posted send or receive. The poster owns it and may reuse it after
 // it's done; the fabric owns it in between.

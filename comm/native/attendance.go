@@ -120,7 +120,7 @@ func (g *group) differing(op *backend.Op, answers map[int]notice) error {
 			continue
 		}
 		copy(theirs[:], said.Desc)
-		if theirs != g.job.desc {
+		if !theirs.Same(&g.job.desc) {
 			return g.mismatch(g.members[r], g.job.desc, theirs, op.Seq)
 		}
 	}

@@ -36,7 +36,7 @@ func (g *group) compareWhenSlow() {
 		}()
 		return
 	}
-	desc, n := g.job.desc, g.newNotice(noticeCompare)
+	desc, n := g.said, g.newNotice(noticeCompare)
 	n.About, n.Desc = g.seq, desc[:]
 	payload := n.encode()
 	g.Reporting.Begin() // Finalize waits for it
@@ -64,16 +64,58 @@ func (g *group) compared(peer int, n notice) {
 // disagree breaks the communicator since a peer runs a different operation under a number than this rank does,
 // or did.
 func (g *group) disagree(peer int, mine, theirs fabric.Desc, seq uint64) {
-	err := g.mismatch(peer, mine, theirs, seq)
-	if g.Fail(err); seq == g.announced.Load() {
-		g.departures.noteLate(err)
+	fail := func(err error) {
+		if g.Fail(err); seq == g.announced.Load() {
+			g.departures.noteLate(err)
+		}
 	}
+	if !mine.Same(&theirs) {
+		fail(g.mismatch(peer, mine, theirs, seq))
+		return
+	}
+	g.Reporting.Begin()
+	go func() { // by which answers come
+		defer g.Reporting.End()
+		fail(g.disagreedEarlier(peer, mine, theirs, seq))
+	}()
+}
+
+// maxEarlier bounds for how many operations a rank is asked about which of them it disagrees.
+const maxEarlier = 16
+
+// disagreedEarlier makes the error of two ranks that describe an operation as the same, but after different ones. It
+// asks the peer what these were, unless the communicator breaks meanwhile.
+func (g *group) disagreedEarlier(peer int, mine, theirs fabric.Desc, seq uint64) error {
+	rank := g.rankOf(peer)
+	for at := seq - 1; at > 0 && seq-at <= maxEarlier && rank >= 0; at-- {
+		was, known := g.world.fab.Announced(g.id, at)
+		if !known {
+			break
+		}
+		said := g.ask(at, []int{rank}, shortAskTimeout, g.Broken())[rank]
+		if said.About != at || len(said.Desc) != len(was) {
+			break
+		}
+		if other := fabric.Desc(said.Desc); !other.Same(&was) {
+			return g.mismatch(peer, was, other, at)
+		}
+	}
+	return g.mismatch(peer, mine, theirs, seq)
 }
 
 // disagreedBefore returns the mismatch of an earlier operation that has broken the communicator while this one's
 // messages came. An operation in which a rank only sends ends before the messages of ranks that take it for another one
-// are there; they come before those of the next operation.
+// are there; they come before those of the next operation. Ranks of a host that sent each other none compare now, since
+// this operation may have needed none of their flags.
 func (g *group) disagreedBefore() error {
+	if g.space != nil {
+		if err := g.space.CheckLast(); err != nil {
+			return err
+		}
+	}
+	if !g.Raised() {
+		return nil
+	}
 	if e, ok := g.Cause().(*backend.MismatchError); ok && e.Seq < g.seq {
 		return e
 	}

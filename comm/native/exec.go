@@ -99,14 +99,18 @@ func (g *group) run(op *backend.Op) error {
 	// A program that sends nothing, too, must be told from other ranks', which may; and ranks of other
 	// hosts can't see this one's flag.
 	if n := len(g.members); n > 1 && (prog.twoSided || len(g.local) < n) {
-		if err := g.announce(&j.desc); err != nil {
+		g.said = j.desc
+		if len(g.local) < n { // else not every rank may come here, and flags tell of what came before
+			g.said.Link(&g.past)
+		}
+		if err := g.announce(&g.said); err != nil {
 			return err
 		}
 	}
 	if err := g.execute(prog.steps[g.done:], j); err != nil {
 		return err
 	}
-	if prog.twoSided && g.Raised() {
+	if prog.twoSided {
 		if err := g.disagreedBefore(); err != nil {
 			return err
 		}
@@ -312,7 +316,7 @@ func (g *group) post(s *step, j *job) {
 	m.Reset(g.waiter)
 	m.Peer = g.members[s.peer]
 	m.Key = fabric.Key{Comm: g.id, Class: fabric.Collective, Tag: g.seq}
-	m.Desc = j.desc
+	m.Desc = g.said
 	m.Len = s.bytes
 	switch s.kind {
 	case plan.Send:

@@ -1,6 +1,7 @@
 package native
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync/atomic"
@@ -61,6 +62,8 @@ type group struct {
 	apart      bool // the cores are far apart, as all ranks agree
 	tunings    tunings
 
+	said      fabric.Desc   // what messages describe the operation as
+	past      uint64        // condenses what messages have described before: see fabric.Desc.Link
 	announced atomic.Uint64 // last operation known to have sent messages
 
 	status     statusBoard
@@ -284,6 +287,9 @@ func (g *group) broken(op *backend.Op, err error) error {
 		typed = &backend.PeerLostError{Where: at, Peer: g.rankOf(left.Peer), Cause: departed(left)}
 	} else if lost := (*fabric.PeerError)(nil); errors.Is(err, fabric.ErrLeft) && errors.As(err, &lost) {
 		typed = g.peerLeft(op, lost.Peer)
+	}
+	if mm := (*fabric.MismatchError)(nil); errors.As(err, &mm) && mm.Local.Same(&mm.Remote) {
+		typed = g.disagreedEarlier(mm.Peer, mm.Local, mm.Remote, cmp.Or(mm.Seq, op.Seq))
 	}
 	if typed == nil {
 		typed = g.CauseOf(at, op.Ctx, &g.job.Job, g.rankOf, err, func() error { return g.timedOut(op) })

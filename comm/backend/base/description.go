@@ -18,7 +18,8 @@ import (
 // before they exchange data:
 //
 //	0 operation, 1 dtype, 2 reduction, 3 purpose, 4..7 root, 8..15 count,
-//	16..23 hash of uneven counts (where all ranks know them), 24..31 hash of the hints
+//	16..23 hash of uneven counts (where all ranks know them), 24..27 hash of the hints, 28..31 what
+//	came before, if it has a fabric.Desc.Link
 //
 // Of a gather or scatter only the root knows all counts, which must be equal. If they aren't, 16..19 is the first rank
 // whose count isn't the root's own, and 20..23 is that count: no other rank's description has that, so that all fail.
@@ -49,7 +50,7 @@ func (k Description) Fill(d *fabric.Desc, q *plan.Request, hints uint64) {
 	case q.Counts != nil:
 		binary.LittleEndian.PutUint64(d[16:], wire.HashInts(q.Counts))
 	}
-	binary.LittleEndian.PutUint64(d[24:], hints)
+	binary.LittleEndian.PutUint32(d[24:], uint32(hints^hints>>32))
 }
 
 // Purpose is what a collective of the communicator's own is for; 0 for those of the program.
@@ -105,8 +106,8 @@ func Words(d *fabric.Desc) string {
 	case uneven != 0:
 		fmt.Fprintf(&b, ", sizes #%08x", uint32(uneven))
 	}
-	if h := binary.LittleEndian.Uint64(d[24:]); h != 0 {
-		fmt.Fprintf(&b, ", hints #%08x", uint32(h))
+	if h := binary.LittleEndian.Uint32(d[24:]); h != 0 {
+		fmt.Fprintf(&b, ", hints #%08x", h)
 	}
 	b.WriteString(")")
 	return b.String()
@@ -116,7 +117,11 @@ func Words(d *fabric.Desc) string {
 func (l *Life) Disagreement(peer int, mine, theirs *fabric.Desc, seq uint64) *backend.MismatchError {
 	at := l.In(Name(mine))
 	at.Seq = seq
-	return MismatchOf(at, peer, Words(mine), Words(theirs))
+	e := MismatchOf(at, peer, Words(mine), Words(theirs))
+	if mine.Same(theirs) {
+		e.OpB += fmt.Sprintf(", and something else before it than rank %d", e.RankA)
+	}
+	return e
 }
 
 // UnequalBlocks is the error of ranks that agree about everything but how much one sends the other: in an uneven
