@@ -4,7 +4,8 @@ torch.compile doesn't trace this package except for this module (see ``_patches`
 TORCHCOMMS_PATCH_FOR_COMPILE=1, :func:`install` puts these functions before the methods of
 :class:`chorus.torchcomms.TorchComm`. In a compiled program an operation is one operator, with a gradient if the
 operation has one. It's neither left out nor reordered. It runs, or is enqueued on a device, where it stands, also
-with ``async_op``. Outside of compiled programs the original methods are called.
+with ``async_op``. Outside of compiled programs the original methods are called, unless a tensor needs a gradient: then
+the operation has one, and the method returns its results.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from chorus.torchcomms._native import NativeBackend
 from chorus.torchcomms._types import RedOpType, ReduceOp, Timeout
 from chorus.torchcomms._work import TorchWork
 from chorus.torchcomms.comm import BatchSendRecv, TorchComm, by_key
+from chorus.torchcomms.functional.async_tensor import TorchCommsAsyncTensor
 
 _Tensors = list[torch.Tensor]
 
@@ -190,6 +192,57 @@ def _back(ctx: Any, grads: Sequence[torch.Tensor | None]) -> Any:
 _run.register_autograd(_back, setup_context=_keep)
 
 
+# ---- torch.ops.torchcomms ----
+
+# Operations of a compiled program are done where they stand: there, to wait for tensors is to depend on them.
+
+# Asynchronous operations outside of compiled programs, by the addresses of their results.
+_going: dict[int, TorchWork] = {}
+_MOST_GOING = 64  # before those that are over are dropped
+
+
+def _note(outputs: Sequence[torch.Tensor], work: TorchWork) -> None:
+    if len(_going) >= _MOST_GOING:
+        for address in [a for a, w in _going.items() if w.is_completed()]:
+            del _going[address]
+    for t in outputs:
+        _going[t.data_ptr()] = work
+
+
+def _join(tensors: Sequence[torch.Tensor]) -> None:
+    """Wait for the operations under way whose results tensors are."""
+    for t in tensors:
+        if type(t) in (torch.Tensor, torch.nn.Parameter) and (work := _going.pop(t.data_ptr(), None)) is not None:
+            work.wait()
+
+
+@torch.library.custom_op("torchcomms::torchcomm_wait_tensors", mutates_args=())
+def _wait_tensors(inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Copies of tensors, with gradients."""
+    _join(inputs)
+    return [t.clone() for t in inputs]
+
+
+@_wait_tensors.register_fake
+def _(inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    return [t.clone() for t in inputs]
+
+
+_wait_tensors.register_autograd(lambda ctx, grads: (list(grads),))
+
+torch.library.define(
+    "torchcomms::torchcomm_wait_tensors_",
+    "(Tensor(a!)[] inputs) -> Tensor(a!)[]",
+    tags=[torch.Tag.pt2_compliant_tag],
+)
+
+
+@torch.library.impl("torchcomms::torchcomm_wait_tensors_", "CompositeImplicitAutograd")
+def _(inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+    _join(inputs)
+    return inputs
+
+
 # ---- methods ----
 
 
@@ -252,15 +305,42 @@ for _name, _like in (
     _ARGUMENTS[_name] = _ARGUMENTS[_like]
 
 
+class _Results(list[torch.Tensor]):
+    """The results of an operation that is done: in its place as a handle, too."""
+
+    def wait(self, timeout: Any = None) -> _Results:
+        return self
+
+
+_LISTS = ("all_gather", "all_to_all")  # whose outputs are lists, of those with a gradient
+
+
+def _differentiable(name: str, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]) -> bool:
+    """Whether an operation outside of a compiled program has a gradient. One that changes a leaf has none."""
+    return (
+        name in _BACK
+        and torch.is_grad_enabled()
+        and any(t.requires_grad for t in (*outputs, *inputs))
+        and not any(t.requires_grad and t.is_leaf for t in outputs)
+    )
+
+
 def _traced(name: str) -> Callable[..., Any]:
     eager, arguments = _EAGER[name], _ARGUMENTS[name]
 
     @functools.wraps(eager)
     def method(self: Any, *args: Any, **given: Any) -> Any:
-        if not is_compiling():
-            return eager(self, *args, **given)
+        compiling = is_compiling()
         outputs, inputs, numbers, op, hints, timeout = arguments(*args, **given)
-        return _issue(self, name, outputs, inputs, numbers, op, hints, timeout)
+        if not compiling and not _differentiable(name, outputs, inputs):
+            work = eager(self, *args, **given)
+            if not work.is_completed():
+                _note(outputs, work)
+            return work
+        done = _issue(self, name, outputs, inputs, numbers, op, hints, timeout)
+        if compiling:
+            return done
+        return _Results(outputs) if name in _LISTS else TorchCommsAsyncTensor(outputs[0], None)
 
     return method
 

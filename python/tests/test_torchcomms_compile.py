@@ -110,7 +110,16 @@ def _premultiplied(c, x):
     return x
 
 
-PROGRAMS = ["_twice", "_lists", "_singles", "_rooted", "_uneven", "_messages", "_unused", "_premultiplied"]
+def _waits(c, x):
+    """The operators of the original's programs."""
+    y = x * 2
+    c.all_reduce(y, SUM, async_op=True)
+    (y,) = torch.ops.torchcomms.torchcomm_wait_tensors([y])
+    torch.ops.torchcomms.torchcomm_wait_tensors_([y])[0].add_(1)
+    return y
+
+
+PROGRAMS = ["_waits", "_twice", "_lists", "_singles", "_rooted", "_uneven", "_messages", "_unused", "_premultiplied"]
 
 
 def _weighted(c, x):
@@ -158,6 +167,9 @@ def _gradients(c, x, backends):
     torch.set_default_dtype(torch.float64)
     try:
         want = _differences(c, x, _weighted)
+        x = x.detach().requires_grad_()
+        _weighted(c, x).backward()
+        torch.testing.assert_close(x.grad, want, rtol=1e-4, atol=1e-4)
         for backend in backends:
             torch._dynamo.reset()
             x = x.detach().requires_grad_()
@@ -210,7 +222,22 @@ def test_programs_of_one_rank(monkeypatch):
     monkeypatch.setattr(_compiled, "_EAGER", _compiled._EAGER)
     monkeypatch.setenv("TORCHCOMMS_PATCH_FOR_COMPILE", "1")
     _compiled.install()
-    _programs(Alone(), ["aot_eager"], ["_twice", "_messages", "_premultiplied"])
+    _programs(Alone(), ["aot_eager"], ["_twice", "_messages", "_premultiplied", "_waits"])
+
+
+def test_wait_tensors():
+    """Waiting has a gradient, the copies of several tensors have it together, and in place nothing is copied."""
+    from chorus import _compiled  # noqa: F401
+
+    x, y = torch.ones(3, requires_grad=True), torch.ones(3)
+    results = torch.ops.torchcomms.torchcomm_wait_tensors([x * x, y])
+    assert [t.requires_grad for t in results] == [True, True] and results[1].data_ptr() != y.data_ptr()
+    (grad,) = torch.autograd.grad(results[0].sum() + results[1].sum(), x, create_graph=True)
+    assert torch.equal(torch.autograd.grad(grad.sum(), x)[0], torch.full((3,), 2.0))
+    assert not torch.ops.torchcomms.torchcomm_wait_tensors([y])[0].requires_grad
+    z = x * 3
+    (same,) = torch.ops.torchcomms.torchcomm_wait_tensors_([z])
+    assert same is z and torch.equal(torch.autograd.grad(same.sum(), x)[0], torch.full((3,), 3.0))
 
 
 @pytest.mark.long

@@ -310,6 +310,31 @@ def _functional(peers):
     comm.finalize()
 
 
+def test_an_async_tensor_is_transparent():
+    """Its properties don't wait, autograd goes through it, and it may have no work."""
+
+    class Work(torchcomms.TorchWork):
+        waits = 0
+
+        def wait(self, timeout=None):
+            self.waits += 1
+
+    async_tensor, work = functional.async_tensor.TorchCommsAsyncTensor, Work()
+    x = torch.ones(3, requires_grad=True)
+    y = x * 2
+    late, leaf = async_tensor(y, work), async_tensor(x, work)
+    assert late.grad_fn is y.grad_fn and not late.is_leaf and leaf.is_leaf and late.requires_grad
+    assert late.shape == (3,) and late.dtype is torch.float32 and late.size(0) == late.numel() == 3
+    leaf.grad = torch.full((3,), 5.0)
+    assert leaf.grad is x.grad and work.waits == 0
+    leaf.grad = None
+    late.sum().backward()
+    assert work.waits == 1 and x.grad.tolist() == [2, 2, 2]
+    assert late.tolist() == [2, 2, 2] and late.detach().numpy().sum() == 6 and work.waits == 3
+    done = async_tensor(x, None)
+    assert done.wait() is x and "[1., 1., 1.]" in repr(done) and type(done + 1) is torch.Tensor
+
+
 def test_functional(world):
     if world.size < 4:
         world.run(_functional)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -9,44 +10,62 @@ from torch.utils._pytree import tree_map
 
 from chorus.torchcomms._work import TorchWork
 
+_T = torch.Tensor
+# What reads or sets properties that are known before the operation is done.
+_PROPERTIES = {
+    *(getattr(_T, name).__get__ for name in ("device", "dtype", "grad", "grad_fn", "is_leaf", "itemsize", "layout",
+        "nbytes", "ndim", "output_nr", "requires_grad", "shape")),
+    *(getattr(_T, name).__set__ for name in ("grad", "requires_grad")),
+    _T.dim, _T.element_size, _T.is_complex, _T.is_contiguous, _T.is_floating_point, _T.nelement, _T.numel,
+    _T.requires_grad_, _T.size, _T.storage_offset, _T.stride,
+}  # fmt: skip
+
 
 class TorchCommsAsyncTensor(torch.Tensor):
     """The result of an operation under way. Any use of it waits for the operation, except for its shape and the like.
 
-    Operators give plain tensors; :meth:`wait` gives the plain tensor itself.
+    It stands for the plain tensor, also in autograd. Operators give plain tensors; :meth:`wait` gives the plain tensor
+    itself. ``work`` may be None, of an operation that is done.
     """
 
-    _inner: torch.Tensor
-    _work: TorchWork
+    elem: torch.Tensor
+    work: TorchWork | None
 
     @staticmethod
-    def __new__(cls, inner: torch.Tensor, work: TorchWork) -> TorchCommsAsyncTensor:
+    def __new__(cls, elem: torch.Tensor, work: TorchWork | None) -> TorchCommsAsyncTensor:
         tensor: TorchCommsAsyncTensor = torch.Tensor._make_wrapper_subclass(
-            cls, inner.size(), inner.stride(), inner.storage_offset(), dtype=inner.dtype, device=inner.device
-        )
-        tensor._inner, tensor._work = inner, work
+            cls, elem.size(), elem.stride(), elem.storage_offset(), dtype=elem.dtype, device=elem.device,
+            layout=elem.layout, requires_grad=elem.requires_grad,
+        )  # fmt: skip
+        tensor.elem, tensor.work = elem, work
         return tensor
 
-    def __init__(self, inner: torch.Tensor, work: TorchWork) -> None:
+    def __init__(self, elem: torch.Tensor, work: TorchWork | None) -> None:
         pass
 
-    def wait(self) -> torch.Tensor:
-        """The tensor, once the operation is done; raises the operation's error."""
-        self._work.wait()
-        return self._inner
-
-    def tolist(self) -> Any:  # reads memory, and a wrapper has none
-        return self.wait().tolist()
-
-    def numpy(self, *, force: bool = False) -> Any:
-        return self.wait().numpy(force=force)
+    def wait(self, timeout: timedelta | None = None) -> torch.Tensor:
+        """The tensor, once the operation is done; raises the operation's error. ``timeout``: see :class:`TorchWork`."""
+        if self.work is not None:
+            self.work.wait(timeout)
+        return self.elem
 
     def __repr__(self, *, tensor_contents: Any = None) -> Any:  # type: ignore[override]
         return f"TorchCommsAsyncTensor({self.wait()!r})"
 
     @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def plain(x: Any) -> Any:
+            if not isinstance(x, TorchCommsAsyncTensor):
+                return x
+            return x.elem if func in _PROPERTIES else x.wait()
+
+        return func(*tree_map(plain, args), **tree_map(plain, kwargs or {}))
+
+    @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
-        def unwrap(x: Any) -> Any:
+        """For what comes from C++, and not by a function of Python."""
+
+        def plain(x: Any) -> Any:
             return x.wait() if isinstance(x, TorchCommsAsyncTensor) else x
 
-        return func(*tree_map(unwrap, args), **tree_map(unwrap, kwargs or {}))
+        return func(*tree_map(plain, args), **tree_map(plain, kwargs or {}))

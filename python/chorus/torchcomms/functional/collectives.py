@@ -29,7 +29,8 @@ def _number(comm: TorchComm) -> int:
 
 
 def _result(output: torch.Tensor, work: Any, async_op: bool) -> torch.Tensor:
-    return TorchCommsAsyncTensor(output, work) if async_op else output
+    # A compiled program has each operation done where it stands.
+    return TorchCommsAsyncTensor(output, work) if async_op and not torch.compiler.is_compiling() else output
 
 
 def _named(op: ReduceOp) -> tuple[str, float]:
