@@ -1,6 +1,25 @@
 package opencl
 
-import "github.com/chorus-comms/chorus/device/driver"
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/chorus-comms/chorus/device/driver"
+	"github.com/chorus-comms/chorus/device/opencl/compiler"
+	"github.com/chorus-comms/chorus/internal/kept"
+	"github.com/chorus-comms/chorus/internal/plain"
+)
+
+// CompileError is what a compiler says of a source.
+type CompileError = compiler.Error
+
+// CompileApart has another process compile sources from now on; see [compiler.Apart].
+func CompileApart(command ...string) { compiler.Apart(command...) }
+
+// Programs are kept in the user's cache. Nothing else is: a compiler that was killed, had no memory, no room for its
+// files or not enough time may compile the source the next time, and says the same as one that can't.
 
 // ModuleCompiler is [driver.Compiler].ModuleCompiler.
 func (d *Driver) ModuleCompiler(dev int) (string, error) {
@@ -29,11 +48,11 @@ func (d *Driver) ModuleCompile(dev int, source []byte) ([]byte, error) {
 	if !b.compiler {
 		return nil, b.noCompiler(op)
 	}
-	where, err := placeToCompile()
+	where, err := compiler.Where()
 	if err != nil {
 		return nil, err
 	}
-	image, err := b.apart(op, where, source, b.options())
+	image, err := b.compiledApart(op, where, source, b.options())
 	if err != nil || image != nil {
 		return image, err
 	}
@@ -47,4 +66,90 @@ func (d *Driver) ModuleCompile(dev int, source []byte) ([]byte, error) {
 		return nil, driver.Errorf(driver.ErrUnsupported, b.Name, op, "%w", err)
 	}
 	return image, nil
+}
+
+// probeSource is compiled before anything else, so that a driver that compiles nothing is known after one process.
+const probeSource = "kernel void probe(global int *p) { p[get_global_id(0)] = 1; }\n"
+
+// compiledApart is the program of a source that another process has compiled; nil without error if this process shall
+// compile.
+func (b *dev) compiledApart(op string, where compiler.Place, source []byte, options string) ([]byte, error) {
+	if len(where.Command) == 0 {
+		return nil, nil
+	}
+	unfit, err := b.probe(op, where)
+	if err != nil {
+		return nil, b.without(op, where, err)
+	}
+	if unfit != nil {
+		return nil, unfit
+	}
+	a, err := b.ask(where, source, options)
+	if err != nil {
+		return nil, b.without(op, where, err)
+	}
+	return a.Program, b.refused(op, a)
+}
+
+// probe compiles a source before anything else. unfit is the answer, as long as this process lasts, of a compiler that
+// doesn't even end. The error says why there's no process that could compile.
+func (b *dev) probe(op string, where compiler.Place) (unfit, err error) {
+	b.probing.Lock()
+	defer b.probing.Unlock()
+	if b.probed {
+		return b.unfit, nil
+	}
+	a, err := b.ask(where, []byte(probeSource), b.options())
+	if err != nil {
+		return nil, err
+	}
+	b.probed = true
+	if a.Code == 0 {
+		b.unfit = b.refused(op, a)
+	}
+	return b.unfit, nil
+}
+
+// keptPrograms has those of sources that were loaded before; nil if there's no place for them.
+func keptPrograms() *kept.Folder {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return nil
+	}
+	return kept.Open(filepath.Join(cache, "chorus", "opencl"))
+}
+
+// programKey is the key of a source's program there.
+func (b *dev) programKey(source []byte, options string) kept.Key {
+	return kept.KeyOf(strings.Join([]string{b.place, b.Props.Name, b.driver, options}, "\x00"), source)
+}
+
+// without is the error of a command that can't be used, if the user has named it.
+func (b *dev) without(op string, where compiler.Place, err error) error {
+	if where.Named {
+		return driver.Errorf(driver.ErrUnsupported, b.Name, op, "CHORUS_OPENCL_COMPILER: %w", err)
+	}
+	return nil
+}
+
+// refused is the error that an answer is; nil if it's a program.
+func (b *dev) refused(op string, a compiler.Answer) error {
+	switch {
+	case a.Code != 0:
+		return driver.Errorf(driver.ErrInvalidArgument, b.Name, op, "%w", &CompileError{Log: a.Error, Code: a.Code})
+	case a.Error == "":
+		return nil
+	}
+	return driver.Errorf(driver.ErrUnsupported, b.Name, op, "%s", plain.Text(a.Error))
+}
+
+// ask is the answer of a process to a source.
+func (b *dev) ask(where compiler.Place, source []byte, options string) (compiler.Answer, error) {
+	a, err := b.apart.Compile(where.Command, &compiler.Request{Options: options, Source: source,
+		Device: compiler.Device{Library: b.place, Platform: slices.Index(b.platforms, b.space.platform),
+			Index: slices.Index(b.deviceIDs(b.space.platform), b.id)}})
+	if err == nil && a.Error == "" && len(a.Program) == 0 {
+		a.Error = "the process that compiles has given neither a program nor an error"
+	}
+	return a, err
 }

@@ -228,7 +228,7 @@ func (d *Driver) Close() error {
 	}
 	d.closeFFT()
 	for _, b := range d.devs {
-		b.away.close()
+		b.apart.Close()
 		b.space.close()
 	}
 	return nil

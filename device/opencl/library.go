@@ -10,6 +10,7 @@ import (
 	"github.com/chorus-comms/chorus/config"
 	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/opencl/abi"
+	"github.com/chorus-comms/chorus/device/opencl/compiler"
 	"github.com/chorus-comms/chorus/internal/dl"
 	"github.com/chorus-comms/chorus/internal/dl/libfile"
 )
@@ -22,7 +23,7 @@ type Library struct {
 	version   string
 	caps      *dl.Capabilities
 	platforms []abi.Platform
-	away      away
+	apart     compiler.Processes
 }
 
 // Load opens what the machine has: the loader that the dynamic linker finds, and drivers that Python packages have

@@ -13,8 +13,8 @@ import (
 
 	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/opencl/abi"
+	"github.com/chorus-comms/chorus/device/opencl/compiler"
 	"github.com/chorus-comms/chorus/internal/kept"
-	"github.com/chorus-comms/chorus/internal/plain"
 )
 
 // module is a program that was built for a device.
@@ -49,14 +49,6 @@ type param struct {
 	address uint32
 	typ     string
 }
-
-// CompileError is what a compiler says of a source.
-type CompileError struct {
-	Log  string
-	Code abi.Result
-}
-
-func (e *CompileError) Error() string { return "the source doesn't compile: " + plain.Text(e.Log) }
 
 // Hold is [base.Held].Hold.
 func (m *module) Hold() { m.uses.Add(1) }
@@ -113,12 +105,12 @@ func (b *dev) build(op string, image []byte) (abi.Program, error) {
 	if !b.compiler {
 		return 0, b.noCompiler(op)
 	}
-	where, err := placeToCompile()
+	where, err := compiler.Where()
 	if err != nil {
 		return 0, err
 	}
 	var files *kept.Folder
-	if len(where.command) > 0 {
+	if len(where.Command) > 0 {
 		files = keptPrograms()
 	}
 	key := b.programKey(image, options)
@@ -130,7 +122,7 @@ func (b *dev) build(op string, image []byte) (abi.Program, error) {
 			files.Remove(key) // of another driver, or none
 		}
 	}
-	program, err := b.apart(op, where, image, options)
+	program, err := b.compiledApart(op, where, image, options)
 	if err != nil {
 		return 0, err
 	}

@@ -8,9 +8,9 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
 	"unsafe"
 
+	"github.com/chorus-comms/chorus/device/opencl/compiler"
 	"github.com/chorus-comms/chorus/internal/dl"
 	"github.com/chorus-comms/chorus/internal/sys"
 )
@@ -21,29 +21,10 @@ import (
 //
 // A process that compiles has a folder of its own. Of what this process compiles the driver waits for the rest.
 
-// poclFolder is PoCL's variable of that folder. Other drivers have none of this name.
-const poclFolder = "POCL_CACHE_DIR"
-
-// folderPrefix begins the names of folders of processes that compile.
-const folderPrefix = "chorus-opencl-"
-
-// newFolder makes a folder; "" if there's no place for it that other users can't change.
-func newFolder() string {
-	folder, err := os.MkdirTemp("", folderPrefix)
-	if err != nil {
-		return ""
-	}
-	if _, err := sys.OwnFolder(folder, false); err != nil {
-		dropFolder(folder)
-		return ""
-	}
-	return folder
-}
-
 // protectPoCL gives PoCL another folder than one that other users can change, before it looks for its own: it loads code
 // from there. The library is PoCL, or a loader that may know it.
 func protectPoCL(l *dl.Library) {
-	folder := os.Getenv(poclFolder)
+	folder := os.Getenv(compiler.Folder)
 	if folder == "" {
 		if cache, err := os.UserCacheDir(); err == nil {
 			folder = filepath.Join(cache, "pocl", "kcache")
@@ -61,7 +42,7 @@ func protectPoCL(l *dl.Library) {
 		return
 	}
 	own, err := sys.OwnFolder(filepath.Join(os.TempDir(), fmt.Sprintf("chorus-pocl-%d", os.Geteuid())), true)
-	if err != nil || !setForLibraries(l, poclFolder, own) {
+	if err != nil || !setForLibraries(l, compiler.Folder, own) {
 		own = "that folder, for want of another one"
 	}
 	slog.Warn("chorus: PoCL would load kernels from a folder that another user can change", "folder", folder, "why", why,
@@ -83,16 +64,9 @@ func setForLibraries(l *dl.Library, name, value string) bool {
 	return ok
 }
 
-// dropFolder removes what newFolder has made, with all that is in it.
-func dropFolder(folder string) {
-	if strings.HasPrefix(filepath.Base(folder), folderPrefix) {
-		_ = os.RemoveAll(folder)
-	}
-}
-
 // errHalfWritten is of a program that stays as another process has left it.
 var errHalfWritten = errors.New("PoCL gives out a program without its code, whose file another process has left unfinished: " +
-	"remove PoCL's folder (" + poclFolder + ", or pocl in the user's cache)")
+	"remove PoCL's folder (" + compiler.Folder + ", or pocl in the user's cache)")
 
 // halfWritten reports whether an image is PoCL's, by its first bytes, and has none of LLVM's code, by that one's.
 func halfWritten(image []byte) bool {

@@ -1,4 +1,4 @@
-package opencl
+package compiler
 
 import (
 	"encoding/json"
@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	osexec "os/exec" // exec is an instantiated graph
+	"os/exec"
 	"runtime"
 	"slices"
 	"strings"
@@ -20,16 +20,29 @@ import (
 	"github.com/chorus-comms/chorus/internal/sys"
 )
 
-// request is what a process that compiles is asked for.
-type request struct {
-	Library          string // the file
-	Platform, Device int    // which of its platforms, and which of that's devices
-	Options          string
-	Source           []byte
+// Request is what a process that compiles is asked for.
+type Request struct {
+	Device  Device
+	Options string
+	Source  []byte
 }
 
-// answer is what it says: first that it's ready, then for each request that the device is open, and the program.
-type answer struct {
+// Device says which one is compiled for: the library's file, which of its platforms, and which of that's devices.
+type Device struct {
+	Library         string
+	Platform, Index int
+}
+
+// Error is what a compiler says of a source.
+type Error struct {
+	Log  string
+	Code abi.Result
+}
+
+func (e *Error) Error() string { return "the source doesn't compile: " + plain.Text(e.Log) }
+
+// Answer is what it says: first that it's ready, then for each request that the device is open, and the program.
+type Answer struct {
 	Step    step       `json:",omitempty"`
 	Program []byte     `json:",omitempty"`
 	Error   string     // why there is none
@@ -44,9 +57,9 @@ const (
 	done   step = "done"
 )
 
-// away has the processes that compile sources, of one library: as many as there are sources at once, and cores. One is
+// Processes are those that compile sources, of one library: as many as there are sources at once, and cores. One is
 // started if none is free. They're ended when there has been nothing to do for a while.
-type away struct {
+type Processes struct {
 	mu      sync.Mutex
 	command []string
 	none    error // why there's no process of the command, from then on
@@ -61,10 +74,10 @@ const idleTime = 30 * time.Second
 
 // process is one that runs.
 type process struct {
-	cmd     *osexec.Cmd
+	cmd     *exec.Cmd
 	to      *os.File
 	from    *os.File
-	answers chan answer // closed at the end of what it says
+	answers chan Answer // closed at the end of what it says
 	said    heard
 	stopped chan struct{}
 	ended   chan struct{}
@@ -96,12 +109,12 @@ func (h *heard) String() string {
 	return strings.TrimSpace(string(h.text))
 }
 
-// compile has a process compile. A process that crashes or hangs is an answer, too; the error says why there's none
+// Compile has a process compile. A process that crashes or hangs is an answer, too; the error says why there's none
 // that could.
-func (w *away) compile(command []string, q *request) (answer, error) {
+func (w *Processes) Compile(command []string, q *Request) (Answer, error) {
 	c, err := config.Load(nil)
 	if err != nil {
-		return answer{}, err
+		return Answer{}, err
 	}
 	limit := c.OpenCLCompilerTimeout
 	room := w.places()
@@ -109,14 +122,14 @@ func (w *away) compile(command []string, q *request) (answer, error) {
 	defer func() { <-room }()
 	p, err := w.take(command, limit)
 	if err != nil {
-		return answer{}, err
+		return Answer{}, err
 	}
 	a, unable, err := p.compile(q, limit)
 	if unable {
 		err = fmt.Errorf("the process that compiles can't use the device: %s", plain.Text(a.Error))
 		p.stop()
 		w.without(command, err)
-		return answer{}, err
+		return Answer{}, err
 	}
 	if err != nil {
 		p.stop()
@@ -127,7 +140,7 @@ func (w *away) compile(command []string, q *request) (answer, error) {
 }
 
 // places has room for as many processes as there are cores.
-func (w *away) places() chan struct{} {
+func (w *Processes) places() chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.room == nil {
@@ -137,7 +150,7 @@ func (w *away) places() chan struct{} {
 }
 
 // take is a process of the command that has nothing to do.
-func (w *away) take(command []string, limit time.Duration) (*process, error) {
+func (w *Processes) take(command []string, limit time.Duration) (*process, error) {
 	w.mu.Lock()
 	if !slices.Equal(command, w.command) {
 		w.stop()
@@ -163,7 +176,7 @@ func (w *away) take(command []string, limit time.Duration) (*process, error) {
 }
 
 // without makes an error that of the command from now on.
-func (w *away) without(command []string, err error) {
+func (w *Processes) without(command []string, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if slices.Equal(command, w.command) {
@@ -172,7 +185,7 @@ func (w *away) without(command []string, err error) {
 }
 
 // giveBack keeps a process for the next source, if that's one of the same command.
-func (w *away) giveBack(command []string, p *process) {
+func (w *Processes) giveBack(command []string, p *process) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !slices.Equal(command, w.command) {
@@ -187,7 +200,7 @@ func (w *away) giveBack(command []string, p *process) {
 
 // compile asks for a source. unable means that the process can't use the device, and the answer says why. With an error
 // the answer has how far it came.
-func (p *process) compile(q *request, limit time.Duration) (a answer, unable bool, err error) {
+func (p *process) compile(q *Request, limit time.Duration) (a Answer, unable bool, err error) {
 	p.said.forget()
 	go func() { _ = json.NewEncoder(p.to).Encode(q) }() // which ends when the process takes it, or is stopped
 	if a, err = p.next(limit); err != nil || a.Step != opened {
@@ -200,7 +213,7 @@ func (p *process) compile(q *request, limit time.Duration) (a answer, unable boo
 }
 
 // next is what the process says next. It has a limit of the processor's time.
-func (p *process) next(limit time.Duration) (answer, error) {
+func (p *process) next(limit time.Duration) (Answer, error) {
 	used := func() time.Duration {
 		t, _ := sys.GroupTime(p.cmd.Process.Pid) // 0 where that isn't known: then it's by the clock
 		return t
@@ -217,22 +230,22 @@ func (p *process) next(limit time.Duration) (answer, error) {
 			return a, nil
 		case <-tick.C:
 			if err := wait.over(used()); err != nil {
-				return answer{}, err
+				return Answer{}, err
 			}
 		}
 	}
 }
 
 // failed is the answer of a process that came to a step, and has been stopped for an error.
-func (p *process) failed(at step, err error) answer {
+func (p *process) failed(at step, err error) Answer {
 	what := "compiler"
 	if at != opened {
 		what = "library, opened by the process that compiles,"
 	}
 	if errors.Is(err, io.ErrUnexpectedEOF) {
-		return answer{Error: fmt.Sprintf("the driver's %s has ended its process: %v: %s", what, p.how, &p.said)}
+		return Answer{Error: fmt.Sprintf("the driver's %s has ended its process: %v: %s", what, p.how, &p.said)}
 	}
-	return answer{Error: fmt.Sprintf("the driver's %s has %v (the limit is CHORUS_OPENCL_COMPILER_TIMEOUT)", what, err)}
+	return Answer{Error: fmt.Sprintf("the driver's %s has %v (the limit is CHORUS_OPENCL_COMPILER_TIMEOUT)", what, err)}
 }
 
 // start starts a process, which is ready then.
@@ -248,12 +261,12 @@ func start(command []string, limit time.Duration) (*process, error) {
 		return nil, err
 	}
 	defer answers.Close()
-	p := &process{cmd: osexec.Command(command[0], command[1:]...), to: to, from: from, answers: make(chan answer),
+	p := &process{cmd: exec.Command(command[0], command[1:]...), to: to, from: from, answers: make(chan Answer),
 		stopped: make(chan struct{}), ended: make(chan struct{})}
 	folder := newFolder()
 	p.cmd.Env = append(os.Environ(), compileVariable+"="+mark(int(requests.Fd()), int(answers.Fd()), folder))
 	if folder != "" {
-		p.cmd.Env = append(p.cmd.Env, poclFolder+"="+folder)
+		p.cmd.Env = append(p.cmd.Env, Folder+"="+folder)
 	}
 	p.cmd.ExtraFiles = []*os.File{requests, answers}
 	p.cmd.Stdout, p.cmd.Stderr, p.cmd.WaitDelay = &p.said, &p.said, time.Second
@@ -285,7 +298,7 @@ func start(command []string, limit time.Duration) (*process, error) {
 func (p *process) read() {
 	defer close(p.answers)
 	for receive := json.NewDecoder(p.from); ; {
-		var a answer
+		var a Answer
 		if receive.Decode(&a) != nil {
 			return
 		}
@@ -311,7 +324,7 @@ func (p *process) stop() {
 }
 
 // stop ends the processes that have nothing to do. Others end when they have compiled.
-func (w *away) stop() {
+func (w *Processes) stop() {
 	for _, p := range w.free {
 		p.stop()
 	}
@@ -319,7 +332,7 @@ func (w *away) stop() {
 }
 
 // rest ends the processes if there has been nothing to do.
-func (w *away) rest() {
+func (w *Processes) rest() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if left := idleTime - time.Since(w.used); len(w.free) > 0 && left > 0 {
@@ -330,8 +343,8 @@ func (w *away) rest() {
 	w.stop()
 }
 
-// close ends the processes.
-func (w *away) close() {
+// Close ends the processes.
+func (w *Processes) Close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.stop()
