@@ -10,8 +10,23 @@ _chosen: str | None = None
 
 
 def library() -> str:
-    """The path: the one that was chosen, else CHORUS_LIBRARY, else that of the package."""
-    return _chosen or os.environ.get("CHORUS_LIBRARY") or str(pathlib.Path(__file__).with_name("libchorus.so"))
+    """The path: the one that was chosen, else CHORUS_LIBRARY, else that of the package.
+
+    Raises:
+        ImportError: the one that was chosen, or CHORUS_LIBRARY, isn't a regular file.
+    """
+    path = _chosen or os.environ.get("CHORUS_LIBRARY")
+    if path is None or path == "":
+        return str(pathlib.Path(__file__).with_name("libchorus.so"))
+    from chorus import _files
+
+    try:
+        _files.regular(path)
+    except FileNotFoundError:
+        pass  # the loader says so, or searches for it
+    except OSError as error:
+        raise ImportError(f"chorus: the library {error}") from None
+    return path
 
 
 def use(path: str | os.PathLike[str]) -> None:

@@ -17,6 +17,7 @@ from torch._C._distributed_c10d import TCPStore
 
 import chorus
 from chorus import bench
+from chorus._files import read_text
 from chorus.bench import collectives, layer, models, peers
 from chorus.bench.harness import MIB, Row
 from chorus.bench.port import free_port
@@ -69,7 +70,7 @@ def layer_main(port: int, arguments: argparse.Namespace) -> None:
     row = layer.measure()
     print("\n".join(layer.show(row)))
     if arguments.json is not None:
-        rows = json.loads(arguments.json.read_text()) if arguments.json.exists() else []
+        rows = json.loads(read_text(arguments.json)) if arguments.json.exists() else []
         arguments.json.write_text(json.dumps([*rows, dataclasses.asdict(row)]))
     dist.destroy_process_group()
 

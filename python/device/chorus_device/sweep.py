@@ -41,6 +41,7 @@ from typing import Any
 
 import torch
 
+from chorus._files import read_text
 from chorus_device._device import drain_autograd, handle_of
 
 # The results of these have undefined contents.
@@ -609,8 +610,7 @@ def main() -> None:
         return serve(args.device, args.most, **more)
     answers = []
     if args.of:
-        with open(args.of) as f:
-            answers = [json.loads(line) for line in f]
+        answers = [json.loads(line) for line in read_text(args.of).splitlines()]
     else:
         todo = cases(args.dtypes.split(","), args.every, args.pattern)
         with open(args.json or os.devnull, "w") as f:
@@ -620,8 +620,7 @@ def main() -> None:
                 if sys.stderr.isatty():
                     print(f"\r{len(answers)} of {len(todo)}", end="", file=sys.stderr)
     if args.like:
-        with open(args.like) as f:
-            differ(answers, [json.loads(line) for line in f])
+        differ(answers, [json.loads(line) for line in read_text(args.like).splitlines()])
     answers.sort(key=lambda a: (USUAL.index(a["dtype"]) if a["dtype"] in USUAL else len(USUAL), a["op"]))
     if args.table:
         with open(args.table, "w") as f:

@@ -17,6 +17,7 @@ import torch
 from chorus_device import namespace
 from chorus_device._device import c
 
+from chorus._files import read_text
 from torch_zoom import version
 from torch_zoom.lazy import _lazy_call, _lazy_init
 
@@ -174,9 +175,8 @@ def read_file(filename: str | None = None) -> bool:
     _lazy_init()
     filename = filename or get_filename()
     try:
-        with open(filename) as file:
-            lines = [line.strip() for line in file if line.strip()]
-    except OSError as error:
+        lines = [line.strip() for line in read_text(filename).splitlines() if line.strip()]
+    except (OSError, ValueError) as error:
         warnings.warn(f"torch.zoom.tunable can't read {filename}: {error}", stacklevel=2)
         return False
     results = [line for line in lines if not line.startswith("Validator,")]

@@ -7,6 +7,8 @@ import os
 import pathlib
 from typing import IO, Any
 
+from chorus._files import read_text
+
 Record = dict[str, Any]
 
 
@@ -67,7 +69,7 @@ def read(path: pathlib.Path) -> tuple[dict[str, Any], dict[str, Record], bool]:
     records: dict[str, Record] = {}
     ended = False
     try:
-        lines = path.read_text(errors="replace").split("\n")
+        lines = read_text(path, 1 << 30, "replace").split("\n")
     except FileNotFoundError:
         return {}, {}, False
     for number, text in enumerate(lines):
