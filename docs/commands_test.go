@@ -16,7 +16,7 @@ var (
 	// alone are the pages that begin in an empty folder.
 	alone = []string{
 		"../README.md", "../python/README.md", "pytorch-ten-minutes.md", "first-job.md", "two-nodes.md", "networks.md",
-		"new-device.md",
+		"new-device.md", "adapters.md",
 	}
 	// inClone are those for a clone whose package is installed, as README.md has it done, and what they suppose to be
 	// there.
@@ -29,6 +29,7 @@ var (
 		{page: "from-mpi4py.md", supposed: "cd python/examples"},
 		{page: "gloo.md"},
 		{page: "launching.md", supposed: "go build ./examples/train\ncp python/examples/sum.py train.py"},
+		{page: "mpi.md", supposed: "cd python/examples"},
 		{page: "memory-allocator.md", supposed: `python -c 'import json, torch
 torch.accinte.memory._record_memory_history()
 x = torch.ones(100000, device="accinte")
@@ -191,7 +192,7 @@ func without(page, block string) string {
 func withCommands(t *testing.T) map[string]string {
 	t.Helper()
 	all := pages(t)
-	for _, pattern := range []string{"../*.md", "../python/*.md", "../python/*/README.md", "../internal/*/README.md"} {
+	for _, pattern := range []string{"../*.md", "../python/*.md", "../python/[^.]*/README.md", "../internal/*/README.md"} {
 		found, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)

@@ -313,6 +313,12 @@ func TestFollowGo(t *testing.T) {
 	t.Run("clone", func(t *testing.T) { follow(t, "first-job.md", "clone", reader(t, t.TempDir(), fromClone(t)...)) })
 }
 
+// TestFollowAdapters makes a program with an adapter.
+func TestFollowAdapters(t *testing.T) {
+	dist(t)
+	follow(t, "adapters.md", "clone", reader(t, t.TempDir(), fromClone(t)...))
+}
+
 // TestFollowDevice makes a device of PyTorch outside of the repository.
 func TestFollowDevice(t *testing.T) {
 	dist(t)

@@ -332,6 +332,30 @@ func TestJob(t *testing.T) {
 	}
 }
 
+// TestRerun starts ranks by hand: the keys of a run outlive it. The next one needs a name of its own, as its error says.
+func TestRerun(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "example")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./example").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for i, run := range []struct{ name, says string }{{"", "sum 1"}, {"", "TORCHELASTIC_RUN_ID"}, {"2", "sum 1"}} {
+		var ranks sync.WaitGroup
+		for rank := range 2 {
+			ranks.Go(func() {
+				cmd := exec.CommandContext(ctx, program)
+				cmd.Env = append(os.Environ(), "CHORUS_STORE=etcd://"+strings.Join(shared(t), ",")+"?prefix=/rerun",
+					"TORCHELASTIC_RUN_ID="+run.name, "TORCHCOMM_SIZE=2", fmt.Sprint("TORCHCOMM_RANK=", rank))
+				if out, err := cmd.CombinedOutput(); !strings.Contains(string(out), run.says) {
+					t.Errorf("run %d, rank %d: %v\n%s", i, rank, err, out)
+				}
+			})
+		}
+		ranks.Wait()
+	}
+}
+
 // TestDead: the keys of processes that have died without a word expire.
 func TestDead(t *testing.T) {
 	o := Options{Prefix: "/dead", TTL: time.Second}

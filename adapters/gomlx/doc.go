@@ -1,7 +1,7 @@
 // Package chorusgomlx trains GoMLX's models data-parallel: each rank computes the gradients of its own part of a batch,
 // and all ranks apply the average.
 //
-//	opt := chorusgomlx.New(c, backend, optimizers.Adam().Done())
+//	opt := chorusgomlx.New(c, backend, optimizers.Adam().Done().(chorusgomlx.Base))
 //	trainer := train.NewTrainer(backend, mlctx, model, losses.MeanSquaredError, opt, nil, nil)
 //	loop := train.NewLoop(trainer)
 //	opt.Attach(ctx, loop)                    // or opt.Step(ctx) behind each trainer.TrainStep

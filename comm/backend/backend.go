@@ -270,7 +270,8 @@ func (c *Config) Exchange(ctx context.Context, payload []byte) ([][]byte, error)
 // Used is the error of an Opener that finds another communicator of the name.
 func (c *Config) Used() error {
 	return &InvalidArgumentError{Where: Where{Comm: c.Name, Reporter: c.Rank, Op: "new"}, Detail: fmt.Sprintf("the name was "+
-		"used on this store before, or more than %d ranks join; give each communicator a name of its own (WithName)", c.Size)}
+		"used on this store before, or more than %d ranks join; give each communicator a name of its own (WithName), and each "+
+		"run of a job at a store that stays (TORCHELASTIC_RUN_ID)", c.Size)}
 }
 
 // Opener begins this rank's part of a communicator; every rank calls it.
