@@ -56,7 +56,7 @@ func (p *Plan) DistanceBackward(out, grad, a, b, distances Operand, norm float64
 // gradient grad and the distances. That of a row and column of out is by the row of a and the column or row of b.
 func (p *Plan) distance(op string, norm float64, operands []*Operand) error {
 	out := operands[0]
-	rank, backward := len(out.Sizes), len(operands) > 3
+	rank := len(out.Sizes)
 	if rank < 2 || rank > maxRank || norm < 0 || math.IsNaN(norm) {
 		return fmt.Errorf("kernel: %s of %d dimensions by norm %v", op, rank, norm)
 	}
@@ -68,36 +68,9 @@ func (p *Plan) distance(op string, norm float64, operands []*Operand) error {
 			return fmt.Errorf("kernel: %s of %v of %v to %v of %v", op, o.Sizes, o.Type, out.Sizes, out.Type)
 		}
 	}
-	last := func(o *Operand, k int) (n, step int) { // dimension k from the end
-		d := len(o.Sizes) - 1 - k
-		return o.Sizes[d], o.Strides[d]
-	}
-	var strides [5][2]int // of the last dimensions of out, the inner one first
-	var steps [5]int      // along what's looped over: the columns of a and b, or the rows of b for a gradient
-	n, _ := last(operands[1], 0)
-	rows, _ := last(operands[2], 1)
-	want := [5][2]int{{rows, 0}, {n, 0}, {n, rows}, {rows, 0}, {rows, 0}} // columns, rows
-	want[0][1], _ = last(operands[1], 1)
-	want[1][1], want[3][1], want[4][1] = want[0][1], want[0][1], want[0][1]
-	if backward {
-		want[0][0] = n
-	}
-	for k, o := range operands {
-		columns, inner := last(o, 0)
-		high, outer := last(o, 1)
-		if columns != want[k][0] || high != want[k][1] {
-			return fmt.Errorf("kernel: %s of %v and %v to %v", op, operands[1].Sizes, operands[2].Sizes, out.Sizes)
-		}
-		switch {
-		case k == 0 || k == 1 && backward:
-			strides[k] = [2]int{inner, outer}
-		case k == 1, k > 2:
-			strides[k], steps[k] = [2]int{0, outer}, inner
-		case backward: // b: its columns are those of the gradient
-			strides[k], steps[k] = [2]int{inner, 0}, outer
-		default:
-			strides[k], steps[k] = [2]int{outer, 0}, inner
-		}
+	strides, steps, loop, err := distanceSteps(op, operands)
+	if err != nil {
+		return err
 	}
 	q := &p.space
 	if err := q.init(out.Sizes[:rank-2]); err != nil {
@@ -128,10 +101,6 @@ func (p *Plan) distance(op string, norm float64, operands []*Operand) error {
 	if q.dims > MaxDims {
 		return fmt.Errorf("kernel: %s: more than %d dimensions that don't join", op, MaxDims)
 	}
-	loop := n
-	if backward {
-		loop = rows
-	}
 	s := Spec{Family: DistanceFamily, Op: op, Compute: Opmath(out.Type), Block: threads, Outs: 1,
 		Ins: uint8(len(operands) - 1), Form: distanceForm(norm), Dims: uint8(q.dims), Wide: wide(q.count, loop)}
 	for k := range operands {
@@ -152,6 +121,46 @@ func (p *Plan) distance(op string, norm float64, operands []*Operand) error {
 		q.layout(&c.Args, s.Wide)
 	}
 	return nil
+}
+
+// distanceSteps are strides of the last two dimensions of out in each operand, the inner one first, and steps along the
+// loop: over the columns of a and b, or over the rows of b for a gradient.
+func distanceSteps(op string, operands []*Operand) (strides [5][2]int, steps [5]int, loop int, err error) {
+	out, backward := operands[0], len(operands) > 3
+	last := func(o *Operand, k int) (n, step int) { // dimension k from the end
+		d := len(o.Sizes) - 1 - k
+		return o.Sizes[d], o.Strides[d]
+	}
+	n, _ := last(operands[1], 0)
+	rows, _ := last(operands[2], 1)
+	want := [5][2]int{{rows, 0}, {n, 0}, {n, rows}, {rows, 0}, {rows, 0}} // columns, rows
+	want[0][1], _ = last(operands[1], 1)
+	want[1][1], want[3][1], want[4][1] = want[0][1], want[0][1], want[0][1]
+	if backward {
+		want[0][0] = n
+	}
+	for k, o := range operands {
+		columns, inner := last(o, 0)
+		high, outer := last(o, 1)
+		if columns != want[k][0] || high != want[k][1] {
+			err = fmt.Errorf("kernel: %s of %v and %v to %v", op, operands[1].Sizes, operands[2].Sizes, out.Sizes)
+			return
+		}
+		switch {
+		case k == 0 || k == 1 && backward:
+			strides[k] = [2]int{inner, outer}
+		case k == 1, k > 2:
+			strides[k], steps[k] = [2]int{0, outer}, inner
+		case backward: // b: its columns are those of the gradient
+			strides[k], steps[k] = [2]int{inner, 0}, outer
+		default:
+			strides[k], steps[k] = [2]int{outer, 0}, inner
+		}
+	}
+	if backward {
+		n = rows
+	}
+	return strides, steps, n, nil
 }
 
 func distanceSource(s Spec) (Source, error) {

@@ -29,35 +29,9 @@ func (p *Plan) elementwise(op string, compute dtype.DType, outs, ins []Operand, 
 		return fmt.Errorf("kernel: %s with %d results and %d inputs", s, len(outs), len(ins))
 	}
 	s.Outs, s.Ins, s.Form = uint8(len(outs)), uint8(len(ins)), uint8(len(numbers))
-	if err := p.space.init(outs[0].Sizes); err != nil {
+	far, err := p.elementwiseSpace(&s, outs, ins)
+	if err != nil {
 		return err
-	}
-	far := 0
-	for k := range outs {
-		s.Types[k] = outs[k].Type
-		if err := outs[k].check("a result"); err != nil {
-			return err
-		}
-		if outs[k].Value != nil || len(outs[k].Sizes) != p.space.dims || outs[k].Count() != p.space.count {
-			return fmt.Errorf("kernel: %v: results of sizes %v and %v", s, outs[0].Sizes, outs[k].Sizes)
-		}
-		if err := p.space.add(&outs[k]); err != nil {
-			return err
-		}
-		far = max(far, outs[k].reach())
-	}
-	for k := range ins {
-		s.Types[len(outs)+k] = ins[k].Type
-		if err := ins[k].check("an input"); err != nil {
-			return err
-		}
-		if ins[k].Value != nil {
-			s.Values |= 1 << k
-		}
-		if err := p.space.add(&ins[k]); err != nil {
-			return err
-		}
-		far = max(far, ins[k].reach())
 	}
 	if err := elementwiseCheck(s); err != nil || p.space.count == 0 {
 		return err
@@ -117,6 +91,40 @@ func (p *Plan) elementwise(op string, compute dtype.DType, outs, ins []Operand, 
 		p.space.layout(&c.Args, s.Wide)
 	}
 	return nil
+}
+
+// elementwiseSpace makes the plan's space that of all operands, and completes the spec. far is how far they reach.
+func (p *Plan) elementwiseSpace(s *Spec, outs, ins []Operand) (far int, err error) {
+	if err := p.space.init(outs[0].Sizes); err != nil {
+		return 0, err
+	}
+	for k := range outs {
+		s.Types[k] = outs[k].Type
+		if err := outs[k].check("a result"); err != nil {
+			return 0, err
+		}
+		if outs[k].Value != nil || len(outs[k].Sizes) != p.space.dims || outs[k].Count() != p.space.count {
+			return 0, fmt.Errorf("kernel: %v: results of sizes %v and %v", *s, outs[0].Sizes, outs[k].Sizes)
+		}
+		if err := p.space.add(&outs[k]); err != nil {
+			return 0, err
+		}
+		far = max(far, outs[k].reach())
+	}
+	for k := range ins {
+		s.Types[len(outs)+k] = ins[k].Type
+		if err := ins[k].check("an input"); err != nil {
+			return 0, err
+		}
+		if ins[k].Value != nil {
+			s.Values |= 1 << k
+		}
+		if err := p.space.add(&ins[k]); err != nil {
+			return 0, err
+		}
+		far = max(far, ins[k].reach())
+	}
+	return far, nil
 }
 
 // elementwisePiece is how many elements of the innermost dimension a block has at a time, if they don't lie one after

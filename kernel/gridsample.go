@@ -97,25 +97,11 @@ func (p *Plan) gridSample(op string, out, in, grid, result *Operand, g *GridSamp
 		!slices.Equal(result.Sizes, grid.Sizes) {
 		return fmt.Errorf("kernel: grid_sample of %v at %v to %v", in.Sizes, grid.Sizes, out.Sizes)
 	}
-	switch g.Mode {
-	case "bilinear":
-	case "nearest":
-		s.Extra[0] |= gridNearest
-	default:
-		return fmt.Errorf("kernel: there is no grid_sample of mode %q", g.Mode)
+	bits, err := g.bits()
+	if err != nil {
+		return err
 	}
-	switch g.Border {
-	case "zeros":
-	case "border":
-		s.Extra[0] |= gridBorder
-	case "reflection":
-		s.Extra[0] |= gridReflection
-	default:
-		return fmt.Errorf("kernel: there is no grid_sample with the border %q", g.Border)
-	}
-	if g.AlignCorners {
-		s.Extra[0] |= gridCorners
-	}
+	s.Extra[0] = bits
 	m.pair(in, out, d)
 	m.gridBatch, m.gridPart, m.resultBatch, m.resultPart = grid.Strides[0], grid.Strides[d+1], result.Strides[0],
 		result.Strides[d+1]
@@ -153,6 +139,30 @@ func (p *Plan) gridSample(op string, out, in, grid, result *Operand, g *GridSamp
 	m.visit(&r)
 	r.add(&c.Args)
 	return nil
+}
+
+// bits are those of a spec.
+func (g *GridSampling) bits() (bits int32, err error) {
+	switch g.Mode {
+	case "bilinear":
+	case "nearest":
+		bits |= gridNearest
+	default:
+		return 0, fmt.Errorf("kernel: there is no grid_sample of mode %q", g.Mode)
+	}
+	switch g.Border {
+	case "zeros":
+	case "border":
+		bits |= gridBorder
+	case "reflection":
+		bits |= gridReflection
+	default:
+		return 0, fmt.Errorf("kernel: there is no grid_sample with the border %q", g.Border)
+	}
+	if g.AlignCorners {
+		bits |= gridCorners
+	}
+	return bits, nil
 }
 
 func gridSource(s Spec) (Source, error) {

@@ -61,20 +61,7 @@ func (p *Plan) index(op string, out, in Operand, bad device.Ptr, indexes []Index
 	} else if in.Type != out.Type {
 		return fmt.Errorf("kernel: %s of %v in %v", op, in.Type, out.Type)
 	}
-	loop := &out // has all elements
-	if op != "take" {
-		loop = &indexes[0].Operand
-		for k := range indexes {
-			if len(indexes[k].Sizes) > len(loop.Sizes) || indexes[k].Count() > loop.Count() {
-				loop = &indexes[k].Operand
-			}
-		}
-		if in.Value == nil {
-			loop = &in
-		} else if len(out.Sizes) > len(loop.Sizes) || out.Count() > loop.Count() {
-			loop = &out
-		}
-	}
+	loop := indexLoop(op, &out, &in, indexes)
 	if err := p.space.init(loop.Sizes); err != nil {
 		return err
 	}
@@ -141,6 +128,25 @@ func (p *Plan) index(op string, out, in Operand, bad device.Ptr, indexes []Index
 		c.Args.Int64(int64(indexes[k].Stride))
 	}
 	return nil
+}
+
+// indexLoop is the operand that has all elements.
+func indexLoop(op string, out, in *Operand, indexes []Index) *Operand {
+	loop := out
+	if op != "take" {
+		loop = &indexes[0].Operand
+		for k := range indexes {
+			if len(indexes[k].Sizes) > len(loop.Sizes) || indexes[k].Count() > loop.Count() {
+				loop = &indexes[k].Operand
+			}
+		}
+		if in.Value == nil {
+			loop = in
+		} else if len(out.Sizes) > len(loop.Sizes) || out.Count() > loop.Count() {
+			loop = out
+		}
+	}
+	return loop
 }
 
 func indexExpression(op string, compute dtype.DType) string {

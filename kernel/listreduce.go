@@ -14,17 +14,9 @@ import (
 func (p *Plan) ForeachReduce(op string, compute dtype.DType, outs, ins []Operand, numbers ...*Number) error {
 	s := Spec{Family: ListFamily, Op: op, Compute: compute, Block: threads, Form: listParts, Ins: 1,
 		Extra: [4]int32{int32(len(numbers))}}
-	k, ok := reductionNames[op]
-	switch {
-	case !ok:
-		return fmt.Errorf("kernel: there is no reduction %q", op)
-	case !reductions[k].Defined(compute) || compute.Size() == 2 && compute.IsFloating() || !Supported(compute):
-		return fmt.Errorf("kernel: %s isn't computed in %v", op, compute)
-	case reductions[k].ordered && reductions[k].done[0].kind == index || reductions[k].Results() != 1 ||
-		reductions[k].Numbers != len(numbers):
-		return fmt.Errorf("kernel: foreach %s with %d numbers", op, len(numbers))
-	case len(outs) != len(ins):
-		return fmt.Errorf("kernel: foreach %s of %d tensors to %d", op, len(ins), len(outs))
+	r, err := foreachReduction(op, compute, len(outs), len(ins), len(numbers))
+	if err != nil {
+		return err
 	}
 	l := &p.list
 	*l = listRun{spec: s}
@@ -68,7 +60,7 @@ func (p *Plan) ForeachReduce(op string, compute dtype.DType, outs, ins []Operand
 		if err != nil {
 			return fmt.Errorf("kernel: foreach %s, tensor %d: %w", op, j, err)
 		}
-		if p.space.count == 0 && reductions[k].Needs {
+		if p.space.count == 0 && r.Needs {
 			return fmt.Errorf("kernel: foreach %s, tensor %d: no elements have no result", op, j)
 		}
 		if !dense {
@@ -94,6 +86,23 @@ func (p *Plan) ForeachReduce(op string, compute dtype.DType, outs, ins []Operand
 		l.n++
 	}
 	return flush()
+}
+
+// foreachReduction is a reduction with one result, which isn't an index.
+func foreachReduction(op string, compute dtype.DType, outs, ins, numbers int) (*Reduction, error) {
+	k, ok := reductionNames[op]
+	switch {
+	case !ok:
+		return nil, fmt.Errorf("kernel: there is no reduction %q", op)
+	case !reductions[k].Defined(compute) || compute.Size() == 2 && compute.IsFloating() || !Supported(compute):
+		return nil, fmt.Errorf("kernel: %s isn't computed in %v", op, compute)
+	case reductions[k].ordered && reductions[k].done[0].kind == index || reductions[k].Results() != 1 ||
+		reductions[k].Numbers != numbers:
+		return nil, fmt.Errorf("kernel: foreach %s with %d numbers", op, numbers)
+	case outs != ins:
+		return nil, fmt.Errorf("kernel: foreach %s of %d tensors to %d", op, ins, outs)
+	}
+	return &reductions[k], nil
 }
 
 func (w *writer) listReduction(s Spec) error {

@@ -119,16 +119,8 @@ func (p *Plan) nll(op string, x0, x1, in, target, loss Operand, l *NLL) error {
 	compute := Opmath(classes.Type)
 	weighted := l.Weight.Type != dtype.Invalid
 	rank := len(classes.Sizes)
-	switch {
-	case !compute.IsFloating() || loss.Type != classes.Type:
-		return fmt.Errorf("kernel: %s of %v to %v", op, classes.Type, loss.Type)
-	case l.Class < 0 || l.Class >= rank || len(target.Sizes) != rank-1 || rank > maxRank:
-		return fmt.Errorf("kernel: %s of %v in dimension %d, with targets of %v", op, classes.Sizes, l.Class, target.Sizes)
-	case target.Type != dtype.Int64 && target.Type != dtype.Int32 && target.Type != dtype.Uint8:
-		return fmt.Errorf("kernel: %s with targets of %v", op, target.Type)
-	case weighted && (l.Weight.Type != classes.Type || len(l.Weight.Sizes) != 1 ||
-		l.Weight.Sizes[0] != classes.Sizes[l.Class]):
-		return fmt.Errorf("kernel: %s with weights of %v of %v", op, l.Weight.Sizes, l.Weight.Type)
+	if err := l.check(op, &classes, &target, loss.Type); err != nil {
+		return err
 	}
 	one := backward && l.Averaging != Separate // gradient for all
 	if one && small.Count() != 1 || !one && len(small.Sizes) != rank-1 {
@@ -193,6 +185,24 @@ func (p *Plan) nll(op string, x0, x1, in, target, loss Operand, l *NLL) error {
 	Float(l.Smoothing).add(&c.Args, compute)
 	if s.Dims > 0 {
 		q.layout(&c.Args, s.Wide)
+	}
+	return nil
+}
+
+// check says what's wrong with a loss of classes, whose type is that of the loss, and targets.
+func (l *NLL) check(op string, classes, target *Operand, loss dtype.DType) error {
+	weighted := l.Weight.Type != dtype.Invalid
+	rank := len(classes.Sizes)
+	switch {
+	case !Opmath(classes.Type).IsFloating() || loss != classes.Type:
+		return fmt.Errorf("kernel: %s of %v to %v", op, classes.Type, loss)
+	case l.Class < 0 || l.Class >= rank || len(target.Sizes) != rank-1 || rank > maxRank:
+		return fmt.Errorf("kernel: %s of %v in dimension %d, with targets of %v", op, classes.Sizes, l.Class, target.Sizes)
+	case target.Type != dtype.Int64 && target.Type != dtype.Int32 && target.Type != dtype.Uint8:
+		return fmt.Errorf("kernel: %s with targets of %v", op, target.Type)
+	case weighted && (l.Weight.Type != classes.Type || len(l.Weight.Sizes) != 1 ||
+		l.Weight.Sizes[0] != classes.Sizes[l.Class]):
+		return fmt.Errorf("kernel: %s with weights of %v of %v", op, l.Weight.Sizes, l.Weight.Type)
 	}
 	return nil
 }

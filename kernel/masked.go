@@ -69,22 +69,8 @@ func (p *Plan) masked(op string, out, mask, in Operand, sizes []int) error {
 	if op == "masked_scatter" {
 		line, all = &in, &out
 	}
-	for _, o := range [...]*Operand{&out, &mask, &in} {
-		if o.Type == dtype.Invalid {
-			all = &mask
-			continue
-		}
-		if err := o.check("an operand"); err != nil {
-			return err
-		}
-	}
-	if err := q.init(sizes); err != nil {
+	if err := p.maskedSpace(&out, &mask, &in, all, sizes); err != nil {
 		return err
-	}
-	for _, o := range [...]*Operand{&mask, all} {
-		if err := q.add(o); err != nil {
-			return err
-		}
 	}
 	limit := line.Sizes[0]
 	if q.count == 0 || limit == 0 {
@@ -139,6 +125,28 @@ func (p *Plan) masked(op string, out, mask, in Operand, sizes []int) error {
 	}
 	last := len(p.Calls) - 1
 	p.Calls[last], p.Calls[last-1] = p.Calls[last-1], p.Calls[last]
+	return nil
+}
+
+// maskedSpace makes the plan's space that of the mask and of what has its places, all: the mask itself if that isn't there.
+func (p *Plan) maskedSpace(out, mask, in, all *Operand, sizes []int) error {
+	for _, o := range [...]*Operand{out, mask, in} {
+		if o.Type == dtype.Invalid {
+			all = mask
+			continue
+		}
+		if err := o.check("an operand"); err != nil {
+			return err
+		}
+	}
+	if err := p.space.init(sizes); err != nil {
+		return err
+	}
+	for _, o := range [...]*Operand{mask, all} {
+		if err := p.space.add(o); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

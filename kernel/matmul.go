@@ -29,39 +29,12 @@ func (p *Plan) matmul(s Spec, out, a, b, c Operand, alpha, beta *Number, scales 
 	if !there {
 		c = out
 	}
+	cs, err := s.matmulCheck(&out, &a, &b, &c, scales != nil)
+	if err != nil {
+		return err
+	}
 	d := len(out.Sizes)
-	if d < 2 || len(a.Sizes) != d || len(b.Sizes) != d || len(c.Sizes) > d {
-		return fmt.Errorf("kernel: matmul of %v and %v to %v", a.Sizes, b.Sizes, out.Sizes)
-	}
-	for k, o := range []*Operand{&out, &a, &b, &c} {
-		if err := o.shaped("an operand of matmul"); err != nil {
-			return err
-		}
-		if o.Value != nil || scales == nil && !multiplied(k, o.Type, out.Type) {
-			return fmt.Errorf("kernel: matmul of %v with %v", out.Type, o.Type)
-		}
-		s.Types[k] = o.Type
-	}
-	if s.Op != "" {
-		x, ok := OpNamed(s.Op)
-		if !ok || x.Ins != 1 || x.Numbers+x.Integers > 0 || x.results() != 1 || x.expression(s.Compute) == "" {
-			return fmt.Errorf("kernel: matmul with %s of %v", s.Op, s.Compute)
-		}
-	}
 	m, n, depth := out.Sizes[d-2], out.Sizes[d-1], a.Sizes[d-1]
-	if a.Sizes[d-2] != m || b.Sizes[d-1] != n || b.Sizes[d-2] != depth {
-		return fmt.Errorf("kernel: matmul of %v and %v to %v", a.Sizes, b.Sizes, out.Sizes)
-	}
-	// c as the others, with as many dimensions
-	var cs [2]int
-	for k := range 2 {
-		if at := len(c.Sizes) - 1 - k; at >= 0 && c.Sizes[at] != 1 {
-			if c.Sizes[at] != out.Sizes[d-1-k] {
-				return fmt.Errorf("kernel: matmul to %v plus %v", out.Sizes, c.Sizes)
-			}
-			cs[1-k] = c.Strides[at]
-		}
-	}
 	var product device.Product
 	library := p.Products.Has(out.Type)
 	described := (library || Tuned.on.Load()) && s.Op == "" && scales == nil && a.Type == out.Type &&
@@ -104,7 +77,6 @@ func (p *Plan) matmul(s Spec, out, a, b, c Operand, alpha, beta *Number, scales 
 		product.Beta = beta.complex()
 	}
 	if fuses && scales != nil && scales.Result.Type != dtype.Invalid {
-		var err error
 		if fused.ScaleOut, err = p.reciprocal(scales.Result); err != nil {
 			return err
 		}
@@ -128,11 +100,21 @@ func (p *Plan) matmul(s Spec, out, a, b, c Operand, alpha, beta *Number, scales 
 	if tilesOf(m) > 65535 {
 		return fmt.Errorf("kernel: matmul of %d rows", m)
 	}
-	call := p.tiles(s, device.Dim{X: tilesOf(n), Y: tilesOf(m), Z: q.count})
+	call := p.matmulCall(s, [...]*Operand{&out, &a, &b, &c}, cs, alpha, beta, scales)
+	call.library, call.described, call.product, call.fuses, call.fused = library, described, product, fuses, fused
+	return nil
+}
+
+// matmulCall adds the run of a product of matrices, whose places are the plan's space.
+func (p *Plan) matmulCall(s Spec, operands [4]*Operand, cs [2]int, alpha, beta *Number, scales *Scales) *Call {
+	out, a, b := operands[0], operands[1], operands[2]
+	d := len(out.Sizes)
+	m, n, depth := out.Sizes[d-2], out.Sizes[d-1], a.Sizes[d-1]
+	call := p.tiles(s, device.Dim{X: tilesOf(n), Y: tilesOf(m), Z: p.space.count})
 	if scales == nil {
 		call.shape = anyTiles
 	}
-	for _, o := range []Operand{out, a, b, c} {
+	for _, o := range operands {
 		call.Args.Pointer(o.Ptr)
 	}
 	if scales != nil {
@@ -147,11 +129,45 @@ func (p *Plan) matmul(s Spec, out, a, b, c Operand, alpha, beta *Number, scales 
 		beta.add(&call.Args, s.Compute)
 	}
 	if s.Dims > 0 {
-		q.layout(&call.Args, s.Wide)
+		p.space.layout(&call.Args, s.Wide)
 	}
-	call.library, call.described, call.product = library, described, product
-	call.fuses, call.fused = fuses, fused
-	return nil
+	return call
+}
+
+// matmulCheck says what's wrong with the operands of a product, and takes their types. cs are the strides of c as the
+// others, with as many dimensions.
+func (s *Spec) matmulCheck(out, a, b, c *Operand, scaled bool) (cs [2]int, err error) {
+	d := len(out.Sizes)
+	if d < 2 || len(a.Sizes) != d || len(b.Sizes) != d || len(c.Sizes) > d {
+		return cs, fmt.Errorf("kernel: matmul of %v and %v to %v", a.Sizes, b.Sizes, out.Sizes)
+	}
+	for k, o := range []*Operand{out, a, b, c} {
+		if err := o.shaped("an operand of matmul"); err != nil {
+			return cs, err
+		}
+		if o.Value != nil || !scaled && !multiplied(k, o.Type, out.Type) {
+			return cs, fmt.Errorf("kernel: matmul of %v with %v", out.Type, o.Type)
+		}
+		s.Types[k] = o.Type
+	}
+	if s.Op != "" {
+		x, ok := OpNamed(s.Op)
+		if !ok || x.Ins != 1 || x.Numbers+x.Integers > 0 || x.results() != 1 || x.expression(s.Compute) == "" {
+			return cs, fmt.Errorf("kernel: matmul with %s of %v", s.Op, s.Compute)
+		}
+	}
+	if a.Sizes[d-2] != out.Sizes[d-2] || b.Sizes[d-1] != out.Sizes[d-1] || b.Sizes[d-2] != a.Sizes[d-1] {
+		return cs, fmt.Errorf("kernel: matmul of %v and %v to %v", a.Sizes, b.Sizes, out.Sizes)
+	}
+	for k := range 2 {
+		if at := len(c.Sizes) - 1 - k; at >= 0 && c.Sizes[at] != 1 {
+			if c.Sizes[at] != out.Sizes[d-1-k] {
+				return cs, fmt.Errorf("kernel: matmul to %v plus %v", out.Sizes, c.Sizes)
+			}
+			cs[1-k] = c.Strides[at]
+		}
+	}
+	return cs, nil
 }
 
 // multiplied reports whether operand k of a product may have a type, by that of the result.

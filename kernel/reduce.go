@@ -64,34 +64,9 @@ func (p *Plan) Reduce(op string, compute dtype.DType, outs []Operand, in Operand
 		}
 	}
 	s.Types[len(outs)] = in.Type
-	var gone [maxRank]bool
-	for _, d := range dims {
-		if d < 0 || d >= len(in.Sizes) || gone[d] {
-			return fmt.Errorf("kernel: %s over dimensions %v of %d", op, dims, len(in.Sizes))
-		}
-		gone[d] = true
-	}
 	keep, away := &p.space, &p.reduced
-	*keep, *away = space{count: 1, ops: len(outs) + 1}, space{count: 1, ops: 1}
-	for d := len(in.Sizes) - 1; d >= 0; d-- {
-		if dims == nil || gone[d] {
-			away.dim(in.Sizes[d], in.Strides[d])
-			for i := range outs {
-				if outs[i].Sizes[d] != 1 {
-					return fmt.Errorf("kernel: %s: a result has %d elements in the reduced dimension %d", op, outs[i].Sizes[d], d)
-				}
-			}
-			continue
-		}
-		var strides [MaxOperands]int
-		for i := range outs {
-			if outs[i].Sizes[d] != in.Sizes[d] {
-				return fmt.Errorf("kernel: %s: a result of sizes %v of an input of %v", op, outs[i].Sizes, in.Sizes)
-			}
-			strides[i] = outs[i].Strides[d]
-		}
-		strides[len(outs)] = in.Strides[d]
-		keep.dim(in.Sizes[d], strides[:len(outs)+1]...)
+	if err := p.reducedSpaces(op, outs, &in, dims); err != nil {
+		return err
 	}
 	if keep.count == 0 {
 		return nil
@@ -122,6 +97,40 @@ func (p *Plan) Reduce(op string, compute dtype.DType, outs []Operand, in Operand
 		s.Wide = s.Wide || wide(outs[i].reach())
 	}
 	return p.reduce(s, numbers, outs, &in)
+}
+
+// reducedSpaces fills the plan's spaces: of the dimensions that stay, and of the reduced ones.
+func (p *Plan) reducedSpaces(op string, outs []Operand, in *Operand, dims []int) error {
+	var gone [maxRank]bool
+	for _, d := range dims {
+		if d < 0 || d >= len(in.Sizes) || gone[d] {
+			return fmt.Errorf("kernel: %s over dimensions %v of %d", op, dims, len(in.Sizes))
+		}
+		gone[d] = true
+	}
+	keep, away := &p.space, &p.reduced
+	*keep, *away = space{count: 1, ops: len(outs) + 1}, space{count: 1, ops: 1}
+	for d := len(in.Sizes) - 1; d >= 0; d-- {
+		if dims == nil || gone[d] {
+			away.dim(in.Sizes[d], in.Strides[d])
+			for i := range outs {
+				if outs[i].Sizes[d] != 1 {
+					return fmt.Errorf("kernel: %s: a result has %d elements in the reduced dimension %d", op, outs[i].Sizes[d], d)
+				}
+			}
+			continue
+		}
+		var strides [MaxOperands]int
+		for i := range outs {
+			if outs[i].Sizes[d] != in.Sizes[d] {
+				return fmt.Errorf("kernel: %s: a result of sizes %v of an input of %v", op, outs[i].Sizes, in.Sizes)
+			}
+			strides[i] = outs[i].Strides[d]
+		}
+		strides[len(outs)] = in.Strides[d]
+		keep.dim(in.Sizes[d], strides[:len(outs)+1]...)
+	}
+	return nil
 }
 
 func (p *Plan) reduce(s Spec, numbers []*Number, outs []Operand, in *Operand) error {
@@ -210,53 +219,13 @@ func reduceSource(s Spec) (Source, error) {
 	var w writer
 	w.begin(s)
 	args := w.accumulator(r, numbers, s.Compute)
-	w.layoutType("kept", int(s.Dims), outs+1)
-	w.layoutType("reduced", away, 1)
-	w.pointers(s)
-	w.param("I results")
-	w.param("I n")
-	if s.scratch() {
-		w.param("GLOBAL A *scratch")
-		w.param("I parts")
-	}
-	for k := range numbers {
-		w.param("R s%d", k)
-	}
-	if s.Dims > 0 {
-		w.param("kept l")
-	}
-	if away > 0 {
-		w.param("reduced m")
-	}
-	w.function("reduce_" + s.Op + [...]string{"_threads", "_blocks", "_parts", "_join", "_columns"}[s.Form])
+	w.reduceHead(s, numbers)
 	if s.Form == reduceColumns {
 		w.reducedColumns(s, r, away, args)
 		return w.done()
 	}
 	batch := s.Form == reduceBlock && s.Vector
-	switch {
-	case batch:
-		w.line("\tLOCAL A part[%d];", mostRows*int(s.Block))
-	case s.Form != reduceThread:
-		w.line("\tLOCAL A part[%d];", s.Block)
-	}
-	w.line("\tI from = 0, to = n, step = 1;")
-	switch {
-	case batch:
-	case s.Form == reduceThread:
-		w.line("\tI result = (I)(BLOCK * THREADS + THREAD);")
-		w.line("\tif (result >= results)")
-		w.line("\t\treturn;")
-	case s.Form == reduceBlock:
-		w.line("\tI result = (I)BLOCK;")
-	case s.Form == reduceJoin:
-		w.line("\tI result = (I)BLOCK;")
-		w.line("\tto = parts;")
-	case s.Form == reduceParts:
-		w.line("\tI result = (I)(BLOCK / parts), chunk = (n - 1) / parts + 1;")
-		w.line("\tfrom = (I)(BLOCK %% parts) * chunk;")
-		w.line("\tto = n - from < chunk ? n : from + chunk;")
-	}
+	w.reduceBounds(s, batch)
 	element := func(a, in, i string) {
 		w.line("\t\t%s = r_step(%[1]s, %s, %s%s);", a, converted(s.Compute, s.ins()[0], fmt.Sprintf("i0[at%d + %s]", outs, in)),
 			i, args)
@@ -318,6 +287,57 @@ func reduceSource(s Spec) (Source, error) {
 	}
 	results()
 	return w.done()
+}
+
+// reduceBounds writes which result a thread or a block reduces, and the elements of that from `from` to before `to`.
+func (w *writer) reduceBounds(s Spec, batch bool) {
+	switch {
+	case batch:
+		w.line("\tLOCAL A part[%d];", mostRows*int(s.Block))
+	case s.Form != reduceThread:
+		w.line("\tLOCAL A part[%d];", s.Block)
+	}
+	w.line("\tI from = 0, to = n, step = 1;")
+	switch {
+	case batch:
+	case s.Form == reduceThread:
+		w.line("\tI result = (I)(BLOCK * THREADS + THREAD);")
+		w.line("\tif (result >= results)")
+		w.line("\t\treturn;")
+	case s.Form == reduceBlock:
+		w.line("\tI result = (I)BLOCK;")
+	case s.Form == reduceJoin:
+		w.line("\tI result = (I)BLOCK;")
+		w.line("\tto = parts;")
+	case s.Form == reduceParts:
+		w.line("\tI result = (I)(BLOCK / parts), chunk = (n - 1) / parts + 1;")
+		w.line("\tfrom = (I)(BLOCK %% parts) * chunk;")
+		w.line("\tto = n - from < chunk ? n : from + chunk;")
+	}
+}
+
+// reduceHead writes the head of a reduction's kernel.
+func (w *writer) reduceHead(s Spec, numbers int) {
+	outs, away := int(s.Outs), int(s.Extra[0])
+	w.layoutType("kept", int(s.Dims), outs+1)
+	w.layoutType("reduced", away, 1)
+	w.pointers(s)
+	w.param("I results")
+	w.param("I n")
+	if s.scratch() {
+		w.param("GLOBAL A *scratch")
+		w.param("I parts")
+	}
+	for k := range numbers {
+		w.param("R s%d", k)
+	}
+	if s.Dims > 0 {
+		w.param("kept l")
+	}
+	if away > 0 {
+		w.param("reduced m")
+	}
+	w.function("reduce_" + s.Op + [...]string{"_threads", "_blocks", "_parts", "_join", "_columns"}[s.Form])
 }
 
 // reducedRows writes a processor's reduction of the elements of one result after the other. Then each lane joins what

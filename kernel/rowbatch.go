@@ -66,18 +66,11 @@ func (w *rowWriter) batches() {
 		}
 	}
 	w.line("\tT n = (T)length;")
-	known := func(stages int, of string) { // what the first stages have found out of a row
-		for _, stage := range o.stages[:stages] {
-			for _, name := range stage.names {
-				w.line("\tT %c = all_%[1]c[%s];", name, of)
-			}
-		}
-	}
 	eachRow := func(stages int, body func()) {
 		w.line("\tfor (I r = 0; r < count; r++) {")
 		w.line("\tI row = first + r;")
 		w.begins()
-		known(stages, "r")
+		w.known(stages, "r")
 		body()
 		w.line("\t}")
 	}
@@ -107,7 +100,7 @@ func (w *rowWriter) batches() {
 			})
 			w.line("\tBARRIER();")
 			w.line("\tif (THREAD < count) {")
-			known(k, "THREAD")
+			w.known(k, "THREAD")
 			w.line("\tA a;")
 			w.line("\ta.v = %s; a.u = 0;", stage.first())
 			w.line("\tfor (int k = 0; k < %d; k++) { %s }", lanes,
@@ -135,6 +128,15 @@ func (w *rowWriter) batches() {
 		})
 		w.line("\tBARRIER();")
 	})
+}
+
+// known writes what the first stages have found out of a row.
+func (w *rowWriter) known(stages int, of string) {
+	for _, stage := range w.o.stages[:stages] {
+		for _, name := range stage.names {
+			w.line("\tT %c = all_%[1]c[%s];", name, of)
+		}
+	}
 }
 
 // sums writes the accumulators of a stage over a row, of which there are several, as in [writer.accumulate], and joins

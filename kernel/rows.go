@@ -134,31 +134,9 @@ func (p *Plan) rows(op string, r *rows) error {
 	keep := &p.space
 	*keep = space{count: 1, ops: 1 + o.ins}
 	operands := [3]*Operand{&r.out, &r.ins[0], &r.ins[1]}
-	if r.dim < 0 && len(r.out.Sizes) > 0 || r.dim >= max(len(r.out.Sizes), 1) {
-		return fmt.Errorf("kernel: %s over dimension %d of %d", op, r.dim, len(r.out.Sizes))
-	}
-	n, steps := 1, [3]int{}
-	for _, x := range operands[:1+o.ins] {
-		if err := x.check("an operand"); err != nil {
-			return err
-		}
-		if x.Value != nil || len(x.Sizes) != len(r.out.Sizes) || len(x.Sizes) > maxRank {
-			return fmt.Errorf("kernel: %s of %v to %v", op, x.Sizes, r.out.Sizes)
-		}
-	}
-	for d := len(r.out.Sizes) - 1; d >= 0; d-- {
-		var strides [3]int
-		for k, x := range operands[:1+o.ins] {
-			if x.Sizes[d] != r.out.Sizes[d] {
-				return fmt.Errorf("kernel: %s of %v to %v", op, x.Sizes, r.out.Sizes)
-			}
-			strides[k] = x.Strides[d]
-		}
-		if d == r.dim {
-			n, steps = r.out.Sizes[d], strides
-			continue
-		}
-		keep.dim(r.out.Sizes[d], strides[:1+o.ins]...)
+	n, steps, err := p.rowSpace(op, r, operands[:1+o.ins])
+	if err != nil {
+		return err
 	}
 	if keep.count == 0 || n == 0 && len(o.rowOut) == 0 {
 		return nil
@@ -171,24 +149,7 @@ func (p *Plan) rows(op string, r *rows) error {
 	for _, o := range operands[:1+o.ins] {
 		s.Wide = s.Wide || wide(o.reach())
 	}
-	s.Form = reduceBlock
-	if n <= fewElements || keep.dims > 0 && keep.strides[1][0] == 1 && keep.count >= manyResults {
-		s.Form = reduceThread
-	}
-	for i := range 1 + o.ins {
-		if steps[i] == 1 {
-			s.Extra[1] |= 1 << i
-		}
-	}
-	if r.share[2] == 1 {
-		s.Extra[2] |= eachWeight
-	}
-	if r.share[1] == 0 {
-		s.Extra[2] |= sameWeights
-	}
-	if p.Cores > 0 {
-		s.Extra[3] = int32(rowsAtOnce(n))
-	}
+	p.rowForm(&s, r, n, steps)
 	k := 0
 	var places [MaxOperands]device.Ptr
 	use := func(x *Operand, part bool) error {
@@ -205,7 +166,6 @@ func (p *Plan) rows(op string, r *rows) error {
 		k++
 		return nil
 	}
-	var err error
 	add := func(list []Operand, part bool) {
 		for i := range list {
 			if e := use(&list[i], part); e != nil && err == nil {
@@ -232,13 +192,20 @@ func (p *Plan) rows(op string, r *rows) error {
 	for _, at := range places[:k] {
 		c.Args.Pointer(at)
 	}
+	p.rowArguments(c, r, n, steps)
+	return nil
+}
+
+// rowArguments adds what follows the addresses.
+func (p *Plan) rowArguments(c *Call, r *rows, n int, steps [3]int) {
+	keep, s := &p.space, &c.Spec
 	c.index(keep.count)
 	c.index(n)
-	for i := range 1 + o.ins {
+	for i := range keep.ops {
 		c.index(steps[i])
 	}
 	for _, v := range r.numbers {
-		v.add(&c.Args, compute)
+		v.add(&c.Args, s.Compute)
 	}
 	for _, v := range r.share {
 		c.index(v)
@@ -246,7 +213,61 @@ func (p *Plan) rows(op string, r *rows) error {
 	if s.Dims > 0 {
 		keep.layout(&c.Args, s.Wide)
 	}
-	return nil
+}
+
+// rowForm completes a spec with what of rows of n elements is known: who computes one, and where elements are neighbours.
+func (p *Plan) rowForm(s *Spec, r *rows, n int, steps [3]int) {
+	keep := &p.space
+	s.Form = reduceBlock
+	if n <= fewElements || keep.dims > 0 && keep.strides[1][0] == 1 && keep.count >= manyResults {
+		s.Form = reduceThread
+	}
+	for i := range keep.ops {
+		if steps[i] == 1 {
+			s.Extra[1] |= 1 << i
+		}
+	}
+	if r.share[2] == 1 {
+		s.Extra[2] |= eachWeight
+	}
+	if r.share[1] == 0 {
+		s.Extra[2] |= sameWeights
+	}
+	if p.Cores > 0 {
+		s.Extra[3] = int32(rowsAtOnce(n))
+	}
+}
+
+// rowSpace fills the plan's space with the dimensions other than that of the rows, of which it returns how many elements
+// one has and how far they are from each other in each operand.
+func (p *Plan) rowSpace(op string, r *rows, operands []*Operand) (n int, steps [3]int, err error) {
+	if r.dim < 0 && len(r.out.Sizes) > 0 || r.dim >= max(len(r.out.Sizes), 1) {
+		return 0, steps, fmt.Errorf("kernel: %s over dimension %d of %d", op, r.dim, len(r.out.Sizes))
+	}
+	n = 1
+	for _, x := range operands {
+		if err := x.check("an operand"); err != nil {
+			return n, steps, err
+		}
+		if x.Value != nil || len(x.Sizes) != len(r.out.Sizes) || len(x.Sizes) > maxRank {
+			return n, steps, fmt.Errorf("kernel: %s of %v to %v", op, x.Sizes, r.out.Sizes)
+		}
+	}
+	for d := len(r.out.Sizes) - 1; d >= 0; d-- {
+		var strides [3]int
+		for k, x := range operands {
+			if x.Sizes[d] != r.out.Sizes[d] {
+				return n, steps, fmt.Errorf("kernel: %s of %v to %v", op, x.Sizes, r.out.Sizes)
+			}
+			strides[k] = x.Strides[d]
+		}
+		if d == r.dim {
+			n, steps = r.out.Sizes[d], strides
+			continue
+		}
+		p.space.dim(r.out.Sizes[d], strides[:len(operands)]...)
+	}
+	return n, steps, nil
 }
 
 // How rows have weights, in Spec.Extra[2].

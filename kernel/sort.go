@@ -70,30 +70,11 @@ func (p *Plan) Mode(values, indexes, in Operand, dim int) error {
 func (p *Plan) sort(op string, form uint8, values, indexes, in Operand, dim, from int, descending bool) error {
 	l := lines{dim: dim}
 	operands := [3]*Operand{&values, &indexes, &in}
-	if in.Type.IsComplex() {
-		return fmt.Errorf("kernel: %s of %v isn't defined", op, in.Type)
-	}
-	if in.Type == dtype.Invalid {
-		return fmt.Errorf("kernel: %s of no input", op)
-	}
-	if err := p.along(op, &l, operands[:]); err != nil {
+	results, err := p.sortResults(op, &l, operands)
+	if err != nil {
 		return err
 	}
-	q, n, results := &p.space, l.n[2], 0
-	for k, o := range operands[:2] {
-		if o.Type == dtype.Invalid {
-			continue
-		}
-		if want := [2]dtype.DType{in.Type, dtype.Int64}[k]; o.Type != want {
-			return fmt.Errorf("kernel: %s of %v with a result of %v instead of %v", op, in.Type, o.Type, want)
-		}
-		if results > 0 && l.n[k] != results {
-			return fmt.Errorf("kernel: %s with %d values and %d indexes", op, results, l.n[k])
-		}
-		if results = l.n[k]; results == 0 {
-			break
-		}
-	}
+	q, n := &p.space, l.n[2]
 	if q.count == 0 || results == 0 {
 		return nil
 	}
@@ -107,19 +88,7 @@ func (p *Plan) sort(op string, form uint8, values, indexes, in Operand, dim, fro
 	s := Spec{Family: SortFamily, Compute: in.Type, Block: threads, Outs: 2, Ins: 1, Dims: uint8(q.dims),
 		Wide: l.wide || wide(n)}
 	s.Types = [MaxOperands]dtype.DType{in.Type, dtype.Int64, in.Type}
-	tensors := func(c *Call) {
-		for _, o := range operands {
-			c.Args.Pointer(o.Ptr)
-		}
-		c.index(q.count)
-		c.index(n)
-		for k := range operands {
-			c.index(l.steps[k])
-		}
-		if s.Dims > 0 {
-			q.layout(&c.Args, s.Wide)
-		}
-	}
+	tensors := func(c *Call) { p.sortArguments(c, &l, operands) }
 	piece, few := sortPiece, keep <= sortFew && n > 4*sortPiece
 	if few {
 		piece = sortLarge
@@ -129,10 +98,7 @@ func (p *Plan) sort(op string, form uint8, values, indexes, in Operand, dim, fro
 		span *= 2
 	}
 	each := sortPiece / span // lines or pieces of a block
-	flip := int32(0)
-	if descending {
-		flip = -1
-	}
+	flip := map[bool]int32{true: -1}[descending]
 	grid := device.Dim{X: (q.count*pieces + each - 1) / each, Y: 1, Z: 1}
 	if s.Form = sortLines; n <= sortPiece && form == sortWrite {
 		c := p.blocks(s, grid)
@@ -142,32 +108,11 @@ func (p *Plan) sort(op string, form uint8, values, indexes, in Operand, dim, fro
 		c.index(keep)
 		return nil
 	}
-	// Two buffers take turns. Between runs of a line are gaps, where a run has fewer elements than others.
-	room := 0
-	for run, runs := piece, pieces; ; run, runs = 2*run, (runs+1)/2 {
-		room = max(room, runs*min(run, keep))
-		if runs == 1 {
-			break
-		}
-	}
-	room *= q.count
+	room := q.count * sortRoom(piece, pieces, keep)
 	s.Wide = s.Wide || wide(room)
-	var keys, places [2]device.Ptr
-	size := 4
-	if s.Wide {
-		size = 8
-	}
-	for k := range keys {
-		if k == 1 && pieces == 1 {
-			break
-		}
-		var err error
-		if keys[k], err = p.scratch(room * in.Type.Size()); err != nil {
-			return err
-		}
-		if places[k], err = p.scratch(room * size); err != nil {
-			return err
-		}
+	keys, places, err := p.sortBuffers(room, in.Type.Size(), s.Wide, pieces > 1)
+	if err != nil {
+		return err
 	}
 	if s.Form = sortPieces; few {
 		s.Form = sortFirst
@@ -178,18 +123,7 @@ func (p *Plan) sort(op string, form uint8, values, indexes, in Operand, dim, fro
 	c.index(pieces)
 	c.index(min(piece, keep))
 	c.Args.Pointer(keys[0]).Pointer(places[0])
-	run, runs, now := piece, pieces, 0
-	merge := s
-	merge.Form, merge.Dims = sortMerge, 0
-	for ; runs > 1; run, runs, now = 2*run, (runs+1)/2, 1-now {
-		pitch, next := min(run, keep), min(2*run, keep)
-		units := (next + sortUnit - 1) / sortUnit
-		c = p.call(merge, q.count*((runs+1)/2)*units)
-		c.Args.Pointer(keys[1-now]).Pointer(places[1-now]).Pointer(keys[now]).Pointer(places[now])
-		for _, v := range [...]int{q.count, n, run, runs, pitch, next, units} {
-			c.index(v)
-		}
-	}
+	run, now := p.sortMerges(s, n, piece, pieces, keep, keys, places)
 	s.Form = form
 	switch form {
 	case sortWrite:
@@ -205,6 +139,97 @@ func (p *Plan) sort(op string, form uint8, values, indexes, in Operand, dim, fro
 	c.index(min(run, keep))
 	c.Args.Pointer(keys[now]).Pointer(places[now])
 	return nil
+}
+
+// sortArguments adds those that all forms but merges begin with.
+func (p *Plan) sortArguments(c *Call, l *lines, operands [3]*Operand) {
+	for _, o := range operands {
+		c.Args.Pointer(o.Ptr)
+	}
+	c.index(p.space.count)
+	c.index(l.n[2])
+	for k := range operands {
+		c.index(l.steps[k])
+	}
+	if c.Spec.Dims > 0 {
+		p.space.layout(&c.Args, c.Spec.Wide)
+	}
+}
+
+// sortRoom is how many keys of a line a buffer has. Two buffers take turns. Between runs of a line are gaps, where a run
+// has fewer elements than others.
+func sortRoom(run, runs, keep int) (room int) {
+	for ; ; run, runs = 2*run, (runs+1)/2 {
+		room = max(room, runs*min(run, keep))
+		if runs == 1 {
+			return room
+		}
+	}
+}
+
+// sortMerges adds runs that merge sorted ones of lines of n elements until each line is one. It returns how long that is
+// and in which buffer.
+func (p *Plan) sortMerges(s Spec, n, run, runs, keep int, keys, places [2]device.Ptr) (length, now int) {
+	s.Form, s.Dims = sortMerge, 0
+	for ; runs > 1; run, runs, now = 2*run, (runs+1)/2, 1-now {
+		pitch, next := min(run, keep), min(2*run, keep)
+		units := (next + sortUnit - 1) / sortUnit
+		c := p.call(s, p.space.count*((runs+1)/2)*units)
+		c.Args.Pointer(keys[1-now]).Pointer(places[1-now]).Pointer(keys[now]).Pointer(places[now])
+		for _, v := range [...]int{p.space.count, n, run, runs, pitch, next, units} {
+			c.index(v)
+		}
+	}
+	return run, now
+}
+
+// sortBuffers are scratch memory for so many keys of a size, and their places. There are two if runs are merged.
+func (p *Plan) sortBuffers(room, bytes int, wide, merged bool) (keys, places [2]device.Ptr, err error) {
+	size := 4
+	if wide {
+		size = 8
+	}
+	for k := range keys {
+		if k == 1 && !merged {
+			break
+		}
+		if keys[k], err = p.scratch(room * bytes); err != nil {
+			return keys, places, err
+		}
+		if places[k], err = p.scratch(room * size); err != nil {
+			return keys, places, err
+		}
+	}
+	return keys, places, nil
+}
+
+// sortResults fills the plan's space and l, and returns how many elements of a line become results.
+func (p *Plan) sortResults(op string, l *lines, operands [3]*Operand) (results int, err error) {
+	in := operands[2]
+	if in.Type.IsComplex() {
+		return 0, fmt.Errorf("kernel: %s of %v isn't defined", op, in.Type)
+	}
+	if in.Type == dtype.Invalid {
+		return 0, fmt.Errorf("kernel: %s of no input", op)
+	}
+	if err := p.along(op, l, operands[:]); err != nil {
+		return 0, err
+	}
+	for k, o := range operands[:2] {
+		if o.Type == dtype.Invalid {
+			continue
+		}
+		if want := [2]dtype.DType{in.Type, dtype.Int64}[k]; o.Type != want {
+			return 0, fmt.Errorf("kernel: %s of %v with a result of %v instead of %v", op, in.Type, o.Type, want)
+		}
+		if results > 0 && l.n[k] != results {
+			return 0, fmt.Errorf("kernel: %s with %d values and %d indexes", op, results, l.n[k])
+		}
+		if results = l.n[k]; results == 0 {
+			break
+		}
+	}
+	return results, nil
 }
 
 // sortKey is an expression of the bits x of an element, an unsigned integer of its size, whose order is the element's.
