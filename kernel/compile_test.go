@@ -200,7 +200,7 @@ func specs() []Spec {
 			if dt.IsFloating() || resamplings[op].plain && dt != dtype.Bool {
 				all = append(all, s)
 			}
-			s.Family, s.Op = ColumnsFamily, [...]string{"im2col", "col2im"}[j%2]
+			s.Family, s.Op = Im2colFamily, [...]string{"im2col", "col2im"}[j%2]
 			if k < 3 && dt != dtype.Bool {
 				all = append(all, s)
 			}
@@ -234,7 +234,7 @@ func specs() []Spec {
 		all = append(all, s)
 	}
 	return slices.Concat(all, sortSpecs(), searchSpecs(), maskedSpecs(), lossSpecs(), bagSpecs(), attentionSpecs(),
-		listSpecs(), distanceSpecs(), sparseSpecs(),
+		foreachSpecs(), distanceSpecs(), sparseSpecs(),
 		scaledSpecs())
 }
 

@@ -124,7 +124,7 @@ func (p *Plan) distance(op string, norm float64, operands []*Operand) error {
 }
 
 // distanceSteps are strides of the last two dimensions of out in each operand, the inner one first, and steps along the
-// loop: over the columns of a and b, or over the rows of b for a gradient.
+// loop. That is over the columns of a and b, or over the rows of b for a gradient.
 func distanceSteps(op string, operands []*Operand) (strides [5][2]int, steps [5]int, loop int, err error) {
 	out, backward := operands[0], len(operands) > 3
 	last := func(o *Operand, k int) (n, step int) { // dimension k from the end

@@ -50,12 +50,12 @@ func (p *Plan) elementwise(op string, compute dtype.DType, outs, ins []Operand, 
 	}
 	work := p.space.count
 	if integers == nil && p.space.ops <= mostSteps {
-		s.Extra[2] = p.space.crossed(len(outs))
+		s.Extra[2] = p.space.transposed(len(outs))
 	}
 	switch {
 	case s.Extra[2] != 0:
 		s.Extra[1] = 1 + p.space.steps()
-		work = p.space.crossedTiles() * threads
+		work = p.space.transposedTiles() * threads
 	case s.Dims > 0 && p.space.sizes[0] >= elementwisePiece/4 && p.space.ops <= mostSteps:
 		s.Extra[1] = 1 + p.space.steps()
 		work = p.space.count / p.space.sizes[0] * ((p.space.sizes[0] + elementwisePiece - 1) / elementwisePiece) * threads
@@ -250,14 +250,14 @@ func (w *writer) eachElement(s Spec, operands int, element func()) {
 			element()
 		}
 		if s.Dims > 0 {
-			w.share(s, "i", each)
+			w.threadLoop(s, "i", each)
 		} else {
-			w.shareAhead(s, "i", each)
+			w.threadLoopAhead(s, "i", each)
 		}
 		return
 	}
 	if s.Extra[2] != 0 {
-		w.eachTile(s, operands, unsigned, element)
+		w.eachTransposedTile(s, operands, unsigned, element)
 		return
 	}
 	w.line("\tI inner = l.sizes[0], pieces = (inner - 1) / %d + 1, units = n / inner * pieces;", elementwisePiece)
@@ -268,7 +268,7 @@ func (w *writer) eachElement(s Spec, operands int, element func()) {
 		for o := range operands {
 			w.line("\tI row%d = at%[1]d;", o)
 		}
-		w.share(s, "j", func() {
+		w.threadLoop(s, "j", func() {
 			if s.Extra[0] > 0 {
 				w.line("\tI i = row * inner + j;")
 			}

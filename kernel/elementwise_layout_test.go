@@ -239,7 +239,7 @@ func TestElementwiseWide(t *testing.T) {
 
 // Inputs whose neighbours are in another dimension than those of the result are read in their own order, by tiles, on a
 // processor and in the GPUs' form of the kernel.
-func TestElementwiseCrossed(t *testing.T) {
+func TestElementwiseTransposed(t *testing.T) {
 	c := openCL(t)
 	asGPU, err := NewLoader(c.dev, nil)
 	must(t, err)

@@ -129,7 +129,7 @@ func TestImagesRefused(t *testing.T) {
 		{"of 0 elements", p.Upsample(op(1, 2, 4, 4), op(1, 2, 0, 2), &Upsampling{Mode: "linear"})},
 		{"a border of 2", p.PadImage("reflect", op(1, 2, 6, 6), op(1, 2, 2, 2), two)},
 		{"no border", p.PadImage("mirror", op(1, 2, 6, 6), op(1, 2, 2, 2), two)},
-		{"columns", p.Columns(op(1, 2, 2, 2, 4, 4), op(1, 2, 4, 4), &Pool{Kernel: two})},
+		{"columns", p.Im2col(op(1, 2, 2, 2, 4, 4), op(1, 2, 4, 4), &Pool{Kernel: two})},
 		{"mode \"bicubic\"", p.GridSample(op(1, 2, 4, 4), op(1, 2, 2, 2), op(1, 4, 4, 2), &GridSampling{Mode: "bicubic"})},
 		{"2 or 3 of space", p.GridSample(op(1, 2, 4), op(1, 2, 2), op(1, 4, 1), &GridSampling{Mode: "nearest"})},
 		{"at [1 4 4 3]", p.GridSample(op(1, 2, 4, 4), op(1, 2, 2, 2), op(1, 4, 4, 3), &GridSampling{Mode: "nearest"})},

@@ -227,7 +227,7 @@ func TestImagesAllocations(t *testing.T) {
 			for _, err := range [...]error{p.Convolution(y, x, w, b, c), p.ConvolutionBackward(x, w, b, y, x, w, c),
 				p.MaxPool(half, indexes, x, pool), p.MaxPoolBackward(x, half, indexes, pool), p.AveragePool(half, x, pool),
 				p.Upsample(x, half, up), p.UpsampleBackward(half, x, up), p.PadImage("reflect", large, x, before),
-				p.Columns(columns, x, windows), p.AddColumns(x, columns, windows), p.MaxUnpoolBackward(half, x, indexes, 0)} {
+				p.Im2col(columns, x, windows), p.Col2im(x, columns, windows), p.MaxUnpoolBackward(half, x, indexes, 0)} {
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -33,8 +33,8 @@ type Loader struct {
 	fused      library // of products of 8 bits
 	sparseOnce sync.Once
 	sparse     library // of sparse matrices
-	transforms companion[device.TransformLibrary]
-	solver     companion[device.SolverLibrary]
+	transforms optionalLibrary[device.TransformLibrary]
+	solver     optionalLibrary[device.SolverLibrary]
 }
 
 // LoaderStats are counts of a loader.
@@ -94,7 +94,7 @@ func (l *Loader) fit(c *Call, side int) (s Spec, grid, block device.Dim) {
 	if c.shape == anyTiles {
 		switch {
 		case l.panels(c):
-			s, grid = panelled(s, grid, l.cores, l.lanes)
+			s, grid = packed(s, grid, l.cores, l.lanes)
 			block = device.Dim{X: 1, Y: 1, Z: 1}
 		case side > 0 && side != tileSide:
 			s, grid = tiled(s, grid, side)
@@ -115,7 +115,7 @@ func (l *Loader) fit(c *Call, side int) (s Spec, grid, block device.Dim) {
 }
 
 // panels reports whether a product runs in a processor's form.
-func (l *Loader) panels(c *Call) bool { return l.cores > 0 && panelMemory(c.Spec.Compute) <= l.local }
+func (l *Loader) panels(c *Call) bool { return l.cores > 0 && packedMemory(c.Spec.Compute) <= l.local }
 
 // Cores is how many a processor has, each of which runs a block; 0 of a GPU.
 func (l *Loader) Cores() int { return l.cores }

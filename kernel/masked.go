@@ -128,7 +128,7 @@ func (p *Plan) masked(op string, out, mask, in Operand, sizes []int) error {
 	return nil
 }
 
-// maskedSpace makes the plan's space that of the mask and of what has its places, all: the mask itself if that isn't there.
+// maskedSpace makes the plan's space that of the mask and of what has its places, all, or the mask itself.
 func (p *Plan) maskedSpace(out, mask, in, all *Operand, sizes []int) error {
 	for _, o := range [...]*Operand{out, mask, in} {
 		if o.Type == dtype.Invalid {

@@ -59,7 +59,7 @@ type Plan struct {
 	space, reduced space                  // of the operation that's being added
 	images         [7][3 + maxSpatial]int // sizes and strides of operands that an operation makes of others
 	length         [1]int                 // sizes of the plan's own operands
-	list           listRun                // of tensors
+	list           foreachRun             // of tensors
 	ones           []int                  // sizes of one element
 }
 

@@ -169,10 +169,10 @@ func TestColumnsTorch(t *testing.T) {
 			expression := fmt.Sprintf("(F.unfold(a, %s), F.fold(b.reshape(2, %d, %d), [8, 9], %[1]s))", numbers,
 				3*c.Kernel[0]*c.Kernel[1], columns[4]*columns[5])
 			o.run(fmt.Sprintf("columns %d", k), expression, 4*tolerance(dt), func(p *Plan) error {
-				if err := p.Columns(out.Operand, in.Operand, &c); err != nil {
+				if err := p.Im2col(out.Operand, in.Operand, &c); err != nil {
 					return err
 				}
-				return p.AddColumns(sum.Operand, cols.Operand, &c)
+				return p.Col2im(sum.Operand, cols.Operand, &c)
 			})
 		}
 	}

@@ -76,7 +76,7 @@ func (w *rowWriter) batches() {
 	}
 	each := func(body func()) { // element of the row
 		w.line("\t{ I from = 0, to = length;")
-		w.share(s, "j", body)
+		w.threadLoop(s, "j", body)
 		w.line("\t}")
 	}
 	w.eachBatch("rows", most, func() {

@@ -215,7 +215,8 @@ func (p *Plan) rowArguments(c *Call, r *rows, n int, steps [3]int) {
 	}
 }
 
-// rowForm completes a spec with what of rows of n elements is known: who computes one, and where elements are neighbours.
+// rowForm completes a spec with what is known of rows of n elements: what computes one, and where elements are
+// neighbours.
 func (p *Plan) rowForm(s *Spec, r *rows, n int, steps [3]int) {
 	keep := &p.space
 	s.Form = reduceBlock

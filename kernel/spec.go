@@ -25,7 +25,7 @@ type Spec struct {
 	Dims    uint8  // of the places of elements; 0: all operands are dense and in the same order
 	Wide    bool   // 64 bits for indexes
 	Block   uint16 // threads
-	Vector  bool   // they are the lanes of a processor's vector, of which a core runs a block: see [writer.share]
+	Vector  bool   // they are the lanes of a processor's vector, of which a core runs a block: see [writer.threadLoop]
 	Form    uint8  // a variant, by the family
 	Extra   [4]int32
 }

@@ -55,9 +55,9 @@ func onProcessor(s Spec) (Spec, bool) {
 		if s.Form&matmulScaled != 0 || s.Extra[2] != 0 {
 			return s, false
 		}
-		s, _ = panelled(s, device.Dim{X: 1, Y: 1, Z: 1}, 4, 8)
+		s, _ = packed(s, device.Dim{X: 1, Y: 1, Z: 1}, 4, 8)
 		return s, true
-	case ElementwiseFamily, ReduceFamily, RowFamily, PoolFamily, ResampleFamily, ColumnsFamily:
+	case ElementwiseFamily, ReduceFamily, RowFamily, PoolFamily, ResampleFamily, Im2colFamily:
 		s.Block, s.Vector = processorThreads, true
 		return s, true
 	}

@@ -66,8 +66,8 @@ func widthCases() []widthCase {
 			func(p *Plan, x []Operand) error { return p.AveragePool(x[0], x[1], window) }},
 		{ResampleFamily, "nearest", allOf(f32, 2), sized([]int{2, 3, 8, 8}, []int{2, 3, 4, 4}),
 			func(p *Plan, x []Operand) error { return p.Upsample(x[0], x[1], &Upsampling{Mode: "nearest"}) }},
-		{ColumnsFamily, "im2col", allOf(f32, 2), sized([]int{2, 3, 2, 2, 3, 3}, []int{2, 3, 4, 4}),
-			func(p *Plan, x []Operand) error { return p.Columns(x[0], x[1], window) }},
+		{Im2colFamily, "im2col", allOf(f32, 2), sized([]int{2, 3, 2, 2, 3, 3}, []int{2, 3, 4, 4}),
+			func(p *Plan, x []Operand) error { return p.Im2col(x[0], x[1], window) }},
 		{GridFamily, "grid_sample", allOf(f32, 3), sized([]int{2, 3, 5, 5}, []int{2, 3, 4, 4}, []int{2, 5, 5, 2}),
 			func(p *Plan, x []Operand) error {
 				return p.GridSample(x[0], x[1], x[2], &GridSampling{Mode: "bilinear", Border: "zeros"})
@@ -125,7 +125,7 @@ func spread(sizes []int) []int {
 // Kernels add the steps of all dimensions of an operand, so that the largest sum decides on the width of indexes, in all
 // families and for each operand.
 func TestWidthOfSums(t *testing.T) {
-	seen := map[Family]bool{ListFamily: true} // whose tensors have no strides: see TestListWide
+	seen := map[Family]bool{ForeachFamily: true} // whose tensors have no strides: see TestListWide
 	for _, c := range widthCases() {
 		seen[c.family] = true
 		for far := -1; far < len(c.sizes); far++ {

@@ -97,9 +97,9 @@ func (x *windows) add(p *kernel.Plan) error {
 		w.Dilation = nil
 		return p.AveragePoolBackward(x.Out, x.In, w)
 	case "im2col":
-		return p.Columns(x.Out, x.In, w)
+		return p.Im2col(x.Out, x.In, w)
 	}
-	return p.AddColumns(x.Out, x.In, w)
+	return p.Col2im(x.Out, x.In, w)
 }
 
 type maxUnpool struct {

@@ -2,7 +2,7 @@
 #define SIZES I m, I n, I depth, I om, I on, I am, I ak, I bk, I bn, I cm, I cn
 
 #ifdef LANES // a processor's: see panels
-#include "matmul_panels.h"
+#include "matmul_packed.h"
 #else
 #ifdef SCALED
 KERNEL void ENTRY(POINTERS, I as, I bs, SIZES LAYOUT) {

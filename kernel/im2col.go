@@ -6,19 +6,19 @@ import (
 	"github.com/chorus-comms/chorus/dtype"
 )
 
-// ColumnsFamily copies the windows of images to columns, and adds them up again.
-const ColumnsFamily Family = 23
+// Im2colFamily copies the windows of images to columns, and adds them up again.
+const Im2colFamily Family = 23
 
-func init() { register(ColumnsFamily, "columns", columnsSource) }
+func init() { register(Im2colFamily, "columns", im2colSource) }
 
-// Columns adds im2col: the elements of windows of images. out has the sizes [batch, channels, window..., places...].
+// Im2col adds im2col: the elements of windows of images. out has the sizes [batch, channels, window..., places...].
 // It's 0 where a window stands over the border.
-func (p *Plan) Columns(out, in Operand, c *Pool) error {
+func (p *Plan) Im2col(out, in Operand, c *Pool) error {
 	return p.columns("im2col", &out, &in, c)
 }
 
-// AddColumns adds col2im: images that have in each element the sum of all elements of windows that stand for it.
-func (p *Plan) AddColumns(out, columns Operand, c *Pool) error {
+// Col2im adds col2im: images that have in each element the sum of all elements of windows that stand for it.
+func (p *Plan) Col2im(out, columns Operand, c *Pool) error {
 	return p.columns("col2im", &columns, &out, c)
 }
 
@@ -58,7 +58,7 @@ func (p *Plan) columns(op string, columns, image *Operand, c *Pool) error {
 		}
 		m.moreSteps[k] = columns.Strides[2+k]
 	}
-	s := Spec{Family: ColumnsFamily, Op: op, Compute: Opmath(image.Type), Outs: 1, Ins: 1}
+	s := Spec{Family: Im2colFamily, Op: op, Compute: Opmath(image.Type), Outs: 1, Ins: 1}
 	if op == "col2im" {
 		m.add(p, s, true, image, columns)
 	} else {
@@ -67,7 +67,7 @@ func (p *Plan) columns(op string, columns, image *Operand, c *Pool) error {
 	return nil
 }
 
-func columnsSource(s Spec) (Source, error) {
+func im2colSource(s Spec) (Source, error) {
 	back := s.Op == "col2im"
 	if s.Compute == dtype.Bool || !back && s.Op != "im2col" {
 		return Source{}, fmt.Errorf("kernel: there is no %s of %v", s.Op, s.Compute)
@@ -77,6 +77,6 @@ func columnsSource(s Spec) (Source, error) {
 	w.imageDefines(s)
 	w.defineIf(back, "BACKWARD")
 	w.function(s.Op)
-	w.imageElements(s, back, func() { w.include("columns") })
+	w.imageElements(s, back, func() { w.include("im2col") })
 	return w.done()
 }

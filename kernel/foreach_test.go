@@ -15,7 +15,7 @@ import (
 
 // listSizes are sizes of the tests' lists of tensors: more than a run takes, none, one element, more than a block's.
 func listSizes() []int {
-	sizes := []int{3, 1, 0, listChunk + 5, 70, 2*listChunk + 1}
+	sizes := []int{3, 1, 0, foreachChunk + 5, 70, 2*foreachChunk + 1}
 	for k := range 40 {
 		sizes = append(sizes, k+1)
 	}
@@ -327,7 +327,7 @@ func TestListPlan(t *testing.T) {
 	}
 	p.Reset()
 	must(t, p.Foreach("neg", dtype.Float32, [][]Operand{{op(1<<16, 1<<15)}}, [][]Operand{{op(1<<16, 1<<15)}}))
-	if !p.Calls[0].Spec.Wide || p.Calls[0].Grid.X != 1<<31/listChunk {
+	if !p.Calls[0].Spec.Wide || p.Calls[0].Grid.X != 1<<31/foreachChunk {
 		t.Errorf("%+v", p.Calls[0])
 	}
 	p.Reset()
@@ -352,13 +352,14 @@ func TestListPlan(t *testing.T) {
 	}
 }
 
-// listSpecs are kernels of lists, for the compilers' test.
-func listSpecs() []Spec {
+// foreachSpecs are kernels of lists, for the compilers' test.
+func foreachSpecs() []Spec {
 	var all []Spec
 	for _, dt := range types {
 		for k, op := range []string{"add", "sqrt", "addcdiv", "copy"} {
 			o, _ := OpNamed(op)
-			s := Spec{Family: ListFamily, Op: op, Compute: Opmath(dt), Block: threads, Outs: 1, Ins: uint8(o.Ins), Wide: k == 1,
+			s := Spec{Family: ForeachFamily, Op: op, Compute: Opmath(dt), Block: threads, Outs: 1, Ins: uint8(o.Ins),
+				Wide:  k == 1,
 				Extra: [4]int32{int32(o.Numbers), int32(k%2) * listShared, int32(k % 2)}}
 			for i := range s.Outs + s.Ins {
 				s.Types[i] = dt
@@ -371,16 +372,17 @@ func listSpecs() []Spec {
 			continue
 		}
 		for _, op := range []string{"norm2", "norm_inf", "norm"} {
-			s := Spec{Family: ListFamily, Op: op, Compute: Opmath(dt), Block: threads, Ins: 1, Form: listParts,
+			s := Spec{Family: ForeachFamily, Op: op, Compute: Opmath(dt), Block: threads, Ins: 1, Form: foreachParts,
 				Extra: [4]int32{int32(reductions[reductionNames[op]].Numbers)}}
 			s.Types[0] = dt
 			join := s
-			join.Form, join.Outs, join.Ins = listJoin, 1, 0
+			join.Form, join.Outs, join.Ins = foreachJoin, 1, 0
 			all = append(all, s, join)
 		}
 		for _, op := range slices.Sorted(maps.Keys(listSteps)) {
 			o := listSteps[op]
-			s := Spec{Family: ListFamily, Op: op, Compute: Opmath(dt), Block: threads, Outs: uint8(o.operands), Form: listStep}
+			s := Spec{Family: ForeachFamily, Op: op, Compute: Opmath(dt), Block: threads, Outs: uint8(o.operands),
+				Form: listStep}
 			for i := range s.Outs {
 				s.Types[i] = dt
 			}
@@ -393,7 +395,7 @@ func listSpecs() []Spec {
 			all = append(all, s)
 		}
 	}
-	update := Spec{Family: ListFamily, Op: "update_scale", Compute: dtype.Float32, Block: 1, Form: listScaleUpdate,
+	update := Spec{Family: ForeachFamily, Op: "update_scale", Compute: dtype.Float32, Block: 1, Form: listScaleUpdate,
 		Outs: 2, Ins: 1}
 	update.Types = [MaxOperands]dtype.DType{dtype.Float32, dtype.Int32, dtype.Float32}
 	return append(all, update)

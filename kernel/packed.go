@@ -9,9 +9,9 @@ import (
 	"github.com/chorus-comms/chorus/dtype"
 )
 
-// On a processor a block is one thread, which computes a tile of a product with vectors. It copies as much of both
-// matrices as a core's caches keep to local memory, in panels. One of the left matrix has so many rows, and one of the
-// right matrix so many columns, that their sums are in registers. A panel has its elements in the order in which
+// Packed GEMM: on a processor a block is one thread, which computes a tile of a product with vectors. It copies as much
+// of both matrices as a core's caches keep to local memory, in panels. One of the left matrix has so many rows, and one
+// of the right matrix so many columns, that their sums are in registers. A panel has its elements in the order in which
 // they are multiplied, whatever the order of the matrix. The sums are added up in the order of the depth, whatever the
 // tile.
 const (
@@ -56,8 +56,8 @@ func (p panels) columns(compute dtype.DType) int {
 	return 2 * p.lanes * Real(compute).Size() / max(compute.Size(), 1)
 }
 
-// panelTile is a tile's columns and depth.
-func panelTile(compute dtype.DType) (columns, depth int) {
+// packedTile is a tile's columns and depth.
+func packedTile(compute dtype.DType) (columns, depth int) {
 	columns, depth = panelColumns/max(compute.Size(), 4), panelDepth
 	if compute.Size() == 16 {
 		depth /= 2
@@ -65,16 +65,16 @@ func panelTile(compute dtype.DType) (columns, depth int) {
 	return
 }
 
-// panelMemory is how many bytes of local memory a tile needs.
-func panelMemory(compute dtype.DType) int {
-	columns, depth := panelTile(compute)
+// packedMemory is how many bytes of local memory a tile needs.
+func packedMemory(compute dtype.DType) int {
+	columns, depth := packedTile(compute)
 	return (panelRows*depth + depth*columns + panelRows*columns) * compute.Size()
 }
 
-// panelled is the spec and grid of a product on a processor, of one for tiles of GPUs.
-func panelled(s Spec, grid device.Dim, cores, lanes int) (Spec, device.Dim) {
+// packed is the spec and grid of a product on a processor, of one for tiles of GPUs.
+func packed(s Spec, grid device.Dim, cores, lanes int) (Spec, device.Dim) {
 	p := panelsFor(s.Compute, lanes)
-	columns, _ := panelTile(s.Compute)
+	columns, _ := packedTile(s.Compute)
 	s.Block, s.Vector, s.Extra[0], s.Extra[1] = 1, true, int32(p.lanes), int32(p.rows)
 	m, n := grid.Y*tileSide, grid.X*tileSide
 	// Blocks one after the other have the same columns.
@@ -100,7 +100,7 @@ var vectorNames = map[dtype.DType]string{dtype.Int8: "char", dtype.Uint8: "uchar
 // panels defines the sizes of a product's panels.
 func (w *writer) panels(s Spec) {
 	p, parts := panelsOf(s), s.Compute.Size()/Real(s.Compute).Size()
-	columns, depth := panelTile(s.Compute)
+	columns, depth := packedTile(s.Compute)
 	width := p.columns(s.Compute)
 	vectors := func(elements int) int { return elements * parts / p.lanes }
 	w.define("LANES", p.lanes)

@@ -84,11 +84,11 @@ func TestPanelGrid(t *testing.T) {
 		{dtype.Complex128, 1024, 1024, 1, 2, 11, 16, 4},
 	} {
 		s := Spec{Family: MatmulFamily, Compute: x.compute}
-		s, grid := panelled(s, device.Dim{X: tilesOf(x.n), Y: tilesOf(x.m), Z: x.count}, x.cores, x.lanes)
+		s, grid := packed(s, device.Dim{X: tilesOf(x.n), Y: tilesOf(x.m), Z: x.count}, x.cores, x.lanes)
 		if grid != (device.Dim{X: x.down, Y: x.across, Z: x.count}) {
 			t.Errorf("%+v: %+v", x, grid)
 		}
-		columns, _ := panelTile(x.compute)
+		columns, _ := packedTile(x.compute)
 		p := panelsOf(s)
 		if up := (x.m-1)/grid.X/p.rows*p.rows + p.rows; up > panelRows {
 			t.Errorf("%+v: %d rows of a block", x, up)
@@ -99,7 +99,7 @@ func TestPanelGrid(t *testing.T) {
 		}
 	}
 	for _, dt := range types {
-		if bytes := panelMemory(Opmath(dt)); bytes > 208<<10 { // Intel's runtime has 256 KiB, also for what it adds
+		if bytes := packedMemory(Opmath(dt)); bytes > 208<<10 { // Intel's runtime has 256 KiB, also for what it adds
 			t.Errorf("%v: a tile needs %d bytes", dt, bytes)
 		}
 	}

@@ -12,14 +12,14 @@ import (
 // outs[j] has one element, the result of ins[j]. Tensors whose elements lie one after the other, in any order, are many
 // in one run. It needs scratch memory.
 func (p *Plan) ForeachReduce(op string, compute dtype.DType, outs, ins []Operand, numbers ...*Number) error {
-	s := Spec{Family: ListFamily, Op: op, Compute: compute, Block: threads, Form: listParts, Ins: 1,
+	s := Spec{Family: ForeachFamily, Op: op, Compute: compute, Block: threads, Form: foreachParts, Ins: 1,
 		Extra: [4]int32{int32(len(numbers))}}
 	r, err := foreachReduction(op, compute, len(outs), len(ins), len(numbers))
 	if err != nil {
 		return err
 	}
 	l := &p.list
-	*l = listRun{spec: s}
+	*l = foreachRun{spec: s}
 	var results [mostSlots]device.Ptr
 	var kinds [2]dtype.DType // of the run's results and inputs
 	flush := func() error {
@@ -37,7 +37,7 @@ func (p *Plan) ForeachReduce(op string, compute dtype.DType, outs, ins []Operand
 			c.Args.Pointer(scratch)
 		}
 		join := s
-		join.Form, join.Outs, join.Ins = listJoin, 1, 0
+		join.Form, join.Outs, join.Ins = foreachJoin, 1, 0
 		join.Types = [MaxOperands]dtype.DType{kinds[0]}
 		l.spec, l.n, l.ptrs[0], l.counts = join, n, results, counts
 		p.flush(l).Args.Pointer(scratch)
@@ -105,7 +105,7 @@ func foreachReduction(op string, compute dtype.DType, outs, ins, numbers int) (*
 	return &reductions[k], nil
 }
 
-func (w *writer) listReduction(s Spec) error {
+func (w *writer) foreachReductionText(s Spec) error {
 	k, ok := reductionNames[s.Op]
 	if !ok || !reductions[k].Defined(s.Compute) {
 		return fmt.Errorf("kernel: there is no reduction %s of %v for lists", s.Op, s.Compute)
@@ -114,7 +114,7 @@ func (w *writer) listReduction(s Spec) error {
 	args := w.accumulator(r, numbers, s.Compute)
 	w.listParams(s)
 	w.param("GLOBAL A *scratch")
-	w.function("list_" + s.Op + [...]string{listParts: "_parts", listJoin: "_join"}[s.Form])
+	w.function("list_" + s.Op + [...]string{foreachParts: "_parts", foreachJoin: "_join"}[s.Form])
 	w.line("\tLOCAL A part[%d];", s.Block)
 	w.listPlace(s)
 	for k := range numbers {
@@ -129,7 +129,7 @@ func (w *writer) listReduction(s Spec) error {
 		w.line("\tI at = from;")
 		w.accumulate(s, "i", step)
 		w.joinAccumulators()
-	case s.Form == listParts:
+	case s.Form == foreachParts:
 		w.line("\tA a = r_init();")
 		w.line("\tfor (I i = from + THREAD; i < to; i += THREADS)")
 		step("a")
@@ -145,7 +145,7 @@ func (w *writer) listReduction(s Spec) error {
 	w.line("\tif (THREAD != 0)")
 	w.line("\t\treturn;")
 	w.line("\ta = part[0];")
-	if s.Form == listParts {
+	if s.Form == foreachParts {
 		w.line("\tscratch[BLOCK] = a;")
 		return nil
 	}

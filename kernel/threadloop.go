@@ -2,12 +2,12 @@ package kernel
 
 import "fmt"
 
-// share writes a loop of a block's threads over the numbers i from `from` to before `to`, of which each thread has its
+// threadLoop writes a loop of a block's threads over the numbers i from `from` to before `to`, of which each thread has its
 // own. All threads run equally often, and of those beyond the end none does anything. body may be written several times.
 //
 // Where threads are the lanes of a vector, all of them have work in every run but the last. A processor loads and stores
 // whole vectors of memory several times as fast as parts of vectors.
-func (w *writer) share(s Spec, i string, body func()) {
+func (w *writer) threadLoop(s Spec, i string, body func()) {
 	if !s.Vector {
 		w.line("\tfor (I left = to - from; left > 0; left -= THREADS) {")
 		w.line("\tif (THREAD < left) {")
@@ -30,10 +30,10 @@ const (
 	aheadPiece = 16       // vectors, whose memory is asked for at once: each thread asks for its share of lines
 )
 
-// shareAhead is [writer.share] for operands whose n elements lie one after the other.
-func (w *writer) shareAhead(s Spec, i string, body func()) {
+// threadLoopAhead is [writer.threadLoop] for operands whose n elements lie one after the other.
+func (w *writer) threadLoopAhead(s Spec, i string, body func()) {
 	if !s.Vector {
-		w.share(s, i, body)
+		w.threadLoop(s, i, body)
 		return
 	}
 	piece, bytes, furthest := aheadPiece*int(s.Block), 0, 0

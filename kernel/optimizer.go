@@ -89,7 +89,7 @@ func (p *Plan) Optimize(op string, step *Step, params, grads []Operand, states [
 	if len(states) != o.operands-2 || o.steps != (steps != nil) {
 		return fmt.Errorf("kernel: %s with %d lists of states, and numbers of steps: %v", op, len(states), steps != nil)
 	}
-	s := Spec{Family: ListFamily, Op: kind, Compute: dtype.Float32, Block: threads, Form: listStep,
+	s := Spec{Family: ForeachFamily, Op: kind, Compute: dtype.Float32, Block: threads, Form: listStep,
 		Outs: uint8(o.operands)}
 	if len(params) > 0 {
 		s.Compute = Opmath(params[0].Type)
@@ -106,7 +106,7 @@ func (p *Plan) Optimize(op string, step *Step, params, grads []Operand, states [
 // Unscale adds multiplying gradients by the float32 at inverse, and setting the float32 at found to 1 if one of their
 // elements isn't finite: _amp_foreach_non_finite_check_and_unscale_.
 func (p *Plan) Unscale(grads []Operand, found, inverse Operand) error {
-	s := Spec{Family: ListFamily, Op: "unscale", Compute: dtype.Float32, Block: threads, Form: listStep, Outs: 1}
+	s := Spec{Family: ForeachFamily, Op: "unscale", Compute: dtype.Float32, Block: threads, Form: listStep, Outs: 1}
 	if found.Type == dtype.Invalid || inverse.Type == dtype.Invalid {
 		return fmt.Errorf("kernel: unscale without found_inf and inv_scale")
 	}
@@ -134,7 +134,7 @@ func (p *Plan) step(s *Spec, step *Step, lists [][]Operand, steps []Operand) err
 		}
 	}
 	l := &p.list
-	*l = listRun{spec: *s}
+	*l = foreachRun{spec: *s}
 	flush := func() {
 		if c := p.flush(l); c != nil {
 			for _, o := range [...]*Operand{&step.LRTensor, &step.GradScale, &step.FoundInf} {
@@ -276,7 +276,7 @@ func (p *Plan) UpdateScale(scale, tracker, found Operand, growth, backoff float6
 			return fmt.Errorf("kernel: the update of a scale with %v of %v, which must be one %v", o.Type, o.Sizes, want)
 		}
 	}
-	s := Spec{Family: ListFamily, Op: "update_scale", Compute: dtype.Float32, Block: 1, Form: listScaleUpdate,
+	s := Spec{Family: ForeachFamily, Op: "update_scale", Compute: dtype.Float32, Block: 1, Form: listScaleUpdate,
 		Outs: 2, Ins: 1}
 	s.Types[0], s.Types[1], s.Types[2] = dtype.Float32, dtype.Int32, dtype.Float32
 	c := p.blocks(s, device.Dim{X: 1, Y: 1, Z: 1})

@@ -10,9 +10,9 @@ import (
 	"github.com/chorus-comms/chorus/device"
 )
 
-// companion is a library that a device has beside its kernels, for work that has none. It's opened when it's first
+// optionalLibrary is a library that a device has beside its kernels, for work that has none. It's opened when it's first
 // asked for.
-type companion[L any] struct {
+type optionalLibrary[L any] struct {
 	once   sync.Once
 	found  L
 	err    error
@@ -22,7 +22,7 @@ type companion[L any] struct {
 
 // open is the library; [device.ErrUnsupported] if there's none, or it has failed. A variable may name it: files is its
 // value. work is what the processor does without it, in words, and op in errors.
-func (x *companion[L]) open(dev *device.Device, op, work, variable string, files func(*config.Config) string,
+func (x *optionalLibrary[L]) open(dev *device.Device, op, work, variable string, files func(*config.Config) string,
 	ask func() (L, error)) (L, error) {
 	x.once.Do(func() {
 		if x.found, x.err = ask(); x.err == nil {
@@ -41,7 +41,7 @@ func (x *companion[L]) open(dev *device.Device, op, work, variable string, files
 
 // ran counts work that the library was asked for. An error that isn't the caller's becomes [device.ErrUnsupported], and
 // the library isn't asked again.
-func (x *companion[L]) ran(dev *device.Device, op, work, name string, err error) error {
+func (x *optionalLibrary[L]) ran(dev *device.Device, op, work, name string, err error) error {
 	if err == nil {
 		x.count.Add(1)
 		return nil

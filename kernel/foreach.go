@@ -10,17 +10,17 @@ import (
 	"github.com/chorus-comms/chorus/dtype"
 )
 
-// ListFamily does the same to the elements of many tensors in one run.
-const ListFamily Family = 41
+// ForeachFamily does the same to the elements of many tensors in one run.
+const ForeachFamily Family = 41
 
-func init() { register(ListFamily, "list", listSource) }
+func init() { register(ForeachFamily, "list", foreachSource) }
 
 // The forms of a kernel of lists.
 const (
 	listElements    = iota // an operation of [Ops]
 	listStep               // one of listSteps
-	listParts              // a reduction of each block's elements to an accumulator
-	listJoin               // of a tensor's accumulators to its result
+	foreachParts           // a reduction of each block's elements to an accumulator
+	foreachJoin            // of a tensor's accumulators to its result
 	listScaleUpdate        // of one element, for loss scaling
 )
 
@@ -33,9 +33,9 @@ const (
 	listShared             // input 0 has one element, for all tensors; then likewise the next inputs
 )
 
-// listChunk is how many elements of a tensor a block has. listBytes is how many bytes the pointers and numbers of
+// foreachChunk is how many elements of a tensor a block has. listBytes is how many bytes the pointers and numbers of
 // tensors take at most. Every device of OpenCL takes 1024 bytes of arguments.
-const listChunk, listBytes, mostSlots = 1 << 13, 880, 32
+const foreachChunk, listBytes, mostSlots = 1 << 13, 880, 32
 
 // slots is how many tensors a run has at most. Their addresses are arguments, since not every device of OpenCL can have
 // addresses in memory.
@@ -75,8 +75,8 @@ func numberBytes(s Spec) int {
 	return 8
 }
 
-// listRun is a run that is gathered.
-type listRun struct {
+// foreachRun is a run that is gathered.
+type foreachRun struct {
 	spec    Spec
 	n       int
 	ptrs    [MaxOperands][mostSlots]device.Ptr
@@ -85,10 +85,10 @@ type listRun struct {
 	numbers [3][mostSlots]*Number // Extra[0] of them; those of Extra[2] one a tensor, the others one for all
 }
 
-func listBlocks(count int) int { return (count + listChunk - 1) / listChunk }
+func listBlocks(count int) int { return (count + foreachChunk - 1) / foreachChunk }
 
 // blocks is how many the run's tensors have.
-func (l *listRun) blocks() int {
+func (l *foreachRun) blocks() int {
 	n := 0
 	for _, count := range l.counts[:l.n] {
 		n += listBlocks(count)
@@ -97,7 +97,7 @@ func (l *listRun) blocks() int {
 }
 
 // flush adds the run, if there is one.
-func (p *Plan) flush(l *listRun) *Call {
+func (p *Plan) flush(l *foreachRun) *Call {
 	if l.n == 0 {
 		return nil
 	}
@@ -105,7 +105,7 @@ func (p *Plan) flush(l *listRun) *Call {
 	for _, n := range l.counts[:l.n] {
 		s.Wide = s.Wide || wide(n)
 	}
-	if s.Form == listJoin {
+	if s.Form == foreachJoin {
 		blocks = l.n
 	}
 	c := p.blocks(s, device.Dim{X: blocks, Y: 1, Z: 1})
@@ -152,7 +152,7 @@ func (p *Plan) flush(l *listRun) *Call {
 }
 
 // take makes room for a tensor in the run, which has operands of one list of types.
-func (p *Plan) take(l *listRun, s *Spec) (slot int) {
+func (p *Plan) take(l *foreachRun, s *Spec) (slot int) {
 	if l.n > 0 && (l.spec.Types != s.Types || l.n == l.spec.slots()) {
 		p.flush(l)
 	}
@@ -166,7 +166,7 @@ func (p *Plan) take(l *listRun, s *Spec) (slot int) {
 // operation, one for all tensors or one each. Sizes are as for [Plan.Elementwise]. Tensors whose elements lie one after
 // the other, in the same order in all operands, are many in one run.
 func (p *Plan) Foreach(op string, compute dtype.DType, outs, ins [][]Operand, numbers ...[]*Number) error {
-	s := Spec{Family: ListFamily, Op: op, Compute: compute, Block: threads, Form: listElements, Outs: uint8(len(outs)),
+	s := Spec{Family: ForeachFamily, Op: op, Compute: compute, Block: threads, Form: listElements, Outs: uint8(len(outs)),
 		Ins: uint8(len(ins)), Extra: [4]int32{int32(len(numbers))}}
 	if len(outs) == 0 || len(outs) > 2 || len(ins) > 3 || len(numbers) > 3 || IsUser(op) {
 		return fmt.Errorf("kernel: foreach %s with %d results, %d inputs and %d numbers", opName(op), len(outs), len(ins),
@@ -199,7 +199,7 @@ func (p *Plan) Foreach(op string, compute dtype.DType, outs, ins [][]Operand, nu
 		}
 	}
 	l := &p.list
-	*l = listRun{spec: s}
+	*l = foreachRun{spec: s}
 	var operands [5]Operand
 	var values [3]*Number
 	for j := range n {
@@ -269,8 +269,8 @@ func (p *Plan) listed(s *Spec, operands []Operand) (dense bool, err error) {
 	return p.space.dense(shared), nil
 }
 
-// listSource writes a kernel of lists.
-func listSource(s Spec) (Source, error) {
+// foreachSource writes a kernel of lists.
+func foreachSource(s Spec) (Source, error) {
 	var w writer
 	w.begin(s)
 	var err error
@@ -282,7 +282,7 @@ func listSource(s Spec) (Source, error) {
 	case listScaleUpdate:
 		w.scaleUpdate(s)
 	default:
-		err = w.listReduction(s)
+		err = w.foreachReductionText(s)
 	}
 	if err != nil {
 		return Source{}, err
@@ -371,13 +371,13 @@ func (w *writer) listParams(s Spec) {
 // listPlace declares the block's tensor t with pointers to its operands, and the block's elements, from and to.
 func (w *writer) listPlace(s Spec) {
 	w.line("\tint t = 0;")
-	if s.Form == listJoin {
+	if s.Form == foreachJoin {
 		w.line("\tt = (int)BLOCK;")
 	} else {
 		w.line("\tu32 chunk = (u32)BLOCK;")
 		w.line("\twhile (chunk >= l.blocks[t])")
 		w.line("\t\tchunk -= l.blocks[t++];")
-		w.line("\tI n = (I)l.n[t], from = (I)chunk * %d, to = n - from < %[1]d ? n : from + %[1]d;", listChunk)
+		w.line("\tI n = (I)l.n[t], from = (I)chunk * %d, to = n - from < %[1]d ? n : from + %[1]d;", foreachChunk)
 	}
 	var names []string
 	declare := func(kind, name string) {
