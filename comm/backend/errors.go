@@ -154,7 +154,11 @@ type TimeoutError struct {
 
 func (e *TimeoutError) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%v: timed out after %v", e.Where, e.Elapsed.Round(time.Millisecond))
+	by := ""
+	if slices.Contains(e.Missing, e.Reporter) { // which another rank has waited for, and told
+		by = "another rank "
+	}
+	fmt.Fprintf(&b, "%v: %stimed out after %v", e.Where, by, e.Elapsed.Round(time.Millisecond))
 	e.describe(&b)
 	return b.String()
 }
