@@ -766,7 +766,7 @@ enum {
 	 * formats of what is uint8 here: 1 float8_e4m3fn, 2 float8_e5m2, 3 and 4 those that end in fnuz; 0: others */
 	CHORUS_KERNEL_SCALED_MATMUL = 42,
 
-	/* sparse_matmul: out; starts, columns, values, b, c; numbers alpha, beta; integers [library]
+	/* sparse_matmul: out; starts, columns, values, b, [c]; numbers alpha, beta; integers [library]
 	 * alpha * a @ b + beta * c, a in rows ("CSR"); library: 1 if a library may do it, as no row has two elements in a
 	 *    column, 2 in any order, too */
 	CHORUS_KERNEL_SPARSE_MATMUL = 43,

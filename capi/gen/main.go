@@ -1,5 +1,5 @@
-// Command gen writes what tables in Go and the header of the C ABI decide: regions of chorus.h, and for Python _abi.py.
-// It's run from the module's root.
+// Command gen writes what tables in Go and the header of the C ABI decide: regions of chorus.h, for Python _abi.py,
+// and for C++ the structs of kernels and the list of functions. It's run from the module's root.
 //
 //	go run ./capi/gen
 package main
@@ -33,6 +33,21 @@ func generate(root string) (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	py, err := python(h)
-	return map[string]string{"capi/chorus.h": h, "python/chorus/_abi.py": py}, err
+	d, err := parse(h)
+	if err != nil {
+		return nil, err
+	}
+	py, err := python(d)
+	if err != nil {
+		return nil, err
+	}
+	c, err := forwards(root, h)
+	if err != nil {
+		return nil, err
+	}
+	called, err := functions(root, d)
+	declared, defined := structs()
+	return map[string]string{"capi/chorus.h": h, "capi/forwards.h": c, "python/chorus/_abi.py": py, csrc + "/functions.h": called,
+		csrc + "/kernels.h": declared, csrc + "/kernels.cpp": defined,
+		csrc + "/element_rules.h": typing()}, err
 }

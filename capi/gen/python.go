@@ -23,11 +23,7 @@ type module struct {
 }
 
 // python returns the text of _abi.py, which says in Python what the header says in C.
-func python(header string) (string, error) {
-	d, err := parse(header)
-	if err != nil {
-		return "", err
-	}
+func python(d *declarations) (string, error) {
 	m := &module{aliases: map[string]string{}, classes: map[string]string{}}
 	m.WriteString(`"""The declarations of capi/chorus.h: constants, structs, types of callbacks, and functions.
 

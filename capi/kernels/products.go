@@ -64,7 +64,8 @@ func (x *scaledMatmul) add(p *kernel.Plan) error {
 type sparseMatmul struct {
 	Out                     kernel.Operand `row:"out"`
 	Starts, Columns, Values kernel.Operand // the first place of each row and their count, and the columns and elements
-	B, C                    kernel.Operand
+	B                       kernel.Operand
+	C                       kernel.Operand `row:"optional"`
 	Alpha, Beta             *kernel.Number
 	Library                 int `row:"optional"`
 

@@ -16,6 +16,7 @@
 
 #include "fallback.h"
 #include "generator.h"
+#include "kernels.h"
 #include "native_attention.h"
 #include "native_copy.h"
 #include "tensor_aliases.h"
@@ -84,9 +85,9 @@ Attended attention_with_dropout(
       at::scalar_tensor(int64_t(h.draw.offset), at::kLong);
   if (h.draw.state) {
     seed = at::empty({2}, query.options().dtype(at::kLong));
-    Kernel copy(CHORUS_KERNEL_ELEMENTWISE, kernel_op(CHORUS_KERNEL_ELEMENTWISE, "copy"), at::kLong);
-    copy.out(seed);
-    copy.in(const_cast<void*>(h.draw.state), at::kLong, seed.sizes(), seed.strides());
+    kernels::Elementwise copy{
+        .op = copy_op(), .compute = at::kLong, .outs = {seed},
+        .ins = {Input(h.draw.state, at::kLong, seed.sizes(), seed.strides())}};
     TORCH_CHECK_NOT_IMPLEMENTED(copy.run(index), "the driver's compiler refuses a copy");
     h.draw.state = seed.const_data_ptr();
   }

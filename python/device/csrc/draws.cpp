@@ -27,6 +27,7 @@
 #include <ATen/ops/zeros_like.h>
 
 #include "generator.h"
+#include "kernels.h"
 #include "native_copy.h"
 
 namespace chorus {
@@ -176,12 +177,10 @@ bool permute(int64_t n, const MaybeGenerator& g, Tensor& out) {
   if (bits < (narrow ? 32 : 64))
     keys.bitwise_and_(int64_t((uint64_t(1) << bits) - 1));
   auto [sorted, places] = keys.sort(std::optional<bool>(true), 0, /*descending=*/false);
-  static const int32_t op = kernel_op(CHORUS_KERNEL_RANDOM, "shuffle");
-  Kernel kernel(CHORUS_KERNEL_RANDOM, op);
-  kernel.out(places);
-  kernel.in(sorted);
   DeviceIndex index = out.device().index();
-  add_random(kernel, take_numbers(g, index, uint64_t(n)));
+  chorus_draw at = take_numbers(g, index, uint64_t(n));
+  kernels::Shuffle kernel{
+      .data = places, .keys = sorted, .state = state_of(at), .seed = int64_t(at.seed), .offset = int64_t(at.offset)};
   if (!kernel.run(index))
     return false;
   out.copy_(places);
@@ -372,32 +371,22 @@ const Native* draw_of(const c10::OperatorName& name) {
   return found == draw_table().end() ? nullptr : found->second.get();
 }
 
-void add_random(Kernel& kernel, const chorus_draw& at) {
+InputOrNone state_of(const chorus_draw& at) {
   static const int64_t words = 2, dense = 1;
-  if (at.state)
-    kernel.in(const_cast<void*>(at.state), at::kLong, {&words, 1}, {&dense, 1});
-  else
-    kernel.no_in();
-  kernel.integer(int64_t(at.seed));
-  kernel.integer(int64_t(at.offset));
+  return at.state ? InputOrNone(Input(at.state, at::kLong, {&words, 1}, {&dense, 1})) : InputOrNone();
 }
 
 bool drop(const Tensor& input, double keep, Tensor& out, Tensor& mask) {
   if (!uses_philox() || !has_natives() || !has_numbers(Numbers::floating, input.scalar_type()) || input.numel() == 0 ||
       input.device().type() != kType)
     return false;
-  static const int32_t op = kernel_op(CHORUS_KERNEL_RANDOM, "dropout");
   out = at::empty_like(input);
   mask = at::empty_like(input, input.options().dtype(at::kBool));
-  chorus_number probability{};
-  probability.real = keep;
-  Kernel kernel(CHORUS_KERNEL_RANDOM, op);
-  kernel.out(out);
-  kernel.out(mask);
-  kernel.in(input);
-  kernel.number(probability);
   DeviceIndex index = input.device().index();
-  add_random(kernel, take_numbers(std::nullopt, index, 4));
+  chorus_draw at = take_numbers(std::nullopt, index, 4);
+  kernels::Dropout kernel{
+      .out = out, .mask = mask, .in = input, .state = state_of(at), .keep = keep, .seed = int64_t(at.seed),
+      .offset = int64_t(at.offset)};
   return kernel.run(index);
 }
 

@@ -10,9 +10,8 @@ const Native* draw_of(const c10::OperatorName& name);
 
 std::vector<c10::OperatorName> draw_names();
 
-// add_random adds where a kernel's random numbers begin: a state in memory or none, which must be the last input, and
-// two integers, which must be the last ones.
-void add_random(Kernel& kernel, const chorus_draw& at);
+// state_of is where a kernel's random numbers begin, if that's a state in memory.
+InputOrNone state_of(const chorus_draw& at);
 
 // drop is dropout by a kernel, with CUDA's numbers: out, and a mask of what stays. It returns false if no kernel covers
 // the tensor.

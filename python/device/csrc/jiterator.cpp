@@ -2,7 +2,7 @@
 
 #include <ATen/TensorIterator.h>
 
-#include "native.h"
+#include "kernels.h"
 #include "stream.h"
 
 namespace chorus {
@@ -29,7 +29,7 @@ std::vector<at::Tensor> jitted(
   at::TensorIterator it = config.build();
   TORCH_CHECK(dtype_of(it.common_dtype()), "jiterator has no kernels for ", it.common_dtype());
   c10::ScalarType compute = computed_in(it.common_dtype());
-  Kernel kernel(CHORUS_KERNEL_ELEMENTWISE, kernel_op(CHORUS_KERNEL_ELEMENTWISE, text.c_str()), compute);
+  kernels::Elementwise kernel{.op = kernels::Elementwise::number(text.c_str()), .compute = compute};
   for (const at::Scalar& s : numbers) {
     chorus_number n{};
     if (s.isComplex()) {
@@ -42,7 +42,7 @@ std::vector<at::Tensor> jitted(
       n.is_integer = 1;
       n.integer = s.isBoolean() ? s.toBool() : s.toLong();
     }
-    kernel.number(n);
+    kernel.numbers.push_back(n);
   }
   // The iterator's dimensions begin with the innermost one, and its strides are of bytes.
   size_t dims = size_t(it.ndim());
@@ -53,9 +53,9 @@ std::vector<at::Tensor> jitted(
     for (size_t d = 0; d < dims; d++)
       to[dims - 1 - d] = it.strides(k)[d] / int64_t(it.element_size(k));
     if (k < it.noutputs())
-      kernel.out(it.data_ptr(k), it.dtype(k), sizes, to);
+      kernel.outs.emplace_back(it.data_ptr(k), it.dtype(k), sizes, to);
     else
-      kernel.in(it.data_ptr(k), it.dtype(k), sizes, to);
+      kernel.ins.emplace_back(it.data_ptr(k), it.dtype(k), sizes, to);
   }
   if (!kernel.run(index))
     raise(CHORUS_UNSUPPORTED); // with what the compiler says

@@ -385,59 +385,7 @@ bool number_of(const at::Scalar& scalar, c10::ScalarType compute, chorus_number&
   return true;
 }
 
-Kernel::Kernel(int32_t kind, int32_t op, c10::ScalarType compute) {
-  kernel_.size = sizeof kernel_;
-  kernel_.kind = kind;
-  kernel_.op = op;
-  kernel_.compute = dtype_of(compute);
-}
-
-void Kernel::out(const at::Tensor& t, at::IntArrayRef sizes, at::IntArrayRef strides) {
-  out(t.mutable_data_ptr(), t.scalar_type(), sizes, strides);
-}
-
-void Kernel::in(const at::Tensor& t, at::IntArrayRef sizes, at::IntArrayRef strides) {
-  in(const_cast<void*>(t.const_data_ptr()), t.scalar_type(), sizes, strides);
-}
-
-void Kernel::out(void* memory, c10::ScalarType type, at::IntArrayRef sizes, at::IntArrayRef strides) {
-  outs_.push_back({memory, sizes.data(), strides.data(), nullptr, int32_t(sizes.size()), dtype_of(type)});
-}
-
-void Kernel::in(void* memory, c10::ScalarType type, at::IntArrayRef sizes, at::IntArrayRef strides) {
-  ins_.push_back({memory, sizes.data(), strides.data(), nullptr, int32_t(sizes.size()), dtype_of(type)});
-}
-
-void Kernel::no_out() {
-  outs_.push_back({});
-}
-
-void Kernel::no_in() {
-  ins_.push_back({});
-}
-
-void Kernel::in(const chorus_number& number, c10::ScalarType type) {
-  values_.push_back(number);
-  chorus_operand o{};
-  o.dtype = dtype_of(type);
-  o.dims = -int32_t(values_.size()); // run puts the address in
-  ins_.push_back(o);
-}
-
-void Kernel::number(const chorus_number& number) {
-  numbers_.push_back(number);
-}
-
-void Kernel::integer(int64_t n) {
-  integers_.push_back(n);
-}
-
 bool Kernel::run(DeviceIndex index) {
-  for (chorus_operand& o : ins_)
-    if (o.dims < 0) {
-      o.number = &values_[size_t(-o.dims - 1)];
-      o.dims = 0;
-    }
   kernel_.outs = outs_.data();
   kernel_.n_outs = int32_t(outs_.size());
   kernel_.ins = ins_.data();

@@ -5,6 +5,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <type_traits>
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/Tensor.h>
@@ -115,46 +116,118 @@ c10::ScalarType computed_in(c10::ScalarType type);
 // number_of is a number for kernels that compute in a type; false for one that the type doesn't have.
 bool number_of(const at::Scalar& scalar, c10::ScalarType compute, chorus_number& number);
 
-// Kernel is a chorus_kernel with its operands.
+// real_number is a number of kernels that has no imaginary part.
+inline chorus_number real_number(double x) {
+  chorus_number n{};
+  n.real = x;
+  return n;
+}
+
+// Output is a result of a kernel: a tensor with its own sizes and strides, or with given ones. These must stay until
+// the kernel is enqueued.
+struct Output : chorus_operand {
+  Output(const at::Tensor& t) : Output(t, t.sizes(), t.strides()) {}
+  Output(const at::Tensor& t, at::IntArrayRef sizes, at::IntArrayRef strides)
+      : Output(t.mutable_data_ptr(), t.scalar_type(), sizes, strides) {}
+  Output(void* memory, c10::ScalarType type, at::IntArrayRef sizes, at::IntArrayRef strides)
+      : chorus_operand{memory, sizes.data(), strides.data(), nullptr, int32_t(sizes.size()), dtype_of(type)} {}
+
+ protected:
+  Output() : chorus_operand{} {}
+};
+
+// Input is one that is read: likewise, or a number that stands for each element, and stays as well.
+struct Input : chorus_operand {
+  Input(const at::Tensor& t) : Input(t, t.sizes(), t.strides()) {}
+  Input(const at::Tensor& t, at::IntArrayRef sizes, at::IntArrayRef strides)
+      : Input(t.const_data_ptr(), t.scalar_type(), sizes, strides) {}
+  Input(const void* memory, c10::ScalarType type, at::IntArrayRef sizes, at::IntArrayRef strides)
+      : chorus_operand{
+            const_cast<void*>(memory), sizes.data(), strides.data(), nullptr, int32_t(sizes.size()), dtype_of(type)} {}
+  Input(const chorus_number& number, c10::ScalarType type)
+      : chorus_operand{nullptr, nullptr, nullptr, &number, 0, dtype_of(type)} {}
+
+ protected:
+  Input() : chorus_operand{} {}
+};
+
+// OrNone is an operand that may be left out: one of an undefined tensor is.
+template <typename Operand>
+struct OrNone : Operand {
+  OrNone() {}
+  OrNone(const Operand& o) : Operand(o) {}
+  OrNone(const at::Tensor& t) {
+    if (t.defined())
+      static_cast<Operand&>(*this) = Operand(t);
+  }
+  OrNone(const at::Tensor& t, at::IntArrayRef sizes, at::IntArrayRef strides) {
+    if (t.defined())
+      static_cast<Operand&>(*this) = Operand(t, sizes, strides);
+  }
+};
+using OutputOrNone = OrNone<Output>;
+using InputOrNone = OrNone<Input>;
+
+// IndexInput is an input of places along a dimension of this size and stride.
+struct IndexInput : Input {
+  int64_t size, stride;
+  bool negative; // places may count from the end
+};
+
+// Kernel is a chorus_kernel in the making. kernels.h has a struct for each operation, which knows the order.
 class Kernel {
  public:
-  Kernel(int32_t kind, int32_t op, c10::ScalarType compute = c10::ScalarType::Undefined);
+  Kernel(int32_t kind, int32_t op) {
+    kernel_.size = sizeof kernel_;
+    kernel_.kind = kind;
+    kernel_.op = op;
+  }
 
-  // An operand of the tensor's own sizes and strides, or of given ones, which must stay until run.
-  void out(const at::Tensor& t) {
-    out(t, t.sizes(), t.strides());
+  void compute(c10::ScalarType type) {
+    kernel_.compute = dtype_of(type);
   }
-  void in(const at::Tensor& t) {
-    in(t, t.sizes(), t.strides());
-  }
-  void out(const at::Tensor& t, at::IntArrayRef sizes, at::IntArrayRef strides);
-  void in(const at::Tensor& t, at::IntArrayRef sizes, at::IntArrayRef strides);
-  void out(void* memory, c10::ScalarType type, at::IntArrayRef sizes, at::IntArrayRef strides);
-  void in(void* memory, c10::ScalarType type, at::IntArrayRef sizes, at::IntArrayRef strides);
-  void no_out(); // that is left out
-  void no_in();
-  void out_or_none(const at::Tensor& t) { // left out if the tensor is undefined
-    t.defined() ? out(t) : no_out();
-  }
-  void in_or_none(const at::Tensor& t) {
-    t.defined() ? in(t) : no_in();
-  }
-  void in(const chorus_number& number, c10::ScalarType type);
-  void number(const chorus_number& number);
-  void integer(int64_t n);
   void bad(void* word) {
     kernel_.bad = word;
+  }
+
+  // These take single ones and lists.
+  template <typename... T>
+  void outs(const T&... all) {
+    (add<chorus_operand>(outs_, all), ...);
+  }
+  template <typename... T>
+  void ins(const T&... all) {
+    (add<chorus_operand>(ins_, all), ...);
+  }
+  template <typename... T>
+  void numbers(const T&... all) {
+    (add<chorus_number>(numbers_, all), ...);
+  }
+  template <typename... T>
+  void integers(const T&... all) {
+    (add<int64_t>(integers_, all), ...);
   }
 
   // run enqueues the kernel on the device's current stream. It returns false if there's none for these operands.
   bool run(DeviceIndex index);
 
  private:
+  template <typename Element, typename List, typename T>
+  static void add(List& list, const T& x) {
+    if constexpr (std::is_same_v<T, double>)
+      list.push_back(real_number(x));
+    else if constexpr (std::is_convertible_v<T, Element>)
+      list.push_back(x);
+    else
+      for (const auto& each : x)
+        add<Element>(list, each);
+  }
+
   chorus_kernel kernel_{};
   c10::SmallVector<chorus_operand, 3> outs_;
   c10::SmallVector<chorus_operand, 4> ins_;
-  c10::SmallVector<chorus_number, 4> numbers_, values_;
-  c10::SmallVector<int64_t, 8> integers_;
+  c10::SmallVector<chorus_number, 4> numbers_;
+  c10::SmallVector<int64_t, 16> integers_;
 };
 
 } // namespace chorus

@@ -17,9 +17,6 @@ struct Heads {
 
   // fit says whether kernels cover them, and sets the scale.
   bool fit(std::optional<double> given_scale);
-
-  // finish adds them to a kernel.
-  void finish(Kernel& kernel) const;
 };
 
 // attend computes the result and the logarithms of sums. It returns false if there's no kernel.

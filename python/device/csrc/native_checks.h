@@ -25,13 +25,6 @@ inline bool overlap(const at::Tensor& a, const at::Tensor& b) {
   return status != at::MemOverlapStatus::No && status != at::MemOverlapStatus::Full;
 }
 
-// real_number is a number of kernels that has no imaginary part.
-inline chorus_number real_number(double x) {
-  chorus_number n{};
-  n.real = x;
-  return n;
-}
-
 // holds_whole says whether an integer that is exact in float64 is one of a type.
 inline bool holds_whole(c10::ScalarType type, double whole) {
   if (type == at::kByte)

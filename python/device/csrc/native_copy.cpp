@@ -7,31 +7,40 @@
 #include <ATen/ops/empty_like.h>
 #include <c10/core/ScalarType.h>
 
+#include "kernels.h"
 #include "native_checks.h"
 
 namespace chorus {
 
-namespace {
-
 int32_t copy_op() {
-  static const int32_t op = kernel_op(CHORUS_KERNEL_ELEMENTWISE, "copy");
+  static const int32_t op = kernels::Elementwise::number("copy");
   return op;
 }
 
-// float8_of is the name of a type of 8 bits in kernels, or NULL.
-const char* float8_of(c10::ScalarType type) {
-  switch (type) {
-    case c10::ScalarType::Float8_e4m3fn:
-      return "f8e4m3fn";
-    case c10::ScalarType::Float8_e5m2:
-      return "f8e5m2";
-    case c10::ScalarType::Float8_e4m3fnuz:
-      return "f8e4m3fnuz";
-    case c10::ScalarType::Float8_e5m2fnuz:
-      return "f8e5m2fnuz";
-    default:
-      return nullptr;
-  }
+namespace {
+
+// Float8 are the conversions from and to a type of 8 bits.
+struct Float8 {
+  c10::ScalarType type;
+  int32_t to, from;
+
+  Float8(c10::ScalarType type, const std::string& name)
+      : type(type),
+        to(kernels::Elementwise::number(("to_" + name).c_str())),
+        from(kernels::Elementwise::number(("from_" + name).c_str())) {}
+};
+
+// float8_of is that of such a type, or NULL.
+const Float8* float8_of(c10::ScalarType type) {
+  static const Float8 all[] = {
+      {c10::ScalarType::Float8_e4m3fn, "f8e4m3fn"},
+      {c10::ScalarType::Float8_e5m2, "f8e5m2"},
+      {c10::ScalarType::Float8_e4m3fnuz, "f8e4m3fnuz"},
+      {c10::ScalarType::Float8_e5m2fnuz, "f8e5m2fnuz"}};
+  for (const Float8& each : all)
+    if (each.type == type)
+      return &each;
+  return nullptr;
 }
 
 // Conversion is how a kernel copies elements: the operation, and the types in which it computes and has elements.
@@ -41,7 +50,7 @@ struct Conversion {
 
   // Numbers of 8 bits are integers in memory. From one of their types to another one it's two conversions.
   Conversion(c10::ScalarType to_type, c10::ScalarType from_type) : to(to_type), from(from_type) {
-    const char *narrow = float8_of(to), *wide = float8_of(from);
+    const Float8 *narrow = float8_of(to), *wide = float8_of(from);
     if (!narrow && !wide) {
       if (dtype_of(to) && dtype_of(from)) {
         op = copy_op();
@@ -57,7 +66,7 @@ struct Conversion {
     c10::ScalarType other = narrow ? from : to;
     if (!dtype_of(other) || c10::isComplexType(other))
       return;
-    op = kernel_op(CHORUS_KERNEL_ELEMENTWISE, ((narrow ? "to_" : "from_") + std::string(narrow ? narrow : wide)).c_str());
+    op = narrow ? narrow->to : wide->from;
     compute = other == at::kDouble ? at::kDouble : at::kFloat;
     (narrow ? to : from) = at::kByte;
   }
@@ -131,17 +140,14 @@ class Cat final : public Native {
 
 class Triangle final : public Native {
  public:
-  explicit Triangle(const char* name) : op_(kernel_op(CHORUS_KERNEL_TRIANGLE, name)) {}
+  explicit Triangle(const char* name) : op_(kernels::Triangle::number(name)) {}
 
   bool run(NativeCall& call) const override {
     const at::Tensor &self = call.arguments[0].toTensor(), &out = call.arguments[2].toTensor();
     if (self.is_cpu() || !given_result(out) || self.dim() < 2 || self.sizes() != out.sizes() ||
         self.scalar_type() != out.scalar_type() || overlap(self, out))
       return false;
-    Kernel kernel(CHORUS_KERNEL_TRIANGLE, op_);
-    kernel.out(out);
-    kernel.in(self);
-    kernel.integer(call.arguments[1].toInt());
+    kernels::Triangle kernel{.op = op_, .out = out, .in = self, .diagonal = call.arguments[1].toInt()};
     if (out.numel() > 0 && !kernel.run(call.index))
       return false;
     call.results.push_back(out);
@@ -172,18 +178,12 @@ class Arange final : public Native {
         return false;
       out.resize_({n});
     }
-    Kernel kernel(CHORUS_KERNEL_RANGE, op_, compute);
-    kernel.out(out);
-    kernel.number(from);
-    kernel.number(by);
+    kernels::Arange kernel{.compute = compute, .out = out, .start = from, .step = by};
     if (n > 0 && !kernel.run(call.index))
       return false;
     call.results.push_back(out);
     return true;
   }
-
- private:
-  const int32_t op_ = kernel_op(CHORUS_KERNEL_RANGE, "arange");
 };
 
 class Eye final : public Native {
@@ -198,16 +198,12 @@ class Eye final : public Native {
         return false;
       out.resize_({n, m});
     }
-    Kernel kernel(CHORUS_KERNEL_RANGE, op_);
-    kernel.out(out);
+    kernels::Eye kernel{.out = out};
     if (out.numel() > 0 && !kernel.run(call.index))
       return false;
     call.results.push_back(out);
     return true;
   }
-
- private:
-  const int32_t op_ = kernel_op(CHORUS_KERNEL_RANGE, "eye");
 };
 
 class Flip final : public Native {
@@ -229,10 +225,10 @@ class Flip final : public Native {
     }
     at::Tensor out = at::empty_like(self, at::MemoryFormat::Preserve);
     if (self.numel() > 0) {
-      Kernel kernel(CHORUS_KERNEL_ELEMENTWISE, copy_op(), computed_in(self.scalar_type()));
-      kernel.out(out);
-      char* memory = static_cast<char*>(const_cast<void*>(self.const_data_ptr()));
-      kernel.in(memory + offset * self.itemsize(), self.scalar_type(), self.sizes(), strides);
+      const char* memory = static_cast<const char*>(self.const_data_ptr());
+      kernels::Elementwise kernel{
+          .op = copy_op(), .compute = computed_in(self.scalar_type()), .outs = {out},
+          .ins = {Input(memory + offset * self.itemsize(), self.scalar_type(), self.sizes(), strides)}};
       if (!kernel.run(call.index))
         return false;
     }
@@ -244,8 +240,8 @@ class Flip final : public Native {
 } // namespace
 
 bool copy_native(DeviceIndex index, const at::Tensor& from, const at::Tensor& to) {
-  static const int32_t conj = kernel_op(CHORUS_KERNEL_ELEMENTWISE, "conj"),
-                       neg = kernel_op(CHORUS_KERNEL_ELEMENTWISE, "neg");
+  static const int32_t conj = kernels::Elementwise::number("conj"),
+                       neg = kernels::Elementwise::number("neg");
   Conversion as(to.scalar_type(), from.scalar_type());
   if (!as.op || from._is_zerotensor() || to._is_zerotensor() || (from.is_complex() && !to.is_complex()))
     return false;
@@ -260,13 +256,14 @@ bool copy_native(DeviceIndex index, const at::Tensor& from, const at::Tensor& to
                               .build();
   if (it.numel() == 0)
     return true;
-  Kernel kernel(CHORUS_KERNEL_ELEMENTWISE, conjugate ? conj : negate ? neg : as.op, as.compute);
   at::DimVector sizes(it.shape().rbegin(), it.shape().rend()), strides[2];
   for (int k = 0; k < 2; k++)
     for (int d = it.ndim() - 1; d >= 0; d--)
       strides[k].push_back(it.strides(k)[size_t(d)] / it.element_size(k));
-  kernel.out(it.data_ptr(0), as.to, sizes, strides[0]);
-  kernel.in(it.data_ptr(1), as.from, sizes, strides[1]);
+  kernels::Elementwise kernel{
+      .op = conjugate ? conj : negate ? neg : as.op, .compute = as.compute,
+      .outs = {Output(it.data_ptr(0), as.to, sizes, strides[0])},
+      .ins = {Input(it.data_ptr(1), as.from, sizes, strides[1])}};
   return kernel.run(index);
 }
 
@@ -292,9 +289,7 @@ bool fill_native(DeviceIndex index, const at::Tensor& to, const at::Scalar& numb
     if (n.integer > most || n.integer < (type == at::kByte ? 0 : -most - 1))
       return false; // which PyTorch's kernel refuses, or takes modulo
   }
-  Kernel kernel(CHORUS_KERNEL_ELEMENTWISE, copy_op(), compute);
-  kernel.out(to);
-  kernel.in(n, type);
+  kernels::Elementwise kernel{.op = copy_op(), .compute = compute, .outs = {to}, .ins = {Input(n, type)}};
   return to.numel() == 0 || kernel.run(index);
 }
 

@@ -10,6 +10,9 @@ namespace chorus {
 // has_natives says whether the devices compute operators by kernels.
 bool has_natives();
 
+// copy_op is the number of a copy as an operation on elements.
+int32_t copy_op();
+
 // copy_native enqueues a copy to a tensor of the same sizes and device, with conversion. It returns false if no kernel
 // covers it.
 bool copy_native(DeviceIndex index, const at::Tensor& from, const at::Tensor& to);

@@ -1,6 +1,8 @@
 // Operators on single elements. PyTorch's TensorIterator checks, promotes, broadcasts and allocates as for its own
 // kernels; a table says which kernel an operator is.
-#include "native.h"
+#include "kernels.h"
+
+#include <algorithm>
 
 #include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
@@ -35,8 +37,26 @@ enum class Rule {
   kParts,    // real inputs, and the complex type of the given result
 };
 
+#include "element_rules.h"
+
+// ElementOp is an operation on elements, with its rule.
+struct ElementOp {
+  explicit ElementOp(const std::string& kernel) : number(kernels::Elementwise::number(kernel.c_str())), rule(Rule::kSame) {
+    auto found = std::find_if(
+        std::begin(element_rules), std::end(element_rules), [&](const auto& each) { return kernel == each.kernel; });
+    TORCH_INTERNAL_ASSERT(found != std::end(element_rules), "no rule of ", kernel);
+    rule = found->rule;
+  }
+
+  int32_t number;
+  Rule rule;
+};
+
 // Operands is what the kernel is given: inputs, which may be numbers in tensors of the CPU, and numbers.
 struct Operands {
+  explicit Operands(const ElementOp& of, c10::SmallVector<at::Tensor, 4> tensors = {})
+      : op(of.number), rule(of.rule), ins(std::move(tensors)) {}
+
   int32_t op;
   Rule rule;
   c10::SmallVector<at::Tensor, 4> ins;
@@ -53,9 +73,9 @@ using Choice = bool (*)(const Elementwise& of, const NativeCall& call, Operands&
 struct Entry {
   const char* name;
   const char* kernel;
-  Rule rule;
   Choice choose = nullptr;
   const char* other = nullptr; // another kernel, which choose may take
+  std::optional<Rule> own{};   // instead of the kernel's
 };
 
 void set_rule(at::TensorIteratorConfig& config, Rule rule, const at::Tensor& out) {
@@ -124,14 +144,16 @@ class Elementwise final : public Native {
   Elementwise(const Entry& entry, const c10::OperatorHandle& op)
       : where(op.schema()),
         entry(entry),
-        op(kernel_op(CHORUS_KERNEL_ELEMENTWISE, entry.kernel)),
-        other(entry.other ? kernel_op(CHORUS_KERNEL_ELEMENTWISE, entry.other) : 0),
-        handle_(op) {}
+        other(entry.other ? kernels::Elementwise::number(entry.other) : 0),
+        handle_(op),
+        op_(entry.kernel) {
+    op_.rule = entry.own.value_or(op_.rule);
+  }
 
   bool run(NativeCall& call) const override {
     if (!types_.take(handle_, call.arguments)) // the CPU's kernel has the error
       return false;
-    Operands o{op, entry.rule, {}, {}, false};
+    Operands o(op_);
     for (int i : where.tensors) {
       if (!call.arguments[i].isTensor()) {
         if (!entry.choose)
@@ -204,24 +226,25 @@ class Elementwise final : public Native {
     if (!dtype_of(compute))
       return false;
     compute = computed_in(compute);
-    Kernel kernel(CHORUS_KERNEL_ELEMENTWISE, o.op, compute);
+    kernels::Elementwise kernel{.op = o.op, .compute = compute};
     for (const at::Scalar& s : o.numbers) {
       chorus_number n;
       if (!number_of(s, compute, n) || !held(n, it.dtype(0), compute))
         return false;
-      kernel.number(n);
+      kernel.numbers.push_back(n);
     }
     // The iterator's dimensions begin with the innermost one, and its strides are of bytes.
     int dims = it.ndim(), operands = it.ntensors();
     at::DimVector sizes(it.shape().rbegin(), it.shape().rend());
     c10::SmallVector<int64_t, 20> strides(size_t(dims) * size_t(operands));
+    c10::SmallVector<chorus_number, 4> values; // of inputs that are numbers
+    values.resize(size_t(operands));
     for (int k = 0; k < operands; k++) {
       if (k > 0 && it.device(k).is_cpu()) {
         const at::Tensor& t = o.ins[size_t(k - 1)];
-        chorus_number n;
-        if (!number_of(t.item(), compute, n))
+        if (!number_of(t.item(), compute, values[size_t(k)]))
           return false;
-        kernel.in(n, t.scalar_type());
+        kernel.ins.emplace_back(values[size_t(k)], t.scalar_type());
         continue;
       }
       int64_t* at = strides.data() + size_t(k) * size_t(dims);
@@ -230,9 +253,9 @@ class Elementwise final : public Native {
         at[dims - 1 - d] = it.strides(k)[size_t(d)] / bytes;
       at::IntArrayRef of(at, size_t(dims));
       if (k == 0)
-        kernel.out(it.data_ptr(0), it.dtype(0), sizes, of);
+        kernel.outs.emplace_back(it.data_ptr(0), it.dtype(0), sizes, of);
       else
-        kernel.in(it.data_ptr(k), it.dtype(k), sizes, of);
+        kernel.ins.emplace_back(it.data_ptr(k), it.dtype(k), sizes, of);
     }
     if (!kernel.run(index)) // of no elements as well: it knows the types
       return false;
@@ -243,10 +266,11 @@ class Elementwise final : public Native {
 
   const FormArguments where;
   const Entry& entry;
-  const int32_t op, other;
+  const int32_t other;
 
  private:
   const c10::OperatorHandle handle_;
+  ElementOp op_;
   mutable Types types_; // of the CPU's kernel, whose refusals are the device's as well
 
   // held says whether an integer is one of the result's type: for others PyTorch's kernels have an error.
@@ -286,10 +310,10 @@ bool power(const Elementwise& of, const NativeCall& call, Operands& o) {
     if (exponent.toLong() < 0)
       return false;
   } else if (!exponent.isComplex() && base.is_floating_point()) {
-    static const int32_t square = kernel_op(CHORUS_KERNEL_ELEMENTWISE, "square"),
-                         root = kernel_op(CHORUS_KERNEL_ELEMENTWISE, "sqrt"),
-                         inverse = kernel_op(CHORUS_KERNEL_ELEMENTWISE, "reciprocal"),
-                         inverse_root = kernel_op(CHORUS_KERNEL_ELEMENTWISE, "rsqrt");
+    static const int32_t square = kernels::Elementwise::number("square"),
+                         root = kernels::Elementwise::number("sqrt"),
+                         inverse = kernels::Elementwise::number("reciprocal"),
+                         inverse_root = kernels::Elementwise::number("rsqrt");
     double e = exponent.toDouble();
     int32_t op = e == 2 ? square : e == 0.5 ? root : e == -1 ? inverse : e == -0.5 ? inverse_root : 0;
     if (op) {
@@ -329,19 +353,19 @@ bool approximate(const Elementwise& of, const NativeCall& call, Operands& o) {
 }
 
 bool rounding(const Elementwise& of, const NativeCall& call, Operands& o) {
-  static const int32_t exact = kernel_op(CHORUS_KERNEL_ELEMENTWISE, "div");
+  static const ElementOp exact("div");
   const c10::IValue& mode = call.arguments[of.where.named("rounding_mode")];
   if (mode.isNone()) {
-    o.op = exact;
-    o.rule = Rule::kFloating;
+    o.op = exact.number;
+    o.rule = exact.rule;
     return true;
   }
   if (mode.toStringRef() == "floor")
     o.op = of.other;
   else if (c10::isReducedFloatingType(at::result_type(o.ins[0], o.ins[1])) && o.ins[1].numel() != 1) {
-    static const int32_t trunc = kernel_op(CHORUS_KERNEL_ELEMENTWISE, "trunc"); // of a quotient of these elements
+    static const int32_t trunc = kernels::Elementwise::number("trunc"); // of a quotient of these elements
     o.op = trunc;
-    o.rule = Rule::kSame;
+    o.rule = Rule::kSame; // as trunc's
     o.ins = {at::div(o.ins[0], o.ins[1])};
   }
   return mode.toStringRef() == "floor" || mode.toStringRef() == "trunc";
@@ -349,8 +373,8 @@ bool rounding(const Elementwise& of, const NativeCall& call, Operands& o) {
 
 // bounded is clamp by numbers. As the CPU's it has the common type of the input and the bounds.
 bool bounded(const Elementwise& of, const NativeCall& call, Operands& o) {
-  static const int32_t least = kernel_op(CHORUS_KERNEL_ELEMENTWISE, "clamp_min"),
-                       most = kernel_op(CHORUS_KERNEL_ELEMENTWISE, "clamp_max");
+  static const int32_t least = kernels::Elementwise::number("clamp_min"),
+                       most = kernels::Elementwise::number("clamp_max");
   const c10::ScalarType type = o.ins[0].scalar_type();
   int named[] = {of.where.named("min"), of.where.named("max")}, given = 0;
   for (int i = 0; i < 2; i++) {
@@ -386,8 +410,8 @@ bool whole_bounds(const Elementwise& of, const NativeCall& call, Operands& o) {
 }
 
 bool bounded_by_tensors(const Elementwise& of, const NativeCall& call, Operands& o) {
-  static const int32_t least = kernel_op(CHORUS_KERNEL_ELEMENTWISE, "maximum"),
-                       most = kernel_op(CHORUS_KERNEL_ELEMENTWISE, "minimum");
+  static const int32_t least = kernels::Elementwise::number("maximum"),
+                       most = kernels::Elementwise::number("minimum");
   o.ins.resize(1);
   int given = 0;
   for (int i = 1; i < 3; i++) {
@@ -461,7 +485,7 @@ bool replaced_nans(const Elementwise& of, const NativeCall& call, Operands& o) {
   else if (type == at::kBFloat16)
     most = double(std::numeric_limits<c10::BFloat16>::max());
   else if (c10::isIntegralType(type, /*includeBool=*/true)) {
-    static const int32_t copy = kernel_op(CHORUS_KERNEL_ELEMENTWISE, "copy");
+    static const int32_t copy = kernels::Elementwise::number("copy");
     o.op = copy;
     return true;
   } else
@@ -489,7 +513,7 @@ bool masked(const Elementwise& of, const NativeCall& call, Operands& o) {
     if (number.dim() != 0)
       return false;
     if (!number.is_cpu()) {
-      static const int32_t where = kernel_op(CHORUS_KERNEL_ELEMENTWISE, "where");
+      static const int32_t where = kernels::Elementwise::number("where");
       if (number.scalar_type() != o.ins[0].scalar_type() || number.is_alias_of(o.ins[0]))
         return false;
       o.op = where;
@@ -520,8 +544,8 @@ bool parts(const Elementwise& of, const NativeCall& call, Operands& o) {
 
 // decimals are those that numbers are rounded to.
 bool decimals(const Elementwise& of, const NativeCall& call, Operands& o) {
-  static const int32_t scaled = kernel_op(CHORUS_KERNEL_ELEMENTWISE, "round_scaled"),
-                       divided = kernel_op(CHORUS_KERNEL_ELEMENTWISE, "round_divided");
+  static const int32_t scaled = kernels::Elementwise::number("round_scaled"),
+                       divided = kernels::Elementwise::number("round_divided");
   int64_t n = call.arguments[of.where.named("decimals")].toInt();
   c10::ScalarType type = o.ins[0].scalar_type();
   if (type != at::kFloat && type != at::kDouble)
@@ -539,7 +563,7 @@ bool order(const Elementwise& of, const NativeCall& call, Operands& o) {
   if (n == 1) {
     o.op = of.other;
   } else if (n > 1) {
-    static const int32_t general = kernel_op(CHORUS_KERNEL_ELEMENTWISE, "polygamma");
+    static const int32_t general = kernels::Elementwise::number("polygamma");
     o.op = general;
     o.numbers.push_back(n);
   }
@@ -569,10 +593,10 @@ bool without_buffer(const Elementwise&, const NativeCall&, Operands& o) {
 class Loss final : public Native {
  public:
   Loss(const char* kernel, const c10::OperatorHandle& op)
-      : where_(op.schema()), op_(kernel_op(CHORUS_KERNEL_ELEMENTWISE, kernel)) {}
+      : where_(op.schema()), op_(kernel) {}
 
   bool run(NativeCall& call) const override {
-    Operands o{op_, Rule::kCommon, {}, {}, false};
+    Operands o(op_);
     for (int i : where_.tensors)
       o.ins.push_back(call.arguments[i].toTensor());
     for (const char* name : {"beta", "delta"})
@@ -593,7 +617,7 @@ class Loss final : public Native {
 
  private:
   const FormArguments where_;
-  const int32_t op_;
+  const ElementOp op_;
 };
 
 // weigh multiplies a result by a weight that may be left out.
@@ -608,8 +632,7 @@ class BinaryCrossEntropy final : public Native {
  public:
   explicit BinaryCrossEntropy(bool backward)
       : first_(backward),
-        op_(kernel_op(
-            CHORUS_KERNEL_ELEMENTWISE, backward ? "binary_cross_entropy_backward" : "binary_cross_entropy")) {}
+        op_(backward ? "binary_cross_entropy_backward" : "binary_cross_entropy") {}
 
   bool run(NativeCall& call) const override {
     const auto& a = call.arguments;
@@ -622,7 +645,7 @@ class BinaryCrossEntropy final : public Native {
         (weight.toTensor().scalar_type() != self.scalar_type() || weight.toTensor().is_cpu() ||
          !at::is_expandable_to(weight.toTensor().sizes(), self.sizes())))
       return false;
-    Operands o{op_, Rule::kCommon, {}, {}, false};
+    Operands o(op_);
     at::Tensor each = at::empty_like(self);
     if (first_) {
       if (a[0].toTensor().scalar_type() != self.scalar_type() ||
@@ -650,7 +673,7 @@ class BinaryCrossEntropy final : public Native {
 
  private:
   const size_t first_;
-  const int32_t op_;
+  const ElementOp op_;
 };
 
 // PreluBackward is _prelu_kernel_backward(grad_output, self, weight).
@@ -662,8 +685,7 @@ class PreluBackward final : public Native {
     c10::ScalarType type = self.scalar_type();
     if (!self.is_floating_point() || grad.scalar_type() != type || weight.scalar_type() != type)
       return false;
-    Operands of_self{self_, Rule::kCommon, {grad, self, weight}, {}, false},
-        of_weight{weight_, Rule::kCommon, {grad, self}, {}, false};
+    Operands of_self(self_, {grad, self, weight}), of_weight(weight_, {grad, self});
     at::Tensor results[2];
     if (!Elementwise::compute(call.index, of_self, results[0]) ||
         !Elementwise::compute(call.index, of_weight, results[1]))
@@ -673,16 +695,15 @@ class PreluBackward final : public Native {
   }
 
  private:
-  const int32_t self_ = kernel_op(CHORUS_KERNEL_ELEMENTWISE, "prelu_backward"),
-                weight_ = kernel_op(CHORUS_KERNEL_ELEMENTWISE, "prelu_weight_backward");
+  const ElementOp self_{"prelu_backward"}, weight_{"prelu_weight_backward"};
 };
 
 // LogSigmoid is log_sigmoid_forward, with the buffer that the CPU's backward pass reads.
 class LogSigmoid final : public Native {
  public:
   bool run(NativeCall& call) const override {
-    for (int32_t op : {op_, buffer_}) {
-      Operands o{op, Rule::kSame, {call.arguments[0].toTensor()}, {}, false};
+    for (const ElementOp& op : {op_, buffer_}) {
+      Operands o(op, {call.arguments[0].toTensor()});
       at::Tensor out = at::empty_like(o.ins[0], at::MemoryFormat::Contiguous);
       if (!Elementwise::compute(call.index, o, out))
         return false;
@@ -692,8 +713,7 @@ class LogSigmoid final : public Native {
   }
 
  private:
-  const int32_t op_ = kernel_op(CHORUS_KERNEL_ELEMENTWISE, "log_sigmoid"),
-                buffer_ = kernel_op(CHORUS_KERNEL_ELEMENTWISE, "log_sigmoid_buffer");
+  const ElementOp op_{"log_sigmoid"}, buffer_{"log_sigmoid_buffer"};
 };
 
 // Frexp is frexp.Tensor_out(self, mantissa, exponent), of which PyTorch makes the other form.
@@ -710,10 +730,8 @@ class Frexp final : public Native {
     if (mantissa.sizes() != self.sizes() || exponent.sizes() != self.sizes() || !separate(mantissa, self) ||
         !separate(exponent, self) || !separate(mantissa, exponent))
       return false;
-    Kernel kernel(CHORUS_KERNEL_ELEMENTWISE, op_, computed_in(self.scalar_type()));
-    kernel.out(mantissa);
-    kernel.out(exponent);
-    kernel.in(self);
+    kernels::Elementwise kernel{
+        .op = op_, .compute = computed_in(self.scalar_type()), .outs = {mantissa, exponent}, .ins = {self}};
     if (!kernel.run(call.index))
       return false;
     call.results = {mantissa, exponent};
@@ -725,201 +743,199 @@ class Frexp final : public Native {
     return !out.is_alias_of(other) && at::has_internal_overlap(out) == at::MemOverlap::No;
   }
 
-  const int32_t op_ = kernel_op(CHORUS_KERNEL_ELEMENTWISE, "frexp");
+  const int32_t op_ = kernels::Elementwise::number("frexp");
 };
 
-constexpr Rule S = Rule::kSame, C = Rule::kCommon, F = Rule::kFloating, T = Rule::kTruth, Q = Rule::kCompare;
-
 const Entry entries[] = {
-    {"neg", "neg", S},
-    {"sign", "sign", S},
-    {"sgn", "sgn", S},
-    {"logical_not", "logical_not", T},
-    {"isnan", "isnan", T},
-    {"isposinf", "isposinf", T},
-    {"isneginf", "isneginf", T},
-    {"signbit", "signbit", T},
-    {"bitwise_not", "bitwise_not", S},
-    {"ceil", "ceil", S},
-    {"floor", "floor", S},
-    {"trunc", "trunc", S},
-    {"round", "round", S},
-    {"frac", "frac", S},
-    {"exp", "exp", F},
-    {"exp2", "exp2", F},
-    {"expm1", "expm1", F},
-    {"log", "log", F},
-    {"log2", "log2", F},
-    {"log10", "log10", F},
-    {"log1p", "log1p", F},
-    {"sqrt", "sqrt", F},
-    {"rsqrt", "rsqrt", F},
-    {"reciprocal", "reciprocal", F},
-    {"sin", "sin", F},
-    {"cos", "cos", F},
-    {"tan", "tan", F},
-    {"asin", "asin", F},
-    {"acos", "acos", F},
-    {"atan", "atan", F},
-    {"sinh", "sinh", F},
-    {"cosh", "cosh", F},
-    {"tanh", "tanh", F},
-    {"asinh", "asinh", F},
-    {"acosh", "acosh", F},
-    {"atanh", "atanh", F},
-    {"sigmoid", "sigmoid", F},
-    {"erf", "erf", F},
-    {"erfc", "erfc", F},
-    {"erfinv", "erfinv", F},
-    {"lgamma", "lgamma", F},
-    {"digamma", "digamma", F},
-    {"i0", "i0", F},
-    {"special_i0e", "i0e", F},
-    {"special_i1", "i1", F},
-    {"special_i1e", "i1e", F},
-    {"special_entr", "entr", F},
-    {"polygamma", "digamma", F, order, "trigamma"},
-    {"special_modified_bessel_i0", "i0", F},
-    {"special_modified_bessel_i1", "i1", F},
-    {"special_airy_ai", "airy_ai", F},
-    {"special_bessel_j0", "bessel_j0", F},
-    {"special_bessel_j1", "bessel_j1", F},
-    {"special_bessel_y0", "bessel_y0", F},
-    {"special_bessel_y1", "bessel_y1", F},
-    {"special_modified_bessel_k0", "modified_bessel_k0", F},
-    {"special_modified_bessel_k1", "modified_bessel_k1", F},
-    {"special_scaled_modified_bessel_k0", "scaled_modified_bessel_k0", F},
-    {"special_scaled_modified_bessel_k1", "scaled_modified_bessel_k1", F},
-    {"special_spherical_bessel_j0", "spherical_bessel_j0", F},
-    {"special_chebyshev_polynomial_t", "chebyshev_polynomial_t", F},
-    {"special_chebyshev_polynomial_u", "chebyshev_polynomial_u", F},
-    {"special_chebyshev_polynomial_v", "chebyshev_polynomial_v", F},
-    {"special_chebyshev_polynomial_w", "chebyshev_polynomial_w", F},
-    {"special_shifted_chebyshev_polynomial_t", "shifted_chebyshev_polynomial_t", F},
-    {"special_shifted_chebyshev_polynomial_u", "shifted_chebyshev_polynomial_u", F},
-    {"special_shifted_chebyshev_polynomial_v", "shifted_chebyshev_polynomial_v", F},
-    {"special_shifted_chebyshev_polynomial_w", "shifted_chebyshev_polynomial_w", F},
-    {"special_hermite_polynomial_h", "hermite_polynomial_h", F},
-    {"special_hermite_polynomial_he", "hermite_polynomial_he", F},
-    {"special_laguerre_polynomial_l", "laguerre_polynomial_l", F},
-    {"special_legendre_polynomial_p", "legendre_polynomial_p", F},
-    {"special_zeta", "zeta", F},
-    {"special_erfcx", "erfcx", F},
-    {"special_log_ndtr", "log_ndtr", F},
-    {"special_ndtri", "ndtri", F},
-    {"angle", "angle", Rule::kPhase, phase},
-    {"round.decimals", "round", S, decimals},
-    {"sinc", "sinc", F},
-    {"logit", "logit", F, logit_bounds, "logit_eps"},
-    {"nan_to_num", "nan_to_num", S, replaced_nans},
-    {"relu", "relu", S},
-    {"clamp", "clamp", S, bounded},
-    {"clamp_min", "clamp_min", S, bounded},
-    {"clamp_max", "clamp_max", S, bounded},
-    {"clamp.Tensor", "clamp_tensor", C, bounded_by_tensors},
-    {"clamp_min.Tensor", "maximum", C, no_bools},
-    {"clamp_max.Tensor", "minimum", C, no_bools},
-    {"threshold", "threshold", S},
-    {"hardtanh", "hardtanh", S, whole_bounds},
-    {"hardsigmoid", "hardsigmoid", S},
-    {"hardswish", "hardswish", S},
-    {"hardshrink", "hardshrink", S},
-    {"softshrink", "softshrink", S},
-    {"leaky_relu", "leaky_relu", S},
-    {"elu", "elu", S},
-    {"silu", "silu", S},
-    {"mish", "mish", S},
-    {"gelu", "gelu", S, approximate, "gelu_tanh"},
-    {"softplus", "softplus", S},
+    {"neg", "neg"},
+    {"sign", "sign"},
+    {"sgn", "sgn"},
+    {"logical_not", "logical_not"},
+    {"isnan", "isnan"},
+    {"isposinf", "isposinf"},
+    {"isneginf", "isneginf"},
+    {"signbit", "signbit"},
+    {"bitwise_not", "bitwise_not"},
+    {"ceil", "ceil"},
+    {"floor", "floor"},
+    {"trunc", "trunc"},
+    {"round", "round"},
+    {"frac", "frac"},
+    {"exp", "exp"},
+    {"exp2", "exp2"},
+    {"expm1", "expm1"},
+    {"log", "log"},
+    {"log2", "log2"},
+    {"log10", "log10"},
+    {"log1p", "log1p"},
+    {"sqrt", "sqrt"},
+    {"rsqrt", "rsqrt"},
+    {"reciprocal", "reciprocal"},
+    {"sin", "sin"},
+    {"cos", "cos"},
+    {"tan", "tan"},
+    {"asin", "asin"},
+    {"acos", "acos"},
+    {"atan", "atan"},
+    {"sinh", "sinh"},
+    {"cosh", "cosh"},
+    {"tanh", "tanh"},
+    {"asinh", "asinh"},
+    {"acosh", "acosh"},
+    {"atanh", "atanh"},
+    {"sigmoid", "sigmoid"},
+    {"erf", "erf"},
+    {"erfc", "erfc"},
+    {"erfinv", "erfinv"},
+    {"lgamma", "lgamma"},
+    {"digamma", "digamma"},
+    {"i0", "i0"},
+    {"special_i0e", "i0e"},
+    {"special_i1", "i1"},
+    {"special_i1e", "i1e"},
+    {"special_entr", "entr"},
+    {"polygamma", "digamma", order, "trigamma"},
+    {"special_modified_bessel_i0", "i0"},
+    {"special_modified_bessel_i1", "i1"},
+    {"special_airy_ai", "airy_ai"},
+    {"special_bessel_j0", "bessel_j0"},
+    {"special_bessel_j1", "bessel_j1"},
+    {"special_bessel_y0", "bessel_y0"},
+    {"special_bessel_y1", "bessel_y1"},
+    {"special_modified_bessel_k0", "modified_bessel_k0"},
+    {"special_modified_bessel_k1", "modified_bessel_k1"},
+    {"special_scaled_modified_bessel_k0", "scaled_modified_bessel_k0"},
+    {"special_scaled_modified_bessel_k1", "scaled_modified_bessel_k1"},
+    {"special_spherical_bessel_j0", "spherical_bessel_j0"},
+    {"special_chebyshev_polynomial_t", "chebyshev_polynomial_t"},
+    {"special_chebyshev_polynomial_u", "chebyshev_polynomial_u"},
+    {"special_chebyshev_polynomial_v", "chebyshev_polynomial_v"},
+    {"special_chebyshev_polynomial_w", "chebyshev_polynomial_w"},
+    {"special_shifted_chebyshev_polynomial_t", "shifted_chebyshev_polynomial_t"},
+    {"special_shifted_chebyshev_polynomial_u", "shifted_chebyshev_polynomial_u"},
+    {"special_shifted_chebyshev_polynomial_v", "shifted_chebyshev_polynomial_v"},
+    {"special_shifted_chebyshev_polynomial_w", "shifted_chebyshev_polynomial_w"},
+    {"special_hermite_polynomial_h", "hermite_polynomial_h"},
+    {"special_hermite_polynomial_he", "hermite_polynomial_he"},
+    {"special_laguerre_polynomial_l", "laguerre_polynomial_l"},
+    {"special_legendre_polynomial_p", "legendre_polynomial_p"},
+    {"special_zeta", "zeta"},
+    {"special_erfcx", "erfcx"},
+    {"special_log_ndtr", "log_ndtr"},
+    {"special_ndtri", "ndtri"},
+    {"angle", "angle", phase, nullptr, Rule::kPhase},
+    {"round.decimals", "round", decimals},
+    {"sinc", "sinc"},
+    {"logit", "logit", logit_bounds, "logit_eps"},
+    {"nan_to_num", "nan_to_num", replaced_nans},
+    {"relu", "relu"},
+    {"clamp", "clamp", bounded},
+    {"clamp_min", "clamp_min", bounded},
+    {"clamp_max", "clamp_max", bounded},
+    {"clamp.Tensor", "clamp_tensor", bounded_by_tensors},
+    {"clamp_min.Tensor", "maximum", no_bools},
+    {"clamp_max.Tensor", "minimum", no_bools},
+    {"threshold", "threshold"},
+    {"hardtanh", "hardtanh", whole_bounds},
+    {"hardsigmoid", "hardsigmoid"},
+    {"hardswish", "hardswish"},
+    {"hardshrink", "hardshrink"},
+    {"softshrink", "softshrink"},
+    {"leaky_relu", "leaky_relu"},
+    {"elu", "elu"},
+    {"silu", "silu"},
+    {"mish", "mish"},
+    {"gelu", "gelu", approximate, "gelu_tanh"},
+    {"softplus", "softplus"},
 
-    {"add.Tensor", "add", C},
-    {"sub.Tensor", "sub", C},
-    {"rsub.Tensor", "sub", C, swapped},
-    {"mul.Tensor", "mul", C},
-    {"div.Tensor", "div", F},
-    {"div.Tensor_mode", "div_trunc", C, rounding, "div_floor"},
-    {"floor_divide", "div_floor", C},
-    {"remainder.Tensor", "remainder", C},
-    {"fmod.Tensor", "fmod", C},
-    {"pow.Tensor_Tensor", "pow", C, no_bools},
-    {"pow.Tensor_Scalar", "pow", C, power},
-    {"pow.Scalar", "pow", C, power_of_number},
-    {"atan2", "atan2", F},
-    {"hypot", "hypot", C},
-    {"igamma", "igamma", C},
-    {"igammac", "igammac", C},
-    {"nextafter", "nextafter", C},
-    {"copysign.Tensor", "copysign", F},
-    {"heaviside", "heaviside", C, all_of_one_type},
-    {"maximum", "maximum", C},
-    {"minimum", "minimum", C},
-    {"fmax", "fmax", C},
-    {"fmin", "fmin", C},
-    {"logaddexp", "logaddexp", C},
-    {"logaddexp2", "logaddexp2", C},
-    {"xlogy.Tensor", "xlogy", F},
-    {"special_xlog1py", "xlog1py", F},
-    {"bitwise_and.Tensor", "bitwise_and", C},
-    {"bitwise_or.Tensor", "bitwise_or", C},
-    {"bitwise_xor.Tensor", "bitwise_xor", C},
-    {"bitwise_left_shift.Tensor", "bitwise_left_shift", C},
-    {"bitwise_right_shift.Tensor", "bitwise_right_shift", C},
-    {"gcd", "gcd", C},
-    {"lcm", "lcm", C},
-    {"logical_and", "logical_and", Q},
-    {"logical_or", "logical_or", Q},
-    {"logical_xor", "logical_xor", Q},
-    {"eq.Tensor", "eq", Q},
-    {"ne.Tensor", "ne", Q},
-    {"lt.Tensor", "lt", Q},
-    {"le.Tensor", "le", Q},
-    {"gt.Tensor", "gt", Q},
-    {"ge.Tensor", "ge", Q},
-    {"eq.Scalar", "eq", Q, scalars_are_inputs},
-    {"ne.Scalar", "ne", Q, scalars_are_inputs},
-    {"lt.Scalar", "lt", Q, scalars_are_inputs},
-    {"le.Scalar", "le", Q, scalars_are_inputs},
-    {"gt.Scalar", "gt", Q, scalars_are_inputs},
-    {"ge.Scalar", "ge", Q, scalars_are_inputs},
-    {"_prelu_kernel", "prelu", C},
+    {"add.Tensor", "add"},
+    {"sub.Tensor", "sub"},
+    {"rsub.Tensor", "sub", swapped},
+    {"mul.Tensor", "mul"},
+    {"div.Tensor", "div"},
+    {"div.Tensor_mode", "div_trunc", rounding, "div_floor"},
+    {"floor_divide", "div_floor"},
+    {"remainder.Tensor", "remainder"},
+    {"fmod.Tensor", "fmod"},
+    {"pow.Tensor_Tensor", "pow", no_bools},
+    {"pow.Tensor_Scalar", "pow", power},
+    {"pow.Scalar", "pow", power_of_number},
+    {"atan2", "atan2"},
+    {"hypot", "hypot"},
+    {"igamma", "igamma"},
+    {"igammac", "igammac"},
+    {"nextafter", "nextafter"},
+    {"copysign.Tensor", "copysign"},
+    {"heaviside", "heaviside", all_of_one_type},
+    {"maximum", "maximum"},
+    {"minimum", "minimum"},
+    {"fmax", "fmax"},
+    {"fmin", "fmin"},
+    {"logaddexp", "logaddexp"},
+    {"logaddexp2", "logaddexp2"},
+    {"xlogy.Tensor", "xlogy"},
+    {"special_xlog1py", "xlog1py"},
+    {"bitwise_and.Tensor", "bitwise_and"},
+    {"bitwise_or.Tensor", "bitwise_or"},
+    {"bitwise_xor.Tensor", "bitwise_xor"},
+    {"bitwise_left_shift.Tensor", "bitwise_left_shift"},
+    {"bitwise_right_shift.Tensor", "bitwise_right_shift"},
+    {"gcd", "gcd"},
+    {"lcm", "lcm"},
+    {"logical_and", "logical_and"},
+    {"logical_or", "logical_or"},
+    {"logical_xor", "logical_xor"},
+    {"eq.Tensor", "eq"},
+    {"ne.Tensor", "ne"},
+    {"lt.Tensor", "lt"},
+    {"le.Tensor", "le"},
+    {"gt.Tensor", "gt"},
+    {"ge.Tensor", "ge"},
+    {"eq.Scalar", "eq", scalars_are_inputs},
+    {"ne.Scalar", "ne", scalars_are_inputs},
+    {"lt.Scalar", "lt", scalars_are_inputs},
+    {"le.Scalar", "le", scalars_are_inputs},
+    {"gt.Scalar", "gt", scalars_are_inputs},
+    {"ge.Scalar", "ge", scalars_are_inputs},
+    {"_prelu_kernel", "prelu"},
 
-    {"sigmoid_backward", "sigmoid_backward", C},
-    {"tanh_backward", "tanh_backward", C},
-    {"threshold_backward", "threshold_backward", C},
-    {"hardtanh_backward", "hardtanh_backward", C},
-    {"hardsigmoid_backward", "hardsigmoid_backward", C},
-    {"hardswish_backward", "hardswish_backward", C},
-    {"hardshrink_backward", "hardshrink_backward", C},
-    {"softshrink_backward", "hardshrink_backward", C},
-    {"leaky_relu_backward", "leaky_relu_backward", C, without_flag},
-    {"elu_backward", "elu_backward", C, of_result, "elu_backward_result"},
-    {"silu_backward", "silu_backward", C},
-    {"gelu_backward", "gelu_backward", C, approximate, "gelu_tanh_backward"},
-    {"softplus_backward", "softplus_backward", C},
-    {"logit_backward", "logit_backward", C, logit_bounds, "logit_backward_eps"},
+    {"sigmoid_backward", "sigmoid_backward"},
+    {"tanh_backward", "tanh_backward"},
+    {"threshold_backward", "threshold_backward"},
+    {"hardtanh_backward", "hardtanh_backward"},
+    {"hardsigmoid_backward", "hardsigmoid_backward"},
+    {"hardswish_backward", "hardswish_backward"},
+    {"hardshrink_backward", "hardshrink_backward"},
+    {"softshrink_backward", "hardshrink_backward"},
+    {"leaky_relu_backward", "leaky_relu_backward", without_flag},
+    {"elu_backward", "elu_backward", of_result, "elu_backward_result"},
+    {"silu_backward", "silu_backward"},
+    {"gelu_backward", "gelu_backward", approximate, "gelu_tanh_backward"},
+    {"softplus_backward", "softplus_backward"},
+    {"logit_backward", "logit_backward", logit_bounds, "logit_backward_eps"},
 
-    {"where.self", "where", Rule::kWhere, condition},
-    {"addcmul", "addcmul", C},
-    {"addcdiv", "addcdiv", C},
-    {"lerp.Tensor", "lerp", C, all_of_one_type},
-    {"lerp.Scalar", "lerp", C, weighed_by_number},
+    {"where.self", "where", condition, nullptr, Rule::kWhere},
+    {"addcmul", "addcmul"},
+    {"addcdiv", "addcdiv"},
+    {"lerp.Tensor", "lerp", all_of_one_type},
+    {"lerp.Scalar", "lerp", weighed_by_number},
 };
 
 // Operators of which one form alone is the device's: PyTorch makes the others of it.
 const Entry single[] = {
-    {"abs.out", "abs", Rule::kPart},
-    {"mish_backward", "mish_backward", C},
-    {"conj_physical.out", "conj", S},
-    {"conj_physical_", "conj", S},
-    {"complex.out", "complex", Rule::kParts, parts},
-    {"polar.out", "polar", Rule::kParts, parts},
-    {"masked_fill_.Scalar", "masked_fill", Rule::kMasked, masked},
-    {"masked_fill_.Tensor", "masked_fill", Rule::kMasked, masked},
-    {"mse_loss_backward", "mse_loss_backward", C, of_loss<2>},
-    {"mse_loss_backward.grad_input", "mse_loss_backward", C, of_loss<2>},
-    {"smooth_l1_loss_backward.grad_input", "smooth_l1_loss_backward", C, of_loss<1>},
-    {"huber_loss_backward.out", "huber_loss_backward", C, of_loss<1>},
-    {"log_sigmoid_backward", "log_sigmoid_backward", C, without_buffer},
+    {"abs.out", "abs"},
+    {"mish_backward", "mish_backward"},
+    {"conj_physical.out", "conj"},
+    {"conj_physical_", "conj"},
+    {"complex.out", "complex", parts, nullptr, Rule::kParts},
+    {"polar.out", "polar", parts, nullptr, Rule::kParts},
+    {"masked_fill_.Scalar", "masked_fill", masked, nullptr, Rule::kMasked},
+    {"masked_fill_.Tensor", "masked_fill", masked, nullptr, Rule::kMasked},
+    {"mse_loss_backward", "mse_loss_backward", of_loss<2>},
+    {"mse_loss_backward.grad_input", "mse_loss_backward", of_loss<2>},
+    {"smooth_l1_loss_backward.grad_input", "smooth_l1_loss_backward", of_loss<1>},
+    {"huber_loss_backward.out", "huber_loss_backward", of_loss<1>},
+    {"log_sigmoid_backward", "log_sigmoid_backward", without_buffer},
 };
 
 } // namespace

@@ -1,5 +1,5 @@
 // Operators on images of one to three dimensions: convolutions, pools, interpolations, borders, columns.
-#include "native.h"
+#include "kernels.h"
 
 #include <ATen/native/Pool.h>
 #include <ATen/ops/empty.h>
@@ -65,11 +65,6 @@ bool not_negative(at::IntArrayRef list) {
   return std::all_of(list.begin(), list.end(), [](int64_t n) { return n >= 0; });
 }
 
-void integers(Kernel& kernel, at::IntArrayRef list) {
-  for (int64_t n : list)
-    kernel.integer(n);
-}
-
 // Convolutions
 
 // Windows are a convolution's arguments.
@@ -86,14 +81,6 @@ struct Windows {
     transposed = a[i + 3].toBool();
     groups = a[i + 5].toInt();
     return groups > 0 && positive(stride) && positive(dilation) && not_negative(padding);
-  }
-
-  void add(Kernel& kernel) const {
-    kernel.integer(transposed);
-    kernel.integer(groups);
-    integers(kernel, stride);
-    integers(kernel, padding);
-    integers(kernel, dilation);
   }
 
   // result is the sizes of a convolution's result; false if it has no elements.
@@ -139,20 +126,14 @@ class Convolution final : public Native {
         (bias.defined() && (bias.is_cpu() || bias.dim() != 1 || bias.scalar_type() != input.scalar_type())))
       return false;
     at::Tensor out = at::empty(sizes, input.options(), format_of(input, weight));
-    Kernel kernel(CHORUS_KERNEL_CONVOLUTION, op_);
-    kernel.out(out);
-    kernel.in(input);
-    kernel.in(weight);
-    kernel.in_or_none(bias);
-    w.add(kernel);
+    kernels::Convolution kernel{
+        .out = out, .in = input, .weight = weight, .bias = bias, .transposed = w.transposed, .groups = w.groups,
+        .stride = w.stride, .padding = w.padding, .dilation = w.dilation};
     if (!kernel.run(call.index))
       return false;
     call.results.push_back(std::move(out));
     return true;
   }
-
- private:
-  const int32_t op_ = kernel_op(CHORUS_KERNEL_CONVOLUTION, "convolution");
 };
 
 // ConvolutionBackward is convolution_backward(grad_output, input, weight, bias_sizes, stride, padding, dilation,
@@ -178,21 +159,15 @@ class ConvolutionBackward final : public Native {
       grads[1] = at::empty(weight.sizes(), weight.options(), dense ? at::MemoryFormat::Contiguous : format);
     if (mask[2])
       grads[2] = at::empty({sizes[1]}, grad.options());
-    Kernel kernel(CHORUS_KERNEL_CONVOLUTION, op_);
-    for (const at::Tensor& t : grads)
-      kernel.out_or_none(t);
-    kernel.in(grad);
-    kernel.in(input);
-    kernel.in(weight);
-    w.add(kernel);
+    kernels::ConvolutionBackward kernel{
+        .grad_in = grads[0], .grad_weight = grads[1], .grad_bias = grads[2], .grad = grad, .in = input,
+        .weight = weight, .transposed = w.transposed, .groups = w.groups, .stride = w.stride, .padding = w.padding,
+        .dilation = w.dilation};
     if (!kernel.run(call.index))
       return false;
     call.results = {grads[0], grads[1], grads[2]};
     return true;
   }
-
- private:
-  const int32_t op_ = kernel_op(CHORUS_KERNEL_CONVOLUTION, "convolution_backward");
 };
 
 // Pools
@@ -201,7 +176,8 @@ class ConvolutionBackward final : public Native {
 class ImagePool final : public Native {
  public:
   ImagePool(const char* kernel, int space, const c10::OperatorHandle& op)
-      : op_(kernel_op(CHORUS_KERNEL_POOL, kernel)),
+      : average_(
+            std::string(kernel).rfind("max", 0) == 0 ? 0 : kernels::Windows::number(kernel)),
         space_(space),
         largest_(std::string(kernel).rfind("max", 0) == 0),
         where_(op.schema()),
@@ -263,29 +239,34 @@ class ImagePool final : public Native {
     if (largest_ && (indices.is_cpu() || indices.scalar_type() != at::kLong || indices.dim() != self.dim() ||
                      (forward && !given_result(indices))))
       return false;
-    Image of_self(self, space_), of_out(out, space_);
-    std::optional<Image> of_indices, of_grad;
-    if (largest_)
-      of_indices.emplace(indices, space_);
-    Kernel kernel(CHORUS_KERNEL_POOL, op_);
-    kernel.out(out, of_out.sizes, of_out.strides);
-    if (grad_ >= 0) {
-      const at::Tensor& grad = a[grad_].toTensor();
-      of_grad.emplace(grad, space_);
-      kernel.in(grad, of_grad->sizes, of_grad->strides);
-      if (largest_)
-        kernel.in(indices, of_indices->sizes, of_indices->strides);
+    const at::Tensor& in = grad_ >= 0 ? a[grad_].toTensor() : self;
+    Image of_out(out, space_), of_in(in, space_);
+    Output result(out, of_out.sizes, of_out.strides);
+    Input from(in, of_in.sizes, of_in.strides);
+    bool padding_counts = count_ >= 0 && a[count_].toBool();
+    int64_t divisor = divisor_ >= 0 && !a[divisor_].isNone() ? a[divisor_].toInt() : 0;
+    if (window_ < 0)
+      dilation.clear();
+    bool ran;
+    if (!largest_) {
+      ran = kernels::Windows{
+          .op = average_, .out = result, .in = from, .count_padding = padding_counts, .divisor = divisor,
+          .window = window, .stride = stride, .padding = padding, .dilation = dilation}
+                .run(call.index);
     } else {
-      if (largest_)
-        kernel.out(indices, of_indices->sizes, of_indices->strides);
-      kernel.in(self, of_self.sizes, of_self.strides);
+      Image of_indices(indices, space_);
+      if (forward)
+        ran = kernels::MaxPool{
+            .out = result, .indexes = Output(indices, of_indices.sizes, of_indices.strides), .in = from,
+            .window = window, .stride = stride, .padding = padding, .dilation = dilation}
+                  .run(call.index);
+      else
+        ran = kernels::MaxPoolBackward{
+            .out = result, .grad = from, .indexes = Input(indices, of_indices.sizes, of_indices.strides),
+            .window = window, .stride = stride, .padding = padding, .dilation = dilation}
+                  .run(call.index);
     }
-    kernel.integer(count_ >= 0 && a[count_].toBool());
-    kernel.integer(divisor_ >= 0 && !a[divisor_].isNone() ? a[divisor_].toInt() : 0);
-    if (window_ >= 0)
-      for (const at::DimVector& list : {window, stride, padding, dilation})
-        integers(kernel, list);
-    if (!kernel.run(call.index))
+    if (!ran)
       return false;
     call.results.push_back(out);
     if (forward)
@@ -320,7 +301,7 @@ class ImagePool final : public Native {
     return true;
   }
 
-  const int32_t op_;
+  const int32_t average_; // the operation, but for maxima
   const int space_;
   const bool largest_;
   const FormArguments where_;
@@ -344,11 +325,9 @@ class Unpool final : public Native {
     std::copy(size.begin(), size.end(), sizes.end() - space_);
     at::Tensor out = at::empty(sizes, self.options(), format);
     Image of_out(out, space_), of_self(self, space_), of_indices(indices, space_);
-    Kernel kernel(CHORUS_KERNEL_POOL, op_);
-    kernel.bad(bad);
-    kernel.out(out, of_out.sizes, of_out.strides);
-    kernel.in(self, of_self.sizes, of_self.strides);
-    kernel.in(indices, of_indices.sizes, of_indices.strides);
+    kernels::MaxUnpool kernel{
+        .op = op_, .out = Output(out, of_out.sizes, of_out.strides), .in = Input(self, of_self.sizes, of_self.strides),
+        .indexes = Input(indices, of_indices.sizes, of_indices.strides), .bad = bad};
     if (!kernel.run(call.index))
       return false;
     call.results.push_back(std::move(out));
@@ -356,7 +335,7 @@ class Unpool final : public Native {
   }
 
  private:
-  const int32_t op_ = kernel_op(CHORUS_KERNEL_POOL, "max_unpool");
+  const int32_t op_ = kernels::MaxUnpool::number("max_unpool");
   const int space_;
 };
 
@@ -366,7 +345,7 @@ class Unpool final : public Native {
 class Upsample final : public Native {
  public:
   Upsample(const char* kernel, bool antialias, const c10::OperatorHandle& op)
-      : op_(kernel_op(CHORUS_KERNEL_UPSAMPLE, kernel)),
+      : op_(kernels::Upsample::number(kernel)),
         antialias_(antialias),
         where_(op.schema()),
         corners_(where_.named("align_corners")) {
@@ -382,16 +361,11 @@ class Upsample final : public Native {
     if (!is_image(in, space, in.scalar_type()) || !is_given(out, space, in.scalar_type()) || out.is_alias_of(in) ||
         (antialias_ && narrow(in.scalar_type())))
       return false;
-    Kernel kernel(CHORUS_KERNEL_UPSAMPLE, op_);
-    kernel.out(out);
-    kernel.in(in);
-    kernel.integer(corners_ >= 0 && a[corners_].toBool());
-    kernel.integer(antialias_);
-    for (int i : scales_) {
-      chorus_number scale{};
-      scale.real = a[i].isNone() ? 0 : a[i].toDouble();
-      kernel.number(scale);
-    }
+    kernels::Upsample kernel{
+        .op = op_, .out = out, .in = in, .align_corners = corners_ >= 0 && a[corners_].toBool(),
+        .antialias = antialias_};
+    for (int i : scales_)
+      kernel.scales.push_back(a[i].isNone() ? 0 : a[i].toDouble());
     if (!kernel.run(call.index))
       return false;
     call.results.push_back(out);
@@ -410,7 +384,7 @@ class Upsample final : public Native {
 class Border final : public Native {
  public:
   Border(const char* kernel, int space, const c10::OperatorHandle& op)
-      : op_(kernel_op(CHORUS_KERNEL_PAD, kernel)),
+      : op_(kernels::Pad::number(kernel)),
         space_(space),
         where_(op.schema()),
         self_(where_.named("self")),
@@ -441,11 +415,12 @@ class Border final : public Native {
     if (!is_field(out, space_, in.scalar_type()) || !given_result(out) || out.dim() != in.dim() || out.is_alias_of(in))
       return false;
     Image of_out(out, space_), of_in(in, space_);
-    Kernel kernel(CHORUS_KERNEL_PAD, op_);
-    kernel.out(out, of_out.sizes, of_out.strides);
-    kernel.in(in, of_in.sizes, of_in.strides);
+    at::DimVector before;
     for (int k = space_ - 1; k >= 0; k--)
-      kernel.integer(padding[size_t(2 * k)]);
+      before.push_back(padding[size_t(2 * k)]);
+    kernels::Pad kernel{
+        .op = op_, .out = Output(out, of_out.sizes, of_out.strides), .in = Input(in, of_in.sizes, of_in.strides),
+        .before = before};
     if (!kernel.run(call.index))
       return false;
     call.results.push_back(std::move(out));
@@ -464,7 +439,7 @@ class Border final : public Native {
 // Columns is im2col(self, kernel_size, dilation, padding, stride), or col2im, which has an output_size before.
 class Columns final : public Native {
  public:
-  explicit Columns(bool back) : op_(kernel_op(CHORUS_KERNEL_POOL, back ? "col2im" : "im2col")), back_(back) {}
+  explicit Columns(bool back) : op_(kernels::Windows::number(back ? "col2im" : "im2col")), back_(back) {}
 
   bool run(NativeCall& call) const override {
     const auto& a = call.arguments;
@@ -499,18 +474,10 @@ class Columns final : public Native {
     at::DimVector sizes{in.size(0), channels, window[0], window[1], places[0], places[1]};
     int64_t row = columns.stride(1), step = columns.stride(2);
     at::DimVector strides{columns.stride(0), row * elements, row * window[1], row, step * places[1], step};
-    Kernel kernel(CHORUS_KERNEL_POOL, op_);
-    if (back_) {
-      kernel.out(out);
-      kernel.in(in, sizes, strides);
-    } else {
-      kernel.out(out, sizes, strides);
-      kernel.in(in);
-    }
-    kernel.integer(0);
-    kernel.integer(0);
-    for (const at::DimVector& list : {window, stride, padding, dilation})
-      integers(kernel, list);
+    kernels::Windows kernel{
+        .op = op_, .out = back_ ? Output(out) : Output(out, sizes, strides),
+        .in = back_ ? Input(in, sizes, strides) : Input(in), .window = window, .stride = stride, .padding = padding,
+        .dilation = dilation};
     if (!kernel.run(call.index))
       return false;
     call.results.push_back(batched ? out : out.squeeze(0));
@@ -523,9 +490,6 @@ class Columns final : public Native {
 };
 
 // Places are read by grid_sampler_2d or grid_sampler_3d(input, grid, interpolation_mode, padding_mode, align_corners).
-
-const char* const grid_modes[] = {"bilinear", "nearest"};
-const char* const grid_backwards[] = {"bilinear_backward", "nearest_backward"};
 
 // In 16 bits the places are computed in 32, as CUDA's are. The CPU has them in 16 bits, and so reads other elements.
 bool sampled(const at::Tensor& input, const at::Tensor& grid, int64_t mode) {
@@ -547,17 +511,17 @@ class GridSample final : public Native {
     at::DimVector sizes{input.size(0), input.size(1)};
     sizes.append(grid.sizes().begin() + 1, grid.sizes().end() - 1);
     at::Tensor out = at::empty(sizes, input.options());
-    Kernel kernel(CHORUS_KERNEL_GRID_SAMPLE, kernel_op(CHORUS_KERNEL_GRID_SAMPLE, grid_modes[mode]));
-    kernel.out(out);
-    kernel.in(input);
-    kernel.in(grid);
-    kernel.integer(a[3].toInt());
-    kernel.integer(a[4].toBool());
+    kernels::GridSample kernel{
+        .op = modes_[mode], .out = out, .in = input, .grid = grid, .border = a[3].toInt(),
+        .align_corners = a[4].toBool()};
     if (!kernel.run(call.index))
       return false;
     call.results.push_back(std::move(out));
     return true;
   }
+
+ private:
+  const int32_t modes_[2] = {kernels::GridSample::number("bilinear"), kernels::GridSample::number("nearest")};
 };
 
 // GridSampleBackward is grid_sampler_2d_backward(grad_output, input, grid, and so on, output_mask), or that of volumes.
@@ -572,19 +536,19 @@ class GridSampleBackward final : public Native {
     at::Tensor of_input, of_grid = at::empty_like(grid, at::MemoryFormat::Contiguous);
     if (a[6].toBoolList()[0])
       of_input = at::empty_like(input, at::MemoryFormat::Contiguous);
-    Kernel kernel(CHORUS_KERNEL_GRID_SAMPLE, kernel_op(CHORUS_KERNEL_GRID_SAMPLE, grid_backwards[mode]));
-    kernel.out_or_none(of_input);
-    kernel.out(of_grid);
-    kernel.in(grad);
-    kernel.in(input);
-    kernel.in(grid);
-    kernel.integer(a[4].toInt());
-    kernel.integer(a[5].toBool());
+    kernels::GridSampleBackward kernel{
+        .op = modes_[mode], .grad_in = of_input, .grad_grid = of_grid, .grad = grad, .in = input, .grid = grid,
+        .border = a[4].toInt(), .align_corners = a[5].toBool()};
     if (!kernel.run(call.index))
       return false;
     call.results = {of_input, of_grid};
     return true;
   }
+
+ private:
+  const int32_t modes_[2] = {
+      kernels::GridSampleBackward::number("bilinear_backward"),
+      kernels::GridSampleBackward::number("nearest_backward")};
 };
 
 } // namespace

@@ -1,5 +1,7 @@
 // Operators whose indexes are tensors. An index that's out of range reads 0 or writes nothing, and sets a word.
-#include "native.h"
+#include "kernels.h"
+
+#include <unordered_map>
 
 #include <ATen/ExpandUtils.h>
 #include <ATen/ops/empty.h>
@@ -18,24 +20,16 @@ bool is_index(const at::Tensor& t) {
   return t.defined() && !t.is_cpu() && (t.scalar_type() == at::kLong || t.scalar_type() == at::kInt);
 }
 
-// IndexKernel is a kernel that reads or writes at indexes.
-struct IndexKernel {
-  Kernel kernel;
-
-  IndexKernel(const char* op, void* bad) : kernel(CHORUS_KERNEL_INDEX, kernel_op(CHORUS_KERNEL_INDEX, op)) {
-    kernel.bad(bad);
-  }
-
-  // index adds one for a dimension of a tensor, after the other operands.
-  void index(
-      const at::Tensor& t, at::IntArrayRef sizes, at::IntArrayRef strides, int64_t size, int64_t stride,
-      bool negative) {
-    kernel.in(t, sizes, strides);
-    kernel.integer(size);
-    kernel.integer(stride);
-    kernel.integer(negative);
-  }
+// Ops are the operations at indexes.
+struct Ops {
+  const int32_t take = kernels::Index::number("take"), put = kernels::Index::number("put"),
+                add = kernels::Index::number("add");
 };
+
+const Ops& ops() {
+  static const Ops all;
+  return all;
+}
 
 // without is a tensor's strides with 0 in a dimension.
 at::DimVector without(const at::Tensor& t, int64_t dim) {
@@ -59,12 +53,11 @@ class Gather final : public Native {
     for (int64_t d = 0; d < self.dim(); d++)
       if (d != dim && index.size(d) > self.size(d))
         return false;
-    IndexKernel k("take", bad);
     at::DimVector strides = without(self, dim);
-    k.kernel.out(out);
-    k.kernel.in(self, out.sizes(), strides);
-    k.index(index, index.sizes(), index.strides(), self.size(dim), self.stride(dim), false);
-    if (out.numel() > 0 && !k.kernel.run(call.index))
+    kernels::Index kernel{
+        .op = ops().take, .out = out, .in = Input(self, out.sizes(), strides),
+        .indexes = {{index, self.size(dim), self.stride(dim), false}}, .bad = bad};
+    if (out.numel() > 0 && !kernel.run(call.index))
       return false;
     call.results.push_back(call.arguments[4].toTensor());
     return true;
@@ -89,11 +82,10 @@ class IndexSelect final : public Native {
     at::DimVector strides = without(self, dim), index_sizes(sizes.size(), 1), index_strides(sizes.size(), 0);
     index_sizes[size_t(dim)] = index.numel();
     index_strides[size_t(dim)] = index.dim() == 0 ? 0 : index.stride(0);
-    IndexKernel k("take", bad);
-    k.kernel.out(out);
-    k.kernel.in(self, sizes, strides);
-    k.index(index, index_sizes, index_strides, self.size(dim), self.stride(dim), false);
-    if (out.numel() > 0 && !k.kernel.run(call.index))
+    kernels::Index kernel{
+        .op = ops().take, .out = out, .in = Input(self, sizes, strides),
+        .indexes = {{Input(index, index_sizes, index_strides), self.size(dim), self.stride(dim), false}}, .bad = bad};
+    if (out.numel() > 0 && !kernel.run(call.index))
       return false;
     call.results.push_back(single ? out.squeeze(0) : std::move(out));
     return true;
@@ -119,11 +111,10 @@ class Take final : public Native {
       return false;
     at::Tensor line = self.contiguous();
     at::DimVector strides(size_t(index.dim()), 0);
-    IndexKernel k("take", bad);
-    k.kernel.out(out);
-    k.kernel.in(line, index.sizes(), strides);
-    k.index(index, index.sizes(), index.strides(), line.numel(), 1, true);
-    if (out.numel() > 0 && !k.kernel.run(call.index))
+    kernels::Index kernel{
+        .op = ops().take, .out = out, .in = Input(line, index.sizes(), strides),
+        .indexes = {{index, line.numel(), 1, true}}, .bad = bad};
+    if (out.numel() > 0 && !kernel.run(call.index))
       return false;
     call.results.push_back(std::move(out));
     return true;
@@ -147,11 +138,10 @@ class PutAt final : public Native {
     at::Tensor line = self.contiguous(), at = index.reshape({-1});
     source = source.reshape({-1});
     at::DimVector strides{0};
-    IndexKernel k(call.arguments[3].toBool() ? "add" : "put", bad);
-    k.kernel.out(line, at.sizes(), strides);
-    k.kernel.in(source);
-    k.index(at, at.sizes(), at.strides(), line.numel(), 1, true);
-    if (at.numel() > 0 && !k.kernel.run(call.index))
+    kernels::Index kernel{
+        .op = call.arguments[3].toBool() ? ops().add : ops().put, .out = Output(line, at.sizes(), strides), .in = source,
+        .indexes = {{at, line.numel(), 1, true}}, .bad = bad};
+    if (at.numel() > 0 && !kernel.run(call.index))
       return false;
     if (!line.is_same(self) && !copy_native(call.index, line, self))
       return false;
@@ -235,7 +225,7 @@ class Scatter final : public Native {
       at::Tensor work = self.to(computed_in(type), /*non_blocking=*/false, /*copy=*/true);
       if (j.source.defined())
         j.source = j.source.to(work.scalar_type());
-      if ((!included && !fill(call, work, j, "put", identity(j.kernel, work.scalar_type()))) ||
+      if ((!included && !fill(call, work, j, ops().put, identity(j.kernel, work.scalar_type()))) ||
           !join(call, work, j))
         return false;
       if (mean && !divide(call, work, j, included))
@@ -308,25 +298,34 @@ class Scatter final : public Native {
     return number_of(value, computed_in(type), j.number);
   }
 
-  bool write(const NativeCall& call, const at::Tensor& out, const Joined& j, const char* op, const chorus_number* n) const {
+  bool write(const NativeCall& call, const at::Tensor& out, const Joined& j, int32_t op, const chorus_number* n) const {
     void* bad = bad_word(call);
-    IndexKernel k(op, bad);
     at::DimVector strides = without(out, j.dim);
-    k.kernel.out(out, j.sizes, strides);
-    if (n)
-      k.kernel.in(*n, out.scalar_type());
-    else
-      k.kernel.in(j.source, j.sizes, j.source.strides());
-    k.index(j.index, j.index_sizes, j.index_strides, out.size(j.dim), out.stride(j.dim), false);
-    return bad && (c10::multiply_integers(j.sizes) == 0 || k.kernel.run(call.index));
+    kernels::Index kernel{
+        .op = op, .out = Output(out, j.sizes, strides),
+        .in = n ? Input(*n, out.scalar_type()) : Input(j.source, j.sizes, j.source.strides()),
+        .indexes = {{Input(j.index, j.index_sizes, j.index_strides), out.size(j.dim), out.stride(j.dim), false}},
+        .bad = bad};
+    return bad && (c10::multiply_integers(j.sizes) == 0 || kernel.run(call.index));
   }
 
-  bool fill(const NativeCall& call, const at::Tensor& out, const Joined& j, const char* op, chorus_number n) const {
+  bool fill(const NativeCall& call, const at::Tensor& out, const Joined& j, int32_t op, chorus_number n) const {
     return write(call, out, j, op, &n);
   }
 
+  // op_of is the number of a name that the table of kernels has.
+  static int32_t op_of(const std::string& kernel) {
+    static const std::unordered_map<std::string, int32_t> all = [] {
+      std::unordered_map<std::string, int32_t> numbers;
+      for (const char* name : {"put", "add", "mul", "amax", "amin"})
+        numbers.emplace(name, kernels::Index::number(name));
+      return numbers;
+    }();
+    return all.at(kernel);
+  }
+
   bool join(const NativeCall& call, const at::Tensor& out, const Joined& j) const {
-    return write(call, out, j, j.kernel.c_str(), j.source.defined() ? nullptr : &j.number);
+    return write(call, out, j, op_of(j.kernel), j.source.defined() ? nullptr : &j.number);
   }
 
   // divide makes sums means.
@@ -334,7 +333,7 @@ class Scatter final : public Native {
     at::Tensor count = at::full_like(sums, included ? 1 : 0);
     chorus_number one{};
     one.is_integer = one.integer = 1;
-    if (!fill(call, count, j, "add", one))
+    if (!fill(call, count, j, ops().add, one))
       return false;
     count.clamp_min_(1);
     if (sums.is_floating_point())
@@ -426,7 +425,8 @@ struct Indexes {
     return all;
   }
 
-  void add_to(IndexKernel& k, const at::Tensor& self, c10::SmallVector<at::DimVector, 12>& kept) const {
+  // inputs are those of a kernel, whose sizes and strides are kept.
+  c10::SmallVector<IndexInput, 2> inputs(const at::Tensor& self, c10::SmallVector<at::DimVector, 12>& kept) const {
     for (size_t i = 0; i < tensors.size(); i++) {
       at::DimVector sizes(result.size(), 1), strides(result.size(), 0);
       for (size_t d = 0; d < shape.size(); d++) {
@@ -436,8 +436,10 @@ struct Indexes {
       kept.push_back(std::move(sizes));
       kept.push_back(std::move(strides));
     }
+    c10::SmallVector<IndexInput, 2> all;
     for (size_t i = 0; i < tensors.size(); i++)
-      k.index(tensors[i], kept[2 * i], kept[2 * i + 1], self.size(dims[i]), self.stride(dims[i]), true);
+      all.push_back({Input(tensors[i], kept[2 * i], kept[2 * i + 1]), self.size(dims[i]), self.stride(dims[i]), true});
+    return all;
   }
 };
 
@@ -451,13 +453,12 @@ class Index final : public Native {
     if (!bad || self.is_cpu() || !given_result(out) || out.scalar_type() != self.scalar_type() ||
         out.is_alias_of(self) || !x.read(self, call.arguments[1]) || out.sizes() != at::IntArrayRef(x.result))
       return false;
-    IndexKernel k("take", bad);
     at::DimVector strides = x.strides(self);
     c10::SmallVector<at::DimVector, 12> kept;
-    k.kernel.out(out);
-    k.kernel.in(self, out.sizes(), strides);
-    x.add_to(k, self, kept);
-    if (out.numel() > 0 && !k.kernel.run(call.index))
+    kernels::Index kernel{
+        .op = ops().take, .out = out, .in = Input(self, out.sizes(), strides), .indexes = x.inputs(self, kept),
+        .bad = bad};
+    if (out.numel() > 0 && !kernel.run(call.index))
       return false;
     call.results.push_back(out);
     return true;
@@ -481,21 +482,18 @@ class IndexPut final : public Native {
     for (int64_t k = 1; k <= values.dim(); k++)
       if (values.size(-k) != 1 && values.size(-k) != x.result[x.result.size() - size_t(k)])
         return false;
-    IndexKernel k(call.arguments[3].toBool() ? "add" : "put", bad);
     at::DimVector strides = x.strides(self);
     c10::SmallVector<at::DimVector, 12> kept;
-    k.kernel.out(self, x.result, strides);
-    if (values.is_cpu()) {
-      chorus_number n;
-      if (!number_of(values.item(), computed_in(self.scalar_type()), n))
-        return false;
-      k.kernel.in(n, self.scalar_type());
-    } else {
+    chorus_number n{};
+    if (!values.is_cpu())
       values = values.expand(x.result);
-      k.kernel.in(values);
-    }
-    x.add_to(k, self, kept);
-    if (c10::multiply_integers(x.result) > 0 && !k.kernel.run(call.index))
+    else if (!number_of(values.item(), computed_in(self.scalar_type()), n))
+      return false;
+    kernels::Index kernel{
+        .op = call.arguments[3].toBool() ? ops().add : ops().put, .out = Output(self, x.result, strides),
+        .in = values.is_cpu() ? Input(n, self.scalar_type()) : Input(values), .indexes = x.inputs(self, kept),
+        .bad = bad};
+    if (c10::multiply_integers(x.result) > 0 && !kernel.run(call.index))
       return false;
     call.results.push_back(self);
     return true;

@@ -1,5 +1,5 @@
 // Operators on lists of tensors: _foreach_*, steps of optimizers, and loss scaling.
-#include "native.h"
+#include "kernels.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty.h>
@@ -37,7 +37,7 @@ void composed(const c10::OperatorHandle& op, NativeCall& call) {
 class Foreach final : public Native {
  public:
   Foreach(const char* kernel, bool alpha, const c10::OperatorHandle& op)
-      : op_(kernel_op(CHORUS_KERNEL_FOREACH, kernel)), alpha_(alpha), handle_(op) {}
+      : op_(kernels::Foreach::number(kernel)), alpha_(alpha), handle_(op) {}
 
   bool run(NativeCall& call) const override {
     if (!native(call))
@@ -99,25 +99,23 @@ class Foreach final : public Native {
         for (size_t i = 0; i < (lists[k].size() == 1 ? self.size() : 1); i++)
           if (overlap(outs[lists[k].size() == 1 ? i : j], lists[k][j]))
             return false;
-    Kernel kernel(CHORUS_KERNEL_FOREACH, op_, computed_in(type));
-    kernel.integer(1);
-    kernel.integer(int64_t(lists.size()));
-    kernel.integer(int64_t(numbers.size()));
-    kernel.integer(int64_t(outs.size()));
-    for (const at::Tensor& t : outs)
-      kernel.out(t);
+    at::DimVector lengths{int64_t(outs.size())};
+    kernels::Foreach kernel{
+        .op = op_, .compute = computed_in(type), .out_lists = 1, .in_lists = int64_t(lists.size()),
+        .number_lists = int64_t(numbers.size())};
+    kernel.outs.append(outs.begin(), outs.end());
     for (const Tensors& list : lists) {
-      kernel.integer(int64_t(list.size()));
-      for (const at::Tensor& t : list)
-        kernel.in(t);
+      lengths.push_back(int64_t(list.size()));
+      kernel.ins.append(list.begin(), list.end());
     }
     for (const at::Scalar& s : numbers) {
       chorus_number n;
       if (!number_of(s, computed_in(type), n))
         return false;
-      kernel.integer(1);
-      kernel.number(n);
+      lengths.push_back(1);
+      kernel.numbers.push_back(n);
     }
+    kernel.lengths = lengths;
     if (!kernel.run(call.index))
       return false;
     if (!in_place)
@@ -144,8 +142,8 @@ class ForeachNorm final : public Native {
  private:
   bool native(NativeCall& call) const {
     static const int32_t ops[] = {
-        kernel_op(CHORUS_KERNEL_FOREACH_REDUCE, "norm1"), kernel_op(CHORUS_KERNEL_FOREACH_REDUCE, "norm2"),
-        kernel_op(CHORUS_KERNEL_FOREACH_REDUCE, "norm_inf")};
+        kernels::ForeachReduce::number("norm1"), kernels::ForeachReduce::number("norm2"),
+        kernels::ForeachReduce::number("norm_inf")};
     Tensors self = call.arguments[0].toTensorVector();
     at::Scalar power = call.arguments[1].toScalar();
     if (self.empty() || !alike(self, self) || !call.arguments[2].isNone() || power.isComplex() || power.isSymbolic())
@@ -159,13 +157,11 @@ class ForeachNorm final : public Native {
         return false;
     at::Tensor norms = at::empty({int64_t(self.size())}, self[0].options());
     Tensors results;
-    Kernel kernel(CHORUS_KERNEL_FOREACH_REDUCE, ops[std::isinf(p) ? 2 : int(p) - 1], computed_in(type));
+    kernels::ForeachReduce kernel{.op = ops[std::isinf(p) ? 2 : int(p) - 1], .compute = computed_in(type)};
     for (size_t j = 0; j < self.size(); j++)
       results.push_back(norms.select(0, int64_t(j)));
-    for (size_t j = 0; j < self.size(); j++) {
-      kernel.out(results[j]);
-      kernel.in(self[j]);
-    }
+    kernel.outs.append(results.begin(), results.end());
+    kernel.ins.append(self.begin(), self.end());
     if (!kernel.run(call.index))
       return false;
     call.list = c10::List<at::Tensor>(results);
@@ -179,7 +175,7 @@ class ForeachNorm final : public Native {
 class Optimizer final : public Native {
  public:
   Optimizer(const char* kernel, const c10::OperatorHandle& op)
-      : op_(kernel_op(CHORUS_KERNEL_OPTIMIZE, kernel)), where_(op.schema()), lr_(where_.named("lr")) {}
+      : op_(kernels::Optimize::number(kernel)), where_(op.schema()), lr_(where_.named("lr")) {}
 
   bool run(NativeCall& call) const override {
     const auto& a = call.arguments;
@@ -217,29 +213,31 @@ class Optimizer final : public Native {
       lr = a[lr_].toTensor().item<double>();
     else
       rate = a[lr_].toTensor();
-    Kernel kernel(CHORUS_KERNEL_OPTIMIZE, op_);
-    for (const char* name : {"found_inf", "grad_scale"}) {
+    auto optional = [&](const char* name) {
       const c10::IValue& v = a[where_.named(name)];
-      kernel.in_or_none(v.isTensor() ? v.toTensor() : at::Tensor());
-      if (v.isTensor() && v.toTensor().defined() && v.toTensor().is_cpu())
+      return v.isTensor() ? v.toTensor() : at::Tensor();
+    };
+    at::Tensor found = optional("found_inf"), scale = optional("grad_scale");
+    for (const at::Tensor& t : {found, scale})
+      if (t.defined() && t.is_cpu())
         return false;
-    }
-    kernel.in_or_none(rate);
+    auto flag = [&](const char* name) {
+      int i = where_.named(name);
+      return i >= 0 && a[i].toBool();
+    };
+    auto number = [&](const char* name) {
+      int i = where_.named(name);
+      return i < 0 ? 0 : a[i].toDouble();
+    };
+    kernels::Optimize kernel{
+        .op = op_, .found_inf = found, .grad_scale = scale, .rate = rate, .lr = lr,
+        .weight_decay = number("weight_decay"), .momentum = number("momentum"), .dampening = number("dampening"),
+        .beta1 = number("beta1"), .beta2 = number("beta2"), .eps = number("eps"), .lr_decay = number("lr_decay"),
+        .lists = int64_t(lists.size()), .nesterov = flag("nesterov"), .maximize = flag("maximize"),
+        .first = flag("is_first_step")};
     for (const Tensors& list : lists)
-      for (const at::Tensor& t : list)
-        kernel.out(t);
-    for (const at::Tensor& t : steps)
-      kernel.in(t);
-    kernel.integer(int64_t(lists.size()));
-    for (const char* name : {"nesterov", "maximize", "is_first_step"}) {
-      int i = where_.named(name);
-      kernel.integer(i >= 0 && a[i].toBool());
-    }
-    kernel.number(real_number(lr));
-    for (const char* name : {"weight_decay", "momentum", "dampening", "beta1", "beta2", "eps", "lr_decay"}) {
-      int i = where_.named(name);
-      kernel.number(real_number(i < 0 ? 0 : a[i].toDouble()));
-    }
+      kernel.outs.append(list.begin(), list.end());
+    kernel.steps.append(steps.begin(), steps.end());
     return kernel.run(call.index);
   }
 
@@ -257,19 +255,13 @@ class Unscale final : public Native {
     const at::Tensor &found = call.arguments[1].toTensor(), &inverse = call.arguments[2].toTensor();
     if (self.empty() || found.is_cpu() || inverse.is_cpu())
       return false;
-    Kernel kernel(CHORUS_KERNEL_UNSCALE, op_);
-    for (const at::Tensor& t : self) {
+    for (const at::Tensor& t : self)
       if (!given_result(t) || !t.is_floating_point())
         return false;
-      kernel.out(t);
-    }
-    kernel.in(found);
-    kernel.in(inverse);
+    kernels::Unscale kernel{.found_inf = found, .inverse = inverse};
+    kernel.grads.append(self.begin(), self.end());
     return kernel.run(call.index);
   }
-
- private:
-  const int32_t op_ = kernel_op(CHORUS_KERNEL_UNSCALE, "unscale");
 };
 
 // UpdateScale is _amp_update_scale_(self, growth_tracker, found_inf, growth, backoff, interval).
@@ -280,21 +272,14 @@ class UpdateScale final : public Native {
     for (size_t i : {0, 1, 2})
       if (a[i].toTensor().is_cpu() || a[i].toTensor().numel() != 1)
         return false;
-    Kernel kernel(CHORUS_KERNEL_UPDATE_SCALE, op_);
-    kernel.out(a[0].toTensor());
-    kernel.out(a[1].toTensor());
-    kernel.in(a[2].toTensor());
-    kernel.number(real_number(a[3].toDouble()));
-    kernel.number(real_number(a[4].toDouble()));
-    kernel.integer(a[5].toInt());
+    kernels::UpdateScale kernel{
+        .scale = a[0].toTensor(), .tracker = a[1].toTensor(), .found_inf = a[2].toTensor(), .growth = a[3].toDouble(),
+        .backoff = a[4].toDouble(), .interval = a[5].toInt()};
     if (!kernel.run(call.index))
       return false;
     call.results.push_back(a[0].toTensor());
     return true;
   }
-
- private:
-  const int32_t op_ = kernel_op(CHORUS_KERNEL_UPDATE_SCALE, "update_scale");
 };
 
 struct Listed {

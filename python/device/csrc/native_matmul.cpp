@@ -1,5 +1,5 @@
 // Products of matrices and vectors.
-#include "native.h"
+#include "kernels.h"
 
 #include <ATen/ops/empty.h>
 
@@ -91,10 +91,7 @@ class Matmul final : public Native {
     Matrix of_out(out, a_ == 1, b_ == 1);
     if (of_out.sizes != sizes)
       return false;
-    Kernel kernel(CHORUS_KERNEL_MATMUL, gelu_ < 0 ? 0 : kernel_op(CHORUS_KERNEL_MATMUL, gelu ? "gelu" : "relu"));
-    kernel.out(out, of_out.sizes, of_out.strides);
-    kernel.in(a, of_a.sizes, of_a.strides);
-    kernel.in(b, of_b.sizes, of_b.strides);
+    static const int32_t activations[] = {kernels::Matmul::number("relu"), kernels::Matmul::number("gelu")};
     chorus_number alpha{}, beta{};
     alpha.is_integer = beta.is_integer = 1;
     alpha.integer = 1;
@@ -114,13 +111,12 @@ class Matmul final : public Native {
     }
     check_deterministic(call.index);
     bool zero = beta.is_integer ? beta.integer == 0 : beta.real == 0 && beta.imag == 0;
-    if (zero)
-      kernel.no_in();
-    else
-      kernel.in(c, of_c->sizes, of_c->strides);
-    kernel.number(alpha);
-    kernel.number(beta);
-    kernel.integer(!at::globalContext().deterministicAlgorithms()); // atomic operations, whose order varies
+    kernels::Matmul kernel{
+        .op = gelu_ < 0 ? 0 : activations[gelu], .out = Output(out, of_out.sizes, of_out.strides),
+        .a = Input(a, of_a.sizes, of_a.strides), .b = Input(b, of_b.sizes, of_b.strides), .alpha = alpha, .beta = beta,
+        .atomics = !at::globalContext().deterministicAlgorithms()}; // whose order varies
+    if (!zero)
+      kernel.c = Input(c, of_c->sizes, of_c->strides);
     if (out.numel() > 0 && !kernel.run(call.index))
       return false;
     call.results.push_back(std::move(out));

@@ -1,5 +1,5 @@
 // Operators of neural networks that aren't of images alone: attention, normalizations of channels, losses, bags.
-#include "native.h"
+#include "kernels.h"
 
 #include <ATen/ExpandUtils.h>
 #include <ATen/core/Reduction.h>
@@ -88,6 +88,10 @@ struct Channels {
     sizes = {t.size(0), t.size(1), t.numel() / (t.size(0) * t.size(1))};
     strides = {tensor.stride(0), tensor.stride(1), step};
   }
+
+  Input input() const {
+    return Input(tensor, sizes, strides);
+  }
 };
 
 // stats_type is the type of a normalization's statistics; Undefined if no kernel covers the types of its parameters.
@@ -139,22 +143,14 @@ class BatchNorm final : public Native {
     Channels of_input(input), of_out(out);
     if (!of_out.tensor.is_same(out))
       return false;
-    Kernel kernel(CHORUS_KERNEL_BATCH_NORM, op_);
-    kernel.out(out, of_out.sizes, of_out.strides);
-    for (const at::Tensor& t : {saved, rstd})
-      if (training)
-        kernel.out(t);
-      else
-        kernel.no_out();
-    kernel.in(of_input.tensor, of_input.sizes, of_input.strides);
-    for (const at::Tensor& t : {weight, bias, mean, variance})
-      kernel.in_or_none(t);
-    for (size_t k = 0; k < 2; k++) {
-      chorus_number n{};
-      n.real = a[numbers + k].toDouble(); // momentum, epsilon
-      kernel.number(n);
+    kernels::BatchNorm kernel{
+        .out = Output(out, of_out.sizes, of_out.strides), .in = of_input.input(), .weight = weight, .bias = bias,
+        .running_mean = mean, .running_var = variance, .momentum = a[numbers].toDouble(),
+        .eps = a[numbers + 1].toDouble(), .training = training};
+    if (training) {
+      kernel.mean = saved;
+      kernel.rstd = rstd;
     }
-    kernel.integer(training);
     if (!kernel.run(call.index))
       return false;
     call.results = {out, saved, rstd};
@@ -164,7 +160,6 @@ class BatchNorm final : public Native {
   }
 
  private:
-  const int32_t op_ = kernel_op(CHORUS_KERNEL_BATCH_NORM, "batch_norm");
   const FormArguments where_;
   const int mean_, training_;
   const bool reserve_;
@@ -203,33 +198,21 @@ class BatchNormBackward final : public Native {
         grads[k] = at::empty({channels}, input.options().dtype(type));
     Channels of_grad(grad), of_input(input);
     std::optional<Channels> of_result;
-    Kernel kernel(CHORUS_KERNEL_BATCH_NORM, op_);
+    kernels::BatchNormBackward kernel{
+        .grad_weight = grads[1], .grad_bias = grads[2], .grad = of_grad.input(), .in = of_input.input(),
+        .weight = parameters[0], .running_mean = parameters[1], .running_var = parameters[2], .mean = parameters[3],
+        .rstd = parameters[4], .eps = a[8].toDouble(), .training = training};
     if (mask[0]) {
       of_result.emplace(grads[0]);
       if (!of_result->tensor.is_same(grads[0]))
         return false;
-      kernel.out(grads[0], of_result->sizes, of_result->strides);
-    } else {
-      kernel.no_out();
+      kernel.grad_in = Output(grads[0], of_result->sizes, of_result->strides);
     }
-    kernel.out_or_none(grads[1]);
-    kernel.out_or_none(grads[2]);
-    kernel.in(of_grad.tensor, of_grad.sizes, of_grad.strides);
-    kernel.in(of_input.tensor, of_input.sizes, of_input.strides);
-    for (const at::Tensor& t : parameters)
-      kernel.in_or_none(t);
-    chorus_number eps{};
-    eps.real = a[8].toDouble();
-    kernel.number(eps);
-    kernel.integer(training);
     if (!kernel.run(call.index))
       return false;
     call.results = {grads[0], grads[1], grads[2]};
     return true;
   }
-
- private:
-  const int32_t op_ = kernel_op(CHORUS_KERNEL_BATCH_NORM, "batch_norm_backward");
 };
 
 // Groups are the rows of a normalization of groups of channels: images, channels, elements of a channel, groups.
@@ -240,10 +223,17 @@ struct Groups {
   Groups(int64_t n, int64_t c, int64_t hw, int64_t g)
       : channels(c / g), inner(hw), groups(g), sizes{n * g, c / g * hw}, strides{c / g * hw, 1}, row_sizes{n * g} {}
 
-  void finish(Kernel& kernel) const {
-    kernel.integer(groups);
-    kernel.integer(channels);
-    kernel.integer(inner);
+  Output out(const at::Tensor& t) const {
+    return Output(t, sizes, strides);
+  }
+  Input in(const at::Tensor& t) const {
+    return Input(t, sizes, strides);
+  }
+  Output out_by_row(const at::Tensor& t) const {
+    return Output(t, row_sizes, row_strides);
+  }
+  Input in_by_row(const at::Tensor& t) const {
+    return Input(t, row_sizes, row_strides);
   }
 };
 
@@ -265,17 +255,10 @@ class GroupNorm final : public Native {
     at::Tensor out = at::empty_like(input), mean = at::empty({n, g}, input.options().dtype(type));
     at::Tensor rstd = at::empty_like(mean);
     Groups rows(n, c, hw, g);
-    Kernel kernel(CHORUS_KERNEL_NORM, op_);
-    kernel.out(out, rows.sizes, rows.strides);
-    kernel.out(mean, rows.row_sizes, rows.row_strides);
-    kernel.out(rstd, rows.row_sizes, rows.row_strides);
-    kernel.in(input, rows.sizes, rows.strides);
-    kernel.in_or_none(weight);
-    kernel.in_or_none(bias);
-    chorus_number eps{};
-    eps.real = a[7].toDouble();
-    kernel.number(eps);
-    rows.finish(kernel);
+    kernels::Norm kernel{
+        .op = op_, .out = rows.out(out), .mean = rows.out_by_row(mean), .rstd = rows.out_by_row(rstd),
+        .in = rows.in(input), .weight = weight, .bias = bias, .eps = a[7].toDouble(), .groups = rows.groups,
+        .channels = rows.channels, .inner = rows.inner};
     if (!kernel.run(call.index))
       return false;
     call.results = {out.contiguous(format), mean, rstd};
@@ -283,7 +266,7 @@ class GroupNorm final : public Native {
   }
 
  private:
-  const int32_t op_ = kernel_op(CHORUS_KERNEL_NORM, "layer_norm");
+  const int32_t op_ = kernels::Norm::number("layer_norm");
 };
 
 // GroupNormBackward is native_group_norm_backward(grad_out, input, mean, rstd, weight, N, C, HxW, group, output_mask).
@@ -311,19 +294,11 @@ class GroupNormBackward final : public Native {
       if (mask[k])
         grads[k] = at::empty({c}, input.options().dtype(type));
     Groups rows(n, c, hw, g);
-    Kernel kernel(CHORUS_KERNEL_NORM, op_);
-    if (mask[0])
-      kernel.out(grads[0], rows.sizes, rows.strides);
-    else
-      kernel.no_out();
-    kernel.out_or_none(grads[1]);
-    kernel.out_or_none(grads[2]);
-    kernel.in(grad, rows.sizes, rows.strides);
-    kernel.in(input, rows.sizes, rows.strides);
-    kernel.in(mean, rows.row_sizes, rows.row_strides);
-    kernel.in(rstd, rows.row_sizes, rows.row_strides);
-    kernel.in_or_none(weight);
-    rows.finish(kernel);
+    kernels::NormBackward kernel{
+        .op = op_, .grad_in = OutputOrNone(grads[0], rows.sizes, rows.strides), .grad_weight = grads[1],
+        .grad_bias = grads[2], .grad = rows.in(grad), .in = rows.in(input), .mean = rows.in_by_row(mean),
+        .rstd = rows.in_by_row(rstd), .weight = weight, .groups = rows.groups, .channels = rows.channels,
+        .inner = rows.inner};
     if (!kernel.run(call.index))
       return false;
     call.results = {mask[0] ? grads[0].contiguous(format) : grads[0], grads[1], grads[2]};
@@ -331,7 +306,7 @@ class GroupNormBackward final : public Native {
   }
 
  private:
-  const int32_t op_ = kernel_op(CHORUS_KERNEL_NORM, "layer_norm_backward");
+  const int32_t op_ = kernels::Norm::number("layer_norm_backward");
 };
 
 // Losses
@@ -341,8 +316,7 @@ class GroupNormBackward final : public Native {
 class NLL final : public Native {
  public:
   NLL(bool backward, const c10::OperatorHandle& op)
-      : op_(kernel_op(CHORUS_KERNEL_NLL, backward ? "nll_loss_backward" : "nll_loss")),
-        backward_(backward),
+      : backward_(backward),
         where_(op.schema()) {}
 
   bool run(NativeCall& call) const override {
@@ -366,8 +340,7 @@ class NLL final : public Native {
     if (separate)
       reduction = 0;
     at::Tensor out, total;
-    Kernel kernel(CHORUS_KERNEL_NLL, op_);
-    kernel.bad(bad);
+    bool ran;
     if (backward_) {
       const at::Tensor& grad = a[0].toTensor();
       total = a[6].toTensor();
@@ -375,11 +348,10 @@ class NLL final : public Native {
       if (!is_floating(grad, type) || !is_floating(total, type) || !given_result(out) || out.scalar_type() != type ||
           out.sizes() != self.sizes() || (separate ? grad.sizes() != target.sizes() : grad.numel() != 1))
         return false;
-      kernel.out(out);
-      kernel.in(grad);
-      kernel.in(target);
-      kernel.in_or_none(weight);
-      kernel.in(total);
+      ran = kernels::NllBackward{
+          .out = out, .grad = grad, .target = target, .weight = weight, .total = total, .dim = dim,
+          .averaging = reduction, .ignore = ignored, .bad = bad}
+                .run(call.index);
     } else {
       if (where_.outs.empty()) {
         out = at::empty(separate ? target.sizes() : at::IntArrayRef{}, self.options());
@@ -391,16 +363,12 @@ class NLL final : public Native {
       if (!given_result(out) || !given_result(total) || out.scalar_type() != type || total.scalar_type() != type ||
           out.numel() != (separate ? target.numel() : 1) || total.numel() != 1)
         return false;
-      kernel.out(out);
-      kernel.out(total);
-      kernel.in(self);
-      kernel.in(target);
-      kernel.in_or_none(weight);
+      ran = kernels::Nll{
+          .out = out, .total = total, .in = self, .target = target, .weight = weight, .dim = dim,
+          .averaging = reduction, .ignore = ignored, .bad = bad}
+                .run(call.index);
     }
-    kernel.integer(dim);
-    kernel.integer(reduction);
-    kernel.integer(ignored);
-    if (!kernel.run(call.index))
+    if (!ran)
       return false;
     call.results.push_back(out);
     if (!backward_) {
@@ -412,7 +380,6 @@ class NLL final : public Native {
   }
 
  private:
-  const int32_t op_;
   const bool backward_;
   const FormArguments where_;
 };
@@ -443,10 +410,8 @@ class GLU final : public Native {
     if (!is_floating(self, type) || !h.split(self, call.arguments[1].toInt()) || !given_result(out) ||
         out.scalar_type() != type || out.sizes() != h.first.sizes() || out.is_alias_of(self))
       return false;
-    Kernel kernel(CHORUS_KERNEL_ELEMENTWISE, op_, computed_in(type));
-    kernel.out(out);
-    kernel.in(h.first);
-    kernel.in(h.second);
+    kernels::Elementwise kernel{
+        .op = op_, .compute = computed_in(type), .outs = {out}, .ins = {h.first, h.second}};
     if (!kernel.run(call.index))
       return false;
     call.results.push_back(out);
@@ -454,7 +419,7 @@ class GLU final : public Native {
   }
 
  private:
-  const int32_t op_ = kernel_op(CHORUS_KERNEL_ELEMENTWISE, "glu");
+  const int32_t op_ = kernels::Elementwise::number("glu");
 };
 
 // GLUBackward is glu_backward(grad_output, self, dim).
@@ -470,12 +435,8 @@ class GLUBackward final : public Native {
       return false;
     at::Tensor out = at::empty_like(self, at::MemoryFormat::Contiguous);
     to.split(out, dim);
-    Kernel kernel(CHORUS_KERNEL_ELEMENTWISE, op_, computed_in(type));
-    kernel.out(to.first);
-    kernel.out(to.second);
-    kernel.in(grad);
-    kernel.in(h.first);
-    kernel.in(h.second);
+    kernels::Elementwise kernel{
+        .op = op_, .compute = computed_in(type), .outs = {to.first, to.second}, .ins = {grad, h.first, h.second}};
     if (!kernel.run(call.index))
       return false;
     call.results.push_back(out);
@@ -483,7 +444,7 @@ class GLUBackward final : public Native {
   }
 
  private:
-  const int32_t op_ = kernel_op(CHORUS_KERNEL_ELEMENTWISE, "glu_backward_pair");
+  const int32_t op_ = kernels::Elementwise::number("glu_backward_pair");
 };
 
 // Bags of embeddings
@@ -514,30 +475,15 @@ class EmbeddingBag final : public Native {
     at::Tensor out = at::empty({bags, columns}, weight.options()), bag = at::empty_like(indices);
     at::Tensor size = at::empty({bags}, indices.options());
     at::Tensor most = mode == 2 ? at::empty({bags, columns}, indices.options()) : at::empty({bags}, indices.options());
-    Kernel kernel(CHORUS_KERNEL_BAG, op_);
-    kernel.bad(bad);
-    kernel.out(out);
-    kernel.out(bag);
-    kernel.out(size);
-    if (mode == 2)
-      kernel.out(most);
-    else
-      kernel.no_out();
-    kernel.in(weight);
-    kernel.in(indices);
-    kernel.in(offsets);
-    kernel.in_or_none(weights);
-    kernel.integer(mode);
-    kernel.integer(a[8].toInt());
-    kernel.integer(0);
+    kernels::EmbeddingBag kernel{
+        .out = out, .bags = bag, .counts = size, .most = mode == 2 ? OutputOrNone(most) : OutputOrNone(),
+        .table = weight, .indexes = indices, .offsets = offsets, .weights = weights, .mode = mode,
+        .padding = a[8].toInt(), .bad = bad};
     if (!kernel.run(call.index) || (mode != 2 && !fill_native(call.index, most, 0)))
       return false;
     call.results = {out, bag, size, most};
     return true;
   }
-
- private:
-  const int32_t op_ = kernel_op(CHORUS_KERNEL_BAG, "embedding_bag");
 };
 
 // EmbeddingBagBackward is _embedding_bag_backward(grad, indices, offsets, offset2bag, bag_size, maximum_indices,
@@ -572,21 +518,10 @@ class EmbeddingBagBackward final : public Native {
     if (!bad)
       return false;
     at::Tensor out = at::empty({rows, grad.size(1)}, grad.options());
-    Kernel kernel(CHORUS_KERNEL_BAG, op_);
-    kernel.bad(bad);
-    kernel.out(out);
-    kernel.in(grad);
-    kernel.in(indices);
-    kernel.in_or_none(weights);
-    kernel.in(bag);
-    kernel.in(size);
-    if (mode == 2)
-      kernel.in(most);
-    else
-      kernel.no_in();
-    kernel.integer(mode);
-    kernel.integer(a[j + 1].toInt());
-    kernel.integer(a[i + 4].toBool());
+    kernels::EmbeddingBackward kernel{
+        .out = out, .grad = grad, .indexes = indices, .weights = weights, .bags = bag, .counts = size,
+        .most = mode == 2 ? InputOrNone(most) : InputOrNone(), .mode = mode, .padding = a[j + 1].toInt(),
+        .by_frequency = a[i + 4].toBool(), .bad = bad};
     if (!kernel.run(call.index))
       return false;
     call.results.push_back(std::move(out));
@@ -594,7 +529,6 @@ class EmbeddingBagBackward final : public Native {
   }
 
  private:
-  const int32_t op_ = kernel_op(CHORUS_KERNEL_BAG, "embedding_backward");
   const int bag_, sparse_;
 };
 
@@ -613,24 +547,14 @@ class BagWeightsBackward final : public Native {
         !is_list(indices, places) || !is_list(bag, places) || bag.numel() != indices.numel() || bag.numel() == 0)
       return false;
     at::Tensor out = at::empty({indices.numel()}, grad.options());
-    Kernel kernel(CHORUS_KERNEL_BAG, op_);
-    kernel.bad(bad);
-    kernel.out(out);
-    kernel.in(grad);
-    kernel.in(weight);
-    kernel.in(indices);
-    kernel.in(bag);
-    kernel.integer(0);
-    kernel.integer(a[6].toInt());
-    kernel.integer(0);
+    kernels::WeightsBackward kernel{
+        .out = out, .grad = grad, .table = weight, .indexes = indices, .bags = bag, .padding = a[6].toInt(),
+        .bad = bad};
     if (!kernel.run(call.index))
       return false;
     call.results.push_back(std::move(out));
     return true;
   }
-
- private:
-  const int32_t op_ = kernel_op(CHORUS_KERNEL_BAG, "weights_backward");
 };
 
 // EmbeddingBackward is embedding_dense_backward(grad_output, indices, num_weights, padding_idx, scale_grad_by_freq).
@@ -650,24 +574,14 @@ class EmbeddingBackward final : public Native {
     grad = grad.reshape({indices.numel(), columns});
     indices = indices.reshape({indices.numel()});
     at::Tensor out = at::empty({rows, columns}, grad.options());
-    Kernel kernel(CHORUS_KERNEL_BAG, op_);
-    kernel.bad(bad);
-    kernel.out(out);
-    kernel.in(grad);
-    kernel.in(indices);
-    for (int k = 0; k < 4; k++)
-      kernel.no_in();
-    kernel.integer(0);
-    kernel.integer(a[3].toInt());
-    kernel.integer(a[4].toBool());
+    kernels::EmbeddingBackward kernel{
+        .out = out, .grad = grad, .indexes = indices, .padding = a[3].toInt(), .by_frequency = a[4].toBool(),
+        .bad = bad};
     if (!kernel.run(call.index))
       return false;
     call.results.push_back(std::move(out));
     return true;
   }
-
- private:
-  const int32_t op_ = kernel_op(CHORUS_KERNEL_BAG, "embedding_backward");
 };
 
 // Distances
@@ -689,21 +603,12 @@ class Distance final : public Native {
     sizes.push_back(x1.size(-2));
     sizes.push_back(x2.size(-2));
     at::Tensor out = at::empty(sizes, x1.options());
-    Kernel kernel(CHORUS_KERNEL_DISTANCE, op_);
-    kernel.out(out);
-    kernel.in(x1);
-    kernel.in(x2);
-    chorus_number p{};
-    p.real = call.arguments[2].toDouble();
-    kernel.number(p);
+    kernels::Distance kernel{.out = out, .a = x1, .b = x2, .norm = call.arguments[2].toDouble()};
     if (!kernel.run(call.index))
       return false;
     call.results.push_back(std::move(out));
     return true;
   }
-
- private:
-  const int32_t op_ = kernel_op(CHORUS_KERNEL_DISTANCE, "cdist");
 };
 
 // DistanceBackward is _cdist_backward(grad, x1, x2, p, cdist).
@@ -718,23 +623,13 @@ class DistanceBackward final : public Native {
         x1.sizes().slice(0, size_t(x1.dim() - 1)) != grad.sizes().slice(0, size_t(x1.dim() - 1)))
       return false;
     at::Tensor of_x1 = at::empty_like(x1, at::MemoryFormat::Contiguous);
-    Kernel kernel(CHORUS_KERNEL_DISTANCE, op_);
-    kernel.out(of_x1);
-    kernel.in(grad);
-    kernel.in(x1);
-    kernel.in(x2);
-    kernel.in(out);
-    chorus_number p{};
-    p.real = a[3].toDouble();
-    kernel.number(p);
+    kernels::DistanceBackward kernel{
+        .grad_a = of_x1, .grad = grad, .a = x1, .b = x2, .distances = out, .norm = a[3].toDouble()};
     if (!kernel.run(call.index))
       return false;
     call.results.push_back(std::move(of_x1));
     return true;
   }
-
- private:
-  const int32_t op_ = kernel_op(CHORUS_KERNEL_DISTANCE, "cdist_backward");
 };
 
 } // namespace
@@ -757,50 +652,35 @@ bool Heads::fit(std::optional<double> given_scale) {
   return true;
 }
 
-void Heads::finish(Kernel& kernel) const {
-  kernel.in(query);
-  kernel.in(key);
-  kernel.in(value);
-  kernel.in_or_none(mask);
-  kernel.number(scale);
-  kernel.number(real_number(dropout));
-  kernel.integer(causal);
-  add_random(kernel, draw);
-}
-
 bool attend(const Heads& h, at::Tensor& out, at::Tensor& sums) {
-  static const int32_t op = kernel_op(CHORUS_KERNEL_ATTENTION, "attention");
   int64_t batches = h.query.size(0), heads = h.query.size(1), rows = h.query.size(2);
   out = at::empty_like(h.query); // as its strides are
   if (h.value.size(3) != h.query.size(3))
     out = at::empty({batches, heads, rows, h.value.size(3)}, h.query.options());
   at::ScalarType exact = h.query.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   sums = at::empty({batches, heads, rows}, h.query.options().dtype(exact));
-  Kernel kernel(CHORUS_KERNEL_ATTENTION, op);
-  kernel.out(out);
-  kernel.out(sums);
-  h.finish(kernel);
+  kernels::Attention kernel{
+      .out = out, .sums = sums, .query = h.query, .key = h.key, .value = h.value, .mask = h.mask,
+      .state = state_of(h.draw), .scale = h.scale, .dropout_rate = h.dropout, .causal = h.causal,
+      .seed = int64_t(h.draw.seed), .offset = int64_t(h.draw.offset)};
   return kernel.run(h.query.device().index());
 }
 
 bool attend_backward(
     const Heads& h, const at::Tensor& grad, const at::Tensor& out, const at::Tensor& sums,
     std::array<at::Tensor, 3>& grads) {
-  static const int32_t op = kernel_op(CHORUS_KERNEL_ATTENTION, "attention_backward");
   c10::ScalarType type = h.query.scalar_type();
   if (!is_floating(grad, type) || !is_floating(out, type) ||
       !is_floating(sums, type == at::kDouble ? at::kDouble : at::kFloat))
     return false;
-  Kernel kernel(CHORUS_KERNEL_ATTENTION, op);
   for (int k = 0; k < 3; k++) {
     const at::Tensor& of = k == 0 ? h.query : k == 1 ? h.key : h.value;
     grads[k] = at::empty({of.size(0), of.size(2), of.size(1), of.size(3)}, of.options()).transpose(1, 2);
-    kernel.out(grads[k]);
   }
-  kernel.in(grad);
-  kernel.in(out);
-  kernel.in(sums);
-  h.finish(kernel);
+  kernels::AttentionBackward kernel{
+      .grad_query = grads[0], .grad_key = grads[1], .grad_value = grads[2], .grad = grad, .out = out, .sums = sums,
+      .query = h.query, .key = h.key, .value = h.value, .mask = h.mask, .state = state_of(h.draw), .scale = h.scale,
+      .dropout_rate = h.dropout, .causal = h.causal, .seed = int64_t(h.draw.seed), .offset = int64_t(h.draw.offset)};
   return kernel.run(h.query.device().index());
 }
 

@@ -1,6 +1,6 @@
 // Operators that sort, search, count and choose elements. Where the size of a result depends on elements, the host waits
 // for their count, as PyTorch does on every accelerator.
-#include "native.h"
+#include "kernels.h"
 
 #include <ATen/ExpandUtils.h>
 #include <ATen/native/BucketizationUtils.h>
@@ -28,19 +28,12 @@ bool in_order(const at::Tensor& t) {
 }
 
 bool ordered(DeviceIndex index, const at::Tensor& line, at::Tensor& values, at::Tensor* places) {
-  static const int32_t op = kernel_op(CHORUS_KERNEL_SORT, "sort");
   values = at::empty_like(line);
-  Kernel kernel(CHORUS_KERNEL_SORT, op);
-  kernel.out(values);
+  kernels::Sort kernel{.values = values, .in = line};
   if (places) {
     *places = at::empty(line.sizes(), line.options().dtype(at::kLong));
-    kernel.out(*places);
-  } else {
-    kernel.no_out();
+    kernel.indexes = *places;
   }
-  kernel.in(line);
-  kernel.integer(0);
-  kernel.integer(false);
   return kernel.run(index);
 }
 
@@ -49,12 +42,8 @@ int64_t found(const at::Tensor& t) {
 }
 
 bool selected(DeviceIndex index, const at::Tensor& self, const at::Tensor& mask, int64_t n, at::Tensor& out) {
-  static const int32_t op = kernel_op(CHORUS_KERNEL_CHOOSE, "masked_select");
   out = at::empty({n}, self.options());
-  Kernel kernel(CHORUS_KERNEL_CHOOSE, op);
-  kernel.out(out);
-  kernel.in(self);
-  kernel.in(mask);
+  kernels::MaskedSelect kernel{.out = out, .in = self, .mask = mask};
   return n == 0 || kernel.run(index);
 }
 
@@ -79,7 +68,7 @@ class Sorted final : public Native {
 
   Sorted(Kind kind, const char* kernel, const c10::OperatorHandle& op)
       : kind_(kind),
-        op_(kernel_op(CHORUS_KERNEL_SORT, kernel)),
+        op_(kind == kMedian ? kernels::Median::number(kernel) : 0),
         where_(op.schema()),
         dim_(where_.named("dim")),
         keep_(where_.named("keepdim")) {}
@@ -124,27 +113,30 @@ class Sorted final : public Native {
     }
     if (call.results[0].numel() == 0)
       return true;
-    Kernel kernel(CHORUS_KERNEL_SORT, op_);
     std::array<at::DimVector, 2> strides;
     for (size_t i = 0; i < 2; i++) {
       const at::Tensor& out = call.results[i];
       strides[i] = at::DimVector(out.strides());
       if (out.dim() < in.dim())
         strides[i].insert(strides[i].begin() + dim, 1);
-      kernel.out(out, sizes, strides[i]);
     }
-    kernel.in(in);
-    kernel.integer(dim);
-    if (kind_ == kSort || kind_ == kTopk)
-      kernel.integer(descending);
-    else if (kind_ == kKth)
-      kernel.integer(k);
-    return kernel.run(call.index);
+    Output values(call.results[0], sizes, strides[0]), indexes(call.results[1], sizes, strides[1]);
+    switch (kind_) {
+      case kKth:
+        return kernels::Kth{.values = values, .indexes = indexes, .in = in, .dim = dim, .k = k}.run(call.index);
+      case kMedian:
+        return kernels::Median{.op = op_, .values = values, .indexes = indexes, .in = in, .dim = dim}.run(call.index);
+      case kMode:
+        return kernels::Mode{.values = values, .indexes = indexes, .in = in, .dim = dim}.run(call.index);
+      default:
+        return kernels::Sort{.values = values, .indexes = indexes, .in = in, .dim = dim, .descending = descending}.run(
+            call.index);
+    }
   }
 
  private:
   const Kind kind_;
-  const int32_t op_;
+  const int32_t op_; // of a median
   const FormArguments where_;
   const int dim_, keep_;
 };
@@ -152,7 +144,7 @@ class Sorted final : public Native {
 // MedianOfAll is median or nanmedian of all elements.
 class MedianOfAll final : public Native {
  public:
-  explicit MedianOfAll(const char* kernel) : op_(kernel_op(CHORUS_KERNEL_SORT, kernel)) {}
+  explicit MedianOfAll(const char* kernel) : op_(kernels::Median::number(kernel)) {}
 
   bool run(NativeCall& call) const override {
     const at::Tensor& self = call.arguments[0].toTensor();
@@ -160,11 +152,7 @@ class MedianOfAll final : public Native {
       return false;
     at::Tensor line = self.reshape({-1}), out = at::empty({}, self.options());
     at::DimVector one{1};
-    Kernel kernel(CHORUS_KERNEL_SORT, op_);
-    kernel.out(out, one, one);
-    kernel.no_out();
-    kernel.in(line);
-    kernel.integer(0);
+    kernels::Median kernel{.op = op_, .values = Output(out, one, one), .in = line};
     if (!kernel.run(call.index))
       return false;
     call.results.push_back(std::move(out));
@@ -213,12 +201,8 @@ class Search final : public Native {
         sorted, values, out, narrow, right, side ? std::optional<std::string_view>(*side) : std::nullopt, sorter);
     if (!sized(out, narrow ? at::kInt : at::kLong, values.sizes(), values) || out.is_alias_of(sorted))
       return false;
-    Kernel kernel(CHORUS_KERNEL_SEARCH, op_);
-    kernel.out(out);
-    kernel.in(values);
-    kernel.in(sorted);
-    kernel.in_or_none(sorter);
-    kernel.integer(side ? *side == "right" : right);
+    kernels::Search kernel{
+        .out = out, .values = values, .sorted = sorted, .sorter = sorter, .right = side ? *side == "right" : right};
     if (out.numel() > 0 && !kernel.run(call.index))
       return false;
     call.results.push_back(std::move(out));
@@ -226,7 +210,6 @@ class Search final : public Native {
   }
 
  private:
-  const int32_t op_ = kernel_op(CHORUS_KERNEL_SEARCH, "searchsorted");
   const int values_;
   const FormArguments where_;
   const int out32_, right_, side_, sorter_;
@@ -245,19 +228,12 @@ class IsIn final : public Native {
     at::Tensor line;
     if (!ordered(call.index, test.reshape({-1}).contiguous(), line, nullptr))
       return false;
-    Kernel kernel(CHORUS_KERNEL_SEARCH, op_);
-    kernel.out(out);
-    kernel.in(elements);
-    kernel.in(line);
-    kernel.integer(a[3].toBool());
+    kernels::Contains kernel{.out = out, .values = elements, .sorted = line, .invert = a[3].toBool()};
     if (out.numel() > 0 && !kernel.run(call.index))
       return false;
     call.results.push_back(out);
     return true;
   }
-
- private:
-  const int32_t op_ = kernel_op(CHORUS_KERNEL_SEARCH, "isin");
 };
 
 // Bincount is bincount(self, weights, minlength).
@@ -283,18 +259,12 @@ class Bincount final : public Native {
       return false;
     bins = std::max(bins, most.item<int64_t>() + 1);
     at::Tensor out = at::empty({bins}, self.options().dtype(type));
-    Kernel kernel(CHORUS_KERNEL_COUNT, op_);
-    kernel.out(out);
-    kernel.in(self);
-    kernel.in_or_none(weights);
+    kernels::Bincount kernel{.out = out, .in = self, .weights = weights};
     if (!kernel.run(call.index))
       return false;
     call.results.push_back(std::move(out));
     return true;
   }
-
- private:
-  const int32_t op_ = kernel_op(CHORUS_KERNEL_COUNT, "bincount");
 };
 
 // Histogram is histc(self, bins, min, max), of floating-point numbers.
@@ -322,11 +292,7 @@ class Histogram final : public Native {
       out = at::empty({bins}, self.options());
     else if (out = a[where_.outs[0]].toTensor(); !sized(out, self.scalar_type(), {bins}, self))
       return false;
-    Kernel kernel(CHORUS_KERNEL_COUNT, op_);
-    kernel.out(out);
-    kernel.in(self);
-    kernel.number(real_number(low));
-    kernel.number(real_number(high));
+    kernels::Histogram kernel{.out = out, .in = self, .low = low, .high = high};
     if (!kernel.run(call.index))
       return false;
     call.results.push_back(std::move(out));
@@ -334,7 +300,6 @@ class Histogram final : public Native {
   }
 
  private:
-  const int32_t op_ = kernel_op(CHORUS_KERNEL_COUNT, "histc");
   const FormArguments where_;
 };
 
@@ -347,17 +312,12 @@ class Nonzero final : public Native {
       return false;
     int64_t n = found(self); // the strides are the CPU's
     at::Tensor out = at::empty_strided({n, self.dim()}, {1, n}, self.options().dtype(at::kLong));
-    Kernel kernel(CHORUS_KERNEL_CHOOSE, op_);
-    kernel.out(out);
-    kernel.in(self);
+    kernels::Nonzero kernel{.out = out, .in = self};
     if (out.numel() > 0 && !kernel.run(call.index))
       return false;
     call.results.push_back(std::move(out));
     return true;
   }
-
- private:
-  const int32_t op_ = kernel_op(CHORUS_KERNEL_CHOOSE, "nonzero");
 };
 
 // MaskedSelect is masked_select(self, mask).
@@ -391,19 +351,13 @@ class MaskedScatter final : public Native {
       if (found(by) > source.numel())
         return false;
       source = source.reshape({-1});
-      Kernel kernel(CHORUS_KERNEL_CHOOSE, op_);
-      kernel.out(self);
-      kernel.in(by);
-      kernel.in(source);
+      kernels::MaskedScatter kernel{.out = self, .mask = by, .in = source};
       if (source.numel() > 0 && !kernel.run(call.index))
         return false;
     }
     call.results.push_back(self);
     return true;
   }
-
- private:
-  const int32_t op_ = kernel_op(CHORUS_KERNEL_CHOOSE, "masked_scatter");
 };
 
 // Roll is roll(self, shifts, dims).
@@ -426,11 +380,7 @@ class Roll final : public Native {
     at::Tensor out;
     for (size_t k = 0; k < dims.size(); k++) {
       out = at::empty(self.sizes(), self.options());
-      Kernel kernel(CHORUS_KERNEL_ROLL, op_);
-      kernel.out(out);
-      kernel.in(self);
-      kernel.integer(shifts[k]);
-      kernel.integer(dims[k]);
+      kernels::Roll kernel{.out = out, .in = self, .shift = shifts[k], .dim = dims[k]};
       if (!kernel.run(call.index))
         return false;
       self = out;
@@ -438,9 +388,6 @@ class Roll final : public Native {
     call.results.push_back(all ? out.view(call.arguments[0].toTensor().sizes()) : out);
     return true;
   }
-
- private:
-  const int32_t op_ = kernel_op(CHORUS_KERNEL_ROLL, "roll");
 };
 
 // Linspace is linspace.out(start, end, steps, out) of real numbers. Integers are those of float64, without fractions.
@@ -472,18 +419,13 @@ class Linspace final : public Native {
       call.results.push_back(out);
       return true;
     }
-    Kernel kernel(CHORUS_KERNEL_RANGE, op_, computed_in(out.scalar_type()));
-    kernel.out(out);
-    for (double end : ends)
-      kernel.number(real_number(end));
+    kernels::Linspace kernel{
+        .compute = computed_in(out.scalar_type()), .out = out, .start = ends[0], .end = ends[1]};
     if (n > 0 && !kernel.run(call.index))
       return false;
     call.results.push_back(out);
     return true;
   }
-
- private:
-  const int32_t op_ = kernel_op(CHORUS_KERNEL_RANGE, "linspace");
 };
 
 // Multinomial is multinomial(self, num_samples, replacement, generator) without replacement, or of one sample: the

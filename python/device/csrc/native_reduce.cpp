@@ -10,6 +10,8 @@
 #include <ATen/ops/real.h>
 #include <ATen/ops/sum.h>
 
+#include "kernels.h"
+
 namespace chorus {
 
 namespace {
@@ -40,7 +42,7 @@ class Reduce final : public Native {
  public:
   Reduce(const Reduction& of, const c10::OperatorHandle& op)
       : of_(of),
-        op_(kernel_op(CHORUS_KERNEL_REDUCE, of.kernel)),
+        op_(kernels::Reduce::number(of.kernel)),
         where_(op.schema()),
         dim_(where_.named("dim")),
         keep_(where_.named("keepdim")),
@@ -82,8 +84,7 @@ class Reduce final : public Native {
     if (!types_of(call, self, types))
       return false;
     int32_t op = op_;
-    Kernel kernel(CHORUS_KERNEL_REDUCE, 0, c10::ScalarType::Undefined);
-    c10::SmallVector<chorus_number, 1> numbers;
+    c10::SmallVector<chorus_number, 4> numbers;
     if (power_ >= 0 && !norm_of(call, self, op, numbers))
       return false;
     if (correction_ >= 0) {
@@ -98,7 +99,7 @@ class Reduce final : public Native {
       compute = computed_in(types[0]);
     if (power_ >= 0 && !self.is_complex())
       compute = computed_in(types[0]);
-    kernel = Kernel(CHORUS_KERNEL_REDUCE, op, compute);
+    kernels::Reduce kernel{.op = op, .compute = compute, .in = self, .numbers = std::move(numbers)};
     std::array<at::DimVector, 2> shape, strides;
     for (size_t k = 0; k < types.size(); k++) {
       at::Tensor out;
@@ -121,18 +122,15 @@ class Reduce final : public Native {
         for (int64_t d = 0; d < self.dim(); d++)
           if (mask[size_t(d)])
             strides[k].insert(strides[k].begin() + d, 0);
-      kernel.out(out, shape[k], strides[k]);
+      kernel.outs.emplace_back(out, shape[k], strides[k]);
       call.results.push_back(std::move(out));
     }
-    kernel.in(self);
-    bool all = true;
+    at::DimVector reduced;
     for (int64_t d = 0; d < self.dim(); d++)
-      all = all && mask[size_t(d)];
-    for (int64_t d = 0; d < self.dim() && !all; d++)
       if (mask[size_t(d)])
-        kernel.integer(d);
-    for (const chorus_number& n : numbers)
-      kernel.number(n);
+        reduced.push_back(d);
+    if (int64_t(reduced.size()) < self.dim()) // else all
+      kernel.dims = reduced;
     return kernel.run(call.index); // of no elements as well: it knows the types
   }
 
@@ -230,11 +228,11 @@ class Reduce final : public Native {
 
   // norm_of chooses the kernel of a norm.
   bool norm_of(
-      const NativeCall& call, const at::Tensor& self, int32_t& op, c10::SmallVector<chorus_number, 1>& numbers) const {
+      const NativeCall& call, const at::Tensor& self, int32_t& op, c10::SmallVector<chorus_number, 4>& numbers) const {
     static const int32_t ops[] = {
-        kernel_op(CHORUS_KERNEL_REDUCE, "norm0"), kernel_op(CHORUS_KERNEL_REDUCE, "norm1"),
-        kernel_op(CHORUS_KERNEL_REDUCE, "norm2"), kernel_op(CHORUS_KERNEL_REDUCE, "norm"),
-        kernel_op(CHORUS_KERNEL_REDUCE, "norm_inf"), kernel_op(CHORUS_KERNEL_REDUCE, "norm_neg_inf")};
+        kernels::Reduce::number("norm0"), kernels::Reduce::number("norm1"),
+        kernels::Reduce::number("norm2"), kernels::Reduce::number("norm"),
+        kernels::Reduce::number("norm_inf"), kernels::Reduce::number("norm_neg_inf")};
     const c10::IValue& v = call.arguments[power_];
     at::Scalar scalar = v.isNone() ? at::Scalar(2) : v.toScalar();
     if (scalar.isComplex())

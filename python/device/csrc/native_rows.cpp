@@ -1,5 +1,5 @@
 // Operators on rows: softmax, normalizations, and sums along a dimension.
-#include "native.h"
+#include "kernels.h"
 
 #include <ATen/MemoryOverlap.h>
 #include <ATen/OpMathType.h>
@@ -17,29 +17,33 @@ namespace {
 class Softmax final : public Native {
  public:
   Softmax(const char* kernel, const c10::OperatorHandle& op)
-      : op_(kernel_op(CHORUS_KERNEL_SOFTMAX, kernel)), where_(op.schema()), dim_(where_.named("dim")) {}
+      : op_(kernels::Softmax::number(kernel)), where_(op.schema()), dim_(where_.named("dim")) {}
 
   bool run(NativeCall& call) const override {
     const at::Tensor& out = call.arguments[where_.outs[0]].toTensor();
     int64_t dim = call.arguments[dim_].toInt(), dims = std::max<int64_t>(out.dim(), 1);
     if (dim < -dims || dim >= dims || !given_result(out) || !out.is_floating_point())
       return false;
-    Kernel kernel(CHORUS_KERNEL_SOFTMAX, op_);
-    kernel.out(out);
     for (int i : where_.tensors) {
       const at::Tensor& t = call.arguments[i].toTensor();
       if (t.is_cpu() || t.sizes() != out.sizes() || t.scalar_type() != out.scalar_type() || overlap(t, out))
         return false;
-      kernel.in(t);
     }
-    kernel.integer(dim < 0 ? dim + dims : dim);
-    if (out.numel() > 0 && !kernel.run(call.index))
+    if (out.numel() > 0 && !compute(call, out, dim < 0 ? dim + dims : dim))
       return false;
     call.results.push_back(out);
     return true;
   }
 
  private:
+  bool compute(const NativeCall& call, const at::Tensor& out, int64_t dim) const {
+    const at::Tensor& first = call.arguments[where_.tensors[0]].toTensor();
+    if (where_.tensors.size() == 1)
+      return kernels::Softmax{.op = op_, .out = out, .in = first, .dim = dim}.run(call.index);
+    const at::Tensor& result = call.arguments[where_.tensors[1]].toTensor();
+    return kernels::SoftmaxBackward{.op = op_, .out = out, .grad = first, .result = result, .dim = dim}.run(call.index);
+  }
+
   const int32_t op_;
   const FormArguments where_;
   const int dim_;
@@ -49,29 +53,28 @@ class Softmax final : public Native {
 // row, and those with one for each column. One that's undefined is none.
 class Rows {
  public:
-  Rows(Kernel& kernel, int64_t m, int64_t n) : kernel_(kernel), whole_{m, n}, pitch_{n, 1}, rows_{m}, columns_{n} {}
+  Rows(int64_t m, int64_t n) : whole_{m, n}, pitch_{n, 1}, rows_{m}, columns_{n} {}
 
-  void out(const at::Tensor& t) {
-    t.defined() ? kernel_.out(t, whole_, pitch_) : kernel_.no_out();
+  OutputOrNone out(const at::Tensor& t) const {
+    return OutputOrNone(t, whole_, pitch_);
   }
-  void out_by_row(const at::Tensor& t) {
-    kernel_.out(t, rows_, dense_);
+  Output out_by_row(const at::Tensor& t) const {
+    return Output(t, rows_, dense_);
   }
-  void out_by_column(const at::Tensor& t) {
-    t.defined() ? kernel_.out(t, columns_, dense_) : kernel_.no_out();
+  OutputOrNone out_by_column(const at::Tensor& t) const {
+    return OutputOrNone(t, columns_, dense_);
   }
-  void in(const at::Tensor& t) {
-    kernel_.in(t, whole_, pitch_);
+  Input in(const at::Tensor& t) const {
+    return Input(t, whole_, pitch_);
   }
-  void in_by_row(const at::Tensor& t) {
-    kernel_.in(t, rows_, dense_);
+  Input in_by_row(const at::Tensor& t) const {
+    return Input(t, rows_, dense_);
   }
-  void in_by_column(const at::Tensor& t) {
-    t.defined() ? kernel_.in(t, columns_, dense_) : kernel_.no_in();
+  InputOrNone in_by_column(const at::Tensor& t) const {
+    return InputOrNone(t, columns_, dense_);
   }
 
  private:
-  Kernel& kernel_;
   const at::DimVector whole_, pitch_, rows_, columns_, dense_{1};
 };
 
@@ -119,15 +122,11 @@ class LayerNorm final : public Native {
       return false;
     input = input.contiguous();
     at::Tensor out = like(input), mean = by_row(input, shape, of_weights), rstd = like(mean);
-    Kernel kernel(CHORUS_KERNEL_NORM, op_);
-    Rows rows(kernel, m, n);
-    rows.out(out);
-    rows.out_by_row(mean);
-    rows.out_by_row(rstd);
-    rows.in(input);
-    rows.in_by_column(weight);
-    rows.in_by_column(bias);
-    kernel.number(real_number(a[4].toDouble()));
+    Rows rows(m, n);
+    kernels::Norm kernel{
+        .op = op_, .out = rows.out(out), .mean = rows.out_by_row(mean), .rstd = rows.out_by_row(rstd),
+        .in = rows.in(input), .weight = rows.in_by_column(weight), .bias = rows.in_by_column(bias),
+        .eps = a[4].toDouble()};
     if (!kernel.run(call.index))
       return false;
     call.results = {out, mean, rstd};
@@ -135,7 +134,7 @@ class LayerNorm final : public Native {
   }
 
  private:
-  const int32_t op_ = kernel_op(CHORUS_KERNEL_NORM, "layer_norm");
+  const int32_t op_ = kernels::Norm::number("layer_norm");
 };
 
 class LayerNormBackward final : public Native {
@@ -164,16 +163,11 @@ class LayerNormBackward final : public Native {
     for (size_t k = 0; k < 3; k++)
       if (mask[k])
         grads[k] = like(of[k]);
-    Kernel kernel(CHORUS_KERNEL_NORM, op_);
-    Rows rows(kernel, m, n);
-    rows.out(grads[0]);
-    rows.out_by_column(grads[1]);
-    rows.out_by_column(grads[2]);
-    rows.in(grad);
-    rows.in(input);
-    rows.in_by_row(mean);
-    rows.in_by_row(rstd);
-    rows.in_by_column(weight);
+    Rows rows(m, n);
+    kernels::NormBackward kernel{
+        .op = op_, .grad_in = rows.out(grads[0]), .grad_weight = rows.out_by_column(grads[1]),
+        .grad_bias = rows.out_by_column(grads[2]), .grad = rows.in(grad), .in = rows.in(input),
+        .mean = rows.in_by_row(mean), .rstd = rows.in_by_row(rstd), .weight = rows.in_by_column(weight)};
     if (!kernel.run(call.index))
       return false;
     call.results = {grads[0], grads[1], grads[2]};
@@ -181,7 +175,7 @@ class LayerNormBackward final : public Native {
   }
 
  private:
-  const int32_t op_ = kernel_op(CHORUS_KERNEL_NORM, "layer_norm_backward");
+  const int32_t op_ = kernels::Norm::number("layer_norm_backward");
 };
 
 // RmsNorm is _fused_rms_norm(input, normalized_shape, weight, eps).
@@ -204,15 +198,10 @@ class RmsNorm final : public Native {
       return false;
     input = input.contiguous();
     at::Tensor out = like(input), rstd = by_row(input, shape, at::toOpMathType(type));
-    Kernel kernel(CHORUS_KERNEL_NORM, op_);
-    Rows rows(kernel, m, n);
-    rows.out(out);
-    kernel.no_out();
-    rows.out_by_row(rstd);
-    rows.in(input);
-    rows.in_by_column(weight);
-    kernel.no_in();
-    kernel.number(real_number(a[3].isNone() ? epsilon(type) : a[3].toDouble()));
+    Rows rows(m, n);
+    kernels::Norm kernel{
+        .op = op_, .out = rows.out(out), .rstd = rows.out_by_row(rstd), .in = rows.in(input),
+        .weight = rows.in_by_column(weight), .eps = a[3].isNone() ? epsilon(type) : a[3].toDouble()};
     if (!kernel.run(call.index))
       return false;
     call.results = {out, rstd};
@@ -233,7 +222,7 @@ class RmsNorm final : public Native {
     }
   }
 
-  const int32_t op_ = kernel_op(CHORUS_KERNEL_NORM, "rms_norm");
+  const int32_t op_ = kernels::Norm::number("rms_norm");
 };
 
 // RmsNormBackward is _fused_rms_norm_backward(grad_out, input, normalized_shape, rstd, weight, output_mask), of which
@@ -284,27 +273,21 @@ class RmsNormBackward final : public Native {
       grads[0] = like(input);
     if (wanted[1])
       grads[1] = like(weight);
-    Kernel kernel(CHORUS_KERNEL_NORM, op_);
-    Rows rows(kernel, m, n);
-    rows.out(grads[0]);
-    rows.out_by_column(grads[1]);
-    kernel.no_out();
-    rows.in(grad);
-    rows.in(input);
-    kernel.no_in();
-    rows.in_by_row(rstd);
-    rows.in_by_column(weight);
-    return kernel.run(index);
+    Rows rows(m, n);
+    return kernels::NormBackward{
+        .op = op_, .grad_in = rows.out(grads[0]), .grad_weight = rows.out_by_column(grads[1]), .grad = rows.in(grad),
+        .in = rows.in(input), .rstd = rows.in_by_row(rstd), .weight = rows.in_by_column(weight)}
+        .run(index);
   }
 
-  const int32_t op_ = kernel_op(CHORUS_KERNEL_NORM, "rms_norm_backward");
+  const int32_t op_ = kernels::Norm::number("rms_norm_backward");
 };
 
 // Scan is cumsum and the like, whose results PyTorch has allocated, or which allocates its own.
 class Scan final : public Native {
  public:
   Scan(const char* kernel, const c10::OperatorHandle& op)
-      : op_(kernel_op(CHORUS_KERNEL_SCAN, kernel)),
+      : op_(kernels::Scan::number(kernel)),
         where_(op.schema()),
         dim_(where_.named("dim")),
         dtype_(where_.named("dtype")),
@@ -330,11 +313,9 @@ class Scan final : public Native {
       return false;
     if (self.is_complex() && !outs[0].is_complex())
       return false;
-    Kernel kernel(CHORUS_KERNEL_SCAN, op_, computed_in(outs[0].scalar_type()));
-    for (at::Tensor& out : outs)
-      kernel.out(out);
-    kernel.in(self);
-    kernel.integer(dim < 0 ? dim + dims : dim);
+    kernels::Scan kernel{
+        .op = op_, .compute = computed_in(outs[0].scalar_type()), .in = self, .dim = dim < 0 ? dim + dims : dim};
+    kernel.outs.append(outs.begin(), outs.end());
     if (!kernel.run(call.index)) // of no elements as well: it knows the types
       return false;
     if (!helper_)

@@ -3,6 +3,7 @@
 
 #include <ATen/ops/empty.h>
 
+#include "kernels.h"
 #include "native_checks.h"
 
 namespace chorus {
@@ -25,17 +26,10 @@ class IntMm final : public Native {
         (!given_result(out) || out.scalar_type() != at::kInt || out.dim() != 2 || out.size(0) != a.size(0) ||
          out.size(1) != b.size(1) || !out.is_contiguous() || out.is_alias_of(a) || out.is_alias_of(b)))
       return false;
-    Kernel kernel(CHORUS_KERNEL_MATMUL, 0);
-    kernel.out(out);
-    kernel.in(a);
-    kernel.in(b);
-    kernel.no_in();
-    chorus_number number{};
-    number.is_integer = 1;
-    for (int64_t n : {1, 0}) { // alpha, beta
-      number.integer = n;
-      kernel.number(number);
-    }
+    chorus_number one{}, zero{};
+    one.is_integer = zero.is_integer = 1;
+    one.integer = 1;
+    kernels::Matmul kernel{.op = 0, .out = out, .a = a, .b = b, .alpha = one, .beta = zero};
     if (out.numel() > 0 && !kernel.run(call.index))
       return false;
     call.results.push_back(std::move(out));
@@ -110,28 +104,22 @@ struct Scaled {
     for (const at::Tensor* t : {&a, &b, &scale_a, &scale_b, &bias, &scale_result})
       if (t->defined() && out.is_alias_of(*t))
         return false;
-    static const int32_t op = kernel_op(CHORUS_KERNEL_SCALED_MATMUL, "scaled_matmul");
-    Kernel kernel(CHORUS_KERNEL_SCALED_MATMUL, op);
-    kernel.out(out.mutable_data_ptr(), memory_of(type), out.sizes(), out.strides());
-    auto in = [&](const at::Tensor& t, at::IntArrayRef sizes, at::IntArrayRef strides) {
-      kernel.in(const_cast<void*>(t.const_data_ptr()), memory_of(t.scalar_type()), sizes, strides);
-    };
-    in(a, a.sizes(), a.strides());
-    in(b, b.sizes(), b.strides());
     static const int64_t one = 1;
-    auto line = [&](const at::Tensor& t, const int64_t& n) { in(t, at::IntArrayRef(&n, 1), at::IntArrayRef(&one, 1)); };
+    auto in = [](const at::Tensor& t, at::IntArrayRef sizes, at::IntArrayRef strides) {
+      return Input(t.const_data_ptr(), memory_of(t.scalar_type()), sizes, strides);
+    };
+    auto line = [&](const at::Tensor& t, const int64_t& n) {
+      return in(t, at::IntArrayRef(&n, 1), at::IntArrayRef(&one, 1));
+    };
+    kernels::ScaledMatmul kernel{
+        .out = Output(out.mutable_data_ptr(), memory_of(type), out.sizes(), out.strides()),
+        .a = in(a, a.sizes(), a.strides()), .b = in(b, b.sizes(), b.strides()),
+        .scale_a = line(scale_a, whole() ? one : sizes[0]), .scale_b = line(scale_b, whole() ? one : sizes[1]),
+        .format_out = format_of(type), .format_a = format_of(a.scalar_type()), .format_b = format_of(b.scalar_type())};
     if (bias.defined())
-      line(bias, sizes[1]);
-    else
-      kernel.no_in();
-    line(scale_a, whole() ? one : sizes[0]);
-    line(scale_b, whole() ? one : sizes[1]);
+      kernel.bias = line(bias, sizes[1]);
     if (scale_result.defined())
-      line(scale_result, one);
-    else
-      kernel.no_in();
-    for (c10::ScalarType t : {type, a.scalar_type(), b.scalar_type()})
-      kernel.integer(format_of(t));
+      kernel.scale_out = line(scale_result, one);
     if (out.numel() > 0 && !kernel.run(call.index))
       return false;
     call.results.push_back(std::move(out));

@@ -1,5 +1,5 @@
 // Operators on sparse tensors: what PyTorch hasn't composed of others for all devices.
-#include "native.h"
+#include "kernels.h"
 
 #include <ATen/ops/_convert_indices_from_coo_to_csr.h>
 #include <ATen/ops/_convert_indices_from_csr_to_coo.h>
@@ -260,25 +260,17 @@ class SparseProduct final : public Native {
       DeviceIndex index, const Tensor& out, const CompressedRows& rows, const Tensor& b, const Tensor& c,
       const chorus_number& alpha, const chorus_number& beta) const {
     Tensor values = rows.values.resolve_conj();
-    Kernel kernel(CHORUS_KERNEL_SPARSE_MATMUL, op_);
-    kernel.out(out);
-    kernel.in(rows.starts);
-    kernel.in(rows.places);
-    kernel.in(values);
-    kernel.in(b);
+    kernels::SparseMatmul kernel{
+        .out = out, .starts = rows.starts, .columns = rows.places, .values = values, .b = b, .alpha = alpha,
+        .beta = beta};
     bool zero = beta.is_integer ? beta.integer == 0 : beta.real == 0 && beta.imag == 0;
-    if (zero)
-      kernel.no_in();
-    else
-      kernel.in(c);
-    kernel.number(alpha);
-    kernel.number(beta);
+    if (!zero)
+      kernel.c = Input(c);
     if (rows.distinct) // a library may add them, in an order that varies
-      kernel.integer(at::globalContext().deterministicAlgorithms() ? 1 : 2);
+      kernel.library = at::globalContext().deterministicAlgorithms() ? 1 : 2;
     return kernel.run(index);
   }
 
-  const int32_t op_ = kernel_op(CHORUS_KERNEL_SPARSE_MATMUL, "sparse_matmul");
   const FormArguments where_;
   const int beta_, alpha_;
   const bool vector_;

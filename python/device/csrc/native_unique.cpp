@@ -1,5 +1,5 @@
 // Operators that take each element, or each slice, once.
-#include "native.h"
+#include "kernels.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/ones.h>
@@ -17,20 +17,14 @@ class Runs {
   // starts says of each element of a line whether it's the first one of its run.
   bool starts(DeviceIndex index, const at::Tensor& line, at::Tensor& out) const {
     out = at::empty(line.sizes(), line.options().dtype(at::kBool));
-    Kernel kernel(CHORUS_KERNEL_CHOOSE, starts_);
-    kernel.out(out);
-    kernel.in(line);
-    return kernel.run(index);
+    return kernels::Starts{.out = out, .in = line}.run(index);
   }
 
   // places are where the runs begin.
   bool places(DeviceIndex index, const at::Tensor& starts, at::Tensor& out) const {
     at::Tensor all = at::empty({found(starts), 1}, starts.options().dtype(at::kLong));
-    Kernel kernel(CHORUS_KERNEL_CHOOSE, nonzero_);
-    kernel.out(all);
-    kernel.in(starts);
     out = all.select(1, 0);
-    return kernel.run(index);
+    return kernels::Nonzero{.out = all, .in = starts}.run(index);
   }
 
   // numbers are those of each element's run, which was at another place if order is defined.
@@ -38,28 +32,14 @@ class Runs {
       DeviceIndex index, const at::Tensor& starts, const at::Tensor& order, const at::TensorOptions& options,
       at::Tensor& out) const {
     out = at::empty(starts.sizes(), options.dtype(at::kLong));
-    Kernel kernel(CHORUS_KERNEL_CHOOSE, numbers_);
-    kernel.out(out);
-    kernel.in(starts);
-    kernel.in_or_none(order);
-    return kernel.run(index);
+    return kernels::Inverse{.out = out, .starts = starts, .order = order}.run(index);
   }
 
   // lengths are those of runs that begin at these places, of n elements.
   bool lengths(DeviceIndex index, const at::Tensor& at, int64_t n, at::Tensor& out) const {
     out = at::empty(at.sizes(), at.options());
-    Kernel kernel(CHORUS_KERNEL_CHOOSE, lengths_);
-    kernel.out(out);
-    kernel.in(at);
-    kernel.integer(n);
-    return kernel.run(index);
+    return kernels::Lengths{.out = out, .places = at, .elements = n}.run(index);
   }
-
- private:
-  const int32_t starts_ = kernel_op(CHORUS_KERNEL_CHOOSE, "starts"),
-                numbers_ = kernel_op(CHORUS_KERNEL_CHOOSE, "inverse"),
-                nonzero_ = kernel_op(CHORUS_KERNEL_CHOOSE, "nonzero"),
-                lengths_ = kernel_op(CHORUS_KERNEL_CHOOSE, "lengths");
 };
 
 // Slices are unique_dim(self, dim, sorted, return_inverse, return_counts), unique_dim_consecutive, or
@@ -103,7 +83,7 @@ class Slices final : public Native {
  private:
   static constexpr int64_t kMostSorts = 64; // of longer slices the CPU's comparisons cost less
 
-  const Runs runs_;
+  const Runs runs_{};
   const bool sorts_;
   const int dim_;
 };
@@ -152,7 +132,7 @@ class Unique final : public Native {
   }
 
  private:
-  const Runs runs_;
+  const Runs runs_{};
   const bool sorts_;
   const FormArguments where_;
   const int inverse_, counts_, dim_;
