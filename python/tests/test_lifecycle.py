@@ -398,7 +398,7 @@ def test_killed_rank_of_ddp():
         except RuntimeError as error:
             assert "rank 1 is lost" in str(error), error
             failure = chorus.failure()
-            assert isinstance(failure, chorus.PeerLostError) and failure.rank == 1, repr(failure)
+            assert isinstance(failure, chorus.PeerLostError) and failure.peer == 1, repr(failure)
             sys.exit(9)
         """,
         size=3,
