@@ -146,7 +146,8 @@ func (r *runner) give(ps ...*process) {
 }
 
 func (r *runner) task(p *Program) task {
-	return task{Mode: r.Mode, Seed: p.Seed, Faults: r.Faults, Fabrics: r.Fabrics, Store: r.store}
+	return task{Mode: r.Mode, Seed: p.Seed, Faults: r.Faults, Fabrics: r.Fabrics, Store: r.store,
+		Loaded: r.Load > 0}
 }
 
 // watchdog bounds a virtual round in real time: goroutines that never rest keep its clock from moving.

@@ -169,6 +169,9 @@ var Named = []string{"ucx"}
 // keep up.
 const heartbeat = time.Second
 
+// loadedHeartbeat is that interval beside busy processes, where a rank that lives may not run for a second.
+const loadedHeartbeat = 5 * time.Second
+
 // kinds are the collectives.
 var kinds = backend.Collectives()
 

@@ -31,6 +31,7 @@ type task struct {
 
 	Launcher *place `json:"launcher,omitempty"` // be the launcher of this rank
 	Launched bool   `json:"launched,omitempty"` // be the rank of a launcher
+	Loaded   bool   `json:"loaded,omitempty"`   // busy processes run beside the round
 	Busy     bool   `json:"busy,omitempty"`     // keep a core busy until there are no more tasks
 }
 
@@ -78,6 +79,9 @@ func Work(in io.Reader, out io.Writer) error {
 			return nil
 		}
 		p := Make(t.Mode, t.Seed, t.Faults, t.Fabrics)
+		if t.Loaded && p.Hints["fabric.heartbeat"] != "" {
+			p.Hints["fabric.heartbeat"] = loadedHeartbeat.String()
+		}
 		if t.Before {
 			p = p.before()
 		}
