@@ -44,7 +44,7 @@ func (l *Loader) openLibrary() {
 	l.library.is(found)
 }
 
-func (l *library) is(found device.ProductLibrary) {
+func (l *library) is(found device.Library) {
 	l.name, l.varies = found.Name, found.Varies
 	for _, t := range found.Types {
 		l.types |= 1 << t

@@ -33,8 +33,8 @@ type Loader struct {
 	fused      library // of products of 8 bits
 	sparseOnce sync.Once
 	sparse     library // of sparse matrices
-	transforms optionalLibrary[device.TransformLibrary]
-	solver     optionalLibrary[device.SolverLibrary]
+	transforms optionalLibrary[device.Library]
+	solver     optionalLibrary[device.Library]
 }
 
 // LoaderStats are counts of a loader.

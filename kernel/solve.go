@@ -7,7 +7,7 @@ import (
 
 // SolverLibrary is the library that does the device's linear algebra; [device.ErrUnsupported] if there's none, or it
 // has failed. There are no kernels for it.
-func (l *Loader) SolverLibrary() (device.SolverLibrary, error) {
+func (l *Loader) SolverLibrary() (device.Library, error) {
 	return l.solver.open(l.dev, "solve", "linear algebra", "CHORUS_SOLVER_LIBRARY",
 		func(c *config.Config) string { return c.SolverLibrary }, l.dev.SolverLibrary)
 }

@@ -7,7 +7,7 @@ import (
 
 // TransformLibrary is the library that computes the device's Fourier transforms; [device.ErrUnsupported] if there's
 // none, or it has failed. There are no kernels for them.
-func (l *Loader) TransformLibrary() (device.TransformLibrary, error) {
+func (l *Loader) TransformLibrary() (device.Library, error) {
 	return l.transforms.open(l.dev, "transform", "Fourier transforms", "CHORUS_FFT_LIBRARY",
 		func(c *config.Config) string { return c.FFTLibrary }, l.dev.TransformLibrary)
 }

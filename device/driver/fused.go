@@ -2,18 +2,6 @@ package driver
 
 import "github.com/chorus-comms/chorus/dtype"
 
-// FusedProducts is implemented by drivers that multiply matrices by a library of the device's maker, which scales the
-// result and adds to it on the way. It's the one that has numbers of 8 bits.
-type FusedProducts interface {
-	// FusedLibrary tells which library a device has, and which types of a and b it multiplies. It's opened at the first
-	// call. The error says why there's none, then and each time: [ErrUnsupported].
-	FusedLibrary(dev int) (ProductLibrary, error)
-
-	// MultiplyFused enqueues a product on a stream. Errors are those of [Products].Multiply; libraries refuse many sizes
-	// and layouts by [ErrUnsupported].
-	MultiplyFused(s StreamHandle, p *FusedProduct) error
-}
-
 // FusedProduct is out = (a @ b * scale of a * scale of b + bias) * scale of out. Out overlaps nothing else.
 //
 // Matrices of int8 give int32, without scales and bias. Matrices of float8 may have two types of it; out has one of

@@ -2,34 +2,6 @@ package driver
 
 import "github.com/chorus-comms/chorus/dtype"
 
-// Products is implemented by drivers that multiply matrices by a library of the device's maker, or one for its kind of
-// device.
-type Products interface {
-	// ProductLibrary tells which library a device has. It's opened at the first call. The error says why there's none,
-	// then and each time: [ErrUnsupported].
-	ProductLibrary(dev int) (ProductLibrary, error)
-
-	// Multiply enqueues a product on a stream. [ErrUnsupported] says that the library doesn't do this one, and
-	// [ErrCapture] that its work can't be captured, as the stream's is: out is as it was then.
-	Multiply(s StreamHandle, p *Product) error
-}
-
-// ProductHandles is implemented by drivers whose library of products has a handle for each stream.
-type ProductHandles interface {
-	// ProductHandle is that of a stream: a cublasHandle_t or hipblasHandle_t. [ErrUnsupported] says that there's no
-	// library.
-	ProductHandle(s StreamHandle) (uintptr, error)
-}
-
-// ProductLibrary describes a library.
-type ProductLibrary struct {
-	Name  string        // with its version and file
-	Types []dtype.DType // that it multiplies
-	// Varies says that products may have other bits each time: cuBLAS's, unless CUBLAS_WORKSPACE_CONFIG is :4096:8 or
-	// :16:8.
-	Varies bool
-}
-
 // Product is out = alpha * a @ b + beta * out, for matrices of one type, or several of them at once. If beta is 0, what
 // was in out doesn't count, even if it isn't a number. Out overlaps neither a nor b.
 type Product struct {

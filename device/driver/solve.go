@@ -2,26 +2,6 @@ package driver
 
 import "github.com/chorus-comms/chorus/dtype"
 
-// Solvers is implemented by drivers that factor matrices and solve linear systems by a library of the device's maker.
-type Solvers interface {
-	// SolverLibrary tells which library a device has. It's opened at the first call. The error says why there's none,
-	// then and each time: [ErrUnsupported].
-	SolverLibrary(dev int) (SolverLibrary, error)
-
-	// SolveWork is how much memory of the device a step needs beside its matrices.
-	SolveWork(s StreamHandle, x *Solve) (bytes int, err error)
-
-	// Solve enqueues a step on a stream. [ErrUnsupported] says that the library doesn't do this one, and [ErrCapture]
-	// that its work can't be captured, as the stream's is. Then what it writes has no particular contents.
-	Solve(s StreamHandle, x *Solve) error
-}
-
-// SolverLibrary describes a library.
-type SolverLibrary struct {
-	Name  string // with its file
-	Types []dtype.DType
-}
-
 // SolveKind is what a step does. The names are LAPACK's.
 type SolveKind int
 
@@ -78,9 +58,6 @@ type Solve struct {
 	Op      MatrixOp // of LUSolve, Triangular and QRProduct
 	Right   bool     // B is on A's left: X * Op(A) = B, or B * Op(Q); of Triangular and QRProduct
 	Unit    bool     // A's diagonal counts as ones; of Triangular
-
-	// Work is as much memory of the device as [Solvers].SolveWork says.
-	Work Ptr
 }
 
 // ColumnMatrix is a matrix whose neighbours in a column lie side by side, or the first of several.

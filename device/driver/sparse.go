@@ -2,21 +2,6 @@ package driver
 
 import "github.com/chorus-comms/chorus/dtype"
 
-// SparseProducts is implemented by drivers that multiply sparse matrices by dense ones, by a library of the device's
-// maker.
-type SparseProducts interface {
-	// SparseLibrary tells which library a device has. It's opened at the first call. The error says why there's none,
-	// then and each time: [ErrUnsupported].
-	SparseLibrary(dev int) (ProductLibrary, error)
-
-	// SparseWork is how much memory of the device a product needs beside its matrices. Errors are MultiplySparse's.
-	SparseWork(s StreamHandle, p *SparseProduct) (bytes int, err error)
-
-	// MultiplySparse enqueues a product on a stream. [ErrUnsupported] says that the library doesn't do this one, and
-	// [ErrCapture] that its work can't be captured, as the stream's is: out is as it was then.
-	MultiplySparse(s StreamHandle, p *SparseProduct) error
-}
-
 // SparseProduct is out = alpha * a @ b + beta * out. Of a each row has its elements side by side, and each of them is
 // in another column ("CSR"). If beta is 0, what was in out doesn't count, even if it isn't a number. Out overlaps
 // nothing else.
@@ -37,9 +22,6 @@ type SparseProduct struct {
 
 	// Varies lets the library add in an order that isn't always the same.
 	Varies bool
-
-	// Work is as much memory of the device as [SparseProducts].SparseWork says.
-	Work Ptr
 }
 
 // Matrices are the product's dense ones: out and b.

@@ -2,41 +2,6 @@ package driver
 
 import "github.com/chorus-comms/chorus/dtype"
 
-// Transforms is implemented by drivers that compute Fourier transforms by a library of the device's maker, or one for
-// its kind of device.
-type Transforms interface {
-	// TransformLibrary tells which library a device has. It's opened at the first call. The error says why there's none,
-	// then and each time: [ErrUnsupported].
-	TransformLibrary(dev int) (TransformLibrary, error)
-
-	// TransformWork is how much memory of the device a transform needs beside its own.
-	TransformWork(s StreamHandle, t *Transform) (bytes int, err error)
-
-	// Transform enqueues a transform on a stream. [ErrUnsupported] says that the library doesn't do this one, and
-	// [ErrCapture] that its work can't be captured, as the stream's is: out is as it was then.
-	Transform(s StreamHandle, t *Transform) error
-
-	// TransformPlans are the plans that are kept for a device, whether or not there's a library.
-	TransformPlans(dev int) (PlanCache, error)
-}
-
-// PlanCache has what a library has prepared for transforms: those that were used last.
-type PlanCache interface {
-	Len() int
-	Most() int           // that are kept
-	SetMost(n int) error // 0: none is kept
-	Clear()
-}
-
-// TransformLibrary describes a library.
-type TransformLibrary struct {
-	Name  string // with its file
-	Dims  int    // of a transform, at most
-	Align int    // bytes: what addresses of in and out are a multiple of
-	// Spoils says that transforms of real numbers may change what they read, as those to real numbers may anyway.
-	Spoils bool
-}
-
 // TransformKind is from what to what a transform goes.
 type TransformKind int
 
@@ -57,9 +22,6 @@ type Transform struct {
 	Count           int // of transforms: 1 at least
 	In, Out         Ptr
 	InNext, OutNext int // elements from one transform to the next
-
-	// Work is as much memory of the device as [Transforms].TransformWork says.
-	Work Ptr
 }
 
 // TransformDim is a dimension of a transform, the outermost first.

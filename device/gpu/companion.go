@@ -74,3 +74,6 @@ func (x *companion[T]) supply(place string, table T) (err error) {
 	})
 	return err
 }
+
+// title names the library, with its file.
+func (x *companion[T]) title() string { return x.name + " (" + x.place + ")" }

@@ -59,9 +59,9 @@ func fusedType(t dtype.DType, fnuz bool) int32 {
 	return fusedTypes[t]
 }
 
-// MultiplyFused is [driver.FusedProducts].MultiplyFused. It uses the stream's workspace, so that products aren't
+// fuse is Compute of a fused product. It uses the stream's workspace, so that products aren't
 // captured.
-func (d *Driver) MultiplyFused(h driver.StreamHandle, p *driver.FusedProduct) error {
+func (d *Driver) fuse(h driver.StreamHandle, p *driver.FusedProduct) error {
 	const op = "multiply fused"
 	s, err := d.stream(op, h)
 	if err != nil {

@@ -193,7 +193,7 @@ func TestMultiplyFused(t *testing.T) {
 	e4, e5, half, brain, wide := dtype.Float8E4M3FN, dtype.Float8E5M2, dtype.Float16, dtype.BFloat16, dtype.Float32
 	for _, name := range []string{"cuda", "hip"} {
 		x := openFused(t, name, nil)
-		l, err := x.d.FusedLibrary(0)
+		l, err := x.d.MathLibrary(0, driver.FusedProducts)
 		if err != nil || !strings.HasSuffix(l.Name, "BLASLt (stand-in)") || len(l.Types) != 6 {
 			t.Fatal(l, err)
 		}
@@ -222,7 +222,7 @@ func TestMultiplyFused(t *testing.T) {
 						aligned = form == 2 && size[1]%4 == 0 && size[2]%4 == 0
 					}
 					x.fill(t, p)
-					err := x.d.MultiplyFused(x.s, p)
+					err := x.d.Compute(x.s, p, 0)
 					switch {
 					case name == "hip" || aligned:
 						if err != nil {
@@ -254,7 +254,7 @@ func TestFusedBias(t *testing.T) {
 					p.A.Ptr, p.B.Ptr = x.mem, x.mem.Add(fusedB)
 					p.Bias, p.BiasType, p.Relu = x.mem.Add(fusedBias), typ, form&4 != 0
 					x.fill(t, p)
-					if err := x.d.MultiplyFused(x.s, p); err != nil {
+					if err := x.d.Compute(x.s, p, 0); err != nil {
 						t.Fatalf("%s: %v, %v, form %d: %v", name, typ, size, form, err)
 					}
 					x.check(t, p)
@@ -275,7 +275,7 @@ func TestFusedFNUZ(t *testing.T) {
 		p := x.product(16, 32, 16, false, true, dtype.Float8E4M3FN, dtype.Float8E5M2, dtype.Float32)
 		p.FNUZ = true
 		x.fill(t, p)
-		if err := x.d.MultiplyFused(x.s, p); !errors.Is(err, want) {
+		if err := x.d.Compute(x.s, p, 0); !errors.Is(err, want) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if want == nil {
@@ -293,7 +293,7 @@ func TestFusedPlans(t *testing.T) {
 	p.ScaleA, p.ScaleB = x.mem.Add(fusedScaleA), x.mem.Add(fusedScaleB)
 	x.fill(t, p)
 	for k := range 3 {
-		if err := x.d.MultiplyFused(x.s, p); err != nil {
+		if err := x.d.Compute(x.s, p, 0); err != nil {
 			t.Fatal(err)
 		}
 		x.check(t, p)
@@ -308,7 +308,7 @@ func TestFusedPlans(t *testing.T) {
 	p.BType = dtype.Float8E5M2
 	p.AType = p.BType
 	for range 2 {
-		if err := x.d.MultiplyFused(x.s, p); !errors.Is(err, driver.ErrUnsupported) {
+		if err := x.d.Compute(x.s, p, 0); !errors.Is(err, driver.ErrUnsupported) {
 			t.Errorf("a form that the library refuses: %v", err)
 		}
 	}
@@ -319,7 +319,7 @@ func TestFusedPlans(t *testing.T) {
 	x = openFused(t, "cuda", nil)
 	p = x.product(16, 32, 16, false, true, dtype.Float8E4M3FN, dtype.Float8E4M3FN, dtype.Float32)
 	x.fill(t, p)
-	if err := x.d.MultiplyFused(x.s, p); err != nil || x.counts.Workspace != 0 {
+	if err := x.d.Compute(x.s, p, 0); err != nil || x.counts.Workspace != 0 {
 		t.Errorf("%+v, without a workspace: %v", *x.counts, err)
 	}
 	x.check(t, p)
@@ -352,10 +352,10 @@ func TestFusedHandles(t *testing.T) {
 			t.Fatal(err)
 		}
 		if k > 0 {
-			err = d.MultiplyFused(s, f)
+			err = d.Compute(s, f, 0)
 		}
 		if k != 1 {
-			err = errors.Join(err, d.Multiply(s, p))
+			err = errors.Join(err, d.Compute(s, p, 0))
 		}
 		err = errors.Join(err, d.StreamSynchronize(context.Background(), s), d.StreamDestroy(s))
 		if err != nil || len(handles) != 1 || counts.Handles != min(k, 1) {
@@ -419,7 +419,7 @@ func TestFusedRefused(t *testing.T) {
 	} {
 		p := *c.of
 		c.change(&p)
-		if err := x.d.MultiplyFused(x.s, &p); !errors.Is(err, c.kind) {
+		if err := x.d.Compute(x.s, &p, 0); !errors.Is(err, c.kind) {
 			t.Errorf("%s: %v, want %v", what, err, c.kind)
 		}
 	}
@@ -435,7 +435,7 @@ func TestFusedRefused(t *testing.T) {
 			p := *plain
 			rows++
 			p.Rows = rows // a form of its own
-			if err := x.d.MultiplyFused(x.s, &p); !errors.Is(err, kind) {
+			if err := x.d.Compute(x.s, &p, 0); !errors.Is(err, kind) {
 				t.Errorf("%s: %v: %v, want %v", call, status, err, kind)
 			}
 		}
@@ -444,11 +444,11 @@ func TestFusedRefused(t *testing.T) {
 	if err := x.d.CaptureBegin(x.s); err != nil {
 		t.Fatal(err)
 	}
-	if err := x.d.MultiplyFused(x.s, plain); !errors.Is(err, driver.ErrCapture) {
+	if err := x.d.Compute(x.s, plain, 0); !errors.Is(err, driver.ErrCapture) {
 		t.Errorf("a capture: %v", err)
 	}
 	g, err := x.d.CaptureEnd(x.s)
-	if err := errors.Join(err, x.d.GraphDestroy(g), x.d.MultiplyFused(x.s, plain)); err != nil {
+	if err := errors.Join(err, x.d.GraphDestroy(g), x.d.Compute(x.s, plain, 0)); err != nil {
 		t.Error(err)
 	}
 	x.check(t, plain)
@@ -463,7 +463,8 @@ func TestNoFused(t *testing.T) {
 			t.Setenv("DISABLE_HIPBLASLT", c.off)
 			t.Setenv("CHORUS_BLAS_LIBRARY", c.library)
 			d, _ := open(t, gputest.Options{Name: "cuda"})
-			if _, err := d.FusedLibrary(0); !errors.Is(err, driver.ErrUnsupported) || !strings.Contains(err.Error(), c.want) {
+			_, err := d.MathLibrary(0, driver.FusedProducts)
+			if !errors.Is(err, driver.ErrUnsupported) || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%v", err)
 			}
 		})
@@ -471,7 +472,7 @@ func TestNoFused(t *testing.T) {
 	t.Setenv("DISABLE_HIPBLASLT", "yes")
 	x := openFused(t, "hip", nil)
 	p := x.product(16, 32, 16, false, true, dtype.Int8, dtype.Int8, dtype.Int32)
-	if err := x.d.MultiplyFused(x.s, p); !errors.Is(err, driver.ErrUnsupported) || x.counts.Products != 0 {
+	if err := x.d.Compute(x.s, p, 0); !errors.Is(err, driver.ErrUnsupported) || x.counts.Products != 0 {
 		t.Errorf("a product: %v", err)
 	}
 }

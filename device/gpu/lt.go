@@ -4,9 +4,7 @@ import (
 	"errors"
 
 	"github.com/chorus-comms/chorus/config"
-	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
-	"github.com/chorus-comms/chorus/dtype"
 )
 
 // lt multiplies matrices of 8 bits, and others to which a bias is added: cuBLASLt or hipBLASLt.
@@ -25,19 +23,6 @@ func newLt(f *abi.Family, places []string) *lt {
 			}
 			return nil
 		}}}
-}
-
-// FusedLibrary is [driver.FusedProducts].FusedLibrary: cuBLASLt or hipBLASLt.
-func (d *Driver) FusedLibrary(dev int) (driver.ProductLibrary, error) {
-	const op = "library of fused products"
-	if err := d.Knows(op, dev); err != nil {
-		return driver.ProductLibrary{}, err
-	}
-	if err := d.lt.open(); err != nil {
-		return driver.ProductLibrary{}, driver.Errorf(driver.ErrUnsupported, d.gpus[dev].Name, op, "%w", err)
-	}
-	return driver.ProductLibrary{Name: d.family.Lt + " (" + d.lt.place + ")", Types: []dtype.DType{dtype.Int8,
-		dtype.Float8E4M3FN, dtype.Float8E5M2, dtype.Float16, dtype.BFloat16, dtype.Float32}}, nil
 }
 
 // ltCall calls the library on a thread for which the GPU is the current device.

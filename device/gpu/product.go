@@ -70,27 +70,9 @@ type product struct {
 var productTypes = map[dtype.DType]int32{dtype.Float16: abi.Real16, dtype.BFloat16: abi.RealB16,
 	dtype.Float32: abi.Real32, dtype.Float64: abi.Real64, dtype.Complex64: abi.Complex32, dtype.Complex128: abi.Complex64}
 
-// ProductLibrary is [driver.Products].ProductLibrary: cuBLAS or hipBLAS.
-func (d *Driver) ProductLibrary(dev int) (driver.ProductLibrary, error) {
-	const op = "library of products"
-	if err := d.Knows(op, dev); err != nil {
-		return driver.ProductLibrary{}, err
-	}
-	if err := d.blas.open(); err != nil {
-		return driver.ProductLibrary{}, driver.Errorf(driver.ErrUnsupported, d.gpus[dev].Name, op, "%w", err)
-	}
-	c, err := config.Load(nil)
-	if err != nil {
-		return driver.ProductLibrary{}, err
-	}
-	return driver.ProductLibrary{Name: d.family.BLAS + " (" + d.blas.place + ")", Types: []dtype.DType{dtype.Float16,
-		dtype.BFloat16, dtype.Float32, dtype.Float64, dtype.Complex64, dtype.Complex128},
-		Varies: d.family.Name == "cuda" && c.CUBLASWorkspace != ":4096:8" && c.CUBLASWorkspace != ":16:8"}, nil
-}
-
-// Multiply is [driver.Products].Multiply. A graph would use the stream's workspace while the stream does, so that
+// multiply is Compute of a product. A graph would use the stream's workspace while the stream does, so that
 // products aren't captured.
-func (d *Driver) Multiply(h driver.StreamHandle, p *driver.Product) error {
+func (d *Driver) multiply(h driver.StreamHandle, p *driver.Product) error {
 	const op = "multiply"
 	s, err := d.stream(op, h)
 	if err != nil {

@@ -108,7 +108,7 @@ func read(t dtype.DType, b []byte, i int) complex128 {
 func TestMultiply(t *testing.T) {
 	for _, name := range []string{"cuda", "hip"} {
 		d, _ := openBLAS(t, name, nil)
-		l, err := d.ProductLibrary(0)
+		l, err := d.MathLibrary(0, driver.Products)
 		if err != nil || !strings.HasSuffix(l.Name, "BLAS (stand-in)") || len(l.Types) != 6 {
 			t.Fatal(l, err)
 		}
@@ -164,7 +164,7 @@ func TestMultiply(t *testing.T) {
 						}
 					}
 				}
-				if err := d.Multiply(s, p); err != nil {
+				if err := d.Compute(s, p, 0); err != nil {
 					t.Fatal(err)
 				}
 				if err := errors.Join(d.Copy(s, driver.Ptr(uintptr(unsafe.Pointer(&host[0][0]))), mem[0], bytes,
@@ -227,7 +227,7 @@ func TestProductHandles(t *testing.T) {
 				}
 				streams = append(streams, s)
 				p.Atomics = k == 1
-				err = errors.Join(d.Multiply(s, p), d.Multiply(s, p), d.StreamSynchronize(context.Background(), s))
+				err = errors.Join(d.Compute(s, p, 0), d.Compute(s, p, 0), d.StreamSynchronize(context.Background(), s))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -242,7 +242,7 @@ func TestProductHandles(t *testing.T) {
 					}
 				}
 			}
-			l, err := d.ProductLibrary(0)
+			l, err := d.MathLibrary(0, driver.Products)
 			if want := x.name == "cuda" && x.cuda != ":4096:8"; err != nil || l.Varies != want {
 				t.Errorf("products vary: %t, want %t (%v)", l.Varies, want, err)
 			}
@@ -285,7 +285,7 @@ func TestMultiplyRefused(t *testing.T) {
 		B: driver.Matrix{Ptr: m.Add(128), Pitch: 2}}
 	refused := func(what string, kind error, p driver.Product) {
 		t.Helper()
-		if err := d.Multiply(s, &p); !errors.Is(err, kind) {
+		if err := d.Compute(s, &p, 0); !errors.Is(err, kind) {
 			t.Errorf("%s: %v, want %v", what, err, kind)
 		}
 	}
@@ -305,7 +305,7 @@ func TestMultiplyRefused(t *testing.T) {
 	}
 	refused("a capture", driver.ErrCapture, p)
 	g, err := d.CaptureEnd(s)
-	if err := errors.Join(err, d.GraphDestroy(g), d.Multiply(s, &p), d.StreamSynchronize(context.Background(), s),
+	if err := errors.Join(err, d.GraphDestroy(g), d.Compute(s, &p, 0), d.StreamSynchronize(context.Background(), s),
 		d.StreamDestroy(s), d.Free(0, m)); err != nil {
 		t.Error(err)
 	}
@@ -317,7 +317,8 @@ func TestNoProducts(t *testing.T) {
 		"libc.so.6": "lacks cublasCreate_v2"} {
 		t.Setenv("CHORUS_BLAS_LIBRARY", library)
 		d, _ := open(t, gputest.Options{Name: "cuda"})
-		if _, err := d.ProductLibrary(0); !errors.Is(err, driver.ErrUnsupported) || !strings.Contains(err.Error(), want) {
+		_, err := d.MathLibrary(0, driver.Products)
+		if !errors.Is(err, driver.ErrUnsupported) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", library, err)
 		}
 	}

@@ -53,24 +53,12 @@ func (x *solver) supply(place string, table abi.Solver) error {
 // solverTypes are the types of elements, by the places of their functions in the table.
 var solverTypes = [...]dtype.DType{dtype.Float32, dtype.Float64, dtype.Complex64, dtype.Complex128}
 
-// SolverLibrary is [driver.Solvers].SolverLibrary: cuSOLVER or hipSOLVER.
-func (d *Driver) SolverLibrary(dev int) (driver.SolverLibrary, error) {
-	const op = "library of linear algebra"
-	if err := d.Knows(op, dev); err != nil {
-		return driver.SolverLibrary{}, err
-	}
-	if err := d.solver.open(); err != nil {
-		return driver.SolverLibrary{}, driver.Errorf(driver.ErrUnsupported, d.gpus[dev].Name, op, "%w", err)
-	}
-	return driver.SolverLibrary{Name: d.family.Solver + " (" + d.solver.place + ")", Types: solverTypes[:]}, nil
-}
-
 // solverInfo is the bytes before the library's part of a step's memory for work. They take LAPACK's number of a step
 // without Info.
 const solverInfo = 256
 
-// SolveWork is [driver.Solvers].SolveWork.
-func (d *Driver) SolveWork(h driver.StreamHandle, x *driver.Solve) (bytes int, err error) {
+// solveWork is MathWork of a step.
+func (d *Driver) solveWork(h driver.StreamHandle, x *driver.Solve) (bytes int, err error) {
 	if x.Kind == driver.Triangular {
 		return 0, nil
 	}
@@ -82,8 +70,8 @@ func (d *Driver) SolveWork(h driver.StreamHandle, x *driver.Solve) (bytes int, e
 	return bytes, err
 }
 
-// Solve is [driver.Solvers].Solve. The library does one matrix after the other.
-func (d *Driver) Solve(h driver.StreamHandle, x *driver.Solve) error {
+// solve is Compute of a step. The library does one matrix after the other.
+func (d *Driver) solve(h driver.StreamHandle, x *driver.Solve, work driver.Ptr) error {
 	const op = "solve"
 	if x.Kind == driver.Triangular {
 		return d.solveTriangular(h, x)
@@ -94,7 +82,7 @@ func (d *Driver) Solve(h driver.StreamHandle, x *driver.Solve) error {
 		if err != nil {
 			return err
 		}
-		at, err := d.side(b, op, "memory for work", x.Work, solverInfo+int(size)*x.Type.Size())
+		at, err := d.side(b, op, "memory for work", work, solverInfo+int(size)*x.Type.Size())
 		if err == nil && (at.Type != driver.DeviceMemory || at.Device != b.Index) {
 			err = driver.Errorf(driver.ErrWrongDevice, b.Name, op, "the memory for work isn't the device's")
 		}
@@ -106,7 +94,7 @@ func (d *Driver) Solve(h driver.StreamHandle, x *driver.Solve) error {
 		}
 		m := d.before(s)
 		for i := 0; i < x.Count && err == nil; i++ {
-			err = b.solveOne(s.product.solver, f, x, i, size)
+			err = b.solveOne(s.product.solver, f, x, i, work, size)
 		}
 		m.after(s, op, driver.Activity{Kind: driver.ActivityKernel, Name: b.family.Solver}, err)
 		return err
@@ -288,8 +276,9 @@ func (b *gpu) solveSize(h abi.SolverHandle, f *abi.SolverFunctions, x *driver.So
 }
 
 // solveOne enqueues a step on one matrix.
-func (b *gpu) solveOne(h abi.SolverHandle, f *abi.SolverFunctions, x *driver.Solve, i int, size int32) error {
-	s, work, info := b.solveShape(x), uintptr(x.Work.Add(solverInfo)), uintptr(x.Work)
+func (b *gpu) solveOne(h abi.SolverHandle, f *abi.SolverFunctions, x *driver.Solve, i int, memory driver.Ptr,
+	size int32) error {
+	s, work, info := b.solveShape(x), uintptr(memory.Add(solverInfo)), uintptr(memory)
 	if x.Info != 0 {
 		info = uintptr(x.Info.Add(4 * i))
 	}

@@ -462,7 +462,8 @@ func TestNoSolver(t *testing.T) {
 		"libc.so.6": "lacks cusolverDnCreate"} {
 		t.Setenv("CHORUS_SOLVER_LIBRARY", library)
 		d, _ := open(t, gputest.Options{Name: "cuda"})
-		if _, err := d.SolverLibrary(0); !errors.Is(err, driver.ErrUnsupported) || !strings.Contains(err.Error(), want) {
+		_, err := d.MathLibrary(0, driver.LinearAlgebra)
+		if !errors.Is(err, driver.ErrUnsupported) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", library, err)
 		}
 	}

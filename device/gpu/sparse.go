@@ -33,21 +33,8 @@ func sparseTypes(f *abi.Family) []dtype.DType {
 // sparseAlign is what addresses of elements are multiples of, so that a library may load several at once.
 const sparseAlign = 16
 
-// SparseLibrary is [driver.SparseProducts].SparseLibrary: cuSPARSE or hipSPARSE.
-func (d *Driver) SparseLibrary(dev int) (driver.ProductLibrary, error) {
-	const op = "library of sparse matrices"
-	if err := d.Knows(op, dev); err != nil {
-		return driver.ProductLibrary{}, err
-	}
-	if err := d.sparse.open(); err != nil {
-		return driver.ProductLibrary{}, driver.Errorf(driver.ErrUnsupported, d.gpus[dev].Name, op, "%w", err)
-	}
-	return driver.ProductLibrary{Name: d.family.Sparse + " (" + d.sparse.place + ")", Types: sparseTypes(d.family),
-		Varies: true}, nil
-}
-
-// SparseWork is [driver.SparseProducts].SparseWork.
-func (d *Driver) SparseWork(h driver.StreamHandle, p *driver.SparseProduct) (bytes int, err error) {
+// sparseWork is MathWork of a sparse product.
+func (d *Driver) sparseWork(h driver.StreamHandle, p *driver.SparseProduct) (bytes int, err error) {
 	err = d.withSparse(h, p, func(s *stream, x *sparseCall) error {
 		bytes, err = s.b.sparseWork(x)
 		return err
@@ -55,8 +42,8 @@ func (d *Driver) SparseWork(h driver.StreamHandle, p *driver.SparseProduct) (byt
 	return bytes, err
 }
 
-// MultiplySparse is [driver.SparseProducts].MultiplySparse.
-func (d *Driver) MultiplySparse(h driver.StreamHandle, p *driver.SparseProduct) error {
+// multiplySparse is Compute of a sparse product.
+func (d *Driver) multiplySparse(h driver.StreamHandle, p *driver.SparseProduct, work driver.Ptr) error {
 	const op = "multiply sparse"
 	return d.withSparse(h, p, func(s *stream, x *sparseCall) error {
 		b := s.b
@@ -65,7 +52,7 @@ func (d *Driver) MultiplySparse(h driver.StreamHandle, p *driver.SparseProduct) 
 			return err
 		}
 		if bytes > 0 {
-			at, err := d.side(b, op, "memory for work", p.Work, bytes)
+			at, err := d.side(b, op, "memory for work", work, bytes)
 			if err == nil && (at.Type != driver.DeviceMemory || at.Device != b.Index) {
 				err = driver.Errorf(driver.ErrWrongDevice, b.Name, op, "the memory for work isn't the device's")
 			}
@@ -76,7 +63,7 @@ func (d *Driver) MultiplySparse(h driver.StreamHandle, p *driver.SparseProduct) 
 		m := d.before(s)
 		err = b.sparseCall(op, "SpMM", func(t *abi.Sparse) abi.SparseStatus {
 			return t.Multiply(x.h, abi.SparseStraight, x.opB, &x.alpha[0], x.a, x.b, &x.beta[0], x.out, x.compute,
-				x.algorithm, uintptr(p.Work))
+				x.algorithm, uintptr(work))
 		})
 		m.after(s, op, driver.Activity{Kind: driver.ActivityKernel, Name: b.family.Sparse}, err)
 		return err

@@ -249,7 +249,7 @@ func TestSparseRefused(t *testing.T) {
 		s.Synchronize(context.Background())); err != nil {
 		t.Error(err)
 	}
-	if err := d.MultiplySparse(s.Handle(), good()); !errors.Is(err, driver.ErrInvalidPointer) {
+	if err := d.Compute(s.Handle(), good(), 0); !errors.Is(err, driver.ErrInvalidPointer) {
 		t.Errorf("without memory for work: %v", err)
 	}
 	if len(handles) != 1 {
@@ -289,7 +289,8 @@ func TestNoSparse(t *testing.T) {
 		"libc.so.6": "lacks cusparseCreate"} {
 		t.Setenv("CHORUS_SPARSE_LIBRARY", library)
 		d, _ := open(t, gputest.Options{Name: "cuda"})
-		if _, err := d.SparseLibrary(0); !errors.Is(err, driver.ErrUnsupported) || !strings.Contains(err.Error(), want) {
+		_, err := d.MathLibrary(0, driver.SparseProducts)
+		if !errors.Is(err, driver.ErrUnsupported) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", library, err)
 		}
 	}

@@ -78,21 +78,7 @@ func keyOf(t *driver.Transform) (k fftKey, ok bool) {
 	return k, true
 }
 
-// TransformLibrary is [driver.Transforms].TransformLibrary: cuFFT or hipFFT.
-func (d *Driver) TransformLibrary(dev int) (driver.TransformLibrary, error) {
-	const op = "library of transforms"
-	if err := d.Knows(op, dev); err != nil {
-		return driver.TransformLibrary{}, err
-	}
-	if err := d.fft.open(); err != nil {
-		return driver.TransformLibrary{}, driver.Errorf(driver.ErrUnsupported, d.gpus[dev].Name, op, "%w", err)
-	}
-	// Addresses are those of complex numbers, of real ones as well. rocFFT may change what a real transform reads.
-	return driver.TransformLibrary{Name: d.family.FFT + " (" + d.fft.place + ")", Dims: fftDims, Align: 16,
-		Spoils: d.family.Name == "hip"}, nil
-}
-
-// TransformPlans is [driver.Transforms].TransformPlans.
+// TransformPlans is [driver.PlanCaches].TransformPlans.
 func (d *Driver) TransformPlans(dev int) (driver.PlanCache, error) {
 	if err := d.Knows("plans of transforms", dev); err != nil {
 		return nil, err
@@ -100,8 +86,8 @@ func (d *Driver) TransformPlans(dev int) (driver.PlanCache, error) {
 	return d.gpus[dev].plans, nil
 }
 
-// TransformWork is [driver.Transforms].TransformWork.
-func (d *Driver) TransformWork(h driver.StreamHandle, t *driver.Transform) (bytes int, err error) {
+// transformWork is MathWork of a transform.
+func (d *Driver) transformWork(h driver.StreamHandle, t *driver.Transform) (bytes int, err error) {
 	err = d.withPlan(h, t, func(_ *stream, p fftPlan) error {
 		bytes = p.work
 		return nil
@@ -109,18 +95,18 @@ func (d *Driver) TransformWork(h driver.StreamHandle, t *driver.Transform) (byte
 	return bytes, err
 }
 
-// Transform is [driver.Transforms].Transform.
-func (d *Driver) Transform(h driver.StreamHandle, t *driver.Transform) error {
+// transform is Compute of a transform.
+func (d *Driver) transform(h driver.StreamHandle, t *driver.Transform, work driver.Ptr) error {
 	const op = "transform"
 	return d.withPlan(h, t, func(s *stream, p fftPlan) error {
 		b, x := s.b, &s.b.fft.table
 		if p.work > 0 {
-			at, err := d.side(b, op, "memory for work", t.Work, p.work)
+			at, err := d.side(b, op, "memory for work", work, p.work)
 			if err == nil && (at.Type != driver.DeviceMemory || at.Device != b.Index) {
 				err = driver.Errorf(driver.ErrWrongDevice, b.Name, op, "the memory for work isn't the device's")
 			}
 			if err == nil {
-				err = b.fftCall(op, "SetWorkArea", func() abi.FFTResult { return x.SetWorkArea(p.h, uintptr(t.Work)) })
+				err = b.fftCall(op, "SetWorkArea", func() abi.FFTResult { return x.SetWorkArea(p.h, uintptr(work)) })
 			}
 			if err != nil {
 				return err

@@ -276,7 +276,8 @@ func TestNoTransforms(t *testing.T) {
 		"libc.so.6": "lacks cufftCreate"} {
 		t.Setenv("CHORUS_FFT_LIBRARY", library)
 		d, _ := open(t, gputest.Options{Name: "cuda"})
-		if _, err := d.TransformLibrary(0); !errors.Is(err, driver.ErrUnsupported) || !strings.Contains(err.Error(), want) {
+		_, err := d.MathLibrary(0, driver.Transforms)
+		if !errors.Is(err, driver.ErrUnsupported) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", library, err)
 		}
 	}

@@ -49,8 +49,8 @@ var (
 	_ driver.Graphs      = (*Driver)(nil)
 	_ driver.Peers       = (*Driver)(nil)
 	_ driver.Elements    = (*Driver)(nil)
-	_ driver.Products    = (*Driver)(nil)
-	_ driver.Transforms  = (*Driver)(nil)
+	_ driver.Mathematics = (*Driver)(nil)
+	_ driver.PlanCaches  = (*Driver)(nil)
 	_ driver.Tracer      = (*Driver)(nil)
 	_ driver.HostKernels = hosted{}
 	_ driver.CallerRuns  = hosted{}

@@ -104,29 +104,9 @@ func (b *dev) products(op string) (*blast, error) {
 	return b.library.blast, b.library.err
 }
 
-// ProductLibrary is [driver.Products].ProductLibrary: CLBlast.
-func (d *Driver) ProductLibrary(dev int) (driver.ProductLibrary, error) {
-	const op = "library of products"
-	b, err := d.dev(op, dev)
-	if err != nil {
-		return driver.ProductLibrary{}, err
-	}
-	x, err := b.products(op)
-	if err != nil {
-		return driver.ProductLibrary{}, err
-	}
-	return driver.ProductLibrary{Name: "CLBlast (" + x.place + ")", Types: blastTypes}, nil
-}
-
-// Multiply is [driver.Products].Multiply.
-func (d *Driver) Multiply(h driver.StreamHandle, p *driver.Product) error {
-	const op = "multiply"
-	s, err := d.stream(op, h)
-	if err != nil {
-		return err
-	}
-	defer s.Unlock()
-	b := s.b
+// multiply enqueues a product. The stream is locked.
+func (s *stream) multiply(op string, p *driver.Product) error {
+	b, d := s.b, s.b.d
 	x, err := b.products(op)
 	if err != nil {
 		return err

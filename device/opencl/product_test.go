@@ -92,14 +92,14 @@ func TestMultiplyCalls(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			x := d.(driver.Products)
-			if l, err := x.ProductLibrary(0); err != nil || l.Name != "CLBlast (stand-in)" || len(l.Types) != 4 {
+			x := d.(driver.Mathematics)
+			if l, err := x.MathLibrary(0, driver.Products); err != nil || l.Name != "CLBlast (stand-in)" || len(l.Types) != 4 {
 				t.Errorf("the library is %v, %v", l, err)
 			}
 			one := &driver.Product{Type: dtype.Float32, Rows: 2, Columns: 3, Depth: 5, Count: 1, Alpha: 2, Beta: 0.5,
 				Out: driver.Matrix{Ptr: mem[0].Add(8), Pitch: 4}, A: driver.Matrix{Ptr: mem[1], Pitch: 6},
 				B: driver.Matrix{Ptr: mem[2].Add(400), Pitch: 7, Transposed: true}}
-			if err := x.Multiply(s, one); err != nil {
+			if err := x.Compute(s, one, 0); err != nil {
 				t.Fatal(err)
 			}
 			want := call{101, 111, 112, [3]uintptr{2, 3, 5}, 2, 0.5, [3]uintptr{0, 100, 2}, [3]uintptr{6, 7, 4},
@@ -109,7 +109,7 @@ func TestMultiplyCalls(t *testing.T) {
 			}
 			many := *one
 			many.Type, many.Count, many.Out, many.A.Next = dtype.Float64, 3, driver.Matrix{Ptr: mem[0], Pitch: 4, Next: 9}, 20
-			if err := x.Multiply(s, &many); err != nil {
+			if err := x.Compute(s, &many, 0); err != nil {
 				t.Fatal(err)
 			}
 			want = call{101, 111, 112, [3]uintptr{2, 3, 5}, 2, 0.5, [3]uintptr{0, 50, 0}, [3]uintptr{6, 7, 4},
@@ -122,7 +122,7 @@ func TestMultiplyCalls(t *testing.T) {
 				t.Helper()
 				p := *one
 				change(&p)
-				if err := x.Multiply(s, &p); !errors.Is(err, kind) {
+				if err := x.Compute(s, &p, 0); !errors.Is(err, kind) {
 					t.Errorf("%s: %v, want %v", what, err, kind)
 				}
 			}
@@ -179,7 +179,7 @@ func TestNoProductLibrary(t *testing.T) {
 		t.Setenv("CHORUS_BLAS_LIBRARY", x.library)
 		t.Setenv("CHORUS_OPENCL_COMPILER", x.compiler)
 		d := open(t, opencl.Options{CLBlast: &table})
-		_, err := d.(driver.Products).ProductLibrary(0)
+		_, err := d.(driver.Mathematics).MathLibrary(0, driver.Products)
 		if !errors.Is(err, driver.ErrUnsupported) || !strings.Contains(err.Error(), x.want) {
 			t.Errorf("%q: %v, want %q", x.library, err, x.want)
 		}

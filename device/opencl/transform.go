@@ -158,21 +158,7 @@ func (d *Driver) closeFFT() {
 	}
 }
 
-// TransformLibrary is [driver.Transforms].TransformLibrary: clFFT.
-func (d *Driver) TransformLibrary(dev int) (driver.TransformLibrary, error) {
-	const op = "library of transforms"
-	b, err := d.dev(op, dev)
-	if err != nil {
-		return driver.TransformLibrary{}, err
-	}
-	x, err := b.ffts(op)
-	if err != nil {
-		return driver.TransformLibrary{}, err
-	}
-	return driver.TransformLibrary{Name: "clFFT (" + x.place + ")", Dims: fftDims, Align: b.align, Spoils: true}, nil
-}
-
-// TransformPlans is [driver.Transforms].TransformPlans.
+// TransformPlans is [driver.PlanCaches].TransformPlans.
 func (d *Driver) TransformPlans(dev int) (driver.PlanCache, error) {
 	if err := d.Knows("plans of transforms", dev); err != nil {
 		return nil, err
@@ -180,11 +166,8 @@ func (d *Driver) TransformPlans(dev int) (driver.PlanCache, error) {
 	return d.devs[dev].transforms.plans, nil
 }
 
-// TransformWork is [driver.Transforms].TransformWork: plans have their own.
-func (d *Driver) TransformWork(driver.StreamHandle, *driver.Transform) (int, error) { return 0, nil }
-
-// Transform is [driver.Transforms].Transform.
-func (d *Driver) Transform(h driver.StreamHandle, t *driver.Transform) error {
+// transform is Compute of a transform.
+func (d *Driver) transform(h driver.StreamHandle, t *driver.Transform) error {
 	const op = "transform"
 	s, err := d.stream(op, h)
 	if err != nil {

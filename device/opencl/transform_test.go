@@ -92,12 +92,12 @@ func places(x *driver.TransformSide, f func(at int)) {
 }
 
 // openFFT opens a driver that uses clFFT if it's installed.
-func openFFT(t *testing.T, o opencl.Options) (driver.Driver, driver.Transforms) {
+func openFFT(t *testing.T, o opencl.Options) (driver.Driver, driver.Mathematics) {
 	t.Helper()
 	t.Setenv("CHORUS_FFT_LIBRARY", strings.Join(abi.CLFFTNames, ":"))
 	d := open(t, o)
-	x := d.(driver.Transforms)
-	if _, err := x.TransformLibrary(0); err != nil {
+	x := d.(driver.Mathematics)
+	if _, err := x.MathLibrary(0, driver.Transforms); err != nil {
 		t.Skipf("left out: Debian's libclfft2 isn't here: %v", err)
 	}
 	if !compiles(t, d, 0) {
@@ -197,7 +197,7 @@ func compare(t *testing.T, d driver.Driver, s driver.StreamHandle, x *driver.Tra
 		d.Copy(s, mem[1], at(1), len(host[1]), driver.HostToDevice)); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.(driver.Transforms).Transform(s, &y); err != nil {
+	if err := d.(driver.Mathematics).Compute(s, &y, 0); err != nil {
 		return err
 	}
 	if err := errors.Join(d.Copy(s, at(1), mem[1], len(host[1]), driver.DeviceToHost),
@@ -342,7 +342,7 @@ func TestTransformCalls(t *testing.T) {
 				}
 			})
 			d := open(t, o)
-			x := d.(driver.Transforms)
+			x := d.(driver.Mathematics)
 			s, err := d.StreamCreate(0, 0)
 			if err != nil {
 				t.Fatal(err)
@@ -351,7 +351,7 @@ func TestTransformCalls(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			l, err := x.TransformLibrary(0)
+			l, err := x.MathLibrary(0, driver.Transforms)
 			if err != nil || l.Name != "clFFT (stand-in)" || l.Dims != 3 || l.Align < 1 {
 				t.Errorf("the library is %+v, %v", l, err)
 			}
@@ -361,7 +361,7 @@ func TestTransformCalls(t *testing.T) {
 					Dims: []driver.TransformDim{{Size: 6, In: 11, Out: 8}, {Size: 10, In: 1, Out: 1}}}
 			}
 			for range 2 {
-				if err := x.Transform(s, form()); err != nil {
+				if err := x.Compute(s, form(), 0); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -371,7 +371,7 @@ func TestTransformCalls(t *testing.T) {
 			if got != want || made != 1 {
 				t.Errorf("clFFT got %+v in %d plans, want %+v in one", got, made, want)
 			}
-			cache, err := x.TransformPlans(0)
+			cache, err := d.(driver.PlanCaches).TransformPlans(0)
 			if err != nil || cache.Len() != 1 || cache.Most() != 4096 {
 				t.Errorf("%d plans are kept, of %d (%v)", cache.Len(), cache.Most(), err)
 			}
@@ -379,7 +379,7 @@ func TestTransformCalls(t *testing.T) {
 				t.Helper()
 				y := form()
 				change(y)
-				if err := x.Transform(s, y); !errors.Is(err, kind) {
+				if err := x.Compute(s, y, 0); !errors.Is(err, kind) {
 					t.Errorf("%s: %v, want %v", what, err, kind)
 				}
 			}
@@ -442,7 +442,7 @@ func TestNoTransformLibrary(t *testing.T) {
 		t.Setenv("CHORUS_FFT_LIBRARY", x.library)
 		t.Setenv("CHORUS_OPENCL_COMPILER", x.compiler)
 		d := open(t, opencl.Options{CLFFT: &abi.CLFFT{}})
-		_, err := d.(driver.Transforms).TransformLibrary(0)
+		_, err := d.(driver.Mathematics).MathLibrary(0, driver.Transforms)
 		if !errors.Is(err, driver.ErrUnsupported) || !strings.Contains(err.Error(), x.want) {
 			t.Errorf("%q: %v, want %q", x.library, err, x.want)
 		}
