@@ -26,7 +26,7 @@ func (f *Front[S, E, X, G]) Set(n *Numbers) {
 // streamOf has what a driver does with a stream, which is locked. op names the call.
 type streamOf[E, X, G any] interface {
 	living
-	base() *Stream
+	Base() *Stream
 	Device() *Device
 	Query(op string) (bool, error)
 	WaitFor(op string, e E) error
@@ -266,7 +266,7 @@ func (f *Front[S, E, X, G]) TracePush(h driver.StreamHandle, external uint64) er
 		return err
 	}
 	defer s.Unlock()
-	s.base().external.Push(external)
+	s.Base().external.Push(external)
 	return nil
 }
 
@@ -277,5 +277,5 @@ func (f *Front[S, E, X, G]) TracePop(h driver.StreamHandle) (uint64, error) {
 		return 0, err
 	}
 	defer s.Unlock()
-	return s.base().external.Pop(s.Device().Name, h)
+	return s.Base().external.Pop(s.Device().Name, h)
 }

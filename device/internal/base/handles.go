@@ -139,4 +139,5 @@ type Stream struct {
 // External is the innermost of the IDs that were pushed. The stream is locked.
 func (s *Stream) External() uint64 { return s.external.Innermost() }
 
-func (s *Stream) base() *Stream { return s }
+// Base is the stream itself, of a driver's stream that embeds it.
+func (s *Stream) Base() *Stream { return s }
