@@ -51,7 +51,7 @@ func pages(t *testing.T) map[string]string {
 	return found
 }
 
-// TestChangelog: each line of the changelog stands once, in an area of a version. Git merges it by union, which can
+// TestChangelog: each line of the changelog stands once, in an area of a version. Git may merge it by union, which can
 // bring back what was rewritten.
 func TestChangelog(t *testing.T) {
 	area, seen := "", map[string]bool{}
