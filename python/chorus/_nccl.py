@@ -32,7 +32,7 @@ from chorus.errors import (
 
 if TYPE_CHECKING:
     from chorus._comm import Communicator
-    from chorus._library import LibraryGroup
+    from chorus._gpu_group import LibraryGroup
 
 _UNSET = -(2**31)  # NCCL_CONFIG_UNDEF_INT
 _TRUE, _FALSE = ("1", "true", "t", "yes", "on", "y"), ("0", "false", "f", "no", "off", "n")

@@ -159,7 +159,7 @@ def _add_libraries(group: ProcessGroup, hints: dict[str, dict[str, str]], option
     kinds = [kind for kind in drivers if kind in group._ours and kind in _streams.natives]
     if not kinds:
         return
-    from chorus._library import part_of
+    from chorus._gpu_group import part_of
 
     world: Any = dist.group.WORLD if dist.is_initialized() else None
     ranks = list(options.global_ranks_in_group)

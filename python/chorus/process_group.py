@@ -45,7 +45,7 @@ from chorus._tensors import check_devices, dense, same_sizes, single
 from chorus.errors import Error, InvalidArgumentError, TimeoutError, UnsupportedError
 
 if TYPE_CHECKING:
-    from chorus._library import LibraryGroup
+    from chorus._gpu_group import LibraryGroup
 
 _Tensors = list[torch.Tensor]
 

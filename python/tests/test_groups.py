@@ -115,14 +115,14 @@ def _string(peers, backend):
 
 
 def _without_gpus(peers):
-    assert "chorus._library" not in sys.modules and not dist.group.WORLD._parts()
+    assert "chorus._gpu_group" not in sys.modules and not dist.group.WORLD._parts()
     group = dist.new_group(backend="cpu:chorus,cuda:chorus")
     assert group._device_types == [torch.device("cpu")] and not group._parts()
     _sum(peers, group, range(peers.size))
     dist.destroy_process_group(group)
     with pytest.raises(chorus.UnsupportedError, match="a group of cuda:chorus serves no device: there are only cpu"):
         dist.new_group(backend="cuda:chorus")
-    assert "chorus._library" not in sys.modules
+    assert "chorus._gpu_group" not in sys.modules
 
 
 @pytest.mark.skipif("cuda" in served(), reason="there is a GPU")

@@ -22,7 +22,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from chorus_device.checks import CHECKS, Check, Subject, Unfit
+from chorus_device.mechanisms import CHECKS, Check, Subject, Unfit
 
 START = 120.0  # seconds until a process must have started
 

@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 from chorus_device import check
-from chorus_device.checks import CHECKS
+from chorus_device.mechanisms import CHECKS
 from versions import VERSION
 from worlds import longest
 
