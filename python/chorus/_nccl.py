@@ -32,7 +32,6 @@ from chorus.errors import (
 
 if TYPE_CHECKING:
     from chorus._comm import Communicator
-    from chorus._gpu_group import LibraryGroup
 
 _UNSET = -(2**31)  # NCCL_CONFIG_UNDEF_INT
 _TRUE, _FALSE = ("1", "true", "t", "yes", "on", "y"), ("0", "false", "f", "no", "off", "n")
@@ -154,7 +153,7 @@ class Extras:
 
     comm: Communicator
     failure: Error | None
-    _libraries: dict[str, LibraryGroup]
+    _libraries: dict[str, Any]  # groups of GPUs' libraries, by the type of their device
     _options: Any = None  # pg_options
     _split_count = 0
 
@@ -250,14 +249,16 @@ class Extras:
     def _place(self, op: str) -> tuple[str, torch.device]:
         """The library's backend that serves the group's tensors on GPUs, and the device."""
         for part in self._libraries.values():
-            return part._place(op)
+            place: tuple[str, torch.device] = part._place(op)
+            return place
         comm, device = self._library(op)
         return comm.backend, device
 
     def _library(self, op: str) -> tuple[Communicator, torch.device]:
         """The group's communicator over a library for GPUs, and its device."""
         for part in self._libraries.values():
-            return part._library(op)
+            found: tuple[Communicator, torch.device] = part._library(op)
+            return found
         comm = self.comm
         if comm.backend not in LIBRARIES or comm.device is None:
             raise UnsupportedError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 from torch._C._distributed_c10d import AllgatherOptions
@@ -10,11 +10,19 @@ from torch._C._distributed_c10d import AllgatherOptions
 from chorus import _lib
 from chorus._reductions import reduction_of
 
-if TYPE_CHECKING:
-    from chorus.process_group import ProcessGroup
+
+class Group(Protocol):
+    """What it needs of a process group."""
+
+    @property
+    def comm(self) -> Any: ...
+
+    def all_gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any) -> Any: ...
+
+    def allgather(self, output: list[list[torch.Tensor]], input: list[torch.Tensor], opts: Any) -> Any: ...
 
 
-def allreduce(group: ProcessGroup, tensor: torch.Tensor, opts: Any) -> torch.Tensor:
+def allreduce(group: Group, tensor: torch.Tensor, opts: Any) -> torch.Tensor:
     """Replace a sparse tensor by the sum, or average, of all ranks'. Shapes: the same on every rank.
 
     It's done when it returns, whatever the options say. Raises :class:`chorus.InvalidArgumentError`, on every rank, if

@@ -17,7 +17,7 @@ import contextlib
 import os
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -43,9 +43,6 @@ from chorus._reductions import NUMBERS, reduction_of
 from chorus._signatures import every_signature, has_fake
 from chorus._tensors import check_devices, dense, same_sizes, single
 from chorus.errors import Error, InvalidArgumentError, TimeoutError, UnsupportedError
-
-if TYPE_CHECKING:
-    from chorus._gpu_group import LibraryGroup
 
 _Tensors = list[torch.Tensor]
 
@@ -213,7 +210,7 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
     use_pg_for_symm_mem_rendezvous = False
 
     _hints: dict[str, str] = {}  # the hints that it was made with
-    _libraries: dict[str, LibraryGroup]
+    _libraries: dict[str, Any]  # groups of GPUs' libraries, by the type of their device
     _abort: Any = None  # the option abort_on_error
 
     def __init__(self, comm: Communicator, store: Store | None, timeout: timedelta) -> None:
@@ -770,7 +767,7 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
         if device.type == "cpu":
             self.comm.leave_host()
 
-    def _add_library(self, part: LibraryGroup) -> None:
+    def _add_library(self, part: Any) -> None:
         """Let one of the group's parts serve the tensors of a type of device."""
         self._libraries[part._kind] = part
         self._others.append(torch.device(part._kind))

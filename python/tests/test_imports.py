@@ -14,10 +14,8 @@ def _modules():
 
 
 def _imports(tree):
-    """The names that a module imports, in its functions, too, but not for type checkers alone."""
+    """The names that a module imports, in its functions and for type checkers, too."""
     for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
-            continue
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -29,6 +27,7 @@ def _imports(tree):
 
 def test_no_circle():
     modules = dict(_modules())
+    del modules["chorus"]  # its names are those of modules, which it loads when they are used
     graph = {}
     for name, path in modules.items():
         graph[name] = set()

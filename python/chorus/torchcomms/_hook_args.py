@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from chorus.torchcomms._types import P2POp, ReduceOp
     from chorus.torchcomms._window import TorchCommWindow
     from chorus.torchcomms._work import TorchWork
-    from chorus.torchcomms.comm import TorchComm
 
 
 class OpName(enum.Enum):
@@ -275,7 +274,7 @@ class BatchOpIssuePostHookArgs(CollectivePostHookArgs):
 class SplitPostHookArgs:
     """``comm``: the new communicator."""
 
-    comm: TorchComm
+    comm: Any  # a TorchComm
 
 
 @dataclass

@@ -6,14 +6,11 @@ import collections
 import hashlib
 import os
 import socket
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 
 from chorus.torchcomms._types import NodeRankLayout
-
-if TYPE_CHECKING:
-    from chorus.torchcomms.comm import TorchComm
 
 
 def _host(hints: dict[str, str]) -> int:
@@ -30,8 +27,8 @@ def _number(name: str) -> int:
     return int(text) if text.isdecimal() else -1
 
 
-def of(comm: TorchComm) -> NodeRankLayout:
-    """The layout. Collective."""
+def of(comm: Any) -> NodeRankLayout:
+    """The layout of a TorchComm. Collective."""
     rank = _number("RANK")
     mine = [_host(comm.get_options().hints), rank if rank >= 0 else comm.get_ranks()[comm.get_rank()]]
     told = torch.tensor([*mine, _number("LOCAL_RANK")], device=comm.get_device())
