@@ -3,7 +3,7 @@ package device
 import "github.com/chorus-comms/chorus/device/driver"
 
 // Compiler is the name of the device's compiler, with its version and the model of device that it compiles for. The
-// error is [ErrUnsupported] where the driver doesn't give images of sources; see [Compiler].
+// error is [ErrUnsupported] where the driver doesn't give images of sources; see [driver.Compiler].
 func (d *Device) Compiler() (string, error) {
 	drv, err := optional[driver.Compiler](d.rt, "name the compiler")
 	if err != nil {

@@ -103,7 +103,7 @@ func (d *Device) close() (err error) {
 }
 
 // Bind makes the device the calling thread's current one, for libraries that go by that, and keeps the goroutine on the
-// thread, until the function that it returns is called. See [Threads].
+// thread, until the function that it returns is called. See [driver.Threads].
 func (d *Device) Bind() (unbind func(), err error) {
 	runtime.LockOSThread()
 	t, ok := d.rt.drv.(driver.Threads)
@@ -119,7 +119,7 @@ func (d *Device) Bind() (unbind func(), err error) {
 }
 
 // Adopt makes a stream that other code in the process has created with the vendor's library one that can be used here,
-// until release is called. See [Foreign]; for other drivers it's [Device.External].
+// until release is called. See [driver.Foreign]; for other drivers it's [Device.External].
 func (d *Device) Adopt(h StreamHandle) (s *Stream, release func() error, err error) {
 	f, ok := d.rt.drv.(driver.Foreign)
 	if !ok {

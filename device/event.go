@@ -17,7 +17,7 @@ type Event struct {
 	Timing bool
 
 	// Interprocess makes the event one that other processes can open by its IPCHandle; it can't have Timing. Set it before
-	// the first record. See [IPCEvents].
+	// the first record. See [driver.IPCEvents].
 	Interprocess bool
 
 	mu      sync.Mutex

@@ -33,6 +33,7 @@ func (w *writer) defineIf(is bool, name string) {
 //   - O0 and I0: the types of elements in memory, OUT0(x): a number x as such an element, IN0(x): an element as T;
 //   - ZERO, ADD_TO(a, b) and MULTIPLY_ADD(a, b, c), which also complex numbers have;
 //   - PLACES(i): declares the places of element number i, at0 and so on, in as many operands as the layout has;
+//   - NUMBER, the type of numbers, and COMPUTED(x): a number as the type that is computed with;
 //   - DIMS, THREADS_OF_BLOCK, and the kind of T: COMPLEX, FLOATING or neither.
 func (w *writer) defines(s Spec, operands int) {
 	w.pointers(s)

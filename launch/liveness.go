@@ -143,10 +143,15 @@ func (v *liveness) lost(node int) bool {
 
 // lose notes that a node is lost.
 func (v *liveness) lose(node int, host, reason string) {
-	f := &Failure{Kind: NodeLost, Node: node, Host: host, Reason: reason}
+	v.note(&Failure{Kind: NodeLost, Node: node, Host: host, Reason: reason}, false)
+}
+
+// note notes a loss; silent says whether silence is its only sign.
+func (v *liveness) note(f *Failure, silent bool) {
 	v.mu.Lock()
-	known := slices.ContainsFunc(v.losses, func(f *Failure) bool { return f.Node == node })
+	known := slices.ContainsFunc(v.losses, func(o *Failure) bool { return o.Node == f.Node })
 	if !known {
+		v.silent = silent && len(v.losses) == 0
 		v.losses = append(v.losses, f)
 	}
 	v.mu.Unlock()
@@ -178,9 +183,6 @@ func (v *liveness) noAnswer(err error) {
 		return // this launcher leaves, or has noted it
 	}
 	heard := v.lastHeard()
-	v.mu.Lock()
-	v.silent = silence(err)
-	v.mu.Unlock()
 	if v.rv.job.Store != "" {
 		v.lose(int(v.node.Load()), v.rv.host, fmt.Sprintf("the store where the nodes meet, %s, has not answered its launcher %s: %v",
 			v.rv.job.Store, since(heard), err))
@@ -194,7 +196,7 @@ func (v *liveness) noAnswer(err error) {
 	if v.rv.job.elastic() {
 		reason += "; the nodes met there, so the job ends with it"
 	}
-	v.lose(v.rv.serverPos, v.rv.serverHost, reason)
+	v.note(&Failure{Kind: NodeLost, Node: v.rv.serverPos, Host: v.rv.serverHost, Reason: reason}, silence(err))
 	v.end(v.loss(0))
 }
 

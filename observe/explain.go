@@ -55,7 +55,7 @@ func Explain(dumps []*Dump, silent ...Silent) *Report {
 	}
 	// A rank that is gone is gone from all its communicators; those in which no rank waits for it add nothing.
 	x.findings = slices.DeleteFunc(x.findings, func(f Finding) bool {
-		return f.Op == nothing && slices.ContainsFunc(x.findings,
+		return f.Op == nothing && len(f.Ranks) > 0 && slices.ContainsFunc(x.findings,
 			func(o Finding) bool { return o.Op != nothing && o.Op != "" && slices.Contains(o.Ranks, f.Ranks[0]) })
 	})
 	for i := range x.findings {
@@ -459,7 +459,7 @@ func (x *explainer) messages(rank int, d *Dump) {
 		c := &d.Chorus.Comms[e.Chorus.Comm]
 		late := e.Chorus.Status == record.TimedOut.String()
 		switch {
-		case !e.PointToPoint || e.Chorus.Async || !late && e.Chorus.Status != record.Pending.String():
+		case !e.PointToPoint || e.Chorus.Async && !(late && c.Failure != nil) || !late && e.Chorus.Status != record.Pending.String():
 			continue
 		case late && goesOn(d, i): // a message that is late breaks nothing
 			continue

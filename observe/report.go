@@ -88,6 +88,9 @@ func (f *Finding) headline() string {
 	case KindLost:
 		return fmt.Sprintf("the link to %s broke in %s", who, op)
 	case KindUnknown:
+		if op == nothing {
+			return "no dump tells which rank failed"
+		}
 		return "no dump tells which rank made " + op + " fail"
 	default:
 		return fmt.Sprintf("%s %s late in %s again and again", who, is, op)

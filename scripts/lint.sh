@@ -6,9 +6,11 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 go=${GO:-go} lint=.venvs/lint
 
 bash scripts/words.sh
-unformatted=$(gofmt -l $(git ls-files '*.go'))
+unformatted=$("$($go env GOROOT)/bin/gofmt" -l $(git ls-files '*.go'))
 [ -z "$unformatted" ] || { echo "gofmt: $unformatted"; exit 1; }
-! LC_ALL=C.UTF-8 git grep -nP '^(\t|//|func |type |var )[^"`]{120,}$' -- '*.go' ':!*_amd64.go' # but for texts
+if LC_ALL=C.UTF-8 git grep -nP '^(\t|//|func |type |var )[^"`]{120,}$' -- '*.go' ':!*_amd64.go'; then # but for texts
+	exit 1
+fi
 $go vet ./...
 $go run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
 if [ ! -e $lint/ok-2 ]; then

@@ -54,9 +54,6 @@ if package; then
 	fi
 fi
 
-step "vet and lint"
-make lint
-
 if ! command -v "${CXX:-c++}" >/dev/null; then
 	skipped+=("the extension with other versions of PyTorch: no C++ compiler")
 elif package; then

@@ -74,14 +74,27 @@ type Call struct {
 	forms map[int]*filled // by the place of the row
 }
 
-// Add adds an operation to the plan. A user's text is the name of one on elements. It holds no lock, so that a panic of
-// it is an error.
-func (c *Call) Add(o *Operation, name string, l *kernel.Loader) (err error) {
-	defer kernel.Contain("the plan of a kernel", &err)
-	if err := o.row.takes.check(name, c); err != nil {
+// Add adds an operation to the plan. A user's text is the name of one on elements.
+func (c *Call) Add(o *Operation, name string, l *kernel.Loader) error {
+	f, err := c.fill(o, name)
+	if err != nil {
 		return err
 	}
-	f := c.forms[o.place]
+	defer f.clear()
+	c.Plan.Fused, c.Plan.Sparse, c.Plan.Atomics = 0, 0, false
+	if f.opens != nil {
+		f.opens.open(&c.Plan, l) // which changes what others use
+	}
+	return f.add(c)
+}
+
+// fill has the arguments in the operation's form. It holds no lock, so that a panic of it is an error.
+func (c *Call) fill(o *Operation, name string) (f *filled, err error) {
+	defer kernel.Contain("the arguments of a kernel", &err)
+	if err := o.row.takes.check(name, c); err != nil {
+		return nil, err
+	}
+	f = c.forms[o.place]
 	if f == nil {
 		f = newFilled(o.row)
 		if c.forms == nil {
@@ -90,11 +103,12 @@ func (c *Call) Add(o *Operation, name string, l *kernel.Loader) (err error) {
 		c.forms[o.place] = f
 	}
 	f.fill(name, c)
-	defer f.clear()
-	c.Plan.Fused, c.Plan.Sparse, c.Plan.Atomics = 0, 0, false
-	if f.opens != nil {
-		f.opens.open(&c.Plan, l)
-	}
+	return f, nil
+}
+
+// add adds the form to the plan. It holds no lock either.
+func (f *filled) add(c *Call) (err error) {
+	defer kernel.Contain("the plan of a kernel", &err)
 	return f.form.add(&c.Plan)
 }
 
@@ -148,9 +162,21 @@ func (t *takes) check(name string, c *Call) error {
 		fits = fits && (more == 0 || more == -t.optional)
 	}
 	if !fits {
-		return fmt.Errorf("%w: kernel %s has %d results, %d inputs, %d numbers and %d integers, not %d, %d, %d and %d",
-			ErrArguments, name, t.each[Result], t.each[Input], t.each[Number], t.each[Integer],
-			got[Result], got[Input], got[Number], got[Integer])
+		count := func(p Part) string {
+			switch {
+			case p == Integer && t.indexes:
+				return fmt.Sprintf("%d integers and 3 for each index", t.each[p])
+			case p == Integer && t.lists > 0:
+				return fmt.Sprintf("%d integers and lists of %d", t.each[p], t.lists)
+			case p == Integer && t.optional > 0:
+				return fmt.Sprintf("%d or %d integers", t.each[p]-t.optional, t.each[p])
+			case t.list[p]:
+				return fmt.Sprintf("%d or more %ss", t.each[p], p)
+			}
+			return fmt.Sprintf("%d %ss", t.each[p], p)
+		}
+		return fmt.Errorf("%w: kernel %s has %s, %s, %s and %s, not %d, %d, %d and %d", ErrArguments, name, count(Result),
+			count(Input), count(Number), count(Integer), got[Result], got[Input], got[Number], got[Integer])
 	}
 	return nil
 }

@@ -34,6 +34,8 @@ const (
 	Integer
 )
 
+func (p Part) String() string { return [...]string{"none", "result", "input", "number", "integer"}[p] }
+
 // The types of fields. Lists take what is left: []Operand, []Number, []float64, and several []int in equal parts. An
 // index is an input with three integers.
 var (

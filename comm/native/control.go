@@ -20,6 +20,8 @@ type notice struct {
 	Doing      string `json:"do,omitempty"`
 	// ask: say also for which ranks you wait in About
 	Waits bool `json:"wt,omitempty"`
+	// ask: answer before this rank has reported its failure, which may be of the same question
+	Now bool `json:"nw,omitempty"`
 	// answer to that: this rank has finished About; or it waits for these ranks there
 	Ended  bool  `json:"en,omitempty"`
 	Awaits []int `json:"aw,omitempty"`
@@ -138,7 +140,7 @@ func (g *group) notice(peer int, n notice) {
 	case noticeControl:
 		g.controls.add(from, n.Desc)
 	case noticeAsk:
-		if g.Reporting.Idle() && !n.Waits {
+		if n.Now || g.Reporting.Idle() && !n.Waits {
 			g.answer(peer, n, nil)
 			return
 		}

@@ -92,7 +92,9 @@ func (g *group) disagreedEarlier(peer int, mine, theirs fabric.Desc, seq uint64)
 		if !known {
 			break
 		}
-		said := g.ask(at, []int{rank}, shortAskTimeout, g.Broken())[rank]
+		question := g.newNotice(noticeAsk)
+		question.About, question.Now = at, true
+		said := g.pose(question, []int{rank}, shortAskTimeout, g.Broken())[rank]
 		if said.About != at || len(said.Desc) != len(was) {
 			break
 		}

@@ -114,7 +114,7 @@ func decodePeerGaveUp(b []byte) error {
 func (o *startupFailure) failed(ctx context.Context, err error) error {
 	var other *peerGaveUpError
 	var missing *bootstrap.MissingRanksError
-	if o.store == nil || errors.As(err, &missing) {
+	if o.store == nil || errors.As(err, &missing) && len(missing.Missing) > 0 {
 		return err // as all that wait will see
 	}
 	lost, absent, unable := (*fabric.PeerError)(nil), (*fabric.AbsentError)(nil), (*fabric.UnableError)(nil)

@@ -2,5 +2,5 @@
 
 package accinte
 
-// bound is empty where threads have no ids: the driver doesn't implement [device.Threads] there.
+// bound is empty where threads have no ids: the driver doesn't implement [driver.Threads] there.
 type bound struct{}

@@ -161,31 +161,33 @@ func (s *stream) LaunchGraph(op string, x *exec) error {
 }
 
 // Update is that of [base.Front].
-func (x *exec) Update(op string, g *graph) error {
+func (x *exec) Update(op string, g *graph) (after func(), err error) {
 	d := x.b.d
 	node, why := new(abi.Node), new(int32)
 	r := x.b.relaxed(func() abi.Result { return x.b.Library.ExecUpdate(x.h, g.h, node, why) })
 	if r == abi.GraphExecUpdateFailure || r == abi.InvalidValue {
-		return driver.Errorf(driver.ErrInvalidArgument, x.b.Name, op, "the graphs differ (%d at node %#x): %w", *why,
+		return nil, driver.Errorf(driver.ErrInvalidArgument, x.b.Name, op, "the graphs differ (%d at node %#x): %w", *why,
 			uintptr(*node), x.b.failed("GraphExecUpdate", r))
 	}
 	if err := x.b.result(op, "GraphExecUpdate", r); err != nil {
-		return err
+		return nil, err
 	}
 	old, modules := x.functions, x.modules
 	x.memory, x.functions, x.modules = g.memory, hold(g.functions), holdModules(g.modules)
-	d.dropFunctions(x.b, old)
-	d.dropModules(modules...)
-	return nil
+	return func() {
+		d.dropFunctions(x.b, old)
+		d.dropModules(modules...)
+	}, nil
 }
 
 // Destroy is that of [base.Front].
-func (x *exec) Destroy(op string) error {
-	d := x.b.d
-	d.dropFunctions(x.b, x.functions)
-	d.deferred.Add(x.b, d.gpus, 0, func() { _ = x.b.relaxed(func() abi.Result { return x.b.Library.ExecDestroy(x.h) }) })
-	d.dropModules(x.modules...)
-	return nil
+func (x *exec) Destroy(string) (after func(), err error) {
+	return func() {
+		d := x.b.d
+		d.dropFunctions(x.b, x.functions)
+		d.deferred.Add(x.b, d.gpus, 0, func() { _ = x.b.relaxed(func() abi.Result { return x.b.Library.ExecDestroy(x.h) }) })
+		d.dropModules(x.modules...)
+	}, nil
 }
 
 var activities = map[int32]driver.ActivityKind{abi.NodeKernel: driver.ActivityKernel,

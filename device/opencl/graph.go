@@ -96,15 +96,15 @@ func (x *exec) forget() {
 }
 
 // Destroy is that of [base.Front].
-func (x *exec) Destroy(string) error {
+func (x *exec) Destroy(string) (after func(), err error) {
 	x.end()
-	return nil
+	return nil, nil
 }
 
 // Update is that of [base.Front].
-func (x *exec) Update(op string, g *graph) error {
-	refuse := func(format string, args ...any) error {
-		return driver.Errorf(driver.ErrInvalidArgument, name, op, format, args...)
+func (x *exec) Update(op string, g *graph) (after func(), err error) {
+	refuse := func(format string, args ...any) (func(), error) {
+		return nil, driver.Errorf(driver.ErrInvalidArgument, name, op, format, args...)
 	}
 	was := x.graph
 	if len(was.nodes) != len(g.nodes) || !slices.Equal(was.lanes, g.lanes) {
@@ -122,7 +122,7 @@ func (x *exec) Update(op string, g *graph) error {
 	x.graph = g.hold()
 	x.recordings = g.record()
 	was.drop()
-	return nil
+	return nil, nil
 }
 
 // LaunchGraph is that of [base.Front]. Memory that nodes use must still be there, else the run fails before it

@@ -56,7 +56,7 @@ type frame struct {
 }
 
 // magic also tells versions apart.
-const magic = 0x33306d68734f4843
+const magic = 0x34306d68734f4843
 
 // maxPacket holds every frame, and maxText the text of a failure.
 const (

@@ -127,7 +127,7 @@ func (h *hello) unable() (why syscall.Errno, ok bool) {
 const (
 	tokenBytes = 16
 	helloBytes = 24
-	version    = 3
+	version    = 4
 )
 
 var helloMagic = []byte("CHORUST")

@@ -28,7 +28,7 @@ func init() {
 }
 
 const (
-	version    = 1 // of the protocol
+	version    = 2 // of the protocol
 	tokenBytes = 16
 )
 

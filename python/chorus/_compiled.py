@@ -148,6 +148,9 @@ _BACK = {
 }  # fmt: skip
 
 
+_LINEAR = ("SUM", "AVG", "PREMUL_SUM")  # the reductions that have a gradient
+
+
 def _shapes(tensors: Sequence[torch.Tensor]) -> list[Any]:
     return [(t.shape, t.dtype, t.device) for t in tensors]
 
@@ -158,7 +161,7 @@ def _keep(ctx: Any, inputs: Any, output: Any) -> None:
     if any(t.requires_grad for t in (*outputs, *given)):
         if ctx.name not in _BACK:
             raise RuntimeError(f"chorus: {ctx.name} has no gradient in a compiled program")
-        if ctx.reduction not in ("", "SUM", "AVG", "PREMUL_SUM"):
+        if ctx.reduction and ctx.reduction not in _LINEAR:
             raise RuntimeError(f"chorus: the reduction {ctx.reduction} has no gradient")
 
 
@@ -203,8 +206,9 @@ _MOST_GOING = 64  # before those that are over are dropped
 
 def _note(outputs: Sequence[torch.Tensor], work: TorchWork) -> None:
     if len(_going) >= _MOST_GOING:
-        for address in [a for a, w in _going.items() if w.is_completed()]:
-            del _going[address]
+        for address, other in list(_going.items()):  # of a moment: threads may add and wait meanwhile
+            if other.is_completed():
+                _going.pop(address, None)
     for t in outputs:
         _going[t.data_ptr()] = work
 
@@ -315,10 +319,12 @@ class _Results(list[torch.Tensor]):
 _LISTS = ("all_gather", "all_to_all")  # whose outputs are lists, of those with a gradient
 
 
-def _differentiable(name: str, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]) -> bool:
-    """Whether an operation outside of a compiled program has a gradient. One that changes a leaf has none."""
+def _differentiable(name: str, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], op: Any) -> bool:
+    """Whether an operation outside of a compiled program has a gradient. One that changes a leaf has none,
+    and a maximum neither."""
     return (
         name in _BACK
+        and (op is None or op.type.name in _LINEAR)
         and torch.is_grad_enabled()
         and any(t.requires_grad for t in (*outputs, *inputs))
         and not any(t.requires_grad and t.is_leaf for t in outputs)
@@ -332,7 +338,7 @@ def _traced(name: str) -> Callable[..., Any]:
     def method(self: Any, *args: Any, **given: Any) -> Any:
         compiling = is_compiling()
         outputs, inputs, numbers, op, hints, timeout = arguments(*args, **given)
-        if not compiling and not _differentiable(name, outputs, inputs):
+        if not compiling and not _differentiable(name, outputs, inputs, op):
             work = eager(self, *args, **given)
             if not work.is_completed():
                 _note(outputs, work)

@@ -13,6 +13,9 @@ func (c Campaign) load() (end func(), err error) {
 	var all []*process
 	end = func() {
 		for _, p := range all {
+			p.in.Close()
+		}
+		for _, p := range all {
 			p.end()
 		}
 	}

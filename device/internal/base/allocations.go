@@ -92,6 +92,11 @@ func (as *Allocations[A]) Find(p driver.Ptr) (a A, known bool) {
 func (as *Allocations[A]) Add(a A) {
 	as.mu.Lock()
 	defer as.mu.Unlock()
+	as.add(a)
+}
+
+// add is Add within mu.
+func (as *Allocations[A]) add(a A) {
 	as.list = slices.Insert(as.list, as.search(a.allocation().Base)+1, a)
 }
 
@@ -144,11 +149,13 @@ func (as *Allocations[A]) free(op, name string, p driver.Ptr, typ driver.MemoryT
 
 // Open adds memory of another process; or it counts that memory which is the same was opened again, and returns that.
 func (as *Allocations[A]) Open(a A, same func(a A, freed bool) bool) A {
-	if o, ok := as.Again(same); ok {
+	as.mu.Lock()
+	defer as.mu.Unlock()
+	if o, ok := as.again(same); ok {
 		return o
 	}
 	a.allocation().Remote, a.allocation().opens = true, 1
-	as.Add(a)
+	as.add(a)
 	return a
 }
 
@@ -156,6 +163,11 @@ func (as *Allocations[A]) Open(a A, same func(a A, freed bool) bool) A {
 func (as *Allocations[A]) Again(same func(a A, freed bool) bool) (a A, ok bool) {
 	as.mu.Lock()
 	defer as.mu.Unlock()
+	return as.again(same)
+}
+
+// again is Again within mu.
+func (as *Allocations[A]) again(same func(a A, freed bool) bool) (a A, ok bool) {
 	for _, o := range as.list {
 		if x := o.allocation(); x.Remote && same(o, x.freed) {
 			x.opens++

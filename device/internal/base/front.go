@@ -54,11 +54,12 @@ type graphOf[X any] interface {
 	Destroy(op string) error
 }
 
-// execOf has what a driver does with an instantiated graph, which is locked.
+// execOf has what a driver does with an instantiated graph, which is locked. What after does is left until it isn't any
+// more, since it may lock streams, which a launch locks before the graph; nil: nothing.
 type execOf[G any] interface {
 	living
-	Update(op string, g G) error
-	Destroy(op string) error
+	Update(op string, g G) (after func(), err error)
+	Destroy(op string) (after func(), err error)
 }
 
 // StreamQuery is [driver.Streams].StreamQuery.
@@ -242,8 +243,12 @@ func (f *Front[S, E, X, G]) GraphUpdate(xh driver.ExecHandle, h driver.GraphHand
 	if err != nil {
 		return err
 	}
-	defer x.Unlock()
-	return x.Update(op, g)
+	after, err := x.Update(op, g)
+	x.Unlock()
+	if after != nil {
+		after()
+	}
+	return err
 }
 
 // ExecDestroy is [driver.Graphs].ExecDestroy.
@@ -253,10 +258,14 @@ func (f *Front[S, E, X, G]) ExecDestroy(h driver.ExecHandle) error {
 	if err != nil {
 		return err
 	}
-	defer x.Unlock()
 	x.end()
 	f.Execs.Drop(h, x)
-	return x.Destroy(op)
+	after, err := x.Destroy(op)
+	x.Unlock()
+	if after != nil {
+		after()
+	}
+	return err
 }
 
 // TracePush is [driver.Tracer].TracePush.

@@ -2,7 +2,7 @@
 // driver describes. Drivers whose devices are emulated embed an [Engine] and add memory:
 //
 //	e := engine.New("accinte", space, engine.Device{Units: 2, Levels: 2}, engine.Device{Units: 2, Levels: 2})
-//	type Driver struct { *engine.Engine; ... } // gains device.Streams, device.Events, device.Graphs, ...
+//	type Driver struct { *engine.Engine; ... } // gains driver.Streams, driver.Events, driver.Graphs, ...
 //
 // # How it works
 //

@@ -1,4 +1,4 @@
-// Package traces keeps the activities of a [device.Tracer] for drivers whose libraries time the work.
+// Package traces keeps the activities of a [driver.Tracer] for drivers whose libraries time the work.
 //
 //	var slot traces.Slot                                   // of the driver
 //	if tr := slot.Load(); tr != nil {                      // when work is enqueued
