@@ -63,11 +63,15 @@ var opened = map[string]string{
 	"internal/dl/call_unix.go open":                   "Open of dl checks the place before it",
 	"internal/dl/call_unix.go loaded":                 "a library that the process has: nothing is opened",
 	"cmd/internal/chaos/docs.go WriteDocs":            "a page of this repository",
+	"capi/gen/cpp.go functions":                       sources,
+	"capi/gen/forwards.go forwards":                   sources,
+	"capi/gen/main.go generate":                       sources,
 }
 
 const (
 	kernels      = "files of the kernel's, below /proc and /sys"
 	othersMemory = "a descriptor of another rank, opened for writing too, which waits for nothing; its inode is compared"
+	sources      = "sources of this repository"
 	directory    = "a directory: a FIFO isn't waited for"
 )
 
