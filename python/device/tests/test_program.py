@@ -231,6 +231,7 @@ def test_no_library(tmp_path):
     (tmp_path / "chorus").mkdir()
     (tmp_path / "chorus/__init__.py").write_text("def _autoload(): pass\n")
     (tmp_path / "chorus/backend.py").write_text("def serve(name, driver): pass\n")
+    (tmp_path / "chorus/_patches.py").write_text("def apply(name, argument): pass\n")
     (tmp_path / "chorus/_libpath.py").write_text(f"def library(): return {str(tmp_path / 'libchorus.so')!r}\n")
     done = run("""
         import torch
