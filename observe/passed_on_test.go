@@ -38,6 +38,8 @@ func TestPassedOn(t *testing.T) {
 	const timedOut, aborted, done = record.TimedOut, record.Aborted, record.Done
 	sent, received := message("send", 0, timedOut), message("recv", 2, done)
 	received3 := message("recv", 3, done)
+	asynchronous := message("recv", 0, timedOut)
+	asynchronous.Chorus.Async = true
 	for name, x := range map[string]struct {
 		dumps []*Dump
 		kind  Kind
@@ -60,11 +62,36 @@ func TestPassedOn(t *testing.T) {
 			dumpOf(1, 4, aborted, 2, 5, message("recv", 2, timedOut)), dumpOf(3, 4, aborted, 2, 5)}, KindUnknown, []int{}},
 		"it went on, and gave up for itself": {[]*Dump{dumpOf(3, 4, aborted, 3, 0, sent, received,
 			then(message("recv", 2, done))), dumpOf(1, 4, aborted, 3, 5), dumpOf(2, 4, aborted, 3, 5)}, KindAborted, []int{3}},
+		"an asynchronous message is late": {[]*Dump{dumpOf(3, 4, timedOut, 3, 0, asynchronous), dumpOf(1, 4, aborted, 3, 5),
+			dumpOf(2, 4, aborted, 3, 5)}, KindNoDump, []int{0}},
 		"it left no dump": {[]*Dump{dumpOf(1, 4, aborted, 3, 5), dumpOf(2, 4, aborted, 3, 5)}, KindAborted, []int{3}},
 	} {
 		r := Explain(x.dumps)
 		if len(r.Findings) != 1 || r.Findings[0].Kind != x.kind || !slices.Equal(r.Findings[0].Ranks, x.ranks) {
 			t.Errorf("%s: want %s, ranks %v:\n%v", name, x.kind, x.ranks, r)
 		}
+	}
+}
+
+// TestUnknownTwice has two communicators fail, of which no dump tells why.
+func TestUnknownTwice(t *testing.T) {
+	var dumps []*Dump
+	for rank := range 3 {
+		d := dumpOf(rank, 3, record.Aborted, 2, 5)
+		other := d.Chorus.Comms[0]
+		by := 1
+		other.Name, other.Failure = "other", &Failure{Kind: record.Aborted.String(), Message: "why", Time: 3e9, Peer: &by}
+		switch rank {
+		case 1:
+			other.Failure.Kind = record.TimedOut.String()
+		case 2:
+			*d = *dumpOf(2, 3, record.TimedOut, 2, 0, message("recv", -1, record.TimedOut))
+		}
+		d.Chorus.Comms = append(d.Chorus.Comms, other)
+		dumps = append(dumps, d)
+	}
+	r := Explain(dumps)
+	if len(r.Findings) == 0 || slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Kind == KindUnknown && len(f.Ranks) > 0 }) {
+		t.Errorf("%v", r)
 	}
 }
