@@ -459,7 +459,9 @@ func (x *explainer) messages(rank int, d *Dump) {
 		c := &d.Chorus.Comms[e.Chorus.Comm]
 		late := e.Chorus.Status == record.TimedOut.String()
 		switch {
-		case !e.PointToPoint || e.Chorus.Async && !(late && c.Failure != nil) || !late && e.Chorus.Status != record.Pending.String():
+		case !e.PointToPoint || !late && e.Chorus.Status != record.Pending.String():
+			continue
+		case e.Chorus.Async && !(late && c.Failure != nil): // the program may do anything else meanwhile
 			continue
 		case late && goesOn(d, i): // a message that is late breaks nothing
 			continue

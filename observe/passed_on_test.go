@@ -91,7 +91,9 @@ func TestUnknownTwice(t *testing.T) {
 		dumps = append(dumps, d)
 	}
 	r := Explain(dumps)
-	if len(r.Findings) == 0 || slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Kind == KindUnknown && len(f.Ranks) > 0 }) {
+	if len(r.Findings) == 0 || slices.ContainsFunc(r.Findings, func(f Finding) bool {
+		return f.Kind == KindUnknown && len(f.Ranks) > 0
+	}) {
 		t.Errorf("%v", r)
 	}
 }
