@@ -132,8 +132,8 @@ func (s *Stream) copySlice(ctx context.Context, p Ptr, b []byte, kind driver.Cop
 // Fill enqueues setting n bytes of device memory to value.
 func (s *Stream) Fill(dst Ptr, value byte, n int) error { return s.drv().Fill(s.h, dst, value, n) }
 
-// HostFunc enqueues a function of the host; see [driver.Streams].HostFunc. While the stream is captured it becomes a node of
-// the graph, and runs at each replay.
+// HostFunc enqueues a function of the host; see [driver.Streams].HostFunc. While the stream is captured it becomes a
+// node of the graph, and runs at each replay.
 func (s *Stream) HostFunc(name string, f func() error) error { return s.drv().HostFunc(s.h, name, f) }
 
 // HostKernels reports whether the driver can Launch Go functions.
@@ -157,8 +157,9 @@ func (s *Stream) Launch(name string, operands []Span, f func(views []unsafe.Poin
 	return nil
 }
 
-// TryAcquire lets the caller do the stream's next work itself until Release; see [driver.CallerRuns].StreamTryAcquire. If the
-// driver isn't a CallerRuns, it runs a host function meanwhile, and TryAcquire waits until that has begun.
+// TryAcquire lets the caller do the stream's next work itself until Release; see
+// [driver.CallerRuns].StreamTryAcquire. If the driver isn't a CallerRuns, it runs a host function meanwhile, and
+// TryAcquire waits until that has begun.
 func (s *Stream) TryAcquire(name string) (entered bool, err error) {
 	if t, ok := s.drv().(driver.CallerRuns); ok {
 		return t.StreamTryAcquire(s.h, name)
@@ -209,8 +210,8 @@ func (s *Stream) CallerRuns() bool {
 	return ok
 }
 
-// Continue ends what TryAcquire began, and has an engine go on with the rest of it; see [driver.CallerRuns].StreamContinue. It
-// fails if the driver isn't a CallerRuns.
+// Continue ends what TryAcquire began, and has an engine go on with the rest of it; see
+// [driver.CallerRuns].StreamContinue. It fails if the driver isn't a CallerRuns.
 func (s *Stream) Continue(rest func() error) error {
 	t, err := optional[driver.CallerRuns](s.dev.rt, "hand over a turn")
 	if err != nil {

@@ -25,7 +25,8 @@ def test_requests_are_answered():
     with os.fdopen(answers[0]) as said, os.fdopen(requests[1], "w") as asked:
         assert json.loads(said.readline())["Step"] == "ready"
         for _ in range(2):
-            asked.write(json.dumps({"Device": {"Library": "/nowhere/libOpenCL.so"}, "Options": "", "Source": ""}) + "\n")
+            request = {"Device": {"Library": "/nowhere/libOpenCL.so"}, "Options": "", "Source": ""}
+            asked.write(json.dumps(request) + "\n")
             asked.flush()
             assert "/nowhere/libOpenCL.so" in json.loads(said.readline())["Error"]
     assert process.wait(60) == 0
