@@ -39,13 +39,16 @@ if package; then
 	python_tests -m long python/tests
 	python_tests python/conformance
 	if command -v "${CXX:-c++}" >/dev/null; then
-		CHORUS_OPENCL_LIBRARY=${intel:-} python_tests python/zoom/tests
+		some=(-m long) # the others have run in make test, on PoCL
+		[ -z "${CHORUS_TEST_LONG:-}" ] || some=()
+		CHORUS_OPENCL_LIBRARY=${intel:-} python_tests "${some[@]}" python/zoom/tests
 		# With CHORUS_TEST_LONG=1 all of them, on idle streams and on streams that are always busy; it takes some ten minutes more.
 		if [ -n "${CHORUS_TEST_LONG:-}" ]; then
 			python_tests python/device/tests
 			CHORUS_DEVICE_INLINE=false python_tests python/device/tests
 		else
-			python_tests -k 'not test_one_name' python/device/tests # whose brief ones are below
+			# Half of their time is that of other processes' starts. The brief ones of test_one_name are below.
+			python_tests -n 3 -k 'not test_one_name' python/device/tests
 			python_tests -m 'not long' python/device/tests/test_one_name.py
 			CHORUS_DEVICE_INLINE=false python_tests -m 'not long' python/device/tests/test_{defects,graphs,operators,streams}.py
 		fi
