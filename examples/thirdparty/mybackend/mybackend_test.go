@@ -102,14 +102,17 @@ func TestLostRank(t *testing.T) {
 	if err := errors.Join(errs...); err != nil {
 		t.Fatal(err)
 	}
-	var wg sync.WaitGroup
+	var wg, passed sync.WaitGroup
+	passed.Add(len(comms))
 	for r, c := range comms {
 		wg.Go(func() {
 			ctx := context.Background()
 			if err := c.Barrier(ctx); err != nil {
 				t.Errorf("rank %d: %v", r, err)
 			}
+			passed.Done()
 			if r == 2 {
+				passed.Wait() // what it has sent may not have left yet
 				cut.Kill()
 			}
 			err := c.AllReduce(ctx, tensor.Of([]float32{1}), comm.Sum)
