@@ -98,6 +98,7 @@ type peer struct {
 	work  *sync.Cond
 	queue []*Request
 	end   bool
+	cut   bool // nothing is sent any more
 }
 
 // Connect connects this rank with all others. addrs are theirs, by rank.
@@ -311,9 +312,13 @@ func (x *peer) write() {
 			buf.Flush()
 			return
 		}
-		r := x.queue[0]
+		r, cut := x.queue[0], x.cut
 		x.queue = x.queue[1:]
 		x.mu.Unlock()
+		if cut {
+			r.Done(0, r.Peer, &GoneError{Peer: x.rank, Err: net.ErrClosed})
+			continue
+		}
 		header := append(r.Tag[:], make([]byte, 8)...)
 		binary.LittleEndian.PutUint64(header[16:], uint64(len(r.Head)+len(r.Body)))
 		buf.Write(header)
@@ -416,8 +421,15 @@ func (c *Comm) Close(ctx context.Context) error {
 	return nil
 }
 
-// Kill cuts all connections.
+// Kill cuts all connections. Nothing is sent on one when another is cut already.
 func (c *Comm) Kill() {
+	for _, x := range c.peers {
+		if x != nil {
+			x.mu.Lock()
+			x.cut = true
+			x.mu.Unlock()
+		}
+	}
 	for _, x := range c.peers {
 		if x != nil {
 			x.conn.Close()
