@@ -62,7 +62,7 @@ const (
 	ErrInternal        = driver.ErrInternal
 )
 
-// What memory, activities, steps and transforms are.
+// These are the kinds of memory, activities, steps and transforms.
 const (
 	DeviceMemory    = driver.DeviceMemory
 	NotCapturing    = driver.NotCapturing

@@ -8,8 +8,8 @@ import (
 	"github.com/chorus-comms/chorus/dtype"
 )
 
-// texts are the kernels whose C doesn't depend on a number of operands. What a kernel's spec says is defined before its
-// file, which chooses by it: see [writer.defines].
+// texts are the kernels whose C doesn't depend on a number of operands. Definitions from a kernel's spec stand before
+// its file, which chooses by them: see [writer.defines].
 //
 //go:embed text
 var texts embed.FS

@@ -114,8 +114,8 @@ if package; then
 	step "what users get: wheels, archives, and the pages that say how to begin" # and with CHORUS_TEST_LONG=1 the site
 	if [ -n "${CHORUS_TEST_LONG:-}" ]; then make wheels; else MACHINES=$($GO env GOARCH):$(uname -m) make wheels; fi
 	CHORUS_TEST_LONG=1 .venv/bin/python -m pytest -q -rs python/tests/test_dist.py ${CHORUS_TEST_LONG:+python/tests/test_site.py}
-	# Three pages for a clone; with CHORUS_TEST_LONG=1 all of them, those for a release, and README's lines in an empty
-	# environment with the newest PyTorch of the index, which are 3.0 GB and some seven minutes.
+	# Three pages for a clone. With CHORUS_TEST_LONG=1 all of them, and those for a release. README's lines in an empty
+	# environment, with the newest PyTorch of the index, are 3.0 GB and some seven minutes.
 	pages='FollowClone/^(README|pytorch|launching)'
 	[ -z "${CHORUS_TEST_LONG:-}" ] || pages='Follow|Install'
 	CHORUS_TEST_LONG=1 tests -run $pages ./docs

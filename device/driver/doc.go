@@ -6,6 +6,6 @@
 // [HostKernels], [CallerRuns], [Modules], [Compiler], [Elements], [Reserver], [Tracer], [Threads], [Foreign] and
 // [Mathematics]. Package devicetest tests it.
 //
-// A [Ptr] is a number. What a device pointer refers to is reached by copies and kernels only. Handles are numbers too,
+// A [Ptr] is a number. Only copies and kernels reach the memory that a device pointer refers to. Handles are numbers too,
 // and there is no current device: each call says which device or handle it is for.
 package driver

@@ -12,7 +12,7 @@ from chorus._reductions import reduction_of
 
 
 class Group(Protocol):
-    """What it needs of a process group."""
+    """The part of a process group that it needs."""
 
     @property
     def comm(self) -> Any: ...

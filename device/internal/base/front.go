@@ -54,8 +54,8 @@ type graphOf[X any] interface {
 	Destroy(op string) error
 }
 
-// execOf has what a driver does with an instantiated graph, which is locked. What after does is left until it isn't any
-// more, since it may lock streams, which a launch locks before the graph; nil: nothing.
+// execOf has what a driver does with an instantiated graph, which is locked. The lock ends before
+// after is called, since that may lock streams, which a launch locks before the graph; nil: nothing is left to do.
 type execOf[G any] interface {
 	living
 	Update(op string, g G) (after func(), err error)

@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_map
 from chorus.torchcomms._work import TorchWork
 
 _T = torch.Tensor
-# What reads or sets properties that are known before the operation is done.
+# Functions that read or set properties that are known before the operation is done.
 _PROPERTIES = {
     *(getattr(_T, name).__get__ for name in ("device", "dtype", "grad", "grad_fn", "is_leaf", "itemsize", "layout",
         "nbytes", "ndim", "output_nr", "requires_grad", "shape")),
