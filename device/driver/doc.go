@@ -6,6 +6,6 @@
 // [HostKernels], [CallerRuns], [Modules], [Compiler], [Elements], [Reserver], [Tracer], [Threads], [Foreign] and
 // [Mathematics]. Package devicetest tests it.
 //
-// A [Ptr] is a number. Only copies and kernels reach the memory that a device pointer refers to. Handles are numbers too,
-// and there is no current device: each call says which device or handle it is for.
+// A [Ptr] is a number. Only copies and kernels reach the memory that a device pointer refers to. Handles are numbers,
+// too, and there is no current device: each call says which device or handle it is for.
 package driver
