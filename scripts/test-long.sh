@@ -36,7 +36,7 @@ fi
 if package; then
 	step "the Python package"
 	make python
-	python_tests -m long python/tests
+	python_tests -n 3 -m long python/tests # half of their time is that of other processes' starts
 	python_tests python/conformance
 	if command -v "${CXX:-c++}" >/dev/null; then
 		some=(-m long) # the others have run in make test, on PoCL
@@ -47,8 +47,7 @@ if package; then
 			python_tests python/device/tests
 			CHORUS_DEVICE_INLINE=false python_tests python/device/tests
 		else
-			# Half of their time is that of other processes' starts. The brief ones of test_one_name are below.
-			python_tests -n 3 -k 'not test_one_name' python/device/tests
+			python_tests -n 3 -k 'not test_one_name' python/device/tests # whose brief ones are below
 			python_tests -m 'not long' python/device/tests/test_one_name.py
 			CHORUS_DEVICE_INLINE=false python_tests -m 'not long' python/device/tests/test_{defects,graphs,operators,streams}.py
 		fi
@@ -79,9 +78,9 @@ GODEBUG=cpu.all=off CHORUS_TEST_SHORT=1 tests -run 'Mem' ./comm
 if command -v gcc >/dev/null; then
 	step "race detector, where all ranks are in one process" # and with CHORUS_TEST_LONG=1 from C
 	export CGO_ENABLED=1
+	[ -n "${CHORUS_TEST_LONG:-}" ] || export CHORUS_TEST_SHORT=1
 	tests -race -short $($GO list ./fabric/... | grep -v ucx) ./store/... ./device ./device/accinte ./device/cpu ./device/internal/... \
 		${CHORUS_TEST_LONG:+./capi/test}
-	[ -n "${CHORUS_TEST_LONG:-}" ] || export CHORUS_TEST_SHORT=1
 	tests -race -short -run "Mem|Example" ./comm
 	unset CGO_ENABLED CHORUS_TEST_SHORT
 else
