@@ -162,23 +162,25 @@ func (t *takes) check(name string, c *Call) error {
 		fits = fits && (more == 0 || more == -t.optional)
 	}
 	if !fits {
-		count := func(p Part) string {
-			switch {
-			case p == Integer && t.indexes:
-				return fmt.Sprintf("%d integers and 3 for each index", t.each[p])
-			case p == Integer && t.lists > 0:
-				return fmt.Sprintf("%d integers and lists of %d", t.each[p], t.lists)
-			case p == Integer && t.optional > 0:
-				return fmt.Sprintf("%d or %d integers", t.each[p]-t.optional, t.each[p])
-			case t.list[p]:
-				return fmt.Sprintf("%d or more %ss", t.each[p], p)
-			}
-			return fmt.Sprintf("%d %ss", t.each[p], p)
-		}
-		return fmt.Errorf("%w: kernel %s has %s, %s, %s and %s, not %d, %d, %d and %d", ErrArguments, name, count(Result),
-			count(Input), count(Number), count(Integer), got[Result], got[Input], got[Number], got[Integer])
+		return fmt.Errorf("%w: kernel %s has %s, %s, %s and %s, not %d, %d, %d and %d", ErrArguments, name, t.count(Result),
+			t.count(Input), t.count(Number), t.count(Integer), got[Result], got[Input], got[Number], got[Integer])
 	}
 	return nil
+}
+
+// count says how many arguments of a part an operation has.
+func (t *takes) count(p Part) string {
+	switch {
+	case p == Integer && t.indexes:
+		return fmt.Sprintf("%d integers and 3 for each index", t.each[p])
+	case p == Integer && t.lists > 0:
+		return fmt.Sprintf("%d integers and %d equal lists", t.each[p], t.lists)
+	case p == Integer && t.optional > 0:
+		return fmt.Sprintf("%d or %d integers", t.each[p]-t.optional, t.each[p])
+	case t.list[p]:
+		return fmt.Sprintf("%d or more %ss", t.each[p], p)
+	}
+	return fmt.Sprintf("%d %ss", t.each[p], p)
 }
 
 // filled is a form whose fields are set for each call.

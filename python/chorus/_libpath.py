@@ -16,7 +16,7 @@ def library() -> str:
         ImportError: the one that was chosen, or CHORUS_LIBRARY, isn't a regular file.
     """
     path = _chosen or os.environ.get("CHORUS_LIBRARY")
-    if path is None or path == "":
+    if not path:
         return str(pathlib.Path(__file__).with_name("libchorus.so"))
     from chorus import _files
 

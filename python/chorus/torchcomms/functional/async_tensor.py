@@ -61,11 +61,4 @@ class TorchCommsAsyncTensor(torch.Tensor):
 
         return func(*tree_map(plain, args), **tree_map(plain, kwargs or {}))
 
-    @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
-        """For what comes from C++, and not by a function of Python."""
-
-        def plain(x: Any) -> Any:
-            return x.wait() if isinstance(x, TorchCommsAsyncTensor) else x
-
-        return func(*tree_map(plain, args), **tree_map(plain, kwargs or {}))
+    __torch_dispatch__ = __torch_function__  # type: ignore[assignment]  # calls from C++ come here instead
