@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/chorus-comms/chorus/fabric"
@@ -28,6 +29,8 @@ type Fabric struct {
 	sharer fabric.Sharer    // near, if it is one
 	placer fabric.Placer    // likewise
 	far    fabric.Messenger // to all others; nil if there are none
+
+	connected atomic.Bool // all ranks that far leads to have been connected
 }
 
 var (
@@ -91,12 +94,26 @@ func (f *Fabric) Send(m *fabric.Msg) {
 func (f *Fabric) Wait(m *fabric.Msg, w *fabric.Waiter) error {
 	// The near fabric may need its waits for progress, so it gets all that it might complete.
 	if f.near != nil && (m.Peer == fabric.AnySource || f.isNear(m.Peer)) || f.far == nil {
-		if far, ok := f.far.(fabric.Connector); ok && m.Peer == fabric.AnySource {
-			far.Connect(m.Peer)
+		if m.Peer == fabric.AnySource {
+			f.connectFar()
 		}
 		return f.near.Wait(m, w)
 	}
 	return f.far.Wait(m, w)
+}
+
+// connectFar has the far fabric connect the ranks that it leads to, from each of which a message may come. It gets no
+// link to a rank of this host: the goodbye on it could overtake the last messages of the near fabric.
+func (f *Fabric) connectFar() {
+	far, ok := f.far.(fabric.Connector)
+	if !ok || f.connected.Swap(true) {
+		return
+	}
+	for r := range f.hosts {
+		if !f.isNear(r) {
+			far.Connect(r)
+		}
+	}
 }
 
 // Cancel implements fabric.Fabric.

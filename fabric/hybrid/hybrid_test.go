@@ -288,6 +288,37 @@ func TestAnySource(t *testing.T) {
 	closeAll(t, ranks)
 }
 
+// connects notes which ranks a fabric is to connect.
+type connects struct {
+	fabric.Messenger
+	ranks []int
+}
+
+func (c *connects) Connect(rank int) { c.ranks = append(c.ranks, rank) }
+
+// A receive from any source makes no link of the far fabric to a rank of this host, since a goodbye on it would end
+// the near one, too.
+func TestConnectsFarRanks(t *testing.T) {
+	checkLeaks(t)
+	ranks := open(t, "a b a c", nil)
+	far := &connects{Messenger: ranks[0].far}
+	ranks[0].far = far
+	for range 2 {
+		w := newWaiter()
+		send, recv := message(w, 0, 1, nil), message(w, fabric.AnySource, 1, nil)
+		ranks[2].Send(send)
+		ranks[0].Recv(recv)
+		if err := ranks[0].Wait(recv, w); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want := []int{1, 3}; !slices.Equal(far.ranks, want) {
+		t.Errorf("the far fabric connects ranks %v, want %v", far.ranks, want)
+	}
+	ranks[0].far = far.Messenger
+	closeAll(t, ranks)
+}
+
 // If one rank can't share memory, no rank does, unless it was demanded.
 func TestFallBack(t *testing.T) {
 	checkLeaks(t)
