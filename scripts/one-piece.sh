@@ -47,7 +47,7 @@ for version in "$@"; do
 	for n in 1 ${CHORUS_TEST_LONG:+16}; do
 		for i in $(seq "$n"); do
 			piece=$dir/torch-$version-$n-$i.cpp # errors name it
-			ls -S *.cpp | awk -v n="$n" -v i="$i" -v dir="$PWD" 'NR % n == i % n { print "#include \"" dir "/" $0 "\"" }' >"$piece"
+			ls -S *.cpp */*.cpp | awk -v n="$n" -v i="$i" -v dir="$PWD" 'NR % n == i % n { print "#include \"" dir "/" $0 "\"" }' >"$piece"
 			jobs+=("-isystem$torch" "-isystem$torch/torch/csrc/api/include" "$piece")
 		done
 	done

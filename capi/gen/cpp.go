@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -22,8 +23,8 @@ func structs() (declared, defined string) {
 	var h, c strings.Builder
 	h.WriteString("// The operations that kernels compute, each with its arguments by name. run enqueues it on the device's current\n" +
 		"// stream; it returns false if there's none for these operands. Lists of integers must stay until run.\n// " + note +
-		"#pragma once\n\n#include \"native.h\"\n\nnamespace chorus::kernels {\n")
-	c.WriteString("// " + note + "#include \"kernels.h\"\n\nnamespace chorus::kernels {\n")
+		"#pragma once\n\n#include \"native/native.h\"\n\nnamespace chorus::kernels {\n")
+	c.WriteString("// " + note + "#include \"native/kernels.h\"\n\nnamespace chorus::kernels {\n")
 	for _, k := range kernels.Kinds() {
 		for _, r := range k.Rows {
 			s := &cppStruct{kind: "CHORUS_KERNEL_" + strings.ToUpper(k.Name), row: &r, name: strings.ToUpper(r.Form[:1]) + r.Form[1:]}
@@ -176,20 +177,17 @@ var calledFunction = regexp.MustCompile(`\blib\.(\w+)\b`)
 
 // functions returns the text of functions.h: the functions of the header that the sources below a root call.
 func functions(root string, d *declarations) (string, error) {
-	files, err := filepath.Glob(filepath.Join(root, csrc, "*"))
-	if err != nil {
-		return "", err
-	}
 	called := map[string]bool{"abi_version": true, "last_error": true}
-	for _, f := range files {
-		text, err := os.ReadFile(f)
-		if err != nil {
-			return "", err
+	err := filepath.WalkDir(filepath.Join(root, csrc), func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
 		}
+		text, err := os.ReadFile(path)
 		for _, m := range calledFunction.FindAllSubmatch(text, -1) {
 			called[string(m[1])] = true
 		}
-	}
+		return err
+	})
 	var b strings.Builder
 	b.WriteString("// The functions of the C ABI that this extension calls. Written by capi/gen; don't edit.\n#pragma once\n\n" +
 		"#define CHORUS_FUNCTIONS(X)")
@@ -199,5 +197,5 @@ func functions(root string, d *declarations) (string, error) {
 		}
 	}
 	b.WriteByte('\n')
-	return b.String(), nil
+	return b.String(), err
 }

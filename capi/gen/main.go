@@ -47,7 +47,7 @@ func generate(root string) (map[string]string, error) {
 	}
 	called, err := functions(root, d)
 	declared, defined := structs()
-	return map[string]string{"capi/chorus.h": h, "capi/forwards.h": c, "python/chorus/_abi.py": py, csrc + "/functions.h": called,
-		csrc + "/kernels.h": declared, csrc + "/kernels.cpp": defined,
-		csrc + "/element_rules.h": typing()}, err
+	return map[string]string{"capi/chorus.h": h, "capi/forwards.h": c, "python/chorus/_abi.py": py, csrc + "/runtime/functions.h": called,
+		csrc + "/native/kernels.h": declared, csrc + "/native/kernels.cpp": defined,
+		csrc + "/native/element_rules.h": typing()}, err
 }

@@ -79,7 +79,7 @@ class Build(build_ext):
         made_with = notes / f"made-{zlib.crc32(os.fsencode(kept)):08x}"
         command = shlex.join([*compiler, *flags])
         same = made_with.exists() and made_with.read_text() == command
-        made_of = [*ext.sources, *map(str, CSRC.glob("*.h")), str(HEADER), str(root / "version.py"), __file__]
+        made_of = [*ext.sources, *map(str, CSRC.rglob("*.h")), str(HEADER), str(root / "version.py"), __file__]
         newest = max(os.path.getmtime(f) for f in made_of if os.path.exists(f))
         if same and kept.exists() and kept.stat().st_mtime > newest:
             if kept != target:
@@ -113,6 +113,6 @@ class Sdist(sdist):
 
 
 setup(
-    ext_modules=[Extension("chorus_device._C", sorted(str(f.relative_to(HERE)) for f in CSRC.glob("*.cpp")))],
+    ext_modules=[Extension("chorus_device._C", sorted(str(f.relative_to(HERE)) for f in CSRC.rglob("*.cpp")))],
     cmdclass={"build_ext": Build, "sdist": Sdist},
 )

@@ -1,6 +1,6 @@
 """Operators that a device may define as its own, for examples and tests: ``torch.ops.<space>.custom_abs`` and others.
 
-They are written in C++ (``csrc/examples.cpp``), but for the kernel of ``custom_abs`` for Meta, which is here.
+They are written in C++ (``csrc/aten/examples.cpp``), but for the kernel of ``custom_abs`` for Meta, which is here.
 """
 
 from __future__ import annotations

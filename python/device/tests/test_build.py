@@ -14,7 +14,7 @@ LIBRARY = HERE / "chorus_device" / f"_C{sysconfig.get_config_var('EXT_SUFFIX')}"
 
 
 def test_an_up_to_date_extension_is_not_compiled_again(tmp_path):
-    sources = [*(HERE / "csrc").iterdir(), HERE / "setup.py"]
+    sources = [*(HERE / "csrc").rglob("*.*"), HERE / "setup.py"]
     if not list(HERE.glob("build/made-*")) or LIBRARY.stat().st_mtime <= max(f.stat().st_mtime for f in sources):
         pytest.skip("left out: make python has built no extension of these sources")
     compiler = tmp_path / "c++"
@@ -33,5 +33,5 @@ def test_a_source_distribution_has_what_the_extension_is_compiled_of(tmp_path):
                    cwd=HERE, check=True, capture_output=True, timeout=100)  # fmt: skip
     (archive,) = tmp_path.glob("*.tar.gz")
     with tarfile.open(archive) as opened:
-        found = {pathlib.PurePath(name).name for name in opened.getnames() if "/csrc/" in name}
-    assert found == {file.name for file in (HERE / "csrc").iterdir()} | {"chorus.h"}
+        found = {file.name.split("/csrc/")[1] for file in opened if "/csrc/" in file.name and file.isfile()}
+    assert found == {str(file.relative_to(HERE / "csrc")) for file in (HERE / "csrc").rglob("*.*")} | {"chorus.h"}

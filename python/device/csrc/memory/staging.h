@@ -1,0 +1,15 @@
+// Copies between the host and the memory of a device that the host can't access.
+#pragma once
+
+#include "runtime/runtime.h"
+
+namespace chorus {
+
+// stage copies between a device and the host, or within the device, and returns when the copy is done. It's not ordered
+// with other streams: the caller has entered the stream that uses the memory.
+void stage(DeviceIndex index, void* to, const void* from, size_t bytes);
+
+// staged is the number of bytes copied in this way since the process began.
+int64_t staged(DeviceIndex index);
+
+} // namespace chorus

@@ -1,0 +1,18 @@
+// Indexes that are out of range, which kernels tell by a word in the device's memory, at which the host looks when it
+// waits for the device the next time.
+#pragma once
+
+#include "native/native.h"
+
+namespace chorus {
+
+// bad_word is the word that kernels of a call set when they meet an index that's out of range, NULL if the host can't
+// look at it. Each operator of each thread has one. In a backward pass the thread is the one of the forward pass.
+void* bad_word(const NativeCall& call);
+
+// check_indexes throws an IndexError if a kernel of this thread has met such an index, or one of a thread that has
+// ended. The caller has waited for the device's work, or for that of the stream that matters. With of_call the thread is
+// bad_word's, in a call that has waited for its own work.
+void check_indexes(DeviceIndex index, bool of_call = false);
+
+} // namespace chorus
