@@ -13,27 +13,47 @@ import (
 type Numbers struct {
 	Driver string // its name, for errors
 	last   atomic.Uintptr
+	tag    uintptr // of a driver whose handles no other one has; 0: a library gives handles, too
 }
 
-func (n *Numbers) next() uintptr { return 2*n.last.Add(1) + 1 }
+// tagged counts those that handles tell apart.
+var tagged atomic.Uintptr
+
+const tagShift = 40
+
+// Tag makes the handles of these Numbers others than those of all that have a tag. Errors then say why a handle is
+// wrong.
+func (n *Numbers) Tag() {
+	n.tag = tagged.Add(1)
+	n.last.Store(n.tag << (tagShift - 1))
+}
+
+// Next is a handle that nothing has had.
+func (n *Numbers) Next() uintptr { return 2*n.last.Add(1) + 1 }
 
 // Handles finds things of one type by their handles.
 type Handles[H ~uintptr, T comparable] struct {
 	numbers *Numbers
 	what    string
 
-	mu  sync.RWMutex
-	all map[H]T
+	mu   sync.RWMutex
+	all  map[H]*entry[H, T]
+	last atomic.Pointer[entry[H, T]] // the one that was asked for last, which is mostly asked for next; in all, or nil
+}
+
+type entry[H, T any] struct {
+	h H
+	v T
 }
 
 // NewHandles is empty. what names a thing in errors.
 func NewHandles[H ~uintptr, T comparable](n *Numbers, what string) *Handles[H, T] {
-	return &Handles[H, T]{numbers: n, what: what, all: map[H]T{}}
+	return &Handles[H, T]{numbers: n, what: what, all: map[H]*entry[H, T]{}}
 }
 
 // Add gives a thing a handle.
 func (t *Handles[H, T]) Add(v T) H {
-	h := H(t.numbers.next())
+	h := H(t.numbers.Next())
 	t.Put(h, v)
 	return h
 }
@@ -42,45 +62,80 @@ func (t *Handles[H, T]) Add(v T) H {
 func (t *Handles[H, T]) Put(h H, v T) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.all[h] = v
+	t.remove(t.all[h])
+	t.all[h] = &entry[H, T]{h, v}
 }
 
 // Find returns what a handle stands for.
-func (t *Handles[H, T]) Find(op string, h H) (T, error) {
-	t.mu.RLock()
-	defer t.mu.RUnlock()
-	return t.find(op, h)
+func (t *Handles[H, T]) Find(op string, h H) (v T, err error) {
+	if l := t.find(h); l != nil {
+		return l.v, nil
+	}
+	return v, t.unknown(op, h)
 }
 
-// find is within mu.
-func (t *Handles[H, T]) find(op string, h H) (v T, err error) {
-	v, ok := t.all[h]
-	if !ok {
-		return v, t.unknown(op, h)
+// find returns nil if there's none.
+func (t *Handles[H, T]) find(h H) *entry[H, T] {
+	if l := t.last.Load(); l != nil && l.h == h {
+		return l
 	}
-	return v, nil
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	l := t.all[h]
+	if l != nil {
+		t.last.Store(l)
+	}
+	return l
 }
 
 func (t *Handles[H, T]) unknown(op string, h H) error {
-	return driver.Errorf(driver.ErrInvalidHandle, t.numbers.Driver, op, "no %s has the handle %#x", t.what, uintptr(h))
+	n := t.numbers
+	why := "it was destroyed, or is something else"
+	switch {
+	case n.tag == 0:
+		return driver.Errorf(driver.ErrInvalidHandle, n.Driver, op, "no %s has the handle %#x", t.what, uintptr(h))
+	case h == 0:
+		why = "it is null"
+	case uintptr(h)>>tagShift != n.tag:
+		why = "it was not made by this driver"
+	}
+	return driver.Errorf(driver.ErrInvalidHandle, n.Driver, op, "%#x is no %s: %s", uintptr(h), t.what, why)
 }
 
 // Take takes out what a handle stands for.
 func (t *Handles[H, T]) Take(op string, h H) (v T, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	v, err = t.find(op, h)
-	delete(t.all, h)
-	return v, err
+	l := t.all[h]
+	if l == nil {
+		return v, t.unknown(op, h)
+	}
+	t.remove(l)
+	return l.v, nil
 }
 
 // Drop takes a thing out, unless its handle stands for another one by now.
 func (t *Handles[H, T]) Drop(h H, v T) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.all[h] == v {
-		delete(t.all, h)
+	if l := t.all[h]; l != nil && l.v == v {
+		t.remove(l)
 	}
+}
+
+// remove is within mu. Nil is none.
+func (t *Handles[H, T]) remove(l *entry[H, T]) {
+	if l != nil {
+		delete(t.all, l.h)
+		t.last.CompareAndSwap(l, nil)
+	}
+}
+
+// Len is how many things have handles.
+func (t *Handles[H, T]) Len() int {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return len(t.all)
 }
 
 // Life is the lock of a thing that has a handle. It may be gone when a call that has found it comes to it.
@@ -109,11 +164,8 @@ type living interface {
 
 // Enter returns what a handle stands for, locked.
 func Enter[H ~uintptr, T living](t *Handles[H, T], op string, h H) (T, error) {
-	t.mu.RLock()
-	v, ok := t.all[h]
-	t.mu.RUnlock()
-	if ok && v.enter() {
-		return v, nil
+	if l := t.find(h); l != nil && l.v.enter() {
+		return l.v, nil
 	}
 	var none T
 	return none, t.unknown(op, h)

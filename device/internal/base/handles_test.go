@@ -49,6 +49,28 @@ func TestHandles(t *testing.T) {
 	unknown(err, "no stream")
 }
 
+// TestTagged tells why a handle is none, of drivers whose handles no other has.
+func TestTagged(t *testing.T) {
+	var a, b Numbers
+	a.Tag()
+	b.Tag()
+	things, others := NewHandles[driver.StreamHandle, *thing](&a, "stream"), NewHandles[driver.StreamHandle, *thing](&b, "stream")
+	gone, other := things.Add(new(thing)), others.Add(new(thing))
+	if _, err := things.Find("look", gone); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := things.Take("take", gone); err != nil || things.Len() != 0 || others.Len() != 1 {
+		t.Fatal(err)
+	}
+	for h, why := range map[driver.StreamHandle]string{0: "it is null", gone: "it was destroyed, or is something else",
+		other: "it was not made by this driver"} {
+		_, err := things.Find("look", h)
+		if !errors.Is(err, driver.ErrInvalidHandle) || !strings.Contains(err.Error(), "is no stream: "+why) {
+			t.Errorf("%#x: %v", uintptr(h), err)
+		}
+	}
+}
+
 type module struct{ holds int }
 
 func (m *module) Hold() { m.holds++ }

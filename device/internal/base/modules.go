@@ -44,18 +44,20 @@ func (t *Modules[M, F]) Function(op string, h driver.FunctionHandle) (F, error) 
 func held[H ~uintptr, T Held](t *Handles[H, T], op string, h H) (T, error) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	v, err := t.find(op, h)
-	if err == nil {
-		v.Hold()
+	l := t.all[h]
+	if l == nil {
+		var none T
+		return none, t.unknown(op, h)
 	}
-	return v, err
+	l.v.Hold()
+	return l.v, nil
 }
 
 // AddFunction gives a function a handle, unless its module was unloaded meanwhile.
 func (t *Modules[M, F]) AddFunction(op, on string, h driver.ModuleHandle, m M, f F) (driver.FunctionHandle, error) {
 	t.modules.mu.Lock()
 	defer t.modules.mu.Unlock()
-	if t.modules.all[h] != m {
+	if l := t.modules.all[h]; l == nil || l.v != m {
 		return 0, driver.Errorf(driver.ErrInvalidHandle, on, op, "module %#x was unloaded meanwhile", uintptr(h))
 	}
 	fh := t.functions.Add(f)

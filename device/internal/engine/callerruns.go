@@ -9,7 +9,7 @@ import (
 
 // StreamTryAcquire is [driver.CallerRuns].StreamTryAcquire.
 func (e *Engine) StreamTryAcquire(h driver.StreamHandle, name string) (entered bool, err error) {
-	s, err := e.stream("enter", h)
+	s, err := e.streams.Find("enter", h)
 	if err != nil {
 		return false, err
 	}
@@ -41,8 +41,8 @@ func (e *Engine) StreamRelease(h driver.StreamHandle) error {
 		t.work.name = strings.Clone(t.work.name) // which was lent until now
 		since := s.begunLocked()
 		s.mu.Unlock() // which the trace takes itself; the turn is still the caller's
-		tr.call(s, t, t.work.name, since)
-		tr.ran(s, t, driver.ActivityKernel, t, since, 0, false)
+		s.trace(tr, t, t.work.name, since)
+		t.traced.Ran(since, false)
 		s.mu.Lock()
 	}
 	s.current = nil
@@ -74,9 +74,7 @@ func (e *Engine) StreamContinue(h driver.StreamHandle, rest func() error) error 
 	t.kind, t.work = taskWork, work{kind: driver.ActivityHost, name: strings.Clone(t.work.name), host: rest}
 	since := s.begunLocked()
 	s.mu.Unlock()
-	if tr := e.trace.Load(); tr != nil {
-		tr.call(s, t, t.work.name, since)
-	}
+	s.trace(e.trace.Load(), t, t.work.name, since)
 	go s.serve(t)
 	return nil
 }
@@ -91,7 +89,7 @@ func (s *stream) begunLocked() time.Time {
 
 // turn locks a stream that was entered, and returns the task of that.
 func (e *Engine) turn(op string, h driver.StreamHandle) (*stream, *task, error) {
-	s, err := e.stream(op, h)
+	s, err := e.streams.Find(op, h)
 	if err != nil {
 		return nil, nil, err
 	}

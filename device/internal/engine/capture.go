@@ -26,7 +26,7 @@ type node struct {
 
 // CaptureBegin is [driver.Graphs].CaptureBegin.
 func (e *Engine) CaptureBegin(h driver.StreamHandle) error {
-	s, err := e.stream("begin capture", h)
+	s, err := e.streams.Find("begin capture", h)
 	if err != nil {
 		return err
 	}
@@ -44,7 +44,7 @@ func (e *Engine) CaptureBegin(h driver.StreamHandle) error {
 
 // CaptureStatus is [driver.Graphs].CaptureStatus.
 func (e *Engine) CaptureStatus(h driver.StreamHandle) (driver.CaptureStatus, error) {
-	s, err := e.stream("capture status", h)
+	s, err := e.streams.Find("capture status", h)
 	if err != nil {
 		return 0, err
 	}
@@ -61,7 +61,7 @@ func (e *Engine) CaptureStatus(h driver.StreamHandle) (driver.CaptureStatus, err
 
 // CaptureEnd is [driver.Graphs].CaptureEnd.
 func (e *Engine) CaptureEnd(h driver.StreamHandle) (driver.GraphHandle, error) {
-	s, err := e.stream("end capture", h)
+	s, err := e.streams.Find("end capture", h)
 	if err != nil {
 		return 0, err
 	}
@@ -93,7 +93,7 @@ func (e *Engine) CaptureEnd(h driver.StreamHandle) (driver.GraphHandle, error) {
 	if c.bad != "" {
 		return 0, driver.Errorf(driver.ErrCapture, s.dev.name, "end capture", "the capture is invalid: %s", c.bad)
 	}
-	return driver.GraphHandle(e.graphs.add(e.handles.Add(1), &graph{nodes: c.nodes})), nil
+	return e.graphs.Add(&graph{nodes: c.nodes}), nil
 }
 
 // spoil makes the capture invalid, unless it is so already.

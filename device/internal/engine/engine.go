@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 
 	"github.com/chorus-comms/chorus/device/driver"
+	"github.com/chorus-comms/chorus/device/internal/base"
+	"github.com/chorus-comms/chorus/device/internal/traces"
 )
 
 // Device says how one device of an engine is built.
@@ -27,20 +29,19 @@ type Engine struct {
 	CanTouch func(dev, other int) bool
 
 	devs    []*dev
-	handles atomic.Uintptr
-	streams table[stream]
-	events  table[event]
-	graphs  table[graph]
-	execs   table[exec]
+	numbers base.Numbers
+	streams *base.Handles[driver.StreamHandle, *stream]
+	events  *base.Handles[driver.EventHandle, *event]
+	graphs  *base.Handles[driver.GraphHandle, *graph]
+	execs   *base.Handles[driver.ExecHandle, *exec]
 
-	modules   table[module]
-	functions table[function]
+	modules   *base.Handles[driver.ModuleHandle, *module]
+	functions *base.Handles[driver.FunctionHandle, *function]
 	modmu     sync.Mutex // guards which functions modules have
 
-	capmu   sync.Mutex // guards captures and membership in them
-	trace   atomic.Pointer[trace]
-	lastCor atomic.Uint64
-	copies  counters
+	capmu  sync.Mutex // guards captures and membership in them
+	trace  traces.Slot
+	copies counters
 }
 
 type dev struct {
@@ -53,16 +54,18 @@ type dev struct {
 	streams map[*stream]struct{} // alive, or destroyed and with work to do
 }
 
-// engines counts the engines of the process, so that each has handles that no other has.
-var engines atomic.Uintptr
-
-const tagShift = 40
-
 // New makes an engine of devices called name:0 and so on, whose memory is what space says.
 func New(name string, space *Space, devs ...Device) *Engine {
 	e := &Engine{Space: space}
 	space.name = name
-	e.handles.Store(engines.Add(1) << tagShift)
+	e.numbers.Driver = name
+	e.numbers.Tag()
+	e.streams = base.NewHandles[driver.StreamHandle, *stream](&e.numbers, "stream")
+	e.events = base.NewHandles[driver.EventHandle, *event](&e.numbers, "event")
+	e.graphs = base.NewHandles[driver.GraphHandle, *graph](&e.numbers, "graph")
+	e.execs = base.NewHandles[driver.ExecHandle, *exec](&e.numbers, "instantiated graph")
+	e.modules = base.NewHandles[driver.ModuleHandle, *module](&e.numbers, "module")
+	e.functions = base.NewHandles[driver.FunctionHandle, *function](&e.numbers, "function")
 	for i, d := range devs {
 		e.devs = append(e.devs, &dev{
 			index: i, name: fmt.Sprintf("%s:%d", name, i), levels: d.Levels, streams: map[*stream]struct{}{},
@@ -135,90 +138,6 @@ func earlier(a, b error) error {
 	return a
 }
 
-// table finds things by handle. A handle is never used again.
-type table[T any] struct {
-	mu   sync.RWMutex
-	m    map[uintptr]*entry[T]
-	last atomic.Pointer[entry[T]] // the one that was asked for last, which is mostly asked for next; in m, or nil
-}
-
-type entry[T any] struct {
-	h uintptr
-	v *T
-}
-
-func (t *table[T]) add(h uintptr, v *T) uintptr {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.m == nil {
-		t.m = map[uintptr]*entry[T]{}
-	}
-	t.m[h] = &entry[T]{h, v}
-	return h
-}
-
-func (t *table[T]) get(h uintptr) *T {
-	if l := t.last.Load(); l != nil && l.h == h {
-		return l.v
-	}
-	t.mu.RLock()
-	defer t.mu.RUnlock()
-	l := t.m[h]
-	if l == nil {
-		return nil
-	}
-	t.last.Store(l)
-	return l.v
-}
-
-func (t *table[T]) remove(h uintptr) *T {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	l := t.m[h]
-	if l == nil {
-		return nil
-	}
-	delete(t.m, h)
-	t.last.CompareAndSwap(l, nil)
-	return l.v
-}
-
-func (t *table[T]) all() []*T {
-	t.mu.RLock()
-	defer t.mu.RUnlock()
-	list := make([]*T, 0, len(t.m))
-	for _, l := range t.m {
-		list = append(list, l.v)
-	}
-	return list
-}
-
-// badHandle explains why a handle is none of the engine's.
-func (e *Engine) badHandle(op, what string, h uintptr) error {
-	why := "it was destroyed, or is something else"
-	switch {
-	case h == 0:
-		why = "it is null"
-	case h>>tagShift != e.handles.Load()>>tagShift:
-		why = "it was not made by this driver"
-	}
-	return driver.Errorf(driver.ErrInvalidHandle, e.name, op, "%#x is no %s: %s", h, what, why)
-}
-
-func (e *Engine) stream(op string, h driver.StreamHandle) (*stream, error) {
-	if s := e.streams.get(uintptr(h)); s != nil {
-		return s, nil
-	}
-	return nil, e.badHandle(op, "stream", uintptr(h))
-}
-
-func (e *Engine) event(op string, h driver.EventHandle) (*event, error) {
-	if v := e.events.get(uintptr(h)); v != nil {
-		return v, nil
-	}
-	return nil, e.badHandle(op, "event", uintptr(h))
-}
-
 // Counters are the copies between devices that ran.
 type Counters struct {
 	Direct, Staged           uint64 // one device's memory to another's; by way of the host
@@ -257,8 +176,7 @@ func (e *Engine) Live() (l Live) {
 		l.Streams += len(d.streams)
 		d.mu.Unlock()
 	}
-	l.Events, l.Graphs, l.Execs, l.Modules = len(e.events.all()), len(e.graphs.all()), len(e.execs.all()),
-		len(e.modules.all())
+	l.Events, l.Graphs, l.Execs, l.Modules = e.events.Len(), e.graphs.Len(), e.execs.Len(), e.modules.Len()
 	e.Space.mu.RLock()
 	defer e.Space.mu.RUnlock()
 	l.Allocations = len(e.Space.allocs)

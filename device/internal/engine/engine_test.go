@@ -144,7 +144,10 @@ func TestTasksAreReused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := e.streams.get(uintptr(h))
+	s, err := e.streams.Find("look", h)
+	if err != nil {
+		t.Fatal(err)
+	}
 	kept := func() (n int) {
 		s.mu.Lock()
 		defer s.mu.Unlock()

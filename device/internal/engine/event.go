@@ -94,26 +94,25 @@ func (e *Engine) EventCreate(index int, timing bool) (driver.EventHandle, error)
 	if err != nil {
 		return 0, err
 	}
-	return driver.EventHandle(e.events.add(e.handles.Add(1), &event{dev: d, timing: timing})), nil
+	return e.events.Add(&event{dev: d, timing: timing}), nil
 }
 
 // EventDestroy is [driver.Events].EventDestroy.
 func (e *Engine) EventDestroy(h driver.EventHandle) error {
-	v := e.events.remove(uintptr(h))
-	if v == nil {
-		return e.badHandle("destroy event", "event", uintptr(h))
+	v, err := e.events.Take("destroy event", h)
+	if err == nil {
+		v.unshare()
 	}
-	v.unshare()
-	return nil
+	return err
 }
 
 // EventRecord is [driver.Events].EventRecord.
 func (e *Engine) EventRecord(h driver.EventHandle, sh driver.StreamHandle) error {
-	v, err := e.event("record", h)
+	v, err := e.events.Find("record", h)
 	if err != nil {
 		return err
 	}
-	s, err := e.stream("record", sh)
+	s, err := e.streams.Find("record", sh)
 	if err != nil {
 		return err
 	}
@@ -154,11 +153,11 @@ func (e *Engine) EventRecord(h driver.EventHandle, sh driver.StreamHandle) error
 
 // StreamWaitEvent is [driver.Streams].StreamWaitEvent.
 func (e *Engine) StreamWaitEvent(sh driver.StreamHandle, h driver.EventHandle) error {
-	s, err := e.stream("wait for event", sh)
+	s, err := e.streams.Find("wait for event", sh)
 	if err != nil {
 		return err
 	}
-	v, err := e.event("wait for event", h)
+	v, err := e.events.Find("wait for event", h)
 	if err != nil {
 		return err
 	}
@@ -172,7 +171,7 @@ func (e *Engine) StreamWaitEvent(sh driver.StreamHandle, h driver.EventHandle) e
 	t := s.newTask()
 	t.kind, t.point = taskWait, p
 	if tr := e.trace.Load(); tr != nil {
-		tr.call(s, t, "wait for event", time.Now())
+		s.trace(tr, t, "wait for event", time.Now())
 	}
 	s.push(t)
 	return nil
@@ -180,7 +179,7 @@ func (e *Engine) StreamWaitEvent(sh driver.StreamHandle, h driver.EventHandle) e
 
 // hostPoint returns the point that a host's question about an event is about.
 func (e *Engine) hostPoint(op string, h driver.EventHandle) (*event, *point, error) {
-	v, err := e.event(op, h)
+	v, err := e.events.Find(op, h)
 	if err != nil {
 		return nil, nil, err
 	}

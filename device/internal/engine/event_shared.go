@@ -34,12 +34,12 @@ func (e *Engine) AddEvent(op string, index int, sh Shared) (driver.EventHandle, 
 	if err != nil {
 		return 0, err
 	}
-	return driver.EventHandle(e.events.add(e.handles.Add(1), &event{dev: d, shared: sh})), nil
+	return e.events.Add(&event{dev: d, shared: sh}), nil
 }
 
 // SharedEvent returns what other processes see of an event, nil if it's an ordinary one.
 func (e *Engine) SharedEvent(op string, h driver.EventHandle) (Shared, error) {
-	v, err := e.event(op, h)
+	v, err := e.events.Find(op, h)
 	if err != nil {
 		return nil, err
 	}

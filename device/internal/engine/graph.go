@@ -27,23 +27,9 @@ type run struct {
 	end   *point
 }
 
-func (e *Engine) graph(op string, h driver.GraphHandle) (*graph, error) {
-	if g := e.graphs.get(uintptr(h)); g != nil {
-		return g, nil
-	}
-	return nil, e.badHandle(op, "graph", uintptr(h))
-}
-
-func (e *Engine) exec(op string, h driver.ExecHandle) (*exec, error) {
-	if x := e.execs.get(uintptr(h)); x != nil {
-		return x, nil
-	}
-	return nil, e.badHandle(op, "instantiated graph", uintptr(h))
-}
-
 // GraphNodes is [driver.Graphs].GraphNodes.
 func (e *Engine) GraphNodes(h driver.GraphHandle) ([]driver.Node, error) {
-	g, err := e.graph("graph nodes", h)
+	g, err := e.graphs.Find("graph nodes", h)
 	if err != nil {
 		return nil, err
 	}
@@ -57,36 +43,32 @@ func (e *Engine) GraphNodes(h driver.GraphHandle) ([]driver.Node, error) {
 
 // GraphDestroy is [driver.Graphs].GraphDestroy.
 func (e *Engine) GraphDestroy(h driver.GraphHandle) error {
-	if e.graphs.remove(uintptr(h)) == nil {
-		return e.badHandle("destroy graph", "graph", uintptr(h))
-	}
-	return nil
+	_, err := e.graphs.Take("destroy graph", h)
+	return err
 }
 
 // Instantiate is [driver.Graphs].Instantiate.
 func (e *Engine) Instantiate(h driver.GraphHandle) (driver.ExecHandle, error) {
-	g, err := e.graph("instantiate", h)
+	g, err := e.graphs.Find("instantiate", h)
 	if err != nil {
 		return 0, err
 	}
-	return driver.ExecHandle(e.execs.add(e.handles.Add(1), &exec{nodes: g.nodes})), nil
+	return e.execs.Add(&exec{nodes: g.nodes}), nil
 }
 
 // ExecDestroy is [driver.Graphs].ExecDestroy.
 func (e *Engine) ExecDestroy(h driver.ExecHandle) error {
-	if e.execs.remove(uintptr(h)) == nil {
-		return e.badHandle("destroy instantiated graph", "instantiated graph", uintptr(h))
-	}
-	return nil
+	_, err := e.execs.Take("destroy instantiated graph", h)
+	return err
 }
 
 // GraphUpdate is [driver.Graphs].GraphUpdate.
 func (e *Engine) GraphUpdate(xh driver.ExecHandle, gh driver.GraphHandle) error {
-	x, err := e.exec("update graph", xh)
+	x, err := e.execs.Find("update graph", xh)
 	if err != nil {
 		return err
 	}
-	g, err := e.graph("update graph", gh)
+	g, err := e.graphs.Find("update graph", gh)
 	if err != nil {
 		return err
 	}
@@ -114,11 +96,11 @@ func (e *Engine) GraphUpdate(xh driver.ExecHandle, gh driver.GraphHandle) error 
 // GraphLaunch is [driver.Graphs].GraphLaunch.
 func (e *Engine) GraphLaunch(xh driver.ExecHandle, sh driver.StreamHandle) error {
 	begin := time.Now()
-	x, err := e.exec("launch graph", xh)
+	x, err := e.execs.Find("launch graph", xh)
 	if err != nil {
 		return err
 	}
-	s, err := e.stream("launch graph", sh)
+	s, err := e.streams.Find("launch graph", sh)
 	if err != nil {
 		return err
 	}
@@ -131,9 +113,7 @@ func (e *Engine) GraphLaunch(xh driver.ExecHandle, sh driver.StreamHandle) error
 	t.kind = taskGraph
 	t.run = &run{nodes: x.nodes, prev: x.last, end: new(point)}
 	x.last = t.run.end
-	if tr := e.trace.Load(); tr != nil {
-		tr.call(s, t, "launch graph", begin)
-	}
+	s.trace(e.trace.Load(), t, "launch graph", begin)
 	s.push(t) // under the lock, so that runs are in one order for the streams and for prev
 	return nil
 }
@@ -151,7 +131,7 @@ func (s *stream) runGraph(t *task) {
 	}
 	start := time.Now()
 	err := s.runNodes(t)
-	t.trace.ran(s, t, driver.ActivityGraph, t, start, 0, err != nil)
+	t.traced.Ran(start, err != nil)
 	if f, ok := err.(*nodeError); ok {
 		s.fail(f.work, f.err)
 	}
@@ -236,7 +216,9 @@ func (s *stream) runNode(t *task, n *node) error {
 		defer b.drop() // also if the function ends its goroutine
 		err = s.e.execute(n.dev, n.level, &n.work, &b)
 	}
-	t.trace.ran(s, t, n.work.kind, &n.work, start, n.work.bytes, err != nil)
+	if t.traced != nil {
+		t.traced.Of(n.work.kind, n.work.String(), n.work.bytes).Ran(start, err != nil)
+	}
 	if err != nil {
 		return &nodeError{&n.work, err}
 	}

@@ -162,7 +162,7 @@ type module struct {
 	dev       *dev
 	name      string
 	functions map[string]*Function
-	handles   []uintptr // of functions that were looked up; guarded by the engine's modmu
+	found     map[driver.FunctionHandle]*function // guarded by the engine's modmu
 }
 
 type function struct {
@@ -185,20 +185,20 @@ func (e *Engine) ModuleLoad(index int, image []byte) (driver.ModuleHandle, error
 		return 0, driver.Errorf(driver.ErrInvalidArgument, d.name, "load a module",
 			"%.40q is no module that is registered in this process; there are %q", image, known)
 	}
-	m := &module{dev: d, name: string(image), functions: functions}
-	return driver.ModuleHandle(e.modules.add(e.handles.Add(1), m)), nil
+	m := &module{d, string(image), functions, map[driver.FunctionHandle]*function{}}
+	return e.modules.Add(m), nil
 }
 
 // ModuleUnload is [driver.Modules].ModuleUnload.
 func (e *Engine) ModuleUnload(h driver.ModuleHandle) error {
 	e.modmu.Lock()
 	defer e.modmu.Unlock()
-	m := e.modules.remove(uintptr(h))
-	if m == nil {
-		return e.badHandle("unload a module", "module", uintptr(h))
+	m, err := e.modules.Take("unload a module", h)
+	if err != nil {
+		return err
 	}
-	for _, f := range m.handles {
-		e.functions.remove(f)
+	for f, v := range m.found {
+		e.functions.Drop(f, v)
 	}
 	return nil
 }
@@ -207,30 +207,24 @@ func (e *Engine) ModuleUnload(h driver.ModuleHandle) error {
 func (e *Engine) ModuleFunction(h driver.ModuleHandle, name string) (driver.FunctionHandle, error) {
 	e.modmu.Lock()
 	defer e.modmu.Unlock()
-	m := e.modules.get(uintptr(h))
-	if m == nil {
-		return 0, e.badHandle("look up a function", "module", uintptr(h))
+	m, err := e.modules.Find("look up a function", h)
+	if err != nil {
+		return 0, err
 	}
 	f := m.functions[name]
 	if f == nil {
 		return 0, driver.Errorf(driver.ErrNotFound, m.dev.name, "look up a function", "module %q has no function %q, but %s",
 			m.name, name, strings.Join(slices.Sorted(maps.Keys(m.functions)), ", "))
 	}
-	fh := e.functions.add(e.handles.Add(1), &function{m, name, f})
-	m.handles = append(m.handles, fh)
-	return driver.FunctionHandle(fh), nil
-}
-
-func (e *Engine) function(op string, h driver.FunctionHandle) (*function, error) {
-	if f := e.functions.get(uintptr(h)); f != nil {
-		return f, nil
-	}
-	return nil, e.badHandle(op, "function", uintptr(h))
+	v := &function{m, name, f}
+	fh := e.functions.Add(v)
+	m.found[fh] = v
+	return fh, nil
 }
 
 // FunctionAttributes is [driver.Modules].FunctionAttributes.
 func (e *Engine) FunctionAttributes(h driver.FunctionHandle) (driver.FunctionAttributes, error) {
-	f, err := e.function("attributes of a function", h)
+	f, err := e.functions.Find("attributes of a function", h)
 	if err != nil {
 		return driver.FunctionAttributes{}, err
 	}
@@ -241,11 +235,11 @@ func (e *Engine) FunctionAttributes(h driver.FunctionHandle) (driver.FunctionAtt
 
 // FunctionLaunch is [driver.Modules].FunctionLaunch.
 func (e *Engine) FunctionLaunch(s driver.StreamHandle, h driver.FunctionHandle, l driver.Launch) error {
-	st, err := e.stream("launch", s)
+	st, err := e.streams.Find("launch", s)
 	if err != nil {
 		return err
 	}
-	f, err := e.function("launch", h)
+	f, err := e.functions.Find("launch", h)
 	if err != nil {
 		return err
 	}

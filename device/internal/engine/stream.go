@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/device/driver"
+	"github.com/chorus-comms/chorus/device/internal/traces"
 )
 
 // stream runs tasks one after the other.
@@ -31,7 +32,7 @@ type stream struct {
 	working     bool // a goroutine runs tasks, or a thread of the host has entered
 	destroyed   bool
 	err         *driver.WorkError
-	external    []uint64
+	external    traces.IDs
 }
 
 // carried returns what a stream carries as an error.
@@ -52,25 +53,25 @@ func (e *Engine) StreamCreate(index, priority int) (driver.StreamHandle, error) 
 		return 0, driver.Errorf(driver.ErrInvalidArgument, d.name, "create stream", "priority %d is not in [0, %d)", priority,
 			d.levels)
 	}
-	s := &stream{e: e, dev: d, level: priority, handle: driver.StreamHandle(e.handles.Add(1))}
+	s := &stream{e: e, dev: d, level: priority, handle: driver.StreamHandle(e.numbers.Next())}
 	d.mu.Lock()
 	d.streams[s] = struct{}{}
 	d.mu.Unlock()
-	e.streams.add(uintptr(s.handle), s)
+	e.streams.Put(s.handle, s)
 	return s.handle, nil
 }
 
 // StreamDestroy is [driver.Streams].StreamDestroy.
 func (e *Engine) StreamDestroy(h driver.StreamHandle) error {
-	s, err := e.stream("destroy stream", h)
+	s, err := e.streams.Find("destroy stream", h)
 	if err != nil {
 		return err
 	}
 	if s.capture.Load() != nil {
 		return driver.Errorf(driver.ErrCapture, s.dev.name, "destroy stream", "stream %#x is being captured", uintptr(h))
 	}
-	if e.streams.remove(uintptr(h)) == nil {
-		return e.badHandle("destroy stream", "stream", uintptr(h)) // another goroutine was faster
+	if _, err := e.streams.Take("destroy stream", h); err != nil {
+		return err // another goroutine was faster
 	}
 	s.mu.Lock()
 	s.destroyed = true
@@ -90,7 +91,7 @@ func (s *stream) forget() {
 
 // StreamQuery is [driver.Streams].StreamQuery.
 func (e *Engine) StreamQuery(h driver.StreamHandle) (bool, error) {
-	s, err := e.stream("query stream", h)
+	s, err := e.streams.Find("query stream", h)
 	if err == nil {
 		err = s.refuseCaptured("query it")
 	}
@@ -104,7 +105,7 @@ func (e *Engine) StreamQuery(h driver.StreamHandle) (bool, error) {
 
 // StreamSynchronize is [driver.Streams].StreamSynchronize.
 func (e *Engine) StreamSynchronize(ctx context.Context, h driver.StreamHandle) error {
-	s, err := e.stream("synchronize stream", h)
+	s, err := e.streams.Find("synchronize stream", h)
 	if err == nil {
 		err = s.refuseCaptured("synchronize it")
 	}
@@ -116,7 +117,7 @@ func (e *Engine) StreamSynchronize(ctx context.Context, h driver.StreamHandle) e
 
 // StreamRecover is [driver.Streams].StreamRecover.
 func (e *Engine) StreamRecover(ctx context.Context, h driver.StreamHandle) error {
-	s, err := e.stream("recover stream", h)
+	s, err := e.streams.Find("recover stream", h)
 	if err == nil {
 		err = s.refuseCaptured("recover it")
 	}
@@ -229,7 +230,7 @@ func (s *stream) perform(t *task) {
 		}
 		start := time.Now()
 		<-t.point.done()
-		t.trace.ran(s, t, driver.ActivityWait, t, start, 0, false)
+		t.traced.Ran(start, false)
 		if f := t.point.err; f != nil {
 			s.carry(f)
 		}
@@ -241,7 +242,7 @@ func (s *stream) perform(t *task) {
 		}
 		start := time.Now()
 		err := s.e.execute(s.dev, s.level, &t.work, &t.bound)
-		t.trace.ran(s, t, t.work.kind, &t.work, start, t.work.bytes, err != nil)
+		t.traced.Ran(start, err != nil)
 		if err != nil {
 			s.fail(t, err)
 		}

@@ -5,6 +5,7 @@ import (
 	"unsafe"
 
 	"github.com/chorus-comms/chorus/device/driver"
+	"github.com/chorus-comms/chorus/device/internal/traces"
 )
 
 type taskKind uint8
@@ -19,15 +20,26 @@ const (
 )
 
 type task struct {
-	next     *task
-	kind     taskKind
-	work     work
-	bound    bound
-	point    *point
-	run      *run
-	trace    *trace
-	cor      uint64
-	external uint64
+	next   *task
+	kind   taskKind
+	work   work
+	bound  bound
+	point  *point
+	run    *run
+	traced *traces.Work // nil: it isn't
+}
+
+// activity is what the task is for a trace.
+func (t *task) activity() driver.ActivityKind {
+	switch t.kind {
+	case taskWork:
+		return t.work.kind
+	case taskWait:
+		return driver.ActivityWait
+	case taskGraph:
+		return driver.ActivityGraph
+	}
+	return driver.ActivityKernel
 }
 
 func (t *task) String() string {
@@ -72,7 +84,7 @@ func (e *Engine) submit(op string, h driver.StreamHandle, w work) error {
 	if tr != nil {
 		begin = time.Now()
 	}
-	s, err := e.stream(op, h)
+	s, err := e.streams.Find(op, h)
 	if err != nil {
 		return err
 	}
@@ -87,9 +99,7 @@ func (e *Engine) submit(op string, h driver.StreamHandle, w work) error {
 		s.recycle(t)
 		return err
 	}
-	if tr != nil {
-		tr.call(s, t, op, begin)
-	}
+	s.trace(tr, t, op, begin)
 	s.push(t)
 	return nil
 }

@@ -94,9 +94,15 @@ func (tr *Trace) Command(w Work, t Times) {
 	tr.going = append(tr.going, command{w, t})
 }
 
-// Ran notes that work of the host began at a time, and has just ended.
+// Of is a part of the work, which is another activity.
+func (w Work) Of(kind driver.ActivityKind, name string, bytes int) *Work {
+	w.activity.Kind, w.activity.Name, w.activity.Bytes = kind, name, bytes
+	return &w
+}
+
+// Ran notes that work of the host began at a time, and has just ended. Nil is of no trace.
 func (w *Work) Ran(begin time.Time, failed bool) {
-	if w.tr == nil {
+	if w == nil || w.tr == nil {
 		return
 	}
 	a := w.activity
