@@ -283,9 +283,12 @@ typedef struct chorus_device_info {
 	int32_t host_access; /* 1 if the host may touch its memory */
 	int64_t free_bytes, total_bytes;
 	const char *model; /* the library's */
-	int32_t views;     /* 1 if this process's engines can touch its memory, by chorus_view */
+	int32_t views;     /* 1 if this process's engines can touch its memory, by chorus_view; 0: it's touched by copies alone */
 	int32_t blocking;  /* 1 if CHORUS_DEVICE_BLOCKING asks that each operator waits for its work */
 	const char *library; /* that drives it, with its version, such as "CUDA 13.0"; empty: none */
+	int32_t units;        /* multiprocessors of a GPU, or what else runs at once */
+	int32_t major, minor; /* compute capability of CUDA and HIP, version of OpenCL; 0 and 0: none */
+	const char *uuid;     /* 00112233-4455-6677-8899-aabbccddeeff */
 } chorus_device_info;
 
 /* chorus_device_get fills in what there is to know; the caller sets size. */

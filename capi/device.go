@@ -8,6 +8,7 @@ import "C"
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"unsafe"
 
@@ -140,7 +141,7 @@ func goDeviceGet(h C.chorus_device, info *C.chorus_device_info) (status C.chorus
 		err = refused("chorus_device_get got NULL")
 	}
 	if err == nil {
-		err = sized("chorus_device_info", info.size, unsafe.Sizeof(*info))
+		err = sized("chorus_device_info", info.size, unsafe.Offsetof(info.units)) // of version 1.0
 	}
 	if err != nil {
 		return fail(err)
@@ -154,18 +155,22 @@ func goDeviceGet(h C.chorus_device, info *C.chorus_device_info) (status C.chorus
 		return fail(refused("%v", err))
 	}
 	p := d.Properties()
-	*info = C.chorus_device_info{size: info.size, index: C.int32_t(d.Index()), priorities: C.int32_t(p.PriorityLevels),
+	all := C.chorus_device_info{size: info.size, index: C.int32_t(d.Index()), priorities: C.int32_t(p.PriorityLevels),
 		free_bytes: C.int64_t(free), total_bytes: C.int64_t(total), model: interned(p.Name),
-		library: interned(p.Library)}
+		library: interned(p.Library), units: C.int32_t(p.Units), major: C.int32_t(p.Major), minor: C.int32_t(p.Minor)}
+	u := p.UUID
+	all.uuid = interned(fmt.Sprintf("%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:]))
 	if p.HostAccess {
-		info.host_access = 1
+		all.host_access = 1
 	}
 	if _, ok := d.Runtime().Driver().(device.HostKernels); ok {
-		info.views = 1
+		all.views = 1
 	}
 	if cfg.DeviceBlocking {
-		info.blocking = 1
+		all.blocking = 1
 	}
+	n := min(uintptr(info.size), unsafe.Sizeof(all)) // an older caller's has fewer fields
+	copy(unsafe.Slice((*byte)(unsafe.Pointer(info)), n), unsafe.Slice((*byte)(unsafe.Pointer(&all)), n))
 	return C.CHORUS_OK
 }
 

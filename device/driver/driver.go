@@ -96,6 +96,7 @@ type Properties struct {
 	Lanes          int    // float32 of a vector of such a core; 0: unknown
 	LocalMemory    int    // bytes of local memory that a block can have; 0: unknown
 	CopiesWait     bool   // Copy waits for the stream's earlier work between a device and memory that isn't pinned
+	Major, Minor   int    // the compute capability of CUDA and HIP, the version of OpenCL; 0, 0: there is none
 	UUID           [16]byte
 }
 

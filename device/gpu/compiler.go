@@ -210,15 +210,7 @@ func (b *gpu) target(op string) (string, error) {
 	if b.family.Name != "cuda" {
 		return "", nil
 	}
-	major, err := b.attribute(op, abi.CUDAMajor)
-	if err != nil {
-		return "", err
-	}
-	minor, err := b.attribute(op, abi.CUDAMinor)
-	if err != nil {
-		return "", err
-	}
-	target, err := b.compiler.target(major*10 + minor)
+	target, err := b.compiler.target(b.Props.Major*10 + b.Props.Minor)
 	if err != nil {
 		return "", refused(b, op, err)
 	}

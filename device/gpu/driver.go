@@ -76,10 +76,10 @@ func New(l *Library) (*Driver, error) {
 func (b *gpu) identify() error {
 	const op = "identify"
 	name, id := make([]byte, 256), new([16]byte)
-	total, units, priorities := new(uint64), new(int32), new(int32)
-	multiprocessors := int32(abi.CUDAMultiprocessors)
+	total, units, major, minor, priorities := new(uint64), new(int32), new(int32), new(int32), new(int32)
+	ofUnits, ofMajor, ofMinor := int32(abi.CUDAMultiprocessors), int32(abi.CUDAMajor), int32(abi.CUDAMinor)
 	if b.family.Name == "hip" {
-		multiprocessors = abi.HIPMultiprocessors
+		ofUnits, ofMajor, ofMinor = abi.HIPMultiprocessors, abi.HIPMajor, abi.HIPMinor
 	}
 	for _, x := range []struct {
 		call string
@@ -88,7 +88,9 @@ func (b *gpu) identify() error {
 		{"DeviceGet", func() abi.Result { return b.DeviceGet(&b.id, int32(b.Index)) }},
 		{"DeviceGetName", func() abi.Result { return b.DeviceName(&name[0], int32(len(name)), b.id) }},
 		{"DeviceTotalMem", func() abi.Result { return b.DeviceMemory(total, b.id) }},
-		{"DeviceGetAttribute", func() abi.Result { return b.DeviceAttribute(units, multiprocessors, b.id) }},
+		{"DeviceGetAttribute", func() abi.Result { return b.DeviceAttribute(units, ofUnits, b.id) }},
+		{"DeviceGetAttribute", func() abi.Result { return b.DeviceAttribute(major, ofMajor, b.id) }},
+		{"DeviceGetAttribute", func() abi.Result { return b.DeviceAttribute(minor, ofMinor, b.id) }},
 		{"DeviceGetAttribute", func() abi.Result { return b.DeviceAttribute(priorities, abi.StreamPriorities, b.id) }},
 	} {
 		if err := b.result(op, x.call, x.f()); err != nil {
@@ -97,7 +99,8 @@ func (b *gpu) identify() error {
 	}
 	name, _, _ = bytes.Cut(name, []byte{0})
 	b.Props = driver.Properties{Name: string(name), Library: b.family.Title + " " + b.version,
-		TotalMemory: int64(*total), Units: int(*units), PriorityLevels: 1 + min(1, int(*priorities)), CopiesWait: true}
+		TotalMemory: int64(*total), Units: int(*units), Major: int(*major), Minor: int(*minor),
+		PriorityLevels: 1 + min(1, int(*priorities)), CopiesWait: true}
 	if b.DeviceUUID == nil || b.DeviceUUID(id, b.id) != abi.Success {
 		copy(id[:], b.family.Name)
 		binary.BigEndian.PutUint32(id[12:], uint32(b.Index))

@@ -272,6 +272,10 @@ func TestCapability(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		p, err := d.Properties(0)
+		if err != nil || p.Major != int(capability[0]) || p.Minor != int(capability[1]) {
+			t.Errorf("%v: %+v, %v", capability, p, err)
+		}
 		_, err = d.ModuleLoad(0, testmodule.Image)
 		if ok && err != nil || !ok && (!errors.Is(err, driver.ErrUnsupported) || !strings.Contains(err.Error(), "is 70")) {
 			t.Errorf("%v: %v", capability, err)

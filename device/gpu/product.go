@@ -371,7 +371,7 @@ func (b *gpu) workspace(op string) int {
 	text, name, bytes := c.CUBLASWorkspace, "CUBLAS_WORKSPACE_CONFIG", cudaWorkspace
 	if b.family.Name == "hip" {
 		text, name, bytes = c.HIPBLASWorkspace, "HIPBLAS_WORKSPACE_CONFIG", hipWorkspace
-	} else if major, err := b.attribute(op, abi.CUDAMajor); err == nil && major == 9 {
+	} else if b.Props.Major == 9 {
 		bytes = hopperWorkspace
 	}
 	if text == "" {

@@ -157,6 +157,7 @@ func (b *dev) identify(o Options) error {
 		PriorityLevels: 1, Processor: b.kind&abi.DeviceCPU != 0, Lanes: int(lanes), LocalMemory: int(local)}
 	if words := strings.Fields(version); len(words) > 1 { // OpenCL 3.0 of the vendor
 		b.Props.Library += " " + words[1]
+		_, _ = fmt.Sscanf(words[1], "%d.%d", &b.Props.Major, &b.Props.Minor)
 	}
 	if b.priorities {
 		b.Props.PriorityLevels = 2

@@ -270,6 +270,10 @@ class DeviceInfo(Structure):
         ("views", c_int32),
         ("blocking", c_int32),
         ("library", c_char_p),
+        ("units", c_int32),
+        ("major", c_int32),
+        ("minor", c_int32),
+        ("uuid", c_char_p),
     ]
 
 

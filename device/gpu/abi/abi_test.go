@@ -729,6 +729,7 @@ func TestConstants(t *testing.T) {
 			"hipGraphNodeTypeEmpty": NodeEmpty, "hipGraphNodeTypeWaitEvent": NodeWaitEvent,
 			"hipGraphNodeTypeEventRecord": NodeEventRecord, "hipGraphNodeTypeBatchMemOp": NodeBatchMemHIP,
 			"hipDeviceAttributeMultiprocessorCount": HIPMultiprocessors, "hipMemcpyDefault": CopyByAddresses,
+			"hipDeviceAttributeComputeCapabilityMajor": HIPMajor, "hipDeviceAttributeComputeCapabilityMinor": HIPMinor,
 			"HIP_IPC_HANDLE_SIZE": 64, "hipDeviceAttributeMaxSharedMemoryPerBlock": HIPShared,
 			"hipErrorInvalidConfiguration":             int(InvalidConfiguration),
 			"HIP_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK": FunctionMaxThreads,

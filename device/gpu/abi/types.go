@@ -162,6 +162,8 @@ const (
 	CUDASharedAtMost    = 97 // where the function is set to it
 	CUDAMajor           = 75 // of the compute capability
 	CUDAMinor           = 76
+	HIPMajor            = 23 // as the digits of an architecture's name: 9 and 4 of gfx942
+	HIPMinor            = 61
 	HIPMultiprocessors  = 63
 	HIPShared           = 74
 )

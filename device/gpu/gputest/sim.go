@@ -207,7 +207,7 @@ func (l *Library) text(p **byte, s string) abi.Result {
 func (l *Library) attributes() map[int32]int32 {
 	const shared = 48 << 10 // of a block of an emulated device
 	if l.opts.Name == "hip" {
-		return map[int32]int32{abi.HIPShared: shared}
+		return map[int32]int32{abi.HIPShared: shared, abi.HIPMajor: 9, abi.HIPMinor: 4}
 	}
 	return map[int32]int32{abi.CUDAShared: shared / 2, abi.CUDASharedAtMost: shared, abi.CUDAMajor: 8, abi.CUDAMinor: 9}
 }

@@ -7,6 +7,7 @@ import ctypes
 import importlib
 import os
 import sys
+import uuid
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -252,6 +253,11 @@ class DeviceProperties(NamedTuple):
     name: str
     total_memory: int
     library: str  # that drives it, with its version, such as "CUDA 13.0"; empty: the driver is its own
+    multi_processor_count: int  # on other devices than GPUs: how many kernels or blocks run at once
+    major: int  # the compute capability of CUDA and HIP, the version of OpenCL; 0.0 with a driver of its own
+    minor: int
+    uuid: uuid.UUID
+    host_access: bool  # the process can touch its memory, by one address or another
 
 
 def get_device_properties(device: Any = None) -> DeviceProperties:
@@ -262,7 +268,10 @@ def get_device_properties(device: Any = None) -> DeviceProperties:
 
     info = _lib.DeviceInfo(size=ctypes.sizeof(_lib.DeviceInfo))
     check(_lib.library.chorus_device_get(place_of(torch.device(name(), index(device))), ctypes.byref(info)))
-    return DeviceProperties(info.model.decode(), info.total_bytes, (info.library or b"").decode())
+    return DeviceProperties(
+        info.model.decode(), info.total_bytes, (info.library or b"").decode(), info.units, info.major, info.minor,
+        uuid.UUID(info.uuid.decode()), bool(info.views),
+    )  # fmt: skip
 
 
 def get_device_name(device: Any = None) -> str:
@@ -270,10 +279,11 @@ def get_device_name(device: Any = None) -> str:
     return get_device_properties(device).name
 
 
-def get_device_capability(device: Any = None) -> dict[str, Any]:
-    """``torch.accelerator.get_device_capability``: the element types that the device supports."""
-    capability: dict[str, Any] = torch.accelerator.get_device_capability(index(device))
-    return capability
+def get_device_capability(device: Any = None) -> tuple[int, int]:
+    """``major`` and ``minor`` of the device's properties. ``torch.accelerator.get_device_capability`` has the element
+    types that the device supports."""
+    properties = get_device_properties(device)
+    return properties.major, properties.minor
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -65,6 +65,9 @@ def test_peers():
 @since(2, 13, "PyTorch doesn't ask")
 def test_capability():
     supported = torch.accelerator.get_device_capability("accinte")["supported_dtypes"]
+    assert torch.accinte.get_device_capability() == (0, 0)  # it has no generations of hardware
+    assert torch.accinte.get_device_properties(1).uuid != (p := torch.accinte.get_device_properties(0)).uuid
+    assert p.multi_processor_count >= 1 and p.host_access and p.library == ""
     assert {torch.complex32, torch.quint8, torch.float64} <= supported
 
 

@@ -61,6 +61,18 @@ def test_names_of_cuda():
 
 
 @pytest.mark.anywhere
+def test_properties():
+    """Those of torch.cuda that programs ask for, with the types that they have there."""
+    found = [torch.zoom.get_device_properties(i) for i in range(torch.zoom.device_count())]
+    for i, p in enumerate(found):
+        assert p.name and p.total_memory > 0 and p.multi_processor_count >= 1 and type(p.host_access) is bool
+        assert re.fullmatch(r"\w{8}(-\w{4}){3}-\w{12}", str(p.uuid)) and p.uuid.int
+        assert torch.zoom.get_device_capability(i) == (p.major, p.minor)
+        assert p.library.startswith(("CUDA ", "HIP ", f"OpenCL {p.major}.{p.minor}")) and p.major >= 1
+    assert len({p.uuid for p in found}) == len(found)
+
+
+@pytest.mark.anywhere
 def test_registering_again():
     """As in the original's programs. Another module is still refused."""
     torch.utils.rename_privateuse1_backend("zoom")
