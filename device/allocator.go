@@ -177,6 +177,13 @@ func cacheOOM(err error) error {
 	return err
 }
 
+// Reclaim implements cache.Reclaimer.
+func (c *cacheDriver) Reclaim() {
+	if r, ok := c.d.rt.drv.(driver.Reclaimer); ok {
+		r.Reclaim(c.d.index)
+	}
+}
+
 func (c *cacheDriver) Free(addr uintptr) error { return c.d.rt.drv.Free(c.d.index, Ptr(addr)) }
 
 // HasStream asks in a way that doesn't disturb a capture.

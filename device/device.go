@@ -49,8 +49,16 @@ func (d *Device) Index() int { return d.index }
 // Properties describes the device.
 func (d *Device) Properties() Properties { return d.props }
 
-// Malloc allocates device memory straight from the driver; [Device.Alloc] is faster.
-func (d *Device) Malloc(bytes int) (Ptr, error) { return d.rt.drv.Malloc(d.index, bytes) }
+// Malloc allocates device memory straight from the driver; [Device.Alloc] is faster. If there isn't enough, it waits for
+// memory that was freed under work.
+func (d *Device) Malloc(bytes int) (Ptr, error) {
+	p, err := d.rt.drv.Malloc(d.index, bytes)
+	if r, ok := d.rt.drv.(driver.Reclaimer); ok && errors.Is(err, ErrOutOfMemory) {
+		r.Reclaim(d.index)
+		p, err = d.rt.drv.Malloc(d.index, bytes)
+	}
+	return p, err
+}
 
 // Free returns memory of Malloc.
 func (d *Device) Free(p Ptr) error { return d.rt.drv.Free(d.index, p) }

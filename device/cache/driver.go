@@ -54,6 +54,13 @@ type Reserver interface {
 	Unmap(addr uintptr, size int64) error
 }
 
+// Reclaimer is a driver whose Free may keep memory for a while, until the work that uses it is done.
+type Reclaimer interface {
+	// Reclaim waits for memory of Free that Alloc can't give again yet. It's called with no lock held, at the same time
+	// as other methods.
+	Reclaim()
+}
+
 // PoolID names a private pool, as PyTorch's MempoolId_t does. The zero PoolID stands for the ordinary pools.
 type PoolID [2]uint64
 

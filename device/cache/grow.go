@@ -34,6 +34,11 @@ func (c *Cache) grow(p *pool, size int64, s Stream) (*block, error) {
 		return nil, err
 	}
 	c.stats.NumAllocRetries++
+	if r, ok := c.driver.(Reclaimer); ok {
+		c.mu.Unlock() // the work that is waited for may give memory back itself
+		r.Reclaim()
+		c.mu.Lock()
+	}
 	// A block that waited for events may be large enough, and part of a segment that can't be given back. (PyTorch
 	// doesn't look again.)
 	if b := c.findFree(p, size, s); b != nil {

@@ -126,7 +126,7 @@ type Driver interface {
 // Memory is the part of a [Driver] about memory.
 type Memory interface {
 	// Malloc allocates device memory, aligned to 256 bytes at least, with undefined contents. bytes must be positive.
-	// Lack of memory is ErrOutOfMemory and leaves everything as it was.
+	// Lack of memory is ErrOutOfMemory and leaves everything as it was; see [Reclaimer] for memory that was freed.
 	Malloc(dev int, bytes int) (Ptr, error)
 
 	// Free returns memory of Malloc. p must be what Malloc returned and not have been freed; freeing null does nothing.

@@ -165,6 +165,13 @@ type Reserver interface {
 	Unmap(p Ptr, bytes int) error
 }
 
+// Reclaimer is implemented by drivers whose Free keeps memory until the work that was enqueued before it is done.
+type Reclaimer interface {
+	// Reclaim waits until Malloc can give all memory of a device again that was freed. It returns earlier if none came
+	// back for half a minute, since work that is under way may wait for the caller.
+	Reclaim(dev int)
+}
+
 // Tracer is implemented by drivers that can tell what their devices did, and when.
 type Tracer interface {
 	// TraceStart begins to keep activities, and TraceStop ends it and returns them by start time. Work that was enqueued

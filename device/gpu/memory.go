@@ -30,7 +30,7 @@ func (d *Driver) Malloc(dev int, bytes int) (driver.Ptr, error) {
 	p := new(uintptr)
 	r := b.relaxed(func() abi.Result { return b.MemAlloc(p, uint64(bytes)) })
 	if r == abi.OutOfMemory {
-		d.deferred.Wait(b)
+		d.deferred.Reap(b)
 		r = b.relaxed(func() abi.Result { return b.MemAlloc(p, uint64(bytes)) })
 	}
 	if r != abi.Success {
@@ -57,6 +57,13 @@ func (d *Driver) Free(dev int, p driver.Ptr) error {
 	})
 	d.deferred.Reap(b)
 	return nil
+}
+
+// Reclaim is that of [driver.Reclaimer].
+func (d *Driver) Reclaim(dev int) {
+	if b, err := d.gpu("reclaim", dev); err == nil {
+		d.deferred.Reclaim(b)
+	}
 }
 
 // MallocHost is [driver.Memory].MallocHost.

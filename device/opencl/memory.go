@@ -44,7 +44,7 @@ func (d *Driver) Malloc(dev int, bytes int) (driver.Ptr, error) {
 	}
 	a := b.allocate(bytes)
 	if a == nil {
-		d.deferred.Wait(b)
+		d.deferred.Reap(b)
 		a = b.allocate(bytes)
 	}
 	if a == nil {
@@ -116,6 +116,13 @@ func (d *Driver) Free(dev int, p driver.Ptr) error {
 	d.deferred.Add(b, b.space.devs, a.Bytes, func() { d.give(a) })
 	d.deferred.Reap(b)
 	return nil
+}
+
+// Reclaim is that of [driver.Reclaimer].
+func (d *Driver) Reclaim(dev int) {
+	if b, err := d.dev("reclaim", dev); err == nil {
+		d.deferred.Reclaim(b)
+	}
 }
 
 // give gives memory back. Others may get its address at once.

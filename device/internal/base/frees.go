@@ -77,12 +77,16 @@ func (m *Frees[D, T]) Reap(of D) (bytes int) {
 	return bytes
 }
 
-// patience is how long an allocation waits for memory that was freed under work.
-const patience = 100 * time.Millisecond
+// patience is how long a wait for memory that was freed under work goes on while none comes back.
+const patience = 30 * time.Second
 
-// Wait waits a moment for memory of a device that was freed under work.
-func (m *Frees[D, T]) Wait(of D) {
-	for begin := time.Now(); m.Reap(of) > 0 && time.Since(begin) < patience; {
+// Reclaim waits for all memory of a device that was freed under work, as [driver.Reclaimer] has it.
+func (m *Frees[D, T]) Reclaim(of D) {
+	left, since := m.Reap(of), time.Now()
+	for left > 0 && time.Since(since) < patience {
 		time.Sleep(time.Millisecond)
+		if now := m.Reap(of); now != left {
+			left, since = now, time.Now()
+		}
 	}
 }
