@@ -9,9 +9,6 @@ shift
 case $out in /*) ;; *) out=$PWD/$out ;; esac
 here=$(cd "$(dirname "$0")" && pwd)
 [ -n "${PACKAGE:-}" ] || cd "$here"
-case $("${GO:-go}" env GOVERSION) in
-go1.26 | go1.26.*) export CGO_CFLAGS="${CGO_CFLAGS:--O2 -g} -DMONITOR_IS_SECOND" ;; # where monitor.c is known to be right
-esac
 link="-Wl,--version-script=$here/chorus.map -Wl,-soname,libchorus.so -Wl,-z,nodelete -ldl"
 CGO_ENABLED=1 "${GO:-go}" build -buildmode=c-shared -trimpath \
 	-ldflags "-s -w -X github.com/chorus-comms/chorus/internal/release.version=${RELEASE:-} -extldflags '$link'" \

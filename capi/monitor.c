@@ -1,6 +1,4 @@
-//go:build !race
-
-#ifdef MONITOR_IS_SECOND
+//go:build linux && go1.26 && !go1.27 && !race
 
 // A thread of C that calls Go takes a processor of Go's runtime along when it returns, and the runtime's monitor, a
 // thread of its own, takes that away again. (runtime/proc.go of Go 1.26: retake spares a thread for 10 ms only if
@@ -17,9 +15,9 @@
 // (With the race detector the library is linked into the program.)
 //
 // The monitor is the second thread that the runtime creates: its main goroutine creates it before anything else. The
-// runtime is a part of the library, so that this holds for all libraries of a version of Go or for none. build.sh lists
-// the versions for which TestMonitor has shown it. With other versions, or with CHORUS_MONITOR_SLACK=0, the slack isn't
-// changed.
+// runtime is a part of the library, so that this holds for all libraries of a version of Go or for none. The first line
+// lists the versions for which TestMonitor has shown it. With other versions, or with CHORUS_MONITOR_SLACK=0, the slack
+// isn't changed.
 
 #define _GNU_SOURCE // RTLD_NEXT
 #include <dlfcn.h>
@@ -64,5 +62,3 @@ int pthread_create(pthread_t *restrict thread, const pthread_attr_t *restrict at
 		created--; // the runtime tries again
 	return err;
 }
-
-#endif

@@ -98,7 +98,7 @@ def build_command(target: pathlib.Path) -> None:
         return
     flags = ["-trimpath", "-ldflags", f"-s -w -X {MODULE}/internal/release.version={VERSION}"]
     command = [go(), "build", "-v", *flags, "-o", str(target.resolve()), "./cmd/chorus"]
-    compile_go("the command", command, {**os.environ, "CGO_ENABLED": "0"})
+    compile_go("the command", command, {"CGO_ENABLED": "0", **os.environ})
 
 
 class BuildPy(build_py):

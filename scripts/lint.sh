@@ -11,6 +11,7 @@ unformatted=$("$($go env GOROOT)/bin/gofmt" -l $(git ls-files '*.go'))
 if LC_ALL=C.UTF-8 git grep -nP '^(\t|//|func |type |var )[^"`]{120,}$' -- '*.go' ':!*_amd64.go'; then # but for texts
 	exit 1
 fi
+export GOFLAGS="${GOFLAGS:-} -trimpath -buildmode=pie" # as scripts/steps.sh does
 $go vet ./...
 $go run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
 if [ ! -e $lint/ok-2 ]; then

@@ -9,6 +9,9 @@ rm -f "$left"
 begun=$SECONDS
 since=$SECONDS
 name=
+# Tests are compiled as the shared library has to be, so that each package is compiled once.
+plain=${GOFLAGS:-}
+export GOFLAGS="$plain -trimpath -buildmode=pie"
 $GO build -o out/testlines ./cmd/internal/testlines
 step() {
 	[ -z "$name" ] || printf -- '-- %s: %d s\n' "$name" $((SECONDS - since))
@@ -16,10 +19,10 @@ step() {
 	printf '\n== %s\n' "$1"
 }
 
-# go test, with a line a package. Two packages at a time, on any machine: most tests are worlds of processes that wait for each other, and two
-# of them keep two cores busy.
+# go test, with a line a package; make lint vets them. Two packages at a time, on any machine: most tests are worlds of
+# processes that wait for each other, and two of them keep two cores busy.
 tests() {
-	$GO test -p 2 -timeout 30m -json "$@" | out/testlines "$left"
+	$GO test -vet=off -p 2 -timeout 30m -json "$@" | out/testlines "$left"
 }
 
 # pytest, with two tests at a time for the same reason.

@@ -33,6 +33,12 @@ else
 	skipped+=("OpenCL on Intel's runtime: it can't be installed, see above")
 fi
 
+step "tests without AVX-512, and without any vector instructions"
+GODEBUG=cpu.avx512f=off,cpu.avx512bw=off tests ./kern ./tensor
+GODEBUG=cpu.all=off tests ./dtype ./kern ./tensor
+GODEBUG=cpu.all=off CHORUS_TEST_SHORT=1 tests -run 'Mem' ./comm
+
+export GOFLAGS=$plain # from here on what is compiled is for other systems, or for users
 if package; then
 	step "the Python package"
 	make python
@@ -65,15 +71,10 @@ fi
 
 # vet compiles the imported packages.
 step "build without cgo, for arm64 and macOS, and what is portable for Windows"
-CGO_ENABLED=0 $GO build ./...
-CGO_ENABLED=0 GOOS=linux GOARCH=arm64 $GO build ./...
+CGO_ENABLED=0 $GO build -trimpath ./... # as the command of the package is
+CGO_ENABLED=0 GOOS=linux GOARCH=arm64 $GO list -export ./... >/dev/null # compiled, and not linked
 CGO_ENABLED=0 GOOS=darwin GOARCH=arm64 $GO vet ./...
 CGO_ENABLED=0 GOOS=windows $GO vet ./config ./dtype ./hostmem ./kern ./plan ./secure ./store ./tensor
-
-step "tests without AVX-512, and without any vector instructions"
-GODEBUG=cpu.avx512f=off,cpu.avx512bw=off tests ./kern ./tensor
-GODEBUG=cpu.all=off tests ./dtype ./kern ./tensor
-GODEBUG=cpu.all=off CHORUS_TEST_SHORT=1 tests -run 'Mem' ./comm
 
 if command -v gcc >/dev/null; then
 	step "race detector, where all ranks are in one process" # and with CHORUS_TEST_LONG=1 from C

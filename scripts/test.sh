@@ -11,22 +11,14 @@ export CHORUS_TEST_SHORT=1
 
 make opencl >out/opencl 2>&1 & # without it, the tests of device/opencl say that they are left out
 
-# go test vets what it tests; all of vet is in scripts/test-long.sh. Tests and the shared library are compiled here too, as PyTorch's
-# installation leaves cores idle, and as two that need the library at once would both compile it.
+# All is compiled here, as PyTorch's installation leaves cores idle, and nothing is linked.
 step "format and build"
 unformatted=$(gofmt -l $(git ls-files '*.go' 2>/dev/null || find . -name '*.go' -not -path './.venv/*'))
 if [ -n "$unformatted" ]; then
 	echo "gofmt: $unformatted"
 	exit 1
 fi
-$GO build ./...
-library=
-if command -v cc >/dev/null; then
-	GO="$GO" sh capi/build.sh out/libchorus.so &
-	library=$!
-fi
 $GO list -export -test ./... >/dev/null
-[ -z "$library" ] || wait $library
 
 step "PyTorch, for the package and for interoperability"
 wait
@@ -35,7 +27,7 @@ pytorch # which is there by now; if not, it says why
 # The package and the device's extension take minutes to compile: in the time that the tests of Go leave the cores idle.
 making=
 if package; then
-	nice -n 19 make python >out/python 2>&1 &
+	CGO_ENABLED=1 nice -n 19 make python >out/python 2>&1 & # the command with cgo, too, for the same packages
 	making=$!
 	trap 'kill $making 2>/dev/null || :' EXIT
 fi
