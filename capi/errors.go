@@ -18,7 +18,7 @@ import (
 	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/fabric"
-	"github.com/chorus-comms/chorus/kernel"
+	"github.com/chorus-comms/chorus/kernel/loader"
 )
 
 // errInterrupted is why a wait ends whose host wants control back.
@@ -86,7 +86,7 @@ type facts struct {
 // messageOf is an error's text. Errors that are joined stand on one line; what a compiler says keeps its lines.
 func messageOf(err error) string {
 	text := err.Error()
-	if _, is := errors.AsType[*kernel.CompileError](err); !is {
+	if _, is := errors.AsType[*loader.CompileError](err); !is {
 		text = strings.ReplaceAll(text, "\n", "; ")
 	}
 	return backend.BeginsOnce(text)

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/chorus-comms/chorus/comm"
-	"github.com/chorus-comms/chorus/kernel"
+	"github.com/chorus-comms/chorus/kernel/loader"
 )
 
 // TestBeginsOnce has the library's own texts quote an error of package comm: C gets the beginning once.
@@ -25,7 +25,7 @@ func TestBeginsOnce(t *testing.T) {
 
 // A compiler's message about a kernel keeps its lines, and other errors stand on one line.
 func TestLinesOfCompilers(t *testing.T) {
-	refused := noKernel(&kernel.CompileError{Source: "a\nb\n", Log: "k.cl:2:1: error: no b"})
+	refused := noKernel(&loader.CompileError{Source: "a\nb\n", Log: "k.cl:2:1: error: no b"})
 	f := factsOf(refused, 0)
 	if !strings.HasPrefix(f.message, "chorus: ") || !strings.Contains(f.message, "error: no b\n    1  a\n>   2  b") {
 		t.Errorf("%q", f.message)

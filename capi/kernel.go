@@ -20,16 +20,19 @@ import (
 	"github.com/chorus-comms/chorus/dtype"
 	"github.com/chorus-comms/chorus/internal/sys"
 	"github.com/chorus-comms/chorus/kernel"
+	"github.com/chorus-comms/chorus/kernel/loader"
+	kerneltext "github.com/chorus-comms/chorus/kernel/text"
+	"github.com/chorus-comms/chorus/kernel/user"
 )
 
 // loaders has the loader of each device that has run a kernel.
 var loaders struct {
 	sync.Mutex
-	of map[*device.Device]*kernel.Loader
+	of map[*device.Device]*loader.Loader
 }
 
 // loaderOf is the device's loader, with the cache on disk that the configuration names.
-func loaderOf(d *device.Device) (*kernel.Loader, error) {
+func loaderOf(d *device.Device) (*loader.Loader, error) {
 	loaders.Lock()
 	defer loaders.Unlock()
 	if l := loaders.of[d]; l != nil {
@@ -39,7 +42,7 @@ func loaderOf(d *device.Device) (*kernel.Loader, error) {
 	if err != nil {
 		return nil, refused("%v", err)
 	}
-	l, err := kernel.NewLoader(d, kernel.OpenDisk(cfg))
+	l, err := loader.New(d, loader.OpenDisk(cfg))
 	if err != nil {
 		return nil, err
 	}
@@ -47,10 +50,10 @@ func loaderOf(d *device.Device) (*kernel.Loader, error) {
 		l.CompileAhead()
 	}
 	if cfg.KernelProgress && sys.IsTerminal(2) {
-		kernel.Compiling.Show(os.Stderr)
+		loader.Compiling.Show(os.Stderr)
 	}
 	if loaders.of == nil {
-		loaders.of = map[*device.Device]*kernel.Loader{}
+		loaders.of = map[*device.Device]*loader.Loader{}
 	}
 	loaders.of[d] = l
 	return l, nil
@@ -68,7 +71,7 @@ func settle(ctx context.Context, d *device.Device) error {
 }
 
 // loader is that of the stream's device.
-func (s *stream) loader() (*kernel.Loader, error) {
+func (s *stream) loader() (*loader.Loader, error) {
 	if l := s.kernels.Load(); l != nil {
 		return l, nil
 	}
@@ -87,7 +90,7 @@ func goKernelFind(kind C.int32_t, name *C.char, op *C.int32_t) (status C.chorus_
 	}
 	*op = 0
 	wanted := C.GoString(name)
-	if kind == C.CHORUS_KERNEL_ELEMENTWISE && kernel.IsUser(wanted) {
+	if kind == C.CHORUS_KERNEL_ELEMENTWISE && kerneltext.IsUser(wanted) {
 		n, err := userKernel(wanted)
 		*op = n
 		return fail(err)
@@ -128,7 +131,7 @@ func goKernelGet(h C.chorus_device, info *C.chorus_kernel_info) (status C.chorus
 	if !cfg.DeviceKernels {
 		info.off = 1
 	}
-	if l.LibraryVaries() {
+	if l.GEMMVaries() {
 		info.varies = 1
 	}
 	return C.CHORUS_OK
@@ -145,7 +148,7 @@ const firstUserKernel = 1 << 20
 
 // userKernel is the number of a user's text, which stays known.
 func userKernel(text string) (C.int32_t, error) {
-	if err := kernel.CheckUser(text); err != nil {
+	if _, _, err := user.Operands(text); err != nil {
 		return 0, refused("%v", err)
 	}
 	u := &userKernels
@@ -228,7 +231,7 @@ func goKernelRun(h C.chorus_stream, k *C.chorus_kernel) (status C.chorus_status)
 		return fail(err)
 	}
 	c := kernelCalls.Get().(*kernelCall)
-	c.stream, c.Plan.Cores, c.Plan.Products = s.Stream, l.Cores(), l.Products()
+	c.stream, c.Plan.Cores, c.Plan.GEMM = s.Stream, l.Cores(), l.GEMM()
 	err = c.run(l, k)
 	for _, p := range c.memory {
 		err = errors.Join(err, s.Device().Dealloc(p)) // which waits for the stream's work
@@ -242,7 +245,7 @@ func goKernelRun(h C.chorus_stream, k *C.chorus_kernel) (status C.chorus_status)
 }
 
 // run enqueues the kernels of an operation.
-func (c *kernelCall) run(l *kernel.Loader, k *C.chorus_kernel) error {
+func (c *kernelCall) run(l *loader.Loader, k *C.chorus_kernel) error {
 	o, name, err := operationOf(C.int32_t(k.kind), C.int32_t(k.op))
 	if err == nil {
 		err = c.read(k, o)
@@ -254,7 +257,7 @@ func (c *kernelCall) run(l *kernel.Loader, k *C.chorus_kernel) error {
 }
 
 // enqueue runs the plan, unless adding to it has had an error.
-func (c *kernelCall) enqueue(l *kernel.Loader, err error) error {
+func (c *kernelCall) enqueue(l *loader.Loader, err error) error {
 	switch {
 	case errors.Is(err, kernels.ErrArguments):
 		return refused("%v", err)
@@ -263,8 +266,8 @@ func (c *kernelCall) enqueue(l *kernel.Loader, err error) error {
 	case err != nil:
 		return noKernel(err)
 	}
-	err = l.Run(c.stream, &c.Plan)
-	if _, is := errors.AsType[*kernel.CompileError](err); is {
+	err = l.Run(c.stream, c.Plan.Calls)
+	if _, is := errors.AsType[*loader.CompileError](err); is {
 		return noKernel(err)
 	}
 	return err

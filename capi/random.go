@@ -16,6 +16,7 @@ import (
 	"github.com/chorus-comms/chorus/device/rng"
 	"github.com/chorus-comms/chorus/dtype"
 	"github.com/chorus-comms/chorus/kernel"
+	"github.com/chorus-comms/chorus/kernel/loader"
 )
 
 // cudaGenerator is a device's own generator of CUDA's numbers.
@@ -212,7 +213,7 @@ var deviceKernels = sync.OnceValue(func() bool {
 // nothing.
 func (q *request) kernel(s *stream, t dtype.DType, at device.Ptr, n int, each device.Ptr, eachType dtype.DType,
 	g *rng.CUDA, draw rng.Draw) (bool, error) {
-	if _, compiles := kernel.TargetOf(s.Device().Runtime().Name()); !compiles || !deviceKernels() {
+	if !loader.Compiles(s.Device()) || !deviceKernels() {
 		return false, nil
 	}
 	l, err := s.loader()

@@ -13,7 +13,7 @@ import (
 
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/device"
-	"github.com/chorus-comms/chorus/kernel"
+	"github.com/chorus-comms/chorus/kernel/loader"
 )
 
 // stream is what a chorus_stream stands for.
@@ -22,7 +22,7 @@ type stream struct {
 	owned   bool         // of chorus_stream_create
 	adopted func() error // gives back a stream of chorus_stream_adopt
 	capture *capture
-	kernels atomic.Pointer[kernel.Loader] // of its device, once it has run a kernel
+	kernels atomic.Pointer[loader.Loader] // of its device, once it has run a kernel
 }
 
 var streams = table[stream]{kind: streamHandles}

@@ -42,7 +42,7 @@ func goTransformRun(h C.chorus_stream, t *C.chorus_transform) (status C.chorus_s
 	for i, d := range slice(t.dim, t.dims) {
 		x.Dims[i] = device.TransformDim{Size: int(d.size), In: int(d.in), Out: int(d.out)}
 	}
-	err = l.Transform(s.Stream, &x)
+	err = l.FFT(s.Stream, &x)
 	if errors.Is(err, device.ErrCapture) || errors.Is(err, device.ErrOutOfMemory) { // the caller does without
 		err = noKernel(err)
 	}
@@ -71,7 +71,7 @@ func goTransformGet(h C.chorus_device, info *C.chorus_transform_info) (status C.
 		return fail(err)
 	}
 	*info = C.chorus_transform_info{size: info.size, plans: C.int64_t(plans.Len()), most_plans: C.int64_t(plans.Most())}
-	if lib, err := l.TransformLibrary(); err == nil {
+	if lib, err := l.FFTLibrary(); err == nil {
 		info.dims, info.align = C.int32_t(lib.Dims), C.int32_t(lib.Align)
 		if lib.Spoils {
 			info.spoils = 1

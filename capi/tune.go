@@ -12,7 +12,7 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/chorus-comms/chorus/kernel"
+	"github.com/chorus-comms/chorus/kernel/loader"
 )
 
 //export goTuneSet
@@ -21,7 +21,7 @@ func goTuneSet(enabled, tuning, milliseconds, iterations C.int32_t) (status C.ch
 	if milliseconds < 0 || iterations < 0 {
 		return fail(refused("chorus_tune_set: %d ms, %d iterations", int(milliseconds), int(iterations)))
 	}
-	kernel.Tuned.Set(kernel.Tuning{Enabled: enabled != 0, Tune: tuning != 0, Iterations: int(iterations),
+	loader.Tuned.Set(loader.Tuning{Enabled: enabled != 0, Tune: tuning != 0, Iterations: int(iterations),
 		Duration: time.Duration(milliseconds) * time.Millisecond})
 	return C.CHORUS_OK
 }
@@ -32,7 +32,7 @@ func goTuneAdd(line *C.char) (status C.chorus_status) {
 	if line == nil {
 		return fail(refused("chorus_tune_add got NULL"))
 	}
-	if err := kernel.Tuned.Add(C.GoString(line)); err != nil {
+	if err := loader.Tuned.Add(C.GoString(line)); err != nil {
 		return fail(refused("%v", err))
 	}
 	return C.CHORUS_OK
@@ -53,7 +53,7 @@ func goTuneResults(text **C.char) (status C.chorus_status) {
 	tuneText.Lock()
 	defer tuneText.Unlock()
 	C.free(unsafe.Pointer(tuneText.text))
-	tuneText.text = C.CString(strings.Join(kernel.Tuned.Results(), "\n"))
+	tuneText.text = C.CString(strings.Join(loader.Tuned.Results(), "\n"))
 	*text = tuneText.text
 	return C.CHORUS_OK
 }

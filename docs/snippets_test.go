@@ -24,7 +24,8 @@ var (
 		"context": "context", "errors": "errors", "io": "io",
 		"abi": chorus + "accl/abi", "accl": chorus + "accl", "cache": chorus + "device/cache", "card": chorus + "accl/card",
 		"comm": chorus + "comm", "config": chorus + "config", "device": chorus + "device", "dtype": chorus + "dtype",
-		"engine": chorus + "accl/engine", "kernel": chorus + "kernel", "store": chorus + "store", "tensor": chorus + "tensor",
+		"engine": chorus + "accl/engine", "kernel": chorus + "kernel",
+		"loader": chorus + "kernel/loader", "store": chorus + "store", "tensor": chorus + "tensor",
 	}
 	snippetVariables = map[string]map[string]string{
 		"": {"c": "*comm.Comm", "d, dev": "*device.Device", "s, other, stream": "*device.Stream", "x, y": "*tensor.Tensor",

@@ -1,18 +1,17 @@
 package kernel
 
 import (
-	"context"
 	"errors"
 	"testing"
 
-	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/kernel/loader"
 )
 
 // Kernels that are compiled ahead are refused until they're ready. Users' functions are waited for.
 func TestCompileAhead(t *testing.T) {
 	c := openCL(t)
-	l, err := NewLoader(c.dev, nil)
+	l, err := loader.New(c.dev, nil)
 	must(t, err)
 	l.CompileAhead()
 	old := c.loader
@@ -27,8 +26,8 @@ func TestCompileAhead(t *testing.T) {
 	must(t, p.Elementwise("abs", dtype.Float32, []Operand{a.Operand}, []Operand{a.Operand}))
 	must(t, p.Elementwise("neg", dtype.Float32, []Operand{a.Operand}, []Operand{a.Operand}))
 	before := l.Compiled()
-	var refused *CompileError
-	if err := c.run(&p); !errors.As(err, &refused) || !errors.Is(err, errCompiling) {
+	var refused *loader.CompileError
+	if err := c.run(&p); !errors.As(err, &refused) || !errors.Is(err, loader.ErrCompiling) {
 		t.Errorf("at first: %v", err)
 	}
 	must(t, l.Settle(t.Context()))
@@ -39,18 +38,4 @@ func TestCompileAhead(t *testing.T) {
 	if s := l.Stats(); s.Refused != 0 || l.Compiled()-before != 2 {
 		t.Errorf("%+v", s)
 	}
-
-	l.ahead.begin()
-	for kind, of := range map[device.Kind]func() (context.Context, context.CancelFunc){
-		device.ErrCanceled: func() (context.Context, context.CancelFunc) { return context.WithCancel(t.Context()) },
-		device.ErrTimeout:  func() (context.Context, context.CancelFunc) { return context.WithTimeout(t.Context(), 0) },
-	} {
-		ctx, cancel := of()
-		cancel()
-		if err := l.Settle(ctx); !errors.Is(err, kind) {
-			t.Errorf("%v, want %v", err, kind)
-		}
-	}
-	l.ahead.end()
-	must(t, l.Settle(t.Context()))
 }

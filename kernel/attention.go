@@ -8,19 +8,20 @@ import (
 
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/kernel/text"
 )
 
 // AttentionFamily computes softmax(q @ k.T) @ v without the matrix between, and its gradients.
-const AttentionFamily Family = 40
+const AttentionFamily text.Family = 40
 
-func init() { register(AttentionFamily, "attention", attentionSource) }
+func init() { text.Register(AttentionFamily, "attention", attentionSource) }
 
 // mostHead is how many elements a head has at most, and headChunk how many of them are in local memory at once.
 const mostHead, headChunk = 256, 32
 
 // attentionTile is how many queries and keys a block has in local memory at once.
 func attentionTile(compute dtype.DType) int {
-	if is64(compute) {
+	if text.Is64(compute) {
 		return 16
 	}
 	return 32
@@ -58,8 +59,8 @@ type Attention struct {
 // dimensions of out, and float32 or float64 elements; the zero Operand: none. A row without a key that counts becomes
 // 0, with lse 0.
 func (p *Plan) Attention(out, lse, q, k, v Operand, a *Attention) error {
-	s := Spec{Family: AttentionFamily, Op: "forward", Outs: 2, Ins: 3}
-	list := [MaxOperands]Operand{out, lse, q, k, v}
+	s := text.Spec{Family: AttentionFamily, Op: "forward", Outs: 2, Ins: 3}
+	list := [text.MaxOperands]Operand{out, lse, q, k, v}
 	if lse.Type == dtype.Invalid {
 		s.Extra[2] |= attentionNoSecond
 	}
@@ -73,8 +74,8 @@ func (p *Plan) Attention(out, lse, q, k, v Operand, a *Attention) error {
 // AttentionBackward adds the gradients of q, k and v, each of which may be the zero Operand, given that of out, and out
 // and lse of [Plan.Attention] with the same a. They have the same bits each time. It needs scratch memory.
 func (p *Plan) AttentionBackward(dq, dk, dv, grad, out, lse, q, k, v Operand, a *Attention) error {
-	s := Spec{Family: AttentionFamily, Op: "query", Outs: 2, Ins: 6}
-	list := [MaxOperands]Operand{dq, {}, q, k, v, grad, out, lse}
+	s := text.Spec{Family: AttentionFamily, Op: "query", Outs: 2, Ins: 6}
+	list := [text.MaxOperands]Operand{dq, {}, q, k, v, grad, out, lse}
 	if dq.Type == dtype.Invalid {
 		s.Extra[2] |= attentionNoFirst
 	}
@@ -119,7 +120,7 @@ func (p *Plan) AttentionBackward(dq, dk, dv, grad, out, lse, q, k, v Operand, a 
 	if delta.Type == dtype.Invalid {
 		delta = Operand{Type: s.Compute}
 	}
-	list = [MaxOperands]Operand{dk, dv, q, k, v, grad, delta, lse}
+	list = [text.MaxOperands]Operand{dk, dv, q, k, v, grad, delta, lse}
 	return p.attentionCall(s, &list, &x, a, x.heads/x.group, x.keys)
 }
 
@@ -129,7 +130,7 @@ type attentionSizes struct {
 }
 
 // attention checks operands, and fills a spec in. list are the first kernel's results and inputs.
-func (p *Plan) attention(s *Spec, list *[MaxOperands]Operand, q, k, v, out Operand, a *Attention) (
+func (p *Plan) attention(s *text.Spec, list *[text.MaxOperands]Operand, q, k, v, out Operand, a *Attention) (
 	x attentionSizes, err error) {
 	for i, o := range [...]*Operand{&q, &k, &v, &out} {
 		if err := o.check("an operand of attention"); err != nil {
@@ -156,7 +157,7 @@ func (p *Plan) attention(s *Spec, list *[MaxOperands]Operand, q, k, v, out Opera
 	if !(a.Dropout >= 0 && a.Dropout <= 1) {
 		return x, fmt.Errorf("kernel: attention with a dropout of %v", a.Dropout)
 	}
-	s.Compute, s.Block = Opmath(q.Type), threads
+	s.Compute, s.Block = text.Opmath(q.Type), threads
 	s.Extra[0], s.Extra[1] = int32(chunks(x.size)), int32(chunks(x.vsize))
 	for i := range int(s.Outs + s.Ins) {
 		o := &list[i]
@@ -216,7 +217,8 @@ func sameSizes(a, b *Operand) bool {
 }
 
 // attentionCall adds a run in which each block has some of n rows of so many heads a batch.
-func (p *Plan) attentionCall(s Spec, list *[MaxOperands]Operand, x *attentionSizes, a *Attention, heads, n int) error {
+func (p *Plan) attentionCall(s text.Spec, list *[text.MaxOperands]Operand, x *attentionSizes, a *Attention, heads,
+	n int) error {
 	operands := int(s.Outs + s.Ins)
 	masked := s.Extra[2]&(attentionBool|attentionAdded) != 0
 	if masked {
@@ -241,7 +243,7 @@ func (p *Plan) attentionCall(s Spec, list *[MaxOperands]Operand, x *attentionSiz
 		c.Args.Pointer(list[k].Ptr)
 	}
 	for _, v := range [...]int{x.heads, x.group, x.rows, x.keys, x.size, x.vsize, tiles} {
-		c.index(v)
+		c.Index(v)
 	}
 	scale := Number{Float: 1 / math.Sqrt(float64(max(x.size, 1)))}
 	if a.Scale != nil {
@@ -256,11 +258,11 @@ func (p *Plan) attentionCall(s Spec, list *[MaxOperands]Operand, x *attentionSiz
 			inverse.Float = 1 / keep
 		}
 		inverse.add(&c.Args, s.Compute)
-		c.random(&a.Random)
+		addRandom(c, &a.Random)
 		c.Args.Uint64(uint64(a.Random.GPU.Threads(max(x.batches*x.heads*x.rows*x.keys, 1))))
 	}
 	// the strides, of 4 dimensions each
-	var buf [MaxOperands * 4 * 8]byte
+	var buf [text.MaxOperands * 4 * 8]byte
 	b, size := buf[:0], 4
 	if s.Wide {
 		size = 8
@@ -287,29 +289,29 @@ func (p *Plan) attentionCall(s Spec, list *[MaxOperands]Operand, x *attentionSiz
 	return nil
 }
 
-func attentionSource(s Spec) (Source, error) {
+func attentionSource(s text.Spec) (text.Source, error) {
 	if s.Op != "forward" && s.Op != "query" && s.Op != "keys" {
-		return Source{}, fmt.Errorf("kernel: there is no attention %q", s.Op)
+		return text.Source{}, fmt.Errorf("kernel: there is no attention %q", s.Op)
 	}
 	tile := attentionTile(s.Compute)
 	var w writer
-	w.begin(s)
-	w.line("typedef struct { I s[%d][4]; } layout;", s.Outs+s.Ins)
-	w.defines(s, 0)
+	w.Begin(s)
+	w.Line("typedef struct { I s[%d][4]; } layout;", s.Outs+s.Ins)
+	w.Defines(s, 0)
 	for k, name := range [...]string{"CAUSAL", "DROPOUT", "BOOL_MASK", "ADDED_MASK", "NO_FIRST", "NO_SECOND", "STATE"} {
-		w.defineIf(s.Extra[2]>>k&1 != 0, name)
+		w.DefineIf(s.Extra[2]>>k&1 != 0, name)
 	}
-	w.defineIf(s.Extra[2]&(attentionBool|attentionAdded) != 0, "MASKED")
+	w.DefineIf(s.Extra[2]&(attentionBool|attentionAdded) != 0, "MASKED")
 	if s.Extra[2]&attentionDropout != 0 {
-		w.WriteString(philoxHeader)
+		w.Dialect("philox")
 	}
-	w.define(strings.ToUpper(s.Op), "")
-	w.define("TILE", tile)
-	w.define("CHUNK", headChunk)
-	w.define("CHUNKS", s.Extra[0])
-	w.define("VALUE_CHUNKS", s.Extra[1])
-	w.define("SCORES", tile*tile/threads)
-	w.define("RESULTS", tile*headChunk/threads)
-	w.define("RIGHT_SIZE", max(tile*(headChunk+1), headChunk*(tile+1)))
-	return w.file("attention", "attention_"+s.Op)
+	w.Define(strings.ToUpper(s.Op), "")
+	w.Define("TILE", tile)
+	w.Define("CHUNK", headChunk)
+	w.Define("CHUNKS", s.Extra[0])
+	w.Define("VALUE_CHUNKS", s.Extra[1])
+	w.Define("SCORES", tile*tile/threads)
+	w.Define("RESULTS", tile*headChunk/threads)
+	w.Define("RIGHT_SIZE", max(tile*(headChunk+1), headChunk*(tile+1)))
+	return w.File("attention", "attention_"+s.Op)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/chorus-comms/chorus/device/rng"
 	"github.com/chorus-comms/chorus/dtype"
 	"github.com/chorus-comms/chorus/internal/testutil"
+	"github.com/chorus-comms/chorus/kernel/text"
 )
 
 // attentionCase is an attention of tensors whose dimensions lie in memory in the order of batches, rows, heads and
@@ -128,7 +129,7 @@ func TestAttentionTorch(t *testing.T) {
 			kept := c.dense(t, dtype.Bool, max(a.batches*a.heads*a.rows*a.keys, 1))
 			p := &Plan{Scratch: func(n int) (device.Ptr, error) { return c.dense(t, dtype.Uint8, n).Ptr, nil }}
 			must(t, p.Bernoulli(viewed(kept.Operand, a.batches, a.heads, a.rows, a.keys), op.Random, 1-a.dropout))
-			stat := Opmath(dt)
+			stat := text.Opmath(dt)
 			outs := []*array{c.dense(t, dt, a.batches, a.heads, a.rows, a.vsize),
 				c.dense(t, dt, a.batches, a.heads, a.rows, a.size), c.dense(t, dt, a.batches, a.shared, a.keys, a.size),
 				c.dense(t, dt, a.batches, a.shared, a.keys, a.vsize),
@@ -182,12 +183,12 @@ func TestAttentionTorch(t *testing.T) {
 func pythonBool(b bool) string { return map[bool]string{true: "True", false: "False"}[b] }
 
 // attentionSpecs are kernels of attention with all options, for the compilers' test.
-func attentionSpecs() []Spec {
-	var all []Spec
+func attentionSpecs() []text.Spec {
+	var all []text.Spec
 	for k, op := range []string{"forward", "query", "keys"} {
 		for _, dt := range []dtype.DType{dtype.Float32, dtype.Float64, dtype.Float16, dtype.BFloat16} {
 			for options := range int32(16) {
-				s := Spec{Family: AttentionFamily, Op: op, Compute: Opmath(dt), Block: threads, Outs: 2,
+				s := text.Spec{Family: AttentionFamily, Op: op, Compute: text.Opmath(dt), Block: threads, Outs: 2,
 					Ins: [...]uint8{3, 6, 6}[k], Wide: options == 5, Extra: [4]int32{1 + options%8, 1 + options%3, options}}
 				if options&attentionBool != 0 && options&attentionAdded != 0 {
 					continue

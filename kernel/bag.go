@@ -6,12 +6,14 @@ import (
 
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/kernel/loader"
+	"github.com/chorus-comms/chorus/kernel/text"
 )
 
 // BagFamily joins the rows of a matrix that a bag of indexes names, and adds gradients of rows.
-const BagFamily Family = 34
+const BagFamily text.Family = 34
 
-func init() { register(BagFamily, "bag", bagSource) }
+func init() { text.Register(BagFamily, "bag", bagSource) }
 
 // BagMode says how rows of a bag are joined, with PyTorch's numbers.
 type BagMode uint8
@@ -91,13 +93,13 @@ func (p *Plan) EmbeddingBag(out, in Operand, b *Bags) error {
 		return nil
 	}
 	c.Args.Pointer(b.Offsets.Ptr).Pointer(b.Size.Ptr).Pointer(b.Max.Ptr)
-	c.index(in.Sizes[0])
-	c.index(bags)
-	c.index(b.Offsets.Sizes[0])
-	c.index(step(b.Offsets, 0))
-	c.index(step(b.Size, 0))
-	c.index(step(b.Max, 0))
-	c.index(step(b.Max, 1))
+	c.Index(in.Sizes[0])
+	c.Index(bags)
+	c.Index(b.Offsets.Sizes[0])
+	c.Index(step(b.Offsets, 0))
+	c.Index(step(b.Size, 0))
+	c.Index(step(b.Max, 0))
+	c.Index(step(b.Max, 1))
 	return nil
 }
 
@@ -152,8 +154,8 @@ func (p *Plan) EmbeddingBackward(out, grad Operand, b *Bags, byFrequency bool) e
 	}
 	if c := p.bag(op, n*columns, columns, grad, out, b); c != nil {
 		c.Args.Pointer(keys.Ptr).Pointer(order.Ptr).Pointer(b.Size.Ptr)
-		c.index(out.Sizes[0])
-		c.index(step(b.Size, 0))
+		c.Index(out.Sizes[0])
+		c.Index(step(b.Size, 0))
 		c.Args.Int32(map[bool]int32{true: 1}[byFrequency])
 	}
 	return nil
@@ -176,9 +178,9 @@ func (p *Plan) EmbeddingWeightsBackward(out, grad, in Operand, b *Bags) error {
 	to.Sizes, to.Strides = []int{out.Sizes[0], 1}, []int{out.Strides[0], 0}
 	if c := p.bag(op, out.Sizes[0], in.Sizes[1], grad, to, b); c != nil {
 		c.Args.Pointer(in.Ptr)
-		c.index(in.Sizes[0])
-		c.index(in.Strides[0])
-		c.index(in.Strides[1])
+		c.Index(in.Sizes[0])
+		c.Index(in.Strides[0])
+		c.Index(in.Strides[1])
 	}
 	return nil
 }
@@ -204,12 +206,13 @@ func step(o Operand, dim int) int {
 }
 
 // bag adds a run of n threads with the arguments that all have.
-func (p *Plan) bag(op string, n, columns int, in, out Operand, b *Bags) *Call {
+func (p *Plan) bag(op string, n, columns int, in, out Operand, b *Bags) *loader.Call {
 	if n == 0 {
 		return nil
 	}
-	s := Spec{Family: BagFamily, Op: op, Compute: Opmath(in.Type), Block: threads, Outs: 1, Ins: 2, Form: uint8(b.Mode)}
-	s.Types = [MaxOperands]dtype.DType{out.Type, in.Type, b.Indexes.Type}
+	s := text.Spec{Family: BagFamily, Op: op, Compute: text.Opmath(in.Type), Block: threads, Outs: 1, Ins: 2,
+		Form: uint8(b.Mode)}
+	s.Types = [text.MaxOperands]dtype.DType{out.Type, in.Type, b.Indexes.Type}
 	for _, o := range [...]*Operand{&out, &in, &b.Indexes, &b.Offsets, &b.Weights, &b.Bag, &b.Max} {
 		s.Wide = s.Wide || wide(n, b.Indexes.Sizes[0], o.reach())
 	}
@@ -219,18 +222,18 @@ func (p *Plan) bag(op string, n, columns int, in, out Operand, b *Bags) *Call {
 	}
 	for _, v := range [...]int{b.Indexes.Sizes[0], columns, out.Strides[0], out.Strides[1], in.Strides[0], in.Strides[1],
 		step(b.Indexes, 0), step(b.Weights, 0), step(b.Bag, 0)} {
-		c.index(v)
+		c.Index(v)
 	}
 	c.Args.Int64(int64(b.Padding))
 	return c
 }
 
-func bagSource(s Spec) (Source, error) {
+func bagSource(s text.Spec) (text.Source, error) {
 	var w writer
-	w.begin(s)
-	w.defines(s, 0)
-	w.defineIf(BagMode(s.Form) == BagMean, "MEAN")
-	w.defineIf(BagMode(s.Form) == BagMax, "MAX")
-	w.define(strings.ToUpper(s.Op), "")
-	return w.file("bag", s.Op)
+	w.Begin(s)
+	w.Defines(s, 0)
+	w.DefineIf(BagMode(s.Form) == BagMean, "MEAN")
+	w.DefineIf(BagMode(s.Form) == BagMax, "MAX")
+	w.Define(strings.ToUpper(s.Op), "")
+	return w.File("bag", s.Op)
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/kernel/text"
 )
 
 // longs are integers as a tensor's memory.
@@ -166,8 +167,8 @@ func TestBagRefused(t *testing.T) {
 }
 
 // bagSpecs are the kernels of bags.
-func bagSpecs() []Spec {
-	var all []Spec
+func bagSpecs() []text.Spec {
+	var all []text.Spec
 	for k, dt := range []dtype.DType{dtype.Float32, dtype.Float64, dtype.Float16, dtype.BFloat16} {
 		whole := []dtype.DType{dtype.Int64, dtype.Int32}[k%2]
 		a := Operand{4096, dt, []int{7, 5 + k%2<<29}, []int{5 + k%2<<29, 1}, nil}

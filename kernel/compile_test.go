@@ -15,15 +15,19 @@ import (
 	"github.com/chorus-comms/chorus/dtype"
 	"github.com/chorus-comms/chorus/internal/dl"
 	"github.com/chorus-comms/chorus/internal/testutil"
+	"github.com/chorus-comms/chorus/kernel/gemm"
+	"github.com/chorus-comms/chorus/kernel/loader"
+	"github.com/chorus-comms/chorus/kernel/ops"
+	"github.com/chorus-comms/chorus/kernel/text"
 )
 
 // gpuCompiler is NVRTC or hiprtc, which need no GPU, of this machine or the tests' Python packages.
 type gpuCompiler struct {
 	abi.Compiler
-	target Target
+	target text.Target
 }
 
-func openCompiler(t *testing.T, target Target) *gpuCompiler {
+func openCompiler(t *testing.T, target text.Target) *gpuCompiler {
 	f := abi.FamilyNamed(target.String())
 	source := dl.Source{Name: f.Compiler, Candidates: f.CompilerCandidates(13)}
 	for _, w := range f.CompilerWheels {
@@ -44,7 +48,7 @@ func openCompiler(t *testing.T, target Target) *gpuCompiler {
 }
 
 // compile compiles a source for an architecture.
-func (c *gpuCompiler) compile(src Source, arch string) error {
+func (c *gpuCompiler) compile(src text.Source, arch string) error {
 	p, text, name := new(abi.Program), append([]byte(src.For(c.target)), 0), []byte("kernel.cu\x00")
 	if o := c.Create(p, &text[0], &name[0], 0, nil, nil); o != abi.Compiled {
 		return fmt.Errorf("%v", o)
@@ -57,21 +61,21 @@ func (c *gpuCompiler) compile(src Source, arch string) error {
 		c.LogSize(*p, n)
 		log := make([]byte, *n+1)
 		c.Log(*p, &log[0])
-		return &CompileError{Source: src.For(c.target), Log: strings.TrimRight(string(log), "\x00\n")}
+		return &loader.CompileError{Source: src.For(c.target), Log: strings.TrimRight(string(log), "\x00\n")}
 	}
 	return nil
 }
 
 // specs are kernels of all families: for each operation one for each kind of type, and some for the other types.
-func specs() []Spec {
-	var all []Spec
-	for _, o := range Ops() {
+func specs() []text.Spec {
+	var all []text.Spec
+	for _, o := range ops.All() {
 		for _, dt := range types {
 			compute, result, err := o.Types(dt)
 			if err != nil {
 				continue
 			}
-			s := Spec{Family: ElementwiseFamily, Op: o.Name, Compute: compute, Block: threads, Outs: uint8(o.results()),
+			s := text.Spec{Family: ElementwiseFamily, Op: o.Name, Compute: compute, Block: threads, Outs: uint8(o.Results()),
 				Ins: uint8(o.Ins), Form: uint8(o.Numbers), Dims: uint8(dt % 4), Wide: dt%5 == 0,
 				Extra: [4]int32{int32(o.Integers)}}
 			if s.Dims > 0 && dt%2 == 0 {
@@ -80,9 +84,9 @@ func specs() []Spec {
 					s.Extra[2] = 1 << s.Outs // and the first input's in the second dimension
 				}
 			}
-			for k := range o.results() + o.Ins {
+			for k := range o.Results() + o.Ins {
 				s.Types[k] = dt
-				if k < o.results() {
+				if k < o.Results() {
 					s.Types[k] = result
 				}
 			}
@@ -92,18 +96,20 @@ func specs() []Spec {
 	for k, e := range userExamples {
 		for i, dt := range []dtype.DType{dtype.Float32, dtype.BFloat16, dtype.Float64, dtype.Int64, dtype.Bool} {
 			if (k+i)%2 == 0 {
-				all = append(all, Spec{Family: ElementwiseFamily, Op: e.text, Compute: Opmath(dt), Block: threads, Outs: 1, Ins: 1,
-					Form: 1, Dims: uint8(k % 3), Types: [MaxOperands]dtype.DType{dt, dt}})
+				all = append(all, text.Spec{Family: ElementwiseFamily, Op: e.text, Compute: text.Opmath(dt), Block: threads,
+					Outs: 1, Ins: 1,
+					Form: 1, Dims: uint8(k % 3), Types: [text.MaxOperands]dtype.DType{dt, dt}})
 			}
 		}
 	}
 	for _, r := range Reductions() {
 		for _, dt := range types {
-			if !r.Defined(Opmath(dt)) {
+			if !r.Defined(text.Opmath(dt)) {
 				continue
 			}
 			for form := range uint8(4) {
-				s := Spec{Family: ReduceFamily, Op: r.Name, Compute: Opmath(dt), Block: threads, Outs: uint8(r.Results()), Ins: 1,
+				s := text.Spec{Family: ReduceFamily, Op: r.Name, Compute: text.Opmath(dt), Block: threads,
+					Outs: uint8(r.Results()), Ins: 1,
 					Form: form, Dims: uint8(dt % 3), Extra: [4]int32{int32(dt % 2), int32(dt % 2)}, Wide: dt%5 == 0}
 				for k, o := range r.done {
 					s.Types[k] = dt
@@ -118,12 +124,12 @@ func specs() []Spec {
 	}
 	for _, op := range []string{"take", "put", "add", "mul", "amax", "amin"} {
 		for _, dt := range types {
-			s := Spec{Family: IndexFamily, Op: op, Compute: Opmath(dt), Block: threads, Outs: 1, Ins: 2 + uint8(dt%3),
+			s := text.Spec{Family: IndexFamily, Op: op, Compute: text.Opmath(dt), Block: threads, Outs: 1, Ins: 2 + uint8(dt%3),
 				Values: uint16(dt % 2), Dims: uint8(dt % 4), Wide: dt%5 == 0}
 			if op == "take" {
 				s.Values = 0
 			}
-			s.Types = [MaxOperands]dtype.DType{dt, dt, dtype.Int64, dtype.Int32, dtype.Int64}
+			s.Types = [text.MaxOperands]dtype.DType{dt, dt, dtype.Int64, dtype.Int32, dtype.Int64}
 			known := op == "take" || op == "put" || indexExpression(op, s.Compute) != ""
 			if known && (dt != dtype.Complex128 || op != "mul") {
 				all = append(all, s)
@@ -136,7 +142,7 @@ func specs() []Spec {
 			if !dt.IsFloating() {
 				continue
 			}
-			s := Spec{Family: RowFamily, Op: op, Compute: Opmath(dt), Block: threads, Outs: uint8(1 + len(o.rowOut)),
+			s := text.Spec{Family: RowFamily, Op: op, Compute: text.Opmath(dt), Block: threads, Outs: uint8(1 + len(o.rowOut)),
 				Ins: uint8(o.ins + o.rowIns + o.weights), Dims: uint8(dt % 3), Wide: dt%5 == 0, Form: form}
 			for k := range s.Outs + s.Ins {
 				s.Types[k] = dt
@@ -148,36 +154,37 @@ func specs() []Spec {
 		if dt == dtype.Bool {
 			continue
 		}
-		s := Spec{Family: MatmulFamily, Compute: Opmath(dt), Block: threads, Outs: 1, Ins: 3, Dims: uint8(k % 3),
+		s := text.Spec{Family: MatmulFamily, Compute: text.Opmath(dt), Block: threads, Outs: 1, Ins: 3, Dims: uint8(k % 3),
 			Wide: k%5 == 0,
-			Form: uint8(k % 2), Types: [MaxOperands]dtype.DType{dt, dt, dt, dt}}
+			Form: uint8(k % 2), Types: [text.MaxOperands]dtype.DType{dt, dt, dt, dt}}
 		if dt.IsFloating() {
 			s.Op = "gelu"
 		}
 		all = append(all, s)
-		for _, side := range tileSides[1:] {
-			if tilesFit(side, &Call{Spec: s}) {
-				tuned, _ := tiled(s, device.Dim{}, side)
+		for _, side := range gemm.Sides[1:] {
+			if gemm.Fit(side, s, device.Dim{}) {
+				tuned, _ := gemm.Tiled(s, device.Dim{}, side)
 				all = append(all, tuned)
 			}
 		}
 	}
 	for k, dt := range types {
-		s := Spec{Family: ProductFamily, Compute: Opmath(dt), Block: threads, Outs: 1, Ins: 3, Wide: k%5 == 0}
+		s := text.Spec{Family: ProductFamily, Compute: text.Opmath(dt), Block: threads, Outs: 1, Ins: 3, Wide: k%5 == 0}
 		for form := range uint8(3) {
 			s.Form, s.Dims = form, (uint8(k)+form)%4
 			s.Extra[0] = int32((k*11 + int(form)*21) % 64)
-			s.Types = [MaxOperands]dtype.DType{dt, dt, dt, dt}
+			s.Types = [text.MaxOperands]dtype.DType{dt, dt, dt, dt}
 			if dt != dtype.Bool {
 				all = append(all, s)
 			}
 		}
 		for j, op := range []string{"max", "max_backward"} {
-			s := Spec{Family: PoolFamily, Op: op, Compute: Opmath(dt), Block: threads, Outs: uint8(2 - j), Ins: uint8(1 + j),
+			s := text.Spec{Family: PoolFamily, Op: op, Compute: text.Opmath(dt), Block: threads, Outs: uint8(2 - j),
+				Ins:  uint8(1 + j),
 				Dims: uint8(1 + (k+j)%3), Form: uint8(k % 4), Wide: k%5 == 0, Extra: [4]int32{int32(k % 2)}}
-			s.Types = [MaxOperands]dtype.DType{dt, dtype.Int64, dt}
+			s.Types = [text.MaxOperands]dtype.DType{dt, dtype.Int64, dt}
 			if j == 1 {
-				s.Types = [MaxOperands]dtype.DType{dt, dt, dtype.Int64}
+				s.Types = [text.MaxOperands]dtype.DType{dt, dt, dtype.Int64}
 			}
 			if dt != dtype.Bool && !dt.IsComplex() {
 				all = append(all, s)
@@ -186,17 +193,17 @@ func specs() []Spec {
 	}
 	for k, op := range []string{"sample", "input", "grid"} {
 		for j, dt := range []dtype.DType{dtype.Float32, dtype.Float64, dtype.BFloat16} {
-			s := Spec{Family: GridFamily, Op: op, Compute: Opmath(dt), Block: threads, Outs: 1, Ins: uint8(2 + k/2),
+			s := text.Spec{Family: GridFamily, Op: op, Compute: text.Opmath(dt), Block: threads, Outs: 1, Ins: uint8(2 + k/2),
 				Dims: uint8(2 + (k+j)%2), Wide: j == 1, Extra: [4]int32{int32(5*k + 3*j)},
-				Types: [MaxOperands]dtype.DType{dt, dt, dt, dt}}
+				Types: [text.MaxOperands]dtype.DType{dt, dt, dt, dt}}
 			all = append(all, s)
 		}
 	}
 	for k, op := range slices.Sorted(maps.Keys(resamplings)) {
 		for j, dt := range types {
-			s := Spec{Family: ResampleFamily, Op: op, Compute: Opmath(dt), Block: threads, Outs: 1, Ins: 1,
+			s := text.Spec{Family: ResampleFamily, Op: op, Compute: text.Opmath(dt), Block: threads, Outs: 1, Ins: 1,
 				Dims: uint8(1 + (k+j)%3), Form: uint8((k + j) / 2 % 2), Wide: k%5 == 0, Extra: [4]int32{int32(k % 2)},
-				Types: [MaxOperands]dtype.DType{dt, dt}}
+				Types: [text.MaxOperands]dtype.DType{dt, dt}}
 			if dt.IsFloating() || resamplings[op].plain && dt != dtype.Bool {
 				all = append(all, s)
 			}
@@ -208,7 +215,7 @@ func specs() []Spec {
 	}
 	for k, op := range slices.Sorted(maps.Keys(distributions)) {
 		for _, dt := range []dtype.DType{dtype.Float32, dtype.Float64, dtype.Float16, dtype.BFloat16} {
-			s := Spec{Family: RandomFamily, Op: op, Compute: Opmath(dt), Block: threads, Outs: 1, Dims: uint8(k % 3)}
+			s := text.Spec{Family: RandomFamily, Op: op, Compute: text.Opmath(dt), Block: threads, Outs: 1, Dims: uint8(k % 3)}
 			s.Types[0] = dt
 			if dt == dtype.Float64 {
 				s.Form = randomWide
@@ -218,7 +225,7 @@ func specs() []Spec {
 				s.Compute = dtype.Int64
 			}
 			all = append(all, s)
-			s = Spec{Family: RandomFamily, Op: bernoulliEach, Compute: Opmath(dt), Block: threads, Outs: 1, Ins: 1}
+			s = text.Spec{Family: RandomFamily, Op: bernoulliEach, Compute: text.Opmath(dt), Block: threads, Outs: 1, Ins: 1}
 			s.Types[0], s.Types[1], s.Dims, s.Form = dt, dtype.Float32, uint8(k%3), [...]uint8{0, randomState}[k%2]
 			if k < 3 {
 				all = append(all, s)
@@ -226,10 +233,11 @@ func specs() []Spec {
 		}
 	}
 	for k, dt := range []dtype.DType{dtype.Float32, dtype.Float16, dtype.Float64} {
-		s := Spec{Family: RandomFamily, Op: dropout, Compute: Opmath(dt), Block: threads, Outs: 2, Ins: 1, Dims: uint8(k % 3)}
+		s := text.Spec{Family: RandomFamily, Op: dropout, Compute: text.Opmath(dt), Block: threads, Outs: 2, Ins: 1,
+			Dims: uint8(k % 3)}
 		s.Types[0], s.Types[1], s.Types[2], s.Form = dt, dtype.Bool, dt, [...]uint8{0, randomState}[k%2]
 		all = append(all, s)
-		s = Spec{Family: RandomFamily, Op: shuffle, Compute: dtype.Int64, Block: threads, Outs: 1, Ins: 1, Form: s.Form}
+		s = text.Spec{Family: RandomFamily, Op: shuffle, Compute: dtype.Int64, Block: threads, Outs: 1, Ins: 1, Form: s.Form}
 		s.Types[0], s.Types[1] = dtype.Int64, [...]dtype.DType{dtype.Int32, dtype.Int64}[k%2]
 		all = append(all, s)
 	}
@@ -266,7 +274,7 @@ func hipVersion() (v int32) {
 // architectures are an old and a new one of the compiler's. hiprtc before ROCm 5.7 doesn't know gfx942, and ends the
 // process at an architecture that it doesn't know.
 func (c *gpuCompiler) architectures(t *testing.T) []string {
-	if c.target == CUDA {
+	if c.target == text.CUDA {
 		return []string{"sm_75", "sm_90", c.newest(t)}
 	}
 	if v := hipVersion(); v < 50_700_000 {
@@ -280,23 +288,23 @@ func (c *gpuCompiler) architectures(t *testing.T) []string {
 // family; the brief one compiles each kernel for one architecture.
 func TestCompile(t *testing.T) {
 	every := specs()
-	for f := range families {
-		if !slices.ContainsFunc(every, func(s Spec) bool { return s.Family == f }) {
+	for _, f := range text.Families() {
+		if !slices.ContainsFunc(every, func(s text.Spec) bool { return s.Family == f }) {
 			t.Errorf("no kernel of the family %v is compiled", f)
 		}
 	}
-	for _, target := range []Target{CUDA, HIP} {
+	for _, target := range []text.Target{text.CUDA, text.HIP} {
 		t.Run(target.String(), func(t *testing.T) {
-			if target == HIP {
+			if target == text.HIP {
 				testutil.SkipIfShort(t)
 			}
 			c := openCompiler(t, target)
 			archs := c.architectures(t)
 			bad, brief, long := 0, 400, 40
-			if target == HIP {
+			if target == text.HIP {
 				brief, long = 2000, 600 // it takes some 0.4 s for each
 			}
-			seen := map[Family]int{}
+			seen := map[text.Family]int{}
 			for _, s := range every {
 				k := seen[s.Family]
 				seen[s.Family]++
@@ -314,7 +322,7 @@ func TestCompile(t *testing.T) {
 					}
 					if err := c.compile(src, arch); err != nil && bad < 20 {
 						bad++
-						e := (*CompileError)(nil)
+						e := (*loader.CompileError)(nil)
 						if errors.As(err, &e) {
 							e.Spec = s
 						}
@@ -329,8 +337,9 @@ func TestCompile(t *testing.T) {
 
 // A compiler's log comes before the source, of which the lines are shown that the log names.
 func TestCompileError(t *testing.T) {
-	e := &CompileError{Spec: Spec{Family: ScanFamily, Op: "cumsum"}, Source: strings.Repeat("line\n", 40) + "wrong\n" +
-		strings.Repeat("line\n", 40), Log: "1:41:1: error: unknown name 'wrong'\n1 error generated\n"}
+	e := &loader.CompileError{Spec: text.Spec{Family: ScanFamily, Op: "cumsum"},
+		Source: strings.Repeat("line\n", 40) + "wrong\n" + strings.Repeat("line\n", 40),
+		Log:    "1:41:1: error: unknown name 'wrong'\n1 error generated\n"}
 	got := strings.Split(e.Error(), "\n")
 	if len(got) != 3+7 || got[1] != "1:41:1: error: unknown name 'wrong'" || got[6] != ">  41  wrong" || got[3] != "   38  line" {
 		t.Errorf("%q", got)

@@ -30,7 +30,7 @@ func TestConversionsTorch(t *testing.T) {
 				continue
 			}
 			all := values
-			if !g.IsInteger() || c.loader.cores > 0 && runtime.GOARCH == "amd64" {
+			if !g.IsInteger() || c.loader.Cores() > 0 && runtime.GOARCH == "amd64" {
 				all = slices.Concat(values, far)
 			}
 			z := make([]complex128, 64*len(all)) // PyTorch has vectors

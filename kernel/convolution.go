@@ -6,6 +6,8 @@ import (
 	"math"
 
 	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/kernel/gemm"
+	"github.com/chorus-comms/chorus/kernel/text"
 )
 
 // Convolution describes a convolution of images in 1 to 3 dimensions. Images have the dimensions batch, channels, and
@@ -78,7 +80,7 @@ func (p *Plan) ConvolutionBackward(gradIn, gradWeight, gradBias, grad, in, weigh
 		return fmt.Errorf("kernel: the gradient of a bias of sizes %v of a result of %v", gradBias.Sizes, grad.Sizes)
 	}
 	d := len(grad.Sizes)
-	if d > 2+maxSpatial || len(gradBias.Strides) != 1 {
+	if d > 2+text.MaxSpatial || len(gradBias.Strides) != 1 {
 		return fmt.Errorf("kernel: the gradient of a bias of sizes %v of a result of %v", gradBias.Sizes, grad.Sizes)
 	}
 	sizes, strides, dims := &p.images[0], &p.images[1], &p.images[2]
@@ -89,7 +91,7 @@ func (p *Plan) ConvolutionBackward(gradIn, gradWeight, gradBias, grad, in, weigh
 	gradBias.Sizes, gradBias.Strides = sizes[:d], strides[:d]
 	copy(dims[:], []int{0, 2, 3, 4})
 	p.one[0] = gradBias
-	return p.Reduce("sum", Opmath(grad.Type), p.one[:1], grad, dims[:d-1])
+	return p.Reduce("sum", text.Opmath(grad.Type), p.one[:1], grad, dims[:d-1])
 }
 
 // convolution is a convolution's sizes and strides. x is the larger image, the input unless it's transposed, and y the
@@ -97,14 +99,14 @@ func (p *Plan) ConvolutionBackward(gradIn, gradWeight, gradBias, grad, in, weigh
 // the weight, for each k.
 type convolution struct {
 	dims                               int // of space, without those that don't matter
-	xSizes, ySizes, kernel             [maxSpatial]int
-	xSteps, ySteps, wSteps             [maxSpatial]int
-	stride, padding, dilation          [maxSpatial]int
+	xSizes, ySizes, kernel             [text.MaxSpatial]int
+	xSteps, ySteps, wSteps             [text.MaxSpatial]int
+	stride, padding, dilation          [text.MaxSpatial]int
 	batch, groups                      int
 	xChannels, yChannels               int // of a group
 	xBatch, yBatch, xChannel, yChannel int // strides
 	wRow, wColumn, biasStep            int
-	weightSizes                        [maxSpatial]int // of all dimensions
+	weightSizes                        [text.MaxSpatial]int // of all dimensions
 	spatial                            int
 	compute                            dtype.DType
 	types                              dtype.DType
@@ -124,8 +126,8 @@ func (c *Convolution) fit(f *convolution, out, in, weight, bias *Operand) error 
 				weight.Type, weight.Sizes, out.Type, out.Sizes)
 		}
 	}
-	if d < 1 || d > maxSpatial {
-		return fmt.Errorf("kernel: a convolution of %d dimensions, of 1 to %d", d, maxSpatial)
+	if d < 1 || d > text.MaxSpatial {
+		return fmt.Errorf("kernel: a convolution of %d dimensions, of 1 to %d", d, text.MaxSpatial)
 	}
 	if bias.Type != dtype.Invalid && bias.Type != out.Type {
 		return fmt.Errorf("kernel: a convolution of %v with a bias of %v", out.Type, bias.Type)
@@ -136,7 +138,7 @@ func (c *Convolution) fit(f *convolution, out, in, weight, bias *Operand) error 
 	}
 	*f = convolution{batch: x.Sizes[0], groups: max(c.Groups, 1), xBatch: x.Strides[0], yBatch: y.Strides[0],
 		xChannel: x.Strides[1], yChannel: y.Strides[1], wRow: weight.Strides[0], wColumn: weight.Strides[1],
-		compute: Opmath(out.Type), types: out.Type, spatial: d}
+		compute: text.Opmath(out.Type), types: out.Type, spatial: d}
 	if bias.Type != dtype.Invalid && len(bias.Strides) > 0 {
 		f.biasStep = bias.Strides[0]
 	}
@@ -265,7 +267,7 @@ func (p *Plan) convolutionWeight(f *convolution, weight, y, x *Operand) error {
 		depth *= g.depth[k]
 		side *= g.columns[k]
 	}
-	tiles, enough, depths := tilesOf(g.rows)*tilesOf(side)*g.groups, enoughBlocks, depth/depthOfPart
+	tiles, enough, depths := gemm.Tiles(g.rows)*gemm.Tiles(side)*g.groups, enoughBlocks, depth/depthOfPart
 	if p.Cores > 0 { // which divides the batch
 		tiles, enough, depths, depth = (side-1)/laneColumns+1, p.Cores*partsOfCore, f.batch, f.batch
 	}

@@ -228,7 +228,7 @@ func BenchmarkConvolution(b *testing.B) {
 				flops = 2.0 * 1024 * 1024 * 1024
 			}
 			run := func() {
-				must(b, c.loader.Run(c.stream, &p))
+				must(b, c.loader.Run(c.stream, p.Calls))
 				must(b, c.stream.Synchronize(ctx))
 			}
 			run()

@@ -3,12 +3,14 @@ package kernel
 import (
 	"fmt"
 	"math"
+
+	"github.com/chorus-comms/chorus/kernel/text"
 )
 
 // DistanceFamily computes the distances between the rows of two matrices, and their gradients.
-const DistanceFamily Family = 35
+const DistanceFamily text.Family = 35
 
-func init() { register(DistanceFamily, "distance", distanceSource) }
+func init() { text.Register(DistanceFamily, "distance", distanceSource) }
 
 // The forms of a distance, by the norm.
 const (
@@ -98,10 +100,10 @@ func (p *Plan) distance(op string, norm float64, operands []*Operand) error {
 		return nil
 	}
 	q.join()
-	if q.dims > MaxDims {
-		return fmt.Errorf("kernel: %s: more than %d dimensions that don't join", op, MaxDims)
+	if q.dims > text.MaxDims {
+		return fmt.Errorf("kernel: %s: more than %d dimensions that don't join", op, text.MaxDims)
 	}
-	s := Spec{Family: DistanceFamily, Op: op, Compute: Opmath(out.Type), Block: threads, Outs: 1,
+	s := text.Spec{Family: DistanceFamily, Op: op, Compute: text.Opmath(out.Type), Block: threads, Outs: 1,
 		Ins: uint8(len(operands) - 1), Form: distanceForm(norm), Dims: uint8(q.dims), Wide: wide(q.count, loop)}
 	for k := range operands {
 		s.Types[k] = out.Type
@@ -111,10 +113,10 @@ func (p *Plan) distance(op string, norm float64, operands []*Operand) error {
 	for _, o := range operands {
 		c.Args.Pointer(o.Ptr)
 	}
-	c.index(q.count)
-	c.index(loop)
+	c.Index(q.count)
+	c.Index(loop)
 	for k := 1; k < len(operands); k++ {
-		c.index(steps[k])
+		c.Index(steps[k])
 	}
 	Float(norm).add(&c.Args, s.Compute)
 	if s.Dims > 0 {
@@ -163,14 +165,14 @@ func distanceSteps(op string, operands []*Operand) (strides [5][2]int, steps [5]
 	return strides, steps, n, nil
 }
 
-func distanceSource(s Spec) (Source, error) {
+func distanceSource(s text.Spec) (text.Source, error) {
 	var w writer
-	w.begin(s)
-	w.defines(s, int(s.Outs+s.Ins))
+	w.Begin(s)
+	w.Defines(s, int(s.Outs+s.Ins))
 	for k, name := range [...]string{distanceP: "NORM_P", "NORM_0", "NORM_1", "NORM_2", "NORM_INF"} {
-		w.define(name, k)
+		w.Define(name, k)
 	}
-	w.define("NORM", s.Form)
-	w.defineIf(s.Op == "cdist_backward", "BACKWARD")
-	return w.file("distance", s.Op)
+	w.Define("NORM", s.Form)
+	w.DefineIf(s.Op == "cdist_backward", "BACKWARD")
+	return w.File("distance", s.Op)
 }

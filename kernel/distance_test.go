@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/kernel/text"
 )
 
 // Distances by every norm, of batches that are broadcast, and their gradients, against PyTorch.
@@ -107,8 +108,8 @@ func TestDistancePlan(t *testing.T) {
 }
 
 // distanceSpecs are the kernels of distances.
-func distanceSpecs() []Spec {
-	var all []Spec
+func distanceSpecs() []text.Spec {
+	var all []text.Spec
 	for _, dt := range []dtype.DType{dtype.Float32, dtype.Float64, dtype.Float16, dtype.BFloat16} {
 		for k, norm := range []float64{0, 1, 2, 3, math.Inf(1)} {
 			out := Operand{4096, dt, []int{2, 4, 5}, []int{20, 5, 1}, nil}

@@ -1,21 +1,24 @@
-// Package kernel generates kernels: tensor operations as source text in one dialect that CUDA's NVRTC, HIP's hiprtc and
-// any OpenCL driver compile at run time.
-//
-// A [Plan] gathers the runs of kernels that carry an operation out. Each run is a [Call]: a [Spec], which describes the
-// kernel and is the key of its loaded function, the grid, and the arguments.
+// Package kernel has the tensor operations of devices. A [Plan] gathers the runs of kernels that carry an operation
+// out. Each run is a [loader.Call]: a [text.Spec], which describes the kernel and is the key of its loaded function,
+// the grid, and the arguments.
 //
 //	var p kernel.Plan
 //	err := p.Elementwise("add", dtype.Float32, []kernel.Operand{out}, []kernel.Operand{x, y}, kernel.Float(1))
 //	err = p.Reduce("sum", dtype.Float32, []kernel.Operand{total}, out, nil)
-//	err = loaded.Run(stream, &p) // a Loader of the device
+//	err = loaded.Run(stream, p.Calls) // a loader.Loader of the device
 //
-// A description is data: [Spec] has the family, the operation, the types, the number of dimensions and the width of
-// indexes, and no sizes, strides or addresses, which are arguments. There's one generator a family. [Spec.Source] is a
-// pure function.
+// A description is data: a spec has the family, the operation, the types, the number of dimensions and the width of
+// indexes, and no sizes, strides or addresses, which are arguments. There's one generator a family, beside the method
+// of Plan that needs it. [text.Spec.Source] is a pure function.
 //
-// Kernels whose C doesn't depend on a number of operands are files in text. A generator writes what a spec says as
-// definitions, such as the types of elements and how they become numbers, and then the file, which chooses by them. The
-// text of a loaded kernel has both, so that they are part of the key of the cache on disk, and errors show its lines.
+// Each package below knows those before it, and none knows the operations:
+//
+//   - text: specs, the language of kernels and their files;
+//   - ops: the table of operations on single elements;
+//   - user: users' functions;
+//   - gemm: the tiles and panels of products of matrices;
+//   - library: the vendors' libraries;
+//   - loader: what compiles, keeps, tunes and runs kernels.
 //
 // Invariants:
 //   - A kernel reads and writes elements of its operands and of its scratch memory alone, whatever the sizes are and

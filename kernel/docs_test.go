@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/chorus-comms/chorus/internal/testutil"
+	"github.com/chorus-comms/chorus/kernel/ops"
 )
 
 // The tables of docs/kernels.md are those of the package.
@@ -20,8 +21,9 @@ func TestDocTables(t *testing.T) {
 	}
 	var e, r, sc strings.Builder
 	e.WriteString("| operation | inputs | numbers | results | type | float | integer | bool | complex |\n|---|---|---|---|---|---|---|---|---|\n")
-	for _, o := range Ops() {
-		fmt.Fprintf(&e, "| `%s` | %d | %d | %d | %v | %s | %s | %s | %s |\n", o.Name, o.Ins, o.Numbers+o.Integers, o.results(), o.Rule,
+	for _, o := range ops.All() {
+		fmt.Fprintf(&e, "| `%s` | %d | %d | %d | %v | %s | %s | %s | %s |\n", o.Name, o.Ins, o.Numbers+o.Integers,
+			o.Results(), o.Rule,
 			mark(o.Float != ""), mark(o.Int != ""), mark(o.Bool != ""), mark(o.Complex != ""))
 	}
 	r.WriteString("| reduction | numbers | results | float | integer, bool | complex |\n|---|---|---|---|---|---|\n")

@@ -42,8 +42,8 @@ func TestElements(t *testing.T) {
 			p := Plan{Cores: cores, Scratch: func(int) (device.Ptr, error) { return 8192, nil }}
 			must(t, c.add(&p))
 			for _, call := range p.Calls {
-				if call.elements != c.want {
-					t.Errorf("%s on %d cores is of %d elements, not %d", c.name, cores, call.elements, c.want)
+				if call.Elements != c.want {
+					t.Errorf("%s on %d cores is of %d elements, not %d", c.name, cores, call.Elements, c.want)
 				}
 			}
 		}

@@ -5,12 +5,16 @@ import (
 	"strings"
 
 	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/kernel/loader"
+	"github.com/chorus-comms/chorus/kernel/ops"
+	"github.com/chorus-comms/chorus/kernel/text"
+	"github.com/chorus-comms/chorus/kernel/user"
 )
 
 // ElementwiseFamily computes each element of the results of the elements of the inputs in the same place.
-const ElementwiseFamily Family = 1
+const ElementwiseFamily text.Family = 1
 
-func init() { register(ElementwiseFamily, "elementwise", elementwiseSource) }
+func init() { text.Register(ElementwiseFamily, "elementwise", elementwiseSource) }
 
 // Elementwise adds an operation on single elements: one of [Ops], or a user's function as the JITerator takes it. The
 // results have the same sizes, to which the inputs are broadcast. compute is the type that elements are converted to
@@ -23,9 +27,9 @@ func (p *Plan) Elementwise(op string, compute dtype.DType, outs, ins []Operand, 
 // elementwise adds an operation. Of one that takes integers the expressions have each element's number i, in the order
 // of the indexes.
 func (p *Plan) elementwise(op string, compute dtype.DType, outs, ins []Operand, integers []int, numbers []*Number) error {
-	s := Spec{Family: ElementwiseFamily, Op: op, Compute: compute, Block: threads}
+	s := text.Spec{Family: ElementwiseFamily, Op: op, Compute: compute, Block: threads}
 	s.Extra[0] = int32(len(integers))
-	if len(outs) == 0 || len(outs)+len(ins) > MaxOperands || len(ins) > MaxInputs {
+	if len(outs) == 0 || len(outs)+len(ins) > text.MaxOperands || len(ins) > text.MaxInputs {
 		return fmt.Errorf("kernel: %s with %d results and %d inputs", s, len(outs), len(ins))
 	}
 	s.Outs, s.Ins, s.Form = uint8(len(outs)), uint8(len(ins)), uint8(len(numbers))
@@ -41,8 +45,8 @@ func (p *Plan) elementwise(op string, compute dtype.DType, outs, ins []Operand, 
 	} else {
 		p.space.join()
 	}
-	if p.space.dims > MaxDims {
-		return fmt.Errorf("kernel: %v: %d dimensions that don't join, of at most %d", s, p.space.dims, MaxDims)
+	if p.space.dims > text.MaxDims {
+		return fmt.Errorf("kernel: %v: %d dimensions that don't join, of at most %d", s, p.space.dims, text.MaxDims)
 	}
 	s.Wide = wide(p.space.count, far)
 	if !p.space.dense(uint32(s.Values) << s.Outs) {
@@ -61,9 +65,9 @@ func (p *Plan) elementwise(op string, compute dtype.DType, outs, ins []Operand, 
 		work = p.space.count / p.space.sizes[0] * ((p.space.sizes[0] + elementwisePiece - 1) / elementwisePiece) * threads
 	}
 	c := p.call(s, work)
-	c.shape = anyGrid
-	if _, special := specialFiles[op]; !special && !IsUser(op) {
-		c.elements = p.space.count * weightOf(op, compute)
+	c.Shape = loader.AnyGrid
+	if !ops.IsSpecial(op) && !text.IsUser(op) {
+		c.Elements = p.space.count * weightOf(op, compute)
 	}
 	for k := range outs {
 		c.Args.Pointer(outs[k].Ptr)
@@ -75,10 +79,14 @@ func (p *Plan) elementwise(op string, compute dtype.DType, outs, ins []Operand, 
 			c.Args.Pointer(ins[k].Ptr)
 		}
 	}
-	c.index(p.space.count)
+	c.Index(p.space.count)
 	for k, v := range numbers {
-		if IsUser(op) {
-			typ, n := userNumber(op, len(ins), k, compute, *v)
+		if text.IsUser(op) {
+			typ, truth := user.NumberType(op, len(ins), k, compute)
+			n := *v
+			if truth && !n.IsInt && n.Float != 0 {
+				n.Float = 1
+			}
 			n.add(&c.Args, typ)
 		} else {
 			v.add(&c.Args, compute)
@@ -94,7 +102,7 @@ func (p *Plan) elementwise(op string, compute dtype.DType, outs, ins []Operand, 
 }
 
 // elementwiseSpace makes the plan's space that of all operands, and completes the spec. far is how far they reach.
-func (p *Plan) elementwiseSpace(s *Spec, outs, ins []Operand) (far int, err error) {
+func (p *Plan) elementwiseSpace(s *text.Spec, outs, ins []Operand) (far int, err error) {
 	if err := p.space.init(outs[0].Sizes); err != nil {
 		return 0, err
 	}
@@ -132,127 +140,134 @@ func (p *Plan) elementwiseSpace(s *Spec, outs, ins []Operand) (far int, err erro
 // than [space.steps] of such a kernel, and 0 of others.
 const elementwisePiece = 1 << 10
 
+// userCheck refuses a call with other numbers of operands than the text's.
+func userCheck(s text.Spec) error {
+	inputs, results, err := user.Operands(s.Op)
+	if err != nil {
+		return err
+	}
+	if inputs != int(s.Ins+s.Form) || results != int(s.Outs) {
+		return fmt.Errorf("kernel: %s takes %d inputs and numbers and has %d results, and the call has %d, %d and %d",
+			user.Name(s.Op), inputs, results, s.Ins, s.Form, s.Outs)
+	}
+	return nil
+}
+
 // elementwiseCheck refuses what isn't in the table, and calls that a user's function doesn't take.
-func elementwiseCheck(s Spec) error {
-	if !Supported(s.Compute) || s.Compute.Size() == 2 && s.Compute.IsFloating() {
+func elementwiseCheck(s text.Spec) error {
+	if !text.Supported(s.Compute) || s.Compute.Size() == 2 && s.Compute.IsFloating() {
 		return fmt.Errorf("kernel: %v can't be computed in %v", s, s.Compute)
 	}
-	if IsUser(s.Op) {
+	if text.IsUser(s.Op) {
 		return userCheck(s)
 	}
-	o, ok := OpNamed(s.Op)
+	o, ok := ops.Named(s.Op)
 	switch {
 	case !ok:
 		return fmt.Errorf("kernel: there is no operation %q", s.Op)
 	case o.Ins != int(s.Ins) || o.Numbers != int(s.Form) || o.Integers != int(s.Extra[0]):
 		return fmt.Errorf("kernel: %s takes %d inputs and %d numbers, not %d and %d", s.Op, o.Ins, o.Numbers+o.Integers,
 			s.Ins, int(s.Form)+int(s.Extra[0]))
-	case o.expression(s.Compute) == "":
+	case o.Expression(s.Compute) == "":
 		return fmt.Errorf("kernel: %s isn't defined for %v", s.Op, s.Compute)
-	case o.results() != int(s.Outs):
-		return fmt.Errorf("kernel: %s has %d results, not %d", s.Op, o.results(), s.Outs)
+	case o.Results() != int(s.Outs):
+		return fmt.Errorf("kernel: %s has %d results, not %d", s.Op, o.Results(), s.Outs)
 	}
 	return nil
 }
 
-// results is how many the operation has.
-func (o *Op) results() int {
-	return max(strings.Count(o.Float, ";"), strings.Count(o.Int, ";")) + 1
-}
-
-func elementwiseSource(s Spec) (Source, error) {
+func elementwiseSource(s text.Spec) (text.Source, error) {
 	if err := elementwiseCheck(s); err != nil {
-		return Source{}, err
+		return text.Source{}, err
 	}
 	var w writer
-	w.begin(s)
+	w.Begin(s)
 	operands := int(s.Outs + s.Ins)
 	var call string
 	var expressions []string
-	if IsUser(s.Op) {
+	if text.IsUser(s.Op) {
 		var err error
-		if call, err = userCall(&w, s); err != nil {
-			return Source{}, err
+		if call, err = user.Call(&w.Writer, s); err != nil {
+			return text.Source{}, err
 		}
 	} else {
-		o, _ := OpNamed(s.Op)
-		w.special(s.Op)
-		w.float8(s.Op)
-		expressions = strings.Split(o.expression(s.Compute), ";")
+		o, _ := ops.Named(s.Op)
+		ops.Functions(&w.Writer, s.Op)
+		expressions = strings.Split(o.Expression(s.Compute), ";")
 	}
-	w.layoutType("layout", int(s.Dims), operands)
-	w.pointers(s)
-	w.param("I n")
+	w.LayoutType("layout", int(s.Dims), operands)
+	w.Pointers(s)
+	w.Param("I n")
 	for k := range int(s.Form) {
-		w.param("%s number%d", number(s.numberType(k)), k)
+		w.Param("%s number%d", text.Number(numberTypeOf(s, k)), k)
 	}
 	for k := range s.Extra[0] {
-		w.param("i64 n%d", k)
+		w.Param("i64 n%d", k)
 	}
 	if s.Dims > 0 {
-		w.param("layout l")
+		w.Param("layout l")
 	}
-	w.function("elementwise_" + opName(s.Op))
+	w.Function("elementwise_" + opName(s.Op))
 	for k := range int(s.Form) {
-		if s.numberType(k) == s.Compute {
-			w.line("\tT s%d = %s;", k, computed(s.Compute, fmt.Sprintf("number%d", k)))
+		if numberTypeOf(s, k) == s.Compute {
+			w.Line("\tT s%d = %s;", k, text.Computed(s.Compute, fmt.Sprintf("number%d", k)))
 		}
 	}
 	for k := range int(s.Ins) {
 		if s.Values>>k&1 == 1 {
-			w.line("\tT %c = %s;", 'a'+k, computed(s.Compute, fmt.Sprintf("i%d", k)))
+			w.Line("\tT %c = %s;", 'a'+k, text.Computed(s.Compute, fmt.Sprintf("i%d", k)))
 		}
 	}
 	w.eachElement(s, operands, func() {
-		for k, t := range s.ins() {
+		for k, t := range s.Inputs() {
 			o := int(s.Outs) + k
 			at := fmt.Sprintf("i%d[at%d]", k, o)
 			if s.Extra[2]>>o&1 == 1 {
 				at = fmt.Sprintf("tile%d[j][k]", k)
 			}
 			if s.Values>>k&1 == 0 {
-				w.line("\tT %c = %s;", 'a'+k, converted(s.Compute, t, at))
+				w.Line("\tT %c = %s;", 'a'+k, text.Converted(s.Compute, t, at))
 			}
 		}
 		if call != "" {
-			w.line("\t%s", call)
+			w.Line("\t%s", call)
 		}
 		for k, e := range expressions {
 			e = strings.TrimSpace(e)
 			if s.Compute.IsComplex() {
-				w.line("\tT r%d = %s;", k, e)
+				w.Line("\tT r%d = %s;", k, e)
 			} else {
-				w.line("\tT r%d = (T)(%s);", k, e)
+				w.Line("\tT r%d = (T)(%s);", k, e)
 			}
 		}
-		for k, t := range s.outs() {
-			w.line("\to%d[at%d] = %s;", k, k, narrowed(t, s.Compute, fmt.Sprintf("r%d", k)))
+		for k, t := range s.Results() {
+			w.Line("\to%d[at%d] = %s;", k, k, text.Narrowed(t, s.Compute, fmt.Sprintf("r%d", k)))
 		}
 	})
-	return w.done()
+	return w.Done()
 }
 
 // eachElement writes a block's loop over its elements: element does one, whose places are at0 and so on. Blocks have as
 // many each, however many blocks there are.
-func (w *writer) eachElement(s Spec, operands int, element func()) {
+func (w *writer) eachElement(s text.Spec, operands int, element func()) {
 	unsigned := "u32"
 	if s.Wide {
 		unsigned = "u64"
 	}
 	if s.Extra[1] == 0 {
-		w.line("\tI each = (I)((%s)(n - 1) / ((%[1]s)BLOCKS * THREADS) + 1) * THREADS;", unsigned)
-		w.line("\ti64 first = BLOCK * each;")
-		w.line("\tif (first >= n)")
-		w.line("\t\treturn;")
-		w.line("\tI from = (I)first, to = n - from < each ? n : from + each;")
+		w.Line("\tI each = (I)((%s)(n - 1) / ((%[1]s)BLOCKS * THREADS) + 1) * THREADS;", unsigned)
+		w.Line("\ti64 first = BLOCK * each;")
+		w.Line("\tif (first >= n)")
+		w.Line("\t\treturn;")
+		w.Line("\tI from = (I)first, to = n - from < each ? n : from + each;")
 		each := func() {
-			w.places("i", "l", int(s.Dims), operands)
+			w.Places("i", "l", int(s.Dims), operands)
 			element()
 		}
 		if s.Dims > 0 {
-			w.threadLoop(s, "i", each)
+			w.ThreadLoop(s, "i", each)
 		} else {
-			w.threadLoopAhead(s, "i", each)
+			w.ThreadLoopAhead(s, "i", each)
 		}
 		return
 	}
@@ -260,20 +275,20 @@ func (w *writer) eachElement(s Spec, operands int, element func()) {
 		w.eachTransposedTile(s, operands, unsigned, element)
 		return
 	}
-	w.line("\tI inner = l.sizes[0], pieces = (inner - 1) / %d + 1, units = n / inner * pieces;", elementwisePiece)
+	w.Line("\tI inner = l.sizes[0], pieces = (inner - 1) / %d + 1, units = n / inner * pieces;", elementwisePiece)
 	w.eachUnit(unsigned, func() {
-		w.line("\tI row = unit / pieces, from = unit %% pieces * %d, to = inner - from < %[1]d ? inner : from + %[1]d;",
+		w.Line("\tI row = unit / pieces, from = unit %% pieces * %d, to = inner - from < %[1]d ? inner : from + %[1]d;",
 			elementwisePiece)
-		w.placesFrom("row", "l", 1, int(s.Dims), operands)
+		w.PlacesFrom("row", "l", 1, int(s.Dims), operands)
 		for o := range operands {
-			w.line("\tI row%d = at%[1]d;", o)
+			w.Line("\tI row%d = at%[1]d;", o)
 		}
-		w.threadLoop(s, "j", func() {
+		w.ThreadLoop(s, "j", func() {
 			if s.Extra[0] > 0 {
-				w.line("\tI i = row * inner + j;")
+				w.Line("\tI i = row * inner + j;")
 			}
 			for o := range operands {
-				w.line("\tI at%d = row%[1]d%s;", o, s.step(o))
+				w.Line("\tI at%d = row%[1]d%s;", o, stepOf(s, o))
 			}
 			element()
 		})
@@ -282,18 +297,18 @@ func (w *writer) eachElement(s Spec, operands int, element func()) {
 
 // eachUnit writes a loop over a block's units, of which all blocks together have `units`.
 func (w *writer) eachUnit(unsigned string, body func()) {
-	w.line("\tI each = (I)((%s)(units - 1) / (%[1]s)BLOCKS) + 1;", unsigned)
-	w.line("\ti64 first = BLOCK * each;")
-	w.line("\tif (first >= units)")
-	w.line("\t\treturn;")
-	w.line("\tI last = units - (I)first < each ? units : (I)first + each;")
-	w.line("\tfor (I unit = (I)first; unit < last; unit++) {")
+	w.Line("\tI each = (I)((%s)(units - 1) / (%[1]s)BLOCKS) + 1;", unsigned)
+	w.Line("\ti64 first = BLOCK * each;")
+	w.Line("\tif (first >= units)")
+	w.Line("\t\treturn;")
+	w.Line("\tI last = units - (I)first < each ? units : (I)first + each;")
+	w.Line("\tfor (I unit = (I)first; unit < last; unit++) {")
 	body()
-	w.line("\t}")
+	w.Line("\t}")
 }
 
-// step is what element j of the innermost dimension adds to an operand's place.
-func (s Spec) step(operand int) string {
+// stepOf is what element j of the innermost dimension adds to an operand's place.
+func stepOf(s text.Spec, operand int) string {
 	switch (s.Extra[1] - 1) >> (2 * operand) & 3 {
 	case stepNone:
 		return ""
@@ -326,23 +341,18 @@ func (p *space) steps() (bits int32) {
 	return bits
 }
 
-// computed is a number of a call as T.
-func computed(t dtype.DType, x string) string {
-	switch {
-	case t.IsComplex():
-		return x
-	case t == dtype.Bool:
-		return "(" + x + " != 0)"
+func opName(op string) string {
+	if text.IsUser(op) {
+		return user.Name(op)
 	}
-	return "(T)" + x
+	return op
 }
 
-func opName(op string) string {
-	if !IsUser(op) {
-		return op
+// numberTypeOf is the type of the call's number k: that of a user's parameter, or what is computed in.
+func numberTypeOf(s text.Spec, k int) dtype.DType {
+	if !text.IsUser(s.Op) {
+		return s.Compute
 	}
-	if u, err := userOf(op); err == nil {
-		return u.entry().name
-	}
-	return "user"
+	t, _ := user.NumberType(s.Op, int(s.Ins), k, s.Compute)
+	return t
 }

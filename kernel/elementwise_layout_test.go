@@ -8,6 +8,9 @@ import (
 
 	"github.com/chorus-comms/chorus/dtype"
 	"github.com/chorus-comms/chorus/internal/testutil"
+	"github.com/chorus-comms/chorus/kernel/loader"
+	"github.com/chorus-comms/chorus/kernel/ops"
+	"github.com/chorus-comms/chorus/kernel/text"
 )
 
 // random makes a tensor of sizes whose dimensions lie in memory in any order, with gaps, and some backwards.
@@ -120,7 +123,7 @@ func TestElementwiseCast(t *testing.T) {
 			if testutil.Short() && (k+j)%12 != 0 {
 				continue
 			}
-			compute := Opmath(Promote(from, to))
+			compute := text.Opmath(ops.Promote(from, to))
 			dst := c.dense(t, to, n)
 			var p Plan
 			err := p.Elementwise("copy", compute, []Operand{dst.Operand}, []Operand{src.Operand})
@@ -190,7 +193,7 @@ func TestTypesTorch(t *testing.T) {
 	}
 	for k, want := range torch(t, lines) {
 		a, b := types[k/len(types)], types[k%len(types)]
-		if got := Promote(a, b); got != want[0].dtype {
+		if got := ops.Promote(a, b); got != want[0].dtype {
 			t.Errorf("%v and %v: %v, and PyTorch says %v", a, b, got, want[0].dtype)
 		}
 	}
@@ -241,9 +244,9 @@ func TestElementwiseWide(t *testing.T) {
 // processor and in the GPUs' form of the kernel.
 func TestElementwiseTransposed(t *testing.T) {
 	c := openCL(t)
-	asGPU, err := NewLoader(c.dev, nil)
+	asGPU, err := loader.New(c.dev, nil)
 	must(t, err)
-	asGPU.cores = 0
+	asGPU.As(loader.Processor{})
 	kinds := []dtype.DType{dtype.Int32, dtype.Float16, dtype.Complex128, dtype.Uint8}
 	for round, sizes := range [][]int{{37, 300}, {2, 35, 257}, {5, 16, 300}, {16, 16}, {3, 64, 128}, {2, 65, 33}} {
 		if testutil.Short() && round > 1 {
@@ -277,7 +280,7 @@ func TestElementwiseTransposed(t *testing.T) {
 		for _, a := range ins {
 			a.set(x)
 		}
-		for _, l := range []*Loader{c.loader, asGPU} {
+		for _, l := range []*loader.Loader{c.loader, asGPU} {
 			for inputs := 2; inputs <= 3; inputs++ {
 				var p Plan
 				operands := []Operand{ins[0].Operand, straight.Operand}
@@ -331,7 +334,7 @@ func TestElementwiseAhead(t *testing.T) {
 		{"bitwise_not", dtype.Uint8, []byte{0xff}},
 		{"neg", dtype.Complex128, []byte{0, 0, 0, 0, 0, 0, 0, 0x80}},
 	} {
-		n := aheadLeast/(2*x.dt.Size()) + 301
+		n := text.PrefetchLeast/(2*x.dt.Size()) + 301
 		in, out := c.alloc(t, (n+1)*x.dt.Size()), c.alloc(t, (n+1)*x.dt.Size())
 		for i := range in.host {
 			in.host[i] = byte(i*31 + i>>8 + i>>16)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/kernel/ops"
 )
 
 // torchOps are PyTorch's expressions for operations whose names or arguments are others there.
@@ -93,19 +94,19 @@ var torchNumbers = map[string][]*Number{
 }
 
 // torchExpression is PyTorch's expression for an operation on a, b and c.
-func torchExpression(o *Op) string {
+func torchExpression(o *ops.Op) string {
 	if e := torchOps[o.Name]; e != "" {
 		return e
 	}
 	module := "torch."
-	if _, special := specialFiles[o.Name]; special {
+	if ops.IsSpecial(o.Name) {
 		module += "special."
 	}
 	return module + o.Name + "(" + "a, b, c"[:3*o.Ins-2] + ")"
 }
 
 // torchNumbersOf are the numbers of that expression.
-func torchNumbersOf(o *Op, dt dtype.DType) []*Number {
+func torchNumbersOf(o *ops.Op, dt dtype.DType) []*Number {
 	if dt == dtype.Bool && o.Name == "add" {
 		return []*Number{Int(1)}
 	}
@@ -154,7 +155,7 @@ func TestElementwiseTorch(t *testing.T) {
 	}
 	var lines []string
 	var plans []func(want []tensorResult)
-	for k, o := range Ops() {
+	for k, o := range ops.All() {
 		for _, dt := range types {
 			if left(dt, k) || !sampled(k+int(dt), 160, 6) || o.Name == "copy" && dt.IsComplex() ||
 				strings.HasPrefix(o.Name, "binary_cross") && dt.Size() == 2 || // PyTorch's constants are 0 there
@@ -207,7 +208,7 @@ func TestElementwiseTorch(t *testing.T) {
 				what := o.Name + " of " + dt.String()
 				var outs, inputs []Operand
 				var results []*array
-				for range o.results() {
+				for range o.Results() {
 					a := c.dense(t, result, n)
 					results, outs = append(results, a), append(outs, a.Operand)
 				}

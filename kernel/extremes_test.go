@@ -12,6 +12,8 @@ import (
 
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/kernel/ops"
+	"github.com/chorus-comms/chorus/kernel/text"
 )
 
 // extremes are the values of a type's parts at which operations are compared: zeros, the largest and smallest numbers,
@@ -36,7 +38,7 @@ func extremes(dt dtype.DType, few bool) []float64 {
 		return list
 	}
 	var most, least, denormal float64
-	switch Real(dt) {
+	switch text.Real(dt) {
 	case dtype.Float16:
 		most, least, denormal = 65504, 0x1p-14, 0x1p-24
 	case dtype.BFloat16:
@@ -58,7 +60,7 @@ func extremes(dt dtype.DType, few bool) []float64 {
 var divisions = []string{"div_trunc", "div_floor", "remainder", "fmod", "gcd", "lcm"}
 
 // extremeInputs are inputs of an operation: each of them with each other one.
-func extremeInputs(dt dtype.DType, o *Op) [][]complex128 {
+func extremeInputs(dt dtype.DType, o *ops.Op) [][]complex128 {
 	parts := o.Ins
 	if dt.IsComplex() {
 		parts *= 2
@@ -195,7 +197,7 @@ func TestElementwiseExtremes(t *testing.T) {
 	c, dir := openCL(t), t.TempDir()
 	var lines []string
 	var check []func(want ...[]tensorResult)
-	for k, o := range Ops() {
+	for k, o := range ops.All() {
 		for _, dt := range types {
 			compute, result, err := o.Types(dt)
 			if err != nil || o.Integers > 0 || !sampled(k+int(dt), 400, 12) || o.Name == "copy" && dt.IsComplex() ||
@@ -235,7 +237,7 @@ func TestElementwiseExtremes(t *testing.T) {
 				var outs, ins []Operand
 				var results []*array
 				n := len(inputs[0])
-				for range o.results() {
+				for range o.Results() {
 					a := c.dense(t, result, n)
 					results, outs = append(results, a), append(outs, a.Operand)
 				}
@@ -300,7 +302,7 @@ func TestReduceExtremes(t *testing.T) {
 		if !sampled(k, 60, 3) {
 			return
 		}
-		pairs := extremeInputs(dt, &Op{Ins: 2})
+		pairs := extremeInputs(dt, &ops.Op{Ins: 2})
 		n := len(pairs[0])
 		z := make([]complex128, 0, 2*n)
 		for i := range n {

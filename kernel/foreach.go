@@ -8,12 +8,15 @@ import (
 
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/kernel/loader"
+	"github.com/chorus-comms/chorus/kernel/ops"
+	"github.com/chorus-comms/chorus/kernel/text"
 )
 
 // ForeachFamily does the same to the elements of many tensors in one run.
-const ForeachFamily Family = 41
+const ForeachFamily text.Family = 41
 
-func init() { register(ForeachFamily, "list", foreachSource) }
+func init() { text.Register(ForeachFamily, "list", foreachSource) }
 
 // The forms of a kernel of lists.
 const (
@@ -37,12 +40,12 @@ const (
 // tensors take at most. Every device of OpenCL takes 1024 bytes of arguments.
 const foreachChunk, listBytes, mostSlots = 1 << 13, 880, 32
 
-// slots is how many tensors a run has at most. Their addresses are arguments, since not every device of OpenCL can have
-// addresses in memory.
-func (s Spec) slots() int {
+// slotsOf is how many tensors a run has at most. Their addresses are arguments, since not every device of OpenCL can
+// have addresses in memory.
+func slotsOf(s text.Spec) int {
 	each := 12
 	for k := range int(s.Outs + s.Ins) {
-		if !s.shared(k) {
+		if !isShared(s, k) {
 			each += 8
 		}
 	}
@@ -61,14 +64,14 @@ func (s Spec) slots() int {
 	return n
 }
 
-// shared reports whether an operand has one element for all tensors.
-func (s Spec) shared(operand int) bool {
+// isShared reports whether an operand has one element for all tensors.
+func isShared(s text.Spec, operand int) bool {
 	in := operand - int(s.Outs)
 	return s.Form == listElements && in >= 0 && s.Extra[1]>>in&listShared != 0
 }
 
 // numberBytes is the size of a call's number.
-func numberBytes(s Spec) int {
+func numberBytes(s text.Spec) int {
 	if s.Compute.IsComplex() || s.Compute.IsFloating() {
 		return s.Compute.Size()
 	}
@@ -77,9 +80,9 @@ func numberBytes(s Spec) int {
 
 // foreachRun is a run that is gathered.
 type foreachRun struct {
-	spec    Spec
+	spec    text.Spec
 	n       int
-	ptrs    [MaxOperands][mostSlots]device.Ptr
+	ptrs    [text.MaxOperands][mostSlots]device.Ptr
 	steps   [mostSlots]device.Ptr
 	counts  [mostSlots]int
 	numbers [3][mostSlots]*Number // Extra[0] of them; those of Extra[2] one a tensor, the others one for all
@@ -97,11 +100,11 @@ func (l *foreachRun) blocks() int {
 }
 
 // flush adds the run, if there is one.
-func (p *Plan) flush(l *foreachRun) *Call {
+func (p *Plan) flush(l *foreachRun) *loader.Call {
 	if l.n == 0 {
 		return nil
 	}
-	s, slots, blocks := l.spec, l.spec.slots(), l.blocks()
+	s, slots, blocks := l.spec, slotsOf(l.spec), l.blocks()
 	for _, n := range l.counts[:l.n] {
 		s.Wide = s.Wide || wide(n)
 	}
@@ -119,7 +122,7 @@ func (p *Plan) flush(l *foreachRun) *Call {
 		}
 	}
 	for k := range int(s.Outs + s.Ins) {
-		if s.shared(k) {
+		if isShared(s, k) {
 			pointers(&l.ptrs[k], 1)
 		} else {
 			pointers(&l.ptrs[k], slots)
@@ -152,8 +155,8 @@ func (p *Plan) flush(l *foreachRun) *Call {
 }
 
 // take makes room for a tensor in the run, which has operands of one list of types.
-func (p *Plan) take(l *foreachRun, s *Spec) (slot int) {
-	if l.n > 0 && (l.spec.Types != s.Types || l.n == l.spec.slots()) {
+func (p *Plan) take(l *foreachRun, s *text.Spec) (slot int) {
+	if l.n > 0 && (l.spec.Types != s.Types || l.n == slotsOf(l.spec)) {
 		p.flush(l)
 	}
 	l.spec = *s
@@ -166,9 +169,10 @@ func (p *Plan) take(l *foreachRun, s *Spec) (slot int) {
 // operation, one for all tensors or one each. Sizes are as for [Plan.Elementwise]. Tensors whose elements lie one after
 // the other, in the same order in all operands, are many in one run.
 func (p *Plan) Foreach(op string, compute dtype.DType, outs, ins [][]Operand, numbers ...[]*Number) error {
-	s := Spec{Family: ForeachFamily, Op: op, Compute: compute, Block: threads, Form: listElements, Outs: uint8(len(outs)),
-		Ins: uint8(len(ins)), Extra: [4]int32{int32(len(numbers))}}
-	if len(outs) == 0 || len(outs) > 2 || len(ins) > 3 || len(numbers) > 3 || IsUser(op) {
+	s := text.Spec{Family: ForeachFamily, Op: op, Compute: compute, Block: threads, Form: listElements,
+		Outs: uint8(len(outs)),
+		Ins:  uint8(len(ins)), Extra: [4]int32{int32(len(numbers))}}
+	if len(outs) == 0 || len(outs) > 2 || len(ins) > 3 || len(numbers) > 3 || text.IsUser(op) {
 		return fmt.Errorf("kernel: foreach %s with %d results, %d inputs and %d numbers", opName(op), len(outs), len(ins),
 			len(numbers))
 	}
@@ -241,7 +245,7 @@ func (p *Plan) Foreach(op string, compute dtype.DType, outs, ins [][]Operand, nu
 
 // listed checks a tensor's operands, sets their types in the spec, and reports whether their elements lie one after the
 // other, in the same order.
-func (p *Plan) listed(s *Spec, operands []Operand) (dense bool, err error) {
+func (p *Plan) listed(s *text.Spec, operands []Operand) (dense bool, err error) {
 	if err := p.space.init(operands[0].Sizes); err != nil {
 		return false, err
 	}
@@ -258,7 +262,7 @@ func (p *Plan) listed(s *Spec, operands []Operand) (dense bool, err error) {
 			return false, fmt.Errorf("results of sizes %v and %v", operands[0].Sizes, o.Sizes)
 		}
 		s.Types[k] = o.Type
-		if s.shared(k) {
+		if isShared(*s, k) {
 			shared |= 1 << k
 		}
 		if err := p.space.add(o); err != nil {
@@ -270,9 +274,9 @@ func (p *Plan) listed(s *Spec, operands []Operand) (dense bool, err error) {
 }
 
 // foreachSource writes a kernel of lists.
-func foreachSource(s Spec) (Source, error) {
+func foreachSource(s text.Spec) (text.Source, error) {
 	var w writer
-	w.begin(s)
+	w.Begin(s)
 	var err error
 	switch s.Form {
 	case listElements:
@@ -285,108 +289,108 @@ func foreachSource(s Spec) (Source, error) {
 		err = w.foreachReductionText(s)
 	}
 	if err != nil {
-		return Source{}, err
+		return text.Source{}, err
 	}
-	return w.done()
+	return w.Done()
 }
 
-func (w *writer) listElements(s Spec) error {
-	o, ok := OpNamed(s.Op)
-	if !ok || o.expression(s.Compute) == "" || o.Integers > 0 {
+func (w *writer) listElements(s text.Spec) error {
+	o, ok := ops.Named(s.Op)
+	if !ok || o.Expression(s.Compute) == "" || o.Integers > 0 {
 		return fmt.Errorf("kernel: there is no %s of %v for lists", s.Op, s.Compute)
 	}
 	w.listParams(s)
-	w.function("list_" + s.Op)
+	w.Function("list_" + s.Op)
 	w.listPlace(s)
 	for k := range s.Extra[0] {
-		w.line("\tT s%d = %s;", k, computed(s.Compute, fmt.Sprintf("number%d", k)))
+		w.Line("\tT s%d = %s;", k, text.Computed(s.Compute, fmt.Sprintf("number%d", k)))
 	}
 	in := func(k int, place string) {
-		w.line("\t\tT %c = %s;", 'a'+k, converted(s.Compute, s.ins()[k], fmt.Sprintf("i%d[%s]", k, place)))
+		w.Line("\t\tT %c = %s;", 'a'+k, text.Converted(s.Compute, s.Inputs()[k], fmt.Sprintf("i%d[%s]", k, place)))
 	}
 	for k := range int(s.Ins) {
-		if s.shared(int(s.Outs) + k) {
+		if isShared(s, int(s.Outs)+k) {
 			in(k, "0")
 		}
 	}
-	w.line("\tfor (I i = from + THREAD; i < to; i += THREADS) {")
+	w.Line("\tfor (I i = from + THREAD; i < to; i += THREADS) {")
 	for k := range int(s.Ins) {
-		if !s.shared(int(s.Outs) + k) {
+		if !isShared(s, int(s.Outs)+k) {
 			in(k, "i")
 		}
 	}
-	for k, e := range strings.Split(o.expression(s.Compute), ";") {
+	for k, e := range strings.Split(o.Expression(s.Compute), ";") {
 		e = strings.TrimSpace(e)
 		if !s.Compute.IsComplex() {
 			e = "(T)(" + e + ")"
 		}
-		w.line("\t\tT r%d = %s;", k, e)
+		w.Line("\t\tT r%d = %s;", k, e)
 	}
-	for k, t := range s.outs() {
-		w.line("\t\to%d[i] = %s;", k, narrowed(t, s.Compute, fmt.Sprintf("r%d", k)))
+	for k, t := range s.Results() {
+		w.Line("\t\to%d[i] = %s;", k, text.Narrowed(t, s.Compute, fmt.Sprintf("r%d", k)))
 	}
-	w.line("\t}")
+	w.Line("\t}")
 	return nil
 }
 
 // operandName is an operand's name in a kernel, and its C type.
-func (s Spec) operandName(k int) (name, kind string) {
+func operandName(s text.Spec, k int) (name, kind string) {
 	if in := k - int(s.Outs); in >= 0 {
-		return fmt.Sprintf("i%d", in), "GLOBAL const " + stored(s.Types[k]) + " *"
+		return fmt.Sprintf("i%d", in), "GLOBAL const " + text.Stored(s.Types[k]) + " *"
 	}
-	return fmt.Sprintf("o%d", k), "GLOBAL " + stored(s.Types[k]) + " *"
+	return fmt.Sprintf("o%d", k), "GLOBAL " + text.Stored(s.Types[k]) + " *"
 }
 
 // listParams adds the parameters of tensors, as [Plan.flush] fills them.
-func (w *writer) listParams(s Spec) {
-	slots := s.slots()
-	w.line("typedef struct { i64 n[%d]; u32 blocks[%[1]d]; } tensors;", slots)
+func (w *writer) listParams(s text.Spec) {
+	slots := slotsOf(s)
+	w.Line("typedef struct { i64 n[%d]; u32 blocks[%[1]d]; } tensors;", slots)
 	for k := range int(s.Outs + s.Ins) {
-		name, kind := s.operandName(k)
-		if s.shared(k) {
-			w.param("%s%s", kind, name)
+		name, kind := operandName(s, k)
+		if isShared(s, k) {
+			w.Param("%s%s", kind, name)
 			continue
 		}
 		for j := range slots {
-			w.param("%s%s_%d", kind, name, j)
+			w.Param("%s%s_%d", kind, name, j)
 		}
 	}
 	if s.Extra[1]&listCount != 0 {
 		for j := range slots {
-			w.param("GLOBAL const f32 *steps_%d", j)
+			w.Param("GLOBAL const f32 *steps_%d", j)
 		}
 	}
-	w.param("tensors l")
+	w.Param("tensors l")
 	for k := range s.Extra[0] {
 		if s.Extra[2]>>k&1 == 0 {
-			w.param("%s number%d", number(s.Compute), k)
+			w.Param("%s number%d", text.Number(s.Compute), k)
 			continue
 		}
 		for j := range slots {
-			w.param("%s number%d_%d", number(s.Compute), k, j)
+			w.Param("%s number%d_%d", text.Number(s.Compute), k, j)
 		}
 	}
 }
 
 // listPlace declares the block's tensor t with pointers to its operands, and the block's elements, from and to.
-func (w *writer) listPlace(s Spec) {
-	w.line("\tint t = 0;")
+func (w *writer) listPlace(s text.Spec) {
+	w.Line("\tint t = 0;")
 	if s.Form == foreachJoin {
-		w.line("\tt = (int)BLOCK;")
+		w.Line("\tt = (int)BLOCK;")
 	} else {
-		w.line("\tu32 chunk = (u32)BLOCK;")
-		w.line("\twhile (chunk >= l.blocks[t])")
-		w.line("\t\tchunk -= l.blocks[t++];")
-		w.line("\tI n = (I)l.n[t], from = (I)chunk * %d, to = n - from < %[1]d ? n : from + %[1]d;", foreachChunk)
+		w.Line("\tu32 chunk = (u32)BLOCK;")
+		w.Line("\twhile (chunk >= l.blocks[t])")
+		w.Line("\t\tchunk -= l.blocks[t++];")
+		w.Line("\tI n = (I)l.n[t], from = (I)chunk * %d, to = n - from < %[1]d ? n : from + %[1]d;", foreachChunk)
 	}
 	var names []string
 	declare := func(kind, name string) {
-		w.line("\t%s%s = %[2]s_0;", kind, name)
+		w.Line("\t%s%s = %[2]s_0;", kind, name)
 		names = append(names, name)
 	}
 	for k := range int(s.Outs + s.Ins) {
-		if !s.shared(k) {
-			name, kind := s.operandName(k)
+		if !isShared(s, k) {
+			name, kind := operandName(s, k)
 			declare(kind, name)
 		}
 	}
@@ -395,16 +399,16 @@ func (w *writer) listPlace(s Spec) {
 	}
 	for k := range s.Extra[0] {
 		if s.Extra[2]>>k&1 != 0 {
-			declare(number(s.Compute)+" ", fmt.Sprintf("number%d", k))
+			declare(text.Number(s.Compute)+" ", fmt.Sprintf("number%d", k))
 		}
 	}
-	w.line("\tswitch (t) {")
-	for j := range s.slots() {
-		w.line("\tcase %d:", j)
+	w.Line("\tswitch (t) {")
+	for j := range slotsOf(s) {
+		w.Line("\tcase %d:", j)
 		for _, name := range names {
-			w.line("\t\t%s = %[1]s_%d;", name, j)
+			w.Line("\t\t%s = %[1]s_%d;", name, j)
 		}
-		w.line("\t\tbreak;")
+		w.Line("\t\tbreak;")
 	}
-	w.line("\t}")
+	w.Line("\t}")
 }

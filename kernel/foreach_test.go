@@ -11,6 +11,8 @@ import (
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
 	"github.com/chorus-comms/chorus/internal/testutil"
+	"github.com/chorus-comms/chorus/kernel/ops"
+	"github.com/chorus-comms/chorus/kernel/text"
 )
 
 // listSizes are sizes of the tests' lists of tensors: more than a run takes, none, one element, more than a block's.
@@ -97,7 +99,7 @@ func TestForeachTorch(t *testing.T) {
 		foreach := func(op, expression string, ins [][]Operand, numbers ...[]*Number) {
 			t.Helper()
 			out, outs := c.lists(t, dt, sizes, 0, false)
-			err := p.Foreach(op, Opmath(dt), [][]Operand{outs}, ins, numbers...)
+			err := p.Foreach(op, text.Opmath(dt), [][]Operand{outs}, ins, numbers...)
 			if len(p.Calls) > 6 {
 				t.Errorf("%s of %d tensors is %d runs", op, len(sizes), len(p.Calls))
 			}
@@ -128,7 +130,7 @@ func TestForeachTorch(t *testing.T) {
 			x[1].Strides = []int{1, 2}
 			at := sizes[0] + sizes[1] + sizes[2]
 			add("transposed", fmt.Sprintf("[a[%d:][:6], a[%d:][:6].view(3, 2).T, a[%d:][:6]]", at, at+6, at+12), out,
-				p.Foreach("copy", Opmath(dt), [][]Operand{outs}, [][]Operand{x}))
+				p.Foreach("copy", text.Opmath(dt), [][]Operand{outs}, [][]Operand{x}))
 		}
 		if !dt.IsFloating() {
 			continue
@@ -140,7 +142,7 @@ func TestForeachTorch(t *testing.T) {
 				outs = append(outs, Operand{out.Ptr.Add(k * dt.Size()), dt, nil, nil, nil})
 			}
 			add(op, "[x.double().norm("+order+") if x.numel() else x.double().sum() for x in "+a+"]", out,
-				p.ForeachReduce(op, Opmath(dt), outs, ins[0]))
+				p.ForeachReduce(op, text.Opmath(dt), outs, ins[0]))
 			lines[len(lines)-1] += ".to(dtype)"
 		}
 	}
@@ -353,18 +355,18 @@ func TestListPlan(t *testing.T) {
 }
 
 // foreachSpecs are kernels of lists, for the compilers' test.
-func foreachSpecs() []Spec {
-	var all []Spec
+func foreachSpecs() []text.Spec {
+	var all []text.Spec
 	for _, dt := range types {
 		for k, op := range []string{"add", "sqrt", "addcdiv", "copy"} {
-			o, _ := OpNamed(op)
-			s := Spec{Family: ForeachFamily, Op: op, Compute: Opmath(dt), Block: threads, Outs: 1, Ins: uint8(o.Ins),
+			o, _ := ops.Named(op)
+			s := text.Spec{Family: ForeachFamily, Op: op, Compute: text.Opmath(dt), Block: threads, Outs: 1, Ins: uint8(o.Ins),
 				Wide:  k == 1,
 				Extra: [4]int32{int32(o.Numbers), int32(k%2) * listShared, int32(k % 2)}}
 			for i := range s.Outs + s.Ins {
 				s.Types[i] = dt
 			}
-			if o.expression(s.Compute) != "" {
+			if o.Expression(s.Compute) != "" {
 				all = append(all, s)
 			}
 		}
@@ -372,7 +374,7 @@ func foreachSpecs() []Spec {
 			continue
 		}
 		for _, op := range []string{"norm2", "norm_inf", "norm"} {
-			s := Spec{Family: ForeachFamily, Op: op, Compute: Opmath(dt), Block: threads, Ins: 1, Form: foreachParts,
+			s := text.Spec{Family: ForeachFamily, Op: op, Compute: text.Opmath(dt), Block: threads, Ins: 1, Form: foreachParts,
 				Extra: [4]int32{int32(reductions[reductionNames[op]].Numbers)}}
 			s.Types[0] = dt
 			join := s
@@ -381,7 +383,7 @@ func foreachSpecs() []Spec {
 		}
 		for _, op := range slices.Sorted(maps.Keys(listSteps)) {
 			o := listSteps[op]
-			s := Spec{Family: ForeachFamily, Op: op, Compute: Opmath(dt), Block: threads, Outs: uint8(o.operands),
+			s := text.Spec{Family: ForeachFamily, Op: op, Compute: text.Opmath(dt), Block: threads, Outs: uint8(o.operands),
 				Form: listStep}
 			for i := range s.Outs {
 				s.Types[i] = dt
@@ -395,8 +397,8 @@ func foreachSpecs() []Spec {
 			all = append(all, s)
 		}
 	}
-	update := Spec{Family: ForeachFamily, Op: "update_scale", Compute: dtype.Float32, Block: 1, Form: listScaleUpdate,
+	update := text.Spec{Family: ForeachFamily, Op: "update_scale", Compute: dtype.Float32, Block: 1, Form: listScaleUpdate,
 		Outs: 2, Ins: 1}
-	update.Types = [MaxOperands]dtype.DType{dtype.Float32, dtype.Int32, dtype.Float32}
+	update.Types = [text.MaxOperands]dtype.DType{dtype.Float32, dtype.Int32, dtype.Float32}
 	return append(all, update)
 }

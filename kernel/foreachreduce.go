@@ -6,13 +6,15 @@ import (
 
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/kernel/loader"
+	"github.com/chorus-comms/chorus/kernel/text"
 )
 
 // ForeachReduce adds one of [Reductions] with one result, which isn't an index, over all elements of each tensor:
 // outs[j] has one element, the result of ins[j]. Tensors whose elements lie one after the other, in any order, are many
 // in one run. It needs scratch memory.
 func (p *Plan) ForeachReduce(op string, compute dtype.DType, outs, ins []Operand, numbers ...*Number) error {
-	s := Spec{Family: ForeachFamily, Op: op, Compute: compute, Block: threads, Form: foreachParts, Ins: 1,
+	s := text.Spec{Family: ForeachFamily, Op: op, Compute: compute, Block: threads, Form: foreachParts, Ins: 1,
 		Extra: [4]int32{int32(len(numbers))}}
 	r, err := foreachReduction(op, compute, len(outs), len(ins), len(numbers))
 	if err != nil {
@@ -33,12 +35,12 @@ func (p *Plan) ForeachReduce(op string, compute dtype.DType, outs, ins []Operand
 		n, counts := l.n, l.counts
 		if l.blocks() > 0 {
 			c := p.flush(l)
-			c.shape = anyBlock
+			c.Shape = loader.AnyBlock
 			c.Args.Pointer(scratch)
 		}
 		join := s
 		join.Form, join.Outs, join.Ins = foreachJoin, 1, 0
-		join.Types = [MaxOperands]dtype.DType{kinds[0]}
+		join.Types = [text.MaxOperands]dtype.DType{kinds[0]}
 		l.spec, l.n, l.ptrs[0], l.counts = join, n, results, counts
 		p.flush(l).Args.Pointer(scratch)
 		l.spec = s
@@ -75,7 +77,7 @@ func (p *Plan) ForeachReduce(op string, compute dtype.DType, outs, ins []Operand
 			}
 			continue
 		}
-		if l.n == l.spec.slots() || l.n > 0 && kinds != [2]dtype.DType{out.Type, in.Type} {
+		if l.n == slotsOf(l.spec) || l.n > 0 && kinds != [2]dtype.DType{out.Type, in.Type} {
 			if err := flush(); err != nil {
 				return err
 			}
@@ -94,7 +96,7 @@ func foreachReduction(op string, compute dtype.DType, outs, ins, numbers int) (*
 	switch {
 	case !ok:
 		return nil, fmt.Errorf("kernel: there is no reduction %q", op)
-	case !reductions[k].Defined(compute) || compute.Size() == 2 && compute.IsFloating() || !Supported(compute):
+	case !reductions[k].Defined(compute) || compute.Size() == 2 && compute.IsFloating() || !text.Supported(compute):
 		return nil, fmt.Errorf("kernel: %s isn't computed in %v", op, compute)
 	case reductions[k].ordered && reductions[k].done[0].kind == index || reductions[k].Results() != 1 ||
 		reductions[k].Numbers != numbers:
@@ -105,7 +107,7 @@ func foreachReduction(op string, compute dtype.DType, outs, ins, numbers int) (*
 	return &reductions[k], nil
 }
 
-func (w *writer) foreachReductionText(s Spec) error {
+func (w *writer) foreachReductionText(s text.Spec) error {
 	k, ok := reductionNames[s.Op]
 	if !ok || !reductions[k].Defined(s.Compute) {
 		return fmt.Errorf("kernel: there is no reduction %s of %v for lists", s.Op, s.Compute)
@@ -113,43 +115,43 @@ func (w *writer) foreachReductionText(s Spec) error {
 	r, numbers := reductions[k].of(s.Compute), reductions[k].Numbers
 	args := w.accumulator(r, numbers, s.Compute)
 	w.listParams(s)
-	w.param("GLOBAL A *scratch")
-	w.function("list_" + s.Op + [...]string{foreachParts: "_parts", foreachJoin: "_join"}[s.Form])
-	w.line("\tLOCAL A part[%d];", s.Block)
+	w.Param("GLOBAL A *scratch")
+	w.Function("list_" + s.Op + [...]string{foreachParts: "_parts", foreachJoin: "_join"}[s.Form])
+	w.Line("\tLOCAL A part[%d];", s.Block)
 	w.listPlace(s)
 	for k := range numbers {
-		w.line("\tR s%d = (R)number%[1]d;", k)
+		w.Line("\tR s%d = (R)number%[1]d;", k)
 	}
 	step := func(a string) {
-		w.line("\t\t%s = r_step(%[1]s, %s, i%s);", a, converted(s.Compute, s.Types[0], "i0[i]"), args)
+		w.Line("\t\t%s = r_step(%[1]s, %s, i%s);", a, text.Converted(s.Compute, s.Types[0], "i0[i]"), args)
 	}
 	switch {
 	case s.Vector:
-		w.line("\tA %s = r_init();", strings.Join(accumulators[:], " = r_init(), "))
-		w.line("\tI at = from;")
+		w.Line("\tA %s = r_init();", strings.Join(accumulators[:], " = r_init(), "))
+		w.Line("\tI at = from;")
 		w.accumulate(s, "i", step)
 		w.joinAccumulators()
 	case s.Form == foreachParts:
-		w.line("\tA a = r_init();")
-		w.line("\tfor (I i = from + THREAD; i < to; i += THREADS)")
+		w.Line("\tA a = r_init();")
+		w.Line("\tfor (I i = from + THREAD; i < to; i += THREADS)")
 		step("a")
 	default:
-		w.line("\tA a = r_init();")
-		w.line("\tu32 first = 0;")
-		w.line("\tfor (int k = 0; k < t; k++)")
-		w.line("\t\tfirst += l.blocks[k];")
-		w.line("\tfor (u32 i = THREAD; i < l.blocks[t]; i += THREADS)")
-		w.line("\t\ta = r_join(a, scratch[first + i]);")
+		w.Line("\tA a = r_init();")
+		w.Line("\tu32 first = 0;")
+		w.Line("\tfor (int k = 0; k < t; k++)")
+		w.Line("\t\tfirst += l.blocks[k];")
+		w.Line("\tfor (u32 i = THREAD; i < l.blocks[t]; i += THREADS)")
+		w.Line("\t\ta = r_join(a, scratch[first + i]);")
 	}
 	w.joinBlock(s)
-	w.line("\tif (THREAD != 0)")
-	w.line("\t\treturn;")
-	w.line("\ta = part[0];")
+	w.Line("\tif (THREAD != 0)")
+	w.Line("\t\treturn;")
+	w.Line("\ta = part[0];")
 	if s.Form == foreachParts {
-		w.line("\tscratch[BLOCK] = a;")
+		w.Line("\tscratch[BLOCK] = a;")
 		return nil
 	}
 	o := r.done[0]
-	w.line("\to0[0] = %s;", narrowed(s.Types[0], o.kind.dtype(s.Compute), fmt.Sprintf("r_done0(a, l.n[t]%s)", args)))
+	w.Line("\to0[0] = %s;", text.Narrowed(s.Types[0], o.kind.dtype(s.Compute), fmt.Sprintf("r_done0(a, l.n[t]%s)", args)))
 	return nil
 }

@@ -9,18 +9,20 @@ import (
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
 	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/kernel/library"
+	"github.com/chorus-comms/chorus/kernel/loader"
 )
 
 // A product of 8 bits is the library's of fused products; one that it refuses is a kernel's, and so are all after a
 // failure. Here no kernel compiles, so that one that's asked for is an error.
 func TestFused(t *testing.T) {
 	x := newStandin(t)
-	if all := x.loader.Fused(); !all.Has(dtype.Int8) || !all.Has(dtype.Float8E5M2) || !all.Has(dtype.Float32) ||
+	if all := x.loader.FusedGEMM(); !all.Has(dtype.Int8) || !all.Has(dtype.Float8E5M2) || !all.Has(dtype.Float32) ||
 		all.Has(dtype.Float64) {
 		t.Fatalf("the library multiplies %b", all)
 	}
 	product := func(m, n, k int) *Plan {
-		p := &Plan{Fused: x.loader.Fused()}
+		p := &Plan{FusedGEMM: x.loader.FusedGEMM()}
 		out := Operand{Ptr: x.mem, Type: dtype.Int32, Sizes: []int{m, n}, Strides: Dense(m, n)}
 		a := Operand{Ptr: x.mem.Add(1 << 10), Type: dtype.Int8, Sizes: []int{m, k}, Strides: Dense(m, k)}
 		b := Operand{Ptr: x.mem.Add(2 << 10), Type: dtype.Int8, Sizes: []int{k, n}, Strides: []int{1, k}}
@@ -31,19 +33,19 @@ func TestFused(t *testing.T) {
 	}
 	kernels := func(what string, p *Plan) {
 		t.Helper()
-		if _, is := errors.AsType[*CompileError](x.loader.Run(x.stream, p)); !is {
+		if _, is := errors.AsType[*loader.CompileError](x.loader.Run(x.stream, p.Calls)); !is {
 			t.Errorf("%s isn't a kernel's", what)
 		}
 	}
 	p := product(8, 12, 16)
-	if err := x.loader.Run(x.stream, p); err != nil || x.loader.Stats().Multiplied != 1 {
+	if err := x.loader.Run(x.stream, p.Calls); err != nil || x.loader.Stats().Multiplied != 1 {
 		t.Fatalf("a product: %v, %+v", err, x.loader.Stats())
 	}
 	kernels("a product that the library has no layout for", product(3, 5, 7))
 	x.fusedStatus = 15 // not supported
 	kernels("a refused product", p)
 	x.fusedStatus = abi.Done
-	if err := x.loader.Run(x.stream, p); err != nil {
+	if err := x.loader.Run(x.stream, p.Calls); err != nil {
 		t.Error("a product after a refused one: ", err)
 	}
 	x.fusedStatus = 14 // an internal error
@@ -51,14 +53,14 @@ func TestFused(t *testing.T) {
 	x.fusedStatus = abi.Done
 	calls := x.fusedCalls
 	kernels("a product after one that failed", p)
-	if x.fusedCalls != calls || x.loader.Fused() != 0 || x.loader.Library() == "" {
+	if x.fusedCalls != calls || x.loader.FusedGEMM() != 0 || x.loader.GEMMLibrary() == "" {
 		t.Error("a library that has failed is used again, or the other one isn't")
 	}
 }
 
 // A plan describes the product to the library of fused products, or the transposed one, if the library can do it.
 func TestFusedPlan(t *testing.T) {
-	all := TypeSet(1<<dtype.Int8 | 1<<dtype.Float8E4M3FN | 1<<dtype.Float8E5M2)
+	all := dtype.SetOf(dtype.Int8, dtype.Float8E4M3FN, dtype.Float8E5M2)
 	at := func(k int, t dtype.DType, strides []int, sizes ...int) Operand {
 		return Operand{Ptr: device.Ptr(k << 12), Type: t, Sizes: sizes, Strides: strides}
 	}
@@ -108,14 +110,15 @@ func TestFusedPlan(t *testing.T) {
 		"rows and columns, gaps":  {at(1, f32, []int{16, 2}, 4, 8), Operand{}, whole, nil, 1},
 		"a bias that's broadcast": {out, at(6, f32, []int{0}, 8), whole, nil, 1},
 	} {
-		p := Plan{Fused: all, Scratch: func(int) (device.Ptr, error) { return 9 << 12, nil }}
+		p := Plan{FusedGEMM: all, Scratch: func(int) (device.Ptr, error) { return 9 << 12, nil }}
 		if err := p.ScaledMatmul(c.out, a, b, c.bias, &c.scales); err != nil || len(p.Calls) != c.calls {
 			t.Errorf("%s: %d calls, %v", what, len(p.Calls), err)
 			continue
 		}
 		call := p.Calls[c.calls-1]
-		if call.fuses != (c.want != nil) || call.fuses && call.fused != *c.want {
-			t.Errorf("%s: %t, %+v, want %+v", what, call.fuses, call.fused, c.want)
+		if fused := call.Library.Kind == library.FusedGEMM; fused != (c.want != nil) ||
+			fused && call.Library.Fused != *c.want {
+			t.Errorf("%s: %t, %+v, want %+v", what, fused, call.Library.Fused, c.want)
 		}
 	}
 }
@@ -152,7 +155,7 @@ func TestFusedBias(t *testing.T) {
 		"a bias and gaps": {out, a, at(4, []int{2}, 8), 1, 1, "", nil, 2},
 		"one row":         {at(1, Dense(1, 8), 1, 8), at(2, Dense(1, 16), 1, 16), bias, 1, 1, "", nil, 2},
 	} {
-		p := Plan{Fused: TypeSet(1 << f32), Products: TypeSet(1 << f32)}
+		p := Plan{FusedGEMM: dtype.SetOf(f32), GEMM: dtype.SetOf(f32)}
 		err := p.Matmul(c.out, c.a, b, c.bias, Float(c.alpha), Float(c.beta), c.op)
 		if err != nil || len(p.Calls) != c.calls {
 			t.Errorf("%s: %d calls, %v", what, len(p.Calls), err)
@@ -163,8 +166,10 @@ func TestFusedBias(t *testing.T) {
 			at--
 		}
 		call := p.Calls[at]
-		if call.fuses != (c.want != nil) || call.library == call.fuses || call.fuses && call.fused != *c.want {
-			t.Errorf("%s: %t, %t, %+v, want %+v", what, call.fuses, call.library, call.fused, c.want)
+		kind := call.Library.Kind
+		if want := map[bool]library.Kind{true: library.FusedGEMM, false: library.GEMM}[c.want != nil]; kind != want ||
+			c.want != nil && call.Library.Fused != *c.want {
+			t.Errorf("%s: %v, %+v, want %+v", what, kind, call.Library.Fused, c.want)
 		}
 	}
 }

@@ -6,12 +6,13 @@ import (
 	"strings"
 
 	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/kernel/text"
 )
 
 // GridFamily reads images at places that a tensor says.
-const GridFamily Family = 24
+const GridFamily text.Family = 24
 
-func init() { register(GridFamily, "grid_sample", gridSource) }
+func init() { text.Register(GridFamily, "grid_sample", gridSource) }
 
 // GridSampling describes how images of two or three dimensions are read at places between their elements.
 type GridSampling struct {
@@ -24,17 +25,17 @@ type GridSampling struct {
 type sampledImages struct {
 	imagePair
 	gridBatch, gridPart, resultBatch, resultPart int
-	gridSteps, resultSteps                       [maxSpatial]int
+	gridSteps, resultSteps                       [text.MaxSpatial]int
 }
 
-func (m *sampledImages) visit(r *record) {
+func (m *sampledImages) visit(r *text.Record) {
 	m.imagePair.visit(r)
-	r.one("grid_batch", m.gridBatch)
-	r.one("grid_part", m.gridPart)
-	r.one("result_batch", m.resultBatch)
-	r.one("result_part", m.resultPart)
-	r.each("grid_steps", &m.gridSteps)
-	r.each("result_steps", &m.resultSteps)
+	r.One("grid_batch", m.gridBatch)
+	r.One("grid_part", m.gridPart)
+	r.One("result_batch", m.resultBatch)
+	r.One("result_part", m.resultPart)
+	r.Each("grid_steps", &m.gridSteps)
+	r.Each("result_steps", &m.resultSteps)
 }
 
 // Bits of a sampling's Extra[0].
@@ -73,9 +74,9 @@ func (p *Plan) GridSampleBackward(gradIn, gradGrid, grad, in, grid Operand, g *G
 }
 
 func (p *Plan) gridSample(op string, out, in, grid, result *Operand, g *GridSampling) error {
-	s := Spec{Family: GridFamily, Op: op, Compute: Opmath(in.Type), Block: threads, Outs: 1, Ins: 2}
+	s := text.Spec{Family: GridFamily, Op: op, Compute: text.Opmath(in.Type), Block: threads, Outs: 1, Ins: 2}
 	d := len(in.Sizes) - 2
-	if d < 2 || d > maxSpatial {
+	if d < 2 || d > text.MaxSpatial {
 		return fmt.Errorf("kernel: grid_sample of %v, which must be batch, channels, and 2 or 3 of space", in.Sizes)
 	}
 	s.Dims = uint8(d)
@@ -135,9 +136,9 @@ func (p *Plan) gridSample(op string, out, in, grid, result *Operand, g *GridSamp
 	for _, o := range operands[:count] {
 		c.Args.Pointer(o.Ptr)
 	}
-	r := record{dims: d, wide: s.Wide}
+	r := text.Record{Dims: d, Wide: s.Wide}
 	m.visit(&r)
-	r.add(&c.Args)
+	r.Add(&c.Args)
 	return nil
 }
 
@@ -165,20 +166,20 @@ func (g *GridSampling) bits() (bits int32, err error) {
 	return bits, nil
 }
 
-func gridSource(s Spec) (Source, error) {
+func gridSource(s text.Spec) (text.Source, error) {
 	if !s.Compute.IsFloating() {
-		return Source{}, fmt.Errorf("kernel: there is no grid_sample of %v", s.Compute)
+		return text.Source{}, fmt.Errorf("kernel: there is no grid_sample of %v", s.Compute)
 	}
 	var w writer
-	w.begin(s)
-	w.recordType("images", int(s.Dims), (&sampledImages{}).visit)
-	w.defines(s, 0)
-	w.include("each_dim")
+	w.Begin(s)
+	w.RecordType("images", int(s.Dims), (&sampledImages{}).visit)
+	w.Defines(s, 0)
+	w.Include("each_dim")
 	for k, name := range [...]string{"NEAREST", "BORDER", "REFLECTION", "CORNERS"} {
-		w.defineIf(s.Extra[0]>>k&1 != 0, name)
+		w.DefineIf(s.Extra[0]>>k&1 != 0, name)
 	}
-	w.define(strings.ToUpper(s.Op), "")
-	w.define("NUMBER_OF(x)", converted(s.Compute, s.Types[0], "x"))
-	w.define("PLACES_AT", fmt.Sprintf("i%d", s.Ins-1))
-	return w.file("grid", "grid_"+s.Op)
+	w.Define(strings.ToUpper(s.Op), "")
+	w.Define("NUMBER_OF(x)", text.Converted(s.Compute, s.Types[0], "x"))
+	w.Define("PLACES_AT", fmt.Sprintf("i%d", s.Ins-1))
+	return w.File("grid", "grid_"+s.Op)
 }

@@ -4,12 +4,13 @@ import (
 	"fmt"
 
 	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/kernel/text"
 )
 
 // Im2colFamily copies the windows of images to columns, and adds them up again.
-const Im2colFamily Family = 23
+const Im2colFamily text.Family = 23
 
-func init() { register(Im2colFamily, "columns", im2colSource) }
+func init() { text.Register(Im2colFamily, "columns", im2colSource) }
 
 // Im2col adds im2col: the elements of windows of images. out has the sizes [batch, channels, window..., places...].
 // It's 0 where a window stands over the border.
@@ -24,7 +25,7 @@ func (p *Plan) Col2im(out, columns Operand, c *Pool) error {
 
 func (p *Plan) columns(op string, columns, image *Operand, c *Pool) error {
 	d := len(image.Sizes) - 2
-	if d < 1 || d > maxSpatial || len(columns.Sizes) != 2+2*d || len(columns.Strides) != 2+2*d || c.Adaptive ||
+	if d < 1 || d > text.MaxSpatial || len(columns.Sizes) != 2+2*d || len(columns.Strides) != 2+2*d || c.Adaptive ||
 		len(c.Kernel) != d || columns.Type != image.Type || image.Type == dtype.Bool {
 		return fmt.Errorf("kernel: %s of images %v and columns %v, windows %v", op, image.Sizes, columns.Sizes, c.Kernel)
 	}
@@ -58,7 +59,7 @@ func (p *Plan) columns(op string, columns, image *Operand, c *Pool) error {
 		}
 		m.moreSteps[k] = columns.Strides[2+k]
 	}
-	s := Spec{Family: Im2colFamily, Op: op, Compute: Opmath(image.Type), Outs: 1, Ins: 1}
+	s := text.Spec{Family: Im2colFamily, Op: op, Compute: text.Opmath(image.Type), Outs: 1, Ins: 1}
 	if op == "col2im" {
 		m.add(p, s, true, image, columns)
 	} else {
@@ -67,16 +68,16 @@ func (p *Plan) columns(op string, columns, image *Operand, c *Pool) error {
 	return nil
 }
 
-func im2colSource(s Spec) (Source, error) {
+func im2colSource(s text.Spec) (text.Source, error) {
 	back := s.Op == "col2im"
 	if s.Compute == dtype.Bool || !back && s.Op != "im2col" {
-		return Source{}, fmt.Errorf("kernel: there is no %s of %v", s.Op, s.Compute)
+		return text.Source{}, fmt.Errorf("kernel: there is no %s of %v", s.Op, s.Compute)
 	}
 	var w writer
-	w.begin(s)
+	w.Begin(s)
 	w.imageDefines(s)
-	w.defineIf(back, "BACKWARD")
-	w.function(s.Op)
-	w.imageElements(s, back, func() { w.include("im2col") })
-	return w.done()
+	w.DefineIf(back, "BACKWARD")
+	w.Function(s.Op)
+	w.imageElements(s, back, func() { w.Include("im2col") })
+	return w.Done()
 }

@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/kernel/loader"
+	"github.com/chorus-comms/chorus/kernel/text"
 )
 
 // images are two images of the same batch and channels, and how elements of the larger one, in, belong to those of the
@@ -12,10 +14,10 @@ import (
 type images struct {
 	imagePair
 	dims    int
-	windows [maxSpatial]window
+	windows [text.MaxSpatial]window
 
 	moreBatch, moreChannel int // strides of a third operand, which has the sizes of out
-	moreSteps              [maxSpatial]int
+	moreSteps              [text.MaxSpatial]int
 
 	wide bool
 }
@@ -23,9 +25,9 @@ type images struct {
 // imagePair is the sizes and strides of two images of the same batch and channels.
 type imagePair struct {
 	batch, channels                          int
-	in, out                                  [maxSpatial]int // sizes
-	inBatch, inChannel, outBatch, outChannel int             // strides
-	inSteps, outSteps                        [maxSpatial]int
+	in, out                                  [text.MaxSpatial]int // sizes
+	inBatch, inChannel, outBatch, outChannel int                  // strides
+	inSteps, outSteps                        [text.MaxSpatial]int
 }
 
 // pair takes the operands, which have so many dimensions of space.
@@ -39,17 +41,17 @@ func (m *imagePair) pair(in, out *Operand, dims int) {
 }
 
 // visit names the numbers.
-func (m *imagePair) visit(r *record) {
-	r.one("batch", m.batch)
-	r.one("channels", m.channels)
-	r.one("in_batch", m.inBatch)
-	r.one("in_channel", m.inChannel)
-	r.one("out_batch", m.outBatch)
-	r.one("out_channel", m.outChannel)
-	r.each("in", &m.in)
-	r.each("out", &m.out)
-	r.each("in_steps", &m.inSteps)
-	r.each("out_steps", &m.outSteps)
+func (m *imagePair) visit(r *text.Record) {
+	r.One("batch", m.batch)
+	r.One("channels", m.channels)
+	r.One("in_batch", m.inBatch)
+	r.One("in_channel", m.inChannel)
+	r.One("out_batch", m.outBatch)
+	r.One("out_channel", m.outChannel)
+	r.Each("in", &m.in)
+	r.Each("out", &m.out)
+	r.Each("in_steps", &m.inSteps)
+	r.Each("out_steps", &m.outSteps)
 }
 
 // set takes the operands, which have a batch, channels and 1 to 3 dimensions of space. The third may be nil.
@@ -67,8 +69,8 @@ func (m *images) set(op string, in, out, more *Operand) error {
 		}
 		m.wide = m.wide || wide(o.reach(), o.Count())
 	}
-	if d < 1 || d > maxSpatial {
-		return fmt.Errorf("kernel: %s of %d dimensions of space, of 1 to %d", op, d, maxSpatial)
+	if d < 1 || d > text.MaxSpatial {
+		return fmt.Errorf("kernel: %s of %d dimensions of space, of 1 to %d", op, d, text.MaxSpatial)
 	}
 	m.dims = d
 	m.pair(in, out, d)
@@ -100,19 +102,19 @@ func (m *images) follow() bool {
 }
 
 // visit names the numbers.
-func (m *images) visit(r *record) {
+func (m *images) visit(r *text.Record) {
 	m.imagePair.visit(r)
-	r.one("more_batch", m.moreBatch)
-	r.one("more_channel", m.moreChannel)
-	r.each("more_steps", &m.moreSteps)
-	var w [4][maxSpatial]int
+	r.One("more_batch", m.moreBatch)
+	r.One("more_channel", m.moreChannel)
+	r.Each("more_steps", &m.moreSteps)
+	var w [4][text.MaxSpatial]int
 	for k, x := range m.windows {
 		w[0][k], w[1][k], w[2][k], w[3][k] = x.stride, x.padding, x.dilation, x.kernel
 	}
-	r.each("stride", &w[0])
-	r.each("padding", &w[1])
-	r.each("dilation", &w[2])
-	r.each("window", &w[3])
+	r.Each("stride", &w[0])
+	r.Each("padding", &w[1])
+	r.Each("dilation", &w[2])
+	r.Each("window", &w[3])
 }
 
 // Bits of a spec's Extra[0]. Those behind the first are set for a processor alone, whose threads are the lanes of a
@@ -126,11 +128,11 @@ const (
 )
 
 // fewLanes are too few for a vector, if there is a longer dimension.
-const fewLanes = processorThreads / 2
+const fewLanes = loader.Lanes / 2
 
 // lanes is the dimension whose elements are the lanes of a vector: 0 for channels, and 1 for the first one of space.
 // It's one whose elements are neighbours in the result, or else a long one.
-func (m *images) lanes(sizes, steps *[maxSpatial]int, channel int) int {
+func (m *images) lanes(sizes, steps *[text.MaxSpatial]int, channel int) int {
 	best, size := 0, m.channels
 	if channel == 1 && size >= fewLanes {
 		return 0
@@ -147,7 +149,7 @@ func (m *images) lanes(sizes, steps *[maxSpatial]int, channel int) int {
 }
 
 // hints sets the bits for a processor.
-func (m *images) hints(s *Spec, lanes int) {
+func (m *images) hints(s *text.Spec, lanes int) {
 	s.Extra[1] = int32(lanes)
 	in, out, more, stride := m.inChannel, m.outChannel, m.moreChannel, 0
 	if k := lanes - 1; k >= 0 {
@@ -162,7 +164,7 @@ func (m *images) hints(s *Spec, lanes int) {
 }
 
 // add adds a run of a thread for each element of out, or of in. The caller adds what follows the struct's argument.
-func (m *images) add(p *Plan, s Spec, ofIn bool, operands ...*Operand) *Call {
+func (m *images) add(p *Plan, s text.Spec, ofIn bool, operands ...*Operand) *loader.Call {
 	n, channel := m.batch*m.channels, m.outChannel
 	sizes, steps := &m.out, &m.outSteps
 	if ofIn {
@@ -182,13 +184,13 @@ func (m *images) add(p *Plan, s Spec, ofIn bool, operands ...*Operand) *Call {
 		m.hints(&s, m.lanes(sizes, steps, channel))
 	}
 	c := p.call(s, n)
-	c.shape = anyGrid
+	c.Shape = loader.AnyGrid
 	m.arguments(c, operands...)
 	return c
 }
 
 // arguments adds those of a run.
-func (m *images) arguments(c *Call, operands ...*Operand) {
+func (m *images) arguments(c *loader.Call, operands ...*Operand) {
 	for k, o := range operands {
 		c.Spec.Types[k] = o.Type
 		if o.Type == dtype.Invalid {
@@ -196,9 +198,9 @@ func (m *images) arguments(c *Call, operands ...*Operand) {
 		}
 		c.Args.Pointer(o.Ptr)
 	}
-	r := record{dims: m.dims, wide: m.wide}
+	r := text.Record{Dims: m.dims, Wide: m.wide}
 	m.visit(&r)
-	r.add(&c.Args)
+	r.Add(&c.Args)
 }
 
 // imageElements writes a body for each element: n, c, and u0, u1 and u2 in space, and where in begins for its batch and
@@ -206,7 +208,7 @@ func (m *images) arguments(c *Call, operands ...*Operand) {
 //
 // A processor's block has neighbouring rows, a row being the elements that differ in the dimension of the lanes. All
 // that doesn't depend on that dimension is the same for a whole vector, and needs no division for each element.
-func (w *writer) imageElements(s Spec, ofIn bool, body func()) {
+func (w *writer) imageElements(s text.Spec, ofIn bool, body func()) {
 	size, dims := "g.out", int(s.Dims)
 	if ofIn {
 		size = "g.in"
@@ -227,38 +229,38 @@ func (w *writer) imageElements(s Spec, ofIn bool, body func()) {
 			lane = fmt.Sprintf("u%d", k)
 		}
 	}
-	w.line("\tI count = g.batch;")
+	w.Line("\tI count = g.batch;")
 	for k, digit := range digits {
 		if digit == lane {
 			length = sizes[k]
 		} else {
-			w.line("\tcount *= %s;", sizes[k])
+			w.Line("\tcount *= %s;", sizes[k])
 		}
 	}
 	if s.Vector {
-		w.line("\tI rows = (I)((count - 1) / BLOCKS) + 1, row = (I)BLOCK * rows, end = row + rows;")
-		w.line("\tend = count - row < rows ? count : end;")
-		w.line("\tfor (; row < end; row++) {")
-		w.line("\tI rest = row, up, n;")
+		w.Line("\tI rows = (I)((count - 1) / BLOCKS) + 1, row = (I)BLOCK * rows, end = row + rows;")
+		w.Line("\tend = count - row < rows ? count : end;")
+		w.Line("\tfor (; row < end; row++) {")
+		w.Line("\tI rest = row, up, n;")
 	} else {
-		w.line("\tI rest = (I)(BLOCK * THREADS + THREAD), up, n;")
-		w.line("\tif (rest >= count)")
-		w.line("\t\treturn;")
+		w.Line("\tI rest = (I)(BLOCK * THREADS + THREAD), up, n;")
+		w.Line("\tif (rest >= count)")
+		w.Line("\t\treturn;")
 	}
 	for k, digit := range digits {
 		if digit != lane {
-			w.line("\tI %s;", digit)
-			w.split("\t", digit, sizes[k])
+			w.Line("\tI %s;", digit)
+			w.Split("\t", digit, sizes[k])
 		}
 	}
-	w.line("\tn = rest;")
+	w.Line("\tn = rest;")
 	each := func() {
 		for k, x := range []string{"in", "out", "more"} {
 			step := fmt.Sprintf("c * g.%s_channel", x)
 			if lane == "c" && s.Extra[0]>>k&imageUnitIn != 0 {
 				step = "c"
 			}
-			w.line("\tI %s = n * g.%[1]s_batch + %s;", x, step)
+			w.Line("\tI %s = n * g.%[1]s_batch + %s;", x, step)
 		}
 		body()
 	}
@@ -266,14 +268,14 @@ func (w *writer) imageElements(s Spec, ofIn bool, body func()) {
 		each()
 		return
 	}
-	w.line("\tI at = 0, to = %s;", length)
-	w.vectors(s, lane, 1, func(int) { each() })
-	w.rest(s, lane, each)
-	w.line("\t}")
+	w.Line("\tI at = 0, to = %s;", length)
+	w.Vectors(s, lane, 1, func(int) { each() })
+	w.Rest(s, lane, each)
+	w.Line("\t}")
 }
 
-// place is the place in operand in, out or more of coordinates x##0, x##1 and x##2.
-func (s Spec) place(operand string) string {
+// placeOf is the place in operand in, out or more of coordinates x##0, x##1 and x##2.
+func placeOf(s text.Spec, operand string) string {
 	at, unit := operand, map[string]int32{"in": imageUnitIn, "out": imageUnitOut, "more": imageUnitMore}[operand]
 	for k := range int(s.Dims) {
 		if int(s.Extra[1]) == 1+k && s.Extra[0]&unit != 0 {
@@ -287,12 +289,12 @@ func (s Spec) place(operand string) string {
 
 // imageDefines defines what the elements of images need: PLACE_IN(x) and others, and FLAT(x), the number of coordinates
 // in the larger image, and STRIDE_0 and so on, the factors of coordinates of out in those of in.
-func (w *writer) imageDefines(s Spec) {
-	w.recordType("images", int(s.Dims), (&images{}).visit)
-	w.defines(s, 0)
-	w.include("each_dim")
+func (w *writer) imageDefines(s text.Spec) {
+	w.RecordType("images", int(s.Dims), (&images{}).visit)
+	w.Defines(s, 0)
+	w.Include("each_dim")
 	for _, operand := range []string{"in", "out", "more"} {
-		w.define("PLACE_"+strings.ToUpper(operand)+"(x)", s.place(operand))
+		w.Define("PLACE_"+strings.ToUpper(operand)+"(x)", placeOf(s, operand))
 	}
 	flat := "(i64)x##0"
 	for k := range int(s.Dims) {
@@ -300,11 +302,11 @@ func (w *writer) imageDefines(s Spec) {
 		if int(s.Extra[1]) == 1+k && s.Extra[0]&imageUnitStride != 0 {
 			stride = "1"
 		}
-		w.define(fmt.Sprintf("STRIDE_%d", k), stride)
+		w.Define(fmt.Sprintf("STRIDE_%d", k), stride)
 		if k > 0 {
 			flat = fmt.Sprintf("(%s) * g.in[%d] + x##%[2]d", flat, k)
 		}
 	}
-	w.define("FLAT(x)", flat)
-	w.param("images g")
+	w.Define("FLAT(x)", flat)
+	w.Param("images g")
 }

@@ -6,12 +6,13 @@ import (
 
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/kernel/text"
 )
 
 // IndexFamily reads or writes elements at places that tensors of indexes say.
-const IndexFamily Family = 3
+const IndexFamily text.Family = 3
 
-func init() { register(IndexFamily, "index", indexSource) }
+func init() { text.Register(IndexFamily, "index", indexSource) }
 
 // maxIndexes is how many tensors of indexes there are at most.
 const maxIndexes = 6
@@ -50,7 +51,7 @@ func (p *Plan) Put(op string, out, in Operand, bad device.Ptr, indexes ...Index)
 }
 
 func (p *Plan) index(op string, out, in Operand, bad device.Ptr, indexes []Index) error {
-	s := Spec{Family: IndexFamily, Op: op, Compute: Opmath(out.Type), Block: threads, Outs: 1,
+	s := text.Spec{Family: IndexFamily, Op: op, Compute: text.Opmath(out.Type), Block: threads, Outs: 1,
 		Ins: uint8(1 + len(indexes))}
 	s.Types[0], s.Types[1] = out.Type, in.Type
 	if len(indexes) == 0 || len(indexes) > maxIndexes {
@@ -103,8 +104,8 @@ func (p *Plan) index(op string, out, in Operand, bad device.Ptr, indexes []Index
 		return nil
 	}
 	p.space.join()
-	if p.space.dims > MaxDims {
-		return fmt.Errorf("kernel: %s: more than %d dimensions that don't join", op, MaxDims)
+	if p.space.dims > text.MaxDims {
+		return fmt.Errorf("kernel: %s: more than %d dimensions that don't join", op, text.MaxDims)
 	}
 	s.Dims = uint8(p.space.dims)
 	s.Wide = s.Wide || wide(p.space.count, far, out.reach(), in.reach())
@@ -119,7 +120,7 @@ func (p *Plan) index(op string, out, in Operand, bad device.Ptr, indexes []Index
 		c.Args.Pointer(indexes[k].Ptr)
 	}
 	c.Args.Pointer(bad)
-	c.index(p.space.count)
+	c.Index(p.space.count)
 	if s.Dims > 0 {
 		p.space.layout(&c.Args, s.Wide)
 	}
@@ -162,19 +163,19 @@ func indexExpression(op string, compute dtype.DType) string {
 	return e[0]
 }
 
-func indexSource(s Spec) (Source, error) {
+func indexSource(s text.Spec) (text.Source, error) {
 	t, size := s.Types[0], s.Types[0].Size()
 	n := int(s.Ins) - 1
 	parts := t == dtype.Complex128 && s.Op == "add"
 	if size > 8 && !parts && s.Op != "take" && s.Op != "put" {
-		return Source{}, fmt.Errorf("kernel: %s of %v isn't defined", s.Op, t)
+		return text.Source{}, fmt.Errorf("kernel: %s of %v isn't defined", s.Op, t)
 	}
 	var w writer
-	w.begin(s)
-	w.defines(s, 2+n)
+	w.Begin(s)
+	w.Defines(s, 2+n)
 	if update := indexExpression(s.Op, s.Compute); update != "" {
-		w.define("JOINED", update)
-		w.src.Atomic64 = size >= 8
+		w.Define("JOINED", update)
+		w.Atomic(size)
 	}
 	dimensions, indexes := "", ""
 	for k := range n {
@@ -185,18 +186,18 @@ func indexSource(s Spec) (Source, error) {
 		}
 		indexes += fmt.Sprintf("good = good && x >= 0 && x < size%d; place += x * stride%[1]d; ", k)
 	}
-	w.define("DIMENSIONS", dimensions[2:])
-	w.define("INDEXES", indexes)
-	w.define("NOTHING", map[bool]string{true: "make_" + t.Short() + "(0, 0)", false: "0"}[t.IsComplex()])
-	w.define("STORED(x)", converted(s.Compute, t, "x"))
+	w.Define("DIMENSIONS", dimensions[2:])
+	w.Define("INDEXES", indexes)
+	w.Define("NOTHING", map[bool]string{true: "make_" + t.Short() + "(0, 0)", false: "0"}[t.IsComplex()])
+	w.Define("STORED(x)", text.Converted(s.Compute, t, "x"))
 	value := "i0[at1]"
 	if s.Values == 1 {
-		value = narrowed(t, s.Compute, computed(s.Compute, "i0"))
+		value = text.Narrowed(t, s.Compute, text.Computed(s.Compute, "i0"))
 	}
-	w.define("VALUE", value)
-	w.define("SIZE", size)
-	w.define("PARTS_OF_WORD", max(4, size)/size)
-	w.define(strings.ToUpper(s.Op), "")
-	w.defineIf(parts, "PARTS")
-	return w.file("index", "index_"+s.Op)
+	w.Define("VALUE", value)
+	w.Define("SIZE", size)
+	w.Define("PARTS_OF_WORD", max(4, size)/size)
+	w.Define(strings.ToUpper(s.Op), "")
+	w.DefineIf(parts, "PARTS")
+	return w.File("index", "index_"+s.Op)
 }

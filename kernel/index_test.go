@@ -8,6 +8,7 @@ import (
 
 	"github.com/chorus-comms/chorus/dtype"
 	"github.com/chorus-comms/chorus/internal/testutil"
+	"github.com/chorus-comms/chorus/kernel/text"
 )
 
 // without is an operand with stride 0 and other size in a dimension.
@@ -114,12 +115,12 @@ func TestIndexTorch(t *testing.T) {
 		}
 		if dt != dtype.Bool && !dt.IsComplex() {
 			add("arange", "torch.arange(2, 35, 3, dtype=dtype)", []int{11}, nil, func(p *Plan, out Operand) error {
-				return p.Arange(out, Opmath(dt), Int(2), Int(3))
+				return p.Arange(out, text.Opmath(dt), Int(2), Int(3))
 			})
 		}
 		if dt.IsFloating() {
 			add("linspace", "torch.linspace(-2, 7, 11, dtype=dtype)", []int{11}, nil, func(p *Plan, out Operand) error {
-				return p.Linspace(out, Opmath(dt), -2, 7)
+				return p.Linspace(out, text.Opmath(dt), -2, 7)
 			})
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/kernel/text"
 )
 
 // Operand is a tensor of a call, or a number.
@@ -53,7 +54,7 @@ func (v *Number) add(a *device.Args, compute dtype.DType) {
 	if !v.IsInt {
 		i = int64(v.Float)
 	}
-	switch Opmath(compute) {
+	switch text.Opmath(compute) {
 	case dtype.Float32:
 		a.Float32(float32(f))
 	case dtype.Float64:
@@ -95,7 +96,7 @@ func Dense(sizes ...int) []int {
 
 func (o *Operand) check(what string) error {
 	switch {
-	case !Supported(o.Type):
+	case !text.Supported(o.Type):
 		return fmt.Errorf("kernel: %s is of %v", what, o.Type)
 	case o.Value != nil:
 		return nil
@@ -120,7 +121,7 @@ type space struct {
 	dims    int
 	count   int
 	sizes   [maxRank]int
-	strides [MaxOperands][maxRank]int
+	strides [text.MaxOperands][maxRank]int
 }
 
 // maxRank is how many dimensions a tensor has at most before dimensions are joined.
@@ -251,7 +252,7 @@ func (p *space) dense(values uint32) bool {
 
 // layout adds the sizes and the strides of operands as a struct: I sizes[dims], strides[operands][dims].
 func (p *space) layout(a *device.Args, wide bool) {
-	var buf [(MaxOperands + 1) * MaxDims * 8]byte
+	var buf [(text.MaxOperands + 1) * text.MaxDims * 8]byte
 	b, size := buf[:0], 4
 	if wide {
 		size = 8
@@ -274,46 +275,37 @@ func (p *space) layout(a *device.Args, wide bool) {
 	a.Bytes(b, size)
 }
 
-// layoutType writes the type that [space.layout] fills.
-func (w *writer) layoutType(name string, dims, operands int) {
-	if dims > 0 {
-		w.line("typedef struct { I sizes[%d], strides[%d][%d]; } %s;", dims, operands, dims, name)
+// narrow is the largest number that kernels have in 32 bits. It leaves room for loops, which step beyond the last
+// element, and for the distance between elements on both sides of an operand's first one.
+const narrow = math.MaxInt32 / 2
+
+// wide reports whether a kernel needs indexes of 64 bits, by all numbers that it counts to and the reach of each
+// operand: the largest sum of the steps in its dimensions, however a kernel adds them up.
+func wide(numbers ...int) bool {
+	for _, n := range numbers {
+		if n > narrow {
+			return true
+		}
 	}
+	return false
 }
 
-// places writes the place of element number i of each operand as at0, at1 and so on, without a division for the
-// outermost dimension.
-func (w *writer) places(i, layout string, dims, operands int) {
-	w.placesFrom(i, layout, 0, dims, operands)
+// reach is an upper bound of how far elements of an operand lie from its first one.
+func (o *Operand) reach() int {
+	n := 0
+	for k, size := range o.Sizes {
+		if size > 1 {
+			n = further(n, size, o.Strides[k])
+		}
+	}
+	return n
 }
 
-// placesFrom is places with the first dimensions left out.
-func (w *writer) placesFrom(i, layout string, first, dims, operands int) {
-	for o := range operands {
-		if dims == 0 {
-			w.line("\tI at%d = %s;", o, i)
-		} else {
-			w.line("\tI at%d = 0;", o)
-		}
+// further is a reach n with so many steps more.
+func further(n, steps, stride int) int {
+	stride = max(stride, -stride)
+	if steps > 0 && stride > (math.MaxInt-n)/steps {
+		return math.MaxInt
 	}
-	if dims <= first {
-		return
-	}
-	w.line("\t{")
-	w.line("\t\tI rest = %s, k, up;", i)
-	for k := first; k < dims; k++ {
-		if k < dims-1 {
-			unsigned := "u32"
-			w.line("\t\tup = sizeof(I) == 8 ? rest / %s.sizes[%d] : (I)((%s)rest / (%s)%s.sizes[%d]);", layout, k, unsigned,
-				unsigned, layout, k)
-			w.line("\t\tk = rest - up * %s.sizes[%d];", layout, k)
-			w.line("\t\trest = up;")
-		} else {
-			w.line("\t\tk = rest;")
-		}
-		for o := range operands {
-			w.line("\t\tat%d += k * %s.strides[%d][%d];", o, layout, o, k)
-		}
-	}
-	w.line("\t}")
+	return n + steps*stride
 }

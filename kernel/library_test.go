@@ -15,11 +15,13 @@ import (
 	"github.com/chorus-comms/chorus/device/gpu/abi"
 	"github.com/chorus-comms/chorus/device/gpu/gputest"
 	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/kernel/library"
+	"github.com/chorus-comms/chorus/kernel/loader"
 )
 
 // standin is a GPU whose library of products is a stand-in. It compiles no kernels.
 type standin struct {
-	loader *Loader
+	loader *loader.Loader
 	stream *device.Stream
 	mem    device.Ptr
 	calls  int        // of the library's products
@@ -92,7 +94,7 @@ func newStandin(t *testing.T) *standin {
 	if x.stream, err = dev.NewStream(device.Normal); err != nil {
 		t.Fatal(err)
 	}
-	if x.loader, err = NewLoader(dev, nil); err != nil {
+	if x.loader, err = loader.New(dev, nil); err != nil {
 		t.Fatal(err)
 	}
 	if x.mem, err = dev.Alloc(1<<12, x.stream); err != nil {
@@ -112,7 +114,7 @@ func (x *standin) product(t *testing.T, m, n, k int) *Plan {
 	at := func(offset int, sizes ...int) Operand {
 		return Operand{Ptr: x.mem.Add(offset), Type: dtype.Float32, Sizes: sizes, Strides: Dense(sizes...)}
 	}
-	p := &Plan{Products: x.loader.Products()}
+	p := &Plan{GEMM: x.loader.GEMM()}
 	if err := p.Matmul(at(0, m, n), at(1<<10, m, k), at(2<<10, k, n), Operand{}, Int(1), Int(1), ""); err != nil {
 		t.Fatal(err)
 	}
@@ -123,20 +125,20 @@ func (x *standin) product(t *testing.T, m, n, k int) *Plan {
 // that one that's asked for is an error.
 func TestLibrary(t *testing.T) {
 	x := newStandin(t)
-	if !x.loader.Products().Has(dtype.Float32) || x.loader.Products().Has(dtype.Int32) || !x.loader.LibraryVaries() {
-		t.Fatalf("%s multiplies %b, varies: %t", x.loader.Library(), x.loader.Products(), x.loader.LibraryVaries())
+	if !x.loader.GEMM().Has(dtype.Float32) || x.loader.GEMM().Has(dtype.Int32) || !x.loader.GEMMVaries() {
+		t.Fatalf("%s multiplies %b, varies: %t", x.loader.GEMMLibrary(), x.loader.GEMM(), x.loader.GEMMVaries())
 	}
 	kernels := func(what string, p *Plan) {
 		t.Helper()
-		if _, is := errors.AsType[*CompileError](x.loader.Run(x.stream, p)); !is {
+		if _, is := errors.AsType[*loader.CompileError](x.loader.Run(x.stream, p.Calls)); !is {
 			t.Errorf("%s isn't a kernel's", what)
 		}
 	}
 	p := x.product(t, 3, 4, 5)
-	if err := x.loader.Run(x.stream, p); err != nil || x.loader.Stats().Multiplied != 1 {
+	if err := x.loader.Run(x.stream, p.Calls); err != nil || x.loader.Stats().Multiplied != 1 {
 		t.Fatalf("a product: %v, %+v", err, x.loader.Stats())
 	}
-	kernels("a product that the library isn't known to do", &Plan{Calls: (func() []Call {
+	kernels("a product that the library isn't known to do", &Plan{Calls: (func() []loader.Call {
 		q := Plan{}
 		one := Operand{Ptr: x.mem, Type: dtype.Float32, Sizes: []int{1, 1}, Strides: []int{1, 1}}
 		if err := q.Matmul(one, one, one, Operand{}, Int(1), Int(1), ""); err != nil {
@@ -147,7 +149,7 @@ func TestLibrary(t *testing.T) {
 	x.status = 15 // not supported
 	kernels("a refused product", p)
 	x.status = abi.Done
-	if err := x.loader.Run(x.stream, p); err != nil {
+	if err := x.loader.Run(x.stream, p.Calls); err != nil {
 		t.Error("a product after a refused one: ", err)
 	}
 	x.status = 14 // an internal error
@@ -155,10 +157,10 @@ func TestLibrary(t *testing.T) {
 	x.status = abi.Done
 	calls := x.calls
 	kernels("a product after one that failed", p)
-	if x.calls != calls || x.loader.Products() != 0 || x.loader.Library() != "" {
+	if x.calls != calls || x.loader.GEMM() != 0 || x.loader.GEMMLibrary() != "" {
 		t.Error("a library that has failed is used again")
 	}
-	if x.product(t, 3, 4, 5).Calls[0].library {
+	if x.product(t, 3, 4, 5).Calls[0].Library.Kind == library.GEMM {
 		t.Error("plans want a library that has failed")
 	}
 }
@@ -167,26 +169,26 @@ func TestLibrary(t *testing.T) {
 // are results of a file.
 func TestTuner(t *testing.T) {
 	x := newStandin(t)
-	defer func() { Tuned.Set(Tuning{}); Tuned.results = nil }()
+	defer func() { loader.Tuned.Set(loader.Tuning{}); loader.Tuned.Forget() }()
 	run := func(p *Plan) (calls int, err error) {
 		before := x.calls
-		err = x.loader.Run(x.stream, p)
+		err = x.loader.Run(x.stream, p.Calls)
 		return x.calls - before, err
 	}
 	p := x.product(t, 3, 4, 5)
 	for _, step := range []struct {
-		set   Tuning
+		set   loader.Tuning
 		calls int
 	}{
-		{Tuning{Tune: true, Iterations: 5}, 1}, {Tuning{Enabled: true}, 1}, // nothing is measured
-		{Tuning{Enabled: true, Tune: true, Iterations: 5}, 2 + 5 + 1}, {Tuning{Enabled: true, Tune: true}, 1},
+		{loader.Tuning{Tune: true, Iterations: 5}, 1}, {loader.Tuning{Enabled: true}, 1}, // nothing is measured
+		{loader.Tuning{Enabled: true, Tune: true, Iterations: 5}, 2 + 5 + 1}, {loader.Tuning{Enabled: true, Tune: true}, 1},
 	} {
-		Tuned.Set(step.set)
+		loader.Tuned.Set(step.set)
 		if n, err := run(p); err != nil || n != step.calls {
 			t.Errorf("%+v: %d calls of the library, want %d (%v)", step.set, n, step.calls, err)
 		}
 	}
-	got := Tuned.Results()
+	got := loader.Tuned.Results()
 	const line = "GemmTunableOp_float_NN,nn_4_3_5_ld_4_5_4,Gemm_cuBLAS,"
 	if len(got) != 1 || !strings.HasPrefix(got[0], line) {
 		t.Errorf("results are %q", got)
@@ -194,27 +196,27 @@ func TestTuner(t *testing.T) {
 	const other = "GemmTunableOp_float_NN,nn_2_2_2_ld_2_2_2,Gemm_Chorus,0.125"
 	for text, ok := range map[string]bool{other: true, "GemmTunableOp_float_NN,nn_4_3_5_ld_4_5_4,Gemm_Chorus": true,
 		"a,b": false, "a,b,c,d": false, ",b,c": false, "a,b,c,1,2": false} {
-		if err := Tuned.Add(text); (err == nil) != ok {
+		if err := loader.Tuned.Add(text); (err == nil) != ok {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
-	if now := Tuned.Results(); !slices.Equal(now, []string{other, got[0]}) {
+	if now := loader.Tuned.Results(); !slices.Equal(now, []string{other, got[0]}) {
 		t.Errorf("results are %q", now)
 	}
 	n, err := run(x.product(t, 2, 2, 2))
-	if _, is := errors.AsType[*CompileError](err); !is || n != 0 {
+	if _, is := errors.AsType[*loader.CompileError](err); !is || n != 0 {
 		t.Errorf("a product that a file has for kernels: %d calls of the library, %v", n, err)
 	}
 	if n, err := run(p); err != nil || n != 1 {
 		t.Errorf("a result of a file takes the place of one that was there: %d calls, %v", n, err)
 	}
-	Tuned.Set(Tuning{Enabled: true, Tune: true, Duration: time.Nanosecond})
+	loader.Tuned.Set(loader.Tuning{Enabled: true, Tune: true, Duration: time.Nanosecond})
 	if n, err := run(x.product(t, 1, 2, 2)); err != nil || n != 2+1+1 {
 		t.Errorf("a short measurement has %d calls, %v", n, err)
 	}
 	x.status = 15
 	_, _ = run(x.product(t, 2, 1, 2))
-	if now := Tuned.Results(); !slices.ContainsFunc(now, func(s string) bool { return strings.Contains(s, "Default") }) {
+	if now := loader.Tuned.Results(); !strings.Contains(strings.Join(now, " "), "Default") {
 		t.Errorf("a product that nothing does: %q", now)
 	}
 }
@@ -223,11 +225,11 @@ func TestTuner(t *testing.T) {
 func TestTuneKey(t *testing.T) {
 	p := device.Product{Type: dtype.BFloat16, Rows: 8, Columns: 16, Depth: 32, Count: 1, Out: device.Matrix{Pitch: 17},
 		A: device.Matrix{Pitch: 33, Transposed: true}, B: device.Matrix{Pitch: 18}}
-	if got, want := tuneKey(&p), [2]string{"GemmTunableOp_BFloat16_NT", "nt_16_8_32_ld_18_33_17"}; got != want {
+	if got, want := loader.TuningKey(&p), [2]string{"GemmTunableOp_BFloat16_NT", "nt_16_8_32_ld_18_33_17"}; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	p.Count, p.Type = 4, dtype.Complex64
-	if got, want := tuneKey(&p), [2]string{"GemmStridedBatchedTunableOp_c10::complex<float>_NT",
+	if got, want := loader.TuningKey(&p), [2]string{"GemmStridedBatchedTunableOp_c10::complex<float>_NT",
 		"nt_16_8_32_B_4_ld_18_33_17"}; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}

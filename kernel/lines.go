@@ -4,14 +4,15 @@ import (
 	"fmt"
 
 	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/kernel/text"
 )
 
 // lines are where the elements of each operand lie along one dimension.
 type lines struct {
 	dim   int
-	n     [MaxOperands]int // elements
-	steps [MaxOperands]int // from one to the next
-	wide  bool             // a place needs 64 bits
+	n     [text.MaxOperands]int // elements
+	steps [text.MaxOperands]int // from one to the next
+	wide  bool                  // a place needs 64 bits
 }
 
 // along fills the plan's space with the dimensions other than l.dim, which all operands have alike, and l with the
@@ -46,7 +47,7 @@ func (p *Plan) along(op string, l *lines, operands []*Operand) error {
 		if d == l.dim {
 			continue
 		}
-		var strides [MaxOperands]int
+		var strides [text.MaxOperands]int
 		for k, o := range operands {
 			if o.Type != dtype.Invalid {
 				strides[k] = o.Strides[d]
@@ -55,8 +56,8 @@ func (p *Plan) along(op string, l *lines, operands []*Operand) error {
 		q.dim(sizes[d], strides[:len(operands)]...)
 	}
 	q.join()
-	if q.dims > MaxDims {
-		return fmt.Errorf("kernel: %s: more than %d dimensions that don't join", op, MaxDims)
+	if q.dims > text.MaxDims {
+		return fmt.Errorf("kernel: %s: more than %d dimensions that don't join", op, text.MaxDims)
 	}
 	for k, o := range operands {
 		l.wide = l.wide || wide(l.n[k]*q.count, o.reach())

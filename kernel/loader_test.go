@@ -3,9 +3,12 @@ package kernel
 import (
 	"testing"
 
+	"github.com/chorus-comms/chorus/config"
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
 	"github.com/chorus-comms/chorus/internal/kept"
+	"github.com/chorus-comms/chorus/kernel/loader"
+	"github.com/chorus-comms/chorus/kernel/text"
 )
 
 // A compiled kernel is read from the disk by the next loader, and compiled again if what's there isn't good.
@@ -16,10 +19,10 @@ func TestLoaderDisk(t *testing.T) {
 	}
 	a := c.dense(t, dtype.Float32, 10)
 	dir := t.TempDir()
-	run := func(what string, compiled int, want DiskStats) {
+	run := func(what string, compiled int, want loader.DiskStats) {
 		t.Helper()
-		disk := newDisk(dir)
-		l, err := NewLoader(c.dev, disk)
+		disk := loader.OpenDisk(&config.Config{KernelCache: true, KernelCachePath: dir})
+		l, err := loader.New(c.dev, disk)
 		must(t, err)
 		old := c.loader
 		c.loader = l
@@ -38,29 +41,30 @@ func TestLoaderDisk(t *testing.T) {
 			t.Errorf("%s: %d kernels compiled, %+v", what, l.Compiled(), disk.Stats())
 		}
 	}
-	run("the first time", 1, DiskStats{Misses: 1})
-	run("the second time", 0, DiskStats{Hits: 1})
+	run("the first time", 1, loader.DiskStats{Misses: 1})
+	run("the second time", 0, loader.DiskStats{Hits: 1})
 
 	name, err := c.dev.Compiler()
 	must(t, err)
-	s := Spec{Family: ElementwiseFamily, Op: "abs", Compute: dtype.Float32, Block: threads, Outs: 1, Ins: 1}
+	s := text.Spec{Family: ElementwiseFamily, Op: "abs", Compute: dtype.Float32, Block: threads, Outs: 1, Ins: 1}
 	s.Types[0], s.Types[1] = dtype.Float32, dtype.Float32
-	s, _, _ = c.loader.fit(&Call{Spec: s, Grid: device.Dim{X: 1}, Block: device.Dim{X: threads}, shape: anyGrid}, 0)
+	s, _, _ = c.loader.Fit(&loader.Call{Spec: s, Grid: device.Dim{X: 1}, Block: device.Dim{X: threads},
+		Shape: loader.AnyGrid}, 0)
 	src, err := s.Source()
 	must(t, err)
-	key := kept.KeyOf("opencl "+name, []byte(src.For(OpenCL)))
-	disk := newDisk(dir)
-	if _, ok := disk.get(key); !ok {
-		t.Fatal("the kernel has another key")
+	key := kept.KeyOf("opencl "+name, []byte(src.For(text.OpenCL)))
+	files := kept.Open(dir)
+	if _, err := files.Get(key); err != nil {
+		t.Fatal("the kernel has another key: ", err)
 	}
-	disk.put(key, []byte("\x00a whole file with a program of no device\x00"))
-	run("a program that the device refuses", 1, DiskStats{Hits: 1, Misses: 1, Failures: 1})
-	run("after that", 0, DiskStats{Hits: 1})
+	must(t, files.Put(key, []byte("\x00a whole file with a program of no device\x00")))
+	run("a program that the device refuses", 1, loader.DiskStats{Hits: 1, Misses: 1, Failures: 1})
+	run("after that", 0, loader.DiskStats{Hits: 1})
 }
 
 // A device that compiles no sources has no loader.
 func TestLoaderRefused(t *testing.T) {
-	if _, ok := TargetOf("accinte"); ok {
+	if _, ok := text.TargetOf("accinte"); ok {
 		t.Error("an emulated device is a target")
 	}
 }

@@ -5,12 +5,13 @@ import (
 
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/kernel/text"
 )
 
 // LossFamily picks the logarithm of the probability of each target's class, and is that one's gradient.
-const LossFamily Family = 33
+const LossFamily text.Family = 33
 
-func init() { register(LossFamily, "loss", lossSource) }
+func init() { text.Register(LossFamily, "loss", lossSource) }
 
 // Averaging says what becomes of the losses of single elements, with PyTorch's numbers.
 type Averaging uint8
@@ -25,7 +26,7 @@ const (
 // has as many dimensions as the inputs, which are broadcast to the first one's sizes, each of one element. It needs
 // scratch memory of the first input's size.
 func (p *Plan) Loss(op string, out Operand, averaging Averaging, ins []Operand, numbers ...*Number) error {
-	compute := Opmath(out.Type)
+	compute := text.Opmath(out.Type)
 	if averaging == Separate {
 		return p.Elementwise(op, compute, []Operand{out}, ins, numbers...)
 	}
@@ -57,7 +58,7 @@ type NLL struct {
 // one element, and the zero Operand for separate losses. A target that's neither a class nor ignored has loss 0, and
 // sets the word at l.Bad to 1 unless that's null. Sums need scratch memory of the target's size.
 func (p *Plan) NLL(out, total, in, target Operand, l *NLL) error {
-	compute := Opmath(in.Type)
+	compute := text.Opmath(in.Type)
 	if l.Averaging == Separate {
 		return p.nll("nll_loss", out, Operand{}, in, target, out, l)
 	}
@@ -116,7 +117,7 @@ func (p *Plan) nll(op string, x0, x1, in, target, loss Operand, l *NLL) error {
 	if backward {
 		classes, small = x0, in
 	}
-	compute := Opmath(classes.Type)
+	compute := text.Opmath(classes.Type)
 	weighted := l.Weight.Type != dtype.Invalid
 	rank := len(classes.Sizes)
 	if err := l.check(op, &classes, &target, loss.Type); err != nil {
@@ -159,12 +160,12 @@ func (p *Plan) nll(op string, x0, x1, in, target, loss Operand, l *NLL) error {
 		return nil
 	}
 	q.squeeze() // the weights of targets lie in their order
-	if q.dims > MaxDims {
-		return fmt.Errorf("kernel: %s: more than %d dimensions that don't join", op, MaxDims)
+	if q.dims > text.MaxDims {
+		return fmt.Errorf("kernel: %s: more than %d dimensions that don't join", op, text.MaxDims)
 	}
-	s := Spec{Family: LossFamily, Op: op, Compute: compute, Block: threads, Outs: 1, Ins: 2, Dims: uint8(q.dims),
+	s := text.Spec{Family: LossFamily, Op: op, Compute: compute, Block: threads, Outs: 1, Ins: 2, Dims: uint8(q.dims),
 		Wide: wide(q.count*max(n, 1), classes.reach(), target.reach(), small.reach(), l.Weight.reach())}
-	s.Types = [MaxOperands]dtype.DType{small.Type, target.Type, classes.Type}
+	s.Types = [text.MaxOperands]dtype.DType{small.Type, target.Type, classes.Type}
 	runs := q.count
 	if backward {
 		runs *= n
@@ -173,13 +174,13 @@ func (p *Plan) nll(op string, x0, x1, in, target, loss Operand, l *NLL) error {
 	for _, at := range [...]device.Ptr{classes.Ptr, target.Ptr, small.Ptr, l.Weight.Ptr, x1.Ptr, l.Bad} {
 		c.Args.Pointer(at)
 	}
-	c.index(q.count)
-	c.index(n)
-	c.index(step)
+	c.Index(q.count)
+	c.Index(n)
+	c.Index(step)
 	if weighted {
-		c.index(l.Weight.Strides[0])
+		c.Index(l.Weight.Strides[0])
 	} else {
-		c.index(0)
+		c.Index(0)
 	}
 	c.Args.Int64(l.Ignore)
 	Float(l.Smoothing).add(&c.Args, compute)
@@ -194,7 +195,7 @@ func (l *NLL) check(op string, classes, target *Operand, loss dtype.DType) error
 	weighted := l.Weight.Type != dtype.Invalid
 	rank := len(classes.Sizes)
 	switch {
-	case !Opmath(classes.Type).IsFloating() || loss != classes.Type:
+	case !text.Opmath(classes.Type).IsFloating() || loss != classes.Type:
 		return fmt.Errorf("kernel: %s of %v to %v", op, classes.Type, loss)
 	case l.Class < 0 || l.Class >= rank || len(target.Sizes) != rank-1 || rank > maxRank:
 		return fmt.Errorf("kernel: %s of %v in dimension %d, with targets of %v", op, classes.Sizes, l.Class, target.Sizes)
@@ -207,12 +208,12 @@ func (l *NLL) check(op string, classes, target *Operand, loss dtype.DType) error
 	return nil
 }
 
-func lossSource(s Spec) (Source, error) {
+func lossSource(s text.Spec) (text.Source, error) {
 	var w writer
-	w.begin(s)
-	w.defines(s, 3)
-	w.define("LOSS(x)", converted(s.Compute, s.Types[0], "x"))
-	w.define("CLASS(x)", narrowed(s.Types[2], s.Compute, "x"))
-	w.defineIf(s.Op == "nll_loss_backward", "BACKWARD")
-	return w.file("loss", s.Op)
+	w.Begin(s)
+	w.Defines(s, 3)
+	w.Define("LOSS(x)", text.Converted(s.Compute, s.Types[0], "x"))
+	w.Define("CLASS(x)", text.Narrowed(s.Types[2], s.Compute, "x"))
+	w.DefineIf(s.Op == "nll_loss_backward", "BACKWARD")
+	return w.File("loss", s.Op)
 }

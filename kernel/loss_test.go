@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/kernel/text"
 )
 
 var averagings = []string{Separate: "none", Mean: "mean", Sum: "sum"}
@@ -78,7 +79,7 @@ func TestLossTorch(t *testing.T) {
 					what := fmt.Sprintf("cross_entropy of %v of %v, %s, %s", dt, s.sizes, name, extra)
 					x.add(t, what, fmt.Sprintf("%v|%s|%s(l, torch.autograd.grad(l, x, g)[0])", dt, files, forward),
 						[]Operand{of(dt, result...), of(dt, s.sizes...)}, func(p *Plan, outs []Operand) error {
-							logs, err := p.temporary(Opmath(dt), s.sizes...)
+							logs, err := p.temporary(text.Opmath(dt), s.sizes...)
 							if err != nil {
 								return err
 							}
@@ -149,18 +150,18 @@ func TestLossTorch(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				if err := p.Elementwise("div", Opmath(dt), []Operand{y},
+				if err := p.Elementwise("div", text.Opmath(dt), []Operand{y},
 					[]Operand{at.strided([]int{120}, []int{1}), {Type: dt, Value: Int(5)}}); err != nil {
 					return err
 				}
-				if err := p.Elementwise("sign", Opmath(dt), []Operand{z}, []Operand{line(g, 0)}); err != nil {
+				if err := p.Elementwise("sign", text.Opmath(dt), []Operand{z}, []Operand{line(g, 0)}); err != nil {
 					return err
 				}
-				if err := p.Elementwise("binary_cross_entropy_with_logits_backward", Opmath(dt), outs[:1],
+				if err := p.Elementwise("binary_cross_entropy_with_logits_backward", text.Opmath(dt), outs[:1],
 					[]Operand{line(g, 0), line(a, 0), y, line(a, 300), line(a, 200)}); err != nil {
 					return err
 				}
-				return p.Elementwise("soft_margin_loss_backward", Opmath(dt), outs[1:],
+				return p.Elementwise("soft_margin_loss_backward", text.Opmath(dt), outs[1:],
 					[]Operand{g.strided([]int{1}, []int{1}).Narrow(0, 4, 5), line(a, 0), z}, Float(1./120))
 			})
 	}
@@ -218,8 +219,8 @@ func (o Operand) select0() Operand {
 }
 
 // lossSpecs are the kernels of losses.
-func lossSpecs() []Spec {
-	var all []Spec
+func lossSpecs() []text.Spec {
+	var all []text.Spec
 	for k, dt := range []dtype.DType{dtype.Float32, dtype.Float64, dtype.Float16, dtype.BFloat16} {
 		sizes := [][]int{{50, 6}, {5, 6, 7}, {6}, {5, 6, 1 << 31}}[k]
 		in := Operand{4096, dt, sizes, Dense(sizes...), nil}

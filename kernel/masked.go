@@ -6,14 +6,15 @@ import (
 
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/kernel/text"
 )
 
 // MaskedFamily moves the elements for which another tensor, the mask, isn't zero.
 //
 // Blocks count the elements of their parts of the mask. A scan of the counts says where each block's first one goes.
-const MaskedFamily Family = 32
+const MaskedFamily text.Family = 32
 
-func init() { register(MaskedFamily, "masked", maskedSource) }
+func init() { text.Register(MaskedFamily, "masked", maskedSource) }
 
 // The forms of a masked operation.
 const (
@@ -34,8 +35,8 @@ func (p *Plan) Nonzero(out, in Operand) error {
 	if len(in.Sizes) == 0 {
 		return nil
 	}
-	if len(in.Sizes) > MaxDims {
-		return fmt.Errorf("kernel: nonzero of %d dimensions, of at most %d", len(in.Sizes), MaxDims)
+	if len(in.Sizes) > text.MaxDims {
+		return fmt.Errorf("kernel: nonzero of %d dimensions, of at most %d", len(in.Sizes), text.MaxDims)
 	}
 	return p.masked("nonzero", out, in, Operand{}, in.Sizes)
 }
@@ -77,12 +78,13 @@ func (p *Plan) masked(op string, out, mask, in Operand, sizes []int) error {
 		return nil
 	}
 	q.squeeze()
-	if q.dims > MaxDims {
-		return fmt.Errorf("kernel: %s: more than %d dimensions that don't join", op, MaxDims)
+	if q.dims > text.MaxDims {
+		return fmt.Errorf("kernel: %s: more than %d dimensions that don't join", op, text.MaxDims)
 	}
-	s := Spec{Family: MaskedFamily, Op: op, Compute: Opmath(mask.Type), Block: threads, Outs: 1, Ins: 2, Form: maskedCount,
+	s := text.Spec{Family: MaskedFamily, Op: op, Compute: text.Opmath(mask.Type), Block: threads, Outs: 1, Ins: 2,
+		Form: maskedCount,
 		Dims: uint8(q.dims)}
-	s.Types = [MaxOperands]dtype.DType{out.Type, mask.Type, in.Type}
+	s.Types = [text.MaxOperands]dtype.DType{out.Type, mask.Type, in.Type}
 	step, column := line.Strides[0], 0
 	if op == "nonzero" {
 		column = line.Strides[1]
@@ -101,7 +103,7 @@ func (p *Plan) masked(op string, out, mask, in Operand, sizes []int) error {
 	elements := q.count
 	c := p.blocks(s, device.Dim{X: blocks, Y: 1, Z: 1})
 	c.Args.Pointer(counts).Pointer(mask.Ptr)
-	c.index(elements)
+	c.Index(elements)
 	if s.Dims > 0 {
 		q.layout(&c.Args, s.Wide)
 	}
@@ -111,13 +113,13 @@ func (p *Plan) masked(op string, out, mask, in Operand, sizes []int) error {
 		c.Args.Pointer(at)
 	}
 	for _, v := range [...]int{elements, limit, step, column} {
-		c.index(v)
+		c.Index(v)
 	}
 	if s.Dims > 0 {
 		q.layout(&c.Args, s.Wide)
 	}
 	for _, n := range sizes[:s.Extra[0]] {
-		c.index(n)
+		c.Index(n)
 	}
 	p.length[0] = blocks
 	if err := p.Scan("cumsum", dtype.Int64, p.line(0, ends), p.line(1, counts)[0], 0); err != nil {
@@ -158,21 +160,21 @@ func (p *Plan) line(k int, at device.Ptr) []Operand {
 
 var unit = [1]int{1}
 
-func maskedSource(s Spec) (Source, error) {
+func maskedSource(s text.Spec) (text.Source, error) {
 	var w writer
-	w.begin(s)
-	w.defines(s, 2)
-	w.define("UNIT", maskedUnit)
+	w.Begin(s)
+	w.Defines(s, 2)
+	w.Define("UNIT", maskedUnit)
 	sizes, indexes := "", ""
 	for d := range s.Extra[0] {
 		sizes += fmt.Sprintf(", I size%d", d)
 		indexes = fmt.Sprintf("o0[to * step + %d * column] = rest %% size%[1]d; rest /= size%[1]d; ", d) + indexes
 	}
-	w.define("SIZES", sizes)
-	w.define("INDEXES", indexes)
-	w.define(strings.ToUpper(s.Op), "")
-	w.defineIf(s.Form == maskedCount, "MASKED_COUNT")
-	return w.file("masked", s.Op+[...]string{"_count", ""}[s.Form])
+	w.Define("SIZES", sizes)
+	w.Define("INDEXES", indexes)
+	w.Define(strings.ToUpper(s.Op), "")
+	w.DefineIf(s.Form == maskedCount, "MASKED_COUNT")
+	return w.File("masked", s.Op+[...]string{"_count", ""}[s.Form])
 }
 
 // Starts adds finding the elements that differ from the one before, and the first: out is bool. Both have one dimension
@@ -188,7 +190,7 @@ func (p *Plan) Starts(out, in Operand) error {
 	if err := p.Fill(out.Narrow(0, 0, 1), Int(1)); err != nil {
 		return err
 	}
-	return p.Elementwise("ne", Opmath(in.Type), []Operand{out.Narrow(0, 1, n)},
+	return p.Elementwise("ne", text.Opmath(in.Type), []Operand{out.Narrow(0, 1, n)},
 		[]Operand{in.Narrow(0, 1, n), in.Narrow(0, 0, n-1)})
 }
 

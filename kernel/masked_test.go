@@ -7,6 +7,7 @@ import (
 
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/kernel/text"
 )
 
 // Elements chosen by others, of every type, against PyTorch.
@@ -203,8 +204,8 @@ func TestMaskedPlan(t *testing.T) {
 }
 
 // maskedSpecs are the kernels of masked operations.
-func maskedSpecs() []Spec {
-	var all []Spec
+func maskedSpecs() []text.Spec {
+	var all []text.Spec
 	for k, dt := range types {
 		sizes := [][]int{{5000}, {50, 60}, {5, 6, 70}}[k%3]
 		in := Operand{4096, dt, sizes, make([]int, len(sizes)), nil}

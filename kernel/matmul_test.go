@@ -16,19 +16,19 @@ func TestMatmulTorch(t *testing.T) { matmulTorch(t, openCL(t), 0) }
 // So are those of a library, where the device has one: CHORUS_BLAS_LIBRARY=libclblast.so.1 for example.
 func TestLibraryTorch(t *testing.T) {
 	c := openCL(t)
-	products := c.loader.Products()
+	products := c.loader.GEMM()
 	if products == 0 {
 		_, err := c.dev.ProductLibrary()
 		t.Skip("left out: ", err)
 	}
 	before := c.loader.Stats().Multiplied
 	matmulTorch(t, c, products)
-	if n := c.loader.Stats().Multiplied - before; n == 0 || c.loader.Library() == "" {
-		t.Errorf("%s multiplied %d times", c.loader.Library(), n)
+	if n := c.loader.Stats().Multiplied - before; n == 0 || c.loader.GEMMLibrary() == "" {
+		t.Errorf("%s multiplied %d times", c.loader.GEMMLibrary(), n)
 	}
 }
 
-func matmulTorch(t *testing.T, c *cl, products TypeSet) {
+func matmulTorch(t *testing.T, c *cl, products dtype.Set) {
 	dir := t.TempDir()
 	var lines, names []string
 	var results []*array
@@ -60,7 +60,7 @@ func matmulTorch(t *testing.T, c *cl, products TypeSet) {
 		add := func(name, expression string, sizes []int, run func(p *Plan, out Operand) error) {
 			t.Helper()
 			o := c.dense(t, dt, sizes...)
-			p := Plan{Products: products}
+			p := Plan{GEMM: products}
 			err := run(&p, o.Operand)
 			if err == nil {
 				err = c.run(&p)

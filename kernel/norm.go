@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/kernel/text"
 )
 
 // The parts of normalizations that are operations on single elements.
@@ -58,7 +59,7 @@ func (p *Plan) NormalizeWeights(op string, weight, bias, grad, in Operand, n *No
 		return o
 	}
 	grad, in = split(grad), split(in)
-	compute := Opmath(in.Type)
+	compute := text.Opmath(in.Type)
 	sum := func(to, of Operand) error {
 		return p.Reduce("sum", compute, []Operand{viewed(to, 1, groups, channels, 1)}, of, []int{0, 3})
 	}
@@ -109,7 +110,7 @@ func (p *Plan) BatchNorm(out, in Operand, b *BatchNorm) error {
 	if len(in.Sizes) != 3 {
 		return fmt.Errorf("kernel: batch_norm of %d dimensions, of which there must be 3", len(in.Sizes))
 	}
-	channels, compute := in.Sizes[1], Opmath(in.Type)
+	channels, compute := in.Sizes[1], text.Opmath(in.Type)
 	each := func(o Operand) Operand { return viewed(o, 1, channels, 1) }
 	mean, rstd := each(b.RunningMean), Operand{}
 	var err error
@@ -170,7 +171,7 @@ func (p *Plan) BatchNormBackward(gradIn, gradWeight, gradBias, grad, in Operand,
 	if len(in.Sizes) != 3 || len(grad.Sizes) != 3 {
 		return fmt.Errorf("kernel: batch_norm_backward of %d dimensions, of which there must be 3", len(in.Sizes))
 	}
-	channels, compute, n := in.Sizes[1], Opmath(in.Type), in.Sizes[0]*in.Sizes[2]
+	channels, compute, n := in.Sizes[1], text.Opmath(in.Type), in.Sizes[0]*in.Sizes[2]
 	each := func(o Operand) Operand { return viewed(o, 1, channels, 1) }
 	mean, rstd := each(b.SavedMean), each(b.SavedRstd)
 	var err error

@@ -11,13 +11,14 @@ import (
 
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/device/opencl"
+	"github.com/chorus-comms/chorus/kernel/loader"
 )
 
 // cl is an OpenCL device.
 type cl struct {
 	dev    *device.Device
 	stream *device.Stream
-	loader *Loader
+	loader *loader.Loader
 	all    []*memory
 }
 
@@ -31,10 +32,10 @@ var openOnce = sync.OnceValues(func() (*cl, error) {
 	}
 	c := &cl{dev: dev}
 	if c.stream, err = dev.NewStream(0); err == nil {
-		c.loader, err = NewLoader(dev, nil)
+		c.loader, err = loader.New(dev, nil)
 	}
 	if err == nil && os.Getenv(formVariable) == gpuForm {
-		c.loader.cores, c.loader.lanes, c.loader.local = 0, 0, 0
+		c.loader.As(loader.Processor{})
 	}
 	return c, err
 })
@@ -100,7 +101,7 @@ func (c *cl) run(p *Plan) error {
 			return err
 		}
 	}
-	if err := c.loader.Run(c.stream, p); err != nil {
+	if err := c.loader.Run(c.stream, p.Calls); err != nil {
 		return err
 	}
 	if err := c.stream.Synchronize(ctx); err != nil {

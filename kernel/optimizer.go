@@ -6,6 +6,7 @@ import (
 
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/kernel/text"
 )
 
 // Step is a step of an optimizer. Fields that a kind of optimizer doesn't have are left out.
@@ -89,10 +90,10 @@ func (p *Plan) Optimize(op string, step *Step, params, grads []Operand, states [
 	if len(states) != o.operands-2 || o.steps != (steps != nil) {
 		return fmt.Errorf("kernel: %s with %d lists of states, and numbers of steps: %v", op, len(states), steps != nil)
 	}
-	s := Spec{Family: ForeachFamily, Op: kind, Compute: dtype.Float32, Block: threads, Form: listStep,
+	s := text.Spec{Family: ForeachFamily, Op: kind, Compute: dtype.Float32, Block: threads, Form: listStep,
 		Outs: uint8(o.operands)}
 	if len(params) > 0 {
-		s.Compute = Opmath(params[0].Type)
+		s.Compute = text.Opmath(params[0].Type)
 	}
 	if o.steps {
 		s.Extra[1] |= listCount
@@ -106,7 +107,7 @@ func (p *Plan) Optimize(op string, step *Step, params, grads []Operand, states [
 // Unscale adds multiplying gradients by the float32 at inverse, and setting the float32 at found to 1 if one of their
 // elements isn't finite: _amp_foreach_non_finite_check_and_unscale_.
 func (p *Plan) Unscale(grads []Operand, found, inverse Operand) error {
-	s := Spec{Family: ForeachFamily, Op: "unscale", Compute: dtype.Float32, Block: threads, Form: listStep, Outs: 1}
+	s := text.Spec{Family: ForeachFamily, Op: "unscale", Compute: dtype.Float32, Block: threads, Form: listStep, Outs: 1}
 	if found.Type == dtype.Invalid || inverse.Type == dtype.Invalid {
 		return fmt.Errorf("kernel: unscale without found_inf and inv_scale")
 	}
@@ -116,7 +117,7 @@ func (p *Plan) Unscale(grads []Operand, found, inverse Operand) error {
 
 // step adds the runs of a step. Tensors of different types, and so of different types to compute in, are in runs of
 // their own.
-func (p *Plan) step(s *Spec, step *Step, lists [][]Operand, steps []Operand) error {
+func (p *Plan) step(s *text.Spec, step *Step, lists [][]Operand, steps []Operand) error {
 	n := len(lists[0])
 	for k := range lists {
 		if len(lists[k]) != n || steps != nil && len(steps) != n {
@@ -167,8 +168,8 @@ func (p *Plan) step(s *Spec, step *Step, lists [][]Operand, steps []Operand) err
 		if p.space.count == 0 {
 			continue
 		}
-		s.Compute = Opmath(all[0].Type)
-		if l.n > 0 && (l.spec.Types != s.Types || l.n == l.spec.slots()) {
+		s.Compute = text.Opmath(all[0].Type)
+		if l.n > 0 && (l.spec.Types != s.Types || l.n == slotsOf(l.spec)) {
 			flush()
 		}
 		l.spec = *s
@@ -224,7 +225,7 @@ func (s *Step) number(name string) Number {
 	panic("kernel: a step has no " + name)
 }
 
-func (w *writer) listStep(s Spec) error {
+func (w *writer) listStep(s text.Spec) error {
 	o, ok := listSteps[s.Op]
 	if !ok || !s.Compute.IsFloating() {
 		return fmt.Errorf("kernel: there is no step %s of %v", s.Op, s.Compute)
@@ -232,39 +233,39 @@ func (w *writer) listStep(s Spec) error {
 	w.listParams(s)
 	for i, name := range [...]string{"lr_at", "scale_at", "found"} {
 		if s.Extra[1]>>i&listLR != 0 {
-			w.param("GLOBAL f32 *%s", name)
+			w.Param("GLOBAL f32 *%s", name)
 		}
 	}
 	for _, name := range o.numbers {
-		w.param("T %s", name)
+		w.Param("T %s", name)
 	}
-	w.function("list_" + s.Op)
+	w.Function("list_" + s.Op)
 	unscale := s.Op == "unscale"
 	if s.Extra[1]&listFound != 0 && !unscale {
-		w.line("\tif (found[0] == 1)")
-		w.line("\t\treturn;")
+		w.Line("\tif (found[0] == 1)")
+		w.Line("\t\treturn;")
 	}
 	w.listPlace(s)
 	if s.Extra[1]&listLR != 0 {
-		w.line("\tlr = (T)lr_at[0];")
+		w.Line("\tlr = (T)lr_at[0];")
 	}
 	if s.Extra[1]&listScale != 0 {
-		w.line("\tT scale = (T)scale_at[0];")
+		w.Line("\tT scale = (T)scale_at[0];")
 	}
-	w.line("\t%s", o.prepare)
-	w.line("\tfor (I i = from + THREAD; i < to; i += THREADS) {")
+	w.Line("\t%s", o.prepare)
+	w.Line("\tfor (I i = from + THREAD; i < to; i += THREADS) {")
 	for k := range o.operands {
-		w.line("\t\tT %s = %s;", stepNames[k], converted(s.Compute, s.Types[k], fmt.Sprintf("o%d[i]", k)))
+		w.Line("\t\tT %s = %s;", stepNames[k], text.Converted(s.Compute, s.Types[k], fmt.Sprintf("o%d[i]", k)))
 	}
 	if s.Extra[1]&listScale != 0 && !unscale {
-		w.line("\t\tg /= scale;")
-		w.line("\t\to1[i] = %s;", narrowed(s.Types[1], s.Compute, "g"))
+		w.Line("\t\tg /= scale;")
+		w.Line("\t\to1[i] = %s;", text.Narrowed(s.Types[1], s.Compute, "g"))
 	}
-	w.line("\t\t%s", o.each)
+	w.Line("\t\t%s", o.each)
 	for _, k := range o.writes {
-		w.line("\t\to%d[i] = %s;", k, narrowed(s.Types[k], s.Compute, stepNames[k]))
+		w.Line("\t\to%d[i] = %s;", k, text.Narrowed(s.Types[k], s.Compute, stepNames[k]))
 	}
-	w.line("\t}")
+	w.Line("\t}")
 	return nil
 }
 
@@ -276,7 +277,7 @@ func (p *Plan) UpdateScale(scale, tracker, found Operand, growth, backoff float6
 			return fmt.Errorf("kernel: the update of a scale with %v of %v, which must be one %v", o.Type, o.Sizes, want)
 		}
 	}
-	s := Spec{Family: ForeachFamily, Op: "update_scale", Compute: dtype.Float32, Block: 1, Form: listScaleUpdate,
+	s := text.Spec{Family: ForeachFamily, Op: "update_scale", Compute: dtype.Float32, Block: 1, Form: listScaleUpdate,
 		Outs: 2, Ins: 1}
 	s.Types[0], s.Types[1], s.Types[2] = dtype.Float32, dtype.Int32, dtype.Float32
 	c := p.blocks(s, device.Dim{X: 1, Y: 1, Z: 1})
@@ -292,20 +293,20 @@ func (p *Plan) UpdateScale(scale, tracker, found Operand, growth, backoff float6
 	return nil
 }
 
-func (w *writer) scaleUpdate(s Spec) {
-	w.pointers(s)
-	w.param("f32 growth, f32 growth_rest, f32 backoff, f32 backoff_rest, i32 interval")
-	w.function("list_update_scale")
-	w.line("\tf32 old = o0[0];")
-	w.line("\tif (i0[0] != 0) {")
-	w.line("\t\to0[0] = fma(old, backoff, old * backoff_rest);")
-	w.line("\t\to1[0] = 0;")
-	w.line("\t} else if (o1[0] + 1 == interval) {")
-	w.line("\t\tf32 grown = fma(old, growth, old * growth_rest);")
-	w.line("\t\tif (!isinf(grown) && !isnan(grown))")
-	w.line("\t\t\to0[0] = grown;")
-	w.line("\t\to1[0] = 0;")
-	w.line("\t} else {")
-	w.line("\t\to1[0] += 1;")
-	w.line("\t}")
+func (w *writer) scaleUpdate(s text.Spec) {
+	w.Pointers(s)
+	w.Param("f32 growth, f32 growth_rest, f32 backoff, f32 backoff_rest, i32 interval")
+	w.Function("list_update_scale")
+	w.Line("\tf32 old = o0[0];")
+	w.Line("\tif (i0[0] != 0) {")
+	w.Line("\t\to0[0] = fma(old, backoff, old * backoff_rest);")
+	w.Line("\t\to1[0] = 0;")
+	w.Line("\t} else if (o1[0] + 1 == interval) {")
+	w.Line("\t\tf32 grown = fma(old, growth, old * growth_rest);")
+	w.Line("\t\tif (!isinf(grown) && !isnan(grown))")
+	w.Line("\t\t\to0[0] = grown;")
+	w.Line("\t\to1[0] = 0;")
+	w.Line("\t} else {")
+	w.Line("\t\to1[0] += 1;")
+	w.Line("\t}")
 }

@@ -5,84 +5,65 @@ import (
 
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
-)
-
-// Call is one run of a kernel.
-type Call struct {
-	Spec        Spec
-	Grid, Block device.Dim
-	Args        device.Args
-
-	shape     shape
-	elements  int            // see [device.Launch]
-	described bool           // it's a product of matrices, which may be tuned
-	library   bool           // a library of products may do it instead
-	product   device.Product // how
-	fuses     bool           // a library of fused products may
-	fused     device.FusedProduct
-	sparse    bool // a library of sparse matrices may
-	rows      device.SparseProduct
-}
-
-// shape says what of a run's grid a loader may change. The operation is the same.
-type shape uint8
-
-const (
-	fixed    shape = iota
-	anyGrid        // blocks share the elements, however many blocks there are
-	anyBlock       // threads of a block share its elements, however many there are: a power of two
-	anyTiles       // blocks compute tiles of a product, of any size
+	"github.com/chorus-comms/chorus/kernel/gemm"
+	"github.com/chorus-comms/chorus/kernel/library"
+	"github.com/chorus-comms/chorus/kernel/loader"
+	"github.com/chorus-comms/chorus/kernel/text"
 )
 
 // Plan is the runs of kernels that carry operations out, in order. The functions of the package add to it; Reset
 // empties it and keeps its memory, so that a plan that's used again allocates nothing.
 type Plan struct {
-	Calls []Call
+	Calls []loader.Call
 
 	// Scratch returns memory of the device for the runs, aligned to 16 bytes at least, which is good until they are
 	// done. Operations of several runs need it.
 	Scratch func(bytes int) (device.Ptr, error)
 
-	// Cores is [Loader.Cores] of the device that the runs are for. It doesn't change what they compute.
+	// Cores is [loader.Loader.Cores] of the device that the runs are for. It doesn't change what they compute.
 	Cores int
 
-	// Products are the types of matrices that a library of the device multiplies: [Loader.Products].
-	Products TypeSet
-	// Fused are the types of matrices that another library multiplies: [Loader.Fused].
-	Fused TypeSet
-	// Sparse are the types of sparse matrices that a third one multiplies by dense ones: [Loader.Sparse].
-	Sparse TypeSet
-	// Atomics lets the first and the third one add with atomic operations, whose order isn't always the same.
+	// GEMM, FusedGEMM and SpMM are the types of matrices that libraries of the device multiply, as [library.Libraries]
+	// says.
+	GEMM, FusedGEMM, SpMM dtype.Set
+	// Atomics lets libraries add with atomic operations, whose order isn't always the same.
 	Atomics bool
 
-	one            [2]Operand             // of an operation that is an elementwise one
-	space, reduced space                  // of the operation that's being added
-	images         [7][3 + maxSpatial]int // sizes and strides of operands that an operation makes of others
-	length         [1]int                 // sizes of the plan's own operands
-	list           foreachRun             // of tensors
-	ones           []int                  // sizes of one element
+	one            [2]Operand                  // of an operation that is an elementwise one
+	space, reduced space                       // of the operation that's being added
+	images         [7][3 + text.MaxSpatial]int // sizes and strides of operands that an operation makes of others
+	length         [1]int                      // sizes of the plan's own operands
+	list           foreachRun                  // of tensors
+	ones           []int                       // sizes of one element
 }
 
 // Reset takes all calls out.
 func (p *Plan) Reset() { p.Calls = p.Calls[:0] }
 
 // call adds a run in one dimension of n threads or more.
-func (p *Plan) call(s Spec, n int) *Call {
+func (p *Plan) call(s text.Spec, n int) *loader.Call {
 	block := int(s.Block)
 	return p.blocks(s, device.Dim{X: (n + block - 1) / block, Y: 1, Z: 1})
 }
 
 // blocks adds a run of so many blocks.
-func (p *Plan) blocks(s Spec, grid device.Dim) *Call {
+func (p *Plan) blocks(s text.Spec, grid device.Dim) *loader.Call {
 	if len(p.Calls) < cap(p.Calls) {
 		p.Calls = p.Calls[:len(p.Calls)+1]
 	} else {
-		p.Calls = append(p.Calls, Call{})
+		p.Calls = append(p.Calls, loader.Call{})
 	}
 	c := &p.Calls[len(p.Calls)-1]
-	c.Spec, c.Grid, c.Block, c.shape = s, grid, device.Dim{X: int(s.Block), Y: 1, Z: 1}, fixed
-	c.described, c.library, c.fuses, c.sparse, c.elements = false, false, false, false, 0
+	c.Spec, c.Grid, c.Block, c.Shape = s, grid, device.Dim{X: int(s.Block), Y: 1, Z: 1}, loader.Fixed
+	c.Tunable, c.Library.Kind, c.Elements = false, library.None, 0
 	c.Args.Reset()
+	return c
+}
+
+// tiles adds a run of a block for each tile.
+func (p *Plan) tiles(s text.Spec, grid device.Dim) *loader.Call {
+	c := p.blocks(s, grid)
+	c.Block = device.Dim{X: gemm.Threads, Y: gemm.Threads, Z: 1}
 	return c
 }
 
@@ -91,15 +72,6 @@ func (p *Plan) scratch(bytes int) (device.Ptr, error) {
 		return 0, errors.New("kernel: the operation needs memory for intermediate results, and the plan has no Scratch")
 	}
 	return p.Scratch(bytes)
-}
-
-// index adds a number of type I.
-func (c *Call) index(n int) {
-	if c.Spec.Wide {
-		c.Args.Int64(int64(n))
-	} else {
-		c.Args.Int32(int32(n))
-	}
 }
 
 // threads is how many a block of most kernels has.

@@ -5,12 +5,13 @@ import (
 
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/kernel/text"
 )
 
 // PoolFamily computes the largest elements of windows of images.
-const PoolFamily Family = 21
+const PoolFamily text.Family = 21
 
-func init() { register(PoolFamily, "pool", poolSource) }
+func init() { text.Register(PoolFamily, "pool", poolSource) }
 
 // Pool describes the windows of a pool. Each has Kernel elements; the size of the result says whether the last one may
 // stand over the end, as ceil_mode does.
@@ -90,7 +91,8 @@ func (p *Plan) MaxPool(out, indexes, in Operand, c *Pool) error {
 	if err := c.windows("max_pool", &m); err != nil {
 		return err
 	}
-	s := Spec{Family: PoolFamily, Op: "max", Compute: Opmath(in.Type), Outs: 2, Ins: 1, Form: poolForm(c, more != nil)}
+	s := text.Spec{Family: PoolFamily, Op: "max", Compute: text.Opmath(in.Type), Outs: 2, Ins: 1,
+		Form: poolForm(c, more != nil)}
 	m.add(p, s, false, &out, &indexes, &in)
 	return nil
 }
@@ -108,7 +110,8 @@ func (p *Plan) MaxPoolBackward(gradIn, grad, indexes Operand, c *Pool) error {
 	if err := c.windows("max_pool_backward", &m); err != nil {
 		return err
 	}
-	s := Spec{Family: PoolFamily, Op: "max_backward", Compute: Opmath(grad.Type), Outs: 1, Ins: 2, Form: poolForm(c, true)}
+	s := text.Spec{Family: PoolFamily, Op: "max_backward", Compute: text.Opmath(grad.Type), Outs: 1, Ins: 2,
+		Form: poolForm(c, true)}
 	if p.Cores > 0 && s.Compute == grad.Type && m.follow() && m.lanes(&m.in, &m.inSteps, m.inChannel) == m.dims {
 		m.scatter(p, s, &gradIn, &grad, &indexes)
 	} else {
@@ -118,7 +121,7 @@ func (p *Plan) MaxPoolBackward(gradIn, grad, indexes Operand, c *Pool) error {
 }
 
 // scatter adds a run of the form poolScatter, in which a block has a plane, or a band of it if there are few planes.
-func (m *images) scatter(p *Plan, s Spec, gradIn, grad, indexes *Operand) {
+func (m *images) scatter(p *Plan, s text.Spec, gradIn, grad, indexes *Operand) {
 	planes := m.batch * m.channels
 	if planes == 0 || gradIn.Count() == 0 {
 		return
@@ -129,7 +132,7 @@ func (m *images) scatter(p *Plan, s Spec, gradIn, grad, indexes *Operand) {
 	m.hints(&s, m.dims)
 	c := p.blocks(s, device.Dim{X: planes * bands, Y: 1, Z: 1})
 	m.arguments(c, gradIn, grad, indexes)
-	c.index(bands)
+	c.Index(bands)
 }
 
 // Bands of [images.scatter] have so many lines at least. Planes are divided for so many blocks for a core.
@@ -160,7 +163,7 @@ func (p *Plan) average(name string, backward bool, out, in *Operand, c *Pool) er
 	if err := c.windows(name, &m); err != nil {
 		return err
 	}
-	op, scale := "average", [maxSpatial]float64{1, 1, 1}
+	op, scale := "average", [text.MaxSpatial]float64{1, 1, 1}
 	switch {
 	case c.Adaptive:
 		op = "average_adaptive"
@@ -219,7 +222,7 @@ func (p *Plan) unpooled(large, small, indexes *Operand) (Operand, Index, error) 
 		return Operand{}, Index{}, fmt.Errorf("kernel: max_unpool of %v with indexes of %v to %v", small.Sizes, indexes.Sizes,
 			large.Sizes)
 	}
-	if d < 3 || d > 2+maxSpatial || len(large.Sizes) != d || len(indexes.Sizes) != d || len(large.Strides) != d {
+	if d < 3 || d > 2+text.MaxSpatial || len(large.Sizes) != d || len(indexes.Sizes) != d || len(large.Strides) != d {
 		return bad()
 	}
 	n := 1
@@ -234,39 +237,39 @@ func (p *Plan) unpooled(large, small, indexes *Operand) (Operand, Index, error) 
 	}
 	flat := *large
 	flat.Sizes = small.Sizes
-	p.images[0] = [3 + maxSpatial]int{}
+	p.images[0] = [3 + text.MaxSpatial]int{}
 	flat.Strides = p.images[0][:d]
 	copy(flat.Strides, large.Strides[:2])
 	return flat, Index{Operand: *indexes, Size: n, Stride: large.Strides[d-1], NoNegative: true}, nil
 }
 
-func poolSource(s Spec) (Source, error) {
+func poolSource(s text.Spec) (text.Source, error) {
 	if s.Compute.IsComplex() || s.Compute == dtype.Bool || s.Op != "max" && s.Op != "max_backward" {
-		return Source{}, fmt.Errorf("kernel: there is no pool %s of %v", s.Op, s.Compute)
+		return text.Source{}, fmt.Errorf("kernel: there is no pool %s of %v", s.Op, s.Compute)
 	}
 	var w writer
-	w.begin(s)
+	w.Begin(s)
 	w.imageDefines(s)
-	w.defineIf(s.Form&poolAdaptive != 0, "ADAPTIVE")
-	w.defineIf(s.Form&poolIndexes != 0, "INDEXES")
-	w.include("window")
-	w.include("pool_windows")
+	w.DefineIf(s.Form&poolAdaptive != 0, "ADAPTIVE")
+	w.DefineIf(s.Form&poolIndexes != 0, "INDEXES")
+	w.Include("window")
+	w.Include("pool_windows")
 	if s.Form&poolScatter != 0 {
-		w.param("I bands")
+		w.Param("I bands")
 		step := ""
 		if s.Extra[0]&imageUnitIn == 0 {
 			step = fmt.Sprintf("* g.in_steps[%d]", s.Dims-1)
 		}
-		w.define("STEP", step)
+		w.Define("STEP", step)
 	}
-	w.function("pool_" + s.Op)
+	w.Function("pool_" + s.Op)
 	switch {
 	case s.Form&poolScatter != 0:
-		w.include("pool_scattered")
+		w.Include("pool_scattered")
 	case s.Op == "max":
-		w.imageElements(s, false, func() { w.include("pool_largest") })
+		w.imageElements(s, false, func() { w.Include("pool_largest") })
 	default:
-		w.imageElements(s, true, func() { w.include("pool_gathered") })
+		w.imageElements(s, true, func() { w.Include("pool_gathered") })
 	}
-	return w.done()
+	return w.Done()
 }

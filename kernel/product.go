@@ -7,12 +7,15 @@ import (
 
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/kernel/gemm"
+	"github.com/chorus-comms/chorus/kernel/loader"
+	"github.com/chorus-comms/chorus/kernel/text"
 )
 
 // ProductFamily multiplies matrices of which one has elements of images: the three products of a convolution.
-const ProductFamily Family = 25
+const ProductFamily text.Family = 25
 
-func init() { register(ProductFamily, "convolution", productSource) }
+func init() { text.Register(ProductFamily, "convolution", productSource) }
 
 // The forms of a product.
 const (
@@ -45,20 +48,20 @@ type product struct {
 	phases      int // of a divided product, see below
 	tiles       int // in a row
 
-	columns, columnStep, columnStart [maxSpatial]int
-	depth, depthStep, depthStart     [maxSpatial]int
-	limits                           [maxSpatial]int
+	columns, columnStep, columnStart [text.MaxSpatial]int
+	depth, depthStep, depthStart     [text.MaxSpatial]int
+	limits                           [text.MaxSpatial]int
 
 	// Of a divided product the coordinate is x / divisor, where that leaves nothing, and other elements are 0. Tiles have
 	// columns of one remainder, a phase, so that they have the same elements of a, which are every skip-th one.
 	divided       bool
-	divisor, skip [maxSpatial]int
+	divisor, skip [text.MaxSpatial]int
 
 	oRow, oOuter, oGroup, oPart int // strides of the result
 	aRow, aDeep, aGroup         int
 	bOuter, bDeep, bGroup       int
 	biasStep                    int
-	oSteps, aSteps, bSteps      [maxSpatial]int
+	oSteps, aSteps, bSteps      [text.MaxSpatial]int
 
 	reduces bool // few elements, and long sums
 	wide    bool
@@ -66,45 +69,45 @@ type product struct {
 }
 
 // visit names the numbers.
-func (g *product) visit(r *record) {
-	r.one("rows", g.rows)
-	r.one("outer", g.outer)
-	r.one("deep", g.deep)
-	r.one("groups", g.groups)
-	r.one("parts", g.parts)
-	r.one("chunk", g.chunk)
-	r.one("phases", g.phases)
-	r.one("tiles", g.tiles)
-	r.one("o_row", g.oRow)
-	r.one("o_outer", g.oOuter)
-	r.one("o_group", g.oGroup)
-	r.one("o_part", g.oPart)
-	r.one("a_row", g.aRow)
-	r.one("a_deep", g.aDeep)
-	r.one("a_group", g.aGroup)
-	r.one("b_outer", g.bOuter)
-	r.one("b_deep", g.bDeep)
-	r.one("b_group", g.bGroup)
-	r.one("bias", g.biasStep)
-	r.each("columns", &g.columns)
-	r.each("column_step", &g.columnStep)
-	r.each("column_start", &g.columnStart)
-	r.each("depth", &g.depth)
-	r.each("depth_step", &g.depthStep)
-	r.each("depth_start", &g.depthStart)
-	r.each("limits", &g.limits)
-	r.each("divisor", &g.divisor)
-	r.each("skip", &g.skip)
-	r.each("o_steps", &g.oSteps)
-	r.each("a_steps", &g.aSteps)
-	r.each("b_steps", &g.bSteps)
+func (g *product) visit(r *text.Record) {
+	r.One("rows", g.rows)
+	r.One("outer", g.outer)
+	r.One("deep", g.deep)
+	r.One("groups", g.groups)
+	r.One("parts", g.parts)
+	r.One("chunk", g.chunk)
+	r.One("phases", g.phases)
+	r.One("tiles", g.tiles)
+	r.One("o_row", g.oRow)
+	r.One("o_outer", g.oOuter)
+	r.One("o_group", g.oGroup)
+	r.One("o_part", g.oPart)
+	r.One("a_row", g.aRow)
+	r.One("a_deep", g.aDeep)
+	r.One("a_group", g.aGroup)
+	r.One("b_outer", g.bOuter)
+	r.One("b_deep", g.bDeep)
+	r.One("b_group", g.bGroup)
+	r.One("bias", g.biasStep)
+	r.Each("columns", &g.columns)
+	r.Each("column_step", &g.columnStep)
+	r.Each("column_start", &g.columnStart)
+	r.Each("depth", &g.depth)
+	r.Each("depth_step", &g.depthStep)
+	r.Each("depth_start", &g.depthStart)
+	r.Each("limits", &g.limits)
+	r.Each("divisor", &g.divisor)
+	r.Each("skip", &g.skip)
+	r.Each("o_steps", &g.oSteps)
+	r.Each("a_steps", &g.aSteps)
+	r.Each("b_steps", &g.bSteps)
 }
 
 // product adds a product.
 func (p *Plan) product(g *product, out, a, b, bias *Operand) error {
-	s := Spec{Family: ProductFamily, Compute: g.compute, Block: threads, Outs: 1, Ins: 3, Dims: uint8(g.dims),
+	s := text.Spec{Family: ProductFamily, Compute: g.compute, Block: threads, Outs: 1, Ins: 3, Dims: uint8(g.dims),
 		Wide: g.wide}
-	s.Types = [MaxOperands]dtype.DType{out.Type, a.Type, b.Type, a.Type}
+	s.Types = [text.MaxOperands]dtype.DType{out.Type, a.Type, b.Type, a.Type}
 	columns, depth, widest := g.outer, g.depthCount(), g.outer
 	for k := range g.dims {
 		columns *= g.columns[k]
@@ -152,11 +155,11 @@ func (p *Plan) product(g *product, out, a, b, bias *Operand) error {
 	if kind := g.lanes(); p.Cores > 0 && kind != 0 {
 		return p.laneProduct(s, g, kind, out, a, b, bias)
 	}
-	var c *Call
+	var c *loader.Call
 	switch {
 	case g.rows > fewRows || g.parts > 1:
-		g.tiles = tilesOf(widest)
-		grid := device.Dim{X: g.tiles * g.groups * g.parts * g.phases, Y: tilesOf(g.rows), Z: 1}
+		g.tiles = gemm.Tiles(widest)
+		grid := device.Dim{X: g.tiles * g.groups * g.parts * g.phases, Y: gemm.Tiles(g.rows), Z: 1}
 		if grid.X > math.MaxInt32 || grid.Y > math.MaxUint16 {
 			return fmt.Errorf("kernel: a convolution of %d channels to %d elements", g.rows, columns)
 		}
@@ -169,9 +172,9 @@ func (p *Plan) product(g *product, out, a, b, bias *Operand) error {
 		c = p.call(s, elements)
 	}
 	c.Args.Pointer(out.Ptr).Pointer(a.Ptr).Pointer(b.Ptr).Pointer(bias.Ptr)
-	r := record{dims: g.dims, wide: s.Wide}
+	r := text.Record{Dims: g.dims, Wide: s.Wide}
 	g.visit(&r)
-	r.add(&c.Args)
+	r.Add(&c.Args)
 	return nil
 }
 
@@ -183,27 +186,27 @@ func gcd(a, b int) int {
 	return a
 }
 
-func productSource(s Spec) (Source, error) {
-	if s.Compute == dtype.Bool || !Supported(s.Compute) {
-		return Source{}, fmt.Errorf("kernel: a convolution isn't computed in %v", s.Compute)
+func productSource(s text.Spec) (text.Source, error) {
+	if s.Compute == dtype.Bool || !text.Supported(s.Compute) {
+		return text.Source{}, fmt.Errorf("kernel: a convolution isn't computed in %v", s.Compute)
 	}
 	var w writer
-	w.begin(s)
-	w.recordType("product", int(s.Dims), (&product{}).visit)
-	w.defines(s, 0)
-	w.include("each_dim")
+	w.Begin(s)
+	w.RecordType("product", int(s.Dims), (&product{}).visit)
+	w.Defines(s, 0)
+	w.Include("each_dim")
 	for k, name := range [...]string{"BIAS", "DIVIDED", "NEAR_A", "NEAR_B", "DEEP_INSIDE", "CHANNELS_LAST"} {
-		w.defineIf(s.Extra[0]>>k&1 != 0, name)
+		w.DefineIf(s.Extra[0]>>k&1 != 0, name)
 	}
 	form := [...]string{productTiles: "tiles", productThreads: "threads", productBlocks: "blocks",
 		productLanes: "lanes"}[s.Form]
-	w.define("PRODUCT_"+strings.ToUpper(form), "")
-	w.tileSizes(tileEach)
+	w.Define("PRODUCT_"+strings.ToUpper(form), "")
+	gemm.DefineTiles(&w.Writer, gemm.Each)
 	if s.Form == productLanes {
-		w.include("product")
-		w.param("product g")
+		w.Include("product")
+		w.Param("product g")
 		w.productLanes(s)
-		return w.done()
+		return w.Done()
 	}
-	return w.file("product", "convolution_"+form)
+	return w.File("product", "convolution_"+form)
 }

@@ -5,6 +5,8 @@ import (
 
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/kernel/loader"
+	"github.com/chorus-comms/chorus/kernel/text"
 )
 
 // On a processor a block's threads are the lanes of a vector, and each has a small tile of sums in registers. Extra[1]
@@ -48,7 +50,7 @@ func (g *product) lanes() int {
 }
 
 // laneProduct adds a product for a processor.
-func (p *Plan) laneProduct(s Spec, g *product, kind int, out, a, b, bias *Operand) error {
+func (p *Plan) laneProduct(s text.Spec, g *product, kind int, out, a, b, bias *Operand) error {
 	packed := *a
 	if g.depthCount() > 0 && (kind == lanesRows && g.aRow != 1 || kind == lanesGroups && g.aGroup != 1) {
 		if err := p.pack(g, kind, &packed); err != nil {
@@ -56,7 +58,7 @@ func (p *Plan) laneProduct(s Spec, g *product, kind int, out, a, b, bias *Operan
 		}
 	}
 	last := g.dims - 1
-	s.Form, s.Block, s.Vector = productLanes, processorThreads, true
+	s.Form, s.Block, s.Vector = productLanes, loader.Lanes, true
 	s.Extra[0] &= productBias | productDivided
 	s.Extra[1] = int32(kind)
 	hint := func(bit int32, is bool) {
@@ -117,11 +119,11 @@ func (p *Plan) laneProduct(s Spec, g *product, kind int, out, a, b, bias *Operan
 		hint(laneUnitB, g.depthStep[last]*g.bSteps[last] == 1)
 	}
 	units *= space * tiles
-	c := p.blocks(s, device.Dim{X: max(1, min(units, p.Cores*processorBlocks)), Y: 1, Z: 1})
+	c := p.blocks(s, device.Dim{X: max(1, min(units, p.Cores*loader.BlocksOfCore)), Y: 1, Z: 1})
 	c.Args.Pointer(out.Ptr).Pointer(packed.Ptr).Pointer(b.Ptr).Pointer(bias.Ptr)
-	r := record{dims: g.dims, wide: s.Wide}
+	r := text.Record{Dims: g.dims, Wide: s.Wide}
 	g.visit(&r)
-	r.add(&c.Args)
+	r.Add(&c.Args)
 	return nil
 }
 
@@ -133,8 +135,8 @@ func (p *Plan) pack(g *product, kind int, a *Operand) error {
 	}
 	sizes, from, to := &p.images[4], &p.images[5], &p.images[6]
 	d := 3 + g.dims
-	*sizes = [3 + maxSpatial]int{g.groups, g.rows, g.deep}
-	*from = [3 + maxSpatial]int{g.aGroup, g.aRow, g.aDeep}
+	*sizes = [3 + text.MaxSpatial]int{g.groups, g.rows, g.deep}
+	*from = [3 + text.MaxSpatial]int{g.aGroup, g.aRow, g.aDeep}
 	copy(sizes[3:], g.depth[:g.dims])
 	copy(from[3:], g.aSteps[:g.dims])
 	n := 1
@@ -184,7 +186,7 @@ func (g *product) depthCount() int {
 // laneWriter writes a product for a processor.
 type laneWriter struct {
 	*writer
-	s             Spec
+	s             text.Spec
 	kind, tile    int
 	dims, last    int
 	bits          int32
@@ -193,16 +195,16 @@ type laneWriter struct {
 	vectorsOfTile int
 }
 
-func (w *writer) productLanes(s Spec) {
+func (w *writer) productLanes(s text.Spec) {
 	l := &laneWriter{writer: w, s: s, kind: int(s.Extra[1]), tile: int(s.Extra[2]), dims: int(s.Dims),
 		last: int(s.Dims) - 1, bits: s.Extra[3], divided: s.Extra[0]&productDivided != 0, vectorsOfTile: 2}
 	l.long, l.tileOuter = l.bits&laneLong != 0, l.bits&laneTileOuter != 0
 	if s.Compute.Size() > dtype.Float32.Size() {
 		l.vectorsOfTile = 1
 	}
-	w.function("convolution_lanes")
+	w.Function("convolution_lanes")
 	if l.kind == lanesDepth {
-		w.line("\tLOCAL T all[%d];", processorThreads)
+		w.Line("\tLOCAL T all[%d];", loader.Lanes)
 	}
 	l.units()
 	l.begin()
@@ -216,7 +218,7 @@ func (w *writer) productLanes(s Spec) {
 	default:
 		l.chunks("g.groups", l.tiles)
 	}
-	w.line("\t}")
+	w.Line("\t}")
 }
 
 // units writes the loop over a block's units of work, and their digits.
@@ -255,89 +257,89 @@ func (l *laneWriter) units() {
 	if !l.tileOuter && l.kind != lanesDepth {
 		add("n", "g.outer")
 	}
-	l.line("\tI units = g.parts;")
+	l.Line("\tI units = g.parts;")
 	for _, size := range sizes {
-		l.line("\tunits *= %s;", size)
+		l.Line("\tunits *= %s;", size)
 	}
-	l.line("\tI share = (I)((units - 1) / BLOCKS) + 1, unit = (I)BLOCK * share, end = unit + share;")
-	l.line("\tend = units - unit < share ? units : end;")
-	l.line("\tfor (; unit < end; unit++) {")
-	l.line("\tI rest = unit, up, n = 0, group = 0, row = 0, tile = 0, phase = 0;")
+	l.Line("\tI share = (I)((units - 1) / BLOCKS) + 1, unit = (I)BLOCK * share, end = unit + share;")
+	l.Line("\tend = units - unit < share ? units : end;")
+	l.Line("\tfor (; unit < end; unit++) {")
+	l.Line("\tI rest = unit, up, n = 0, group = 0, row = 0, tile = 0, phase = 0;")
 	for k := range l.dims {
-		l.line("\tI u%d = 0;", k)
+		l.Line("\tI u%d = 0;", k)
 	}
 	for k, digit := range digits {
-		l.split("\t", digit, sizes[k])
+		l.Split("\t", digit, sizes[k])
 	}
 }
 
 // begin writes where a unit's elements begin, and its coordinates.
 func (l *laneWriter) begin() {
 	if l.kind == lanesColumns {
-		l.line("\trow = tile * %d;", l.tile)
+		l.Line("\trow = tile * %d;", l.tile)
 	}
-	l.line("\tI a = group * g.a_group + row * g.a_row, b = group * g.b_group + n * g.b_outer;")
-	l.line("\tI o = group * g.o_group + row * g.o_row + n * g.o_outer + rest * g.o_part;")
-	l.line("\tI from = rest * g.chunk, to = g.deep - from < g.chunk ? g.deep : from + g.chunk;")
+	l.Line("\tI a = group * g.a_group + row * g.a_row, b = group * g.b_group + n * g.b_outer;")
+	l.Line("\tI o = group * g.o_group + row * g.o_row + n * g.o_outer + rest * g.o_part;")
+	l.Line("\tI from = rest * g.chunk, to = g.deep - from < g.chunk ? g.deep : from + g.chunk;")
 	for k := range l.dims {
 		if k == l.last && !l.tileOuter {
 			continue
 		}
-		l.line("\to += u%d * g.o_steps[%[1]d];", k)
-		l.line("\tI c%d = u%[1]d * g.column_step[%[1]d] + g.column_start[%[1]d] + g.depth_start[%[1]d];", k)
+		l.Line("\to += u%d * g.o_steps[%[1]d];", k)
+		l.Line("\tI c%d = u%[1]d * g.column_step[%[1]d] + g.column_start[%[1]d] + g.depth_start[%[1]d];", k)
 	}
 	k := l.last
 	switch {
 	case l.kind == lanesDepth:
 	case l.tileOuter:
 		for c := range l.tile {
-			l.line("\tI at%d = tile * %d + %[1]d;", c, l.tile)
-			l.line("\tat%d = at%[1]d < g.outer ? at%[1]d : g.outer - 1;", c)
-			l.line("\tI e%d = at%[1]d * g.b_outer, p%[1]d = at%[1]d * g.o_outer;", c)
+			l.Line("\tI at%d = tile * %d + %[1]d;", c, l.tile)
+			l.Line("\tat%d = at%[1]d < g.outer ? at%[1]d : g.outer - 1;", c)
+			l.Line("\tI e%d = at%[1]d * g.b_outer, p%[1]d = at%[1]d * g.o_outer;", c)
 		}
-		l.line("\tI left = g.outer - tile * %d;", l.tile)
+		l.Line("\tI left = g.outer - tile * %d;", l.tile)
 	default:
-		l.line("\tI c%d = phase + g.column_start[%[1]d] + g.depth_start[%[1]d], width = g.columns[%[1]d];", k)
-		l.line("\tI step = g.column_step[%d], o_step = g.o_steps[%[1]d];", k)
+		l.Line("\tI c%d = phase + g.column_start[%[1]d] + g.depth_start[%[1]d], width = g.columns[%[1]d];", k)
+		l.Line("\tI step = g.column_step[%d], o_step = g.o_steps[%[1]d];", k)
 		if l.divided {
-			l.line("\twidth = phase < width ? (width - 1 - phase) / g.divisor[%d] + 1 : 0;", k)
-			l.line("\to += phase * o_step;")
-			l.line("\tstep = 1;")
-			l.line("\to_step *= g.divisor[%d];", k)
+			l.Line("\twidth = phase < width ? (width - 1 - phase) / g.divisor[%d] + 1 : 0;", k)
+			l.Line("\to += phase * o_step;")
+			l.Line("\tstep = 1;")
+			l.Line("\to_step *= g.divisor[%d];", k)
 		}
 		if l.kind == lanesColumns {
 			return
 		}
-		l.line("\tI left = width - tile * %d;", l.tile)
-		l.line("\tif (left <= 0)")
-		l.line("\t\tcontinue;")
+		l.Line("\tI left = width - tile * %d;", l.tile)
+		l.Line("\tif (left <= 0)")
+		l.Line("\t\tcontinue;")
 		for c := range l.tile {
-			l.line("\tI at%d = tile * %d + (%[1]d < left ? %[1]d : left - 1);", c, l.tile)
-			l.line("\tI e%d = at%[1]d * step, p%[1]d = at%[1]d * o_step;", c)
+			l.Line("\tI at%d = tile * %d + (%[1]d < left ? %[1]d : left - 1);", c, l.tile)
+			l.Line("\tI e%d = at%[1]d * step, p%[1]d = at%[1]d * o_step;", c)
 		}
 	}
 }
 
 // chunks writes a body for two vectors of lanes at a time, and for each one that is left. at is the first lane.
 func (l *laneWriter) chunks(length string, body func(vectors int)) {
-	l.line("\tI at = 0, lanes = %s;", length)
+	l.Line("\tI at = 0, lanes = %s;", length)
 	if n := l.vectorsOfTile; n > 1 {
-		l.line("\tfor (; lanes - at >= %d; at += %[1]d) {", n*processorThreads)
+		l.Line("\tfor (; lanes - at >= %d; at += %[1]d) {", n*loader.Lanes)
 		body(n)
-		l.line("\t}")
+		l.Line("\t}")
 	}
-	l.line("\tfor (; at < lanes; at += %d) {", processorThreads)
-	l.line("\tif (THREAD < lanes - at) {")
+	l.Line("\tfor (; at < lanes; at += %d) {", loader.Lanes)
+	l.Line("\tif (THREAD < lanes - at) {")
 	body(1)
-	l.line("\t}}")
+	l.Line("\t}}")
 }
 
 // sums declares them, in so many rows or columns of so many vectors.
 func (l *laneWriter) sums(vectors int) {
 	for v := range vectors {
-		l.line("\tI lane%d = at + %d + THREAD;", v, v*processorThreads)
+		l.Line("\tI lane%d = at + %d + THREAD;", v, v*loader.Lanes)
 		for c := range l.tile {
-			l.line("\tT s%d_%d = %s;", c, v, zero(l.s.Compute))
+			l.Line("\tT s%d_%d = %s;", c, v, text.Zero(l.s.Compute))
 		}
 	}
 }
@@ -346,41 +348,41 @@ func (l *laneWriter) sums(vectors int) {
 // lanes or tiles have are checked by the body.
 func (l *laneWriter) space(end int, body func()) {
 	for k := range end {
-		l.line("\tfor (I t%d = 0; t%[1]d < g.depth[%[1]d]; t%[1]d++) {", k)
-		l.line("\tI x%d = c%[1]d + t%[1]d * g.depth_step[%[1]d];", k)
+		l.Line("\tfor (I t%d = 0; t%[1]d < g.depth[%[1]d]; t%[1]d++) {", k)
+		l.Line("\tI x%d = c%[1]d + t%[1]d * g.depth_step[%[1]d];", k)
 		if l.divided {
-			l.line("\tif (x%d %% g.divisor[%[1]d] != 0)", k)
-			l.line("\t\tcontinue;")
-			l.line("\tx%d /= g.divisor[%[1]d];", k)
+			l.Line("\tif (x%d %% g.divisor[%[1]d] != 0)", k)
+			l.Line("\t\tcontinue;")
+			l.Line("\tx%d /= g.divisor[%[1]d];", k)
 		}
 		if k < l.last || l.tileOuter {
-			l.line("\tif ((U)x%d >= (U)g.limits[%[1]d])", k)
-			l.line("\t\tcontinue;")
+			l.Line("\tif ((U)x%d >= (U)g.limits[%[1]d])", k)
+			l.Line("\t\tcontinue;")
 		}
 	}
 	body()
 	for range end {
-		l.line("\t}")
+		l.Line("\t}")
 	}
 }
 
 // places writes the places of a and b for the coordinates of the loops before dimension end.
 func (l *laneWriter) places(end int) {
-	l.line("\tI in_a = a, in_b = b;")
+	l.Line("\tI in_a = a, in_b = b;")
 	for k := range end {
-		l.line("\tin_a += t%d * g.a_steps[%[1]d];", k)
+		l.Line("\tin_a += t%d * g.a_steps[%[1]d];", k)
 		if k < l.last || l.tileOuter {
-			l.line("\tin_b += x%d * g.b_steps[%[1]d];", k)
+			l.Line("\tin_b += x%d * g.b_steps[%[1]d];", k)
 		}
 	}
 }
 
 func (l *laneWriter) pointer(name string, operand int, at string) {
-	l.line("\tGLOBAL const %s *%s = i%d + (%s);", stored(l.s.Types[1+operand]), name, operand, at)
+	l.Line("\tGLOBAL const %s *%s = i%d + (%s);", text.Stored(l.s.Types[1+operand]), name, operand, at)
 }
 
 func (l *laneWriter) load(operand int, expression string) string {
-	return converted(l.s.Compute, l.s.Types[1+operand], expression)
+	return text.Converted(l.s.Compute, l.s.Types[1+operand], expression)
 }
 
 // columns writes the sums of some rows, whose lanes are columns.
@@ -398,42 +400,43 @@ func (l *laneWriter) columns(vectors int) {
 		for v := range vectors {
 			at, x := fmt.Sprintf("(lane%d * step + x%d) * g.b_steps[%[2]d]", v, l.last), "step"
 			if l.bits&laneUnitB != 0 {
-				at, x = fmt.Sprintf("at + %d + x%d", v*processorThreads, l.last), "1"
+				at, x = fmt.Sprintf("at + %d + x%d", v*loader.Lanes, l.last), "1"
 			}
-			l.line("\tint inside%d = (U)(lane%[1]d * %[3]s + x%[2]d) < (U)g.limits[%[2]d];", v, l.last, x)
+			l.Line("\tint inside%d = (U)(lane%[1]d * %[3]s + x%[2]d) < (U)g.limits[%[2]d];", v, l.last, x)
 			l.pointer(fmt.Sprintf("b%d", v), 1, "in_b + "+at)
 		}
 		own := ""
 		if l.bits&laneUnitB != 0 {
 			own = " + LANE"
 		}
-		l.line("\tfor (I q = from; q < to; q++) {")
+		l.Line("\tfor (I q = from; q < to; q++) {")
 		for v := range vectors {
-			l.line("\tT y%d = %s;", v, zero(l.s.Compute))
-			l.line("\tif (inside%d)", v)
-			l.line("\t\ty%d = %s;", v, l.load(1, fmt.Sprintf("b%d[q * g.b_deep%s]", v, own)))
+			l.Line("\tT y%d = %s;", v, text.Zero(l.s.Compute))
+			l.Line("\tif (inside%d)", v)
+			l.Line("\t\ty%d = %s;", v, l.load(1, fmt.Sprintf("b%d[q * g.b_deep%s]", v, own)))
 		}
 		for r := range l.tile {
-			l.line("\tT x%dr = %s;", r, l.load(0, fmt.Sprintf("a%d[q * g.a_deep]", r)))
+			l.Line("\tT x%dr = %s;", r, l.load(0, fmt.Sprintf("a%d[q * g.a_deep]", r)))
 			for v := range vectors {
-				l.line("\t%s", multiplyAdd(l.s.Compute, fmt.Sprintf("s%d_%d", r, v), fmt.Sprintf("x%dr", r), fmt.Sprintf("y%d", v)))
+				l.Line("\t%s", text.MultiplyAdd(l.s.Compute, fmt.Sprintf("s%d_%d", r, v), fmt.Sprintf("x%dr", r),
+					fmt.Sprintf("y%d", v)))
 			}
 		}
-		l.line("\t}")
+		l.Line("\t}")
 	})
 	for r := range l.tile {
-		l.line("\tif (row + %d < g.rows) {", r)
-		l.line("\tI first = row;")
+		l.Line("\tif (row + %d < g.rows) {", r)
+		l.Line("\tI first = row;")
 		for v := range vectors {
 			at := fmt.Sprintf("o + %d * g.o_row + lane%d * o_step", r, v)
 			if l.bits&laneUnitO != 0 {
 				at = fmt.Sprintf("o + %d * g.o_row + lane%d", r, v)
 			}
-			l.line("\t{ T v = s%d_%d; I row = first + %[1]d;", r, v)
-			l.line("\tRESULT(%s)", at)
-			l.line("\t}")
+			l.Line("\t{ T v = s%d_%d; I row = first + %[1]d;", r, v)
+			l.Line("\tRESULT(%s)", at)
+			l.Line("\t}")
 		}
-		l.line("\t}")
+		l.Line("\t}")
 	}
 }
 
@@ -442,16 +445,16 @@ func (l *laneWriter) tiles(vectors int) {
 	l.sums(vectors)
 	switch {
 	case l.long:
-		l.line("\tfor (I q = from; q < to; q++) {")
+		l.Line("\tfor (I q = from; q < to; q++) {")
 		l.space(l.last, func() {
 			l.places(l.last)
-			l.line("\tin_a += q * g.a_deep;")
-			l.line("\tin_b += q * g.b_deep;")
+			l.Line("\tin_a += q * g.a_deep;")
+			l.Line("\tin_b += q * g.b_deep;")
 			l.inside()
 			l.tileSums(vectors, "t = low; t < high; t++", "t * g.a_steps[%d]",
 				"(c%[1]d + t * g.depth_step[%[1]d]) * g.b_steps[%[1]d]", false)
 		})
-		l.line("\t}")
+		l.Line("\t}")
 	case l.tileOuter:
 		l.space(l.dims, func() {
 			l.places(l.dims)
@@ -462,18 +465,18 @@ func (l *laneWriter) tiles(vectors int) {
 			l.places(l.dims)
 			k := l.last
 			for c := range l.tile {
-				l.line("\tint inside%d = (U)(e%[1]d + x%[2]d) < (U)g.limits[%[2]d];", c, k)
+				l.Line("\tint inside%d = (U)(e%[1]d + x%[2]d) < (U)g.limits[%[2]d];", c, k)
 			}
-			l.line("\tif (inside0 && inside%d) {", l.tile-1)
+			l.Line("\tif (inside0 && inside%d) {", l.tile-1)
 			l.tileSums(vectors, "q = from; q < to; q++", "q * g.a_deep", "q * g.b_deep", false)
-			l.line("\t} else if (g.limits[%d] > 0) {", k)
+			l.Line("\t} else if (g.limits[%d] > 0) {", k)
 			l.tileSums(vectors, "q = from; q < to; q++", "q * g.a_deep", "q * g.b_deep", true)
-			l.line("\t}")
+			l.Line("\t}")
 		})
 	}
-	l.line("\tI first = row, block = group;")
+	l.Line("\tI first = row, block = group;")
 	for c := range l.tile {
-		l.line("\tif (%d < left) {", c)
+		l.Line("\tif (%d < left) {", c)
 		for v := range vectors {
 			at, lane := "o_row", fmt.Sprintf("I row = lane%d, group = block;", v)
 			if l.kind == lanesGroups {
@@ -483,20 +486,20 @@ func (l *laneWriter) tiles(vectors int) {
 			if l.bits&laneUnitO != 0 {
 				at = fmt.Sprintf("o + p%d + lane%d", c, v)
 			}
-			l.line("\t{ T v = s%d_%d; %s", c, v, lane)
-			l.line("\tRESULT(%s)", at)
-			l.line("\t}")
+			l.Line("\t{ T v = s%d_%d; %s", c, v, lane)
+			l.Line("\tRESULT(%s)", at)
+			l.Line("\t}")
 		}
-		l.line("\t}")
+		l.Line("\t}")
 	}
 }
 
 // inside writes from low to before high: the places of the last dimension of the depth whose coordinates are inside.
 func (l *laneWriter) inside() {
 	k := l.last
-	l.line("\tI by = g.depth_step[%d], room = g.limits[%[1]d] - c%[1]d;", k)
-	l.line("\tI low = c%d < 0 ? (by - 1 - c%[1]d) / by : 0, high = room > 0 ? (room - 1) / by + 1 : 0;", k)
-	l.line("\thigh = high < g.depth[%d] ? high : g.depth[%[1]d];", k)
+	l.Line("\tI by = g.depth_step[%d], room = g.limits[%[1]d] - c%[1]d;", k)
+	l.Line("\tI low = c%d < 0 ? (by - 1 - c%[1]d) / by : 0, high = room > 0 ? (room - 1) / by + 1 : 0;", k)
+	l.Line("\thigh = high < g.depth[%d] ? high : g.depth[%[1]d];", k)
 }
 
 // tileSums writes the inner loop. If it's guarded, columns may be outside: they read the first element, and add 0.
@@ -519,43 +522,43 @@ func (l *laneWriter) tileSums(vectors int, loop, inA, inB string, guarded bool) 
 		l.pointer(fmt.Sprintf("b%d", c), 1, at0+" + ("+at+")")
 	}
 	l.pointer("first_a", 0, "in_a + at")
-	l.line("\tfor (I %s) {", loop)
-	l.line("\tI next_a = %s, next_b = %s;", inA, inB)
+	l.Line("\tfor (I %s) {", loop)
+	l.Line("\tI next_a = %s, next_b = %s;", inA, inB)
 	for v := range vectors {
-		l.line("\tT x%dv = %s;", v, l.load(0, fmt.Sprintf("first_a[next_a + %d + LANE]", v*processorThreads)))
+		l.Line("\tT x%dv = %s;", v, l.load(0, fmt.Sprintf("first_a[next_a + %d + LANE]", v*loader.Lanes)))
 	}
 	for c := range l.tile {
 		for v := range vectors {
 			at := fmt.Sprintf("b%d[next_b]", c)
 			if l.kind == lanesGroups {
-				at = fmt.Sprintf("b%d[next_b + %d + LANE]", c, v*processorThreads)
+				at = fmt.Sprintf("b%d[next_b + %d + LANE]", c, v*loader.Lanes)
 			}
 			if v == 0 || l.kind == lanesGroups {
-				l.line("\tT y%d_%d = %s;", c, v, l.load(1, at))
+				l.Line("\tT y%d_%d = %s;", c, v, l.load(1, at))
 				if guarded {
-					l.line("\ty%d_%d = inside%[1]d ? y%[1]d_%[2]d : %[3]s;", c, v, zero(l.s.Compute))
+					l.Line("\ty%d_%d = inside%[1]d ? y%[1]d_%[2]d : %[3]s;", c, v, text.Zero(l.s.Compute))
 				}
 			}
 			y := fmt.Sprintf("y%d_0", c)
 			if l.kind == lanesGroups {
 				y = fmt.Sprintf("y%d_%d", c, v)
 			}
-			l.line("\t%s", multiplyAdd(l.s.Compute, fmt.Sprintf("s%d_%d", c, v), fmt.Sprintf("x%dv", v), y))
+			l.Line("\t%s", text.MultiplyAdd(l.s.Compute, fmt.Sprintf("s%d_%d", c, v), fmt.Sprintf("x%dv", v), y))
 		}
 	}
-	l.line("\t}")
+	l.Line("\t}")
 }
 
 // sumDepth writes a sum whose elements the lanes share.
 func (l *laneWriter) sumDepth() {
 	k := l.last
-	l.line("\tT s0 = %s, s1 = s0;", zero(l.s.Compute))
-	l.line("\tfor (I q = from; q < to; q++) {")
+	l.Line("\tT s0 = %s, s1 = s0;", text.Zero(l.s.Compute))
+	l.Line("\tfor (I q = from; q < to; q++) {")
 	l.space(l.last, func() {
 		l.places(l.last)
 		l.inside()
-		l.line("\tin_a += q * g.a_deep;")
-		l.line("\tin_b += q * g.b_deep + c%d * g.b_steps[%[1]d];", k)
+		l.Line("\tin_a += q * g.a_deep;")
+		l.Line("\tin_b += q * g.b_deep + c%d * g.b_steps[%[1]d];", k)
 		inA := fmt.Sprintf("(low + %%d + THREAD) * g.a_steps[%d]", k)
 		inB := fmt.Sprintf("(low + %%d + THREAD) * by * g.b_steps[%d]", k)
 		if l.bits&laneUnitA != 0 {
@@ -565,36 +568,36 @@ func (l *laneWriter) sumDepth() {
 			inB = "low + %d + LANE"
 		}
 		add := func(sum string, offset int) {
-			l.line("\t%s", multiplyAdd(l.s.Compute, sum, l.load(0, fmt.Sprintf("i0[in_a + "+inA+"]", offset)),
+			l.Line("\t%s", text.MultiplyAdd(l.s.Compute, sum, l.load(0, fmt.Sprintf("i0[in_a + "+inA+"]", offset)),
 				l.load(1, fmt.Sprintf("i1[in_b + "+inB+"]", offset))))
 		}
-		l.line("\tfor (; high - low >= %d; low += %[1]d) {", 2*processorThreads)
+		l.Line("\tfor (; high - low >= %d; low += %[1]d) {", 2*loader.Lanes)
 		add("s0", 0)
-		add("s1", processorThreads)
-		l.line("\t}")
-		l.line("\tif (high - low >= %d) {", processorThreads)
+		add("s1", loader.Lanes)
+		l.Line("\t}")
+		l.Line("\tif (high - low >= %d) {", loader.Lanes)
 		add("s0", 0)
-		l.line("\tlow += %d;", processorThreads)
-		l.line("\t}")
-		l.line("\tif (THREAD < high - low)")
+		l.Line("\tlow += %d;", loader.Lanes)
+		l.Line("\t}")
+		l.Line("\tif (THREAD < high - low)")
 		add("s1", 0)
 	})
-	l.line("\t}")
+	l.Line("\t}")
 	plus := "s0 + s1"
 	if l.s.Compute.IsComplex() {
 		plus = "c_add(s0, s1)"
 	}
-	l.line("\tall[THREAD] = %s;", plus)
-	l.line("\tBARRIER();")
-	l.line("\tif (THREAD == 0) {")
-	l.line("\tT v = all[0];")
-	l.line("\tfor (int k = 1; k < THREADS; k++)")
+	l.Line("\tall[THREAD] = %s;", plus)
+	l.Line("\tBARRIER();")
+	l.Line("\tif (THREAD == 0) {")
+	l.Line("\tT v = all[0];")
+	l.Line("\tfor (int k = 1; k < THREADS; k++)")
 	if l.s.Compute.IsComplex() {
-		l.line("\t\tv = c_add(v, all[k]);")
+		l.Line("\t\tv = c_add(v, all[k]);")
 	} else {
-		l.line("\t\tv += all[k];")
+		l.Line("\t\tv += all[k];")
 	}
-	l.line("\tRESULT(%s)", "o")
-	l.line("\t}")
-	l.line("\tBARRIER();")
+	l.Line("\tRESULT(%s)", "o")
+	l.Line("\t}")
+	l.Line("\tBARRIER();")
 }

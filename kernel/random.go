@@ -1,7 +1,6 @@
 package kernel
 
 import (
-	_ "embed"
 	"fmt"
 	"math"
 	"strings"
@@ -9,15 +8,14 @@ import (
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/device/rng"
 	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/kernel/loader"
+	"github.com/chorus-comms/chorus/kernel/text"
 )
 
 // RandomFamily fills a tensor with random numbers.
-const RandomFamily Family = 6
+const RandomFamily text.Family = 6
 
-func init() { register(RandomFamily, "random", randomSource) }
-
-//go:embed dialect/philox.h
-var philoxHeader string
+func init() { text.Register(RandomFamily, "random", randomSource) }
 
 // distribution is a function of a uniform number u in (0, 1], of a normal one g, or of bits x, of a generator, and of
 // the call's numbers.
@@ -70,7 +68,7 @@ const (
 )
 
 // random adds the arguments of a kernel for its part of a sequence: seed, and offset in blocks of Philox.
-func (c *Call) random(r *Random) {
+func addRandom(c *loader.Call, r *Random) {
 	c.Args.Uint64(r.Seed)
 	c.Args.Uint64(r.Offset / 4)
 	if r.State != 0 {
@@ -80,46 +78,46 @@ func (c *Call) random(r *Random) {
 
 // Uniform adds filling with numbers from [from, to).
 func (p *Plan) Uniform(dst Operand, r Random, from, to float64) error {
-	return p.random("uniform", dst, r, is64(dst.Type), Float(rounded(dst.Type, from)), Float(rounded(dst.Type, to)),
+	return p.random("uniform", dst, r, text.Is64(dst.Type), Float(rounded(dst.Type, from)), Float(rounded(dst.Type, to)),
 		Float(rounded(dst.Type, rounded(dst.Type, to)-rounded(dst.Type, from))))
 }
 
 // Normal adds filling with normal numbers.
 func (p *Plan) Normal(dst Operand, r Random, mean, std float64) error {
-	return p.random("normal", dst, r, is64(dst.Type), Float(mean), Float(std))
+	return p.random("normal", dst, r, text.Is64(dst.Type), Float(mean), Float(std))
 }
 
 // LogNormal adds filling with exponentials of normal numbers.
 func (p *Plan) LogNormal(dst Operand, r Random, mean, std float64) error {
-	return p.random("log_normal", dst, r, is64(dst.Type), Float(mean), Float(std))
+	return p.random("log_normal", dst, r, text.Is64(dst.Type), Float(mean), Float(std))
 }
 
 // Exponential adds filling with exponentially distributed numbers.
 func (p *Plan) Exponential(dst Operand, r Random, rate float64) error {
 	scale := -1 / rate
-	if !is64(dst.Type) {
+	if !text.Is64(dst.Type) {
 		scale = float64(-1 / float32(rate))
 	}
-	return p.random("exponential", dst, r, is64(dst.Type), Float(scale))
+	return p.random("exponential", dst, r, text.Is64(dst.Type), Float(scale))
 }
 
 // Cauchy adds filling with Cauchy distributed numbers.
 func (p *Plan) Cauchy(dst Operand, r Random, median, sigma float64) error {
-	return p.random("cauchy", dst, r, is64(dst.Type), Float(median), Float(sigma))
+	return p.random("cauchy", dst, r, text.Is64(dst.Type), Float(median), Float(sigma))
 }
 
 // Bernoulli adds filling with ones, of a probability, and zeros.
 func (p *Plan) Bernoulli(dst Operand, r Random, probability float64) error {
-	return p.random("bernoulli", dst, r, is64(dst.Type), Float(probability))
+	return p.random("bernoulli", dst, r, text.Is64(dst.Type), Float(probability))
 }
 
 // Geometric adds filling with how many trials it takes to succeed.
 func (p *Plan) Geometric(dst Operand, r Random, probability float64) error {
 	scale := math.Log1p(-probability)
-	if !is64(dst.Type) {
+	if !text.Is64(dst.Type) {
 		scale = math.Log1p(-float64(float32(probability)))
 	}
-	return p.random("geometric", dst, r, is64(dst.Type), Float(scale))
+	return p.random("geometric", dst, r, text.Is64(dst.Type), Float(scale))
 }
 
 // Integers adds filling with integers from first to last, which is one of them.
@@ -142,8 +140,8 @@ func (p *Plan) Whole(dst Operand, r Random) error {
 
 // BernoulliEach adds filling with ones and zeros, each one with its own probability.
 func (p *Plan) BernoulliEach(dst, probability Operand, r Random) error {
-	s := Spec{Family: RandomFamily, Op: bernoulliEach, Compute: dtype.Float32, Block: threads, Outs: 1, Ins: 1}
-	if is64(dst.Type) {
+	s := text.Spec{Family: RandomFamily, Op: bernoulliEach, Compute: dtype.Float32, Block: threads, Outs: 1, Ins: 1}
+	if text.Is64(dst.Type) {
 		s.Compute = dtype.Float64
 	}
 	s.Types[0], s.Types[1] = dst.Type, probability.Type
@@ -160,8 +158,8 @@ func (p *Plan) BernoulliEach(dst, probability Operand, r Random) error {
 	c := p.call(s, (n+3)/4)
 	c.Args.Pointer(dst.Ptr)
 	c.Args.Pointer(probability.Ptr)
-	c.index(n)
-	c.random(&r)
+	c.Index(n)
+	addRandom(c, &r)
 	if r.State != 0 {
 		c.Spec.Form |= randomState
 	}
@@ -186,7 +184,7 @@ func rounded(t dtype.DType, f float64) float64 {
 
 // random adds a run. A thread makes a block of Philox, of 4 numbers, or of 2 of 64 bits.
 func (p *Plan) random(op string, dst Operand, r Random, wide bool, numbers ...*Number) error {
-	s := Spec{Family: RandomFamily, Op: op, Compute: dtype.Float32, Block: threads, Outs: 1}
+	s := text.Spec{Family: RandomFamily, Op: op, Compute: dtype.Float32, Block: threads, Outs: 1}
 	s.Types[0] = dst.Type
 	switch {
 	case distributions[op].integer:
@@ -208,9 +206,9 @@ func (p *Plan) random(op string, dst Operand, r Random, wide bool, numbers ...*N
 	t := r.GPU.Threads(n)
 	c := p.call(s, (n+t*each-1)/(t*each)*t)
 	c.Args.Pointer(dst.Ptr)
-	c.index(n)
-	c.index(t)
-	c.random(&r)
+	c.Index(n)
+	c.Index(t)
+	addRandom(c, &r)
 	for _, v := range numbers {
 		v.add(&c.Args, s.Compute)
 	}
@@ -223,7 +221,7 @@ func (p *Plan) random(op string, dst Operand, r Random, wide bool, numbers ...*N
 // Dropout adds out = in * mask / keep, in place of whose last factor there is 0 if keep is 0, and a mask that is true
 // where [Plan.Bernoulli] of keep gives 1. All have the same sizes.
 func (p *Plan) Dropout(out, mask, in Operand, r Random, keep float64) error {
-	s := Spec{Family: RandomFamily, Op: dropout, Compute: Opmath(in.Type), Block: threads, Outs: 2, Ins: 1}
+	s := text.Spec{Family: RandomFamily, Op: dropout, Compute: text.Opmath(in.Type), Block: threads, Outs: 2, Ins: 1}
 	for k, o := range [...]*Operand{&out, &mask, &in} {
 		s.Types[k] = o.Type
 		if err := o.check("an operand of dropout"); err != nil {
@@ -247,9 +245,9 @@ func (p *Plan) Dropout(out, mask, in Operand, r Random, keep float64) error {
 	for _, o := range [...]*Operand{&out, &mask, &in} {
 		c.Args.Pointer(o.Ptr)
 	}
-	c.index(n)
-	c.index(t)
-	c.random(&r)
+	c.Index(n)
+	c.Index(t)
+	addRandom(c, &r)
 	c.Args.Float32(float32(keep))
 	scale := Number{}
 	if keep > 0 {
@@ -265,7 +263,7 @@ func (p *Plan) Dropout(out, mask, in Operand, r Random, keep float64) error {
 // Shuffle adds what makes a permutation of sorted random keys: elements whose keys are equal, and so one after the
 // other, change places at random. Both have one dimension without gaps; the kernel draws up to n words.
 func (p *Plan) Shuffle(data, keys Operand, r Random) error {
-	s := Spec{Family: RandomFamily, Op: shuffle, Compute: dtype.Int64, Block: threads, Outs: 1, Ins: 1}
+	s := text.Spec{Family: RandomFamily, Op: shuffle, Compute: dtype.Int64, Block: threads, Outs: 1, Ins: 1}
 	s.Types[0], s.Types[1] = data.Type, keys.Type
 	for _, o := range [...]*Operand{&data, &keys} {
 		if err := o.check("an operand of shuffle"); err != nil {
@@ -289,14 +287,14 @@ func (p *Plan) Shuffle(data, keys Operand, r Random) error {
 	c := p.call(s, n)
 	c.Args.Pointer(data.Ptr)
 	c.Args.Pointer(keys.Ptr)
-	c.index(n)
-	c.random(&r)
+	c.Index(n)
+	addRandom(c, &r)
 	return nil
 }
 
 // randomSpace joins the dimensions of the tensor to fill, and of inputs, and completes the spec. It returns how many
 // elements there are.
-func (p *Plan) randomSpace(s *Spec, dst *Operand, ins ...*Operand) (int, error) {
+func (p *Plan) randomSpace(s *text.Spec, dst *Operand, ins ...*Operand) (int, error) {
 	if err := dst.check("the tensor"); err != nil {
 		return 0, err
 	}
@@ -320,7 +318,7 @@ func (p *Plan) randomSpace(s *Spec, dst *Operand, ins ...*Operand) (int, error) 
 		return 0, nil
 	}
 	p.space.join()
-	if p.space.dims > MaxDims || n*dst.Type.Size() > math.MaxInt32 {
+	if p.space.dims > text.MaxDims || n*dst.Type.Size() > math.MaxInt32 {
 		return 0, fmt.Errorf("kernel: %s for %d elements in %d dimensions that don't join", s.Op, n, p.space.dims)
 	}
 	if !p.space.dense(0) {
@@ -333,40 +331,40 @@ func (p *Plan) randomSpace(s *Spec, dst *Operand, ins ...*Operand) (int, error) 
 	return n, nil
 }
 
-func randomSource(s Spec) (Source, error) {
+func randomSource(s text.Spec) (text.Source, error) {
 	d, ok := distributions[s.Op]
 	if !ok && s.Op != dropout && s.Op != shuffle && s.Op != bernoulliEach {
-		return Source{}, fmt.Errorf("kernel: there is no distribution %q", s.Op)
+		return text.Source{}, fmt.Errorf("kernel: there is no distribution %q", s.Op)
 	}
 	var w writer
-	w.begin(s)
-	w.WriteString(philoxHeader)
-	w.defines(s, int(s.Outs+s.Ins))
-	w.defineIf(s.Form&randomState != 0, "STATE")
+	w.Begin(s)
+	w.Dialect("philox")
+	w.Defines(s, int(s.Outs+s.Ins))
+	w.DefineIf(s.Form&randomState != 0, "STATE")
 	wide := s.Form&randomWide != 0
-	w.defineIf(wide, "WIDE")
-	w.define("EACH", map[bool]int{true: 2, false: 4}[wide])
+	w.DefineIf(wide, "WIDE")
+	w.Define("EACH", map[bool]int{true: 2, false: 4}[wide])
 	switch s.Op {
 	case dropout, shuffle:
-		w.define(strings.ToUpper(s.Op), "")
-		return w.file("random", s.Op)
+		w.Define(strings.ToUpper(s.Op), "")
+		return w.File("random", s.Op)
 	case bernoulliEach:
-		w.define("BERNOULLI_EACH", "")
-		return w.file("random", "random_"+s.Op)
+		w.Define("BERNOULLI_EACH", "")
+		return w.File("random", "random_"+s.Op)
 	}
 	numbers := ""
 	for k := range d.numbers {
 		numbers += fmt.Sprintf(", T s%d", k)
 	}
-	w.define("NUMBERS", numbers)
+	w.Define("NUMBERS", numbers)
 	expression := d.f32
 	if wide && d.f64 != "" {
 		expression = d.f64
 	}
-	w.define("DISTRIBUTION", expression)
-	w.define("STORED(x)", converted(s.Compute, s.Types[0], "x"))
-	w.defineIf(d.gauss, "GAUSS")
-	w.defineIf(d.integer, "INTEGER")
-	w.defineIf(s.Op == "uniform", "UNIFORM_NUMBERS")
-	return w.file("random", "random_"+s.Op)
+	w.Define("DISTRIBUTION", expression)
+	w.Define("STORED(x)", text.Converted(s.Compute, s.Types[0], "x"))
+	w.DefineIf(d.gauss, "GAUSS")
+	w.DefineIf(d.integer, "INTEGER")
+	w.DefineIf(s.Op == "uniform", "UNIFORM_NUMBERS")
+	return w.File("random", "random_"+s.Op)
 }

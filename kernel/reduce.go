@@ -6,12 +6,14 @@ import (
 
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/kernel/loader"
+	"github.com/chorus-comms/chorus/kernel/text"
 )
 
 // ReduceFamily computes each element of the results of many elements of the input.
-const ReduceFamily Family = 2
+const ReduceFamily text.Family = 2
 
-func init() { register(ReduceFamily, "reduce", reduceSource) }
+func init() { text.Register(ReduceFamily, "reduce", reduceSource) }
 
 // The forms of a reduction, by what reduces the elements of one result.
 const (
@@ -36,12 +38,12 @@ const (
 // of dimensions, with size 1 in those that are reduced. Elements are converted to the type compute, and the results from
 // it; indexes are int64. The numbers are the reduction's own, such as the correction of var.
 func (p *Plan) Reduce(op string, compute dtype.DType, outs []Operand, in Operand, dims []int, numbers ...*Number) error {
-	s := Spec{Family: ReduceFamily, Op: op, Compute: compute, Block: threads, Outs: uint8(len(outs)), Ins: 1}
+	s := text.Spec{Family: ReduceFamily, Op: op, Compute: compute, Block: threads, Outs: uint8(len(outs)), Ins: 1}
 	k, ok := reductionNames[op]
 	switch {
 	case !ok:
 		return fmt.Errorf("kernel: there is no reduction %q", op)
-	case !reductions[k].Defined(compute) || compute.Size() == 2 && compute.IsFloating() || !Supported(compute):
+	case !reductions[k].Defined(compute) || compute.Size() == 2 && compute.IsFloating() || !text.Supported(compute):
 		return fmt.Errorf("kernel: %s isn't computed in %v", op, compute)
 	case len(outs) != reductions[k].Results() || len(numbers) != reductions[k].Numbers:
 		return fmt.Errorf("kernel: %s has %d results and %d numbers, not %d and %d", op, reductions[k].Results(),
@@ -80,8 +82,8 @@ func (p *Plan) Reduce(op string, compute dtype.DType, outs []Operand, in Operand
 	} else {
 		away.join()
 	}
-	if keep.dims > MaxDims || away.dims > MaxDims {
-		return fmt.Errorf("kernel: %s: more than %d dimensions that don't join", op, MaxDims)
+	if keep.dims > text.MaxDims || away.dims > text.MaxDims {
+		return fmt.Errorf("kernel: %s: more than %d dimensions that don't join", op, text.MaxDims)
 	}
 	s.Dims, s.Extra[0] = uint8(keep.dims), int32(away.dims)
 	if away.dims > 0 && away.strides[0][0] == 1 {
@@ -120,7 +122,7 @@ func (p *Plan) reducedSpaces(op string, outs []Operand, in *Operand, dims []int)
 			}
 			continue
 		}
-		var strides [MaxOperands]int
+		var strides [text.MaxOperands]int
 		for i := range outs {
 			if outs[i].Sizes[d] != in.Sizes[d] {
 				return fmt.Errorf("kernel: %s: a result of sizes %v of an input of %v", op, outs[i].Sizes, in.Sizes)
@@ -133,22 +135,22 @@ func (p *Plan) reducedSpaces(op string, outs []Operand, in *Operand, dims []int)
 	return nil
 }
 
-func (p *Plan) reduce(s Spec, numbers []*Number, outs []Operand, in *Operand) error {
+func (p *Plan) reduce(s text.Spec, numbers []*Number, outs []Operand, in *Operand) error {
 	keep, away := &p.space, &p.reduced
-	args := func(c *Call, parts int, scratch device.Ptr) {
-		c.elements = keep.count * max(away.count, 1) * weightOf(s.Op, s.Compute)
+	args := func(c *loader.Call, parts int, scratch device.Ptr) {
+		c.Elements = keep.count * max(away.count, 1) * weightOf(s.Op, s.Compute)
 		for i := range outs {
 			c.Args.Pointer(outs[i].Ptr)
 		}
 		c.Args.Pointer(in.Ptr)
-		c.index(keep.count)
-		c.index(away.count)
-		if c.Spec.scratch() {
+		c.Index(keep.count)
+		c.Index(away.count)
+		if hasScratch(c.Spec) {
 			c.Args.Pointer(scratch)
-			c.index(parts)
+			c.Index(parts)
 		}
 		for _, v := range numbers {
-			v.add(&c.Args, Real(s.Compute))
+			v.add(&c.Args, text.Real(s.Compute))
 		}
 		if keep.dims > 0 {
 			keep.layout(&c.Args, s.Wide)
@@ -177,11 +179,11 @@ func (p *Plan) reduce(s Spec, numbers []*Number, outs []Operand, in *Operand) er
 	}
 	s.Form = reduceParts
 	c := p.blocks(s, device.Dim{X: keep.count * parts, Y: 1, Z: 1})
-	c.shape = anyBlock
+	c.Shape = loader.AnyBlock
 	args(c, parts, scratch)
 	s.Form = reduceJoin
 	c = p.blocks(s, device.Dim{X: keep.count, Y: 1, Z: 1})
-	c.shape = anyBlock
+	c.Shape = loader.AnyBlock
 	args(c, parts, scratch)
 	return nil
 }
@@ -209,35 +211,36 @@ func (p *space) squeeze() {
 	p.merge()
 }
 
-func reduceSource(s Spec) (Source, error) {
+func reduceSource(s text.Spec) (text.Source, error) {
 	k, ok := reductionNames[s.Op]
 	if !ok || !reductions[k].Defined(s.Compute) {
-		return Source{}, fmt.Errorf("kernel: there is no reduction %s of %v", s.Op, s.Compute)
+		return text.Source{}, fmt.Errorf("kernel: there is no reduction %s of %v", s.Op, s.Compute)
 	}
 	r, numbers := reductions[k].of(s.Compute), reductions[k].Numbers
 	outs, away := int(s.Outs), int(s.Extra[0])
 	var w writer
-	w.begin(s)
+	w.Begin(s)
 	args := w.accumulator(r, numbers, s.Compute)
 	w.reduceHead(s, numbers)
 	if s.Form == reduceColumns {
 		w.reducedColumns(s, r, away, args)
-		return w.done()
+		return w.Done()
 	}
 	batch := s.Form == reduceBlock && s.Vector
 	w.reduceBounds(s, batch)
 	element := func(a, in, i string) {
-		w.line("\t\t%s = r_step(%[1]s, %s, %s%s);", a, converted(s.Compute, s.ins()[0], fmt.Sprintf("i0[at%d + %s]", outs, in)),
+		w.Line("\t\t%s = r_step(%[1]s, %s, %s%s);", a, text.Converted(s.Compute, s.Inputs()[0], fmt.Sprintf("i0[at%d + %s]",
+			outs, in)),
 			i, args)
 	}
 	step := func(a string) {
 		switch {
 		case s.Form == reduceJoin:
-			w.line("\t\t%s = r_join(%[1]s, scratch[result * parts + i]);", a)
+			w.Line("\t\t%s = r_join(%[1]s, scratch[result * parts + i]);", a)
 		case s.Extra[1] == 1:
 			element(a, "i", "i")
 		default:
-			w.line("\t\tI in;")
+			w.Line("\t\tI in;")
 			w.inner("i", away)
 			element(a, "in", "i")
 		}
@@ -247,197 +250,197 @@ func reduceSource(s Spec) (Source, error) {
 			w.stretches(s, away, element)
 			return
 		}
-		w.line("\tA %s = r_init();", strings.Join(accumulators[:], " = r_init(), "))
-		w.line("\tI at = from;")
+		w.Line("\tA %s = r_init();", strings.Join(accumulators[:], " = r_init(), "))
+		w.Line("\tI at = from;")
 		w.accumulate(s, "i", step)
 		w.joinAccumulators()
 	}
 	results := func() {
 		for k, o := range r.done {
-			w.line("\to%d[at%d] = %s;", k, k,
-				narrowed(s.Types[k], o.kind.dtype(s.Compute), fmt.Sprintf("r_done%d(a, n%s)", k, args)))
+			w.Line("\to%d[at%d] = %s;", k, k,
+				text.Narrowed(s.Types[k], o.kind.dtype(s.Compute), fmt.Sprintf("r_done%d(a, n%s)", k, args)))
 		}
 	}
 	if batch {
 		w.reducedRows(s, outs, vectors, results)
-		return w.done()
+		return w.Done()
 	}
-	w.places("result", "l", int(s.Dims), outs+1)
+	w.Places("result", "l", int(s.Dims), outs+1)
 	if s.Form == reduceThread || !s.Vector {
 		if s.Form != reduceThread {
-			w.line("\tfrom += THREAD;")
-			w.line("\tstep = THREADS;")
+			w.Line("\tfrom += THREAD;")
+			w.Line("\tstep = THREADS;")
 		}
-		w.line("\tA a = r_init();")
-		w.line("\tfor (I i = from; i < to; i += step) {")
+		w.Line("\tA a = r_init();")
+		w.Line("\tfor (I i = from; i < to; i += step) {")
 		step("a")
-		w.line("\t}")
+		w.Line("\t}")
 	} else {
 		vectors()
 	}
 	if s.Form != reduceThread {
 		w.joinBlock(s)
-		w.line("\tif (THREAD != 0)")
-		w.line("\t\treturn;")
-		w.line("\ta = part[0];")
+		w.Line("\tif (THREAD != 0)")
+		w.Line("\t\treturn;")
+		w.Line("\ta = part[0];")
 	}
 	if s.Form == reduceParts {
-		w.line("\tscratch[BLOCK] = a;")
-		return w.done()
+		w.Line("\tscratch[BLOCK] = a;")
+		return w.Done()
 	}
 	results()
-	return w.done()
+	return w.Done()
 }
 
 // reduceBounds writes which result a thread or a block reduces, and the elements of that from `from` to before `to`.
-func (w *writer) reduceBounds(s Spec, batch bool) {
+func (w *writer) reduceBounds(s text.Spec, batch bool) {
 	switch {
 	case batch:
-		w.line("\tLOCAL A part[%d];", mostRows*int(s.Block))
+		w.Line("\tLOCAL A part[%d];", mostRows*int(s.Block))
 	case s.Form != reduceThread:
-		w.line("\tLOCAL A part[%d];", s.Block)
+		w.Line("\tLOCAL A part[%d];", s.Block)
 	}
-	w.line("\tI from = 0, to = n, step = 1;")
+	w.Line("\tI from = 0, to = n, step = 1;")
 	switch {
 	case batch:
 	case s.Form == reduceThread:
-		w.line("\tI result = (I)(BLOCK * THREADS + THREAD);")
-		w.line("\tif (result >= results)")
-		w.line("\t\treturn;")
+		w.Line("\tI result = (I)(BLOCK * THREADS + THREAD);")
+		w.Line("\tif (result >= results)")
+		w.Line("\t\treturn;")
 	case s.Form == reduceBlock:
-		w.line("\tI result = (I)BLOCK;")
+		w.Line("\tI result = (I)BLOCK;")
 	case s.Form == reduceJoin:
-		w.line("\tI result = (I)BLOCK;")
-		w.line("\tto = parts;")
+		w.Line("\tI result = (I)BLOCK;")
+		w.Line("\tto = parts;")
 	case s.Form == reduceParts:
-		w.line("\tI result = (I)(BLOCK / parts), chunk = (n - 1) / parts + 1;")
-		w.line("\tfrom = (I)(BLOCK %% parts) * chunk;")
-		w.line("\tto = n - from < chunk ? n : from + chunk;")
+		w.Line("\tI result = (I)(BLOCK / parts), chunk = (n - 1) / parts + 1;")
+		w.Line("\tfrom = (I)(BLOCK %% parts) * chunk;")
+		w.Line("\tto = n - from < chunk ? n : from + chunk;")
 	}
 }
 
 // reduceHead writes the head of a reduction's kernel.
-func (w *writer) reduceHead(s Spec, numbers int) {
+func (w *writer) reduceHead(s text.Spec, numbers int) {
 	outs, away := int(s.Outs), int(s.Extra[0])
-	w.layoutType("kept", int(s.Dims), outs+1)
-	w.layoutType("reduced", away, 1)
-	w.pointers(s)
-	w.param("I results")
-	w.param("I n")
-	if s.scratch() {
-		w.param("GLOBAL A *scratch")
-		w.param("I parts")
+	w.LayoutType("kept", int(s.Dims), outs+1)
+	w.LayoutType("reduced", away, 1)
+	w.Pointers(s)
+	w.Param("I results")
+	w.Param("I n")
+	if hasScratch(s) {
+		w.Param("GLOBAL A *scratch")
+		w.Param("I parts")
 	}
 	for k := range numbers {
-		w.param("R s%d", k)
+		w.Param("R s%d", k)
 	}
 	if s.Dims > 0 {
-		w.param("kept l")
+		w.Param("kept l")
 	}
 	if away > 0 {
-		w.param("reduced m")
+		w.Param("reduced m")
 	}
-	w.function("reduce_" + s.Op + [...]string{"_threads", "_blocks", "_parts", "_join", "_columns"}[s.Form])
+	w.Function("reduce_" + s.Op + [...]string{"_threads", "_blocks", "_parts", "_join", "_columns"}[s.Form])
 }
 
 // reducedRows writes a processor's reduction of the elements of one result after the other. Then each lane joins what
 // the lanes have of a result. vectors writes the accumulator a of the elements of one, and results what comes of it.
-func (w *writer) reducedRows(s Spec, outs int, vectors, results func()) {
+func (w *writer) reducedRows(s text.Spec, outs int, vectors, results func()) {
 	lanes := int(s.Block)
 	w.eachBatch("results", mostRows, func() {
-		w.line("\tfor (I r = 0; r < count; r++) {")
-		w.line("\tI result = first + r;")
-		w.places("result", "l", int(s.Dims), outs+1)
+		w.Line("\tfor (I r = 0; r < count; r++) {")
+		w.Line("\tI result = first + r;")
+		w.Places("result", "l", int(s.Dims), outs+1)
 		vectors()
-		w.line("\tpart[r * %d + THREAD] = a;", lanes)
-		w.line("\t}")
-		w.line("\tBARRIER();")
-		w.line("\tif (THREAD < count) {")
-		w.line("\tI result = first + THREAD;")
-		w.places("result", "l", int(s.Dims), outs+1)
-		w.line("\tA a = part[THREAD * %d];", lanes)
-		w.line("\tfor (int k = 1; k < %d; k++)", lanes)
-		w.line("\t\ta = r_join(a, part[THREAD * %d + k]);", lanes)
+		w.Line("\tpart[r * %d + THREAD] = a;", lanes)
+		w.Line("\t}")
+		w.Line("\tBARRIER();")
+		w.Line("\tif (THREAD < count) {")
+		w.Line("\tI result = first + THREAD;")
+		w.Places("result", "l", int(s.Dims), outs+1)
+		w.Line("\tA a = part[THREAD * %d];", lanes)
+		w.Line("\tfor (int k = 1; k < %d; k++)", lanes)
+		w.Line("\t\ta = r_join(a, part[THREAD * %d + k]);", lanes)
 		results()
-		w.line("\t}")
-		w.line("\tBARRIER();")
+		w.Line("\t}")
+		w.Line("\tBARRIER();")
 	})
 }
 
 // joinBlock joins the accumulators of a block's threads in the first part.
-func (w *writer) joinBlock(s Spec) {
-	w.line("\tpart[THREAD] = a;")
-	w.line("\tBARRIER();")
+func (w *writer) joinBlock(s text.Spec) {
+	w.Line("\tpart[THREAD] = a;")
+	w.Line("\tBARRIER();")
 	if s.Vector {
-		w.line("\tif (THREAD == 0) {")
-		w.line("\t\tfor (int k = %d; k > 0; k /= 2)", s.Block/2)
-		w.line("\t\t\tfor (int j = 0; j < k; j++)")
-		w.line("\t\t\t\tpart[j] = r_join(part[j], part[j + k]);")
-		w.line("\t}")
+		w.Line("\tif (THREAD == 0) {")
+		w.Line("\t\tfor (int k = %d; k > 0; k /= 2)", s.Block/2)
+		w.Line("\t\t\tfor (int j = 0; j < k; j++)")
+		w.Line("\t\t\t\tpart[j] = r_join(part[j], part[j + k]);")
+		w.Line("\t}")
 		return
 	}
-	w.line("\tfor (int k = THREADS / 2; k > 0; k /= 2) {")
-	w.line("\t\tif (THREAD < k)")
-	w.line("\t\t\tpart[THREAD] = r_join(part[THREAD], part[THREAD + k]);")
-	w.line("\t\tBARRIER();")
-	w.line("\t}")
+	w.Line("\tfor (int k = THREADS / 2; k > 0; k /= 2) {")
+	w.Line("\t\tif (THREAD < k)")
+	w.Line("\t\t\tpart[THREAD] = r_join(part[THREAD], part[THREAD + k]);")
+	w.Line("\t\tBARRIER();")
+	w.Line("\t}")
 }
 
 // accumulators are a thread's in the lanes of a vector: the next element doesn't wait for the one before it.
 var accumulators = [...]string{"a", "a1", "a2", "a3"}
 
 // accumulate writes steps of a block's accumulators for the numbers i from `at` to before `to`.
-func (w *writer) accumulate(s Spec, i string, step func(a string)) {
-	w.vectors(s, i, len(accumulators), func(k int) { step(accumulators[k]) })
-	w.vectors(s, i, 1, func(int) { step("a") })
-	w.rest(s, i, func() { step("a") })
+func (w *writer) accumulate(s text.Spec, i string, step func(a string)) {
+	w.Vectors(s, i, len(accumulators), func(k int) { step(accumulators[k]) })
+	w.Vectors(s, i, 1, func(int) { step("a") })
+	w.Rest(s, i, func() { step("a") })
 }
 
-func (w *writer) joinAccumulators() { w.line("\ta = r_join(r_join(a, a1), r_join(a2, a3));") }
+func (w *writer) joinAccumulators() { w.Line("\ta = r_join(r_join(a, a1), r_join(a2, a3));") }
 
 // inner writes the place `in` of number i of the reduced elements.
 func (w *writer) inner(i string, away int) {
-	w.line("\t\t{")
-	w.places(i, "m", away, 1)
-	w.line("\t\tin = at0;")
-	w.line("\t\t}")
+	w.Line("\t\t{")
+	w.Places(i, "m", away, 1)
+	w.Line("\t\tin = at0;")
+	w.Line("\t\t}")
 }
 
 // stretches writes steps for the reduced elements from `from` to before `to`, of which those of the innermost dimension
 // lie one after the other.
-func (w *writer) stretches(s Spec, away int, element func(a, in, i string)) {
-	w.line("\tA %s = r_init();", strings.Join(accumulators[:], " = r_init(), "))
-	w.line("\tI size = m.sizes[0], last = to;")
-	w.line("\tfor (I start = from, length; start < last; start += length) {")
-	w.line("\tI row = start / size, at = start - row * size, in;")
-	w.line("\tlength = size - at < last - start ? size - at : last - start;")
-	w.line("\tI to = at + length;")
-	w.line("\t{")
-	w.placesFrom("row", "m", 1, away, 1)
-	w.line("\tin = at0;")
-	w.line("\t}")
+func (w *writer) stretches(s text.Spec, away int, element func(a, in, i string)) {
+	w.Line("\tA %s = r_init();", strings.Join(accumulators[:], " = r_init(), "))
+	w.Line("\tI size = m.sizes[0], last = to;")
+	w.Line("\tfor (I start = from, length; start < last; start += length) {")
+	w.Line("\tI row = start / size, at = start - row * size, in;")
+	w.Line("\tlength = size - at < last - start ? size - at : last - start;")
+	w.Line("\tI to = at + length;")
+	w.Line("\t{")
+	w.PlacesFrom("row", "m", 1, away, 1)
+	w.Line("\tin = at0;")
+	w.Line("\t}")
 	w.accumulate(s, "j", func(a string) { element(a, "in + j", "row * size + j") })
-	w.line("\t}")
+	w.Line("\t}")
 	w.joinAccumulators()
 }
 
 // accumulator writes a reduction's type A and functions: r_init, r_step, r_join, and r_done0 and so on of its results.
 // It returns what the call's numbers add to their arguments.
 func (w *writer) accumulator(r *Reduction, numbers int, compute dtype.DType) (args string) {
-	w.line("typedef struct { %s } A;", r.fields)
+	w.Line("typedef struct { %s } A;", r.fields)
 	if r.helper != "" {
-		w.line("%s", r.helper)
+		w.Line("%s", r.helper)
 	}
 	params := ""
 	for k := range numbers {
 		params += fmt.Sprintf(", R s%d", k)
 		args += fmt.Sprintf(", s%d", k)
 	}
-	w.line("DEVICE A r_init() { A a; %s return a; }", r.init)
-	w.line("DEVICE A r_join(A a, A b) { %s return a; }", r.join)
-	w.line("DEVICE A r_step(A a, T x, i64 i%s) { %s return a; }", params, r.step)
+	w.Line("DEVICE A r_init() { A a; %s return a; }", r.init)
+	w.Line("DEVICE A r_join(A a, A b) { %s return a; }", r.join)
+	w.Line("DEVICE A r_step(A a, T x, i64 i%s) { %s return a; }", params, r.step)
 	for k, o := range r.done {
-		w.line("DEVICE %s r_done%d(A a, i64 n%s) { return %s; }", stored(o.kind.dtype(compute)), k, params, o.expr)
+		w.Line("DEVICE %s r_done%d(A a, i64 n%s) { return %s; }", text.Stored(o.kind.dtype(compute)), k, params, o.expr)
 	}
 	return args
 }

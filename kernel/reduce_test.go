@@ -8,6 +8,7 @@ import (
 
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/kernel/text"
 )
 
 // torchReductions are PyTorch's expressions of a, the tensor x, over dimensions d.
@@ -85,7 +86,7 @@ func TestReduceTorch(t *testing.T) {
 				if left(dt, k+j) || !sampled(7*k+5*int(dt)+11*j, 298, 12) {
 					continue
 				}
-				compute := Opmath(dt)
+				compute := text.Opmath(dt)
 				if !compute.IsFloating() && !compute.IsComplex() && (r.Name == "sum" || r.Name == "prod" || r.Name == "nansum") {
 					compute = dtype.Int64
 				}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/kernel/text"
 )
 
 // Reduction is an operation on many elements. Its code is of an accumulator a, another one b, an element x of the type
@@ -47,7 +48,7 @@ func (k kind) dtype(compute dtype.DType) dtype.DType {
 	case element:
 		return compute
 	case part:
-		return Real(compute)
+		return text.Real(compute)
 	case truth:
 		return dtype.Int32
 	}

@@ -5,13 +5,14 @@ import (
 	"math"
 
 	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/kernel/text"
 )
 
 // ResampleFamily computes elements of an image of a few elements of another one in each dimension: averages of windows,
 // interpolations, and images with a border.
-const ResampleFamily Family = 22
+const ResampleFamily text.Family = 22
 
-func init() { register(ResampleFamily, "resample", resampleSource) }
+func init() { text.Register(ResampleFamily, "resample", resampleSource) }
 
 // resampling is how an element o of the result belongs to elements i of the input in one dimension. Its code is of the
 // dimension x, which has the sizes x.in and x.out, x.stride, x.padding and x.window of a window, and a number x.scale.
@@ -152,7 +153,7 @@ var resamplings = func() map[string]resampling {
 
 // resample adds the computation of out of in; or, for a gradient, of in of out. Each element of in is then the sum of
 // those of out to which it belongs. A thread adds them in the order of their places.
-func (p *Plan) resample(op string, m *images, scale *[maxSpatial]float64, backward bool, out, in *Operand) error {
+func (p *Plan) resample(op string, m *images, scale *[text.MaxSpatial]float64, backward bool, out, in *Operand) error {
 	r := resamplings[op]
 	t := in.Type
 	if out.Type != t || !r.plain && !t.IsFloating() || t == dtype.Bool && backward {
@@ -163,7 +164,7 @@ func (p *Plan) resample(op string, m *images, scale *[maxSpatial]float64, backwa
 			return fmt.Errorf("kernel: %s of %d elements to %d", op, m.in[k], m.out[k])
 		}
 	}
-	s := Spec{Family: ResampleFamily, Op: op, Compute: Opmath(t), Outs: 1, Ins: 1}
+	s := text.Spec{Family: ResampleFamily, Op: op, Compute: text.Opmath(t), Outs: 1, Ins: 1}
 	to, from := out, in
 	if backward {
 		s.Form, to, from = 1, in, out
@@ -187,20 +188,20 @@ func resampleScale(compute dtype.DType) dtype.DType {
 	return dtype.Float32
 }
 
-func resampleSource(s Spec) (Source, error) {
+func resampleSource(s text.Spec) (text.Source, error) {
 	r, ok := resamplings[s.Op]
 	if !ok || !r.plain && !s.Compute.IsFloating() {
-		return Source{}, fmt.Errorf("kernel: there is no resampling %s of %v", s.Op, s.Compute)
+		return text.Source{}, fmt.Errorf("kernel: there is no resampling %s of %v", s.Op, s.Compute)
 	}
 	dims, back := int(s.Dims), s.Form == 1
 	var w writer
-	w.begin(s)
+	w.Begin(s)
 	w.imageDefines(s)
-	w.defineIf(back, "BACKWARD")
-	w.defineIf(r.plain, "PLAIN")
-	w.defineIf(r.even, "EVEN")
-	w.defineIf(r.total, "TOTAL")
-	w.defineIf(s.Op == "average_adaptive", "ADAPTIVE")
+	w.DefineIf(back, "BACKWARD")
+	w.DefineIf(r.plain, "PLAIN")
+	w.DefineIf(r.even, "EVEN")
+	w.DefineIf(r.total, "TOTAL")
+	w.DefineIf(s.Op == "average_adaptive", "ADAPTIVE")
 	taps, sums := r.taps, ""
 	if r.fixed > 0 {
 		taps, sums = fmt.Sprint(r.fixed), fixedSums(dims, r.fixed)
@@ -209,24 +210,24 @@ func resampleSource(s Spec) (Source, error) {
 		{"HIGH", r.high}, {"CANDIDATES", r.places}, {"CANDIDATE", r.place}, {"SHARE", r.share}, {"MOST", r.most},
 		{"SUMS", sums}} {
 		if x[1] != "" {
-			w.define(x[0], x[1])
+			w.Define(x[0], x[1])
 		}
 	}
 	if r.fixed > 0 {
-		w.define("FIXED", r.fixed)
+		w.Define("FIXED", r.fixed)
 	}
-	w.define("SCALE", resampleScale(s.Compute).Short())
-	w.include("resample_axis")
+	w.Define("SCALE", resampleScale(s.Compute).Short())
+	w.Include("resample_axis")
 	w.WriteString(r.helper)
-	w.include("resample")
-	w.include("window")
+	w.Include("resample")
+	w.Include("window")
 	for k := range dims {
-		w.param("S scale%d", k)
+		w.Param("S scale%d", k)
 	}
-	w.function("resample_" + s.Op + map[bool]string{true: "_backward"}[back])
-	w.include("resample_axes")
-	w.imageElements(s, back, func() { w.include("resample_element") })
-	return w.done()
+	w.Function("resample_" + s.Op + map[bool]string{true: "_backward"}[back])
+	w.Include("resample_axes")
+	w.imageElements(s, back, func() { w.Include("resample_element") })
+	return w.Done()
 }
 
 // fixedSums is a weighted sum v0 of so many elements in each dimension.
@@ -244,4 +245,72 @@ func fixedSums(dims, taps int) string {
 		return text
 	}
 	return sum(0)
+}
+
+// Upsampling describes an interpolation between images of different sizes.
+type Upsampling struct {
+	// Mode is nearest, nearest_exact, linear or cubic: in each dimension of space, so that linear is PyTorch's bilinear
+	// and trilinear, and cubic its bicubic.
+	Mode string
+
+	AlignCorners bool      // the corners of both images lie on each other, and not their borders
+	Antialias    bool      // linear and cubic: an element that's smaller than those of the input is an average of them
+	Scales       []float64 // how many times larger the result is, one for each dimension; nil or 0: by the sizes
+}
+
+// Upsample adds an interpolation.
+func (p *Plan) Upsample(out, in Operand, u *Upsampling) error {
+	return p.upsample(false, &out, &in, u)
+}
+
+// UpsampleBackward adds the gradient of [Plan.Upsample] by its input.
+func (p *Plan) UpsampleBackward(gradIn, grad Operand, u *Upsampling) error {
+	return p.upsample(true, &grad, &gradIn, u)
+}
+
+// upsampleOps are the names of resamplings by mode, with corners, and with antialias.
+var upsampleOps = map[string][3]string{"nearest": {"nearest"}, "nearest_exact": {"nearest_exact"},
+	"linear": {"linear", "linear_corners", "linear_smooth"}, "cubic": {"cubic", "cubic_corners", "cubic_smooth"}}
+
+func (p *Plan) upsample(backward bool, out, in *Operand, u *Upsampling) error {
+	ops, variant := upsampleOps[u.Mode], 0
+	switch {
+	case u.Antialias:
+		variant = 2
+	case u.AlignCorners:
+		variant = 1
+	}
+	if ops[variant] == "" || u.AlignCorners && ops[1] == "" {
+		return fmt.Errorf("kernel: there is no upsampling %q with align_corners=%v and antialias=%v", u.Mode, u.AlignCorners,
+			u.Antialias)
+	}
+	var m images
+	if err := m.set("upsampling", in, out, nil); err != nil {
+		return err
+	}
+	if u.Scales != nil && len(u.Scales) != m.dims {
+		return fmt.Errorf("kernel: upsampling in %d dimensions with scales %v", m.dims, u.Scales)
+	}
+	scale := [text.MaxSpatial]float64{}
+	for k := range m.dims {
+		a, b := m.in[k], m.out[k]
+		switch {
+		case u.AlignCorners && b > 1:
+			scale[k] = ratio(in.Type, a-1, b-1)
+		case u.AlignCorners:
+		case u.Scales != nil && u.Scales[k] > 0:
+			scale[k] = 1 / u.Scales[k]
+		case b > 0:
+			scale[k] = ratio(in.Type, a, b)
+		}
+	}
+	return p.resample(ops[variant], &m, &scale, backward, out, in)
+}
+
+// ratio is a / b as PyTorch computes it for elements of a type.
+func ratio(t dtype.DType, a, b int) float64 {
+	if resampleScale(text.Opmath(t)) == dtype.Float64 {
+		return float64(a) / float64(b)
+	}
+	return float64(float32(a) / float32(b))
 }

@@ -5,13 +5,15 @@ import (
 	"strings"
 
 	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/kernel/loader"
+	"github.com/chorus-comms/chorus/kernel/text"
 )
 
 // On a processor a block has several short rows at a time. Its threads are the lanes of a vector. They share the
 // elements of one row after the other. Then each has a row, of which it joins what the lanes have added: that is so
 // many rows at once, where one lane would do it for a row while the others wait.
 const (
-	mostRows     = processorThreads
+	mostRows     = loader.Lanes
 	shortRow     = 1 << 8 // elements; of longer ones fewer stay in the nearest cache
 	rowsOfMedium = 4
 	mediumRow    = 1 << 10
@@ -29,25 +31,25 @@ func rowsAtOnce(n int) int {
 }
 
 // sharing adds a run of blocks of which each has a row of n elements. On a processor blocks share the rows.
-func (p *Plan) sharing(s Spec, rows, n int) *Call {
+func (p *Plan) sharing(s text.Spec, rows, n int) *loader.Call {
 	blocks := rows
 	if p.Cores > 0 {
-		blocks = min(blocks, max(1, rows*n/processorLeast), p.Cores*processorBlocks)
+		blocks = min(blocks, max(1, rows*n/loader.LeastWork), p.Cores*loader.BlocksOfCore)
 	}
 	c := p.blocks(s, device.Dim{X: blocks, Y: 1, Z: 1})
-	c.shape = anyBlock
+	c.Shape = loader.AnyBlock
 	return c
 }
 
 // eachBatch writes a loop over a block's rows, of which all blocks together have `rows`. body has `first`, and `count`
 // rows, at most so many.
 func (w *writer) eachBatch(rows string, most int, body func()) {
-	w.line("\tI share = (I)((U)(%s - 1) / (U)BLOCKS) + 1, begin = (I)BLOCK * share;", rows)
-	w.line("\tI end = %s - begin < share ? %[1]s : begin + share;", rows)
-	w.line("\tfor (I first = begin; first < end; first += %d) {", most)
-	w.line("\tI count = end - first < %d ? end - first : %[1]d;", most)
+	w.Line("\tI share = (I)((U)(%s - 1) / (U)BLOCKS) + 1, begin = (I)BLOCK * share;", rows)
+	w.Line("\tI end = %s - begin < share ? %[1]s : begin + share;", rows)
+	w.Line("\tfor (I first = begin; first < end; first += %d) {", most)
+	w.Line("\tI count = end - first < %d ? end - first : %[1]d;", most)
 	body()
-	w.line("\t}")
+	w.Line("\t}")
 }
 
 // batches writes the body of a processor's kernel on rows.
@@ -56,28 +58,28 @@ func (w *rowWriter) batches() {
 	most, lanes := max(1, int(s.Extra[3])), int(s.Block)
 	// An exponential costs a processor more than storing it in a result of the same type.
 	keeps := o.kept != "" && s.Types[0] == s.Compute
-	w.line("\tLOCAL T lanes_v[%d];", most*lanes)
+	w.Line("\tLOCAL T lanes_v[%d];", most*lanes)
 	for _, stage := range o.stages {
 		if stage.u != "" {
-			w.line("\tLOCAL T lanes_u[%d];", most*lanes)
+			w.Line("\tLOCAL T lanes_u[%d];", most*lanes)
 		}
 		for _, name := range stage.names {
-			w.line("\tLOCAL T all_%c[%d];", name, most)
+			w.Line("\tLOCAL T all_%c[%d];", name, most)
 		}
 	}
-	w.line("\tT n = (T)length;")
+	w.Line("\tT n = (T)length;")
 	eachRow := func(stages int, body func()) {
-		w.line("\tfor (I r = 0; r < count; r++) {")
-		w.line("\tI row = first + r;")
+		w.Line("\tfor (I r = 0; r < count; r++) {")
+		w.Line("\tI row = first + r;")
 		w.begins()
 		w.known(stages, "r")
 		body()
-		w.line("\t}")
+		w.Line("\t}")
 	}
 	each := func(body func()) { // element of the row
-		w.line("\t{ I from = 0, to = length;")
-		w.threadLoop(s, "j", body)
-		w.line("\t}")
+		w.Line("\t{ I from = 0, to = length;")
+		w.ThreadLoop(s, "j", body)
+		w.Line("\t}")
 	}
 	w.eachBatch("rows", most, func() {
 		for k, stage := range o.stages {
@@ -87,46 +89,46 @@ func (w *rowWriter) batches() {
 					v := stage.v
 					w.element()
 					if keeps && last {
-						w.line("\t\tT e = %s;", v)
-						w.line("\t\to0[%s] = e;", w.at(0))
+						w.Line("\t\tT e = %s;", v)
+						w.Line("\t\to0[%s] = e;", w.at(0))
 						v = "e"
 					}
-					w.line("\t\t%s", stage.join(a, v, stage.u))
+					w.Line("\t\t%s", stage.join(a, v, stage.u))
 				})
-				w.line("\tlanes_v[r * %d + THREAD] = a.v;", lanes)
+				w.Line("\tlanes_v[r * %d + THREAD] = a.v;", lanes)
 				if stage.u != "" {
-					w.line("\tlanes_u[r * %d + THREAD] = a.u;", lanes)
+					w.Line("\tlanes_u[r * %d + THREAD] = a.u;", lanes)
 				}
 			})
-			w.line("\tBARRIER();")
-			w.line("\tif (THREAD < count) {")
+			w.Line("\tBARRIER();")
+			w.Line("\tif (THREAD < count) {")
 			w.known(k, "THREAD")
-			w.line("\tA a;")
-			w.line("\ta.v = %s; a.u = 0;", stage.first())
-			w.line("\tfor (int k = 0; k < %d; k++) { %s }", lanes,
+			w.Line("\tA a;")
+			w.Line("\ta.v = %s; a.u = 0;", stage.first())
+			w.Line("\tfor (int k = 0; k < %d; k++) { %s }", lanes,
 				stage.join("a", fmt.Sprintf("lanes_v[THREAD * %d + k]", lanes), fmt.Sprintf("lanes_u[THREAD * %d + k]", lanes)))
-			w.line("\t%s", stage.result)
+			w.Line("\t%s", stage.result)
 			for _, name := range stage.names {
-				w.line("\tall_%c[THREAD] = %[1]c;", name)
+				w.Line("\tall_%c[THREAD] = %[1]c;", name)
 			}
 			if last && len(o.rowOut) > 0 {
-				w.line("\tI row = first + THREAD;")
+				w.Line("\tI row = first + THREAD;")
 				w.rowResults()
 			}
-			w.line("\t}")
-			w.line("\tBARRIER();")
+			w.Line("\t}")
+			w.Line("\tBARRIER();")
 		}
 		eachRow(len(o.stages), func() {
 			each(func() {
 				if keeps {
-					w.line("\t\tT e = o0[%s];", w.at(0))
-					w.line("\t\to0[%s] = %s;", w.at(0), o.kept)
+					w.Line("\t\tT e = o0[%s];", w.at(0))
+					w.Line("\t\to0[%s] = %s;", w.at(0), o.kept)
 					return
 				}
 				w.result()
 			})
 		})
-		w.line("\tBARRIER();")
+		w.Line("\tBARRIER();")
 	})
 }
 
@@ -134,7 +136,7 @@ func (w *rowWriter) batches() {
 func (w *rowWriter) known(stages int, of string) {
 	for _, stage := range w.o.stages[:stages] {
 		for _, name := range stage.names {
-			w.line("\tT %c = all_%[1]c[%s];", name, of)
+			w.Line("\tT %c = all_%[1]c[%s];", name, of)
 		}
 	}
 }
@@ -142,14 +144,14 @@ func (w *rowWriter) known(stages int, of string) {
 // sums writes the accumulators of a stage over a row, of which there are several, as in [writer.accumulate], and joins
 // them in the first one. step adds element j to one of them.
 func (w *rowWriter) sums(stage rowStage, step func(a string)) {
-	w.line("\tA %s;", strings.Join(accumulators[:], ", "))
+	w.Line("\tA %s;", strings.Join(accumulators[:], ", "))
 	for _, a := range accumulators {
-		w.line("\t%s.v = %s; %[1]s.u = 0;", a, stage.first())
+		w.Line("\t%s.v = %s; %[1]s.u = 0;", a, stage.first())
 	}
-	w.line("\t{ I from = 0, to = length, at = from;")
+	w.Line("\t{ I from = 0, to = length, at = from;")
 	w.accumulate(w.s, "j", step)
-	w.line("\t}")
+	w.Line("\t}")
 	for _, b := range accumulators[1:] {
-		w.line("\t%s", stage.join("a", b+".v", b+".u"))
+		w.Line("\t%s", stage.join("a", b+".v", b+".u"))
 	}
 }

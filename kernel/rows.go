@@ -5,12 +5,14 @@ import (
 
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/kernel/loader"
+	"github.com/chorus-comms/chorus/kernel/text"
 )
 
 // RowFamily reduces the elements of each row, once or more, and computes the elements of a new row of them.
-const RowFamily Family = 4
+const RowFamily text.Family = 4
 
-func init() { register(RowFamily, "row", rowSource) }
+func init() { text.Register(RowFamily, "row", rowSource) }
 
 // rowOp is an operation on rows of n elements. Expressions are of the row's inputs x, y, of numbers p, q that a row has
 // one of each, of weights w, b of elements, and of the call's number s0.
@@ -125,11 +127,11 @@ func (p *Plan) rows(op string, r *rows) error {
 	if !ok {
 		return fmt.Errorf("kernel: there is no operation %q on rows", op)
 	}
-	compute := Opmath(r.out.Type)
+	compute := text.Opmath(r.out.Type)
 	if !compute.IsFloating() {
 		return fmt.Errorf("kernel: %s of %v isn't defined", op, r.out.Type)
 	}
-	s := Spec{Family: RowFamily, Op: op, Compute: compute, Block: threads, Outs: uint8(1 + len(o.rowOut)),
+	s := text.Spec{Family: RowFamily, Op: op, Compute: compute, Block: threads, Outs: uint8(1 + len(o.rowOut)),
 		Ins: uint8(o.ins + o.rowIns + o.weights)}
 	keep := &p.space
 	*keep = space{count: 1, ops: 1 + o.ins}
@@ -142,8 +144,8 @@ func (p *Plan) rows(op string, r *rows) error {
 		return nil
 	}
 	keep.squeeze()
-	if keep.dims > MaxDims {
-		return fmt.Errorf("kernel: %s: more than %d dimensions that don't join", op, MaxDims)
+	if keep.dims > text.MaxDims {
+		return fmt.Errorf("kernel: %s: more than %d dimensions that don't join", op, text.MaxDims)
 	}
 	s.Dims, s.Wide = uint8(keep.dims), wide(n*keep.count, keep.count)
 	for _, o := range operands[:1+o.ins] {
@@ -151,13 +153,13 @@ func (p *Plan) rows(op string, r *rows) error {
 	}
 	p.rowForm(&s, r, n, steps)
 	k := 0
-	var places [MaxOperands]device.Ptr
+	var places [text.MaxOperands]device.Ptr
 	use := func(x *Operand, part bool) error {
 		if part && x.Type == dtype.Invalid {
 			s.Extra[0] |= 1 << k // isn't there
 			s.Types[k] = compute
 		} else {
-			if !x.Type.IsFloating() || !Supported(x.Type) {
+			if !x.Type.IsFloating() || !text.Supported(x.Type) {
 				return fmt.Errorf("kernel: %s with %v", op, x.Type)
 			}
 			s.Types[k] = x.Type
@@ -182,13 +184,13 @@ func (p *Plan) rows(op string, r *rows) error {
 	if err != nil {
 		return err
 	}
-	var c *Call
+	var c *loader.Call
 	if s.Form == reduceThread {
 		c = p.call(s, keep.count)
 	} else {
 		c = p.sharing(s, keep.count, n)
 	}
-	c.elements = keep.count * max(n, 1)
+	c.Elements = keep.count * max(n, 1)
 	for _, at := range places[:k] {
 		c.Args.Pointer(at)
 	}
@@ -197,18 +199,18 @@ func (p *Plan) rows(op string, r *rows) error {
 }
 
 // rowArguments adds what follows the addresses.
-func (p *Plan) rowArguments(c *Call, r *rows, n int, steps [3]int) {
+func (p *Plan) rowArguments(c *loader.Call, r *rows, n int, steps [3]int) {
 	keep, s := &p.space, &c.Spec
-	c.index(keep.count)
-	c.index(n)
+	c.Index(keep.count)
+	c.Index(n)
 	for i := range keep.ops {
-		c.index(steps[i])
+		c.Index(steps[i])
 	}
 	for _, v := range r.numbers {
 		v.add(&c.Args, s.Compute)
 	}
 	for _, v := range r.share {
-		c.index(v)
+		c.Index(v)
 	}
 	if s.Dims > 0 {
 		keep.layout(&c.Args, s.Wide)
@@ -217,7 +219,7 @@ func (p *Plan) rowArguments(c *Call, r *rows, n int, steps [3]int) {
 
 // rowForm completes a spec with what is known of rows of n elements: what computes one, and where elements are
 // neighbours.
-func (p *Plan) rowForm(s *Spec, r *rows, n int, steps [3]int) {
+func (p *Plan) rowForm(s *text.Spec, r *rows, n int, steps [3]int) {
 	keep := &p.space
 	s.Form = reduceBlock
 	if n <= fewElements || keep.dims > 0 && keep.strides[1][0] == 1 && keep.count >= manyResults {
@@ -280,83 +282,83 @@ const (
 // rowWriter writes a kernel of an operation on rows.
 type rowWriter struct {
 	writer
-	s Spec
+	s text.Spec
 	o rowOp
 }
 
-func rowSource(s Spec) (Source, error) {
+func rowSource(s text.Spec) (text.Source, error) {
 	o, ok := rowOps[s.Op]
 	if !ok || !s.Compute.IsFloating() {
-		return Source{}, fmt.Errorf("kernel: there is no operation %s of %v on rows", s.Op, s.Compute)
+		return text.Source{}, fmt.Errorf("kernel: there is no operation %s of %v on rows", s.Op, s.Compute)
 	}
 	w := rowWriter{s: s, o: o}
-	w.begin(s)
-	w.line("typedef struct { T v, u; } A;")
-	w.layoutType("kept", int(s.Dims), 1+o.ins)
-	w.pointers(s)
-	w.param("I rows")
-	w.param("I length")
+	w.Begin(s)
+	w.Line("typedef struct { T v, u; } A;")
+	w.LayoutType("kept", int(s.Dims), 1+o.ins)
+	w.Pointers(s)
+	w.Param("I rows")
+	w.Param("I length")
 	for k := range 1 + o.ins {
-		w.param("I step%d", k)
+		w.Param("I step%d", k)
 	}
 	for k := range o.numbers {
-		w.param("T s%d", k)
+		w.Param("T s%d", k)
 	}
-	w.param("I share0, I share1, I share2")
+	w.Param("I share0, I share1, I share2")
 	if s.Dims > 0 {
-		w.param("kept l")
+		w.Param("kept l")
 	}
-	w.function("row_" + s.Op)
+	w.Function("row_" + s.Op)
 	if s.Vector {
 		w.batches()
 	} else {
 		w.row()
 	}
-	return w.done()
+	return w.Done()
 }
 
 // row writes the body of a kernel whose thread or block has one row.
 func (w *rowWriter) row() {
 	s, o := w.s, w.o
 	if s.Form == reduceThread {
-		w.line("\tI row = (I)(BLOCK * THREADS + THREAD), from = 0, step = 1;")
-		w.line("\tif (row >= rows)")
-		w.line("\t\treturn;")
+		w.Line("\tI row = (I)(BLOCK * THREADS + THREAD), from = 0, step = 1;")
+		w.Line("\tif (row >= rows)")
+		w.Line("\t\treturn;")
 	} else {
-		w.line("\tLOCAL A part[%d];", s.Block)
-		w.line("\tI row = (I)BLOCK, from = THREAD, step = THREADS;")
+		w.Line("\tLOCAL A part[%d];", s.Block)
+		w.Line("\tI row = (I)BLOCK, from = THREAD, step = THREADS;")
 	}
-	w.line("\tT n = (T)length;")
+	w.Line("\tT n = (T)length;")
 	w.begins()
 	each := func(body func()) { // element of the row
-		w.line("\tfor (I j = from; j < length; j += step) {")
+		w.Line("\tfor (I j = from; j < length; j += step) {")
 		body()
-		w.line("\t}")
+		w.Line("\t}")
 	}
-	w.line("\tA a;")
+	w.Line("\tA a;")
 	for _, stage := range o.stages {
-		w.line("\ta.v = %s; a.u = 0;", stage.first())
+		w.Line("\ta.v = %s; a.u = 0;", stage.first())
 		each(func() {
 			w.element()
-			w.line("\t\t%s", stage.join("a", stage.v, stage.u))
+			w.Line("\t\t%s", stage.join("a", stage.v, stage.u))
 		})
 		if s.Form != reduceThread {
-			w.line("\tpart[THREAD] = a;")
-			w.line("\tBARRIER();")
-			w.line("\tfor (int k = THREADS / 2; k > 0; k /= 2) {")
-			w.line("\t\tif (THREAD < k) { %s }", stage.join("part[THREAD]", "part[THREAD + k].v", "part[THREAD + k].u"))
-			w.line("\t\tBARRIER();")
-			w.line("\t}")
-			w.line("\ta = part[0];")
-			w.line("\tBARRIER();")
+			w.Line("\tpart[THREAD] = a;")
+			w.Line("\tBARRIER();")
+			w.Line("\tfor (int k = THREADS / 2; k > 0; k /= 2) {")
+			w.Line("\t\tif (THREAD < k) { %s }", stage.join("part[THREAD]", "part[THREAD + k].v", "part[THREAD + k].u"))
+			w.Line("\t\tBARRIER();")
+			w.Line("\t}")
+			w.Line("\ta = part[0];")
+			w.Line("\tBARRIER();")
 		}
-		w.line("\t%s", stage.result)
+		w.Line("\t%s", stage.result)
 	}
 	each(func() { w.result() })
 	if len(o.rowOut) > 0 {
-		w.line("\tif (from == 0) {")
+		w.Line("\tif (from == 0) {")
 		w.rowResults()
-		w.line("\t}")
+		w.Line("\t}")
 	}
 }
 
@@ -393,13 +395,13 @@ func (w *rowWriter) at(k int) string {
 // begins writes where row `row` begins in each operand, and its numbers.
 func (w *rowWriter) begins() {
 	s, o := w.s, w.o
-	w.places("row", "l", int(s.Dims), 1+o.ins)
+	w.Places("row", "l", int(s.Dims), 1+o.ins)
 	for k := range o.rowIns {
 		i := o.ins + k
-		w.line("\tT %c = %s;", 'p'+k, converted(s.Compute, s.Types[int(s.Outs)+i], fmt.Sprintf("i%d[row]", i)))
+		w.Line("\tT %c = %s;", 'p'+k, text.Converted(s.Compute, s.Types[int(s.Outs)+i], fmt.Sprintf("i%d[row]", i)))
 	}
 	if o.weights > 0 && s.Extra[2]&sameWeights == 0 {
-		w.line("\tI weights = row %% share0 * share1;")
+		w.Line("\tI weights = row %% share0 * share1;")
 	}
 }
 
@@ -407,7 +409,7 @@ func (w *rowWriter) begins() {
 func (w *rowWriter) element() {
 	s, o, outs := w.s, w.o, int(w.s.Outs)
 	for k := range o.ins {
-		w.line("\t\tT %c = %s;", 'x'+k, converted(s.Compute, s.Types[outs+k], fmt.Sprintf("i%d[%s]", k, w.at(k+1))))
+		w.Line("\t\tT %c = %s;", 'x'+k, text.Converted(s.Compute, s.Types[outs+k], fmt.Sprintf("i%d[%s]", k, w.at(k+1))))
 	}
 	at := "j / share2"
 	if s.Extra[2]&eachWeight != 0 {
@@ -419,9 +421,9 @@ func (w *rowWriter) element() {
 	for k := range o.weights {
 		i, name := o.ins+o.rowIns+k, [...]string{"w", "b"}[k]
 		if w.there(outs + i) {
-			w.line("\t\tT %s = %s;", name, converted(s.Compute, s.Types[outs+i], fmt.Sprintf("i%d[%s]", i, at)))
+			w.Line("\t\tT %s = %s;", name, text.Converted(s.Compute, s.Types[outs+i], fmt.Sprintf("i%d[%s]", i, at)))
 		} else {
-			w.line("\t\tT %s = %d;", name, 1-k)
+			w.Line("\t\tT %s = %d;", name, 1-k)
 		}
 	}
 }
@@ -429,15 +431,15 @@ func (w *rowWriter) element() {
 // result writes element j of the row's result.
 func (w *rowWriter) result() {
 	w.element()
-	w.line("\t\tT r = %s;", w.o.out)
-	w.line("\t\to0[%s] = %s;", w.at(0), narrowed(w.s.Types[0], w.s.Compute, "r"))
+	w.Line("\t\tT r = %s;", w.o.out)
+	w.Line("\t\to0[%s] = %s;", w.at(0), text.Narrowed(w.s.Types[0], w.s.Compute, "r"))
 }
 
 // rowResults writes the results of which row `row` has one.
 func (w *rowWriter) rowResults() {
 	for k, e := range w.o.rowOut {
 		if w.there(1 + k) {
-			w.line("\t\to%d[row] = %s;", 1+k, narrowed(w.s.Types[1+k], w.s.Compute, e))
+			w.Line("\t\to%d[row] = %s;", 1+k, text.Narrowed(w.s.Types[1+k], w.s.Compute, e))
 		}
 	}
 }

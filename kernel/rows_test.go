@@ -8,6 +8,7 @@ import (
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
 	"github.com/chorus-comms/chorus/internal/testutil"
+	"github.com/chorus-comms/chorus/kernel/text"
 )
 
 // Softmax and normalizations, forward and backward, against PyTorch: rows of few and many elements, in dimensions that
@@ -75,7 +76,7 @@ func TestRowsTorch(t *testing.T) {
 			length := map[int]int{1: 700, 48: 90, 540: 8}[rows]
 			x := fmt.Sprintf("a[:%d].view(%d, %d)", rows*length, rows, length)
 			g := strings.Replace(x, "a", "b", 1)
-			stat := Opmath(dt)
+			stat := text.Opmath(dt)
 			for _, op := range []string{"layer_norm", "rms_norm"} {
 				o, gi, gw, gb := like(rows, length), like(rows, length), like(length), like(length)
 				norm := &Norm{Weight: part(2, length), Bias: part(1, length), Mean: c.dense(t, stat, rows).Operand,
@@ -103,8 +104,8 @@ func TestRowsTorch(t *testing.T) {
 		}
 		{ // 6 images of 8 channels in 2 groups
 			o, gi, gw, gb := like(12, 360), like(12, 360), like(8), like(8)
-			norm := &Norm{Weight: part(2, 8), Bias: part(1, 8), Mean: c.dense(t, Opmath(dt), 12).Operand,
-				Rstd: c.dense(t, Opmath(dt), 12).Operand, Channels: 4, Inner: 90, Groups: 2}
+			norm := &Norm{Weight: part(2, 8), Bias: part(1, 8), Mean: c.dense(t, text.Opmath(dt), 12).Operand,
+				Rstd: c.dense(t, text.Opmath(dt), 12).Operand, Channels: 4, Inner: 90, Groups: 2}
 			err := p.Normalize("layer_norm", o.Operand, view(0, 12, 360), norm, 1e-3)
 			if err == nil {
 				err = p.NormalizeBackward("layer_norm", gi.Operand, view(1, 12, 360), view(0, 12, 360), norm)
@@ -121,7 +122,8 @@ func TestRowsTorch(t *testing.T) {
 			copy(rm.data, ins[1].data)
 			rv.set([]complex128{1, 2, 3, 4, 5, 6, 7, 8})
 			b := &BatchNorm{Weight: part(2, 8), Bias: part(1, 8), RunningMean: rm.Operand, RunningVar: rv.Operand,
-				SavedMean: c.dense(t, Opmath(dt), 8).Operand, SavedRstd: c.dense(t, Opmath(dt), 8).Operand, Training: training,
+				SavedMean: c.dense(t, text.Opmath(dt), 8).Operand, SavedRstd: c.dense(t, text.Opmath(dt), 8).Operand,
+				Training: training,
 				Momentum: 0.25, Eps: 1e-3}
 			err := p.BatchNorm(o.Operand, view(0, 6, 8, 90), b)
 			if err == nil {

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/kernel/gemm"
+	"github.com/chorus-comms/chorus/kernel/text"
 )
 
 // float8Formats are the types of 8 bits, with their bit of [Scales].FNUZ.
@@ -187,7 +189,7 @@ func TestScaledMatmulTorch(t *testing.T) {
 					line += fmt.Sprintf("p, q = c[:%d].view(-1, 1), c[:%d:2].contiguous().view(1, -1); ", m, 2*columns)
 				}
 				divisor := "None"
-				if isFloat8(out) && k%3 > 0 {
+				if text.IsFloat8(out) && k%3 > 0 {
 					divisor = "c[6]"
 					call.Result = scales.strided([]int{1}, []int{1})
 					call.Result.Ptr = call.Result.Ptr.Add(4 * 6)
@@ -202,7 +204,7 @@ func TestScaledMatmulTorch(t *testing.T) {
 				line += fmt.Sprintf("r = torch._scaled_mm(x, y, p, q, bias=%s, out_dtype=torch.%v, scale_result=%s); "+
 					"torch._C._set_mkldnn_enabled(True); ", with, out, divisor)
 				result := out
-				if isFloat8(out) {
+				if text.IsFloat8(out) {
 					result, line = dtype.Uint8, line+"r.view(torch.uint8)"
 				} else {
 					line += "r"
@@ -300,19 +302,19 @@ func TestScaledMatmulRefused(t *testing.T) {
 }
 
 // scaledSpecs are kernels of products of 8 bits with all options, for the compilers' test.
-func scaledSpecs() []Spec {
-	var all []Spec
+func scaledSpecs() []text.Spec {
+	var all []text.Spec
 	for k, out := range []dtype.DType{dtype.Float8E4M3FN, dtype.Float8E5M2, dtype.Float16, dtype.BFloat16,
 		dtype.Float32} {
 		for i, fa := range float8Formats {
 			fb := float8Formats[(i+k)%4]
-			s := Spec{Family: MatmulFamily, Compute: dtype.Float32, Block: threads, Outs: 1, Ins: 5 + uint8(k%2),
-				Form: matmulScaled | uint8(k%2)*matmulResult | uint8(i%2)*matmulPlus, Wide: i == 3,
+			s := text.Spec{Family: MatmulFamily, Compute: dtype.Float32, Block: threads, Outs: 1, Ins: 5 + uint8(k%2),
+				Form: gemm.Scaled | uint8(k%2)*gemm.ScaledResult | uint8(i%2)*gemm.Plus, Wide: i == 3,
 				Extra: [4]int32{int32(2*fa.fnuz | 4*fb.fnuz)}}
-			if isFloat8(out) && i > 1 {
+			if text.IsFloat8(out) && i > 1 {
 				s.Extra[0] |= 1
 			}
-			s.Types = [MaxOperands]dtype.DType{out, fa.t, fb.t, dtype.BFloat16, dtype.Float32, dtype.Float32, dtype.Float32}
+			s.Types = [text.MaxOperands]dtype.DType{out, fa.t, fb.t, dtype.BFloat16, dtype.Float32, dtype.Float32, dtype.Float32}
 			if s.Ins == 5 {
 				s.Types[6] = 0
 			}
@@ -320,8 +322,8 @@ func scaledSpecs() []Spec {
 		}
 	}
 	for _, dt := range []dtype.DType{dtype.Int8, dtype.Uint8} {
-		all = append(all, Spec{Family: MatmulFamily, Compute: dtype.Int32, Block: threads, Outs: 1, Ins: 3,
-			Types: [MaxOperands]dtype.DType{dtype.Int32, dt, dtype.Int8, dtype.Int32}})
+		all = append(all, text.Spec{Family: MatmulFamily, Compute: dtype.Int32, Block: threads, Outs: 1, Ins: 3,
+			Types: [text.MaxOperands]dtype.DType{dtype.Int32, dt, dtype.Int8, dtype.Int32}})
 	}
 	return all
 }

@@ -7,12 +7,14 @@ import (
 
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/kernel/loader"
+	"github.com/chorus-comms/chorus/kernel/text"
 )
 
 // ScanFamily computes a reduction of the elements up to each one in a dimension.
-const ScanFamily Family = 7
+const ScanFamily text.Family = 7
 
-func init() { register(ScanFamily, "scan", scanSource) }
+func init() { text.Register(ScanFamily, "scan", scanSource) }
 
 // latest is [before] for scans, of which equal elements the last counts.
 const latest = `DEVICE int r_before(A b, A a) {
@@ -42,12 +44,12 @@ func Scans() []string { return slices.Sorted(maps.Keys(scans)) }
 // indexes. The results have the input's sizes, and are other memory.
 func (p *Plan) Scan(op string, compute dtype.DType, outs []Operand, in Operand, dim int) error {
 	r, ok := scans[op]
-	s := Spec{Family: ScanFamily, Op: op, Compute: compute, Block: threads, Outs: uint8(len(outs)), Ins: 1,
+	s := text.Spec{Family: ScanFamily, Op: op, Compute: compute, Block: threads, Outs: uint8(len(outs)), Ins: 1,
 		Form: reduceBlock}
 	switch {
 	case !ok:
 		return fmt.Errorf("kernel: there is no scan %q", op)
-	case !r.Defined(compute) || compute.Size() == 2 && compute.IsFloating() || !Supported(compute):
+	case !r.Defined(compute) || compute.Size() == 2 && compute.IsFloating() || !text.Supported(compute):
 		return fmt.Errorf("kernel: %s isn't computed in %v", op, compute)
 	case len(outs) != r.Results() || dim < 0 || dim >= max(len(in.Sizes), 1):
 		return fmt.Errorf("kernel: %s with %d results in dimension %d of %d", op, len(outs), dim, len(in.Sizes))
@@ -72,26 +74,26 @@ func (p *Plan) Scan(op string, compute dtype.DType, outs []Operand, in Operand, 
 		return nil
 	}
 	s.Dims, s.Wide = uint8(q.dims), l.wide
-	var c *Call
+	var c *loader.Call
 	if n <= fewElements || q.dims > 0 && q.strides[0][0] == 1 && q.count >= manyResults {
 		s.Form = reduceThread
 		c = p.call(s, q.count)
 	} else if p.Cores > 0 {
 		s.Form, s.Block = scanRows, 1
-		blocks := min((q.count-1)/rowsOfScan+1, max(1, q.count*n/processorLeast), p.Cores*processorBlocks)
+		blocks := min((q.count-1)/rowsOfScan+1, max(1, q.count*n/loader.LeastWork), p.Cores*loader.BlocksOfCore)
 		c = p.blocks(s, device.Dim{X: blocks, Y: 1, Z: 1})
 	} else {
 		c = p.blocks(s, device.Dim{X: q.count, Y: 1, Z: 1})
 	}
-	c.elements = q.count * n * slowElement
+	c.Elements = q.count * n * slowElement
 	for k := range outs {
 		c.Args.Pointer(outs[k].Ptr)
 	}
 	c.Args.Pointer(in.Ptr)
-	c.index(q.count)
-	c.index(n)
+	c.Index(q.count)
+	c.Index(n)
 	for k := range len(outs) + 1 {
-		c.index(l.steps[k])
+		c.Index(l.steps[k])
 	}
 	if s.Dims > 0 {
 		q.layout(&c.Args, s.Wide)
@@ -99,78 +101,78 @@ func (p *Plan) Scan(op string, compute dtype.DType, outs []Operand, in Operand, 
 	return nil
 }
 
-func scanSource(s Spec) (Source, error) {
+func scanSource(s text.Spec) (text.Source, error) {
 	whole, ok := scans[s.Op]
 	if !ok || !whole.Defined(s.Compute) {
-		return Source{}, fmt.Errorf("kernel: there is no scan %s of %v", s.Op, s.Compute)
+		return text.Source{}, fmt.Errorf("kernel: there is no scan %s of %v", s.Op, s.Compute)
 	}
 	r, outs := whole.of(s.Compute), int(s.Outs)
 	var w writer
-	w.begin(s)
+	w.Begin(s)
 	w.accumulator(r, 0, s.Compute)
-	w.layoutType("kept", int(s.Dims), outs+1)
-	w.pointers(s)
-	w.param("I rows, I n")
+	w.LayoutType("kept", int(s.Dims), outs+1)
+	w.Pointers(s)
+	w.Param("I rows, I n")
 	for k := range outs + 1 {
-		w.param("I step%d", k)
+		w.Param("I step%d", k)
 	}
 	if s.Dims > 0 {
-		w.param("kept l")
+		w.Param("kept l")
 	}
 	if s.Form == scanRows {
-		w.line("ONE_THREAD")
-		w.function("scan_" + s.Op)
+		w.Line("ONE_THREAD")
+		w.Function("scan_" + s.Op)
 		w.scannedRows(s, r, outs)
-		return w.done()
+		return w.Done()
 	}
-	w.function("scan_" + s.Op)
+	w.Function("scan_" + s.Op)
 	if s.Form == reduceThread {
-		w.line("\tI row = (I)(BLOCK * THREADS + THREAD);")
-		w.line("\tif (row >= rows)")
-		w.line("\t\treturn;")
+		w.Line("\tI row = (I)(BLOCK * THREADS + THREAD);")
+		w.Line("\tif (row >= rows)")
+		w.Line("\t\treturn;")
 	} else {
-		w.line("\tLOCAL A part[%d];", s.Block)
-		w.line("\tI row = (I)BLOCK;")
+		w.Line("\tLOCAL A part[%d];", s.Block)
+		w.Line("\tI row = (I)BLOCK;")
 	}
-	w.places("row", "l", int(s.Dims), outs+1)
-	x := converted(s.Compute, s.ins()[0], fmt.Sprintf("i0[at%d + i * step%d]", outs, outs))
+	w.Places("row", "l", int(s.Dims), outs+1)
+	x := text.Converted(s.Compute, s.Inputs()[0], fmt.Sprintf("i0[at%d + i * step%d]", outs, outs))
 	write := func(indent string) {
 		for k, o := range r.done {
-			w.line("%so%d[at%d + i * step%d] = %s;", indent, k, k, k,
-				narrowed(s.Types[k], o.kind.dtype(s.Compute), fmt.Sprintf("r_done%d(a, i + 1)", k)))
+			w.Line("%so%d[at%d + i * step%d] = %s;", indent, k, k, k,
+				text.Narrowed(s.Types[k], o.kind.dtype(s.Compute), fmt.Sprintf("r_done%d(a, i + 1)", k)))
 		}
 	}
 	if s.Form == reduceThread {
-		w.line("\tA a = r_init();")
-		w.line("\tfor (I i = 0; i < n; i++) {")
-		w.line("\t\ta = r_step(a, %s, i);", x)
+		w.Line("\tA a = r_init();")
+		w.Line("\tfor (I i = 0; i < n; i++) {")
+		w.Line("\t\ta = r_step(a, %s, i);", x)
 		write("\t\t")
-		w.line("\t}")
-		return w.done()
+		w.Line("\t}")
+		return w.Done()
 	}
 	// A block takes as many elements as it has threads at a time. Before each are those 1, 2, 4 and so on places back.
-	w.line("\tA before = r_init();")
-	w.line("\tfor (I base = 0; base < n; base += THREADS) {")
-	w.line("\t\tI i = base + THREAD;")
-	w.line("\t\tA a = r_init(), left;")
-	w.line("\t\tif (i < n)")
-	w.line("\t\t\ta = r_step(a, %s, i);", x)
-	w.line("\t\tpart[THREAD] = a;")
-	w.line("\t\tBARRIER();")
-	w.line("\t\tfor (int k = 1; k < THREADS; k *= 2) {")
-	w.line("\t\t\tleft = THREAD >= k ? part[THREAD - k] : r_init();")
-	w.line("\t\t\tBARRIER();")
-	w.line("\t\t\ta = r_join(left, a);")
-	w.line("\t\t\tpart[THREAD] = a;")
-	w.line("\t\t\tBARRIER();")
-	w.line("\t\t}")
-	w.line("\t\tleft = part[THREADS - 1];")
-	w.line("\t\tBARRIER();")
-	w.line("\t\ta = r_join(before, a);")
-	w.line("\t\tbefore = r_join(before, left);")
-	w.line("\t\tif (i < n) {")
+	w.Line("\tA before = r_init();")
+	w.Line("\tfor (I base = 0; base < n; base += THREADS) {")
+	w.Line("\t\tI i = base + THREAD;")
+	w.Line("\t\tA a = r_init(), left;")
+	w.Line("\t\tif (i < n)")
+	w.Line("\t\t\ta = r_step(a, %s, i);", x)
+	w.Line("\t\tpart[THREAD] = a;")
+	w.Line("\t\tBARRIER();")
+	w.Line("\t\tfor (int k = 1; k < THREADS; k *= 2) {")
+	w.Line("\t\t\tleft = THREAD >= k ? part[THREAD - k] : r_init();")
+	w.Line("\t\t\tBARRIER();")
+	w.Line("\t\t\ta = r_join(left, a);")
+	w.Line("\t\t\tpart[THREAD] = a;")
+	w.Line("\t\t\tBARRIER();")
+	w.Line("\t\t}")
+	w.Line("\t\tleft = part[THREADS - 1];")
+	w.Line("\t\tBARRIER();")
+	w.Line("\t\ta = r_join(before, a);")
+	w.Line("\t\tbefore = r_join(before, left);")
+	w.Line("\t\tif (i < n) {")
 	write("\t\t\t")
-	w.line("\t\t}")
-	w.line("\t}")
-	return w.done()
+	w.Line("\t\t}")
+	w.Line("\t}")
+	return w.Done()
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/chorus-comms/chorus/dtype"
 	"github.com/chorus-comms/chorus/internal/testutil"
+	"github.com/chorus-comms/chorus/kernel/text"
 )
 
 // Scans along dimensions of few and many elements, anywhere in memory, against PyTorch.
@@ -33,7 +34,7 @@ func TestScanTorch(t *testing.T) {
 				if testutil.Short() && (i+j+k)%2 == 1 {
 					continue
 				}
-				compute := Opmath(dt)
+				compute := text.Opmath(dt)
 				if !dt.IsFloating() && !dt.IsComplex() && (op == "cumsum" || op == "cumprod") {
 					compute = dtype.Int64
 				}

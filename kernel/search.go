@@ -6,12 +6,13 @@ import (
 
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/kernel/text"
 )
 
 // SearchFamily finds elements in sorted lines by bisection.
-const SearchFamily Family = 31
+const SearchFamily text.Family = 31
 
-func init() { register(SearchFamily, "search", searchSource) }
+func init() { text.Register(SearchFamily, "search", searchSource) }
 
 // The forms of a search, by the result.
 const (
@@ -85,12 +86,12 @@ func (p *Plan) search(op string, form uint8, out, values, sorted, sorter Operand
 		return nil
 	}
 	q.join()
-	if q.dims > MaxDims {
-		return fmt.Errorf("kernel: %s: more than %d dimensions that don't join", op, MaxDims)
+	if q.dims > text.MaxDims {
+		return fmt.Errorf("kernel: %s: more than %d dimensions that don't join", op, text.MaxDims)
 	}
-	s := Spec{Family: SearchFamily, Compute: Opmath(values.Type), Block: threads, Outs: 1, Ins: 3, Form: form,
+	s := text.Spec{Family: SearchFamily, Compute: text.Opmath(values.Type), Block: threads, Outs: 1, Ins: 3, Form: form,
 		Dims: uint8(q.dims), Wide: wide(q.count, sorted.Sizes[last])}
-	s.Types = [MaxOperands]dtype.DType{out.Type, values.Type, values.Type, dtype.Int64}
+	s.Types = [text.MaxOperands]dtype.DType{out.Type, values.Type, values.Type, dtype.Int64}
 	for _, o := range operands {
 		s.Wide = s.Wide || wide(o.reach())
 	}
@@ -98,13 +99,13 @@ func (p *Plan) search(op string, form uint8, out, values, sorted, sorter Operand
 	for _, o := range operands {
 		c.Args.Pointer(o.Ptr)
 	}
-	c.index(q.count)
-	c.index(sorted.Sizes[last])
-	c.index(sorted.Strides[last])
+	c.Index(q.count)
+	c.Index(sorted.Sizes[last])
+	c.Index(sorted.Strides[last])
 	if there {
-		c.index(sorter.Strides[last])
+		c.Index(sorter.Strides[last])
 	} else {
-		c.index(0)
+		c.Index(0)
 	}
 	c.Args.Int32(map[bool]int32{true: 1}[flag])
 	if s.Dims > 0 {
@@ -113,13 +114,13 @@ func (p *Plan) search(op string, form uint8, out, values, sorted, sorter Operand
 	return nil
 }
 
-func searchSource(s Spec) (Source, error) {
+func searchSource(s text.Spec) (text.Source, error) {
 	name := [...]string{"search_place", "search_found"}[s.Form]
 	var w writer
-	w.begin(s)
-	w.defines(s, 4)
-	w.define(strings.ToUpper(name), "")
-	return w.file("search", name)
+	w.Begin(s)
+	w.Defines(s, 4)
+	w.Define(strings.ToUpper(name), "")
+	return w.File("search", name)
 }
 
 // Bincount adds counting how often each of the numbers from 0 on is among in, a tensor of one dimension and an integer
@@ -172,7 +173,7 @@ const (
 // and the largest element. If these are equal too, they are 1 farther apart in both directions. Other elements aren't
 // counted. A count stops growing where the type has no larger integer next to it.
 func (p *Plan) Histc(out, in Operand, low, high float64) error {
-	compute := Opmath(in.Type)
+	compute := text.Opmath(in.Type)
 	if !in.Type.IsFloating() || out.Type != in.Type || len(out.Sizes) != 1 || out.Sizes[0] < 1 || low > high {
 		return fmt.Errorf("kernel: histc of %v from %v to %v in %v of %v", in.Type, low, high, out.Sizes, out.Type)
 	}

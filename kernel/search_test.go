@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/kernel/text"
 )
 
 // Searches in sorted lines, and counts of bins, on every type, against PyTorch.
@@ -146,8 +147,8 @@ func TestSearchRefused(t *testing.T) {
 }
 
 // searchSpecs are the kernels of searches.
-func searchSpecs() []Spec {
-	var all []Spec
+func searchSpecs() []text.Spec {
+	var all []text.Spec
 	for k, dt := range sortTypes {
 		sizes := [][]int{{5}, {5, 6}, {5, 6, 7}}[k%3]
 		n := len(sizes)

@@ -6,6 +6,8 @@ import (
 
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/kernel/loader"
+	"github.com/chorus-comms/chorus/kernel/text"
 )
 
 // SortFamily puts the elements of lines along a dimension in order.
@@ -13,9 +15,9 @@ import (
 // An element's key is an unsigned integer with the element's order. A block sorts the keys of short lines, or of pieces
 // of a long one, in local memory. Runs of sorted keys are then merged, two at a time. Of results that are the first k
 // elements, runs keep k.
-const SortFamily Family = 30
+const SortFamily text.Family = 30
 
-func init() { register(SortFamily, "sort", sortSource) }
+func init() { text.Register(SortFamily, "sort", sortSource) }
 
 // The forms of a sort.
 const (
@@ -85,10 +87,10 @@ func (p *Plan) sort(op string, form uint8, values, indexes, in Operand, dim, fro
 	if keep > n || form > sortWrite && (results != 1 || n == 0) || op == "kthvalue" && results != 1 {
 		return fmt.Errorf("kernel: %s: %d results from place %d on, of %d elements", op, results, from, n)
 	}
-	s := Spec{Family: SortFamily, Compute: in.Type, Block: threads, Outs: 2, Ins: 1, Dims: uint8(q.dims),
+	s := text.Spec{Family: SortFamily, Compute: in.Type, Block: threads, Outs: 2, Ins: 1, Dims: uint8(q.dims),
 		Wide: l.wide || wide(n)}
-	s.Types = [MaxOperands]dtype.DType{in.Type, dtype.Int64, in.Type}
-	tensors := func(c *Call) { p.sortArguments(c, &l, operands) }
+	s.Types = [text.MaxOperands]dtype.DType{in.Type, dtype.Int64, in.Type}
+	tensors := func(c *loader.Call) { p.sortArguments(c, &l, operands) }
 	piece, few := sortPiece, keep <= sortFew && n > 4*sortPiece
 	if few {
 		piece = sortLarge
@@ -104,8 +106,8 @@ func (p *Plan) sort(op string, form uint8, values, indexes, in Operand, dim, fro
 		c := p.blocks(s, grid)
 		tensors(c)
 		c.Args.Int32(int32(span)).Int32(flip)
-		c.index(from)
-		c.index(keep)
+		c.Index(from)
+		c.Index(keep)
 		return nil
 	}
 	room := q.count * sortRoom(piece, pieces, keep)
@@ -120,8 +122,8 @@ func (p *Plan) sort(op string, form uint8, values, indexes, in Operand, dim, fro
 	c := p.blocks(s, grid)
 	tensors(c)
 	c.Args.Int32(int32(span)).Int32(flip)
-	c.index(pieces)
-	c.index(min(piece, keep))
+	c.Index(pieces)
+	c.Index(min(piece, keep))
 	c.Args.Pointer(keys[0]).Pointer(places[0])
 	run, now := p.sortMerges(s, n, piece, pieces, keep, keys, places)
 	s.Form = form
@@ -134,22 +136,22 @@ func (p *Plan) sort(op string, form uint8, values, indexes, in Operand, dim, fro
 		c = p.call(s, q.count)
 	}
 	tensors(c)
-	c.index(from)
-	c.index(results)
-	c.index(min(run, keep))
+	c.Index(from)
+	c.Index(results)
+	c.Index(min(run, keep))
 	c.Args.Pointer(keys[now]).Pointer(places[now])
 	return nil
 }
 
 // sortArguments adds those that all forms but merges begin with.
-func (p *Plan) sortArguments(c *Call, l *lines, operands [3]*Operand) {
+func (p *Plan) sortArguments(c *loader.Call, l *lines, operands [3]*Operand) {
 	for _, o := range operands {
 		c.Args.Pointer(o.Ptr)
 	}
-	c.index(p.space.count)
-	c.index(l.n[2])
+	c.Index(p.space.count)
+	c.Index(l.n[2])
 	for k := range operands {
-		c.index(l.steps[k])
+		c.Index(l.steps[k])
 	}
 	if c.Spec.Dims > 0 {
 		p.space.layout(&c.Args, c.Spec.Wide)
@@ -169,7 +171,7 @@ func sortRoom(run, runs, keep int) (room int) {
 
 // sortMerges adds runs that merge sorted ones of lines of n elements until each line is one. It returns how long that is
 // and in which buffer.
-func (p *Plan) sortMerges(s Spec, n, run, runs, keep int, keys, places [2]device.Ptr) (length, now int) {
+func (p *Plan) sortMerges(s text.Spec, n, run, runs, keep int, keys, places [2]device.Ptr) (length, now int) {
 	s.Form, s.Dims = sortMerge, 0
 	for ; runs > 1; run, runs, now = 2*run, (runs+1)/2, 1-now {
 		pitch, next := min(run, keep), min(2*run, keep)
@@ -177,7 +179,7 @@ func (p *Plan) sortMerges(s Spec, n, run, runs, keep int, keys, places [2]device
 		c := p.call(s, p.space.count*((runs+1)/2)*units)
 		c.Args.Pointer(keys[1-now]).Pointer(places[1-now]).Pointer(keys[now]).Pointer(places[now])
 		for _, v := range [...]int{p.space.count, n, run, runs, pitch, next, units} {
-			c.index(v)
+			c.Index(v)
 		}
 	}
 	return run, now
@@ -254,24 +256,24 @@ func sortKey(t dtype.DType) string {
 	return fmt.Sprintf("%s > %s ? (K)~(K)0 : %s == 0 ? %s : x & %[4]s ? (K)~x : (K)(x | %[4]s)", a, hex(inf), a, hex(sign))
 }
 
-func sortSource(s Spec) (Source, error) {
+func sortSource(s text.Spec) (text.Source, error) {
 	t := s.Types[0]
 	var w writer
-	w.line("typedef %s T;", map[int]string{1: "u8", 2: "u16", 4: "u32", 8: "u64"}[t.Size()]) // the bits of elements
-	w.line("typedef %s I;", map[bool]string{true: "i64", false: "i32"}[s.Wide])
-	w.define("KEY", sortKey(t))
+	w.Line("typedef %s T;", map[int]string{1: "u8", 2: "u16", 4: "u32", 8: "u64"}[t.Size()]) // the bits of elements
+	w.Line("typedef %s I;", map[bool]string{true: "i64", false: "i32"}[s.Wide])
+	w.Define("KEY", sortKey(t))
 	nan := "0"
 	if t.IsFloating() {
 		nan = "x == (K)~(K)0"
-		w.define("FLOATING", "")
+		w.Define("FLOATING", "")
 	}
-	w.define("IS_NAN(x)", nan)
-	w.define("PIECE", sortPiece)
-	w.define("LARGE", sortLarge)
-	w.define("UNIT", sortUnit)
-	w.define("THREADS_OF_BLOCK", s.Block)
+	w.Define("IS_NAN(x)", nan)
+	w.Define("PIECE", sortPiece)
+	w.Define("LARGE", sortLarge)
+	w.Define("UNIT", sortUnit)
+	w.Define("THREADS_OF_BLOCK", s.Block)
 	form := [...]string{"lines", "pieces", "first", "merge", "write", "median", "nanmedian", "mode"}[s.Form]
-	w.define("SORT_"+strings.ToUpper(form), "")
-	w.layout(s, 3)
-	return w.file("sort", "sort_"+form)
+	w.Define("SORT_"+strings.ToUpper(form), "")
+	w.Layout(s, 3)
+	return w.File("sort", "sort_"+form)
 }

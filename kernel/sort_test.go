@@ -10,6 +10,7 @@ import (
 
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/kernel/text"
 )
 
 // plan is one with scratch memory, until the end of the test.
@@ -246,12 +247,12 @@ func TestSortPlan(t *testing.T) {
 }
 
 // specsOf are the kernels of plans, of operands without memory.
-func specsOf(add func(p *Plan) error) []Spec {
+func specsOf(add func(p *Plan) error) []text.Spec {
 	p := Plan{Scratch: func(int) (device.Ptr, error) { return 4096, nil }}
 	if err := add(&p); err != nil {
 		panic(err)
 	}
-	var all []Spec
+	var all []text.Spec
 	for _, c := range p.Calls {
 		all = append(all, c.Spec)
 	}
@@ -259,8 +260,8 @@ func specsOf(add func(p *Plan) error) []Spec {
 }
 
 // sortSpecs are the kernels of scans and sorts.
-func sortSpecs() []Spec {
-	var all []Spec
+func sortSpecs() []text.Spec {
+	var all []text.Spec
 	for k, dt := range types {
 		sizes := [][]int{{2, 5000}, {3, 5000, 2}, {2, 1 << 31}}[k%3]
 		in := Operand{4096, dt, sizes, Dense(sizes...), nil}
@@ -283,7 +284,7 @@ func sortSpecs() []Spec {
 			})...)
 		}
 		for _, op := range slices.Sorted(maps.Keys(scans)) {
-			r, compute := scans[op], Opmath(dt)
+			r, compute := scans[op], text.Opmath(dt)
 			if !r.Defined(compute) {
 				continue
 			}

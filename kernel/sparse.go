@@ -4,15 +4,17 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/chorus-comms/chorus/config"
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/kernel/gemm"
+	"github.com/chorus-comms/chorus/kernel/library"
+	"github.com/chorus-comms/chorus/kernel/text"
 )
 
 // SparseFamily multiplies sparse matrices by dense ones.
-const SparseFamily Family = 36
+const SparseFamily text.Family = 36
 
-func init() { register(SparseFamily, "sparse", sparseSource) }
+func init() { text.Register(SparseFamily, "sparse", sparseSource) }
 
 // SparseRows is a sparse matrix with compressed rows, as PyTorch's layout CSR is.
 type SparseRows struct {
@@ -25,7 +27,7 @@ type SparseRows struct {
 // The zero Operand is no c; out may be c. All have one type, which isn't bool. A row's elements are added in their
 // order. Each counts, also of those with the same column. An element is left out if there's no such column.
 //
-// A library has it if [Plan.Sparse] has the type. It adds in an order of its own, and the caller answers for a: a row's
+// A library has it if [Plan.SpMM] has the type. It adds in an order of its own, and the caller answers for a: a row's
 // elements have different columns, which are there.
 func (p *Plan) SparseMatmul(out Operand, a *SparseRows, b, c Operand, alpha, beta *Number) error {
 	there := c.Type != dtype.Invalid
@@ -41,7 +43,7 @@ func (p *Plan) SparseMatmul(out Operand, a *SparseRows, b, c Operand, alpha, bet
 		}
 	}
 	whole := a.Starts.Type
-	if out.Type == dtype.Bool || !Supported(out.Type) || a.Values.Type != out.Type || b.Type != out.Type ||
+	if out.Type == dtype.Bool || !text.Supported(out.Type) || a.Values.Type != out.Type || b.Type != out.Type ||
 		c.Type != out.Type || a.Places.Type != whole || whole != dtype.Int64 && whole != dtype.Int32 {
 		return fmt.Errorf("kernel: sparse_matmul of %v at %v and %v, and %v, to %v", a.Values.Type, whole, a.Places.Type,
 			b.Type, out.Type)
@@ -68,8 +70,8 @@ func (p *Plan) SparseMatmul(out Operand, a *SparseRows, b, c Operand, alpha, bet
 		return nil
 	}
 	var product device.SparseProduct
-	library := !(there && beta.complex() == 0) && p.sparseProduct(&product, out, a, b, alpha)
-	if library && there {
+	byLibrary := !(there && beta.complex() == 0) && p.sparseProduct(&product, out, a, b, alpha)
+	if byLibrary && there {
 		if !slices.Equal(c.Sizes, out.Sizes) || !slices.Equal(c.Strides, out.Strides) || c.Ptr != out.Ptr {
 			if err := p.Copy(out, c); err != nil {
 				return err
@@ -78,10 +80,11 @@ func (p *Plan) SparseMatmul(out Operand, a *SparseRows, b, c Operand, alpha, bet
 		}
 		product.Beta = beta.complex()
 	}
-	s := Spec{Family: SparseFamily, Op: "sparse_matmul", Compute: Opmath(out.Type), Block: threads, Outs: 1, Ins: 3}
-	s.Types = [MaxOperands]dtype.DType{out.Type, whole}
+	s := text.Spec{Family: SparseFamily, Op: "sparse_matmul", Compute: text.Opmath(out.Type), Block: threads, Outs: 1,
+		Ins: 3}
+	s.Types = [text.MaxOperands]dtype.DType{out.Type, whole}
 	if there {
-		s.Form |= matmulPlus
+		s.Form |= gemm.Plus
 	}
 	s.Wide = wide(n, a.Places.Sizes[0])
 	for _, o := range [...]*Operand{&out, &a.Starts, &a.Places, &a.Values, &b, &c} {
@@ -93,11 +96,13 @@ func (p *Plan) SparseMatmul(out Operand, a *SparseRows, b, c Operand, alpha, bet
 	}
 	for _, v := range [...]int{out.Sizes[0], out.Sizes[1], b.Sizes[0], a.Places.Sizes[0], out.Strides[0], out.Strides[1],
 		b.Strides[0], b.Strides[1], cs[0], cs[1], a.Starts.Strides[0], a.Places.Strides[0], a.Values.Strides[0]} {
-		call.index(v)
+		call.Index(v)
 	}
 	alpha.add(&call.Args, s.Compute)
 	beta.add(&call.Args, s.Compute)
-	call.sparse, call.rows = library, product
+	if byLibrary {
+		call.Library.Kind, call.Library.Sparse = library.SpMM, product
+	}
 	return nil
 }
 
@@ -105,7 +110,7 @@ func (p *Plan) SparseMatmul(out Operand, a *SparseRows, b, c Operand, alpha, bet
 // vectors without gaps and of matrices with dense rows or columns.
 func (p *Plan) sparseProduct(x *device.SparseProduct, out Operand, a *SparseRows, b Operand, alpha *Number) bool {
 	count := a.Places.Sizes[0]
-	if !p.Sparse.Has(out.Type) || count == 0 || b.Sizes[0] == 0 || !denseVector(&a.Starts, out.Sizes[0]+1) ||
+	if !p.SpMM.Has(out.Type) || count == 0 || b.Sizes[0] == 0 || !denseVector(&a.Starts, out.Sizes[0]+1) ||
 		!denseVector(&a.Places, count) || !denseVector(&a.Values, count) {
 		return false
 	}
@@ -115,26 +120,11 @@ func (p *Plan) sparseProduct(x *device.SparseProduct, out Operand, a *SparseRows
 	return denseMatrix(&x.Out, out) && denseMatrix(&x.B, b)
 }
 
-// Sparse are the types of sparse matrices that a library multiplies by dense ones, for plans: [Plan.Sparse]. The
-// library is opened by the first call. There are none if the device has no such library, or its library has failed.
-func (l *Loader) Sparse() TypeSet {
-	l.sparseOnce.Do(func() {
-		found, err := l.dev.SparseLibrary()
-		if err != nil {
-			warn(l.dev, "CHORUS_SPARSE_LIBRARY", func(c *config.Config) string { return c.SparseLibrary }, "sparse matrices",
-				err)
-			return
-		}
-		l.sparse.is(found)
-	})
-	return l.sparse.usable()
-}
-
-func sparseSource(s Spec) (Source, error) {
+func sparseSource(s text.Spec) (text.Source, error) {
 	var w writer
-	w.begin(s)
-	w.defines(s, 0)
-	w.define("VALUE(x)", converted(s.Compute, s.Types[0], "x"))
-	w.defineIf(s.Form&matmulPlus != 0, "PLUS")
-	return w.file("sparse", s.Op)
+	w.Begin(s)
+	w.Defines(s, 0)
+	w.Define("VALUE(x)", text.Converted(s.Compute, s.Types[0], "x"))
+	w.DefineIf(s.Form&gemm.Plus != 0, "PLUS")
+	return w.File("sparse", s.Op)
 }

@@ -13,16 +13,18 @@ import (
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
 	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/kernel/library"
+	"github.com/chorus-comms/chorus/kernel/loader"
 )
 
 // A product with a sparse matrix is its library's; one that it refuses is a kernel's, and so are all after a failure.
 // Here no kernel compiles, so that one that's asked for is an error.
 func TestSparseLibrary(t *testing.T) {
 	x := newStandin(t)
-	if all := x.loader.Sparse(); !all.Has(dtype.Float32) || !all.Has(dtype.BFloat16) || all.Has(dtype.Int32) {
+	if all := x.loader.SpMM(); !all.Has(dtype.Float32) || !all.Has(dtype.BFloat16) || all.Has(dtype.Int32) {
 		t.Fatalf("the library multiplies %b", all)
 	}
-	p := &Plan{Sparse: x.loader.Sparse(), Atomics: true}
+	p := &Plan{SpMM: x.loader.SpMM(), Atomics: true}
 	at := func(k int, t dtype.DType, sizes ...int) Operand {
 		return Operand{Ptr: x.mem.Add(k << 9), Type: t, Sizes: sizes, Strides: Dense(sizes...)}
 	}
@@ -30,11 +32,11 @@ func TestSparseLibrary(t *testing.T) {
 	must(t, p.SparseMatmul(at(0, dtype.Float32, 2, 5), rows, at(4, dtype.Float32, 3, 5), Operand{}, Int(1), Int(0)))
 	kernels := func(what string, p *Plan) {
 		t.Helper()
-		if _, is := errors.AsType[*CompileError](x.loader.Run(x.stream, p)); !is {
+		if _, is := errors.AsType[*loader.CompileError](x.loader.Run(x.stream, p.Calls)); !is {
 			t.Errorf("%s isn't a kernel's", what)
 		}
 	}
-	if err := x.loader.Run(x.stream, p); err != nil || x.loader.Stats().Multiplied != 1 {
+	if err := x.loader.Run(x.stream, p.Calls); err != nil || x.loader.Stats().Multiplied != 1 {
 		t.Fatalf("a product: %v, %+v", err, x.loader.Stats())
 	}
 	for what, status := range map[string]abi.SparseStatus{"a refused product": abi.SparseNotSupported,
@@ -43,7 +45,7 @@ func TestSparseLibrary(t *testing.T) {
 		kernels(what, p)
 	}
 	x.sparseStatus = abi.SparseDone
-	if err := x.loader.Run(x.stream, p); err != nil {
+	if err := x.loader.Run(x.stream, p.Calls); err != nil {
 		t.Error("a product after a refused one: ", err)
 	}
 	x.sparseStatus = abi.SparseInternal
@@ -51,7 +53,7 @@ func TestSparseLibrary(t *testing.T) {
 	x.sparseStatus = abi.SparseDone
 	calls := x.sparseCalls
 	kernels("a product after one that failed", p)
-	if x.sparseCalls != calls || x.loader.Sparse() != 0 || x.loader.Library() == "" {
+	if x.sparseCalls != calls || x.loader.SpMM() != 0 || x.loader.GEMMLibrary() == "" {
 		t.Error("a library that has failed is used again, or another one isn't")
 	}
 }
@@ -103,7 +105,7 @@ func TestSparseLibraryPlan(t *testing.T) {
 			Operand{}, 0, nil, 1},
 	} {
 		for _, varies := range []bool{false, true} {
-			p := Plan{Sparse: TypeSet(1 << f32), Atomics: varies}
+			p := Plan{SpMM: dtype.Set(1 << f32), Atomics: varies}
 			err := p.SparseMatmul(c.out, &c.a, c.b, c.c, Int(2), Int(c.beta))
 			if err != nil || len(p.Calls) != c.runs {
 				t.Errorf("%s: %d calls, %v", what, len(p.Calls), err)
@@ -113,13 +115,14 @@ func TestSparseLibraryPlan(t *testing.T) {
 			if c.want != nil {
 				c.want.Varies = varies
 			}
-			if call.sparse != (c.want != nil) || call.sparse && call.rows != *c.want {
-				t.Errorf("%s: %t, %+v, want %+v", what, call.sparse, call.rows, c.want)
+			if sparse := call.Library.Kind == library.SpMM; sparse != (c.want != nil) ||
+				sparse && call.Library.Sparse != *c.want {
+				t.Errorf("%s: %t, %+v, want %+v", what, sparse, call.Library.Sparse, c.want)
 			}
 		}
 		p := Plan{}
 		must(t, p.SparseMatmul(c.out, &c.a, c.b, c.c, Int(2), Int(c.beta)))
-		if len(p.Calls) != 1 || p.Calls[0].sparse {
+		if len(p.Calls) != 1 || (p.Calls[0].Library.Kind == library.SpMM) {
 			t.Errorf("%s is a library's, and there's none", what)
 		}
 	}
@@ -166,11 +169,11 @@ func TestSparseLibraryKernel(t *testing.T) {
 				var p Plan
 				add(&p, func(i int, sizes, strides []int) Operand { return all[i].strided(sizes, strides) })
 				must(t, c.run(&p))
-				q := Plan{Sparse: x.loader.Sparse(), Atomics: form%2 > 0}
+				q := Plan{SpMM: x.loader.SpMM(), Atomics: form%2 > 0}
 				add(&q, func(i int, sizes, strides []int) Operand {
 					return Operand{Ptr: ptrs[i], Type: all[i].Type, Sizes: sizes, Strides: strides}
 				})
-				must(t, x.loader.Run(x.stream, &q))
+				must(t, x.loader.Run(x.stream, q.Calls))
 				got := make([]byte, len(out.data))
 				must(t, errors.Join(x.stream.Copy(device.Ptr(uintptr(unsafe.Pointer(&got[0]))), ptrs[5], len(got)),
 					x.stream.Synchronize(context.Background())))

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/kernel/text"
 )
 
 // Products of sparse rows and dense matrices of every type, with empty rows and several elements in one place, against
@@ -101,8 +102,8 @@ func TestSparsePlan(t *testing.T) {
 }
 
 // sparseSpecs are the kernels of sparse matrices.
-func sparseSpecs() []Spec {
-	var all []Spec
+func sparseSpecs() []text.Spec {
+	var all []text.Spec
 	for k, dt := range []dtype.DType{dtype.Float32, dtype.Float64, dtype.Float16, dtype.BFloat16, dtype.Complex64,
 		dtype.Int64, dtype.Uint8} {
 		whole := []dtype.DType{dtype.Int64, dtype.Int32}[k%2]

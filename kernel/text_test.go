@@ -9,6 +9,9 @@ import (
 
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/internal/testutil"
+	"github.com/chorus-comms/chorus/kernel/gemm"
+	"github.com/chorus-comms/chorus/kernel/loader"
+	"github.com/chorus-comms/chorus/kernel/text"
 )
 
 // Clang takes kernels of all families as OpenCL C, without a device, in the forms of GPUs and in those of processors.
@@ -17,7 +20,7 @@ func TestSyntax(t *testing.T) {
 	if err != nil {
 		t.Skip("left out: ", err)
 	}
-	families := map[Family][]Spec{}
+	families := map[text.Family][]text.Spec{}
 	for _, s := range specs() {
 		families[s.Family] = append(families[s.Family], s)
 		if p, ok := onProcessor(s); ok {
@@ -36,12 +39,12 @@ func TestSyntax(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				text := src.For(OpenCL)
+				text := src.For(text.OpenCL)
 				c := exec.Command(clang, "-x", "cl", "-cl-std=CL1.2", "-fsyntax-only", "-w", "-D__OPENCL_VERSION__=120",
 					"-Xclang", "-fdeclare-opencl-builtins", "-Xclang", "-finclude-default-header", "-")
 				c.Stdin = strings.NewReader(text)
 				if log, err := c.CombinedOutput(); err != nil {
-					t.Error(&CompileError{Spec: all[k], Source: text, Log: string(log), cause: err})
+					t.Error(&loader.CompileError{Spec: all[k], Source: text, Log: string(log)})
 				}
 			})
 		}
@@ -49,16 +52,16 @@ func TestSyntax(t *testing.T) {
 }
 
 // onProcessor is a kernel as processors run it; false for one that they run in the same form.
-func onProcessor(s Spec) (Spec, bool) {
+func onProcessor(s text.Spec) (text.Spec, bool) {
 	switch s.Family {
 	case MatmulFamily:
-		if s.Form&matmulScaled != 0 || s.Extra[2] != 0 {
+		if s.Form&gemm.Scaled != 0 || s.Extra[2] != 0 {
 			return s, false
 		}
-		s, _ = packed(s, device.Dim{X: 1, Y: 1, Z: 1}, 4, 8)
+		s, _ = gemm.Packed(s, device.Dim{X: 1, Y: 1, Z: 1}, 4, 8)
 		return s, true
 	case ElementwiseFamily, ReduceFamily, RowFamily, PoolFamily, ResampleFamily, Im2colFamily:
-		s.Block, s.Vector = processorThreads, true
+		s.Block, s.Vector = loader.Lanes, true
 		return s, true
 	}
 	return s, false

@@ -196,7 +196,7 @@ func BenchmarkTorch(b *testing.B) {
 			var ours, theirs, ourCPU, theirCPU []time.Duration
 			for k := range b.N + 2 {
 				start, cpu := time.Now(), used(b)
-				must(b, c.loader.Run(c.stream, &p))
+				must(b, c.loader.Run(c.stream, p.Calls))
 				must(b, c.stream.Synchronize(ctx))
 				mine, mineCPU := time.Since(start), used(b)-cpu
 				other, otherCPU := timer.run(b, x.line)

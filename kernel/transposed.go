@@ -1,5 +1,9 @@
 package kernel
 
+import (
+	"github.com/chorus-comms/chorus/kernel/text"
+)
+
 // A transposed input has its neighbours in another dimension than the result has its own. Tiles of it are copied to
 // local memory, line by line of its own, and read from there.
 const (
@@ -41,7 +45,7 @@ func (p *space) transposedTiles() int {
 
 // eachTransposedTile writes a block's loop over its tiles. element does the one at j in the innermost dimension and k in
 // the second. Transposed inputs are tile0[j][k] and so on.
-func (w *writer) eachTransposedTile(s Spec, operands int, unsigned string, element func()) {
+func (w *writer) eachTransposedTile(s text.Spec, operands int, unsigned string, element func()) {
 	side := transposedSide
 	if s.Vector {
 		side = 2 * transposedSide
@@ -53,52 +57,52 @@ func (w *writer) eachTransposedTile(s Spec, operands int, unsigned string, eleme
 	}
 	for o := range operands {
 		if s.Extra[2]>>o&1 == 1 {
-			w.line("\tLOCAL %s tile%d[%d][%d];", stored(s.Types[o]), o-int(s.Outs), side, side+1)
+			w.Line("\tLOCAL %s tile%d[%d][%d];", text.Stored(s.Types[o]), o-int(s.Outs), side, side+1)
 		}
 	}
-	w.line("\tI inner = l.sizes[0], outer = l.sizes[1];")
-	w.line("\tI across = (inner - 1) / %d + 1, down = (outer - 1) / %[1]d + 1;", side)
-	w.line("\tI units = n / inner / outer * across * down;")
+	w.Line("\tI inner = l.sizes[0], outer = l.sizes[1];")
+	w.Line("\tI across = (inner - 1) / %d + 1, down = (outer - 1) / %[1]d + 1;", side)
+	w.Line("\tI units = n / inner / outer * across * down;")
 	w.eachUnit(unsigned, func() {
-		w.line("\tI row = unit / down, low = unit %% down * %d, left = row %% across * %[1]d;", side)
-		w.line("\tI width = inner - left < %d ? inner - left : %[1]d;", side)
-		w.line("\tI height = outer - low < %d ? outer - low : %[1]d;", side)
-		w.line("\trow /= across;")
-		w.placesFrom("row", "l", 2, int(s.Dims), operands)
+		w.Line("\tI row = unit / down, low = unit %% down * %d, left = row %% across * %[1]d;", side)
+		w.Line("\tI width = inner - left < %d ? inner - left : %[1]d;", side)
+		w.Line("\tI height = outer - low < %d ? outer - low : %[1]d;", side)
+		w.Line("\trow /= across;")
+		w.PlacesFrom("row", "l", 2, int(s.Dims), operands)
 		for o := range operands {
-			w.line("\tI row%d = at%[1]d + left * l.strides[%[1]d][0] + low * l.strides[%[1]d][1];", o)
+			w.Line("\tI row%d = at%[1]d + left * l.strides[%[1]d][0] + low * l.strides[%[1]d][1];", o)
 		}
 		for o := range operands {
 			if s.Extra[2]>>o&1 == 1 {
 				w.transposedLines(s, "j", "width", "k", "height", func() {
 					in := o - int(s.Outs)
-					w.line("\ttile%d[j][k] = i%[1]d[row%d + j * l.strides[%[2]d][0] + k];", in, o)
+					w.Line("\ttile%d[j][k] = i%[1]d[row%d + j * l.strides[%[2]d][0] + k];", in, o)
 				})
 			}
 		}
-		w.line("\tBARRIER();")
+		w.Line("\tBARRIER();")
 		w.transposedLines(s, "k", "height", "j", "width", func() {
 			for o := range operands {
-				w.line("\tI at%d = row%[1]d + k * l.strides[%[1]d][1]%s;", o, s.step(o))
+				w.Line("\tI at%d = row%[1]d + k * l.strides[%[1]d][1]%s;", o, stepOf(s, o))
 			}
 			element()
 		})
-		w.line("\tBARRIER();")
+		w.Line("\tBARRIER();")
 	})
 }
 
 // transposedLines writes loops over the lines of a tile, and the elements of a line, which are neighbouring threads'.
-func (w *writer) transposedLines(s Spec, line, lines, element, elements string, body func()) {
+func (w *writer) transposedLines(s text.Spec, line, lines, element, elements string, body func()) {
 	if s.Vector {
-		w.line("\tfor (I %s = 0; %[1]s < %[2]s; %[1]s++) {", line, lines)
-		w.line("\tI from = 0, to = %s;", elements)
-		w.threadLoop(s, element, body)
-		w.line("\t}")
+		w.Line("\tfor (I %s = 0; %[1]s < %[2]s; %[1]s++) {", line, lines)
+		w.Line("\tI from = 0, to = %s;", elements)
+		w.ThreadLoop(s, element, body)
+		w.Line("\t}")
 		return
 	}
-	w.line("\tif (THREAD %% %d < %s) {", transposedSide, elements)
-	w.line("\tI %s = THREAD %% %d;", element, transposedSide)
-	w.line("\tfor (I %s = THREAD / %d; %[1]s < %[3]s; %[1]s += THREADS / %[2]d) {", line, transposedSide, lines)
+	w.Line("\tif (THREAD %% %d < %s) {", transposedSide, elements)
+	w.Line("\tI %s = THREAD %% %d;", element, transposedSide)
+	w.Line("\tfor (I %s = THREAD / %d; %[1]s < %[3]s; %[1]s += THREADS / %[2]d) {", line, transposedSide, lines)
 	body()
-	w.line("\t}}")
+	w.Line("\t}}")
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/kernel/text"
 )
 
 // A user's functions, as the JITerator takes them.
@@ -158,7 +159,7 @@ func TestUserOperands(t *testing.T) {
 	var params, results, body []string
 	var ins, outs []Operand
 	var got []*array
-	for k := range MaxInputs {
+	for k := range text.MaxInputs {
 		in, out := c.dense(t, dtype.Float32, 3, 700), c.dense(t, dtype.Float32, 3, 700)
 		z := make([]complex128, 3*700)
 		for i := range z {

@@ -6,11 +6,12 @@ import (
 
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/kernel/text"
 )
 
 // widthCase is a call of a family, whose operands have types and sizes.
 type widthCase struct {
-	family Family
+	family text.Family
 	name   string
 	types  []dtype.DType
 	sizes  [][]int
@@ -125,7 +126,7 @@ func spread(sizes []int) []int {
 // Kernels add the steps of all dimensions of an operand, so that the largest sum decides on the width of indexes, in all
 // families and for each operand.
 func TestWidthOfSums(t *testing.T) {
-	seen := map[Family]bool{ForeachFamily: true} // whose tensors have no strides: see TestListWide
+	seen := map[text.Family]bool{ForeachFamily: true} // whose tensors have no strides: see TestListWide
 	for _, c := range widthCases() {
 		seen[c.family] = true
 		for far := -1; far < len(c.sizes); far++ {
@@ -161,9 +162,9 @@ func TestWidthOfSums(t *testing.T) {
 			}
 		}
 	}
-	for f, x := range families {
+	for _, f := range text.Families() {
 		if !seen[f] {
-			t.Errorf("family %s has no case", x.name)
+			t.Errorf("family %v has no case", f)
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"github.com/chorus-comms/chorus/capi/kernels"
-	"github.com/chorus-comms/chorus/kernel"
+	"github.com/chorus-comms/chorus/kernel/ops"
 )
 
 // csrc is the C++ source of PyTorch's devices.
@@ -161,9 +161,9 @@ func typing() string {
 	var b strings.Builder
 	b.WriteString("// Which rule of types an operation on elements has. Written by capi/gen from the table of package kernel; don't edit.\n" +
 		"static const struct {\n  const char* kernel;\n  Rule rule;\n} element_rules[] = {\n")
-	for _, o := range kernel.Ops() {
-		rule := map[kernel.Rule]string{kernel.Same: "kCommon", kernel.Floating: "kFloating", kernel.Truth: "kCompare",
-			kernel.Part: "kPart"}[o.Rule]
+	for _, o := range ops.All() {
+		rule := map[ops.Rule]string{ops.Same: "kCommon", ops.Floating: "kFloating", ops.Truth: "kCompare",
+			ops.Part: "kPart"}[o.Rule]
 		if o.Ins <= 1 { // which isn't converted
 			rule = strings.NewReplacer("kCommon", "kSame", "kCompare", "kTruth").Replace(rule)
 		}

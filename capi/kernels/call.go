@@ -8,6 +8,8 @@ import (
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
 	"github.com/chorus-comms/chorus/kernel"
+	"github.com/chorus-comms/chorus/kernel/loader"
+	"github.com/chorus-comms/chorus/kernel/text"
 )
 
 // ErrArguments is a call with other numbers of arguments than its operation has, or with values that it doesn't take.
@@ -75,13 +77,13 @@ type Call struct {
 }
 
 // Add adds an operation to the plan. A user's text is the name of one on elements.
-func (c *Call) Add(o *Operation, name string, l *kernel.Loader) error {
+func (c *Call) Add(o *Operation, name string, l *loader.Loader) error {
 	f, err := c.fill(o, name)
 	if err != nil {
 		return err
 	}
 	defer f.clear()
-	c.Plan.Fused, c.Plan.Sparse, c.Plan.Atomics = 0, 0, false
+	c.Plan.FusedGEMM, c.Plan.SpMM, c.Plan.Atomics = 0, 0, false
 	if f.opens != nil {
 		f.opens.open(&c.Plan, l) // which changes what others use
 	}
@@ -90,7 +92,7 @@ func (c *Call) Add(o *Operation, name string, l *kernel.Loader) error {
 
 // fill has the arguments in the operation's form. It holds no lock, so that a panic of it is an error.
 func (c *Call) fill(o *Operation, name string) (f *filled, err error) {
-	defer kernel.Contain("the arguments of a kernel", &err)
+	defer text.Contain("the arguments of a kernel", &err)
 	if err := o.row.takes.check(name, c); err != nil {
 		return nil, err
 	}
@@ -108,13 +110,13 @@ func (c *Call) fill(o *Operation, name string) (f *filled, err error) {
 
 // add adds the form to the plan. It holds no lock either.
 func (f *filled) add(c *Call) (err error) {
-	defer kernel.Contain("the plan of a kernel", &err)
+	defer text.Contain("the plan of a kernel", &err)
 	return f.form.add(&c.Plan)
 }
 
 // opens is a form that vendors' libraries may compute. It opens them when they're first needed.
 type opens interface {
-	open(p *kernel.Plan, l *kernel.Loader)
+	open(p *kernel.Plan, l *loader.Loader)
 }
 
 // takes are how many arguments an operation has.

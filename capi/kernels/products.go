@@ -6,6 +6,7 @@ import (
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
 	"github.com/chorus-comms/chorus/kernel"
+	"github.com/chorus-comms/chorus/kernel/loader"
 )
 
 // Products of matrices, attention, embeddings and distances.
@@ -19,9 +20,9 @@ type matmul struct {
 	Atomics     bool `row:"optional"`
 }
 
-func (x *matmul) open(p *kernel.Plan, l *kernel.Loader) {
+func (x *matmul) open(p *kernel.Plan, l *loader.Loader) {
 	if x.A.Type == dtype.Int8 {
-		p.Fused = l.Fused()
+		p.FusedGEMM = l.FusedGEMM()
 	}
 }
 
@@ -41,7 +42,7 @@ type scaledMatmul struct {
 	of kernel.Scales
 }
 
-func (x *scaledMatmul) open(p *kernel.Plan, l *kernel.Loader) { p.Fused = l.Fused() }
+func (x *scaledMatmul) open(p *kernel.Plan, l *loader.Loader) { p.FusedGEMM = l.FusedGEMM() }
 
 func (x *scaledMatmul) add(p *kernel.Plan) error {
 	x.of = kernel.Scales{A: x.ScaleA, B: x.ScaleB, Result: x.ScaleOut}
@@ -72,9 +73,9 @@ type sparseMatmul struct {
 	of kernel.SparseRows
 }
 
-func (x *sparseMatmul) open(p *kernel.Plan, l *kernel.Loader) {
+func (x *sparseMatmul) open(p *kernel.Plan, l *loader.Loader) {
 	if x.Library > 0 {
-		p.Sparse = l.Sparse()
+		p.SpMM = l.SpMM()
 	}
 }
 

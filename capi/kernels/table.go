@@ -8,6 +8,7 @@ import (
 	"reflect"
 
 	"github.com/chorus-comms/chorus/kernel"
+	"github.com/chorus-comms/chorus/kernel/ops"
 )
 
 // Kind is a number of chorus_kernel.kind, with the operations that have it.
@@ -116,7 +117,7 @@ var kinds = []Kind{
 }
 
 func elements() (names []string) {
-	for _, o := range kernel.Ops() {
+	for _, o := range ops.All() {
 		names = append(names, o.Name)
 	}
 	return names

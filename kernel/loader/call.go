@@ -1,0 +1,40 @@
+package loader
+
+import (
+	"github.com/chorus-comms/chorus/device"
+
+	"github.com/chorus-comms/chorus/kernel/library"
+	"github.com/chorus-comms/chorus/kernel/text"
+)
+
+// Call is one run of a kernel.
+type Call struct {
+	Spec        text.Spec
+	Grid, Block device.Dim
+	Args        device.Args
+
+	Shape    Shape
+	Elements int  // see [device.Launch]
+	Tunable  bool // it's a product of matrices, whose form is chosen by measuring
+
+	Library library.Work // what a library may do instead
+}
+
+// Shape says what of a run's grid a loader may change. The operation is the same.
+type Shape uint8
+
+const (
+	Fixed    Shape = iota
+	AnyGrid        // blocks share the elements, however many blocks there are
+	AnyBlock       // threads of a block share its elements, however many there are: a power of two
+	AnyTiles       // blocks compute tiles of a product, of any size
+)
+
+// Index adds a number of type I.
+func (c *Call) Index(n int) {
+	if c.Spec.Wide {
+		c.Args.Int64(int64(n))
+	} else {
+		c.Args.Int32(int32(n))
+	}
+}

@@ -1,0 +1,275 @@
+package loader
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/internal/kept"
+	"github.com/chorus-comms/chorus/kernel/gemm"
+	"github.com/chorus-comms/chorus/kernel/library"
+	"github.com/chorus-comms/chorus/kernel/text"
+)
+
+// Loader has the loaded kernels of a device. Its methods are safe for concurrent use.
+type Loader struct {
+	*library.Libraries
+
+	dev       *device.Device
+	target    text.Target
+	disk      *Disk
+	processor Processor
+
+	compilerOnce sync.Once
+	compiler     string // empty if the driver gives no images
+
+	mu      sync.RWMutex
+	kernels map[text.Spec]*loaded
+	ahead   *ahead // nil: kernels are compiled when they're needed
+
+	compiled, fromDisk, refused, launched atomic.Int64
+}
+
+// Processor is a device whose blocks cores run. The zero value is a GPU.
+type Processor struct {
+	Cores int
+	Lanes int // of a vector of float32
+	Local int // bytes of a block's local memory; 0: unknown
+}
+
+// Stats are counts of a loader.
+type Stats struct {
+	Compiled int64 // kernels, without those that were read from the disk
+	FromDisk int64
+	Refused  int64 // by the compiler, or since there's none; users' functions aren't counted
+	Launched int64 // runs
+
+	Multiplied  int64 // products of matrices by a library
+	Transformed int64 // Fourier transforms likewise
+	Solved      int64 // steps of linear algebra likewise
+}
+
+// Stats returns the counts.
+func (l *Loader) Stats() Stats {
+	return Stats{l.compiled.Load(), l.fromDisk.Load(), l.refused.Load(), l.launched.Load(), l.Multiplied(),
+		l.Transformed(), l.Solved()}
+}
+
+// loaded is a kernel, or why there is none.
+type loaded struct {
+	begun atomic.Bool // ahead of its use
+	done  atomic.Bool
+	once  sync.Once
+	f     *device.Function
+	err   error
+}
+
+// Compiles reports whether a device has loaders: its driver compiles sources.
+func Compiles(dev *device.Device) bool {
+	_, ok := text.TargetOf(dev.Runtime().Name())
+	return ok
+}
+
+// New makes a loader of a device whose driver compiles sources. disk may be nil.
+func New(dev *device.Device, disk *Disk) (*Loader, error) {
+	t, ok := text.TargetOf(dev.Runtime().Name())
+	if !ok {
+		return nil, device.Errorf(device.ErrUnsupported, dev.Name(), "kernels", "the device compiles no sources")
+	}
+	l := &Loader{Libraries: library.New(dev), dev: dev, target: t, disk: disk, kernels: map[text.Spec]*loaded{}}
+	if p := dev.Properties(); p.Processor {
+		l.processor = Processor{max(p.Units, 1), p.Lanes, p.LocalMemory}
+	}
+	return l, nil
+}
+
+// Processor is the device, as kernels are fitted to it.
+func (l *Loader) Processor() Processor { return l.processor }
+
+// As has the loader run kernels in their forms for a processor, or for a GPU. It's called before the loader is used.
+func (l *Loader) As(p Processor) { l.processor = p }
+
+// On a processor a block is work of one core, so that a few large blocks are better than many small ones. Its threads
+// are lanes of vectors. A compiler runs a loop for one vector of them after the other, so that more threads than a
+// vector has read memory several times, with gaps.
+const (
+	BlocksOfCore = 16      // for a core
+	LeastWork    = 1 << 12 // threads' worth of work in a block
+	Lanes        = 16
+)
+
+// Fit is a run as it's best for the device. side is that of a product's tiles, where it was tuned and the device takes
+// any; or 0.
+func (l *Loader) Fit(c *Call, side int) (s text.Spec, grid, block device.Dim) {
+	s, grid, block = c.Spec, c.Grid, c.Block
+	if c.Shape == AnyTiles {
+		switch {
+		case l.panels(c):
+			s, grid = gemm.Packed(s, grid, l.processor.Cores, l.processor.Lanes)
+			block = device.Dim{X: 1, Y: 1, Z: 1}
+		case side > 0 && side != gemm.Side:
+			s, grid = gemm.Tiled(s, grid, side)
+		}
+		return
+	}
+	if l.processor.Cores == 0 {
+		return
+	}
+	if c.Shape == AnyGrid {
+		grid.X = max(1, min(grid.X*block.X/LeastWork, l.processor.Cores*BlocksOfCore))
+	}
+	if c.Shape != Fixed {
+		block.X = min(block.X, Lanes)
+		s.Block, s.Vector = uint16(block.X), true
+	}
+	return
+}
+
+// panels reports whether a product runs in a processor's form.
+func (l *Loader) panels(c *Call) bool {
+	return l.processor.Cores > 0 && gemm.PackedMemory(c.Spec.Compute) <= l.processor.Local
+}
+
+// Cores is how many a processor has, each of which runs a block; 0 of a GPU.
+func (l *Loader) Cores() int { return l.processor.Cores }
+
+// Compiled is how many kernels have been compiled, and not read from the disk.
+func (l *Loader) Compiled() int { return int(l.compiled.Load()) }
+
+// Function is a kernel, which is generated, compiled and loaded when it's first asked for. A source that doesn't
+// compile, or that no compiler takes, is a [*CompileError], then and each time.
+func (l *Loader) Function(s text.Spec) (*device.Function, error) {
+	k := l.kernel(s)
+	k.once.Do(func() {
+		defer k.done.Store(true)
+		k.f, k.err = l.load(s)
+	})
+	return k.f, k.err
+}
+
+// kernel is the one of a spec, which may be neither compiled nor loaded yet.
+func (l *Loader) kernel(s text.Spec) *loaded {
+	l.mu.RLock()
+	k := l.kernels[s]
+	l.mu.RUnlock()
+	if k == nil {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if k = l.kernels[s]; k == nil {
+			k = &loaded{}
+			l.kernels[s] = k
+		}
+	}
+	return k
+}
+
+// Run enqueues the calls of a plan on a stream of the device, after all their kernels are loaded: one that doesn't
+// compile leaves none of them enqueued.
+func (l *Loader) Run(s *device.Stream, calls []Call) error {
+	if len(calls) > 1 || l.ahead != nil {
+		if err := l.prepare(s, calls); err != nil {
+			return err
+		}
+	}
+	for k := range calls {
+		if err := l.run(s, &calls[k]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// run enqueues a run: of a library, or of a kernel.
+func (l *Loader) run(s *device.Stream, c *Call) error {
+	if c.Tunable {
+		side := l.tuned(s, c)
+		if side > 0 {
+			err := l.launch(s, c, side)
+			if _, refused := errors.AsType[*CompileError](err); !refused || side == gemm.Side {
+				return err
+			}
+		}
+	}
+	if done, err := l.Do(s, &c.Library); done || err != nil {
+		return err
+	}
+	return l.launch(s, c, 0)
+}
+
+// launch enqueues a run of a kernel, which has a product's tiles of a side, or 0.
+func (l *Loader) launch(s *device.Stream, c *Call, side int) error {
+	spec, grid, block := l.Fit(c, side)
+	f, err := l.Function(spec)
+	if err != nil {
+		return err
+	}
+	how := device.Launch{Grid: grid, Block: block, Args: &c.Args, Elements: c.Elements}
+	if err := s.LaunchFunction(f, how); err != nil {
+		return fmt.Errorf("%v: %w", c.Spec, err)
+	}
+	l.launched.Add(1)
+	return nil
+}
+
+// load reads a kernel from the disk, or compiles it.
+func (l *Loader) load(s text.Spec) (*device.Function, error) {
+	src, err := s.Source()
+	if err != nil {
+		return nil, err
+	}
+	source := []byte(src.For(l.target))
+	image, key, err := l.image(source)
+	if err == nil {
+		end := func() {}
+		if l.disk == nil || l.compiler == "" {
+			end = Compiling.begin() // it's the source
+		}
+		var m *device.Module
+		m, err = l.dev.LoadModule(image)
+		end()
+		if err != nil && key != nil && !errors.Is(err, device.ErrOutOfMemory) { // another driver, or a damaged file
+			l.disk.remove(*key)
+			if image, key, err = l.image(source); err == nil {
+				m, err = l.dev.LoadModule(image)
+			}
+		}
+		if err == nil {
+			if key == nil {
+				l.compiled.Add(1)
+			}
+			return m.Function(src.Entry)
+		}
+	}
+	if errors.Is(err, device.ErrInvalidArgument) || errors.Is(err, device.ErrUnsupported) {
+		if !text.IsUser(s.Op) {
+			l.refused.Add(1)
+		}
+		return nil, &CompileError{Spec: s, Source: string(source), Log: err.Error(), cause: err}
+	}
+	return nil, err
+}
+
+// image is what to load for a source: the source itself if the driver gives no images, or there is no disk. The key is
+// of an image that the disk had.
+func (l *Loader) image(source []byte) (image []byte, key *kept.Key, err error) {
+	l.compilerOnce.Do(func() {
+		if name, err := l.dev.Compiler(); err == nil {
+			l.compiler = l.target.String() + " " + name
+		}
+	})
+	if l.disk == nil || l.compiler == "" {
+		return source, nil, nil
+	}
+	k := kept.KeyOf(l.compiler, source)
+	if image, ok := l.disk.get(k); ok {
+		l.fromDisk.Add(1)
+		return image, &k, nil
+	}
+	defer Compiling.begin()()
+	if image, err = l.dev.Compile(source); err == nil {
+		l.disk.put(k, image)
+	}
+	return image, nil, err
+}
