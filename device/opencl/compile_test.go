@@ -14,9 +14,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/opencl"
+	"github.com/chorus-comms/chorus/device/opencl/abi"
 )
 
 func loadSource(d driver.Driver, text string) error {
@@ -241,5 +245,35 @@ func TestCompilerOfAHost(t *testing.T) {
 	opencl.CompileApart(compilerScript(t, 0, crash))
 	if err := loadSource(d, sourceText); err != nil {
 		t.Errorf("a source that was compiled before: %v", err)
+	}
+}
+
+// Divisions and square roots are correctly rounded on each device that can do so, which must be asked for.
+func TestRoundedDivision(t *testing.T) {
+	for _, can := range []bool{false, true} {
+		var options string
+		d := broken(t, func(l *opencl.Library) {
+			info, build := l.DeviceInfo, l.ProgramBuild
+			l.DeviceInfo = func(d abi.Device, what uint32, n uintptr, v unsafe.Pointer, ret *uintptr) abi.Result {
+				r := info(d, what, n, v, ret)
+				if what == abi.DeviceSingleFloat && v != nil {
+					*(*uint64)(v) &^= abi.RoundedDivision
+					if can {
+						*(*uint64)(v) |= abi.RoundedDivision
+					}
+				}
+				return r
+			}
+			l.ProgramBuild = func(p abi.Program, n uint32, devices *abi.Device, text *byte, done, arg uintptr) abi.Result {
+				options = unix.BytePtrToString(text)
+				return build(p, n, devices, text, done, arg)
+			}
+		})
+		if err := loadSource(d, sourceText); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(options, "-cl-fp32-correctly-rounded-divide-sqrt"); got != can {
+			t.Errorf("a device that can round (%v) gets the options %q", can, options)
+		}
 	}
 }

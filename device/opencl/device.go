@@ -72,6 +72,7 @@ type dev struct {
 	properties bool   // queues are made with properties
 	priorities bool
 	language   string // the option that selects the newest language; empty: the default one
+	rounds     bool   // its float32 divisions and square roots can be correctly rounded, if a program asks for that
 	driver     string // its version
 	compiler   bool   // it takes sources
 	allocation int64  // bytes at most
@@ -152,6 +153,8 @@ func (b *dev) identify(o Options) error {
 	}
 	b.compiler = compiler != 0
 	b.language = b.newest()
+	single, _ := value[uint64](b.Library, call, b.DeviceInfo, b.id, abi.DeviceSingleFloat)
+	b.rounds = single&abi.RoundedDivision != 0
 	b.allocation, b.local, b.align, b.group = int64(most), int(local), int(align/8), int(group)
 	b.Props = driver.Properties{Name: title, Library: "OpenCL", TotalMemory: int64(total), Units: int(units),
 		PriorityLevels: 1, Processor: b.kind&abi.DeviceCPU != 0, Lanes: int(lanes), LocalMemory: int(local)}

@@ -136,8 +136,14 @@ func (b *dev) build(op string, image []byte) (abi.Program, error) {
 	return h, err
 }
 
-// options are those of the compiler.
-func (b *dev) options() string { return strings.TrimSpace(b.language + " -cl-kernel-arg-info") }
+// options are those of the compiler. Without one for it, a division may be off by 2.5 units in the last place.
+func (b *dev) options() string {
+	o := b.language + " -cl-kernel-arg-info"
+	if b.rounds {
+		o += " -cl-fp32-correctly-rounded-divide-sqrt"
+	}
+	return strings.TrimSpace(o)
+}
 
 func (b *dev) noCompiler(op string) error {
 	return driver.Errorf(driver.ErrUnsupported, b.Name, op, "the device's driver has no compiler (%v)", b.Library)

@@ -121,6 +121,7 @@ func TestConstants(t *testing.T) {
 		"CL_DEVICE_MAX_MEM_ALLOC_SIZE": DeviceMaxAllocation, "CL_DEVICE_MEM_BASE_ADDR_ALIGN": DeviceAddressAlign,
 		"CL_DEVICE_GLOBAL_MEM_SIZE": DeviceGlobalMemory, "CL_DEVICE_LOCAL_MEM_SIZE": DeviceLocalMemory,
 		"CL_DEVICE_AVAILABLE": DeviceAvailable, "CL_DEVICE_COMPILER_AVAILABLE": DeviceCompilerAvailable,
+		"CL_DEVICE_SINGLE_FP_CONFIG": DeviceSingleFloat, "CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT": RoundedDivision,
 		"CL_DEVICE_NAME": DeviceName, "CL_DRIVER_VERSION": DeviceDriverVersion, "CL_DEVICE_VERSION": DeviceVersion,
 		"CL_DEVICE_EXTENSIONS": DeviceExtensions, "CL_DEVICE_HOST_UNIFIED_MEMORY": DeviceUnifiedMemory,
 		"CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT": DeviceVectorFloat,

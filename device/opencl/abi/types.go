@@ -92,6 +92,7 @@ const (
 	DeviceGlobalMemory      = 0x101F
 	DeviceLocalMemory       = 0x1023
 	DeviceAvailable         = 0x1027
+	DeviceSingleFloat       = 0x101B
 	DeviceCompilerAvailable = 0x1028
 	DeviceName              = 0x102B
 	DeviceDriverVersion     = 0x102D
@@ -109,6 +110,8 @@ const (
 	CommandsSimultaneous   = 1 << 2 // one can be enqueued again before it's done
 	CommandsFlags          = 0x1293
 	CommandsSimultaneously = 1 << 0
+
+	RoundedDivision = 1 << 7 // of DeviceSingleFloat: divisions and square roots may be correctly rounded
 
 	SVMCoarse  = 1 << 0
 	SVMBuffers = 1 << 1
