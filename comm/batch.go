@@ -97,7 +97,7 @@ func (b *Batch) invalid(all *call) error {
 		if o.Ctx = all.Ctx; o.value == nil || o.value.Timeout == 0 {
 			o.Timeout = all.Timeout
 		}
-		if err := c.validate(o); err != nil {
+		if err := c.validate(c.placement.Load(), o); err != nil {
 			return err
 		}
 		o.valid = true
@@ -128,8 +128,8 @@ func (b *Batch) Issue(ctx context.Context, opts ...Option) error {
 	c, calls := b.c, b.calls
 	b.calls = nil
 	if calls[0].Kind.PointToPoint() {
-		return c.placement.Load().messages(&round{c: c, op: "batch", calls: calls, ctx: all.Ctx, stream: calls[0].Stream,
-			work: all.work})
+		calls[0].round = &round{c: c, op: "batch", calls: calls, ctx: all.Ctx, stream: calls[0].Stream, work: all.work}
+		return c.placement.Load().carryOut(calls[0])
 	}
 	return c.runBatch(all.work, calls)
 }
@@ -137,7 +137,7 @@ func (b *Batch) Issue(ctx context.Context, opts ...Option) error {
 // runBatch runs collectives that are valid, or issues them with w for all.
 func (c *Comm) runBatch(w *Work, calls []*call) error {
 	x := c.placement.Load()
-	if w == nil && !x.joins(calls[0]) {
+	if w == nil && !(x.library() != nil && calls[0].onDevice) { // which takes all in one call
 		for _, o := range calls {
 			o.owner = c.lane.tryAcquire()
 			if err := c.collective(o.Ctx, o.Kind, o, nil); err != nil {
@@ -151,5 +151,5 @@ func (c *Comm) runBatch(w *Work, calls []*call) error {
 			calls[i-1].next = o
 		}
 	}
-	return x.run(calls[0])
+	return x.carryOut(calls[0])
 }

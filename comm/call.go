@@ -13,8 +13,8 @@ type call struct {
 	backend.Op
 
 	owner    bool     // holds the lane
+	plain    bool     // is as most are: it holds the lane, and has no Work, options, hints, hooks or lists
 	valid    bool     // validated before, with its batch
-	rest     bool     // has more than most calls have: options, hints, hooks
 	onDevice bool     // its tensors are on the communicator's device
 	record   uint64   // for the recorder; 0: it isn't recorded yet
 	hooks    *hookSet // whose pre-hooks have seen it; nil if there are none
@@ -27,6 +27,8 @@ type call struct {
 	id        uint64 // for hooks
 	nilOption int    // which of its options is nil, from 1; 0: none
 	next      *call  // the one behind it in a batch that is issued as one, with the same Work; nil: it's the last
+	round     *round // the messages that it's the first of; nil for other operations
+	onWindow  *windowCall
 	running   running
 	originals *originals // on a device, where the operation has views of the memory instead of the tensors
 }
@@ -41,7 +43,7 @@ func (c *Comm) begin() *call {
 }
 
 // collective is the path of every collective. The call has its arguments. It gets what else it needs, is validated,
-// carried out by the executor, and finished there.
+// and carried out by the executor, which finishes it.
 func (c *Comm) collective(ctx context.Context, kind Kind, o *call, opts []Option) error {
 	held := o.owner
 	defer func() {
@@ -49,49 +51,44 @@ func (c *Comm) collective(ctx context.Context, kind Kind, o *call, opts []Option
 			c.abortCall(o, recover())
 		}
 	}()
-	if len(opts) == 0 && ctx != nil && o.Timeout == 0 && c.hints.Load() == nil {
-		o.Kind, o.Ctx, o.Timeout = kind, ctx, time.Duration(c.timeout.Load()) // all that fill does for most calls
-	} else {
-		c.fill(o, ctx, kind, opts)
+	c.start(o, ctx, kind)
+	o.plain = o.owner && len(opts) == 0 && o.work == nil && o.Hints == nil && c.hints.Load() == nil && !listed[kind]
+	if !o.plain {
+		c.apply(o, opts)
 	}
 	x := c.placement.Load()
-	plain := c.plain(o, x)
-	if !plain && !o.valid {
-		if err := c.validate(o); err != nil {
-			return x.refuse(c.detach(o, &held), err)
+	if !o.valid && !(o.plain && c.passes(x, o)) {
+		if err := c.validate(x, o); err != nil {
+			held = false
+			return x.refuse(c.detach(o), err)
 		}
 	}
-	switch {
-	case held && (plain || x.callerRuns(o)):
-	case held && x.inline(o):
-		held = false
-		return nil
-	default:
-		return x.run(c.detach(o, &held))
-	}
-	err := c.execute(o)
 	held = false
-	c.releaseCall()
-	if err != nil {
-		rethrow(err)
-	}
-	return err
+	return x.carryOut(o)
 }
 
-// fill gives a call what it has from its caller besides arguments, and from the communicator.
+// fill gives a call what it has besides arguments.
 func (c *Comm) fill(o *call, ctx context.Context, kind Kind, opts []Option) {
-	o.Kind, o.Ctx = kind, ctx
-	if ctx == nil {
+	c.start(o, ctx, kind)
+	c.apply(o, opts)
+}
+
+// start gives a call what every call has.
+func (c *Comm) start(o *call, ctx context.Context, kind Kind) {
+	if o.Kind, o.Ctx = kind, ctx; ctx == nil {
 		o.Ctx = context.Background()
 	}
 	if o.Timeout == 0 {
 		o.Timeout = time.Duration(c.timeout.Load())
 	}
+}
+
+// apply gives a call the communicator's hints and the options of its caller.
+func (c *Comm) apply(o *call, opts []Option) {
 	if h := c.hints.Load(); h != nil && o.Hints == nil {
-		o.Hints, o.rest = *h, true
+		o.Hints = *h
 	}
 	for i, f := range opts {
-		o.rest = true
 		if f == nil {
 			o.nilOption = i + 1
 			continue
@@ -104,23 +101,23 @@ func (c *Comm) fill(o *call, ctx context.Context, kind Kind, opts []Option) {
 }
 
 // detach gives back the lane, and with it the communicator's own call, if the call holds it.
-func (c *Comm) detach(o *call, held *bool) *call {
-	if *held {
-		moved := *o
-		moved.owner = false
-		o, *held = &moved, false
-		c.releaseCall()
+func (c *Comm) detach(o *call) *call {
+	if !o.owner {
+		return o
 	}
-	return o
+	moved := *o
+	moved.owner, moved.plain = false, false
+	c.releaseCall()
+	return &moved
 }
 
 // releaseCall ends the use of the communicator's own call, which keeps no tensor alive, and of the lane.
 func (c *Comm) releaseCall() {
-	if o := &c.own; o.rest || listed[o.Kind] {
+	if o := &c.own; !o.plain {
 		*o = call{owner: true}
 	} else {
 		o.Ctx, o.Timeout, o.In, o.Out, o.Root, o.Reduce = nil, 0, nil, nil, 0, Reduction{}
-		o.Seq, o.Algorithm, o.record = 0, "", 0
+		o.Seq, o.Algorithm, o.record, o.plain = 0, "", 0, false
 		if o.value != nil {
 			o.value, o.Site, o.Stream = nil, 0, nil
 		}

@@ -263,7 +263,7 @@ func (o *newOptions) join(cfg *config.Config, abort bool, b backend.Backend, dev
 	}
 	o.engines = !cfg.DeviceInline
 	c := newComm(b, o, abort)
-	c.placement.Store(c.executorOf(dev))
+	c.placement.Store(c.placementOn(dev))
 	if _, each := c.opHints.Split(o.hints); len(each) > 0 {
 		c.hints.Store(&each)
 	}
@@ -342,7 +342,7 @@ func newComm(b backend.Backend, o *newOptions, abort bool) *Comm {
 	c.opened.beside = nil
 	c.own.owner = true
 	c.timeout.Store(int64(o.timeout))
-	c.placement.Store(c.executorOf(nil))
+	c.placement.Store(c.placementOn(nil))
 	c.rounds.New = func() any { return new(round) }
 	c.cleanup = runtime.AddCleanup(c, warnNotFinalized, c.finalizer)
 	c.rec.Attach(b)
@@ -549,18 +549,6 @@ func (c *Comm) Broken() <-chan struct{} { return c.b.Broken() }
 
 // at says where an error that concerns no numbered operation happened.
 func (c *Comm) at(op string) Where { return Where{Comm: c.name, Reporter: c.rank, Op: op} }
-
-// usable is the first check of every call: an operation of a communicator that is
-// finalized, or with a context that has ended, does not begin.
-func (c *Comm) usable(ctx context.Context, op string) error {
-	if c.gate.closed() {
-		return &FinalizedError{Where: c.at(op)}
-	}
-	if ctx.Err() != nil {
-		return &CanceledError{Where: c.at(op), Err: context.Cause(ctx)}
-	}
-	return nil
-}
 
 func (c *Comm) invalid(op, format string, args ...any) error {
 	return &InvalidArgumentError{Where: c.at(op), Detail: fmt.Sprintf(format, args...)}

@@ -21,11 +21,9 @@ type streams struct {
 	hostExecutor // of operations on tensors of the host
 	dev          *device.Device
 	home         *device.Stream // memory of Empty is allocated for it, and nothing else is ever enqueued on it
-	// enq is the backend, if it enqueues operations by itself; nil if engines of the process carry them out.
-	enq  backend.Enqueuer
-	host bool // the backend takes tensors of the host as well
-
-	replays replays
+	// library enqueues operations by itself; nil if engines of the process carry them out.
+	library *libraryExecutor
+	host    bool // the backend takes tensors of the host as well
 
 	in, out tensor.Header // what the call sees that has the lane, if it's done by its caller
 
@@ -40,7 +38,7 @@ type streams struct {
 // bind keeps the device current for the calling thread while an operation is handed to a backend's library, so that
 // none of the calls of the device's has to make it so.
 func (s *streams) bind() (unbind func(), err error) {
-	if s.enq == nil {
+	if s.library == nil {
 		return func() {}, nil
 	}
 	return s.dev.Bind()
@@ -71,18 +69,18 @@ func newStreams(d *device.Device, priority device.Priority, replays time.Duratio
 		return nil, nil
 	}
 	s = &streams{dev: d, priority: priority, host: caps.Serves(device.Host)}
-	if caps.Serves(d.Name()) {
-		s.enq, _ = b.(backend.Enqueuer)
+	if enq, ok := b.(backend.Enqueuer); ok && caps.Serves(d.Name()) {
+		s.library = &libraryExecutor{streams: s, enq: enq}
 	}
-	if _, engines := d.Runtime().Driver().(device.HostKernels); s.enq == nil && !(engines && s.host) {
+	if _, engines := d.Runtime().Driver().(device.HostKernels); s.library == nil && !(engines && s.host) {
 		return nil, fmt.Errorf("%w: backend %q has no device %q, only %v", ErrUnsupported, caps.Name, d.Name(), caps.Devices)
 	}
 	if s.own, err = takeStream(d, priority); err == nil {
 		s.home, err = takeStream(d, device.Normal)
 	}
-	if s.enq != nil && err == nil && replays > 0 {
-		s.replays.pause = replays
-		s.replays.marks, err = marksOf(d, s.home)
+	if lib := s.library; lib != nil && err == nil && replays > 0 {
+		lib.replays.pause = replays
+		lib.replays.marks, err = marksOf(d, s.home)
 	}
 	return s, err
 }
@@ -106,7 +104,7 @@ func (c *Comm) Bind(d *device.Device) error {
 		if err != nil {
 			return c.deviceError("bind", err)
 		}
-		if !c.placement.CompareAndSwap(host, c.executorOf(s)) {
+		if !c.placement.CompareAndSwap(host, c.placementOn(s)) {
 			s.close()
 		}
 	}
@@ -234,7 +232,7 @@ func (c *Comm) deviceError(op string, err error) error {
 		return &TimeoutError{Where: at}
 	case errors.Is(err, device.ErrCanceled):
 		return &CanceledError{Where: at, Err: err}
-	case c.dev() != nil && c.dev().enq != nil && !errors.As(err, new(*device.Error)):
+	case c.placement.Load().library() != nil && !errors.As(err, new(*device.Error)):
 		return err // of a hook
 	}
 	return &InternalError{Where: at, Err: err}

@@ -56,8 +56,8 @@ func (t *task) atEnd() handle {
 	return t.handle
 }
 
-// enqueued is due behind the functions of a task on its stream.
-func (t *task) enqueued(on *device.Stream) error {
+// recordEnd is due behind the functions of a task on its stream.
+func (t *task) recordEnd(on *device.Stream) error {
 	if t.work == nil {
 		return nil
 	}
@@ -68,27 +68,31 @@ func (t *task) enqueued(on *device.Stream) error {
 	return err
 }
 
-// collective is the task of a collective, with those behind it in its batch.
-func (s *streams) collective(o *call) task {
-	return task{op: o.Kind.String(), ctx: o.Ctx, stream: o.Stream, order: &s.order, handle: handle{work: o.work}}
-}
-
-// ofRound is the task of messages.
-func ofRound(r *round) task {
-	return task{kind: ofMessages, op: r.op, ctx: r.ctx, stream: r.stream, handle: handle{work: r.work}}
-}
-
-// ofWindow is the task of an operation on a window.
-func ofWindow(w *Window, o *call, k windowKind) task {
-	t := task{kind: onWindow, op: k.String(), ctx: o.Ctx, handle: handle{work: o.work}}
-	if k.chained() {
-		t.order = &w.order
+// taskOf is the task of an operation.
+func (s *streams) taskOf(o *call) task {
+	if r := o.round; r != nil {
+		return task{kind: ofMessages, op: r.op, ctx: r.ctx, stream: r.stream, handle: handle{work: r.work}}
+	}
+	t := task{op: o.Kind.String(), ctx: o.Ctx, stream: o.Stream, order: &s.order, handle: handle{work: o.work}}
+	if x := o.onWindow; x != nil {
+		t.kind, t.op, t.order = onWindow, x.kind.String(), nil
+		if x.kind.chained() {
+			t.order = &x.w.order
+		}
 	}
 	return t
 }
 
-// enqueue puts a task on its stream, in its order, by put.
-func (s *streams) enqueue(t *task, put func(on *device.Stream) error) error {
+// enqueue puts an operation on its stream, as a task in its order, by f. A collective that can't be enqueued is refused.
+func (s *streams) enqueue(o *call, t *task, f func(on *device.Stream) error) error {
+	err := s.enqueueTask(t, f)
+	if err != nil && t.kind == ofCollectives {
+		s.c.placement.Load().refuse(o, err)
+	}
+	return err
+}
+
+func (s *streams) enqueueTask(t *task, f func(on *device.Stream) error) error {
 	c := s.c
 	if cause := c.b.Cause(); cause != nil && t.kind != onWindow {
 		return cause
@@ -111,7 +115,7 @@ func (s *streams) enqueue(t *task, put func(on *device.Stream) error) error {
 		}
 		t.on = t.work.onDevice()
 	}
-	if err := s.push(t, cur, put); err != nil {
+	if err := s.enqueueInOrder(t, cur, f); err != nil {
 		err = c.deviceError(t.op, err)
 		t.end(err)
 		return err
@@ -119,8 +123,8 @@ func (s *streams) enqueue(t *task, put func(on *device.Stream) error) error {
 	return nil
 }
 
-// push is enqueue without what concerns the Work and errors.
-func (s *streams) push(t *task, cur *device.Stream, put func(on *device.Stream) error) (err error) {
+// enqueueInOrder is enqueueTask without what concerns the Work and errors.
+func (s *streams) enqueueInOrder(t *task, cur *device.Stream, f func(on *device.Stream) error) (err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	on := cur
@@ -134,12 +138,12 @@ func (s *streams) push(t *task, cur *device.Stream, put func(on *device.Stream) 
 		}
 	}
 	if t.order == nil {
-		return put(on)
+		return f(on)
 	}
 	if err := t.order.before(on); err != nil {
 		return err
 	}
-	if err := put(on); err != nil {
+	if err := f(on); err != nil {
 		return err
 	}
 	return t.order.after(on)
@@ -176,26 +180,26 @@ func (s *streams) ownStream(t *task, cur *device.Stream) (*device.Stream, error)
 	return x, err
 }
 
-// callerRuns reports whether the caller's goroutine executes a collective: its tensors are on the host, and no enqueued
-// operation is under way.
-func (s *streams) callerRuns(o *call) bool {
-	if o.onDevice || o.work != nil {
-		return false
+// carryOutOnHost carries out an operation on tensors of the host. A collective comes after all that was enqueued before.
+func (s *streams) carryOutOnHost(o *call) error {
+	if o.round != nil || o.onWindow != nil || o.owner && o.work == nil && s.quiet() {
+		return s.hostExecutor.carryOut(o)
 	}
+	o = s.c.detach(o)
+	if err := s.quiesce(o.Ctx); err != nil {
+		return s.c.refuse(o.Kind.String(), err)
+	}
+	return s.hostExecutor.carryOut(o)
+}
+
+// quiet reports whether no collective that was enqueued is under way, and no message to be posted.
+func (s *streams) quiet() bool {
 	for _, ch := range []*chain{&s.order, &s.posts} {
 		if done, err := ch.event.Query(); !done && err == nil {
 			return false
 		}
 	}
 	return true
-}
-
-// runOnHost is run for a collective on tensors of the host. It comes after all that was enqueued before.
-func (s *streams) runOnHost(o *call) error {
-	if err := s.quiesce(o.Ctx); err != nil {
-		return s.c.refuse(o.Kind.String(), err)
-	}
-	return s.hostExecutor.run(o)
 }
 
 func (s *streams) quiesce(ctx context.Context) error {
@@ -207,21 +211,25 @@ func (s *streams) quiesce(ctx context.Context) error {
 	return nil
 }
 
-// refuseBy ends a collective that isn't valid: tell reports it to the backend. No rank waits for one that isn't
-// captured.
-func (s *streams) refuseBy(o *call, why error, tell func(op string)) error {
-	c := s.c
-	c.rec.Refused(why)
+// refuse reports a collective that isn't valid to the backend, when those before it are done: a library puts them on
+// their streams itself, and functions of the host run when theirs gets there. No rank waits for one that isn't captured.
+func (s *streams) refuse(o *call, why error) {
+	c, op := s.c, o.Kind.String()
 	if errors.Is(why, ErrFinalized) || c.b.Cause() != nil {
-		return why
+		return
 	}
 	if cur, err := s.current(o.Ctx, o.Stream); err != nil || cur.Capturing() {
-		return why
+		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	tell(o.Kind.String())
-	return why
+	switch {
+	case s.library != nil:
+		c.refused(op, why)
+	case s.order.before(s.own) != nil:
+	case s.own.HostFunc("refuse "+op, func() error { c.refuse(op, why); return nil }) == nil:
+		_ = s.order.after(s.own)
+	}
 }
 
 // chain keeps things in the order in which they are enqueued, on whatever streams.

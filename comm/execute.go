@@ -27,8 +27,11 @@ func (c *Comm) execute(o *call) error {
 	if err == nil {
 		err = c.b.Wait(&o.Op)
 	}
-	if err == nil && o.owner && !o.rest && o.value == nil {
-		c.rec.Done(&o.Op) // all that finish does for most calls
+	if err == nil && o.plain { // all that finish does for it
+		c.rec.Done(&o.Op)
+		if o.value != nil {
+			c.report(o, nil)
+		}
 		return nil
 	}
 	return c.finish(o, err)

@@ -164,7 +164,7 @@ func (c *Comm) before(o *call) error {
 	if h == nil {
 		return nil
 	}
-	o.hooks, o.id, o.rest = h, c.ids.Add(1), true
+	o.hooks, o.id, o.plain = h, c.ids.Add(1), false
 	info := c.info(o)
 	for _, f := range h.pre {
 		o.running.hook = f

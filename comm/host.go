@@ -1,21 +1,42 @@
 package comm
 
 import (
-	"context"
 	"time"
 
 	"github.com/chorus-comms/chorus/fabric"
-	"github.com/chorus-comms/chorus/tensor"
 )
 
 // hostExecutor runs operations on the goroutine of their caller. Asynchronous collectives, and those that find the lane
 // taken, run in its queue; asynchronous messages are completed by a goroutine of their own.
 type hostExecutor struct{ c *Comm }
 
-func (h hostExecutor) callerRuns(o *call) bool { return o.work == nil }
+func (h hostExecutor) carryOut(o *call) error {
+	switch {
+	case o.owner && o.work == nil:
+	case o.round != nil:
+		return h.runRound(o.round)
+	case o.onWindow != nil:
+		return rethrow(o.onWindow.do(o.Ctx, o.onWindow.w.w))
+	default:
+		return h.runQueued(h.c.detach(o))
+	}
+	c, held := h.c, true
+	defer func() {
+		if held {
+			c.abortCall(o, recover())
+		}
+	}()
+	err := c.execute(o)
+	held = false
+	c.releaseCall()
+	if err != nil {
+		rethrow(err)
+	}
+	return err
+}
 
-// run queues a call behind all that were issued before.
-func (h hostExecutor) run(o *call) error {
+// runQueued queues a collective, with those behind it in its batch, behind all that were issued before.
+func (h hostExecutor) runQueued(o *call) error {
 	c := h.c
 	w, wait := o.work, o.work == nil
 	if wait {
@@ -98,18 +119,9 @@ func (c *Comm) awaitQueued(o *call, w *Work) error {
 	}
 }
 
-func (h hostExecutor) refuse(o *call, why error) error {
-	h.c.rec.Refused(why)
-	return h.c.refuse(o.Kind.String(), why)
-}
-
-func (h hostExecutor) inline(*call) bool { return false }
-
-func (h hostExecutor) joins(*call) bool { return false }
-
-// messages posts messages on the caller's goroutine, so that they match in the order in which they were issued, and
+// runRound posts messages on the caller's goroutine, so that they match in the order in which they were issued, and
 // completes them here or behind.
-func (h hostExecutor) messages(r *round) error {
+func (h hostExecutor) runRound(r *round) error {
 	c := h.c
 	if !c.gate.enter() {
 		return &FinalizedError{Where: c.at(r.op)}
@@ -147,15 +159,3 @@ func (h hostExecutor) messages(r *round) error {
 	})
 	return nil
 }
-
-// window isn't called: operations on the host's windows run on their caller's goroutine.
-func (h hostExecutor) window(w *Window, o *call, x windowOp) error {
-	return h.c.invalid(x.kind.String(), "%s", hostBlocks)
-}
-
-func (h hostExecutor) work() *deviceWork                             { return nil }
-func (h hostExecutor) view(t *tensor.Tensor) (*tensor.Tensor, error) { return t.EngineView() }
-func (h hostExecutor) quiesce(context.Context) error                 { return nil }
-func (h hostExecutor) idle() bool                                    { return true }
-func (h hostExecutor) exclude() (resume func())                      { return func() {} }
-func (h hostExecutor) close()                                        {}

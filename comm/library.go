@@ -15,21 +15,32 @@ import (
 // of the host are the hostExecutor's, after all that was enqueued before.
 type libraryExecutor struct {
 	*streams
+	enq           backend.Enqueuer
+	replays       replays
 	watched       watched
 	errorReturned atomic.Bool // a wait has returned, or is about to, the error of operations under way
 	broke         sync.Once   // for noteDone
 }
 
-// run has the library put a collective on a stream, with those behind it in its batch.
-func (x *libraryExecutor) run(o *call) error {
+func (x *libraryExecutor) carryOut(o *call) error {
 	if !o.onDevice {
-		return x.runOnHost(o)
+		return x.carryOutOnHost(o)
 	}
-	t := x.collective(o)
-	if err := x.enqueue(&t, func(on *device.Stream) error { return x.putOps(&t, o.batch(), on) }); err != nil {
-		return x.refuse(o, err)
-	}
-	return nil
+	return x.enqueueCall(x.c.detach(o))
+}
+
+// enqueueCall has the library enqueue an operation.
+func (x *libraryExecutor) enqueueCall(o *call) error {
+	t := x.taskOf(o)
+	return x.enqueue(o, &t, func(on *device.Stream) error {
+		switch t.kind {
+		case ofMessages:
+			return x.enqueueOps(&t, o.round.calls, on)
+		case onWindow:
+			return x.enqueueOnWindow(&t, o.onWindow, on)
+		}
+		return x.enqueueOps(&t, o.batch(), on)
+	})
 }
 
 // batch returns the call, with those behind it in its batch.
@@ -40,29 +51,14 @@ func (o *call) batch() (all []*call) {
 	return all
 }
 
-func (x *libraryExecutor) joins(o *call) bool { return o.onDevice }
-
-func (x *libraryExecutor) refuse(o *call, why error) error {
-	return x.refuseBy(o, why, func(op string) { x.c.refused(op, why) })
-}
-
-// messages has the library put messages on a stream, asynchronous ones on one of their own.
-func (x *libraryExecutor) messages(r *round) error {
-	if !r.calls[0].onDevice {
-		return x.hostExecutor.messages(r)
-	}
-	t := ofRound(r)
-	return x.enqueue(&t, func(on *device.Stream) error { return x.putOps(&t, r.calls, on) })
-}
-
-// putOps has the library put collectives, or messages, on a stream as one call. During a capture they become nodes of
-// the graph, whose runs this package doesn't see.
-func (x *libraryExecutor) putOps(t *task, calls []*call, on *device.Stream) error {
+// enqueueOps enqueues collectives, or messages, as one call of the library. During a capture they become nodes of the
+// graph, whose runs this package doesn't see.
+func (x *libraryExecutor) enqueueOps(t *task, calls []*call, on *device.Stream) error {
 	ops := make([]*backend.Op, len(calls))
 	for i, o := range calls {
 		o.Ctx, o.Stream, ops[i] = context.Background(), on, &o.Op
 	}
-	return x.put(t, x.newEnqueued(t, calls, on, ops[0]), func() error {
+	return x.enqueueWatched(t, x.newEnqueued(t, calls, on, ops[0]), func() error {
 		end := func() error { return nil }
 		if t.capturing {
 			var err error
@@ -81,25 +77,21 @@ func (x *libraryExecutor) putOps(t *task, calls []*call, on *device.Stream) erro
 	})
 }
 
-// window has the library put an operation on a window on a stream.
-func (x *libraryExecutor) window(w *Window, o *call, op windowOp) error {
-	t := ofWindow(w, o, op.kind)
-	op.timeout = o.Timeout
-	return x.enqueue(&t, func(on *device.Stream) error {
-		message := &backend.Op{Kind: backend.Recv, Peer: op.to.Rank, Timeout: op.timeout}
-		return x.put(&t, x.newEnqueued(&t, nil, on, message), func() error {
-			err := op.replace(func(v *tensor.Tensor) (*tensor.Tensor, error) { return v, v.UsedBy(on) })
-			if err != nil {
-				return err
-			}
-			return op.do(device.WithStream(context.Background(), on), w.w)
-		})
+// enqueueOnWindow enqueues an operation on a window.
+func (x *libraryExecutor) enqueueOnWindow(t *task, op *windowCall, on *device.Stream) error {
+	message := &backend.Op{Kind: backend.Recv, Peer: op.to.Rank, Timeout: op.timeout}
+	return x.enqueueWatched(t, x.newEnqueued(t, nil, on, message), func() error {
+		err := op.replace(func(v *tensor.Tensor) (*tensor.Tensor, error) { return v, v.UsedBy(on) })
+		if err != nil {
+			return err
+		}
+		return op.do(device.WithStream(context.Background(), on), op.w.w)
 	})
 }
 
-// put has the library put operations on their stream, by f, and has them watched until they end. The caller holds the
+// enqueueWatched has the library enqueue operations, by f, and has them watched until they end. The caller holds the
 // lock of the streams.
-func (x *libraryExecutor) put(t *task, e *enqueued, f func() error) (err error) {
+func (x *libraryExecutor) enqueueWatched(t *task, e *enqueued, f func() error) (err error) {
 	c := x.c
 	if !c.gate.enter() {
 		return &FinalizedError{Where: c.at(t.op)}
@@ -143,8 +135,6 @@ func (x *libraryExecutor) begin(t *task, o *call) error {
 	return x.c.before(o)
 }
 
-func (x *libraryExecutor) work() *deviceWork { return &deviceWork{dev: x.dev, broken: x.cause} }
-
 // cause returns the backend's Cause. If there is one, operations that were done before have been noted.
 func (x *libraryExecutor) cause() error {
 	err := x.c.b.Cause()
@@ -152,13 +142,6 @@ func (x *libraryExecutor) cause() error {
 		x.noteDone()
 	}
 	return err
-}
-
-func (x *libraryExecutor) view(t *tensor.Tensor) (*tensor.Tensor, error) { return t, nil }
-
-func (x *libraryExecutor) exclude() (resume func()) {
-	x.mu.Lock()
-	return x.mu.Unlock
 }
 
 // fatalBehind aborts the process if the communicator was told to by [WithAbortBehind], for an operation on a stream

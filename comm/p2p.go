@@ -37,11 +37,12 @@ func (c *Comm) message(ctx context.Context, kind Kind, opts []Option) *round {
 // pointToPoint is the path of a message: it's validated, and carried out by the executor.
 func (c *Comm) pointToPoint(r *round) error {
 	o := &r.only
-	if err := c.validate(o); err != nil {
+	x := c.placement.Load()
+	if err := c.validate(x, o); err != nil {
 		return err
 	}
 	r.op, r.ctx, r.stream, r.work = o.Kind.String(), o.Ctx, o.Stream, o.work
-	err := c.placement.Load().messages(r)
+	err := x.carryOut(o)
 	if r.work == nil && !o.onDevice { // it's over
 		*r = round{}
 		c.rounds.Put(r)

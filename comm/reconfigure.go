@@ -196,7 +196,7 @@ func (c *Comm) reconfigure(ctx context.Context, uuid string, members []regroup.M
 	if hints != nil {
 		next.hints = hints
 	}
-	if c.Err() != nil || c.placement.Load().idle() {
+	if lib := c.placement.Load().library(); c.Err() != nil || lib == nil || lib.idle() {
 		next.old = c.b
 	}
 	for i, m := range members {

@@ -168,7 +168,7 @@ func (r *replays) begin(x *libraryExecutor, s *device.Stream, calls []*call) (en
 		}
 		one := *calls[0] // without the tensors, which needn't live as long as this
 		one.In, one.Out, one.Ins, one.Outs, one.Reduce.FactorTensor = nil, nil, nil, nil, nil
-		one.originals, one.work = nil, nil
+		one.originals, one.work, one.round, one.next = nil, nil, nil, nil
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if r.list = append(r.list, &replay{call: &one, own: x.c.inheritedBy(&one), word: word}); len(r.list) == 1 {

@@ -25,7 +25,7 @@ type round struct {
 
 // onlyCall makes it a round of one, and returns the call.
 func (r *round) onlyCall(c *Comm) *call {
-	r.c, r.one[0] = c, &r.only
+	r.c, r.one[0], r.only.round = c, &r.only, r
 	r.calls = r.one[:]
 	return &r.only
 }

@@ -152,7 +152,7 @@ func (c *Comm) child(ctx context.Context, b backend.Backend, o *splitOptions) (*
 		if err != nil {
 			return nil, errors.Join(c.deviceError("split", err), child.Finalize(ctx))
 		}
-		child.placement.Store(child.executorOf(s))
+		child.placement.Store(child.placementOn(s))
 	}
 	if o.beside != nil {
 		go shareFailures(b, o.beside.b)

@@ -14,20 +14,40 @@ type streamExecutor struct {
 	*streams
 }
 
-// run enqueues a collective, with those behind it in its batch.
-func (x *streamExecutor) run(o *call) error {
+func (x *streamExecutor) carryOut(o *call) error {
 	if !o.onDevice {
-		return x.runOnHost(o)
+		return x.carryOutOnHost(o)
 	}
-	t := x.collective(o)
-	if err := x.enqueue(&t, func(s *device.Stream) error { return x.put(&t, o, s) }); err != nil {
-		return x.refuse(o, err)
+	if held := o.owner; held {
+		defer func() {
+			if held {
+				x.c.abortCall(o, recover())
+			}
+		}()
+		done := x.runInline(o)
+		if held = false; done {
+			return nil
+		}
 	}
-	return nil
+	return x.enqueueCall(x.c.detach(o))
 }
 
-// put puts a collective, with those behind it in its batch, on a stream.
-func (x *streamExecutor) put(t *task, o *call, s *device.Stream) error {
+// enqueueCall enqueues an operation as functions of a stream.
+func (x *streamExecutor) enqueueCall(o *call) error {
+	t := x.taskOf(o)
+	return x.enqueue(o, &t, func(s *device.Stream) error {
+		switch t.kind {
+		case ofMessages:
+			return x.enqueueRound(&t, o.round, s)
+		case onWindow:
+			return x.enqueueOnWindow(&t, o.onWindow, s)
+		}
+		return x.enqueueCollectives(&t, o, s)
+	})
+}
+
+// enqueueCollectives enqueues a collective, with those behind it in its batch.
+func (x *streamExecutor) enqueueCollectives(t *task, o *call, s *device.Stream) error {
 	for y := o; y != nil; y = y.next {
 		if err := engineViews(y, s); err != nil {
 			return err
@@ -40,7 +60,7 @@ func (x *streamExecutor) put(t *task, o *call, s *device.Stream) error {
 		}
 		y = next
 	}
-	return t.enqueued(s)
+	return t.recordEnd(s)
 }
 
 // function is a collective as a function of a stream, or of a graph's runs.
@@ -87,30 +107,10 @@ func (x *streamExecutor) turn(o *call, h handle) (err error) {
 	return err
 }
 
-// refuse announces it when the collectives before it are done.
-func (x *streamExecutor) refuse(o *call, why error) error {
-	return x.refuseBy(o, why, func(op string) {
-		if x.order.before(x.own) != nil {
-			return
-		}
-		if x.own.HostFunc("refuse "+op, func() error { x.c.refuse(op, why); return nil }) == nil {
-			_ = x.order.after(x.own)
-		}
-	})
-}
-
-// messages enqueues messages. They are posted when the stream gets there, in the order in which they were enqueued, and
-// later work of the stream waits until they are done. Asynchronous ones have a stream of their own, since one may have
-// to wait for the next.
-func (x *streamExecutor) messages(r *round) error {
-	if !r.calls[0].onDevice {
-		return x.hostExecutor.messages(r)
-	}
-	t := ofRound(r)
-	return x.enqueue(&t, func(s *device.Stream) error { return x.putRound(&t, r, s) })
-}
-
-func (x *streamExecutor) putRound(t *task, r *round, s *device.Stream) error {
+// enqueueRound enqueues messages. They are posted when the stream gets there, in the order in which they were enqueued,
+// and later work of the stream waits until they are done. Asynchronous ones have a stream of their own, since one may
+// have to wait for the next.
+func (x *streamExecutor) enqueueRound(t *task, r *round, s *device.Stream) error {
 	e := &enqueuedRound{c: x.c, op: t.op, calls: r.calls, handle: t.atEnd()}
 	for _, o := range r.calls {
 		if err := engineViews(o, s); err != nil {
@@ -133,7 +133,7 @@ func (x *streamExecutor) putRound(t *task, r *round, s *device.Stream) error {
 	if err := s.HostFunc(t.op, e.complete); err != nil {
 		return err
 	}
-	return t.enqueued(s)
+	return t.recordEnd(s)
 }
 
 // enqueuedRound is messages on a stream. One of its functions posts them, and a later one completes them.
@@ -192,42 +192,37 @@ func (e *enqueuedRound) leave(err error) {
 	e.end(err)
 }
 
-// window enqueues an operation on a window.
-func (x *streamExecutor) window(w *Window, o *call, op windowOp) error {
-	t := ofWindow(w, o, op.kind)
-	return x.enqueue(&t, func(s *device.Stream) error {
-		err := op.replace(func(v *tensor.Tensor) (*tensor.Tensor, error) {
-			if err := v.UsedBy(s); err != nil {
-				return nil, err
-			}
-			return v.EngineView()
-		})
-		if err != nil {
-			return err
+// enqueueOnWindow enqueues an operation on a window.
+func (x *streamExecutor) enqueueOnWindow(t *task, op *windowCall, s *device.Stream) error {
+	err := op.replace(func(v *tensor.Tensor) (*tensor.Tensor, error) {
+		if err := v.UsedBy(s); err != nil {
+			return nil, err
 		}
-		h, name := t.atEnd(), t.op
-		run := func() error {
-			if op.kind.chained() {
-				if !w.enter() {
-					return &FinalizedError{Where: w.c.at(name)}
-				}
-				defer w.exit()
-			}
-			h.start()
-			return op.do(context.Background(), w.w)
-		}
-		if err := s.HostFunc(name, func() error {
-			err := run()
-			h.end(err)
-			return err
-		}); err != nil {
-			return err
-		}
-		return t.enqueued(s)
+		return v.EngineView()
 	})
+	if err != nil {
+		return err
+	}
+	h, name, w := t.atEnd(), t.op, op.w
+	run := func() error {
+		if op.kind.chained() {
+			if !w.enter() {
+				return &FinalizedError{Where: w.c.at(name)}
+			}
+			defer w.exit()
+		}
+		h.start()
+		return op.do(context.Background(), w.w)
+	}
+	if err := s.HostFunc(name, func() error {
+		err := run()
+		h.end(err)
+		return err
+	}); err != nil {
+		return err
+	}
+	return t.recordEnd(s)
 }
-
-func (x *streamExecutor) work() *deviceWork { return &deviceWork{dev: x.dev} }
 
 // originals are the tensors that the caller of an operation on a device passed.
 type originals struct {

@@ -9,17 +9,17 @@ import (
 	"github.com/chorus-comms/chorus/tensor"
 )
 
-// inline runs a synchronous collective on the goroutine of its caller, instead of an engine of its stream, if the
+// runInline runs a synchronous collective on the goroutine of its caller, instead of an engine of its stream, if the
 // stream has no work: waking a thread takes as long as reducing megabytes. The caller never waits for another
 // rank's program: if not all ranks have come, an engine goes on. The call has the lane. It reports false if nothing
 // was done.
 //
 // A failure is the stream's error, as if an engine had run the collective. An interrupt is seen at the end, as
 // with engines.
-func (x *streamExecutor) inline(o *call) bool {
+func (x *streamExecutor) runInline(o *call) bool {
 	c, d := x.c, x.streams
 	a, ok := c.b.(backend.Assembler)
-	if !ok || !o.onDevice || c.opened.engines || o.work != nil || o.Ins != nil || o.Outs != nil ||
+	if !ok || c.opened.engines || o.work != nil || o.Ins != nil || o.Outs != nil ||
 		o.Reduce.FactorTensor != nil || c.hooks.Load() != nil || c.gate.closed() || c.b.Cause() != nil {
 		return false
 	}

@@ -46,8 +46,17 @@ func (w *Work) issueOn(c *Comm, op string) error {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.on = c.placement.Load().work()
+	w.on = c.dev().work()
 	return nil
+}
+
+// work is the device part of a new Work.
+func (s *streams) work() *deviceWork {
+	on := &deviceWork{dev: s.dev}
+	if s.library != nil {
+		on.broken = s.library.cause
+	}
+	return on
 }
 
 // onDevice returns the device part of the Work; nil for an operation on the host.

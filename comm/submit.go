@@ -33,10 +33,7 @@ func (c *Comm) Submit(op *Op, w *Work) error {
 // adopt fills a call from an operation. Fields that its kind doesn't use are dropped, and so are the root's
 // elsewhere, so that no code further down looks at one by mistake.
 func (c *Comm) adopt(o *call, op *Op, w *Work) {
-	o.value, o.Stream, op.Over = op, op.Stream, false
-	if w != nil {
-		o.work, o.rest = w, true
-	}
+	o.value, o.Stream, o.work, op.Over = op, op.Stream, w, false
 	row := op.Kind.Operation()
 	if row.Root {
 		o.Root = op.Root
@@ -72,7 +69,6 @@ func (c *Comm) adopt(o *call, op *Op, w *Work) {
 		if h := c.hints.Load(); h != nil && o.Hints == nil {
 			o.Hints = *h
 		}
-		o.rest = true
 		for k, v := range op.Hints {
 			Hint(k, v)(o)
 		}

@@ -1,6 +1,7 @@
 package comm
 
 import (
+	"context"
 	"fmt"
 	"unsafe"
 
@@ -11,7 +12,7 @@ import (
 
 // validate checks everything that one rank can know about a call. It allocates only
 // to report what is wrong.
-func (c *Comm) validate(o *call) error {
+func (c *Comm) validate(x *placement, o *call) error {
 	if err := c.usable(o.Ctx, o.Kind.String()); err != nil {
 		return err
 	}
@@ -30,7 +31,7 @@ func (c *Comm) validate(o *call) error {
 	}
 	detail := c.check(o)
 	if detail == "" {
-		detail = c.placed(o)
+		detail = c.placed(x, o)
 	}
 	if detail != "" {
 		return c.invalid(o.Kind.String(), "%s", detail)
@@ -38,10 +39,22 @@ func (c *Comm) validate(o *call) error {
 	return nil
 }
 
-// plain accepts the calls that most programs make most, whose checks would take much of the time of a small operation:
-// collectives of one tensor of the host, or of none, without options. It leaves all other calls to validate.
-func (c *Comm) plain(o *call, x *placement) bool {
-	if o.rest || o.Timeout <= 0 || c.gate.closed() || x.device != nil || o.Ctx.Err() != nil {
+// usable is the first check of every call: an operation of a communicator that is
+// finalized, or with a context that has ended, does not begin.
+func (c *Comm) usable(ctx context.Context, op string) error {
+	if c.gate.closed() {
+		return &FinalizedError{Where: c.at(op)}
+	}
+	if ctx.Err() != nil {
+		return &CanceledError{Where: c.at(op), Err: context.Cause(ctx)}
+	}
+	return nil
+}
+
+// passes accepts the plain calls that most programs make most, whose checks would take much of the time of a small
+// operation: collectives of one tensor of the host, or of none. It leaves all other calls to validate.
+func (c *Comm) passes(x *placement, o *call) bool {
+	if o.Timeout <= 0 || c.gate.closed() || x.device != nil || o.Ctx.Err() != nil {
 		return false
 	}
 	t := o.Out
@@ -63,8 +76,8 @@ func (c *Comm) plain(o *call, x *placement) bool {
 
 // placed finds out where a call's tensors are, and returns what is wrong with that, or "". Those without elements may
 // be anywhere.
-func (c *Comm) placed(o *call) string {
-	p, first := c.placement.Load(), o.First()
+func (c *Comm) placed(p *placement, o *call) string {
+	first := o.First()
 	if first == nil {
 		o.onDevice = p.device != nil
 		return ""

@@ -75,34 +75,37 @@ func (x *windowOp) replace(f func(t *tensor.Tensor) (*tensor.Tensor, error)) (er
 
 const hostBlocks = "it's on the host's memory, where operations on windows block: leave out Async"
 
-// run is the path of an operation on a window: it's checked, and carried out here or by the executor of the device.
-func (w *Window) run(ctx context.Context, x windowOp, opts []Option) error {
-	op := x.kind.String()
-	o, err := w.fill(ctx, op, opts)
-	if err != nil {
+// windowCall is an operation on a window on its way from a method to the backend.
+type windowCall struct {
+	windowOp
+	w    *Window
+	call call
+}
+
+// run is the path of an operation on a window: it's checked, and carried out by the executor.
+func (w *Window) run(ctx context.Context, op windowOp, opts []Option) error {
+	x, name := &windowCall{windowOp: op, w: w}, op.kind.String()
+	o := &x.call
+	if err := w.fill(ctx, o, name, opts); err != nil {
 		return err
 	}
 	if x.kind == waitSignalOp { // Close doesn't wait for it
 		defer runtime.KeepAlive(w) // or a caller that has nothing but the window would lose the communicator meanwhile
 	} else {
 		if !w.enter() {
-			return &FinalizedError{Where: w.c.at(op)}
+			return &FinalizedError{Where: w.c.at(name)}
 		}
 		defer w.exit()
 	}
-	err = w.check(&x)
+	err := w.check(&x.windowOp)
 	if moves := x.kind <= accumulateOp; err != nil || moves && x.ts[0].NumEl() == 0 {
-		return w.nothing(o.work, op, err)
+		return w.nothing(o.work, name, err)
 	}
-	x.timeout = o.Timeout
-	on, err := w.onStream(o.Ctx, o.work, &x)
-	switch {
-	case err != nil:
+	x.timeout, o.onWindow = o.Timeout, x
+	if o.onDevice, err = w.onStream(o.Ctx, o.work, &x.windowOp); err != nil {
 		return err
-	case on:
-		return w.c.placement.Load().window(w, &o, x)
 	}
-	return rethrow(x.do(o.Ctx, w.w))
+	return w.c.placement.Load().carryOut(o)
 }
 
 // enter is the begin of every operation on the memory of the window. If it succeeds, exit is due.
@@ -123,22 +126,21 @@ func (w *Window) exit() {
 }
 
 // fill checks what all operations have in common and applies the options that they take.
-func (w *Window) fill(ctx context.Context, op string, opts []Option) (call, error) {
-	var o call
-	w.c.fill(&o, ctx, backend.Send, opts)
+func (w *Window) fill(ctx context.Context, o *call, op string, opts []Option) error {
+	w.c.fill(o, ctx, backend.Send, opts)
 	if w.gate.closed() {
-		return o, &FinalizedError{Where: w.c.at(op)}
+		return &FinalizedError{Where: w.c.at(op)}
 	}
 	if err := w.c.usable(o.Ctx, op); err != nil {
-		return o, err
+		return err
 	}
 	if o.nilOption != 0 {
-		return o, w.c.noOption(op, o.nilOption)
+		return w.c.noOption(op, o.nilOption)
 	}
 	if o.hasInto || o.from != nil || o.Timeout <= 0 {
-		return o, w.c.invalid(op, "window operations take Timeout, which must be positive, and Async on a device, as their only options")
+		return w.c.invalid(op, "window operations take Timeout, which must be positive, and Async on a device, as their only options")
 	}
-	return o, nil
+	return nil
 }
 
 // onStream reports whether an operation is enqueued. One that isn't comes after those that are, and has no work.
