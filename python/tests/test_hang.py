@@ -56,6 +56,7 @@ LOADER = """
         pass
 """
 
+LONG = ("another shape", "dead", "user code, nothing called")  # near relatives of others
 # The behavior of rank 2, and the report.
 HANGS = {
     "user code": ("time.sleep(600)", [MISSING, "rank 2: time.sleep in elsewhere (train.py:17), after all_reduce #3 (train.py:11)", WAITING]),
@@ -93,7 +94,7 @@ def explained(job, lines, seconds=40):
         time.sleep(0.1)
 
 
-@pytest.mark.parametrize("name", HANGS)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.long if n in LONG else ()) for n in HANGS])
 def test_hangs(tmp_path, name):
     does, lines = HANGS[name]
     with Job(tmp_path, PROGRAM.format(elsewhere=does.strip())) as job:

@@ -76,8 +76,8 @@ LONG_WAITS = [
     "wait",
     [
         "dist.all_reduce(x)",
-        "dist.send(torch.ones(1 << 22), 1)",
-        "dist.recv(x, 1)",
+        pytest.param("dist.send(torch.ones(1 << 22), 1)", marks=pytest.mark.long),
+        pytest.param("dist.recv(x, 1)", marks=pytest.mark.long),
         *LONG_WAITS,
     ],
 )

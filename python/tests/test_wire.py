@@ -124,7 +124,11 @@ if rank == 0:  # who serves the store leaves last
 
 
 @pytest.mark.parametrize(
-    ("ranks", "given"), [([1], False), ([0, 2], True), *(pytest.param([0], g, marks=pytest.mark.long) for g in (0, 1))]
+    ("ranks", "given"),
+    [
+        ([1], False),
+        *(pytest.param(r, g, marks=pytest.mark.long) for r, g in [([0, 2], True), ([0], False), ([0], True)]),
+    ],
 )
 def test_torchcomms_with_gloo(tmp_path, monkeypatch, ranks, given):
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
