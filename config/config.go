@@ -128,6 +128,10 @@ type Config struct {
 	// OpenCLLibrary lists files of OpenCL's loader or of its drivers, separated by colons; empty: those that are found.
 	OpenCLLibrary string // CHORUS_OPENCL_LIBRARY
 
+	// OpenCLSharedMemory lets devices of OpenCL have shared virtual memory, where they offer it. Without it their memory
+	// is buffers, which the process touches by copies alone, as that of most GPUs.
+	OpenCLSharedMemory bool // CHORUS_OPENCL_SHARED_MEMORY
+
 	// OpenCLCompiler is a command whose process compiles sources for OpenCL, with its arguments; "self" is this program's
 	// own file; "none": this process does; empty: the host's command, as Python has one, else this process.
 	OpenCLCompiler string // CHORUS_OPENCL_COMPILER

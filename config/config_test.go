@@ -29,7 +29,8 @@ func TestDefaults(t *testing.T) {
 		Timeout: 600 * time.Second, Log: slog.LevelWarn, Backend: "native", Fabric: "auto", FabricFar: "auto",
 		TCPConnections: 2, SHMStageBytes: 8 << 20, WaitPolicy: WaitAuto, CMA: CMAAuto, Kernels: KernelsAuto, Calibration: "off",
 		DeviceAutoload: true, KernelCache: true, KernelProgress: true, AccInteDevices: 2, AccInteMemory: 4 << 30,
-		AccIntePeers: true, DeviceInline: true, DeviceKernels: true, OpenCLCompilerTimeout: 2 * time.Minute, Record: 1024,
+		AccIntePeers: true, DeviceInline: true, DeviceKernels: true, OpenCLSharedMemory: true,
+		OpenCLCompilerTimeout: 2 * time.Minute, Record: 1024,
 		AllocConf: DefaultAllocator(), CUDAAllocConf: DefaultAllocator(), StorePlain: PlainUser,
 	}
 	if !reflect.DeepEqual(got, want) {
@@ -87,6 +88,7 @@ var samples = map[string]struct {
 	"CHORUS_OPENCL_COMPILER":         {"self", "self", nil},
 	"CHORUS_OPENCL_COMPILER_TIMEOUT": {"1.5", 1500 * time.Millisecond, []string{"0", "soon"}},
 	"CHORUS_OPENCL_LIBRARY":          {"/opt/libpocl.so:/opt/libintelocl.so", "/opt/libpocl.so:/opt/libintelocl.so", nil},
+	"CHORUS_OPENCL_SHARED_MEMORY":    {"false", false, []string{"no way"}},
 	"CHORUS_UCX_LIBRARY":             {"/opt/libucp.so.0", "/opt/libucp.so.0", nil},
 	"PYTORCH_ALLOC_CONF": {"expandable_segments:True", expandable(), []string{"expandable_segments:yes",
 		"max_split_size_mb"}},

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/chorus-comms/chorus/config"
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/internal/base"
@@ -62,13 +63,17 @@ func init() {
 		if err != nil {
 			return nil, err
 		}
-		return New(libraries, Options{})
+		c, err := config.Load(nil)
+		if err != nil {
+			return nil, driver.Errorf(driver.ErrInvalidArgument, name, "", "%w", err)
+		}
+		return New(libraries, Options{Buffers: !c.OpenCLSharedMemory})
 	})
 }
 
-// Options are for tests.
+// Options are what the environment decides, and stand-ins for tests.
 type Options struct {
-	Buffers bool         // do without shared virtual memory, as on a device that has none
+	Buffers bool         // do without shared virtual memory: CHORUS_OPENCL_SHARED_MEMORY=false
 	CLBlast *abi.CLBlast // a stand-in
 	CLFFT   *abi.CLFFT   // likewise
 
