@@ -4,11 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net"
-	"net/url"
-	"os"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -16,7 +12,7 @@ import (
 	"github.com/chorus-comms/chorus/store"
 )
 
-// elastic is the peers of a job whose nodes may change. Each launcher has an id, its number by arrival, as long as it
+// elastic is the rendezvous of a job whose nodes may change. Each launcher has an id, its number by arrival, as long as it
 // lives. Each attempt has a world, some of the launchers. Besides the keys of an attempt ([rendezvous]) there are:
 //
 //	job              what all must agree on
@@ -83,50 +79,16 @@ func decode[T any](data []byte) (v T, err error) {
 	return v, err
 }
 
-// prepareStore checks what an elastic job needs whose launchers meet in a store of the user's.
-func (j *Job) prepareStore() error {
-	switch {
-	case j.Endpoint != "":
-		return badArgument("the nodes meet at the endpoint %s or in the store %s: give one of them", j.Endpoint, j.Store)
-	case j.RunID == "":
-		return badArgument("a job whose nodes meet in the store %s needs a name of its own: that store may have others",
-			j.Store)
-	}
-	if err := j.security.Check(j.storeSide()); err != nil {
-		return fmt.Errorf("launch: the nodes meet in the store %s, and one of them serves that of the ranks: %w", j.Store,
-			err)
-	}
-	return nil
-}
-
-// storeSide is this host's address for the other nodes of a job whose launchers meet in a store.
-func (j *Job) storeSide() string {
-	if j.MasterAddr != "" {
-		return j.MasterAddr
-	}
-	if u, err := url.Parse(j.Store); err == nil && u.Host != "" {
-		first, _, _ := strings.Cut(u.Host, ",")
-		if host, _, err := net.SplitHostPort(first); err == nil {
-			first = host
-		}
-		if ip, err := bootstrap.LocalAddrFor(first); err == nil {
-			return ip.String()
-		}
-	}
-	own, err := os.Hostname()
-	if err != nil {
-		return "127.0.0.1"
-	}
-	return own
-}
-
 // joinElastic connects to where the launchers meet, and registers this one.
-func joinElastic(ctx context.Context, j *Job, host string, say func(string, ...any)) (*elastic, error) {
+func joinElastic(ctx context.Context, j *Config, host string, say func(string, ...any)) (*elastic, error) {
 	ctx, cancel := context.WithTimeout(ctx, j.JoinTimeout)
 	defer cancel()
 	rv := newRendezvous(j, host)
-	err := rv.meet(ctx)
-	if err != nil {
+	connect := rv.connect
+	if j.Store != "" {
+		connect = rv.openStore
+	}
+	if err := connect(ctx); err != nil {
 		return nil, err
 	}
 	e, err := newElastic(ctx, rv, say)
@@ -137,17 +99,14 @@ func joinElastic(ctx context.Context, j *Job, host string, say func(string, ...a
 	return e, nil
 }
 
-// meet connects to where the launchers meet.
-func (rv *rendezvous) meet(ctx context.Context) error {
-	if rv.job.Store == "" {
-		return rv.connect(ctx)
-	}
-	st, err := store.Open(ctx, rv.job.Store, store.OpenOptions{Security: &rv.job.security})
+// openStore connects to the user's store where the launchers meet.
+func (rv *rendezvous) openStore(ctx context.Context) error {
+	st, err := store.Open(ctx, rv.job.Store, store.OpenOptions{Security: &rv.job.Security})
 	if err != nil {
 		return fmt.Errorf("launch: cannot open the store where the nodes meet: %w", err)
 	}
 	// Others may write there, who don't know the secret.
-	sealed := store.NewSealed(rv.job.security.Secret, st)
+	sealed := store.NewSealed(rv.job.Security.Secret, st)
 	rv.base, rv.endpoint, rv.store = st, rv.job.Store, store.NewPrefix(rv.prefix(), sealed)
 	return nil
 }
@@ -155,16 +114,13 @@ func (rv *rendezvous) meet(ctx context.Context) error {
 // newElastic registers this launcher in a rendezvous that is connected.
 func newElastic(ctx context.Context, rv *rendezvous, say func(string, ...any)) (*elastic, error) {
 	e := &elastic{rendezvous: rv, say: say, entered: -1, mine: entry{member: rv.job.member(rv.host), Ready: -1}}
-	rv.gone, rv.over = e.goneNode, func() { e.end(&endedError{}) }
+	rv.kind = e
 	me, err := e.register(ctx)
 	if err != nil {
 		return nil, err
 	}
 	rv.node = max(rv.job.NodeRank, 0) // until there is a world
 	v := rv.newLiveness(me, func(*Failure) {})
-	v.put = func(ctx context.Context, beats int64) error {
-		return e.publish(ctx, func(s *entry) { s.Beat = beats })
-	}
 	every := rv.job.beats()
 	if rv.job.Store != "" {
 		v.patience = 2 * rv.job.LostAfter
@@ -307,7 +263,7 @@ func (e *elastic) awaitWorld(ctx context.Context, attempt int) (world, error) {
 }
 
 // check refuses a world that can't be.
-func (w *world) check(j *Job) error {
+func (w *world) check(j *Config) error {
 	if len(w.IDs) != len(w.Nodes) || len(w.Nodes) < j.MinNodes || len(w.Nodes) > j.Nodes {
 		return fmt.Errorf("a world of %d nodes and %d launchers", len(w.Nodes), len(w.IDs))
 	}
@@ -405,8 +361,16 @@ func (e *elastic) end(how *endedError) {
 	})
 }
 
-// goneNode reports whether a node of the attempt has left or is lost.
-func (e *elastic) goneNode(node int) bool {
+// beat implements kind.
+func (e *elastic) beat(ctx context.Context, beats int64) error {
+	return e.publish(ctx, func(s *entry) { s.Beat = beats })
+}
+
+// over implements kind.
+func (e *elastic) over() { e.end(&endedError{}) }
+
+// lost implements kind: of a node of the attempt that has left or is lost.
+func (e *elastic) lost(node int) bool {
 	if node >= len(e.ids) {
 		return false
 	}

@@ -78,3 +78,29 @@ func newRunID(nodes int) string {
 	rand.Read(b[:]) // never fails
 	return "run-" + hex.EncodeToString(b[:])
 }
+
+// places numbers the ranks of a node: ranks count through the nodes in order, and so do the ranks of each role.
+func places(world []member, node int) []place {
+	me := world[node]
+	p := place{localSize: me.Ranks, node: node, nodes: len(world)}
+	for i, m := range world {
+		if i < node {
+			p.rank += m.Ranks
+		}
+		p.worldSize += m.Ranks
+		if m.Role == me.Role {
+			if i < node {
+				p.roleRank += m.Ranks
+			}
+			p.roleWorldSize += m.Ranks
+		}
+	}
+	out := make([]place, me.Ranks)
+	for l := range out {
+		out[l] = p
+		out[l].localRank = l
+		out[l].rank += l
+		out[l].roleRank += l
+	}
+	return out
+}

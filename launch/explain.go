@@ -20,8 +20,8 @@ import (
 // ranks' dumps into the rendezvous before it reports them dead, and prints the explanation that comes back.
 
 const (
-	// gatherTime is how long a launcher waits for the others' records after their ranks must be dead.
-	gatherTime = 5 * time.Second
+	// recordsTime is how long a launcher waits for the others' records after their ranks must be dead.
+	recordsTime = 5 * time.Second
 	// maxDump bounds what a dump in the rendezvous may come to.
 	maxDump = 64 << 20
 )
@@ -58,7 +58,7 @@ func (rv *rendezvous) publish(attempt int, dumps []*observe.Dump) {
 
 // explainAcrossNodes returns the explanation of a failure from the dumps of all ranks, and whether there could be one.
 func (rv *rendezvous) explainAcrossNodes(attempt int) (text string, ok bool) {
-	ctx, cancel := context.WithTimeout(rv.alive.reach(), rv.job.Grace+gatherTime)
+	ctx, cancel := context.WithTimeout(rv.alive.reach(), rv.job.Grace+recordsTime)
 	defer cancel()
 	key := attemptKey(attempt, "explained")
 	if rv.first {
@@ -106,18 +106,10 @@ func (rv *rendezvous) collect(ctx context.Context, attempt int) []*observe.Dump 
 	return dumps
 }
 
-// lost reports whether a node is lost.
-func (rv *rendezvous) lost(node int) bool {
-	if rv.gone != nil {
-		return rv.gone(node)
-	}
-	return rv.alive.lost(node)
-}
-
 // hasStopped waits until a node has written a key, and reports false if it won't.
 func (rv *rendezvous) hasStopped(ctx context.Context, n int, key string) bool {
 	for {
-		lost := rv.lost(n)
+		lost := rv.kind.lost(n)
 		if there, err := rv.store.Check(ctx, key); there || err != nil || lost {
 			return there && err == nil
 		}

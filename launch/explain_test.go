@@ -38,7 +38,7 @@ func dumpOf(t testing.TB, rank int) *observe.Dump {
 func TestExplainAcrossNodes(t *testing.T) {
 	h := store.NewHash(time.Minute)
 	defer h.Close()
-	job := &Job{Nodes: 3, Grace: time.Minute, LostAfter: time.Minute, Monitor: time.Millisecond}
+	job := &Config{Nodes: 3, Grace: time.Minute, LostAfter: time.Minute, Monitor: time.Millisecond}
 	livenessOf := func(rv *rendezvous) *liveness {
 		v := &liveness{rv: rv, say: func(*Failure) {}}
 		v.ctx, v.end = context.WithCancelCause(t.Context())
@@ -52,7 +52,7 @@ func TestExplainAcrossNodes(t *testing.T) {
 	answers := make(chan answer)
 	dumps := []*observe.Dump{dumpOf(t, 0), dumpOf(t, 1)}
 	for n, d := range dumps {
-		rv := &rendezvous{job: job, node: n, serverPos: 1, store: store.NewPrefix("p", h)}
+		rv := newFixed(&rendezvous{job: job, node: n, serverPos: 1, store: store.NewPrefix("p", h)}).rendezvous
 		if n == 1 { // it serves
 			rv.server, rv.first = new(store.TCPServer), true
 		}
@@ -72,7 +72,7 @@ func TestExplainAcrossNodes(t *testing.T) {
 		!strings.Contains(first.text, "ranks 0-1: barrier #1") {
 		t.Errorf("told:\n%s\nwant\n%s", first.text, want)
 	}
-	gone := &rendezvous{job: job, store: store.NewPrefix("p", h)}
+	gone := newFixed(&rendezvous{job: job, store: store.NewPrefix("p", h)}).rendezvous
 	gone.alive = livenessOf(gone)
 	gone.alive.noAnswer(context.DeadlineExceeded)
 	if _, ok := gone.explainAcrossNodes(5); ok {
@@ -97,7 +97,7 @@ func FuzzCollect(f *testing.F) {
 	f.Fuzz(func(t *testing.T, ranks, record []byte) {
 		h := store.NewHash(time.Second)
 		defer h.Close()
-		rv := &rendezvous{job: &Job{Nodes: 2, LostAfter: time.Second}, store: store.NewPrefix("p", h)}
+		rv := newFixed(&rendezvous{job: &Config{Nodes: 2, LostAfter: time.Second}, store: store.NewPrefix("p", h)})
 		rv.publish(0, mine)
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()

@@ -106,16 +106,13 @@ func (e *startError) Unwrap() error { return e.err }
 
 // ExitCode is the exit status of a launcher whose Run returned err.
 func ExitCode(err error) int {
-	var f *Failure
 	var s *startError
-	var h *hostError
+	var has interface{ Code() int } // a *Failure, or the error of a launcher on another host
 	switch {
 	case err == nil:
 		return 0
-	case errors.As(err, &h):
-		return h.ending.Code
-	case errors.As(err, &f):
-		return f.Code()
+	case errors.As(err, &has):
+		return has.Code()
 	case errors.As(err, &s):
 		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
 			return codeNotFound

@@ -63,6 +63,7 @@ func (h *Hosts) Run(ctx context.Context) error {
 	for n, ranks := range rankNames(h.Hosts) {
 		r.remotes = append(r.remotes, r.start(n, ranks))
 	}
+	r.left = len(r.remotes)
 	if err := r.watch(ctx); err != nil {
 		return err
 	}
@@ -75,6 +76,7 @@ type hostsRun struct {
 	console *console
 	meeting string // host of the rendezvous; empty: the flags say it
 	remotes []*remote
+	left    int // of them have not ended
 	events  chan remoteEvent
 	input   <-chan []byte // pieces of standard input; nil: rank 0 has not taken the last one
 
@@ -113,7 +115,7 @@ func (r *hostsRun) watch(ctx context.Context) error {
 	r.looked = time.Now()
 	late := time.After(r.JoinTimeout)
 	done := ctx.Done()
-	for r.left() > 0 {
+	for r.left > 0 {
 		select {
 		case e := <-r.events:
 			r.handle(e)
@@ -192,22 +194,12 @@ func (r *hostsRun) cut() {
 	}
 }
 
-// left is how many launchers have not ended.
-func (r *hostsRun) left() (n int) {
-	for _, m := range r.remotes {
-		if !m.gone {
-			n++
-		}
-	}
-	return n
-}
-
 func (r *hostsRun) handle(e remoteEvent) {
 	m := e.from
 	switch {
 	case e.up:
 		m.up = true
-		r.order()
+		r.order(m)
 	case e.frame.kind == frameBegun:
 		m.begun = true
 	case e.frame.kind == frameServing && m.node == 0:
@@ -215,13 +207,16 @@ func (r *hostsRun) handle(e remoteEvent) {
 		if r.Meet {
 			r.Orders.Endpoint = string(e.frame.data)
 		}
-		r.order()
+		for _, m := range r.remotes {
+			r.order(m)
+		}
 	case e.frame.kind == frameMore:
 		r.more()
 	case e.frame.kind == frameEnd:
 		r.ended(m, e.frame.data)
 	case e.frame.kind == 0:
 		m.gone = true
+		r.left--
 		m.close()
 		if !m.done {
 			r.vanished(m, e.err)
@@ -229,33 +224,28 @@ func (r *hostsRun) handle(e remoteEvent) {
 	}
 }
 
-// order gives orders to the launchers that wait for them: to the first at once, and to the others when they have a
-// place to meet.
-func (r *hostsRun) order() {
-	if r.over {
+// order gives orders to a launcher that waits for them: to the first at once, and to the others when they have a place
+// to meet.
+func (r *hostsRun) order(m *remote) {
+	if r.over || !m.up || m.ready || m.node > 0 && !r.served {
 		return
 	}
-	for _, m := range r.remotes {
-		if !m.up || m.ready || m.node > 0 && !r.served {
-			continue
-		}
-		o := r.Orders
-		o.Node, o.Name, o.LostAfter = m.node, m.Name, r.LostAfter
-		o.Input = o.Input && m.node == 0
-		if m.node == 0 && r.meeting != "" {
-			o.Endpoint = net.JoinHostPort(r.meeting, "0")
-		}
-		o.Flags = append(append([]string{}, o.Flags...), r.Flags(m.Host)...)
-		data, err := json.Marshal(o)
-		if err != nil {
-			r.lose(m, err.Error())
-			return
-		}
-		m.ready = true
-		m.queue(frameOrders, data)
-		if o.Input {
-			r.more()
-		}
+	o := r.Orders
+	o.Node, o.Name, o.LostAfter = m.node, m.Name, r.LostAfter
+	o.Input = o.Input && m.node == 0
+	if m.node == 0 && r.meeting != "" {
+		o.Endpoint = net.JoinHostPort(r.meeting, "0")
+	}
+	o.Flags = append(append([]string{}, o.Flags...), r.Flags(m.Host)...)
+	data, err := json.Marshal(o)
+	if err != nil {
+		r.lose(m, err.Error())
+		return
+	}
+	m.ready = true
+	m.queue(frameOrders, data)
+	if o.Input {
+		r.more()
 	}
 }
 
@@ -290,6 +280,9 @@ type hostError struct {
 func (e *hostError) Error() string {
 	return e.host + ": " + strings.TrimPrefix(e.ending.Text, "launch: ")
 }
+
+// Code is the exit status that goes with it.
+func (e *hostError) Code() int { return e.ending.Code }
 
 // Is reports whether the error is about the command line.
 func (e *hostError) Is(target error) bool { return target == ErrArgument && e.ending.Usage }

@@ -183,17 +183,8 @@ func (j *Job) prepare() error {
 	if j.MinNodes < 0 || j.MinNodes > max(j.Nodes, 1) {
 		return badArgument("%d nodes at least, of %d at most", j.MinNodes, j.Nodes)
 	}
-	switch {
-	case j.Store != "" && !j.elastic():
-		return badArgument("the nodes of a job meet in a store (%s) only if they may change", j.Store)
-	case j.Store != "":
-		if err := j.prepareStore(); err != nil {
-			return err
-		}
-	case j.Nodes > 1:
-		if err := j.prepareNodes(); err != nil {
-			return err
-		}
+	if err := j.config().check(); err != nil {
+		return err
 	}
 	j.Nodes = max(j.Nodes, 1)
 	if j.RunID == "" {
@@ -224,7 +215,15 @@ func (j *Job) prepare() error {
 }
 
 // elastic reports whether the job's nodes may change.
-func (j *Job) elastic() bool { return j.MinNodes > 0 && j.MinNodes < j.Nodes }
+func (j *Job) elastic() bool { return j.config().elastic() }
+
+// config is what this launcher needs to meet the others.
+func (j *Job) config() *Config {
+	return &Config{RanksPerNode: j.RanksPerNode, Nodes: j.Nodes, MinNodes: j.MinNodes, NodeRank: j.NodeRank,
+		Endpoint: j.Endpoint, Store: j.Store, Serving: j.Serving, JoinTimeout: j.JoinTimeout, LastCall: j.LastCall,
+		LostAfter: j.LostAfter, RunID: j.RunID, Role: j.Role, MasterAddr: j.MasterAddr, MasterPort: j.MasterPort,
+		MaxRestarts: j.MaxRestarts, Grace: j.Grace, Monitor: j.Monitor, Security: j.security, OnRefused: j.logRefused}
+}
 
 // ErrArgument is what errors of Run wrap that are about the fields of Job.
 var ErrArgument = errors.New("bad argument")

@@ -21,9 +21,9 @@ type leader struct {
 	last      time.Time     // tick that could read the store
 	launchers []*watched
 
-	attempt int    // the newest that has a world; -1: none
-	world   world  // its world
-	gather  gather // of the attempt after it
+	newest int   // attempt that has a world; -1: none
+	world  world // its world
+	pause  pause // before the attempt after it
 }
 
 // watched is what is seen of a launcher.
@@ -37,8 +37,8 @@ type watched struct {
 
 func (w *watched) String() string { return fmt.Sprintf("%v: %s", w.member, w.gone) }
 
-// gather is the time between two attempts.
-type gather struct {
+// pause is the time between two attempts.
+type pause struct {
 	began  time.Time // zero: not yet
 	judged bool      // the failure of the attempt before has been counted, if it counts
 	counts int       // failures so far that count
@@ -46,7 +46,7 @@ type gather struct {
 }
 
 func newLeader(e *elastic, every time.Duration) *leader {
-	return &leader{e: e, every: every, last: time.Now(), attempt: -1}
+	return &leader{e: e, every: every, last: time.Now(), newest: -1}
 }
 
 // tick looks at the other launchers once, and does what a leader does if this is one.
@@ -160,7 +160,7 @@ func (l *leader) lead(ctx context.Context, now time.Time) error {
 	if err := l.catchUp(ctx); err != nil {
 		return err
 	}
-	if l.attempt >= 0 {
+	if l.newest >= 0 {
 		f, err := l.failure(ctx)
 		if err != nil {
 			return err
@@ -168,19 +168,19 @@ func (l *leader) lead(ctx context.Context, now time.Time) error {
 		if f == nil {
 			return l.attend(ctx)
 		}
-		return l.meet(ctx, now, f)
+		return l.form(ctx, now, f)
 	}
-	return l.meet(ctx, now, nil)
+	return l.form(ctx, now, nil)
 }
 
 // catchUp finds the newest attempt that has a world. A leader that takes over knows none.
 func (l *leader) catchUp(ctx context.Context) error {
 	for {
-		there, err := l.e.store.Check(ctx, worldKey(l.attempt+1))
+		there, err := l.e.store.Check(ctx, worldKey(l.newest+1))
 		if err != nil || !there {
 			return err
 		}
-		data, err := l.e.store.Get(ctx, worldKey(l.attempt+1))
+		data, err := l.e.store.Get(ctx, worldKey(l.newest+1))
 		if err != nil {
 			return err
 		}
@@ -192,16 +192,16 @@ func (l *leader) catchUp(ctx context.Context) error {
 			err = fmt.Errorf("ids %v, of %d", w.IDs, len(l.launchers))
 		}
 		if err != nil {
-			l.e.end(&endedError{Text: fmt.Sprintf("rendezvous at %s: attempt %d: %v", l.e.endpoint, l.attempt+1, err)})
+			l.e.end(&endedError{Text: fmt.Sprintf("rendezvous at %s: attempt %d: %v", l.e.endpoint, l.newest+1, err)})
 			return nil
 		}
-		l.attempt, l.world, l.gather = l.attempt+1, w, gather{counts: w.Restarts}
+		l.newest, l.world, l.pause = l.newest+1, w, pause{counts: w.Restarts}
 	}
 }
 
 // failure returns that of the newest attempt; nil if there is none.
 func (l *leader) failure(ctx context.Context) (*Failure, error) {
-	key := attemptKey(l.attempt, "failure")
+	key := attemptKey(l.newest, "failure")
 	there, err := l.e.store.Check(ctx, key)
 	if err != nil || !there {
 		return nil, err
@@ -218,12 +218,12 @@ func (l *leader) failure(ctx context.Context) (*Failure, error) {
 func (l *leader) attend(ctx context.Context) error {
 	running := false
 	for i, s := range l.world.IDs {
-		finished, err := l.e.store.Check(ctx, attemptKey(l.attempt, fmt.Sprintf("finished/%d", i)))
+		finished, err := l.e.store.Check(ctx, attemptKey(l.newest, fmt.Sprintf("finished/%d", i)))
 		if err != nil {
 			return err
 		}
 		if w := l.launchers[s]; !finished && w.gone != "" {
-			l.e.rendezvous.failed(&Failure{Kind: NodeLost, Attempt: l.attempt, Node: i, Host: w.Host, Reason: w.gone})
+			l.e.rendezvous.failed(&Failure{Kind: NodeLost, Attempt: l.newest, Node: i, Host: w.Host, Reason: w.gone})
 			return nil
 		}
 		running = running || !finished
@@ -236,17 +236,17 @@ func (l *leader) attend(ctx context.Context) error {
 		return nil
 	}
 	for s, w := range l.launchers {
-		if w.gone == "" && w.Ready == l.attempt+1 && !slices.Contains(l.world.IDs, s) {
-			l.e.rendezvous.failed(&Failure{Kind: NodeCame, Attempt: l.attempt, Node: -1, Host: w.Host, Pid: w.Pid})
+		if w.gone == "" && w.Ready == l.newest+1 && !slices.Contains(l.world.IDs, s) {
+			l.e.rendezvous.failed(&Failure{Kind: NodeCame, Attempt: l.newest, Node: -1, Host: w.Host, Pid: w.Pid})
 			return nil
 		}
 	}
 	return nil
 }
 
-// meet begins the next attempt when its nodes are there, after a failure of the one before unless it's the first.
-func (l *leader) meet(ctx context.Context, now time.Time, f *Failure) error {
-	j, g, next := l.e.job, &l.gather, l.attempt+1
+// form forms the world of the next attempt when its nodes are there, after a failure of the one before unless it's the first.
+func (l *leader) form(ctx context.Context, now time.Time, f *Failure) error {
+	j, g, next := l.e.job, &l.pause, l.newest+1
 	if g.began.IsZero() {
 		g.began = now
 	}
@@ -297,7 +297,7 @@ func (l *leader) meet(ctx context.Context, now time.Time, f *Failure) error {
 	for i, s := range l.world.IDs {
 		said := f.Node == i && (f.Kind == NodeLost || f.Kind == Interrupted)
 		if x := l.launchers[s]; x.gone != "" && !said {
-			w.Gone = append(w.Gone, fmt.Sprintf("node %d of attempt %d (%v)", i, l.attempt, x))
+			w.Gone = append(w.Gone, fmt.Sprintf("node %d of attempt %d (%v)", i, l.newest, x))
 		}
 	}
 	for _, s := range ready {
@@ -314,10 +314,10 @@ func (l *leader) count(f *Failure, gone bool) *endedError {
 	switch {
 	case gone || f.Kind == NodeCame || f.Kind == NodeLost || f.Kind == Interrupted:
 		return nil
-	case !f.restartable() || l.gather.counts >= l.e.job.MaxRestarts:
+	case !f.restartable() || l.pause.counts >= l.e.job.MaxRestarts:
 		return &endedError{Failure: f}
 	}
-	l.gather.counts++
+	l.pause.counts++
 	return nil
 }
 
@@ -325,8 +325,8 @@ func (l *leader) count(f *Failure, gone bool) *endedError {
 func (l *leader) tooFew(there int, gone []string) string {
 	j := l.e.job
 	text := fmt.Sprintf("%s of at least %d came within %s", counted(there, "node"), j.MinNodes, j.JoinTimeout)
-	if l.attempt >= 0 {
-		text += fmt.Sprintf(" after attempt %d", l.attempt)
+	if l.newest >= 0 {
+		text += fmt.Sprintf(" after attempt %d", l.newest)
 	}
 	if len(gone) > 0 {
 		text += ": lost: " + strings.Join(gone, "; ")

@@ -22,8 +22,7 @@ import (
 type liveness struct {
 	rv  *rendezvous
 	say func(*Failure)
-	me  int                                          // this launcher's number in its keys
-	put func(ctx context.Context, beats int64) error // sends a heartbeat
+	me  int // this launcher's number in its keys
 	// How long the rendezvous may fail to answer; 0: not at all. A store of several servers needs a while when one dies.
 	patience time.Duration
 	node     atomic.Int64 // where this launcher is in an elastic job's attempt
@@ -60,35 +59,12 @@ func hereKey(node int) string { return "here/" + strconv.Itoa(node) }
 func leftKey(node int) string { return "left/" + strconv.Itoa(node) }
 func beatKey(node int) string { return "beat/" + strconv.Itoa(node) }
 
-// startLiveness begins the checks, when all nodes have come.
-func (rv *rendezvous) startLiveness(say func(*Failure)) {
-	v := rv.newLiveness(rv.node, say)
-	v.last, v.heartbeats = time.Now(), make([]heartbeat, len(rv.world))
-	v.put = func(ctx context.Context, beats int64) error {
-		return rv.store.Set(ctx, beatKey(rv.node), strconv.AppendInt(nil, beats, 10))
-	}
-	every := rv.job.beats()
-	if rv.server != nil {
-		for i := range v.heartbeats {
-			v.heartbeats[i].at = v.last
-		}
-		every = min(every, rv.job.Monitor)
-		v.watcher = tick(every, func() bool { v.look(every); return true })
-		return
-	}
-	v.beats = tick(every, v.beat)
-	v.tasks.Go(v.hold)
-}
-
 func (rv *rendezvous) newLiveness(me int, say func(*Failure)) *liveness {
 	v := &liveness{rv: rv, me: me, say: say, heard: time.Now()}
 	v.ctx, v.end = context.WithCancelCause(context.Background())
 	rv.alive = v
 	return v
 }
-
-// beats is the interval of heartbeats.
-func (j *Job) beats() time.Duration { return max(j.LostAfter/10, time.Millisecond) }
 
 // reach is the context of requests to the rendezvous. Before all nodes have come there's no liveness, and nothing
 // bounds it.
@@ -221,7 +197,7 @@ func (v *liveness) beat() bool {
 	ctx, cancel := v.rv.withLimit()
 	defer cancel()
 	v.sent++
-	if err := v.put(ctx, v.sent); err != nil {
+	if err := v.rv.kind.beat(ctx, v.sent); err != nil {
 		if v.tolerates() {
 			return true
 		}
@@ -300,28 +276,6 @@ func (v *liveness) read(key string) string {
 
 // left reports whether a node has left the job.
 func (v *liveness) left(node int) bool { return v.read(leftKey(node)) != "" }
-
-// leave leaves the job. The launcher that serves waits until the others have left or are lost.
-func (rv *rendezvous) leave(patience time.Duration) {
-	v := rv.alive
-	if rv.server == nil {
-		ctx, cancel := rv.withLimit()
-		rv.store.Set(ctx, leftKey(rv.node), []byte("1"))
-		cancel()
-		v.end(context.Canceled)
-		v.beats.stop()
-		v.tasks.Wait()
-		return
-	}
-	ctx, cancel := context.WithTimeout(v.ctx, patience)
-	defer cancel()
-	for n := range rv.world {
-		for n != rv.node && !v.left(n) && !v.lost(n) && sleep(ctx, rv.job.Monitor) {
-		}
-	}
-	v.watcher.stop()
-	v.end(context.Canceled)
-}
 
 // sleep waits and reports whether ctx was still alive then.
 func sleep(ctx context.Context, d time.Duration) bool {

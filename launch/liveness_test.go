@@ -1,7 +1,6 @@
 package launch
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"os"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/chorus-comms/chorus/internal/testutil"
 	"github.com/chorus-comms/chorus/internal/testutil/nettest"
-	"github.com/chorus-comms/chorus/store"
 )
 
 // linked starts two launchers that reach each other through a link.
@@ -84,32 +82,6 @@ func TestAFailureBehindACutLink(t *testing.T) {
 			wantText(t, n.errs.String(), fmt.Sprintf("node %d (", 1-i), "is lost: its launcher", " since ")
 		}
 	}
-}
-
-// TestSilenceIsNoEnd has a rank fail when the heartbeats have already found that the serving launcher doesn't answer:
-// its failure is the first, unless that launcher has ended.
-func TestSilenceIsNoEnd(t *testing.T) {
-	for _, c := range []struct {
-		found error
-		want  Kind
-	}{{os.ErrDeadlineExceeded, Exited}, {syscall.ECONNREFUSED, NodeLost}} {
-		rv := &rendezvous{job: &Job{LostAfter: time.Second, Monitor: time.Millisecond}, endpoint: "e"}
-		h := store.NewHash(time.Second)
-		defer h.Close()
-		rv.store = store.NewPrefix("p", ended{h})
-		v := rv.newLiveness(1, func(*Failure) {})
-		v.noAnswer(c.found)
-		if f := rv.failed(&Failure{Kind: Exited, Rank: 1}); f.Kind != c.want {
-			t.Errorf("after %v the first failure is %v", c.found, f.Kind)
-		}
-	}
-}
-
-// ended is a store that is asked when the context has ended, as one behind a link is.
-type ended struct{ *store.HashStore }
-
-func (ended) CompareSet(ctx context.Context, _ string, _, _ []byte) ([]byte, error) {
-	return nil, ctx.Err()
 }
 
 // TestAKilledLauncherIsMissedAtOnce though the heartbeat has a minute: its connection ends with it.

@@ -160,7 +160,7 @@ func (r *runner) startProcess(p place, s *start, at *storeRelay) (*process, erro
 	proc := &process{place: p, spawner: r.spawner, stderr: &tail{}, errorFile: errorFile}
 	proc.cmd = exec.Command(j.Command[0], j.Command[1:]...)
 	proc.cmd.Env = j.environ(p, s.restarts, at, errorFile)
-	if dir := r.records.attempt(attempt); dir != "" {
+	if dir := r.records.attemptDir(attempt); dir != "" {
 		proc.cmd.Env = append(proc.cmd.Env, dumpVariable+"="+dir)
 	}
 	if n := r.threads(p.localRank); n > 0 {

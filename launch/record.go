@@ -130,8 +130,8 @@ func flock(dir string, how int) (*os.File, error) {
 	return f, nil
 }
 
-// attempt returns the directory of an attempt's records; empty if the ranks have one of the user's, or none.
-func (r *records) attempt(number int) string {
+// attemptDir returns the directory of an attempt's records; empty if the ranks have one of the user's, or none.
+func (r *records) attemptDir(number int) string {
 	if !r.own {
 		return ""
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/chorus-comms/chorus/store"
 )
 
-// rendezvous is the peers of a job with several nodes. The launchers meet in a store that the first one serves:
+// rendezvous is what those of all jobs with several nodes have. The launchers meet in a store that the first one serves:
 //
 //	job                   what all must agree on, from the launcher that serves
 //	node/N                the member that is node N; written once, by compare-and-set
@@ -29,7 +29,7 @@ import (
 //	attempt/A/stopped/N   node N's ranks are dead; which of them have left records
 //	attempt/A/explained   what the records of all ranks tell
 type rendezvous struct {
-	job      *Job
+	job      *Config
 	endpoint string
 	node     int
 	world    []member
@@ -47,10 +47,16 @@ type rendezvous struct {
 	serverHost string
 	host       string // this one
 
+	kind  kind
 	first bool                                           // this launcher serves the attempt's store, and examines records
-	gone  func(node int) bool                            // whether a node is lost; nil: as alive says
 	serve func(host string, port int) (listening, error) // serves the store of an attempt
-	over  func()                                         // called when all ranks have finished well, unless nil
+}
+
+// kind is what the rendezvous of jobs differ in: those of a fixed one, and of an elastic one.
+type kind interface {
+	beat(ctx context.Context, beats int64) error // says that this launcher is alive
+	lost(node int) bool                          // whether a node is lost
+	over()                                       // all ranks have finished well
 }
 
 // listening is a store that is served.
@@ -65,141 +71,13 @@ const maxRanks = 1 << 20
 // reconnectTime is how long a launcher tries to reach the rendezvous again after its connection broke and is refused.
 const reconnectTime = 500 * time.Millisecond
 
-func (j *Job) prepareNodes() error {
-	host, port, err := net.SplitHostPort(j.Endpoint)
-	n, perr := strconv.Atoi(port)
-	anyPort := n == 0 && j.NodeRank == 0 && j.Serving != nil
-	if err != nil || perr != nil || host == "" || n < 1 && !anyPort || n > 65535 {
-		return badArgument("%d nodes need a rendezvous endpoint such as node0:29400, not %q", j.Nodes, j.Endpoint)
-	}
-	if err := j.security.Check(host); err != nil {
-		return fmt.Errorf("launch: %d nodes meet at %s: %w", j.Nodes, j.Endpoint, err)
-	}
-	if j.NodeRank != AnyNodeRank && (j.NodeRank < 0 || j.NodeRank >= j.Nodes) {
-		return badArgument("node rank %d: %d nodes have ranks 0 to %d", j.NodeRank, j.Nodes, j.Nodes-1)
-	}
-	return nil
-}
-
-// join takes this launcher's place among the nodes and returns when all have come. From then on, lost is called at once
-// with each node that is lost.
-func join(ctx context.Context, j *Job, host string, say func(string, ...any), lost func(*Failure)) (*rendezvous, error) {
-	until := time.Now().Add(j.JoinTimeout)
-	joining, cancel := context.WithDeadline(ctx, until)
-	defer cancel()
-	rv := newRendezvous(j, host)
-	err := rv.connect(joining)
-	if err == nil {
-		err = rv.enter(joining, host)
-	}
-	if err == nil {
-		err = rv.gather(ctx, until, say)
-	}
-	if err != nil {
-		rv.close()
-		return nil, err
-	}
-	rv.startLiveness(lost)
-	return rv, nil
-}
-
-func newRendezvous(j *Job, host string) *rendezvous {
+func newRendezvous(j *Config, host string) *rendezvous {
 	return &rendezvous{job: j, endpoint: j.Endpoint, host: host, events: make(chan *Failure, 1),
 		serve: func(host string, port int) (listening, error) { return j.serve(host, port) }}
 }
 
 // prefix is that of the job's keys.
 func (rv *rendezvous) prefix() string { return "chorus/" + rv.job.RunID }
-
-// enter claims a node rank. The serving launcher does so first, and only then lets the others in.
-func (rv *rendezvous) enter(ctx context.Context, host string) error {
-	j := rv.job
-	mine, _ := json.Marshal(j.member(host))
-	if rv.server == nil {
-		if err := rv.agree(ctx); err != nil {
-			return err
-		}
-	}
-	first, last := 0, j.Nodes-1
-	if j.NodeRank != AnyNodeRank {
-		first, last = j.NodeRank, j.NodeRank
-	}
-	var holder member
-	for rv.node = first; ; rv.node++ {
-		if rv.node > last {
-			if first == last {
-				return fmt.Errorf("launch: node rank %d is taken (%v)", first, holder)
-			}
-			return fmt.Errorf("launch: all %d nodes of job %q have come already", j.Nodes, j.RunID)
-		}
-		held, err := rv.store.CompareSet(ctx, fmt.Sprintf("node/%d", rv.node), nil, mine)
-		if err != nil {
-			return fmt.Errorf("launch: rendezvous at %s: %w", rv.endpoint, err)
-		}
-		if string(held) == string(mine) {
-			break
-		}
-		json.Unmarshal(held, &holder)
-	}
-	if rv.server == nil {
-		return nil
-	}
-	rv.serverPos = rv.node
-	t := j.settings()
-	t.Server, t.Host = rv.node, host
-	text, _ := json.Marshal(t)
-	return rv.store.Set(ctx, "job", text)
-}
-
-// gather waits until all nodes have come. A launcher that times out with some missing tells the others, so that all
-// give the same reason. The one that serves says at once which launchers have come that are of another job, or have
-// other settings.
-func (rv *rendezvous) gather(ctx context.Context, until time.Time, say func(string, ...any)) error {
-	keys := rv.keys("node/%d")
-	// The end of the time cuts no request short, which would end the connection: another launcher may be about to say
-	// why the job can't begin.
-	ctx, cancel := context.WithDeadline(ctx, until.Add(rv.job.Grace))
-	defer cancel()
-	var listening *ticking
-	if rv.server != nil {
-		listening = tick(rv.job.Monitor, func() bool { rv.terms.hear(ctx, say); return true })
-	}
-	err := rv.poll(ctx, until, "refused", keys)
-	listening.stop()
-	if refusal := (*refusedError)(nil); errors.As(err, &refusal) {
-		return fmt.Errorf("launch: %s", refusal.value)
-	}
-	if err == errLate {
-		why := fmt.Sprintf("%s of %d did not come within %s", rv.missing(keys), rv.job.Nodes, rv.job.JoinTimeout)
-		rv.terms.hear(ctx, func(string, ...any) {})
-		why += rv.terms.differ()
-		rv.store.Set(ctx, "refused", []byte(why))
-		return fmt.Errorf("launch: %s", why)
-	}
-	if err != nil {
-		return fmt.Errorf("launch: rendezvous at %s: %w", rv.endpoint, err)
-	}
-	values, err := store.MultiGet(ctx, rv.store, keys...)
-	if err != nil {
-		return fmt.Errorf("launch: rendezvous at %s: %w", rv.endpoint, err)
-	}
-	rv.world = make([]member, len(values))
-	for i, v := range values {
-		if err := json.Unmarshal(v, &rv.world[i]); err != nil || rv.world[i].Ranks < 1 || rv.world[i].Ranks > maxRanks {
-			return fmt.Errorf("launch: rendezvous at %s: bad record of node %d", rv.endpoint, i)
-		}
-	}
-	return nil
-}
-
-// begin implements peers.
-func (rv *rendezvous) begin(ctx context.Context, attempt int) (*start, error) {
-	s := &start{attempt: attempt, restarts: attempt, world: rv.world, node: rv.node}
-	return s, rv.enterAttempt(ctx, s)
-}
-
-// again implements peers.
-func (rv *rendezvous) again(s *start, f *Failure) bool { return rv.job.again(s, f) }
 
 // enterAttempt fills in where the store of an attempt is. The error is a *Failure if the attempt has failed.
 func (rv *rendezvous) enterAttempt(ctx context.Context, s *start) (err error) {
@@ -335,21 +213,6 @@ func (rv *rendezvous) stopped(attempt int, f *Failure, records []*observe.Dump) 
 	return rv.explainAcrossNodes(attempt)
 }
 
-// close implements peers. The launcher that serves stays until the others have gone, so that they learn the outcome.
-func (rv *rendezvous) close() {
-	rv.watching.stop()
-	patience := 2*rv.job.Grace + drainTime
-	switch {
-	case rv.alive != nil:
-		rv.leave(patience)
-	case rv.server != nil: // not all have come: those that have get the refusal
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
-		rv.server.Drain(ctx)
-	}
-	rv.closeStores()
-}
-
 func (rv *rendezvous) closeStores() {
 	if rv.base != nil {
 		rv.base.Close()
@@ -378,8 +241,8 @@ func (rv *rendezvous) look(attempt int) bool {
 		rv.events <- lost
 		return false
 	case over:
-		if f == nil && rv.over != nil {
-			rv.over()
+		if f == nil {
+			rv.kind.over()
 		}
 		rv.events <- f
 		return false
@@ -484,9 +347,9 @@ func (rv *rendezvous) missing(keys []string) string {
 
 // keys fills in the number of each node.
 func (rv *rendezvous) keys(format string) []string {
-	nodes := rv.job.Nodes
-	if rv.job.elastic() {
-		nodes = len(rv.world)
+	nodes := len(rv.world)
+	if nodes == 0 { // not all have come
+		nodes = rv.job.Nodes
 	}
 	keys := make([]string, nodes)
 	for n := range keys {

@@ -139,19 +139,20 @@ func (r *runner) open(ctx context.Context) (err error) {
 	}
 	r.spawner = newSpawner(j.Adopt)
 
+	cfg := j.config()
 	if j.Nodes == 1 {
-		r.peers = &singleNode{job: j, world: []member{j.member(r.host)}, events: make(chan *Failure, 1)}
+		r.peers = newSingleNode(cfg, r.host)
 		return nil
 	}
 	r.node = max(j.NodeRank, 0)
 	waiting, stop := j.untilSignal(ctx, r.node, r.host)
 	if j.elastic() {
-		e, failed := joinElastic(waiting, j, r.host, r.console.printf)
+		e, failed := joinElastic(waiting, cfg, r.host, r.console.printf)
 		if err = failed; err == nil {
 			r.peers = e
 		}
 	} else {
-		rv, failed := join(waiting, j, r.host, r.console.printf, r.explain)
+		rv, failed := join(waiting, cfg, r.host, r.console.printf, r.explain)
 		if err = failed; err == nil {
 			r.peers, r.node = rv, rv.node
 		}
@@ -224,7 +225,7 @@ func (r *runner) run(ctx context.Context) (err error) {
 		if over {
 			r.report(s, f, "", time.Time{})
 		} else {
-			f = r.attempt(ctx, s)
+			f = r.runAttempt(ctx, s)
 		}
 		if f == nil {
 			return r.console.failure()
@@ -275,8 +276,8 @@ type attempt struct {
 	killed   map[*process]bool
 }
 
-// attempt runs the ranks of this node once and returns the failure that ended the attempt, which it has explained.
-func (r *runner) attempt(ctx context.Context, s *start) *Failure {
+// runAttempt runs the ranks of this node once and returns the failure that ended the attempt, which it has explained.
+func (r *runner) runAttempt(ctx context.Context, s *start) *Failure {
 	number := s.attempt
 	for _, text := range s.news {
 		if r.speaks() {
@@ -287,7 +288,7 @@ func (r *runner) attempt(ctx context.Context, s *start) *Failure {
 		runner: r, number: number, start: s, begun: time.Now(),
 		exits: make(chan exit, len(r.places)),
 		alive: map[*process]bool{}, killed: map[*process]bool{},
-		dumps: cmp.Or(r.records.attempt(number), r.job.dumps()),
+		dumps: cmp.Or(r.records.attemptDir(number), r.job.dumps()),
 	}
 	if r.job.Recording != nil {
 		r.job.Recording(a.dumps)

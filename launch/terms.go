@@ -21,7 +21,7 @@ type agreedSettings struct {
 }
 
 // settings are this launcher's.
-func (j *Job) settings() agreedSettings {
+func (j *Config) settings() agreedSettings {
 	t := agreedSettings{Nodes: j.Nodes, MaxRestarts: j.MaxRestarts, LostAfter: j.LostAfter}
 	if j.elastic() {
 		t.MinNodes = j.MinNodes

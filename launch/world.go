@@ -2,10 +2,8 @@ package launch
 
 import (
 	"context"
-	"crypto/rand"
 	"fmt"
 	"net"
-	"os"
 	"strconv"
 	"time"
 
@@ -24,44 +22,18 @@ type member struct {
 	Nonce string // in containers host and pid may be the same
 }
 
-func (j *Job) member(host string) member {
-	return member{Host: host, Pid: os.Getpid(), Ranks: j.RanksPerNode, Role: j.Role, Nonce: rand.Text()}
-}
-
 func (m member) String() string { return fmt.Sprintf("%s, pid %d", m.Host, m.Pid) }
-
-// places numbers the ranks of a node: ranks count through the nodes in order, and so do the ranks of each role.
-func places(world []member, node int) []place {
-	me := world[node]
-	p := place{localSize: me.Ranks, node: node, nodes: len(world)}
-	for i, m := range world {
-		if i < node {
-			p.rank += m.Ranks
-		}
-		p.worldSize += m.Ranks
-		if m.Role == me.Role {
-			if i < node {
-				p.roleRank += m.Ranks
-			}
-			p.roleWorldSize += m.Ranks
-		}
-	}
-	out := make([]place, me.Ranks)
-	for l := range out {
-		out[l] = p
-		out[l].localRank = l
-		out[l].rank += l
-		out[l].roleRank += l
-	}
-	return out
-}
 
 // singleNode is the peers of a job with one node: none.
 type singleNode struct {
-	job    *Job
+	job    *Config
 	world  []member
 	store  *store.TCPServer
 	events chan *Failure
+}
+
+func newSingleNode(j *Config, host string) *singleNode {
+	return &singleNode{job: j, world: []member{j.member(host)}, events: make(chan *Failure, 1)}
 }
 
 func (p *singleNode) begin(_ context.Context, attempt int) (*start, error) {
@@ -74,9 +46,6 @@ func (p *singleNode) begin(_ context.Context, attempt int) (*start, error) {
 	}
 	return &start{attempt: attempt, restarts: attempt, world: p.world, addr: addr, port: p.store.Port()}, nil
 }
-
-// again reports whether MaxRestarts permits another attempt after a failure.
-func (j *Job) again(s *start, f *Failure) bool { return f.restartable() && s.restarts < j.MaxRestarts }
 
 func (p *singleNode) again(s *start, f *Failure) bool { return p.job.again(s, f) }
 
@@ -95,14 +64,6 @@ func (p *singleNode) close() {
 	if p.store != nil {
 		p.store.Close()
 	}
-}
-
-// serve serves the store of the ranks, for clients that know this machine as host.
-func (j *Job) serve(host string, port int) (*store.TCPServer, error) {
-	if err := j.security.Check(host); err != nil {
-		return nil, err
-	}
-	return store.ListenTCP(bindAddr(host, port), store.ServerOptions{Security: j.security, OnRefused: j.logRefused})
 }
 
 // launchersOnly is the policy of a store that PyTorch's clients never use.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"strconv"
 	"syscall"
 	"time"
@@ -77,8 +76,8 @@ func (rv *rendezvous) connect(ctx context.Context) error {
 // serveAt serves the rendezvous.
 func (rv *rendezvous) serveAt(host string, port int) error {
 	j := rv.job
-	server, err := store.ListenTCP(bindAddr(host, port), store.ServerOptions{Security: launchersOnly(j.security),
-		OnRefused: j.logRefused})
+	server, err := store.ListenTCP(bindAddr(host, port), store.ServerOptions{Security: launchersOnly(j.Security),
+		OnRefused: j.OnRefused})
 	if err != nil {
 		return fmt.Errorf("launch: cannot serve the rendezvous: %w", err)
 	}
@@ -97,7 +96,7 @@ func (rv *rendezvous) dial(ctx context.Context, patience time.Duration) error {
 	j := rv.job
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	client, err := store.DialTCP(ctx, j.Endpoint, store.TCPOptions{Reconnect: reconnectTime, Security: j.security,
+	client, err := store.DialTCP(ctx, j.Endpoint, store.TCPOptions{Reconnect: reconnectTime, Security: j.Security,
 		Name: j.called()})
 	if err != nil {
 		return err
@@ -106,13 +105,4 @@ func (rv *rendezvous) dial(ctx context.Context, patience time.Duration) error {
 	rv.store = store.NewPrefix(rv.prefix(), client)
 	rv.terms = &terms{store: client}
 	return nil
-}
-
-// called is what this launcher calls itself before it has joined.
-func (j *Job) called() string {
-	host, _ := os.Hostname()
-	if j.NodeRank == AnyNodeRank {
-		return fmt.Sprintf("a launcher on %s, pid %d", host, os.Getpid())
-	}
-	return fmt.Sprintf("the launcher of node %d on %s, pid %d", j.NodeRank, host, os.Getpid())
 }
