@@ -94,7 +94,7 @@ func (r *runner) bindings() error {
 		}
 		var why string
 		if r.bound, why = j.Bind.bind(cores, len(r.places)); why != "" {
-			r.console.printf("%s: the ranks are not bound", why)
+			r.console.Printf("%s: the ranks are not bound", why)
 		}
 	}
 	if !j.ReportBindings {
@@ -102,13 +102,13 @@ func (r *runner) bindings() error {
 	}
 	var ranks []int
 	for i, p := range r.places {
-		ranks = append(ranks, p.rank)
+		ranks = append(ranks, p.Rank)
 		if r.bound != nil {
-			r.console.printf("rank %d is bound to %v", p.rank, &r.bound[i])
+			r.console.Printf("rank %d is bound to %v", p.Rank, &r.bound[i])
 		}
 	}
 	if r.bound == nil {
-		r.console.printf("not bound, on processors %v: %s", allowed, wire.NamedRanks(ranks))
+		r.console.Printf("not bound, on processors %v: %s", allowed, wire.NamedRanks(ranks))
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/chorus-comms/chorus/internal/sys"
+	"github.com/chorus-comms/chorus/launch/internal/launchtest"
 )
 
 // Two sockets of two NUMA nodes each, five cores of two threads; processor 3 isn't there.
@@ -69,7 +70,7 @@ func whereabouts(t *testing.T, to Binding, ranks int, env ...string) (lines []st
 		t.Fatal(err, errs)
 	}
 	for rank := range ranks {
-		lines = append(lines, out.lines(fmt.Sprintf("[%d]: ", rank))...)
+		lines = append(lines, out.Lines(fmt.Sprintf("[%d]: ", rank))...)
 	}
 	return lines, errs.String()
 }
@@ -92,7 +93,7 @@ func TestBoundRanks(t *testing.T) {
 		cpus := cores[r*len(cores)/ranks].CPUs
 		want = append(want, fmt.Sprintf("allowed %v, child %v, GOMAXPROCS %d, OMP_NUM_THREADS 1", cpus, cpus, min(len(cpus),
 			runtime.GOMAXPROCS(0))))
-		wantText(t, stderr, fmt.Sprintf("chorus: rank %d is bound to processors %v: 1 core of socket", r, cpus))
+		launchtest.WantText(t, stderr, fmt.Sprintf("chorus: rank %d is bound to processors %v: 1 core of socket", r, cpus))
 	}
 	if !slices.Equal(lines, want) {
 		t.Errorf("%q\nwant %q", lines, want)
@@ -103,7 +104,7 @@ func TestBoundRanks(t *testing.T) {
 	}
 	for _, to := range []Binding{BindCore, BindSocket, BindNUMA} {
 		lines, stderr = whereabouts(t, to, len(cores)+1)
-		wantText(t, stderr, fmt.Sprintf("chorus: %d ranks on %d cores: the ranks are not bound\n", len(cores)+1, len(cores)),
+		launchtest.WantText(t, stderr, fmt.Sprintf("chorus: %d ranks on %d cores: the ranks are not bound\n", len(cores)+1, len(cores)),
 			fmt.Sprintf("chorus: not bound, on processors %v: ranks 0-%d\n", before, len(cores)))
 		for _, l := range lines {
 			if !strings.HasPrefix(l, fmt.Sprintf("allowed %v, child %v, ", before, before)) || !strings.HasSuffix(l,

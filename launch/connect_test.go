@@ -11,6 +11,7 @@ import (
 
 	"github.com/chorus-comms/chorus/internal/testutil"
 	"github.com/chorus-comms/chorus/internal/testutil/nettest"
+	"github.com/chorus-comms/chorus/launch/internal/launchtest"
 )
 
 // resolving has names resolve by a function while a test runs.
@@ -92,7 +93,7 @@ func TestLaunchersHearWhatDiffers(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			endpoint := freeEndpoint(t)
-			start := func(n int, change func(j *Job)) (errs *buffer, result chan error) {
+			start := func(n int, change func(j *Job)) (errs *launchtest.Buffer, result chan error) {
 				job, _, errs := newJob(t, 1, "env")
 				job.Nodes, job.NodeRank, job.Endpoint, job.RunID, job.Monitor = 3, n, endpoint, "a", 5*time.Millisecond
 				job.JoinTimeout = wait
@@ -109,7 +110,7 @@ func TestLaunchersHearWhatDiffers(t *testing.T) {
 			if err := <-strange; err == nil || !strings.Contains(err.Error(), c.says) {
 				t.Errorf("it says: %v", err)
 			}
-			first.await(t, c.heard+": it can't join\n", 1)
+			first.Await(t, c.heard+": it can't join\n", 1)
 			if testutil.Short() {
 				cancel()
 			}

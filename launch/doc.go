@@ -18,8 +18,7 @@
 // With [Job.MinNodes] the nodes of a job may change: each attempt has a world of its own, of those that are there. The
 // launchers meet at the first one's store, whose end ends the job, or in [Job.Store].
 //
-// [Hosts] starts such launchers on several hosts, by ssh, and each of them calls [Node]. All that the two say to each
-// other goes through the launcher's standard input and output.
+// Package launch/hosts starts such launchers on several hosts, by ssh.
 //
 // Invariants:
 //

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chorus-comms/chorus/launch/internal/launchtest"
 	"github.com/chorus-comms/chorus/store"
 )
 
@@ -23,12 +24,12 @@ type elasticJob struct {
 type elasticLauncher struct {
 	*exec.Cmd
 	t         *testing.T
-	out, errs *buffer
+	out, errs *launchtest.Buffer
 }
 
 func (j *elasticJob) come() *elasticLauncher {
 	j.t.Helper()
-	l := &elasticLauncher{t: j.t, out: newBuffer(), errs: newBuffer(),
+	l := &elasticLauncher{t: j.t, out: launchtest.NewBuffer(), errs: launchtest.NewBuffer(),
 		Cmd: exec.Command(os.Args[0], fmt.Sprint(j.least), fmt.Sprint(j.most), j.meet, j.counted)}
 	l.Env = append(os.Environ(), role+"=elastic")
 	l.Stdout, l.Stderr = l.out, l.errs
@@ -51,7 +52,7 @@ func (j *elasticJob) come() *elasticLauncher {
 // runs waits until the launcher's rank has begun n times as a rank of a world.
 func (l *elasticLauncher) runs(rank, size, n int) {
 	l.t.Helper()
-	l.out.await(l.t, fmt.Sprintf("rank %d of %d, restart 0 of 0, run elastic, from ", rank, size), n)
+	l.out.Await(l.t, fmt.Sprintf("rank %d of %d, restart 0 of 0, run elastic, from ", rank, size), n)
 }
 
 // ends waits for the end of the launcher.
@@ -61,7 +62,7 @@ func (l *elasticLauncher) ends(code int, texts ...string) {
 	if got := l.ProcessState.ExitCode(); got != code {
 		l.t.Errorf("launcher %d ends with status %d, want %d", l.Process.Pid, got, code)
 	}
-	wantText(l.t, l.errs.String(), texts...)
+	launchtest.WantText(l.t, l.errs.String(), texts...)
 }
 
 func (l *elasticLauncher) kill() {
@@ -84,13 +85,13 @@ func TestElasticProcesses(t *testing.T) {
 	c.runs(1, 2, 1)
 	a.runs(0, 2, 2)
 	spare := j.come()
-	spare.errs.await(t, "this one waits until another is lost", 1)
+	spare.errs.Await(t, "this one waits until another is lost", 1)
 	c.Process.Signal(syscall.SIGTERM)
 	c.ends(128+15, "received SIGTERM")
 	spare.runs(1, 2, 1)
 	a.runs(0, 2, 3)
 	late := j.come()
-	late.errs.await(t, "this one waits until another is lost", 1)
+	late.errs.Await(t, "this one waits until another is lost", 1)
 	if err := os.WriteFile(filepath.Join(j.counted, "end"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +100,7 @@ func TestElasticProcesses(t *testing.T) {
 	a.ends(0, "node 1 (", "is lost: its launcher has ended", "another node has come (", "the launcher of node 1 (",
 		"received SIGTERM", "starting 1 rank on 1 node of 1:2, attempt 2, restart 0 of 0")
 	before := -1
-	for _, line := range a.out.lines("[0]: rank 0 ") {
+	for _, line := range a.out.Lines("[0]: rank 0 ") {
 		_, text, _ := strings.Cut(line, "from ")
 		var from int
 		fmt.Sscan(text, &from)

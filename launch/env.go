@@ -5,35 +5,27 @@ import (
 	"encoding/hex"
 	"strconv"
 	"strings"
-)
 
-// errorFileVariable names the file in which a rank may leave what failed.
-const errorFileVariable = "TORCHELASTIC_ERROR_FILE"
+	"github.com/chorus-comms/chorus/launch/internal/process"
+	"github.com/chorus-comms/chorus/launch/internal/rendezvous"
+)
 
 // storeVariable names a store where ranks meet, and the launchers of an elastic job.
 const storeVariable = "CHORUS_STORE"
 
-// place is where a rank stands in the job.
-type place struct {
-	rank, worldSize         int
-	localRank, localSize    int
-	node, nodes             int
-	roleRank, roleWorldSize int
-}
-
 // environ is what a rank finds in its environment: torchrun's variables, and CHORUS_RUN, by which a rank knows that the
 // launcher is ours. Later entries win over the base environment.
-func (j *Job) environ(p place, restarts int, at *storeRelay, errorFile string) []string {
+func (j *Job) environ(p process.Place, restarts int, at *storeRelay, errorFile string) []string {
 	n := strconv.Itoa
 	env := append(j.Env[:len(j.Env):len(j.Env)],
-		"RANK="+n(p.rank),
-		"WORLD_SIZE="+n(p.worldSize),
-		"LOCAL_RANK="+n(p.localRank),
-		"LOCAL_WORLD_SIZE="+n(p.localSize),
-		"GROUP_RANK="+n(p.node),
-		"GROUP_WORLD_SIZE="+n(p.nodes),
-		"ROLE_RANK="+n(p.roleRank),
-		"ROLE_WORLD_SIZE="+n(p.roleWorldSize),
+		"RANK="+n(p.Rank),
+		"WORLD_SIZE="+n(p.WorldSize),
+		"LOCAL_RANK="+n(p.LocalRank),
+		"LOCAL_WORLD_SIZE="+n(p.LocalSize),
+		"GROUP_RANK="+n(p.Node),
+		"GROUP_WORLD_SIZE="+n(p.Nodes),
+		"ROLE_RANK="+n(p.RoleRank),
+		"ROLE_WORLD_SIZE="+n(p.RoleWorldSize),
 		"ROLE_NAME="+j.Role,
 		"MASTER_ADDR="+at.addr,
 		"MASTER_PORT="+n(at.port),
@@ -41,7 +33,7 @@ func (j *Job) environ(p place, restarts int, at *storeRelay, errorFile string) [
 		"TORCHELASTIC_MAX_RESTARTS="+n(j.MaxRestarts),
 		"TORCHELASTIC_RUN_ID="+j.RunID,
 		"TORCHELASTIC_USE_AGENT_STORE=True",
-		errorFileVariable+"="+errorFile,
+		process.ErrorFileVariable+"="+errorFile,
 		"CHORUS_RUN="+j.RunID,
 		"CHORUS_STORE_ADDR="+at.direct,
 	)
@@ -80,27 +72,27 @@ func newRunID(nodes int) string {
 }
 
 // places numbers the ranks of a node: ranks count through the nodes in order, and so do the ranks of each role.
-func places(world []member, node int) []place {
+func places(world []rendezvous.Member, node int) []process.Place {
 	me := world[node]
-	p := place{localSize: me.Ranks, node: node, nodes: len(world)}
+	p := process.Place{LocalSize: me.Ranks, Node: node, Nodes: len(world)}
 	for i, m := range world {
 		if i < node {
-			p.rank += m.Ranks
+			p.Rank += m.Ranks
 		}
-		p.worldSize += m.Ranks
+		p.WorldSize += m.Ranks
 		if m.Role == me.Role {
 			if i < node {
-				p.roleRank += m.Ranks
+				p.RoleRank += m.Ranks
 			}
-			p.roleWorldSize += m.Ranks
+			p.RoleWorldSize += m.Ranks
 		}
 	}
-	out := make([]place, me.Ranks)
+	out := make([]process.Place, me.Ranks)
 	for l := range out {
 		out[l] = p
-		out[l].localRank = l
-		out[l].rank += l
-		out[l].roleRank += l
+		out[l].LocalRank = l
+		out[l].Rank += l
+		out[l].RoleRank += l
 	}
 	return out
 }

@@ -49,7 +49,7 @@ func (r *runner) sayFull() {
 		}
 		if full := fullness(dir); !said[full] {
 			said[full] = true
-			r.console.printf("%s: what the launcher and the ranks write there may be lost", full)
+			r.console.Printf("%s: what the launcher and the ranks write there may be lost", full)
 		}
 	}
 }

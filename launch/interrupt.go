@@ -40,7 +40,7 @@ func (r *runner) interrupted(signal *Failure, attempt int, err error) error {
 		return err
 	case signal != nil && r.peers != nil:
 		f.Attempt = attempt
-		f = r.peers.failed(f)
+		f = r.peers.Failed(f)
 	}
 	r.explain(f)
 	return f

@@ -2,8 +2,6 @@ package launch
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -11,6 +9,8 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/bootstrap"
+	"github.com/chorus-comms/chorus/launch/internal/process"
+	"github.com/chorus-comms/chorus/launch/internal/rendezvous"
 	"github.com/chorus-comms/chorus/secure"
 )
 
@@ -100,9 +100,6 @@ type Job struct {
 // MaxRanksPerNode is more ranks than a node can run, each of which is a process.
 const MaxRanksPerNode = 1 << 16
 
-// AnyNodeRank asks for a node rank by order of arrival.
-const AnyNodeRank = -1
-
 const (
 	defaultJoinTimeout = 5 * time.Minute
 	defaultLostAfter   = 5 * time.Second
@@ -138,40 +135,40 @@ func (j *Job) Run(ctx context.Context) error {
 // prepare checks the fields and fills in the defaults.
 func (j *Job) prepare() error {
 	if len(j.Command) == 0 {
-		return badArgument("no program given")
+		return process.BadArgument("no program given")
 	}
 	if _, err := exec.LookPath(j.Command[0]); err != nil {
 		return &startError{err}
 	}
 	if j.RanksPerNode < 1 {
-		return badArgument("%d ranks per node: want at least 1", j.RanksPerNode)
+		return process.BadArgument("%d ranks per node: want at least 1", j.RanksPerNode)
 	}
 	if j.RanksPerNode > MaxRanksPerNode {
-		return badArgument("%d ranks per node are more than a node can have, %d", j.RanksPerNode, MaxRanksPerNode)
+		return process.BadArgument("%d ranks per node are more than a node can have, %d", j.RanksPerNode, MaxRanksPerNode)
 	}
 	if n := max(j.Nodes, 1); n > bootstrap.MaxRanks/j.RanksPerNode {
-		return badArgument("%d nodes with %d ranks each are a larger world than the largest, of %d", n, j.RanksPerNode,
+		return process.BadArgument("%d nodes with %d ranks each are a larger world than the largest, of %d", n, j.RanksPerNode,
 			bootstrap.MaxRanks)
 	}
 	if j.MayLose < 0 || j.MayLose >= j.RanksPerNode {
-		return badArgument("%d of %d ranks may be lost: want 0 or more, and one to be left", j.MayLose, j.RanksPerNode)
+		return process.BadArgument("%d of %d ranks may be lost: want 0 or more, and one to be left", j.MayLose, j.RanksPerNode)
 	}
 	setDefault(&j.Bind, BindNone)
 	switch j.Bind {
 	case BindNone, BindCore, BindSocket, BindNUMA:
 	default:
-		return badArgument("ranks cannot be bound to %q: want %s, %s, %s or %s", j.Bind, BindNone, BindCore, BindSocket,
+		return process.BadArgument("ranks cannot be bound to %q: want %s, %s, %s or %s", j.Bind, BindNone, BindCore, BindSocket,
 			BindNUMA)
 	}
 	if j.MaxRestarts < 0 {
-		return badArgument("%d restarts: want 0 or more", j.MaxRestarts)
+		return process.BadArgument("%d restarts: want 0 or more", j.MaxRestarts)
 	}
 	if j.MasterPort < 0 || j.MasterPort > 65535 {
-		return badArgument("master port %d is not a port", j.MasterPort)
+		return process.BadArgument("master port %d is not a port", j.MasterPort)
 	}
 	for _, l := range j.Console {
 		if l < 0 || l >= j.RanksPerNode {
-			return badArgument("no local rank %d to show: this node has ranks 0 to %d", l, j.RanksPerNode-1)
+			return process.BadArgument("no local rank %d to show: this node has ranks 0 to %d", l, j.RanksPerNode-1)
 		}
 	}
 	if j.Env == nil {
@@ -181,9 +178,9 @@ func (j *Job) prepare() error {
 		return err
 	}
 	if j.MinNodes < 0 || j.MinNodes > max(j.Nodes, 1) {
-		return badArgument("%d nodes at least, of %d at most", j.MinNodes, j.Nodes)
+		return process.BadArgument("%d nodes at least, of %d at most", j.MinNodes, j.Nodes)
 	}
-	if err := j.config().check(); err != nil {
+	if err := j.config().Check(); err != nil {
 		return err
 	}
 	j.Nodes = max(j.Nodes, 1)
@@ -191,7 +188,7 @@ func (j *Job) prepare() error {
 		j.RunID = newRunID(j.Nodes)
 	}
 	if strings.ContainsAny(j.RunID, "/\x00") || j.RunID == "." || j.RunID == ".." {
-		return badArgument("run id %q cannot name a directory", j.RunID)
+		return process.BadArgument("run id %q cannot name a directory", j.RunID)
 	}
 	setDefault(&j.Role, "default")
 	setDefault(&j.JoinTimeout, defaultJoinTimeout)
@@ -209,32 +206,20 @@ func (j *Job) prepare() error {
 		j.Tee = StreamMap{All: Both}
 	}
 	if j.LogDir == "" && (!j.Redirect.empty() || !j.Tee.empty()) {
-		return badArgument("redirect and tee need a log directory")
+		return process.BadArgument("redirect and tee need a log directory")
 	}
 	return nil
 }
 
 // elastic reports whether the job's nodes may change.
-func (j *Job) elastic() bool { return j.config().elastic() }
+func (j *Job) elastic() bool { return j.config().Elastic() }
 
 // config is what this launcher needs to meet the others.
-func (j *Job) config() *Config {
-	return &Config{RanksPerNode: j.RanksPerNode, Nodes: j.Nodes, MinNodes: j.MinNodes, NodeRank: j.NodeRank,
+func (j *Job) config() *rendezvous.Config {
+	return &rendezvous.Config{RanksPerNode: j.RanksPerNode, Nodes: j.Nodes, MinNodes: j.MinNodes, NodeRank: j.NodeRank,
 		Endpoint: j.Endpoint, Store: j.Store, Serving: j.Serving, JoinTimeout: j.JoinTimeout, LastCall: j.LastCall,
 		LostAfter: j.LostAfter, RunID: j.RunID, Role: j.Role, MasterAddr: j.MasterAddr, MasterPort: j.MasterPort,
 		MaxRestarts: j.MaxRestarts, Grace: j.Grace, Monitor: j.Monitor, Security: j.security, OnRefused: j.logRefused}
-}
-
-// ErrArgument is what errors of Run wrap that are about the fields of Job.
-var ErrArgument = errors.New("bad argument")
-
-type argumentError struct{ text string }
-
-func (e *argumentError) Error() string        { return "launch: " + e.text }
-func (e *argumentError) Is(target error) bool { return target == ErrArgument }
-
-func badArgument(format string, args ...any) error {
-	return &argumentError{fmt.Sprintf(format, args...)}
 }
 
 func setDefault[T comparable](field *T, value T) {

@@ -14,6 +14,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/chorus-comms/chorus/launch/internal/launchtest"
+	"github.com/chorus-comms/chorus/launch/internal/process"
 )
 
 func TestEnvironment(t *testing.T) {
@@ -30,7 +33,7 @@ func TestEnvironment(t *testing.T) {
 	}
 	for rank := range 3 {
 		got := map[string]string{}
-		for _, l := range out.lines(fmt.Sprintf("[%d]: ", rank)) {
+		for _, l := range out.Lines(fmt.Sprintf("[%d]: ", rank)) {
 			name, value, _ := strings.Cut(l, "=")
 			got[name] = value
 		}
@@ -68,7 +71,7 @@ func TestFailures(t *testing.T) {
 		t.Run(test.how, func(t *testing.T) {
 			job, _, errs := newJob(t, 3, "fail", "1", test.how)
 			err := job.Run(t.Context())
-			f := wantFailure(t, err)
+			f := launchtest.WantFailure(t, err)
 			host, _ := os.Hostname()
 			if f.Rank != 1 || f.LocalRank != 1 || f.Host != host || f.Pid == 0 || f.After <= 0 {
 				t.Errorf("failure %+v", f)
@@ -76,16 +79,16 @@ func TestFailures(t *testing.T) {
 			if got := ExitCode(err); got != test.code {
 				t.Errorf("exit code %d, want %d", got, test.code)
 			}
-			wantText(t, errs.String(), test.text...)
+			launchtest.WantText(t, errs.String(), test.text...)
 		})
 	}
 }
 
 func TestTailIsBounded(t *testing.T) {
 	job, _, _ := newJob(t, 1, "fail", "0", "chatter")
-	f := wantFailure(t, job.Run(t.Context()))
-	if len(f.Stderr) != tailLines || !strings.HasPrefix(f.Stderr[tailLines-1], "line 99 ") ||
-		len(f.Stderr[0]) > tailWidth+3 {
+	f := launchtest.WantFailure(t, job.Run(t.Context()))
+	if len(f.Stderr) != process.TailLines || !strings.HasPrefix(f.Stderr[process.TailLines-1], "line 99 ") ||
+		len(f.Stderr[0]) > process.TailWidth+3 {
 		t.Errorf("%d lines, the last %.20q, the first of %d bytes", len(f.Stderr), f.Stderr[len(f.Stderr)-1],
 			len(f.Stderr[0]))
 	}
@@ -97,7 +100,7 @@ func TestStubbornRanksAreKilled(t *testing.T) {
 	if err := job.Run(t.Context()); ExitCode(err) != 3 {
 		t.Errorf("got %v", err)
 	}
-	wantText(t, errs.String(), "rank 2 ", "exited with status 3", "stopping ranks 0-1", "killed ranks 0-1")
+	launchtest.WantText(t, errs.String(), "rank 2 ", "exited with status 3", "stopping ranks 0-1", "killed ranks 0-1")
 }
 
 func TestProgramsThatCannotStart(t *testing.T) {
@@ -164,17 +167,17 @@ func TestSignals(t *testing.T) {
 			job.Signals = signals
 			result := make(chan error, 1)
 			go func() { result <- job.Run(t.Context()) }()
-			out.await(t, "ready", 2)
+			out.Await(t, "ready", 2)
 			signals <- syscall.SIGUSR1
 			signals <- syscall.SIGUSR2
-			out.await(t, fmt.Sprintln("got", syscall.SIGUSR1), 2)
-			out.await(t, fmt.Sprintln("got", syscall.SIGUSR2), 2)
+			out.Await(t, fmt.Sprintln("got", syscall.SIGUSR1), 2)
+			out.Await(t, fmt.Sprintln("got", syscall.SIGUSR2), 2)
 			signals <- test.signal
 			if err := <-result; ExitCode(err) != 128+int(test.signal) {
 				t.Errorf("got %v", err)
 			}
-			out.await(t, fmt.Sprintln("ended by", test.seen), 2)
-			wantText(t, errs.String(), "received "+signalName(test.signal), "stopped ranks 0-1")
+			out.Await(t, fmt.Sprintln("ended by", test.seen), 2)
+			launchtest.WantText(t, errs.String(), "received "+process.SignalName(test.signal), "stopped ranks 0-1")
 		})
 	}
 }
@@ -192,7 +195,7 @@ func TestSignalBeforeTheRanks(t *testing.T) {
 			t.Fatalf("run %d: got %v", i, err)
 		}
 		cancel()
-		wantText(t, errs.String(), "received SIGTERM")
+		launchtest.WantText(t, errs.String(), "received SIGTERM")
 	}
 }
 
@@ -209,7 +212,7 @@ func TestSecondSignalKills(t *testing.T) {
 	if err := <-result; ExitCode(err) != 128+15 {
 		t.Errorf("got %v", err)
 	}
-	wantText(t, errs.String(), "killed ranks 0-1")
+	launchtest.WantText(t, errs.String(), "killed ranks 0-1")
 }
 
 // timeout(1) sends its signal twice within milliseconds, which asks for no haste. The kernel makes one of two that are
@@ -218,17 +221,17 @@ func TestSignalSentTwice(t *testing.T) {
 	save := filepath.Join(t.TempDir(), "save")
 	launcher := exec.Command(os.Args[0], save)
 	launcher.Env = append(os.Environ(), role+"=attached")
-	out := newBuffer()
+	out := launchtest.NewBuffer()
 	launcher.Stdout, launcher.Stderr = out, out
 	if err := launcher.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { launcher.Process.Kill(); launcher.Wait() })
-	out.await(t, "ready", 1)
+	out.Await(t, "ready", 1)
 	for begin := time.Now(); time.Since(begin) < 50*time.Millisecond; {
 		launcher.Process.Signal(syscall.SIGINT)
 	}
-	out.await(t, "saving", 1)
+	out.Await(t, "saving", 1)
 	if err := os.WriteFile(save, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -236,7 +239,7 @@ func TestSignalSentTwice(t *testing.T) {
 	if code := launcher.ProcessState.ExitCode(); code != 128+int(syscall.SIGINT) {
 		t.Errorf("status %d", code)
 	}
-	wantText(t, out.String(), "[0]: saved\n", "stopped rank 0\n")
+	launchtest.WantText(t, out.String(), "[0]: saved\n", "stopped rank 0\n")
 }
 
 func TestContextEndsTheJob(t *testing.T) {
@@ -245,9 +248,9 @@ func TestContextEndsTheJob(t *testing.T) {
 	defer cancel()
 	result := make(chan error, 1)
 	go func() { result <- job.Run(ctx) }()
-	out.await(t, "ready", 2)
+	out.Await(t, "ready", 2)
 	cancel()
-	if f := wantFailure(t, <-result); f.Kind != Interrupted || f.Signal != syscall.SIGTERM {
+	if f := launchtest.WantFailure(t, <-result); f.Kind != Interrupted || f.Signal != syscall.SIGTERM {
 		t.Errorf("got %v", f)
 	}
 }
@@ -258,9 +261,9 @@ func TestRestarts(t *testing.T) {
 	if err := job.Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	wantText(t, errs.String(), "rank 0 (local rank 0", "restart 1 of 2", "restart 2 of 2")
+	launchtest.WantText(t, errs.String(), "rank 0 (local rank 0", "restart 1 of 2", "restart 2 of 2")
 	ports := map[string]bool{}
-	for _, l := range out.lines("[0]: attempt ") {
+	for _, l := range out.Lines("[0]: attempt ") {
 		ports[l] = true
 	}
 	if len(ports) != 3 {
@@ -269,10 +272,10 @@ func TestRestarts(t *testing.T) {
 
 	job, _, errs = newJob(t, 2, "flaky", "2")
 	job.MaxRestarts = 1
-	if f := wantFailure(t, job.Run(t.Context())); f.Attempt != 1 || f.Code() != 5 {
+	if f := launchtest.WantFailure(t, job.Run(t.Context())); f.Attempt != 1 || f.Code() != 5 {
 		t.Errorf("got %v", f)
 	}
-	wantText(t, errs.String(), "restart 1 of 1")
+	launchtest.WantText(t, errs.String(), "restart 1 of 1")
 }
 
 // TestFixedPortIsReusedByTheNextAttempt also shows that no rank needs to bind it.
@@ -296,9 +299,9 @@ func TestNoOutputIsLost(t *testing.T) {
 		t.Fatal(err)
 	}
 	for rank := range 4 {
-		for name, b := range map[string]*buffer{"stdout.log": out, "stderr.log": errs} {
+		for name, b := range map[string]*launchtest.Buffer{"stdout.log": out, "stderr.log": errs} {
 			var total int
-			lines := b.lines(fmt.Sprintf("[%d]: ", rank))
+			lines := b.Lines(fmt.Sprintf("[%d]: ", rank))
 			for _, l := range lines {
 				total += strings.Count(l, "x")
 			}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/chorus-comms/chorus/internal/plain"
 	"github.com/chorus-comms/chorus/internal/sys"
+	"github.com/chorus-comms/chorus/launch/internal/process"
 )
 
 // Names in the directory of a job, besides those of its attempts.
@@ -37,7 +38,7 @@ const maxLabel = 1 << 20
 
 func newLabel(job string, command []string) label {
 	dir, _ := os.Getwd()
-	return label{Job: job, Began: time.Now(), Dir: dir, Command: command, Parent: identity(os.Getppid()),
+	return label{Job: job, Began: time.Now(), Dir: dir, Command: command, Parent: process.Identity(os.Getppid()),
 		Session: session()}
 }
 
@@ -55,13 +56,13 @@ func session() string {
 	if err != nil {
 		return ""
 	}
-	return identity(id)
+	return process.Identity(id)
 }
 
 // ancestors are the processes from which this one descends, its parent first.
 func ancestors() (all []string) {
-	for pid := os.Getppid(); pid > 1 && len(all) < 100; pid = parentOf(pid) {
-		all = append(all, identity(pid))
+	for pid := os.Getppid(); pid > 1 && len(all) < 100; pid = process.ParentOf(pid) {
+		all = append(all, process.Identity(pid))
 	}
 	return all
 }
@@ -87,7 +88,7 @@ func jobsIn(jobs string) (all []foundJob) {
 		if err != nil || json.Unmarshal(text, &f.label) != nil {
 			f.label = label{Job: e.Name(), Began: i.ModTime()}
 		}
-		l, err := flock(f.path, unix.LOCK_SH|unix.LOCK_NB)
+		l, err := process.Flock(f.path, unix.LOCK_SH|unix.LOCK_NB)
 		if f.running = err != nil; err == nil {
 			l.Close()
 		}

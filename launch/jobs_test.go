@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/comm/backend"
+	"github.com/chorus-comms/chorus/launch/internal/launchtest"
+	"github.com/chorus-comms/chorus/launch/internal/process"
 	"github.com/chorus-comms/chorus/observe"
 	"github.com/chorus-comms/chorus/observe/record"
 )
@@ -94,7 +96,7 @@ func TestNearest(t *testing.T) {
 		strings.ContainsRune(err.Error(), 0x1b) {
 		t.Errorf("%v", err)
 	}
-	here := []foundJob{job("new", identity(os.Getppid()), "", false), job("old", identity(os.Getppid()), "", false)}
+	here := []foundJob{job("new", process.Identity(os.Getppid()), "", false), job("old", process.Identity(os.Getppid()), "", false)}
 	if got, err := findNearest(here, nil); err != nil || got != "/jobs/new" {
 		t.Errorf("%s, %v", got, err)
 	}
@@ -155,7 +157,7 @@ func TestStaleDumps(t *testing.T) {
 	run := func(attempts int, names ...string) string {
 		t.Helper()
 		var out strings.Builder
-		j := &Job{Command: append(self(), names...), RanksPerNode: 2, RunID: "none", Stderr: &out, Records: t.TempDir(),
+		j := &Job{Command: append(launchtest.Self(), names...), RanksPerNode: 2, RunID: "none", Stderr: &out, Records: t.TempDir(),
 			MaxRestarts: attempts, Env: append(os.Environ(), role+"=dumping", dumpVariable+"="+dir)}
 		if err := j.Run(t.Context()); ExitCode(err) != 3 {
 			t.Fatalf("%v\n%s", err, &out)
@@ -252,7 +254,7 @@ func dumpThenFail(which string) {
 			r.Begin(&backend.Op{Kind: backend.Barrier}, false)
 			for { // rank 1 has left its dump, and waits to be stopped
 				d, err := observe.ReadFile(filepath.Join(dir, "none_rank_1.json"), 1)
-				if err == nil && parentOf(d.Chorus.Pid) == os.Getppid() || which == "0" {
+				if err == nil && process.ParentOf(d.Chorus.Pid) == os.Getppid() || which == "0" {
 					break
 				}
 				time.Sleep(time.Millisecond)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/internal/wire"
+	"github.com/chorus-comms/chorus/launch/internal/process"
 )
 
 // lingering are ranks that are still there when the other ranks of the node have ended well. One may have work to do
@@ -16,14 +17,14 @@ type lingering struct {
 	since   time.Time        // the last end of another rank
 	look    <-chan time.Time // when to look next; nil: there are none
 	told    bool             // the launcher has said that it waits
-	stopped map[*process]bool
-	given   map[*process]time.Time // given up, since when; they may end as they like
+	stopped map[*process.Process]bool
+	given   map[*process.Process]time.Time // given up, since when; they may end as they like
 }
 
 // lingers looks again later if ranks linger after others have ended.
 func (a *attempt) lingers() {
 	a.linger.look = nil
-	well := slices.ContainsFunc(a.ended, func(e exit) bool { return e.ok() })
+	well := slices.ContainsFunc(a.ended, func(e process.Exit) bool { return e.OK() })
 	if a.failure == nil && len(a.alive) > 0 && well {
 		a.linger.look = time.After(a.job.Grace / 2)
 	}
@@ -34,30 +35,30 @@ func (a *attempt) lingers() {
 func (a *attempt) look() {
 	l := &a.linger
 	before := l.stopped
-	l.stopped = map[*process]bool{}
+	l.stopped = map[*process.Process]bool{}
 	var waiting, stopped, ending []int
-	for _, p := range slices.SortedFunc(maps.Keys(a.alive), func(x, y *process) int { return x.rank - y.rank }) {
+	for _, p := range slices.SortedFunc(maps.Keys(a.alive), func(x, y *process.Process) int { return x.Rank - y.Rank }) {
 		since, given := l.given[p]
-		l.stopped[p] = p.stopped()
+		l.stopped[p] = p.Stopped()
 		switch {
 		case given:
 			if time.Since(since) > a.job.Grace {
-				p.signal(syscall.SIGKILL)
+				p.Signal(syscall.SIGKILL)
 			}
 			continue
 		case l.stopped[p] && before[p] && a.lost < a.job.MayLose:
 			a.lost++
-			ending = append(ending, p.rank)
+			ending = append(ending, p.Rank)
 			l.giveUp(p)
 			continue
 		case l.stopped[p]:
-			stopped = append(stopped, p.rank)
+			stopped = append(stopped, p.Rank)
 		}
-		waiting = append(waiting, p.rank)
+		waiting = append(waiting, p.Rank)
 	}
-	ago := seconds(time.Since(l.since))
+	ago := process.Seconds(time.Since(l.since))
 	if len(ending) > 0 {
-		a.console.printf("ending %s, stopped by a signal: the other ranks of this node have ended, the last %s ago, "+
+		a.console.Printf("ending %s, stopped by a signal: the other ranks of this node have ended, the last %s ago, "+
 			"and the job may lose so many", wire.NamedRanks(ending), ago)
 	}
 	if len(waiting) > 0 && len(ending) == 0 && !l.told && time.Since(l.since) >= a.job.Grace {
@@ -66,25 +67,18 @@ func (a *attempt) look() {
 		if len(stopped) > 0 {
 			note = "; stopped by a signal: " + wire.NamedRanks(stopped)
 		}
-		a.console.printf("waiting for %s; the other ranks of this node have ended, the last %s ago%s",
+		a.console.Printf("waiting for %s; the other ranks of this node have ended, the last %s ago%s",
 			wire.NamedRanks(waiting), ago, note)
 	}
 	a.lingers()
 }
 
 // giveUp ends a rank that counts as lost.
-func (l *lingering) giveUp(p *process) {
+func (l *lingering) giveUp(p *process.Process) {
 	if l.given == nil {
-		l.given = map[*process]time.Time{}
+		l.given = map[*process.Process]time.Time{}
 	}
 	l.given[p] = time.Now()
-	p.signal(syscall.SIGTERM)
-	p.signal(syscall.SIGCONT) // a stopped process notices nothing else
-}
-
-// stopped reports whether the process is stopped by a signal, such as SIGSTOP, and not by a debugger.
-func (p *process) stopped() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return !p.reaped && isStopped(p.cmd.Process.Pid)
+	p.Signal(syscall.SIGTERM)
+	p.Signal(syscall.SIGCONT) // a stopped process notices nothing else
 }

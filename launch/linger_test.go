@@ -7,6 +7,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/chorus-comms/chorus/launch/internal/launchtest"
 )
 
 // A rank that is stopped, which the survivors have left out, doesn't keep a job that may lose it.
@@ -20,7 +22,7 @@ func TestStoppedRankIsLost(t *testing.T) {
 			if err := job.Run(ctx); err != nil {
 				t.Errorf("%v:\n%s", err, errs)
 			}
-			wantText(t, errs.String(), "ending rank 1, stopped by a signal: the other ranks of this node have ended")
+			launchtest.WantText(t, errs.String(), "ending rank 1, stopped by a signal: the other ranks of this node have ended")
 		})
 	}
 }
@@ -33,19 +35,19 @@ func TestWaitsForTheLast(t *testing.T) {
 	job, _, errs := newJob(t, 2, "stopped", "1", t.TempDir())
 	job.Grace, job.Signals = 50*time.Millisecond, signals
 	go func() {
-		errs.await(t, "waiting for rank 1; the other ranks of this node have ended, the last ", 1)
+		errs.Await(t, "waiting for rank 1; the other ranks of this node have ended, the last ", 1)
 		signals <- syscall.SIGTERM
 	}()
-	if f := wantFailure(t, job.Run(ctx)); f.Kind != Interrupted {
+	if f := launchtest.WantFailure(t, job.Run(ctx)); f.Kind != Interrupted {
 		t.Errorf("%v", f)
 	}
-	wantText(t, errs.String(), "ago; stopped by a signal: rank 1\n")
+	launchtest.WantText(t, errs.String(), "ago; stopped by a signal: rank 1\n")
 
 	now := filepath.Join(t.TempDir(), "now")
 	job, _, errs = newJob(t, 2, "last", "0", now)
 	job.MayLose, job.Grace = 1, 50*time.Millisecond
 	go func() {
-		errs.await(t, "waiting for rank 0; the other ranks of this node have ended, the last ", 1)
+		errs.Await(t, "waiting for rank 0; the other ranks of this node have ended, the last ", 1)
 		check(os.WriteFile(now, nil, 0o600))
 	}()
 	if err := job.Run(ctx); err != nil {

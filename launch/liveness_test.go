@@ -11,6 +11,7 @@ import (
 
 	"github.com/chorus-comms/chorus/internal/testutil"
 	"github.com/chorus-comms/chorus/internal/testutil/nettest"
+	"github.com/chorus-comms/chorus/launch/internal/launchtest"
 )
 
 // linked starts two launchers that reach each other through a link.
@@ -50,15 +51,15 @@ func (n *node) atOnce(t *testing.T, limit time.Duration) error {
 func TestACutLink(t *testing.T) {
 	nodes, k := linked(t, nil, "echo")
 	for _, n := range nodes {
-		n.out.await(t, "ready", 1)
+		n.out.Await(t, "ready", 1)
 	}
 	k.Cut()
 	for i, n := range nodes {
-		f := wantFailure(t, n.atOnce(t, 8*time.Second))
+		f := launchtest.WantFailure(t, n.atOnce(t, 8*time.Second))
 		if f.Kind != NodeLost || f.Node != 1-i {
 			t.Errorf("node %d: %+v", i, f)
 		}
-		wantText(t, n.errs.String(), fmt.Sprintf("node %d (", 1-i), "is lost: its launcher", " since ", "stopped rank")
+		launchtest.WantText(t, n.errs.String(), fmt.Sprintf("node %d (", 1-i), "is lost: its launcher", " since ", "stopped rank")
 	}
 }
 
@@ -74,12 +75,12 @@ func TestAFailureBehindACutLink(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, n := range nodes {
-			f := wantFailure(t, n.atOnce(t, 8*time.Second))
+			f := launchtest.WantFailure(t, n.atOnce(t, 8*time.Second))
 			if i == culprit && (f.Kind != Exited || f.Rank != culprit) || i != culprit && (f.Kind != NodeLost ||
 				f.Node != culprit) {
 				t.Errorf("node %d: %+v", i, f)
 			}
-			wantText(t, n.errs.String(), fmt.Sprintf("node %d (", 1-i), "is lost: its launcher", " since ")
+			launchtest.WantText(t, n.errs.String(), fmt.Sprintf("node %d (", 1-i), "is lost: its launcher", " since ")
 		}
 	}
 }
@@ -89,7 +90,7 @@ func TestAKilledLauncherIsMissedAtOnce(t *testing.T) {
 	for victim := range 2 {
 		t.Run(fmt.Sprint("node ", victim), func(t *testing.T) {
 			endpoint := freeEndpoint(t)
-			theirs := newBuffer()
+			theirs := launchtest.NewBuffer()
 			other := exec.Command(os.Args[0], fmt.Sprint(victim), endpoint)
 			other.Env = append(os.Environ(), role+"=patientnode", "TMPDIR="+t.TempDir())
 			other.Stdout, other.Stderr = theirs, io.Discard
@@ -101,15 +102,15 @@ func TestAKilledLauncherIsMissedAtOnce(t *testing.T) {
 			job.Nodes, job.NodeRank, job.Endpoint, job.LostAfter = 2, 1-victim, endpoint, time.Minute
 			n := &node{job, out, errs, nil, make(chan error, 1)}
 			go func() { n.result <- job.Run(t.Context()) }()
-			out.await(t, "ready", 1)
-			theirs.await(t, "ready", 1)
+			out.Await(t, "ready", 1)
+			theirs.Await(t, "ready", 1)
 			other.Process.Kill()
 			other.Wait()
-			f := wantFailure(t, n.atOnce(t, 8*time.Second))
+			f := launchtest.WantFailure(t, n.atOnce(t, 8*time.Second))
 			if f.Kind != NodeLost || f.Node != victim {
 				t.Errorf("got %+v", f)
 			}
-			wantText(t, errs.String(), fmt.Sprintf("node %d (", victim), "is lost: its launcher has ended", "stopped rank")
+			launchtest.WantText(t, errs.String(), fmt.Sprintf("node %d (", victim), "is lost: its launcher has ended", "stopped rank")
 		})
 	}
 }
@@ -118,7 +119,7 @@ func TestAKilledLauncherIsMissedAtOnce(t *testing.T) {
 // to the other.
 func TestALauncherThatIsStopped(t *testing.T) {
 	endpoint := freeEndpoint(t)
-	theirs := newBuffer()
+	theirs := launchtest.NewBuffer()
 	other := exec.Command(os.Args[0], "1", endpoint)
 	other.Env = append(os.Environ(), role+"=node", "TMPDIR="+t.TempDir())
 	other.Stdout, other.Stderr = theirs, io.Discard
@@ -131,11 +132,11 @@ func TestALauncherThatIsStopped(t *testing.T) {
 	job.Nodes, job.NodeRank, job.Endpoint, job.LostAfter = 2, 0, endpoint, time.Second
 	n := &node{job, out, errs, nil, make(chan error, 1)}
 	go func() { n.result <- job.Run(t.Context()) }()
-	out.await(t, "ready", 1)
-	theirs.await(t, "ready", 1)
+	out.Await(t, "ready", 1)
+	theirs.Await(t, "ready", 1)
 	other.Process.Signal(syscall.SIGSTOP)
-	if f := wantFailure(t, n.atOnce(t, 8*time.Second)); f.Kind != NodeLost || f.Node != 1 {
+	if f := launchtest.WantFailure(t, n.atOnce(t, 8*time.Second)); f.Kind != NodeLost || f.Node != 1 {
 		t.Errorf("got %+v", f)
 	}
-	wantText(t, errs.String(), "is lost: its launcher has been silent since ")
+	launchtest.WantText(t, errs.String(), "is lost: its launcher has been silent since ")
 }

@@ -13,24 +13,21 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
+	"github.com/chorus-comms/chorus/launch/internal/launchtest"
+	"github.com/chorus-comms/chorus/launch/internal/process"
 	"github.com/chorus-comms/chorus/observe/record"
 )
 
 // The test binary is also the program of the ranks, the launcher that is killed, and the guard: role names which.
 const role = "CHORUS_LAUNCH_TEST_ROLE"
-
-// hangs is what the role ssh still says.
-const hangs = "CHORUS_LAUNCH_TEST_HANGS"
 
 func TestMain(m *testing.M) {
 	if name := os.Getenv(role); name != "" {
@@ -190,7 +187,7 @@ var roles = map[string]func(args []string){
 	// launcher runs two ranks that play the role args[0] with the rest of args; parents get a guard.
 	"launcher": func(args []string) {
 		job := &Job{
-			Command: append(self(), args[1:]...), RanksPerNode: 2,
+			Command: append(launchtest.Self(), args[1:]...), RanksPerNode: 2,
 			Env:    append(os.Environ(), role+"="+args[0]),
 			Stdout: os.Stdout, Stderr: os.Stderr,
 		}
@@ -199,7 +196,7 @@ var roles = map[string]func(args []string){
 			job.Records = JobsDir()
 			fallthrough
 		case "parent", "daemon":
-			job.Guard, job.Adopt = self(), true
+			job.Guard, job.Adopt = launchtest.Self(), true
 		}
 		check(os.Setenv(role, "guard")) // for the guard, which gets this process's environment
 		err := job.Run(context.Background())
@@ -210,7 +207,7 @@ var roles = map[string]func(args []string){
 	},
 	// attached runs a rank that plays saving, and gets the signals of this process.
 	"attached": func(args []string) {
-		job := &Job{Command: append(self(), args...), RanksPerNode: 1, Env: append(os.Environ(), role+"=saving")}
+		job := &Job{Command: append(launchtest.Self(), args...), RanksPerNode: 1, Env: append(os.Environ(), role+"=saving")}
 		job.Attach(os.Stdout, os.Stderr)
 		os.Exit(ExitCode(job.Run(context.Background())))
 	},
@@ -227,28 +224,6 @@ var roles = map[string]func(args []string){
 				return
 			}
 		}
-	},
-	// ssh stands for ssh and a launcher behind it. It says so much of what a launcher says, and hangs.
-	"ssh": func(args []string) {
-		if slices.Contains(args, "-G") {
-			return
-		}
-		out := &frameWriter{w: os.Stdout}
-		switch os.Getenv(hangs) {
-		case "silent":
-			fmt.Print(frameMagic)
-		case "other version":
-			fmt.Print(frameMagicBegin + "1\n")
-		case "begins nothing":
-			fmt.Print(frameMagic)
-			tick(time.Millisecond, func() bool { return out.write(frameBeat, nil) == nil })
-		case "begun":
-			fmt.Print(frameMagic)
-			check(out.write(frameBegun, nil))
-			check(out.write(frameStdout, []byte("begun\n")))
-			tick(time.Millisecond, func() bool { return out.write(frameBeat, nil) == nil })
-		}
-		forever()
 	},
 	"guard": func([]string) { check(Guard(os.Stdin)) },
 	// failsoon leaves a file in the directory args[1]; the rank args[0] fails when it finds the file now there.
@@ -272,7 +247,7 @@ var roles = map[string]func(args []string){
 	// store. Its ranks count in the directory args[3].
 	"elastic": func(args []string) {
 		job := &Job{
-			Command: append(self(), args[3]), RanksPerNode: 1, RunID: "elastic", NodeRank: AnyNodeRank,
+			Command: append(launchtest.Self(), args[3]), RanksPerNode: 1, RunID: "elastic", NodeRank: AnyNodeRank,
 			MinNodes: int(args[0][0] - '0'), Nodes: int(args[1][0] - '0'),
 			LastCall: 100 * time.Millisecond, LostAfter: 20 * time.Second, Monitor: 5 * time.Millisecond,
 			JoinTimeout: 20 * time.Second, Env: append(os.Environ(), role+"=count"),
@@ -348,7 +323,8 @@ var roles = map[string]func(args []string){
 
 func beNode(args []string, lostAfter time.Duration) {
 	job := &Job{
-		Command: self(), RanksPerNode: 1, Nodes: 2, NodeRank: int(args[0][0] - '0'), Endpoint: args[1], LostAfter: lostAfter,
+		Command: launchtest.Self(), RanksPerNode: 1, Nodes: 2, NodeRank: int(args[0][0] - '0'),
+		Endpoint: args[1], LostAfter: lostAfter,
 		Env:    append(os.Environ(), role+"=echo"),
 		Stdout: os.Stdout, Stderr: os.Stderr,
 	}
@@ -364,7 +340,7 @@ var failures = map[string]func(){
 		os.Exit(1)
 	},
 	"panic": func() {
-		deep(2 * tailLines)
+		deep(2 * process.TailLines)
 	},
 	"chatter": func() {
 		for i := range 100 {
@@ -410,86 +386,17 @@ func awaitFiles(dir, n string) {
 	}
 }
 
-func self() []string { return []string{os.Args[0]} }
-
-// buffer collects output and lets a test wait for it.
-type buffer struct {
-	mu   sync.Mutex
-	data bytes.Buffer
-	more chan struct{}
-}
-
-func newBuffer() *buffer { return &buffer{more: make(chan struct{}, 1)} }
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	select {
-	case b.more <- struct{}{}:
-	default:
-	}
-	return b.data.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.data.String()
-}
-
-// await waits until text has been written n times.
-func (b *buffer) await(t *testing.T, text string, n int) {
-	t.Helper()
-	deadline := time.After(20 * time.Second)
-	for strings.Count(b.String(), text) < n {
-		select {
-		case <-b.more:
-		case <-deadline:
-			t.Fatalf("%q was not written %d times:\n%s", text, n, b)
-		}
-	}
-}
-
-// lines returns the written lines that begin with prefix, without it.
-func (b *buffer) lines(prefix string) []string {
-	var out []string
-	for line := range strings.Lines(b.String()) {
-		if rest, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), prefix); ok {
-			out = append(out, rest)
-		}
-	}
-	return out
-}
-
 // newJob is a job whose ranks play a role of the test binary.
-func newJob(t *testing.T, ranks int, name string, args ...string) (job *Job, out, errs *buffer) {
-	out, errs = newBuffer(), newBuffer()
+func newJob(t *testing.T, ranks int, name string, args ...string) (job *Job, out, errs *launchtest.Buffer) {
+	out, errs = launchtest.NewBuffer(), launchtest.NewBuffer()
 	return &Job{
-		Command:      append(self(), args...),
+		Command:      append(launchtest.Self(), args...),
 		RanksPerNode: ranks,
 		Env:          append(os.Environ(), role+"="+name),
 		Stdout:       out,
 		Stderr:       errs,
 		JoinTimeout:  20 * time.Second,
 	}, out, errs
-}
-
-func wantFailure(t *testing.T, err error) *Failure {
-	t.Helper()
-	f, ok := errors.AsType[*Failure](err)
-	if !ok {
-		t.Fatalf("got %v, want a failure", err)
-	}
-	return f
-}
-
-func wantText(t *testing.T, text string, parts ...string) {
-	t.Helper()
-	for _, p := range parts {
-		if !strings.Contains(text, p) {
-			t.Errorf("no %q in:\n%s", p, text)
-		}
-	}
 }
 
 // freeEndpoint returns an address without a listener.

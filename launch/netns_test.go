@@ -15,6 +15,7 @@ import (
 
 	"github.com/chorus-comms/chorus/bootstrap"
 	"github.com/chorus-comms/chorus/internal/testutil"
+	"github.com/chorus-comms/chorus/launch/internal/launchtest"
 	"github.com/chorus-comms/chorus/secure"
 )
 
@@ -157,7 +158,7 @@ for backend in sys.argv[1:]:
 		"GLOO_SOCKET_IFNAME="+cable, "PYTHONPATH="+path)
 	for n, out := range h.launch(t, env, append([]string{python, "-u", "-c", program}, backends...)...) {
 		for _, b := range backends {
-			wantText(t, out, fmt.Sprintf("[%d]: %s sum 3.0 of 2 met at 127.0.0.1", n, b))
+			launchtest.WantText(t, out, fmt.Sprintf("[%d]: %s sum 3.0 of 2 met at 127.0.0.1", n, b))
 		}
 	}
 }
@@ -167,6 +168,6 @@ func TestRanksOnTwoHosts(t *testing.T) {
 	h := twoHosts(t)
 	env := append(os.Environ(), "CHORUS_SECRET="+secure.Generate(), "CHORUS_TLS=1")
 	for n, out := range h.launch(t, env, "env", role+"=meet", os.Args[0]) {
-		wantText(t, out, fmt.Sprintf("[%d]: met 0 1 at %s", n, h.address(0)))
+		launchtest.WantText(t, out, fmt.Sprintf("[%d]: met 0 1 at %s", n, h.address(0)))
 	}
 }

@@ -14,6 +14,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/chorus-comms/chorus/internal/testutil"
+	"github.com/chorus-comms/chorus/launch/internal/launchtest"
+	"github.com/chorus-comms/chorus/launch/internal/rendezvous"
 	"github.com/chorus-comms/chorus/observe"
 	"github.com/chorus-comms/chorus/store"
 )
@@ -21,7 +23,7 @@ import (
 // node is one launcher of a job with several nodes, all within the test.
 type node struct {
 	job       *Job
-	out, errs *buffer
+	out, errs *launchtest.Buffer
 	signals   chan os.Signal
 	result    chan error
 }
@@ -101,11 +103,11 @@ func TestAFailureStopsAllNodes(t *testing.T) {
 	nodes := startNodes(t, []int{2, 2, 2}, true, nil, "fail", "3", "exit", t.TempDir())
 	for i, n := range nodes {
 		err := <-n.result
-		f := wantFailure(t, err)
+		f := launchtest.WantFailure(t, err)
 		if f.Rank != 3 || f.LocalRank != 1 || f.Node != 1 || ExitCode(err) != 42 {
 			t.Errorf("node %d: %+v", i, f)
 		}
-		wantText(t, n.errs.String(), "rank 3 (local rank 1, pid ", "exited with status 42", "  | last words", "stopped rank")
+		launchtest.WantText(t, n.errs.String(), "rank 3 (local rank 1, pid ", "exited with status 42", "  | last words", "stopped rank")
 	}
 }
 
@@ -116,8 +118,8 @@ func TestNodesRestartTogether(t *testing.T) {
 		if err := <-n.result; err != nil {
 			t.Errorf("node %d: %v", i, err)
 		}
-		wantText(t, n.errs.String(), "rank 0 (local rank 0", "restart 1 of 3", "restart 2 of 3")
-		wantText(t, n.out.String(), "attempt 2 at port")
+		launchtest.WantText(t, n.errs.String(), "rank 0 (local rank 0", "restart 1 of 3", "restart 2 of 3")
+		launchtest.WantText(t, n.out.String(), "attempt 2 at port")
 		for line := range strings.Lines(n.out.String()) {
 			_, line, _ = strings.Cut(line, ": ")
 			stores[line] = true
@@ -131,14 +133,14 @@ func TestNodesRestartTogether(t *testing.T) {
 func TestAnInterruptedNodeStopsAll(t *testing.T) {
 	nodes := startNodes(t, []int{1, 1}, true, func(_ int, j *Job) { j.MaxRestarts = 3 }, "echo")
 	for _, n := range nodes {
-		n.out.await(t, "ready", 1)
+		n.out.Await(t, "ready", 1)
 	}
 	nodes[1].signals <- syscall.SIGINT
 	for i, n := range nodes {
 		if err := <-n.result; ExitCode(err) != 130 {
 			t.Errorf("node %d: %v", i, err)
 		}
-		wantText(t, n.errs.String(), "the launcher of node 1 (", "received SIGINT")
+		launchtest.WantText(t, n.errs.String(), "the launcher of node 1 (", "received SIGINT")
 	}
 }
 
@@ -180,7 +182,7 @@ func TestASignalEndsTheWaitForNodes(t *testing.T) {
 	if err := <-result; ExitCode(err) != 130 {
 		t.Errorf("got %v", err)
 	}
-	wantText(t, errs.String(), "received SIGINT")
+	launchtest.WantText(t, errs.String(), "received SIGINT")
 }
 
 // A node that gets a signal to stop ends, whether that is before the others come, as they come or afterwards; and the
@@ -271,7 +273,7 @@ func TestALostNode(t *testing.T) {
 	for victim := range 2 {
 		t.Run(fmt.Sprint("node ", victim), func(t *testing.T) {
 			endpoint := freeEndpoint(t)
-			theirs := newBuffer()
+			theirs := launchtest.NewBuffer()
 			other := exec.Command(os.Args[0], fmt.Sprint(victim), endpoint)
 			other.Env = append(os.Environ(), role+"=node", "TMPDIR="+t.TempDir())
 			other.Stdout, other.Stderr = theirs, os.Stderr
@@ -284,34 +286,34 @@ func TestALostNode(t *testing.T) {
 			job.LostAfter, job.Monitor = time.Second, 5*time.Millisecond
 			result := make(chan error, 1)
 			go func() { result <- job.Run(t.Context()) }()
-			out.await(t, "ready", 1)
-			theirs.await(t, "ready", 1)
+			out.Await(t, "ready", 1)
+			theirs.Await(t, "ready", 1)
 			other.Process.Kill()
 			other.Wait()
-			f := wantFailure(t, <-result)
+			f := launchtest.WantFailure(t, <-result)
 			if f.Kind != NodeLost || f.Node != victim {
 				t.Errorf("got %+v", f)
 			}
-			wantText(t, errs.String(), fmt.Sprintf("node %d (", victim), "is lost", "stopped rank")
+			launchtest.WantText(t, errs.String(), fmt.Sprintf("node %d (", victim), "is lost", "stopped rank")
 		})
 	}
 }
 
 // earlyFailure is the peers of a node that is slow to begin: the first attempt has failed elsewhere by then.
 type earlyFailure struct {
-	*singleNode
+	*rendezvous.SingleNode
 	seen []string
 }
 
-func (p *earlyFailure) begin(ctx context.Context, attempt int) (*start, error) {
+func (p *earlyFailure) Begin(ctx context.Context, attempt int) (*rendezvous.Start, error) {
 	p.seen = append(p.seen, fmt.Sprint("begin ", attempt))
 	if attempt == 0 {
 		return nil, &Failure{Kind: Exited, Rank: 7, ExitStatus: 3, Stderr: []string{"its words"}}
 	}
-	return p.singleNode.begin(ctx, attempt)
+	return p.SingleNode.Begin(ctx, attempt)
 }
 
-func (p *earlyFailure) stopped(attempt int, _ *Failure, _ []*observe.Dump) (string, bool) {
+func (p *earlyFailure) Stopped(attempt int, _ *Failure, _ []*observe.Dump) (string, bool) {
 	p.seen = append(p.seen, fmt.Sprint("stopped ", attempt))
 	return "", true
 }
@@ -327,15 +329,15 @@ func TestAFailureBeforeThisNodeBegins(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := &earlyFailure{singleNode: r.peers.(*singleNode)}
+		p := &earlyFailure{SingleNode: r.peers.(*rendezvous.SingleNode)}
 		r.peers = p
 		err = r.run(t.Context())
 		r.close()
-		wantText(t, errs.String(), "rank 7 ", "exited with status 3", "  | its words")
+		launchtest.WantText(t, errs.String(), "rank 7 ", "exited with status 3", "  | its words")
 		want, code := []string{"begin 0", "stopped 0"}, 3
 		if restarts > 0 {
 			want, code = append(want, "begin 1"), 0
-			wantText(t, out.String(), "RESTART_COUNT=1")
+			launchtest.WantText(t, out.String(), "RESTART_COUNT=1")
 		}
 		if !slices.Equal(p.seen, want) || ExitCode(err) != code {
 			t.Errorf("%d restarts: %v, %v", restarts, p.seen, err)
@@ -346,8 +348,8 @@ func TestAFailureBeforeThisNodeBegins(t *testing.T) {
 // TestPlaces checks for random worlds that every numbering is one without gaps.
 func TestPlaces(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		world := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) member {
-			return member{Ranks: rapid.IntRange(1, 5).Draw(t, "ranks"), Role: rapid.SampledFrom([]string{"a", "b"}).Draw(t,
+		world := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) rendezvous.Member {
+			return rendezvous.Member{Ranks: rapid.IntRange(1, 5).Draw(t, "ranks"), Role: rapid.SampledFrom([]string{"a", "b"}).Draw(t,
 				"role")}
 		}), 1, 6).Draw(t, "world")
 		rank := 0
@@ -358,8 +360,8 @@ func TestPlaces(t *testing.T) {
 				t.Fatalf("node %d: %d places", n, len(ps))
 			}
 			for l, p := range ps {
-				if p.rank != rank || p.localRank != l || p.node != n || p.roleRank != roleRank[m.Role] || p.localSize != m.Ranks ||
-					p.nodes != len(world) {
+				if p.Rank != rank || p.LocalRank != l || p.Node != n || p.RoleRank != roleRank[m.Role] || p.LocalSize != m.Ranks ||
+					p.Nodes != len(world) {
 					t.Fatalf("node %d: %+v", n, p)
 				}
 				rank++
@@ -368,7 +370,7 @@ func TestPlaces(t *testing.T) {
 		}
 		for n, m := range world {
 			for _, p := range places(world, n) {
-				if p.worldSize != rank || p.roleWorldSize != roleRank[m.Role] {
+				if p.WorldSize != rank || p.RoleWorldSize != roleRank[m.Role] {
 					t.Fatalf("node %d: %+v", n, p)
 				}
 			}

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/chorus-comms/chorus/launch/internal/process"
 )
 
 // TestADaemonEndsWithTheJob though it has left its rank's session: also one that has another environment, if the
@@ -102,7 +104,7 @@ func TestNothingStaysAfterAKill(t *testing.T) {
 func childrenOf(pid int) (pids []int) {
 	names, _ := filepath.Glob("/proc/[0-9]*")
 	for _, name := range names {
-		if n, err := strconv.Atoi(filepath.Base(name)); err == nil && parentOf(n) == pid {
+		if n, err := strconv.Atoi(filepath.Base(name)); err == nil && process.ParentOf(n) == pid {
 			pids = append(pids, n)
 		}
 	}

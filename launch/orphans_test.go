@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -109,32 +108,6 @@ func TestAKilledLauncherLeavesNobody(t *testing.T) {
 	}
 }
 
-func TestGuardLines(t *testing.T) {
-	for line, want := range map[string]struct {
-		op  byte
-		pid int
-	}{
-		"+2": {'+', 2}, "-4711": {'-', 4711},
-		"": {}, "+": {}, "+0": {}, "+1": {}, "-1": {}, "+-5": {}, "5": {}, "+99999999999999999999": {}, "*7": {}, "+ 7": {},
-	} {
-		op, pid, err := parseGuardLine(line)
-		if op != want.op || pid != want.pid || (err == nil) != (want.op != 0) {
-			t.Errorf("%q: %c %d %v", line, op, pid, err)
-		}
-	}
-}
-
-func FuzzGuardLine(f *testing.F) {
-	for _, s := range []string{"+2", "-4711", "+1", "--1", "+99999999999999999999", "x"} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, s string) {
-		if op, pid, err := parseGuardLine(s); err == nil && (pid < 2 || op != '+' && op != '-') {
-			t.Errorf("%q: %c %d", s, op, pid)
-		}
-	})
-}
-
 // files lists what is below a directory.
 func files(t *testing.T, dir string) (paths []string) {
 	t.Helper()
@@ -147,27 +120,4 @@ func files(t *testing.T, dir string) (paths []string) {
 		t.Fatal(err)
 	}
 	return paths
-}
-
-// TestSweepLeavesTheLiving and what belongs to no launcher.
-func TestSweepLeavesTheLiving(t *testing.T) {
-	tmp := t.TempDir()
-	alive, l, err := makeScratch(tmp)
-	if err != nil || l == nil {
-		t.Fatal(err)
-	}
-	dead, d, err := makeScratch(tmp)
-	if err != nil {
-		t.Fatal(err)
-	}
-	d.Close()
-	if err := os.Symlink(t.TempDir(), filepath.Join(tmp, scratchPrefix+"link")); err != nil {
-		t.Fatal(err)
-	}
-	sweepScratch(tmp)
-	if got := files(t, tmp); !slices.Equal(got, slices.Sorted(slices.Values([]string{alive, filepath.Join(tmp,
-		scratchPrefix+"link")}))) {
-		t.Errorf("left %v; alive %s, dead %s", got, alive, dead)
-	}
-	l.Close()
 }

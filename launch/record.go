@@ -14,6 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/chorus-comms/chorus/launch/internal/process"
+	"github.com/chorus-comms/chorus/launch/internal/rendezvous"
 	"github.com/chorus-comms/chorus/observe"
 	"github.com/chorus-comms/chorus/observe/record"
 )
@@ -59,7 +61,7 @@ func openRecords(jobs string, l label, given string) (r *records, err error) {
 	if err != nil {
 		return r, err
 	}
-	lock, _ := flock(dir, unix.LOCK_EX) // where there are no locks, prune goes by the time alone
+	lock, _ := process.Flock(dir, unix.LOCK_EX) // where there are no locks, prune goes by the time alone
 	if err = l.write(dir); err == nil && given != "" {
 		if given, err = filepath.Abs(given); err == nil {
 			err = os.Symlink(given, filepath.Join(dir, givenName))
@@ -86,7 +88,7 @@ func prune(jobs string) {
 			continue
 		}
 		if e.IsDir() {
-			l, err := lock(path)
+			l, err := process.Lock(path)
 			if err != nil {
 				continue
 			}
@@ -99,7 +101,7 @@ func prune(jobs string) {
 // sweepJob removes the sockets of dead ranks from the directory of a job whose launcher has been killed, and the
 // directory if they were all.
 func sweepJob(dir string) {
-	l, err := lock(dir)
+	l, err := process.Lock(dir)
 	if err != nil {
 		return
 	}
@@ -112,22 +114,6 @@ func sweepJob(dir string) {
 	if left := children(dir, func(string) bool { return true }); len(left) == 1 && filepath.Base(left[0]) == labelName {
 		os.RemoveAll(dir)
 	}
-}
-
-// lock takes the lock of a directory, which no other process has until the file is closed.
-func lock(dir string) (*os.File, error) { return flock(dir, unix.LOCK_EX|unix.LOCK_NB) }
-
-// flock takes the lock of a directory in one of flock(2)'s ways.
-func flock(dir string, how int) (*os.File, error) {
-	f, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY, 0) // a FIFO is no directory, and not waited for
-	if err != nil {
-		return nil, err
-	}
-	if err := unix.Flock(int(f.Fd()), how); err != nil {
-		f.Close()
-		return nil, fmt.Errorf("locking %s: %w", dir, err)
-	}
-	return f, nil
 }
 
 // attemptDir returns the directory of an attempt's records; empty if the ranks have one of the user's, or none.
@@ -168,7 +154,7 @@ func Ended(jobs, dir string) string {
 	if filepath.Dir(dir) != jobs {
 		return "" // a directory of the user's
 	}
-	l, err := flock(dir, unix.LOCK_SH|unix.LOCK_NB)
+	l, err := process.Flock(dir, unix.LOCK_SH|unix.LOCK_NB)
 	if err != nil {
 		return ""
 	}
@@ -227,7 +213,7 @@ func (a *attempt) record() {
 	answers, _ := observe.AskDumps(ctx, a.dumps) // a rank that doesn't answer leaves no dump, and is reported so
 	for _, x := range answers {
 		if no, ok := errors.AsType[*observe.RefusedError](x.Err); ok {
-			a.console.printf("ranks can't record what they do: %v", ifFull(no, a.dumps))
+			a.console.Printf("ranks can't record what they do: %v", ifFull(no, a.dumps))
 			return
 		}
 	}
@@ -235,21 +221,21 @@ func (a *attempt) record() {
 
 // report tells the peers that this node's ranks are dead, with what they have recorded in a directory, and says what
 // the records of all ranks tell of the failure.
-func (r *runner) report(s *start, f *Failure, dir string, begun time.Time) {
+func (r *runner) report(s *rendezvous.Start, f *Failure, dir string, begun time.Time) {
 	var dumps []*observe.Dump
 	if dir != "" {
 		lives, _ := observe.ReadLives(dir, explainLast) // ranks that are no programs of ours record nothing
-		dumps = r.recorded(lives, s.restarts, begun)
+		dumps = r.recorded(lives, s.Restarts, begun)
 	}
-	told, ok := r.peers.stopped(s.attempt, f, dumps)
+	told, ok := r.peers.Stopped(s.Attempt, f, dumps)
 	switch {
-	case !f.explainable() || !r.speaks():
+	case !f.Explainable() || !r.speaks():
 	case !ok && dir != "":
-		r.console.printf("the records of this node's ranks are in %s; with those of the other nodes beside them, chorus explain says more", dir)
+		r.console.Printf("the records of this node's ranks are in %s; with those of the other nodes beside them, chorus explain says more", dir)
 	case told != "" && r.job.Nodes == 1:
-		r.console.printf("from the ranks' records in %s:\n%s", dir, told)
+		r.console.Printf("from the ranks' records in %s:\n%s", dir, told)
 	case told != "":
-		r.console.printf("from the records of all nodes' ranks:\n%s", told)
+		r.console.Printf("from the records of all nodes' ranks:\n%s", told)
 	}
 }
 
@@ -261,7 +247,7 @@ func (r *runner) recorded(lives observe.Lives, restarts int, begun time.Time) []
 	for _, l := range lives {
 		these := slices.DeleteFunc(slices.Clone(l), func(d *observe.Dump) bool {
 			h := &d.Chorus
-			here := slices.ContainsFunc(r.places, func(p place) bool { return p.rank == h.Rank })
+			here := slices.ContainsFunc(r.places, func(p process.Place) bool { return p.Rank == h.Rank })
 			return !here || !r.records.own && (h.Attempt != restarts || h.Time < begun.UnixNano())
 		})
 		if len(these) > 0 && (own == nil || l.Job() == r.job.RunID && own[0].Chorus.Job != r.job.RunID) {
@@ -269,11 +255,6 @@ func (r *runner) recorded(lives observe.Lives, restarts int, begun time.Time) []
 		}
 	}
 	return own
-}
-
-// explainable reports whether what the ranks did may have to do with the failure.
-func (f *Failure) explainable() bool {
-	return f.Kind != Interrupted && f.Kind != NotStarted && f.Kind != NodeCame
 }
 
 // explainLast is how many of each rank's last operations are looked at.

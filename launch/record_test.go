@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/chorus-comms/chorus/launch/internal/process"
 )
 
 // TestRecords follows the directory of a job's records: ranks find it, it goes when the job ends well, stays when it
@@ -61,7 +63,7 @@ func TestRecords(t *testing.T) {
 			t.Fatal(err)
 		}
 		if running {
-			l, err := lock(dir)
+			l, err := process.Lock(dir)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -14,21 +14,22 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/internal/wire"
-	"github.com/chorus-comms/chorus/observe"
+	"github.com/chorus-comms/chorus/launch/internal/process"
+	"github.com/chorus-comms/chorus/launch/internal/rendezvous"
 )
 
 // runner is a Job that runs.
 type runner struct {
 	job     *Job
-	console *console
-	spawner *spawner
-	guard   *guard
-	peers   peers
-	host    string  // name of this host
-	node    int     // place of this node
-	places  []place // of the ranks of this node; nil before the first attempt
-	bound   []bound // what they are bound to; nil: nothing
-	logDir  string  // of this run
+	console *process.Console
+	spawner *process.Spawner
+	guard   *process.Guard
+	peers   rendezvous.Peers
+	host    string          // name of this host
+	node    int             // place of this node
+	places  []process.Place // of the ranks of this node; nil before the first attempt
+	bound   []bound         // what they are bound to; nil: nothing
+	logDir  string          // of this run
 	records *records
 	scratch string   // for error files; removed at the end
 	lock    *os.File // on scratch, as long as this process lives; nil where there are no locks
@@ -64,48 +65,13 @@ func (m *missed) forget() {
 	m.nodes = nil
 }
 
-// start is how an attempt begins.
-type start struct {
-	attempt  int      // its number
-	restarts int      // attempts that have failed, of those that count
-	world    []member // the nodes that take part
-	node     int      // this one's place among them
-	addr     string   // of the attempt's own store
-	port     int
-	news     []string // what the user should know about the nodes
-}
-
-// peers is what a launcher knows of the launchers on other nodes, and shares with them.
-type peers interface {
-	// begin agrees on the start of an attempt, of this number or a higher one, whose store is fresh. The error is a
-	// *Failure if the attempt has failed on another node meanwhile; then stopped follows, as after any failure. It's an
-	// *endedError if the job has ended without this node. With an error the start may be nil.
-	begin(ctx context.Context, attempt int) (*start, error)
-	// again reports whether begin follows after the failure of an attempt. For an elastic job that's so also if the job
-	// may end: begin says how.
-	again(s *start, f *Failure) bool
-	// news delivers at most one event for each attempt: the first failure there was, or nil when all ranks of all nodes
-	// have finished well.
-	news() <-chan *Failure
-	// finished says that the ranks of this node have finished well.
-	finished(attempt int)
-	// failed publishes a failure and returns the first one of the attempt.
-	failed(f *Failure) *Failure
-	// stopped says that the ranks of this node are dead, after a failure, and what they have recorded. It returns what the
-	// records of all nodes' ranks tell of it, unless it was an interruption, or not even a start; and whether they could
-	// be had.
-	stopped(attempt int, f *Failure, records []*observe.Dump) (told string, ok bool)
-	// close leaves the job.
-	close()
-}
-
 func (j *Job) newRunner(ctx context.Context) (r *runner, err error) {
-	r = &runner{job: j, console: &console{out: j.Stdout, err: j.Stderr, name: j.Name}}
+	r = &runner{job: j, console: &process.Console{Out: j.Stdout, Err: j.Stderr, Name: j.Name}}
 	if r.host, err = os.Hostname(); err != nil {
 		r.host = "localhost"
 	}
-	sweepScratch(os.TempDir())
-	if r.scratch, r.lock, err = makeScratch(os.TempDir()); err != nil {
+	process.SweepScratch(os.TempDir())
+	if r.scratch, r.lock, err = process.MakeScratch(os.TempDir()); err != nil {
 		return nil, fmt.Errorf("launch: %w", ifFull(err, os.TempDir()))
 	}
 	if err := r.open(ctx); err != nil {
@@ -131,30 +97,30 @@ func (r *runner) open(ctx context.Context) (err error) {
 		return fmt.Errorf("launch: %w", ifFull(err, r.scratch))
 	}
 	if r.records, err = openRecords(j.Records, newLabel(j.RunID, j.Command), j.dumps()); err != nil {
-		r.console.printf("what the ranks do is not recorded: %v", ifFull(err, j.Records))
+		r.console.Printf("what the ranks do is not recorded: %v", ifFull(err, j.Records))
 	}
 	r.sayFull()
-	if r.guard, err = startGuard(j.Guard, r.scratch); err != nil {
+	if r.guard, err = process.StartGuard(j.Guard, r.scratch); err != nil {
 		return err
 	}
-	r.spawner = newSpawner(j.Adopt)
+	r.spawner = process.NewSpawner(j.Adopt)
 
 	cfg := j.config()
 	if j.Nodes == 1 {
-		r.peers = newSingleNode(cfg, r.host)
+		r.peers = rendezvous.NewSingleNode(cfg, r.host)
 		return nil
 	}
 	r.node = max(j.NodeRank, 0)
 	waiting, stop := j.untilSignal(ctx, r.node, r.host)
 	if j.elastic() {
-		e, failed := joinElastic(waiting, cfg, r.host, r.console.printf)
+		e, failed := rendezvous.JoinElastic(waiting, cfg, r.host, r.console.Printf)
 		if err = failed; err == nil {
 			r.peers = e
 		}
 	} else {
-		rv, failed := join(waiting, cfg, r.host, r.console.printf, r.explain)
+		rv, failed := rendezvous.Join(waiting, cfg, r.host, r.console.Printf, r.explain)
 		if err = failed; err == nil {
-			r.peers, r.node = rv, rv.node
+			r.peers, r.node = rv, rv.Node
 		}
 	}
 	return r.interrupted(stop(), 0, err)
@@ -162,9 +128,9 @@ func (r *runner) open(ctx context.Context) (err error) {
 
 // placed takes the places of this node's ranks in an attempt. The first time it binds the ranks, which doesn't depend on
 // the world.
-func (r *runner) placed(s *start) error {
+func (r *runner) placed(s *rendezvous.Start) error {
 	first := r.places == nil
-	r.node, r.places = s.node, places(s.world, s.node)
+	r.node, r.places = s.Node, places(s.World, s.Node)
 	if !first {
 		return nil
 	}
@@ -178,13 +144,13 @@ func (r *runner) placed(s *start) error {
 // close gives back everything; the ranks are dead.
 func (r *runner) close() {
 	if r.peers != nil {
-		r.peers.close()
+		r.peers.Close()
 	}
 	r.endLeftovers()
 	if r.spawner != nil {
-		r.spawner.close()
+		r.spawner.Close()
 	}
-	r.guard.close()
+	r.guard.Close()
 	r.unkeep()
 	os.RemoveAll(r.scratch)
 	r.lock.Close() // a nil file only says so
@@ -193,10 +159,10 @@ func (r *runner) close() {
 // endLeftovers ends what ranks that are dead have left behind.
 func (r *runner) endLeftovers() {
 	var adopted func(pid int) bool
-	if r.spawner != nil && r.spawner.reaping != nil {
-		adopted = func(pid int) bool { return pid != r.guard.pid() }
+	if r.spawner != nil && r.spawner.Reaping != nil {
+		adopted = func(pid int) bool { return pid != r.guard.Pid() }
 	}
-	endLeftovers(r.scratch, adopted)
+	process.EndLeftovers(r.scratch, adopted)
 }
 
 // run makes attempts until one succeeds or no more are allowed.
@@ -204,20 +170,20 @@ func (r *runner) run(ctx context.Context) (err error) {
 	defer func() { r.records.close(err == nil, r.job.RunID, r.job.dumps()) }()
 	for attempt := 0; ; attempt++ {
 		waiting, stop := r.job.untilSignal(ctx, r.node, r.host)
-		s, err := r.peers.begin(waiting, attempt)
+		s, err := r.peers.Begin(waiting, attempt)
 		if s == nil {
-			s = &start{attempt: attempt, restarts: attempt, node: r.node}
+			s = &rendezvous.Start{Attempt: attempt, Restarts: attempt, Node: r.node}
 		}
-		attempt = s.attempt
+		attempt = s.Attempt
 		err = r.interrupted(stop(), attempt, err)
 		f, over := err.(*Failure) // over before it began here, by a failure on another node or a signal
-		if ended, without := errors.AsType[*endedError](err); without {
+		if ended, without := errors.AsType[*rendezvous.EndedError](err); without {
 			return r.endedWithout(ended)
 		}
 		if err != nil && !over {
 			return err
 		}
-		if s.world != nil {
+		if s.World != nil {
 			if err := r.placed(s); err != nil {
 				return err
 			}
@@ -228,42 +194,42 @@ func (r *runner) run(ctx context.Context) (err error) {
 			f = r.runAttempt(ctx, s)
 		}
 		if f == nil {
-			return r.console.failure()
+			return r.console.Failure()
 		}
-		if !r.peers.again(s, f) {
+		if !r.peers.Again(s, f) {
 			return f
 		}
 		if r.job.elastic() {
 			r.missed.forget()
 		} else if r.speaks() {
-			r.console.printf("restarting all ranks: restart %d of %d", attempt+1, r.job.MaxRestarts)
+			r.console.Printf("restarting all ranks: restart %d of %d", attempt+1, r.job.MaxRestarts)
 		}
 	}
 }
 
 // endedWithout returns how the job has ended in which this node had no part at the end.
-func (r *runner) endedWithout(e *endedError) error {
+func (r *runner) endedWithout(e *rendezvous.EndedError) error {
 	switch {
 	case e.Failure != nil:
-		if !e.took {
+		if !e.Took {
 			r.explain(e.Failure)
 		}
 		return e.Failure
 	case e.Text != "":
 		return e
 	}
-	r.console.printf("the job has ended well, without this node")
-	return r.console.failure()
+	r.console.Printf("the job has ended well, without this node")
+	return r.console.Failure()
 }
 
 // attempt is the state of one attempt on this node. Its methods run on one goroutine.
 type attempt struct {
 	*runner
 	number int
-	start  *start
-	exits  chan exit
-	alive  map[*process]bool
-	ended  []exit // in order of time
+	start  *rendezvous.Start
+	exits  chan process.Exit
+	alive  map[*process.Process]bool
+	ended  []process.Exit // in order of time
 
 	begun    time.Time
 	signaled bool   // a signal that ends the job has come here
@@ -273,27 +239,27 @@ type attempt struct {
 	failure  *Failure  // the first one, once there is one
 	asked    time.Time // when the ranks were asked to stop
 	grace    <-chan time.Time
-	killed   map[*process]bool
+	killed   map[*process.Process]bool
 }
 
 // runAttempt runs the ranks of this node once and returns the failure that ended the attempt, which it has explained.
-func (r *runner) runAttempt(ctx context.Context, s *start) *Failure {
-	number := s.attempt
-	for _, text := range s.news {
+func (r *runner) runAttempt(ctx context.Context, s *rendezvous.Start) *Failure {
+	number := s.Attempt
+	for _, text := range s.News {
 		if r.speaks() {
-			r.console.printf("%s", text)
+			r.console.Printf("%s", text)
 		}
 	}
 	a := &attempt{
 		runner: r, number: number, start: s, begun: time.Now(),
-		exits: make(chan exit, len(r.places)),
-		alive: map[*process]bool{}, killed: map[*process]bool{},
+		exits: make(chan process.Exit, len(r.places)),
+		alive: map[*process.Process]bool{}, killed: map[*process.Process]bool{},
 		dumps: cmp.Or(r.records.attemptDir(number), r.job.dumps()),
 	}
 	if r.job.Recording != nil {
 		r.job.Recording(a.dumps)
 	}
-	at, err := r.job.relayStore(s.addr, s.port)
+	at, err := r.job.relayStore(s.Addr, s.Port)
 	if err != nil {
 		a.fail(r.notStarted(r.places[0], number, err))
 	} else {
@@ -309,14 +275,14 @@ func (r *runner) runAttempt(ctx context.Context, s *start) *Failure {
 			break
 		}
 		a.alive[proc] = true
-		go proc.wait(a.exits, r.guard)
+		go proc.Wait(a.exits, r.guard)
 	}
 	a.watch(ctx)
 	if len(a.ended) > 0 {
 		r.endLeftovers()
 	}
 	for _, e := range a.ended {
-		e.p.drain()
+		e.Process.Drain()
 	}
 	if a.failure == nil {
 		return nil
@@ -336,20 +302,20 @@ func (a *attempt) watch(ctx context.Context) {
 				return
 			}
 			if !told {
-				a.peers.finished(a.number)
+				a.peers.Finished(a.number)
 				told = true
 			}
 		}
 		select {
 		case e := <-a.exits:
 			a.exited(e)
-		case f := <-a.peers.news():
+		case f := <-a.peers.News():
 			if f == nil {
 				return
 			}
 			if a.failure == nil {
 				a.record()
-				a.stop(f.stopsBy())
+				a.stop(f.StopsBy())
 				a.explain(f)
 			}
 		case sig := <-a.job.Signals:
@@ -359,7 +325,7 @@ func (a *attempt) watch(ctx context.Context) {
 			a.canceled(context.Cause(ctx))
 		case <-a.grace:
 			if len(a.killed) > 0 {
-				a.console.printf("%s cannot be killed: the kernel does not let go of it; still trying", ranksOf(a.alive))
+				a.console.Printf("%s cannot be killed: the kernel does not let go of it; still trying", ranksOf(a.alive))
 			}
 			a.kill()
 		case <-a.linger.look:
@@ -370,21 +336,21 @@ func (a *attempt) watch(ctx context.Context) {
 
 // exited notes the end of a rank, and of those that ended at about the same time. The first of them that failed is the
 // one to explain: it's likely the cause of the others' failures.
-func (a *attempt) exited(e exit) {
-	batch := []exit{e}
+func (a *attempt) exited(e process.Exit) {
+	batch := []process.Exit{e}
 	for len(a.exits) > 0 {
 		batch = append(batch, <-a.exits)
 	}
-	slices.SortFunc(batch, func(x, y exit) int { return x.at.Compare(y.at) })
-	var first *exit
+	slices.SortFunc(batch, func(x, y process.Exit) int { return x.At.Compare(y.At) })
+	var first *process.Exit
 	for i, e := range batch {
-		delete(a.alive, e.p)
-		_, given := a.linger.given[e.p]
+		delete(a.alive, e.Process)
+		_, given := a.linger.given[e.Process]
 		switch {
-		case e.ok() || given || first != nil:
+		case e.OK() || given || first != nil:
 		case a.failure == nil && a.lost < a.job.MayLose:
 			a.lost++
-			a.console.printf("%v; the others go on without it", a.runner.failure(e, a.number))
+			a.console.Printf("%v; the others go on without it", a.runner.failure(e, a.number))
 		default:
 			first = &batch[i]
 		}
@@ -395,7 +361,7 @@ func (a *attempt) exited(e exit) {
 		a.stop(syscall.SIGTERM)
 		a.fail(a.runner.failure(*first, a.number))
 	}
-	a.linger.since = batch[len(batch)-1].at
+	a.linger.since = batch[len(batch)-1].At
 	a.lingers()
 }
 
@@ -409,7 +375,7 @@ func (a *attempt) signal(sig syscall.Signal) {
 	case sig == syscall.SIGPIPE && a.failure != nil: // one comes for every write
 	case a.failure != nil && a.failure.Kind == Interrupted && a.failure.Node != a.node && !a.signaled:
 		// The same signal, perhaps, by which another node's launcher has ended the job: it asks for no haste.
-		if sig != a.failure.stopsBy() { // which the ranks have already
+		if sig != a.failure.StopsBy() { // which the ranks have already
 			a.pass(sig)
 		}
 	case a.failure != nil: // the job is stopping already, and this signal asks for more haste
@@ -434,14 +400,14 @@ func (a *attempt) canceled(cause error) {
 	failure := *f
 	failure.Attempt = a.number
 	a.record()
-	a.stop(failure.stopsBy())
+	a.stop(failure.StopsBy())
 	a.fail(&failure)
 }
 
 // pass passes a signal on to the ranks.
 func (a *attempt) pass(sig syscall.Signal) {
 	for p := range a.alive {
-		p.signal(sig)
+		p.Signal(sig)
 	}
 }
 
@@ -458,7 +424,7 @@ func (a *attempt) kill() {
 	a.grace = time.After(a.job.Grace)
 	for p := range a.alive {
 		a.killed[p] = true
-		p.signal(syscall.SIGKILL)
+		p.Signal(syscall.SIGKILL)
 	}
 }
 
@@ -467,7 +433,7 @@ func (a *attempt) fail(f *Failure) {
 	if a.asked.IsZero() {
 		a.stop(syscall.SIGTERM)
 	}
-	a.explain(a.peers.failed(f))
+	a.explain(a.peers.Failed(f))
 }
 
 // explain remembers the first failure and says what went wrong, as soon as it is known.
@@ -475,7 +441,7 @@ func (a *attempt) explain(f *Failure) {
 	a.failure = f
 	a.runner.explain(f)
 	if len(a.alive) > 0 {
-		a.console.printf("stopping %s", ranksOf(a.alive))
+		a.console.Printf("stopping %s", ranksOf(a.alive))
 	}
 }
 
@@ -496,7 +462,7 @@ func (r *runner) explain(f *Failure) {
 			b.WriteString("\n  | " + line)
 		}
 	}
-	r.console.printf("%s", b.String())
+	r.console.Printf("%s", b.String())
 }
 
 // speaks reports whether it's for this launcher to say what all launchers of the job know.
@@ -519,18 +485,18 @@ func (r *runner) says(f *Failure) bool {
 func (a *attempt) summarize() {
 	var stopped, killed, failed, finished []int
 	for _, e := range a.ended {
-		own := a.failure.Node == a.node && a.failure.Rank == e.p.rank &&
+		own := a.failure.Node == a.node && a.failure.Rank == e.Process.Rank &&
 			(a.failure.Kind == Exited || a.failure.Kind == Signaled)
 		switch {
 		case own:
-		case a.killed[e.p]:
-			killed = append(killed, e.p.rank)
-		case e.at.After(a.asked):
-			stopped = append(stopped, e.p.rank)
-		case e.ok():
-			finished = append(finished, e.p.rank)
+		case a.killed[e.Process]:
+			killed = append(killed, e.Process.Rank)
+		case e.At.After(a.asked):
+			stopped = append(stopped, e.Process.Rank)
+		case e.OK():
+			finished = append(finished, e.Process.Rank)
 		default:
-			failed = append(failed, e.p.rank)
+			failed = append(failed, e.Process.Rank)
 		}
 	}
 	var parts []string
@@ -548,14 +514,14 @@ func (a *attempt) summarize() {
 		}
 	}
 	if len(parts) > 0 {
-		a.console.printf("%s", strings.Join(parts, "; "))
+		a.console.Printf("%s", strings.Join(parts, "; "))
 	}
 }
 
-func ranksOf(set map[*process]bool) string {
+func ranksOf(set map[*process.Process]bool) string {
 	var ranks []int
 	for p := range set {
-		ranks = append(ranks, p.rank)
+		ranks = append(ranks, p.Rank)
 	}
 	return wire.NamedRanks(ranks)
 }

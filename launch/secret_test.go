@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chorus-comms/chorus/launch/internal/launchtest"
 	"github.com/chorus-comms/chorus/secure"
 	"github.com/chorus-comms/chorus/store"
 )
@@ -53,7 +54,7 @@ func TestASecretForEachJob(t *testing.T) {
 	if err := job.Run(t.Context()); err != nil {
 		t.Fatal(err, errs)
 	}
-	wantText(t, out.String(), "CHORUS_SECRET_FILE="+own)
+	launchtest.WantText(t, out.String(), "CHORUS_SECRET_FILE="+own)
 }
 
 // TestNodesNeedASecret unless they meet on the loopback.
@@ -110,7 +111,7 @@ func TestNodesSetUpOtherwise(t *testing.T) {
 			if err := <-nodes[1].result; !errors.Is(err, c.want) || errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("node 1: %v, want %v", err, c.want)
 			}
-			nodes[0].errs.await(t, c.said, 1)
+			nodes[0].errs.Await(t, c.said, 1)
 			nodes[0].signals <- syscall.SIGTERM
 			<-nodes[0].result
 		})
@@ -128,7 +129,7 @@ func TestAPlainClientIsMentioned(t *testing.T) {
 	job.Signals = signals
 	result := make(chan error, 1)
 	go func() { result <- job.Run(t.Context()) }()
-	out.await(t, "ready", 1)
+	out.Await(t, "ready", 1)
 	for range 3 {
 		st, err := store.DialTCP(t.Context(), addr, store.TCPOptions{Timeout: 100 * time.Millisecond})
 		if err == nil {

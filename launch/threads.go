@@ -30,7 +30,7 @@ func (r *runner) threads(localRank int) int {
 // sayThreads prints that ranks get a setting of one thread each, which their program may ignore.
 func (r *runner) sayThreads() {
 	if r.bound == nil && r.threads(0) > 0 && usesOpenMP(r.job.Command[0]) {
-		r.console.printf("OMP_NUM_THREADS is set to 1 for each rank, so that the ranks do not crowd the cores; set it yourself for the best speed")
+		r.console.Printf("OMP_NUM_THREADS is set to 1 for each rank, so that the ranks do not crowd the cores; set it yourself for the best speed")
 	}
 }
 

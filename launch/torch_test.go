@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/chorus-comms/chorus/internal/testutil"
+	"github.com/chorus-comms/chorus/launch/internal/launchtest"
 )
 
 // gloo is a program for torchrun: it meets its peers in the launcher's store, and sums the ranks. In the first attempt
@@ -47,7 +48,7 @@ func TestTorch(t *testing.T) {
 				errs += n.errs.String()
 			}
 			for a := range restarts + 1 {
-				wantText(t, out, fmt.Sprintf("[0]: attempt %d sum 3.0 of 2", a), fmt.Sprintf("[1]: attempt %d sum 3.0 of 2", a))
+				launchtest.WantText(t, out, fmt.Sprintf("[0]: attempt %d sum 3.0 of 2", a), fmt.Sprintf("[1]: attempt %d sum 3.0 of 2", a))
 			}
 			if failed := strings.Contains(errs, "RuntimeError: first attempt of rank "); failed != (restarts > 0) || t.Failed() {
 				t.Errorf("%d restarts:\n%s", restarts, errs)

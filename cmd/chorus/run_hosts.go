@@ -17,6 +17,7 @@ import (
 	"github.com/chorus-comms/chorus/config"
 	"github.com/chorus-comms/chorus/internal/sys"
 	"github.com/chorus-comms/chorus/launch"
+	"github.com/chorus-comms/chorus/launch/hosts"
 	"github.com/chorus-comms/chorus/secure"
 )
 
@@ -48,26 +49,26 @@ func (f *hostFlags) add(cmd *cobra.Command) {
 func (f *hostFlags) given() bool { return f.list != "" || f.file != "" }
 
 // parse returns the hosts.
-func (f *hostFlags) parse() ([]launch.Host, error) {
+func (f *hostFlags) parse() ([]hosts.Host, error) {
 	if f.list != "" && f.file != "" {
 		return nil, usagef("--host and --hostfile exclude each other")
 	}
 	if f.list != "" {
-		hosts, err := launch.ParseHosts(f.list)
+		all, err := hosts.ParseHosts(f.list)
 		if err != nil {
 			return nil, usagef("--host: %w", err)
 		}
-		return hosts, nil
+		return all, nil
 	}
 	text, err := sys.ReadRegular(f.file, maxHostfile)
 	if err != nil {
 		return nil, usagef("--hostfile: %s: %w", f.file, err)
 	}
-	hosts, err := launch.ParseHostfile(string(text))
+	all, err := hosts.ParseHostfile(string(text))
 	if err != nil {
 		return nil, usagef("--hostfile: %s: %w", f.file, err)
 	}
-	return hosts, nil
+	return all, nil
 }
 
 // maxHostfile bounds a hostfile. It's far more than one of the most nodes needs.
@@ -75,16 +76,16 @@ const maxHostfile = 16 << 20
 
 // onHosts runs the job on the hosts that the flags name.
 func (f *runFlags) onHosts(cmd *cobra.Command, args []string) error {
-	hosts, err := f.hosts.parse()
+	all, err := f.hosts.parse()
 	if err != nil {
 		return err
 	}
 	fs := cmd.Flags()
-	if err := f.suits(fs, hosts); err != nil {
+	if err := f.suits(fs, all); err != nil {
 		return err
 	}
 	var check launch.Job // what doesn't depend on the host is refused here
-	check.Nodes = len(hosts)
+	check.Nodes = len(all)
 	if err := f.conf(&check); err != nil {
 		return usagef("--rdzv-conf: %w", err)
 	}
@@ -111,13 +112,13 @@ func (f *runFlags) onHosts(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	if n, err := strconv.Atoi(f.nprocPerNode); err == nil {
-		for i := range hosts {
-			hosts[i].Slots = cmp.Or(hosts[i].Slots, n)
+		for i := range all {
+			all[i].Slots = cmp.Or(all[i].Slots, n)
 		}
 	}
-	h := &launch.Hosts{
-		Hosts: hosts, SSH: strings.Fields(f.hosts.ssh), Remote: f.hosts.remote, Self: []string{self, "node"},
-		Orders: launch.Orders{Secret: secret, Dir: dir, Env: env, Flags: passedFlags(fs), Program: args,
+	h := &hosts.Hosts{
+		Hosts: all, SSH: strings.Fields(f.hosts.ssh), Remote: f.hosts.remote, Self: []string{self, "node"},
+		Orders: hosts.Orders{Secret: secret, Dir: dir, Env: env, Flags: passedFlags(fs), Program: args,
 			Color: term.IsTerminal(int(os.Stdout.Fd())) && os.Getenv("NO_COLOR") == ""},
 		Flags:       f.rankFlags,
 		Meet:        f.rdzvEndpoint == "" && f.masterAddr == "",
@@ -137,7 +138,7 @@ func (f *runFlags) onHosts(cmd *cobra.Command, args []string) error {
 }
 
 // suits refuses flags that don't go with hosts.
-func (f *runFlags) suits(fs *pflag.FlagSet, hosts []launch.Host) error {
+func (f *runFlags) suits(fs *pflag.FlagSet, all []hosts.Host) error {
 	for _, name := range []string{"node-rank", "standalone"} {
 		if fs.Changed(name) {
 			return usagef("--%s doesn't go with -H or --hostfile: nodes are numbered in the order of the hosts", name)
@@ -150,11 +151,11 @@ func (f *runFlags) suits(fs *pflag.FlagSet, hosts []launch.Host) error {
 		case least != most:
 			return usagef("--nnodes %s: the hosts of -H and --hostfile don't change; start chorus run on each node instead",
 				f.nnodes)
-		case most != len(hosts):
-			return usagef("--nnodes %d, but there are %d hosts", most, len(hosts))
+		case most != len(all):
+			return usagef("--nnodes %d, but there are %d hosts", most, len(all))
 		}
 	}
-	named := slices.ContainsFunc(hosts, func(h launch.Host) bool { return h.Slots > 0 })
+	named := slices.ContainsFunc(all, func(h hosts.Host) bool { return h.Slots > 0 })
 	if named && fs.Changed("nproc-per-node") {
 		return usagef("the hosts have numbers of ranks, and so does --nproc-per-node, for each host: give one of them")
 	}
@@ -162,7 +163,7 @@ func (f *runFlags) suits(fs *pflag.FlagSet, hosts []launch.Host) error {
 }
 
 // rankFlags say how many ranks a host has.
-func (f *runFlags) rankFlags(h launch.Host) []string {
+func (f *runFlags) rankFlags(h hosts.Host) []string {
 	n := f.nprocPerNode
 	if h.Slots > 0 {
 		n = strconv.Itoa(h.Slots)
@@ -244,7 +245,7 @@ func newNodeCmd() *cobra.Command {
 		Hidden: true,
 		Args:   cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return launch.Node(os.Stdin, os.Stdout, func(o *launch.Orders) (*launch.Job, error) {
+			return hosts.Node(os.Stdin, os.Stdout, func(o *hosts.Orders) (*launch.Job, error) {
 				job, err := ordered(cmd.Context(), o)
 				if bad := (*usageError)(nil); errors.As(err, &bad) {
 					err = fmt.Errorf("%w%w", err, silent{launch.ErrArgument})
@@ -262,7 +263,7 @@ func (s silent) Error() string { return "" }
 func (s silent) Unwrap() error { return s.err }
 
 // ordered makes the job of one host's orders.
-func ordered(ctx context.Context, o *launch.Orders) (*launch.Job, error) {
+func ordered(ctx context.Context, o *hosts.Orders) (*launch.Job, error) {
 	var f runFlags
 	cmd := &cobra.Command{Use: "run"}
 	f.add(cmd)
