@@ -62,7 +62,7 @@ func goProductHandle(h C.chorus_stream, out *unsafe.Pointer) (status C.chorus_st
 	if err != nil {
 		return fail(err)
 	}
-	handle, err := s.ProductHandle()
+	handle, err := s.BLASHandle()
 	if err == nil {
 		*(*uintptr)(unsafe.Pointer(out)) = handle
 	}

@@ -36,11 +36,11 @@ func goTransformRun(h C.chorus_stream, t *C.chorus_transform) (status C.chorus_s
 	if err != nil {
 		return fail(err)
 	}
-	x := device.Transform{Kind: device.TransformKind(t.kind), Inverse: t.inverse != 0, Type: dtype.DType(t.dtype),
-		Dims: make([]device.TransformDim, t.dims), Count: int(t.count), In: ptr(t.in), Out: ptr(t.out),
+	x := device.FFT{Kind: device.FFTKind(t.kind), Inverse: t.inverse != 0, Type: dtype.DType(t.dtype),
+		Dims: make([]device.FFTDim, t.dims), Count: int(t.count), In: ptr(t.in), Out: ptr(t.out),
 		InNext: int(t.in_next), OutNext: int(t.out_next)}
 	for i, d := range slice(t.dim, t.dims) {
-		x.Dims[i] = device.TransformDim{Size: int(d.size), In: int(d.in), Out: int(d.out)}
+		x.Dims[i] = device.FFTDim{Size: int(d.size), In: int(d.in), Out: int(d.out)}
 	}
 	err = l.FFT(s.Stream, &x)
 	if errors.Is(err, device.ErrCapture) || errors.Is(err, device.ErrOutOfMemory) { // the caller does without
@@ -62,7 +62,7 @@ func goTransformGet(h C.chorus_device, info *C.chorus_transform_info) (status C.
 	if err != nil {
 		return fail(err)
 	}
-	plans, err := d.TransformPlans()
+	plans, err := d.FFTPlans()
 	if err != nil {
 		return fail(err)
 	}
@@ -90,7 +90,7 @@ func goTransformPlans(h C.chorus_device, most C.int64_t) (status C.chorus_status
 	if err != nil {
 		return fail(err)
 	}
-	plans, err := d.TransformPlans()
+	plans, err := d.FFTPlans()
 	if err != nil {
 		return fail(err)
 	}

@@ -13,7 +13,7 @@ type (
 	Kind               = driver.Kind
 	Error              = driver.Error
 	WorkError          = driver.WorkError
-	FusedProduct       = driver.FusedProduct
+	FusedGEMM          = driver.FusedGEMM
 	Modules            = driver.Modules
 	Elements           = driver.Elements
 	Dim                = driver.Dim
@@ -27,17 +27,17 @@ type (
 	ActivityKind       = driver.ActivityKind
 	Activity           = driver.Activity
 	Library            = driver.Library
-	Product            = driver.Product
+	GEMM               = driver.GEMM
 	Matrix             = driver.Matrix
 	SolveKind          = driver.SolveKind
 	MatrixOp           = driver.MatrixOp
 	Solve              = driver.Solve
 	ColumnMatrix       = driver.ColumnMatrix
 	Series             = driver.Series
-	SparseProduct      = driver.SparseProduct
-	TransformKind      = driver.TransformKind
-	Transform          = driver.Transform
-	TransformDim       = driver.TransformDim
+	SpMM               = driver.SpMM
+	FFTKind            = driver.FFTKind
+	FFT                = driver.FFT
+	FFTDim             = driver.FFTDim
 )
 
 // The kinds of error, for errors.Is.

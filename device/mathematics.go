@@ -23,17 +23,17 @@ func (d *Device) library(of driver.Field) (Library, error) {
 	return drv.MathLibrary(d.index, of)
 }
 
-// ProductLibrary tells which library multiplies matrices on the device; [ErrUnsupported] says why there's none.
-func (d *Device) ProductLibrary() (Library, error) { return d.library(driver.Products) }
+// GEMMLibrary tells which library multiplies matrices on the device; [ErrUnsupported] says why there's none.
+func (d *Device) GEMMLibrary() (Library, error) { return d.library(driver.GEMMs) }
 
-// FusedLibrary tells which library multiplies fused products on the device; [ErrUnsupported] says why there's none.
-func (d *Device) FusedLibrary() (Library, error) { return d.library(driver.FusedProducts) }
+// FusedGEMMLibrary tells which library multiplies fused products on the device; [ErrUnsupported] says why there's none.
+func (d *Device) FusedGEMMLibrary() (Library, error) { return d.library(driver.FusedGEMMs) }
 
-// SparseLibrary tells which library multiplies sparse matrices on the device; [ErrUnsupported] says why there's none.
-func (d *Device) SparseLibrary() (Library, error) { return d.library(driver.SparseProducts) }
+// SpMMLibrary tells which library multiplies sparse matrices on the device; [ErrUnsupported] says why there's none.
+func (d *Device) SpMMLibrary() (Library, error) { return d.library(driver.SpMMs) }
 
-// TransformLibrary tells which library transforms on the device; [ErrUnsupported] says why there's none.
-func (d *Device) TransformLibrary() (Library, error) { return d.library(driver.Transforms) }
+// FFTLibrary tells which library transforms on the device; [ErrUnsupported] says why there's none.
+func (d *Device) FFTLibrary() (Library, error) { return d.library(driver.FFTs) }
 
 // SolverLibrary tells which library factors and solves on the device; [ErrUnsupported] says why there's none.
 func (d *Device) SolverLibrary() (Library, error) { return d.library(driver.LinearAlgebra) }
@@ -45,23 +45,23 @@ func (d *Device) Solves() error {
 	return err
 }
 
-// TransformPlans are the plans that are kept for the device.
-func (d *Device) TransformPlans() (driver.PlanCache, error) {
+// FFTPlans are the plans that are kept for the device.
+func (d *Device) FFTPlans() (driver.PlanCache, error) {
 	drv, err := optional[driver.PlanCaches](d.rt, "transform")
 	if err != nil {
 		return nil, err
 	}
-	return drv.TransformPlans(d.index)
+	return drv.FFTPlans(d.index)
 }
 
-// ProductHandle is the handle of the library with which the stream multiplies matrices; see [driver.ProductHandles].
+// BLASHandle is the handle of the library with which the stream multiplies matrices; see [driver.BLASHandles].
 // It's the stream's, and lives as long as it.
-func (s *Stream) ProductHandle() (uintptr, error) {
-	drv, err := optional[driver.ProductHandles](s.dev.rt, "handle of products")
+func (s *Stream) BLASHandle() (uintptr, error) {
+	drv, err := optional[driver.BLASHandles](s.dev.rt, "handle of products")
 	if err != nil {
 		return 0, err
 	}
-	return drv.ProductHandle(s.h)
+	return drv.BLASHandle(s.h)
 }
 
 // compute enqueues a task of a library. It allocates the memory for work.
@@ -87,8 +87,8 @@ func (s *Stream) compute(t driver.Task) error {
 	return err
 }
 
-// Multiply enqueues a product; see [driver.Mathematics].
-func (s *Stream) Multiply(p *Product) error {
+// GEMM enqueues a product; see [driver.Mathematics].
+func (s *Stream) GEMM(p *GEMM) error {
 	err := s.compute(p)
 	if err == nil {
 		s.uses(p.Out.Ptr, p.A.Ptr, p.B.Ptr)
@@ -96,8 +96,8 @@ func (s *Stream) Multiply(p *Product) error {
 	return err
 }
 
-// MultiplyFused enqueues a product; see [driver.Mathematics].
-func (s *Stream) MultiplyFused(p *FusedProduct) error {
+// FusedGEMM enqueues a product; see [driver.Mathematics].
+func (s *Stream) FusedGEMM(p *FusedGEMM) error {
 	err := s.compute(p)
 	if err == nil {
 		s.uses(p.Out.Ptr, p.A.Ptr, p.B.Ptr)
@@ -110,17 +110,17 @@ func (s *Stream) MultiplyFused(p *FusedProduct) error {
 	return err
 }
 
-// MultiplySparse enqueues a product; see [driver.Mathematics].
-func (s *Stream) MultiplySparse(p *SparseProduct) error {
+// SpMM enqueues a product; see [driver.Mathematics].
+func (s *Stream) SpMM(p *SpMM) error {
 	err := s.compute(p)
 	if err == nil {
-		s.uses(p.Out.Ptr, p.B.Ptr, p.Starts, p.Places, p.Values)
+		s.uses(p.Out.Ptr, p.B.Ptr, p.RowOffsets, p.ColumnIndices, p.Values)
 	}
 	return err
 }
 
-// Transform enqueues a transform; see [driver.Mathematics].
-func (s *Stream) Transform(t *Transform) error {
+// FFT enqueues a transform; see [driver.Mathematics].
+func (s *Stream) FFT(t *FFT) error {
 	err := s.compute(t)
 	if err == nil {
 		s.uses(t.In, t.Out)

@@ -13,7 +13,7 @@ const elementDims, elementThreads, mostElements = 8, 256, 1<<31 - 1
 
 // CopyElements enqueues a run of the driver's copy_elements, for tensors of at most 8 dimensions; see [Elements]. It's
 // for package tensor.
-func (s *Stream) CopyElements(dst, src Ptr, to, from int32, sizes, dstSteps, srcSteps []int) error {
+func (s *Stream) CopyElements(dst, src Ptr, to, from int32, sizes, dstStrides, srcStrides []int) error {
 	f, err := s.dev.elements()
 	if err != nil {
 		return err
@@ -23,10 +23,10 @@ func (s *Stream) CopyElements(dst, src Ptr, to, from int32, sizes, dstSteps, src
 		return Errorf(ErrUnsupported, s.dev.Name(), "copy elements", "%d dimensions that don't join, of %d", len(sizes),
 			elementDims)
 	}
-	return pieces(mostElements, dst, src, sizes, dstSteps, srcSteps, func(dst, src Ptr, sizes []int) error {
+	return pieces(mostElements, dst, src, sizes, dstStrides, srcStrides, func(dst, src Ptr, sizes []int) error {
 		layout := binary.NativeEndian.AppendUint32(nil, uint32(to))
 		layout = binary.NativeEndian.AppendUint32(layout, uint32(from))
-		for _, list := range [][]int{sizes, dstSteps, srcSteps} {
+		for _, list := range [][]int{sizes, dstStrides, srcStrides} {
 			for range missing {
 				layout = binary.NativeEndian.AppendUint64(layout, 1)
 			}
@@ -51,7 +51,8 @@ func product(sizes []int) int {
 
 // pieces calls f for parts of a copy of most elements each: halves of the first dimension that has several, halved
 // again until they are small enough.
-func pieces(most int, dst, src Ptr, sizes, dstSteps, srcSteps []int, f func(dst, src Ptr, sizes []int) error) error {
+func pieces(most int, dst, src Ptr, sizes, dstStrides, srcStrides []int,
+	f func(dst, src Ptr, sizes []int) error) error {
 	if product(sizes) <= most {
 		return f(dst, src, sizes)
 	}
@@ -59,11 +60,12 @@ func pieces(most int, dst, src Ptr, sizes, dstSteps, srcSteps []int, f func(dst,
 	first, second := slices.Clone(sizes), slices.Clone(sizes)
 	first[k] /= 2
 	second[k] -= first[k]
-	err := pieces(most, dst, src, first, dstSteps, srcSteps, f)
+	err := pieces(most, dst, src, first, dstStrides, srcStrides, f)
 	if err != nil {
 		return err
 	}
-	return pieces(most, dst.Add(first[k]*dstSteps[k]), src.Add(first[k]*srcSteps[k]), second, dstSteps, srcSteps, f)
+	return pieces(most, dst.Add(first[k]*dstStrides[k]), src.Add(first[k]*srcStrides[k]), second, dstStrides, srcStrides,
+		f)
 }
 
 // elements is the driver's copy_elements, which is loaded when it's first needed.

@@ -169,7 +169,7 @@ func specs() []text.Spec {
 		}
 	}
 	for k, dt := range types {
-		s := text.Spec{Family: ProductFamily, Compute: text.Opmath(dt), Block: threads, Outs: 1, Ins: 3, Wide: k%5 == 0}
+		s := text.Spec{Family: ConvolutionFamily, Compute: text.Opmath(dt), Block: threads, Outs: 1, Ins: 3, Wide: k%5 == 0}
 		for form := range uint8(3) {
 			s.Form, s.Dims = form, (uint8(k)+form)%4
 			s.Extra[0] = int32((k*11 + int(form)*21) % 64)

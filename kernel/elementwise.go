@@ -261,7 +261,7 @@ func (w *writer) eachElement(s text.Spec, operands int, element func()) {
 		w.Line("\t\treturn;")
 		w.Line("\tI from = (I)first, to = n - from < each ? n : from + each;")
 		each := func() {
-			w.Places("i", "l", int(s.Dims), operands)
+			w.Offsets("i", "l", int(s.Dims), operands)
 			element()
 		}
 		if s.Dims > 0 {
@@ -279,7 +279,7 @@ func (w *writer) eachElement(s text.Spec, operands int, element func()) {
 	w.eachUnit(unsigned, func() {
 		w.Line("\tI row = unit / pieces, from = unit %% pieces * %d, to = inner - from < %[1]d ? inner : from + %[1]d;",
 			elementwisePiece)
-		w.PlacesFrom("row", "l", 1, int(s.Dims), operands)
+		w.OffsetsFrom("row", "l", 1, int(s.Dims), operands)
 		for o := range operands {
 			w.Line("\tI row%d = at%[1]d;", o)
 		}

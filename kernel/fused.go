@@ -9,7 +9,7 @@ import (
 // fusedProduct fills in the product a @ b, with a bias and scales if they aren't nil, and reports whether a library may
 // do it: one of its types, with dense rows or columns. Of matrices without scales only those with a bias are its work,
 // and of them, as PyTorch's CUDA has it, none of one row or column.
-func (p *Plan) fusedProduct(x *device.FusedProduct, out, a, b Operand, bias *Operand, scales *Scales) bool {
+func (p *Plan) fusedProduct(x *device.FusedGEMM, out, a, b Operand, bias *Operand, scales *Scales) bool {
 	if !p.FusedGEMM.Has(a.Type) || !p.FusedGEMM.Has(b.Type) || len(out.Sizes) != 2 {
 		return false
 	}
@@ -17,7 +17,7 @@ func (p *Plan) fusedProduct(x *device.FusedProduct, out, a, b Operand, bias *Ope
 		return false
 	}
 	m, n, depth := out.Sizes[0], out.Sizes[1], a.Sizes[1]
-	*x = device.FusedProduct{Rows: m, Columns: n, Depth: depth, AType: a.Type, BType: b.Type, OutType: out.Type}
+	*x = device.FusedGEMM{Rows: m, Columns: n, Depth: depth, AType: a.Type, BType: b.Type, OutType: out.Type}
 	if m*n*depth == 0 || !denseMatrix(&x.Out, out) || !denseMatrix(&x.A, a) || !denseMatrix(&x.B, b) {
 		return false
 	}
@@ -97,7 +97,7 @@ func denseLines(rows, columns, row, column int) (m device.Matrix, ok bool) {
 
 // describe fills in the product alpha * a @ b, and reports whether a library takes such: its matrices have dense rows
 // or columns and follow each other at one distance.
-func (p *Plan) describe(x *device.Product, out, a, b Operand, alpha *Number) bool {
+func (p *Plan) describe(x *device.GEMM, out, a, b Operand, alpha *Number) bool {
 	d := len(out.Sizes)
 	m, n, depth := out.Sizes[d-2], out.Sizes[d-1], a.Sizes[d-1]
 	q := &p.space
@@ -117,7 +117,7 @@ func (p *Plan) describe(x *device.Product, out, a, b Operand, alpha *Number) boo
 		}
 		return to.Next >= 0
 	}
-	*x = device.Product{Type: out.Type, Rows: m, Columns: n, Depth: depth, Count: q.count, Alpha: alpha.complex(),
+	*x = device.GEMM{Type: out.Type, Rows: m, Columns: n, Depth: depth, Count: q.count, Alpha: alpha.complex(),
 		Atomics: p.Atomics}
 	if !of(&x.Out, 0, m, n, out) || !of(&x.A, 1, m, depth, a) || !of(&x.B, 2, depth, n, b) {
 		return false

@@ -76,10 +76,10 @@ func TestFusedPlan(t *testing.T) {
 	result.Result = one(7)
 	fnuz := whole
 	fnuz.FNUZ = 6
-	straight := device.FusedProduct{Rows: 4, Columns: 8, Depth: 16, OutType: f32, AType: e4, BType: e5,
+	straight := device.FusedGEMM{Rows: 4, Columns: 8, Depth: 16, OutType: f32, AType: e4, BType: e5,
 		Out: device.Matrix{Ptr: 1 << 12, Pitch: 8}, A: device.Matrix{Ptr: 2 << 12, Pitch: 16},
 		B: device.Matrix{Ptr: 3 << 12, Pitch: 16, Transposed: true}, ScaleA: 4 << 12, ScaleB: 5 << 12}
-	of := func(change func(p *device.FusedProduct)) *device.FusedProduct {
+	of := func(change func(p *device.FusedGEMM)) *device.FusedGEMM {
 		p := straight
 		change(&p)
 		return &p
@@ -87,20 +87,20 @@ func TestFusedPlan(t *testing.T) {
 	for what, c := range map[string]struct {
 		out, bias Operand
 		scales    Scales
-		want      *device.FusedProduct
+		want      *device.FusedGEMM
 		calls     int
 	}{
 		"scales of matrices": {out, Operand{}, whole, &straight, 1},
-		"scales of lines":    {out, Operand{}, lines, of(func(p *device.FusedProduct) { p.Lines = true }), 1},
-		"a bias": {out, bias, whole, of(func(p *device.FusedProduct) {
+		"scales of lines":    {out, Operand{}, lines, of(func(p *device.FusedGEMM) { p.Lines = true }), 1},
+		"a bias": {out, bias, whole, of(func(p *device.FusedGEMM) {
 			p.Bias, p.BiasType = 6<<12, dtype.BFloat16
 		}), 1},
-		"columns": {columns, Operand{}, lines, &device.FusedProduct{Rows: 8, Columns: 4, Depth: 16, OutType: f32, AType: e5,
+		"columns": {columns, Operand{}, lines, &device.FusedGEMM{Rows: 8, Columns: 4, Depth: 16, OutType: f32, AType: e5,
 			BType: e4, Out: device.Matrix{Ptr: 1 << 12, Pitch: 4}, A: device.Matrix{Ptr: 3 << 12, Pitch: 16},
 			B:      device.Matrix{Ptr: 2 << 12, Pitch: 16, Transposed: true},
 			ScaleA: 5 << 12, ScaleB: 4 << 12, Lines: true}, 1},
-		"fnuz": {out, Operand{}, fnuz, of(func(p *device.FusedProduct) { p.FNUZ = true }), 1},
-		"a scale of the result": {as(out, e4), Operand{}, result, of(func(p *device.FusedProduct) {
+		"fnuz": {out, Operand{}, fnuz, of(func(p *device.FusedGEMM) { p.FNUZ = true }), 1},
+		"a scale of the result": {as(out, e4), Operand{}, result, of(func(p *device.FusedGEMM) {
 			p.OutType, p.ScaleOut = e4, 9<<12
 		}), 2},
 		"a bias of columns":       {columns, bias, whole, nil, 1},
@@ -132,7 +132,7 @@ func TestFusedBias(t *testing.T) {
 	}
 	out, a, b, bias := at(1, Dense(4, 8), 4, 8), at(2, Dense(4, 16), 4, 16), at(3, []int{1, 16}, 16, 8),
 		at(4, []int{1}, 8)
-	want := device.FusedProduct{Rows: 4, Columns: 8, Depth: 16, OutType: f32, AType: f32, BType: f32,
+	want := device.FusedGEMM{Rows: 4, Columns: 8, Depth: 16, OutType: f32, AType: f32, BType: f32,
 		Out: device.Matrix{Ptr: 1 << 12, Pitch: 8}, A: device.Matrix{Ptr: 2 << 12, Pitch: 16},
 		B: device.Matrix{Ptr: 3 << 12, Pitch: 16, Transposed: true}, Bias: 4 << 12, BiasType: f32}
 	relu := want
@@ -141,7 +141,7 @@ func TestFusedBias(t *testing.T) {
 		out, a, bias Operand
 		alpha, beta  float64
 		op           string
-		want         *device.FusedProduct
+		want         *device.FusedGEMM
 		calls        int
 	}{
 		"a bias":          {out, a, bias, 1, 1, "", &want, 1},

@@ -223,7 +223,7 @@ func TestTuner(t *testing.T) {
 
 // The parameters of products have PyTorch's names.
 func TestTuneKey(t *testing.T) {
-	p := device.Product{Type: dtype.BFloat16, Rows: 8, Columns: 16, Depth: 32, Count: 1, Out: device.Matrix{Pitch: 17},
+	p := device.GEMM{Type: dtype.BFloat16, Rows: 8, Columns: 16, Depth: 32, Count: 1, Out: device.Matrix{Pitch: 17},
 		A: device.Matrix{Pitch: 33, Transposed: true}, B: device.Matrix{Pitch: 18}}
 	if got, want := loader.TuningKey(&p), [2]string{"GemmTunableOp_BFloat16_NT", "nt_16_8_32_ld_18_33_17"}; got != want {
 		t.Errorf("%q, want %q", got, want)

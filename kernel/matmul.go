@@ -40,7 +40,7 @@ func (p *Plan) matmul(s text.Spec, out, a, b, c Operand, alpha, beta *Number, sc
 	}
 	d := len(out.Sizes)
 	m, n, depth := out.Sizes[d-2], out.Sizes[d-1], a.Sizes[d-1]
-	var product device.Product
+	var product device.GEMM
 	byLibrary := p.GEMM.Has(out.Type)
 	described := (byLibrary || loader.Tuned.On()) && s.Op == "" && scales == nil && a.Type == out.Type &&
 		!(there && beta.complex() == 0) && p.describe(&product, out, a, b, alpha)
@@ -50,7 +50,7 @@ func (p *Plan) matmul(s text.Spec, out, a, b, c Operand, alpha, beta *Number, sc
 		bias = &c
 	}
 	one := func(x *Number) bool { return x.complex() == 1 }
-	var fused device.FusedProduct
+	var fused device.FusedGEMM
 	var fuses bool
 	switch {
 	case scales != nil:

@@ -18,7 +18,7 @@ func TestLibraryTorch(t *testing.T) {
 	c := openCL(t)
 	products := c.loader.GEMM()
 	if products == 0 {
-		_, err := c.dev.ProductLibrary()
+		_, err := c.dev.GEMMLibrary()
 		t.Skip("left out: ", err)
 	}
 	before := c.loader.Stats().Multiplied

@@ -28,8 +28,8 @@ func TestCompanions(t *testing.T) {
 			return found.Name, err
 		}, func(x *standin, status int) error {
 			x.fft = abi.FFTResult(status)
-			return x.loader.FFT(x.stream, &device.Transform{Type: dtype.Float32, Count: 1, In: x.mem,
-				Out: x.mem.Add(2048), Dims: []device.TransformDim{{Size: 4, In: 1, Out: 1}}})
+			return x.loader.FFT(x.stream, &device.FFT{Type: dtype.Float32, Count: 1, In: x.mem,
+				Out: x.mem.Add(2048), Dims: []device.FFTDim{{Size: 4, In: 1, Out: 1}}})
 		}, int(abi.FFTNotSupported), int(abi.FFTAllocFailed), int(abi.FFTInternalError),
 			func(s loader.Stats) int { return int(s.Transformed) }},
 		{"cuSOLVER (stand-in)", func(l *loader.Loader) (string, error) {

@@ -12,10 +12,10 @@ import (
 	"github.com/chorus-comms/chorus/kernel/text"
 )
 
-// ProductFamily multiplies matrices of which one has elements of images: the three products of a convolution.
-const ProductFamily text.Family = 25
+// ConvolutionFamily multiplies matrices of which one has elements of images: the three products of a convolution.
+const ConvolutionFamily text.Family = 25
 
-func init() { text.Register(ProductFamily, "convolution", productSource) }
+func init() { text.Register(ConvolutionFamily, "convolution", productSource) }
 
 // The forms of a product.
 const (
@@ -105,7 +105,7 @@ func (g *product) visit(r *text.Record) {
 
 // product adds a product.
 func (p *Plan) product(g *product, out, a, b, bias *Operand) error {
-	s := text.Spec{Family: ProductFamily, Compute: g.compute, Block: threads, Outs: 1, Ins: 3, Dims: uint8(g.dims),
+	s := text.Spec{Family: ConvolutionFamily, Compute: g.compute, Block: threads, Outs: 1, Ins: 3, Dims: uint8(g.dims),
 		Wide: g.wide}
 	s.Types = [text.MaxOperands]dtype.DType{out.Type, a.Type, b.Type, a.Type}
 	columns, depth, widest := g.outer, g.depthCount(), g.outer

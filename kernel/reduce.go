@@ -265,7 +265,7 @@ func reduceSource(s text.Spec) (text.Source, error) {
 		w.reducedRows(s, outs, vectors, results)
 		return w.Done()
 	}
-	w.Places("result", "l", int(s.Dims), outs+1)
+	w.Offsets("result", "l", int(s.Dims), outs+1)
 	if s.Form == reduceThread || !s.Vector {
 		if s.Form != reduceThread {
 			w.Line("\tfrom += THREAD;")
@@ -350,14 +350,14 @@ func (w *writer) reducedRows(s text.Spec, outs int, vectors, results func()) {
 	w.eachBatch("results", mostRows, func() {
 		w.Line("\tfor (I r = 0; r < count; r++) {")
 		w.Line("\tI result = first + r;")
-		w.Places("result", "l", int(s.Dims), outs+1)
+		w.Offsets("result", "l", int(s.Dims), outs+1)
 		vectors()
 		w.Line("\tpart[r * %d + THREAD] = a;", lanes)
 		w.Line("\t}")
 		w.Line("\tBARRIER();")
 		w.Line("\tif (THREAD < count) {")
 		w.Line("\tI result = first + THREAD;")
-		w.Places("result", "l", int(s.Dims), outs+1)
+		w.Offsets("result", "l", int(s.Dims), outs+1)
 		w.Line("\tA a = part[THREAD * %d];", lanes)
 		w.Line("\tfor (int k = 1; k < %d; k++)", lanes)
 		w.Line("\t\ta = r_join(a, part[THREAD * %d + k]);", lanes)
@@ -401,7 +401,7 @@ func (w *writer) joinAccumulators() { w.Line("\ta = r_join(r_join(a, a1), r_join
 // inner writes the place `in` of number i of the reduced elements.
 func (w *writer) inner(i string, away int) {
 	w.Line("\t\t{")
-	w.Places(i, "m", away, 1)
+	w.Offsets(i, "m", away, 1)
 	w.Line("\t\tin = at0;")
 	w.Line("\t\t}")
 }
@@ -416,7 +416,7 @@ func (w *writer) stretches(s text.Spec, away int, element func(a, in, i string))
 	w.Line("\tlength = size - at < last - start ? size - at : last - start;")
 	w.Line("\tI to = at + length;")
 	w.Line("\t{")
-	w.PlacesFrom("row", "m", 1, away, 1)
+	w.OffsetsFrom("row", "m", 1, away, 1)
 	w.Line("\tin = at0;")
 	w.Line("\t}")
 	w.accumulate(s, "j", func(a string) { element(a, "in + j", "row * size + j") })

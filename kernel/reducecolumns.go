@@ -59,7 +59,7 @@ func (w *writer) reducedColumns(s text.Spec, r *Reduction, away int, args string
 		w.Line("\tto = n - from < chunk ? n : from + chunk;")
 	}
 	w.Line("\tI row = unit / tiles, column = unit %% tiles * %d;", columnsOfBlock)
-	w.PlacesFrom("row", "l", 1, int(s.Dims), outs+1)
+	w.OffsetsFrom("row", "l", 1, int(s.Dims), outs+1)
 	vectors := func(n int) { // that many
 		each := func(line func(k, lane int)) {
 			for k := range n {

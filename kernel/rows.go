@@ -395,7 +395,7 @@ func (w *rowWriter) at(k int) string {
 // begins writes where row `row` begins in each operand, and its numbers.
 func (w *rowWriter) begins() {
 	s, o := w.s, w.o
-	w.Places("row", "l", int(s.Dims), 1+o.ins)
+	w.Offsets("row", "l", int(s.Dims), 1+o.ins)
 	for k := range o.rowIns {
 		i := o.ins + k
 		w.Line("\tT %c = %s;", 'p'+k, text.Converted(s.Compute, s.Types[int(s.Outs)+i], fmt.Sprintf("i%d[row]", i)))

@@ -134,7 +134,7 @@ func scanSource(s text.Spec) (text.Source, error) {
 		w.Line("\tLOCAL A part[%d];", s.Block)
 		w.Line("\tI row = (I)BLOCK;")
 	}
-	w.Places("row", "l", int(s.Dims), outs+1)
+	w.Offsets("row", "l", int(s.Dims), outs+1)
 	x := text.Converted(s.Compute, s.Inputs()[0], fmt.Sprintf("i0[at%d + i * step%d]", outs, outs))
 	write := func(indent string) {
 		for k, o := range r.done {

@@ -27,7 +27,7 @@ func (w *writer) scannedRows(s text.Spec, r *Reduction, outs int) {
 				w.Line("\tI from%d_%d;", o, k)
 			}
 			w.Line("\t{ I row = next + %d;", k)
-			w.Places("row", "l", int(s.Dims), outs+1)
+			w.Offsets("row", "l", int(s.Dims), outs+1)
 			for o := range outs + 1 {
 				w.Line("\tfrom%d_%d = at%[1]d;", o, k)
 			}

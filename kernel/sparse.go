@@ -18,9 +18,9 @@ func init() { text.Register(SparseFamily, "sparse", sparseSource) }
 
 // SparseRows is a sparse matrix with compressed rows, as PyTorch's layout CSR is.
 type SparseRows struct {
-	Starts Operand // the place of each row's first element, and behind them how many elements there are: int64 or int32
-	Places Operand // of each element: its column, of that type
-	Values Operand // the elements
+	RowOffsets    Operand // of each row's first element, and behind them the number of elements: int64 or int32
+	ColumnIndices Operand // of each element: its column, of that type
+	Values        Operand // the elements
 }
 
 // SparseMatmul adds out = alpha * a @ b + beta * c. Matrices out, b and c have any strides, and c is broadcast.
@@ -34,7 +34,7 @@ func (p *Plan) SparseMatmul(out Operand, a *SparseRows, b, c Operand, alpha, bet
 	if !there {
 		c = out
 	}
-	for _, o := range [...]*Operand{&out, &a.Starts, &a.Places, &a.Values, &b, &c} {
+	for _, o := range [...]*Operand{&out, &a.RowOffsets, &a.ColumnIndices, &a.Values, &b, &c} {
 		if err := o.check("an operand of sparse_matmul"); err != nil {
 			return err
 		}
@@ -42,17 +42,18 @@ func (p *Plan) SparseMatmul(out Operand, a *SparseRows, b, c Operand, alpha, bet
 			return fmt.Errorf("kernel: sparse_matmul of a number")
 		}
 	}
-	whole := a.Starts.Type
+	whole := a.RowOffsets.Type
 	if out.Type == dtype.Bool || !text.Supported(out.Type) || a.Values.Type != out.Type || b.Type != out.Type ||
-		c.Type != out.Type || a.Places.Type != whole || whole != dtype.Int64 && whole != dtype.Int32 {
-		return fmt.Errorf("kernel: sparse_matmul of %v at %v and %v, and %v, to %v", a.Values.Type, whole, a.Places.Type,
+		c.Type != out.Type || a.ColumnIndices.Type != whole || whole != dtype.Int64 && whole != dtype.Int32 {
+		return fmt.Errorf("kernel: sparse_matmul of %v at %v and %v, and %v, to %v", a.Values.Type, whole,
+			a.ColumnIndices.Type,
 			b.Type, out.Type)
 	}
 	if len(out.Sizes) != 2 || len(b.Sizes) != 2 || len(c.Sizes) > 2 || b.Sizes[1] != out.Sizes[1] ||
-		len(a.Starts.Sizes) != 1 || a.Starts.Sizes[0] != out.Sizes[0]+1 || len(a.Places.Sizes) != 1 ||
-		len(a.Values.Sizes) != 1 || a.Values.Sizes[0] != a.Places.Sizes[0] {
-		return fmt.Errorf("kernel: sparse_matmul of %v starts, %v places, %v values, and %v to %v", a.Starts.Sizes,
-			a.Places.Sizes, a.Values.Sizes, b.Sizes, out.Sizes)
+		len(a.RowOffsets.Sizes) != 1 || a.RowOffsets.Sizes[0] != out.Sizes[0]+1 || len(a.ColumnIndices.Sizes) != 1 ||
+		len(a.Values.Sizes) != 1 || a.Values.Sizes[0] != a.ColumnIndices.Sizes[0] {
+		return fmt.Errorf("kernel: sparse_matmul of %v starts, %v places, %v values, and %v to %v", a.RowOffsets.Sizes,
+			a.ColumnIndices.Sizes, a.Values.Sizes, b.Sizes, out.Sizes)
 	}
 	var cs [2]int
 	for k := range c.Sizes {
@@ -69,7 +70,7 @@ func (p *Plan) SparseMatmul(out Operand, a *SparseRows, b, c Operand, alpha, bet
 	if n == 0 {
 		return nil
 	}
-	var product device.SparseProduct
+	var product device.SpMM
 	byLibrary := !(there && beta.complex() == 0) && p.sparseProduct(&product, out, a, b, alpha)
 	if byLibrary && there {
 		if !slices.Equal(c.Sizes, out.Sizes) || !slices.Equal(c.Strides, out.Strides) || c.Ptr != out.Ptr {
@@ -86,16 +87,17 @@ func (p *Plan) SparseMatmul(out Operand, a *SparseRows, b, c Operand, alpha, bet
 	if there {
 		s.Form |= gemm.Plus
 	}
-	s.Wide = wide(n, a.Places.Sizes[0])
-	for _, o := range [...]*Operand{&out, &a.Starts, &a.Places, &a.Values, &b, &c} {
+	s.Wide = wide(n, a.ColumnIndices.Sizes[0])
+	for _, o := range [...]*Operand{&out, &a.RowOffsets, &a.ColumnIndices, &a.Values, &b, &c} {
 		s.Wide = s.Wide || wide(o.reach())
 	}
 	call := p.call(s, n)
-	for _, at := range [...]device.Ptr{out.Ptr, a.Starts.Ptr, a.Places.Ptr, a.Values.Ptr, b.Ptr, c.Ptr} {
+	for _, at := range [...]device.Ptr{out.Ptr, a.RowOffsets.Ptr, a.ColumnIndices.Ptr, a.Values.Ptr, b.Ptr, c.Ptr} {
 		call.Args.Pointer(at)
 	}
-	for _, v := range [...]int{out.Sizes[0], out.Sizes[1], b.Sizes[0], a.Places.Sizes[0], out.Strides[0], out.Strides[1],
-		b.Strides[0], b.Strides[1], cs[0], cs[1], a.Starts.Strides[0], a.Places.Strides[0], a.Values.Strides[0]} {
+	for _, v := range [...]int{out.Sizes[0], out.Sizes[1], b.Sizes[0], a.ColumnIndices.Sizes[0], out.Strides[0],
+		out.Strides[1],
+		b.Strides[0], b.Strides[1], cs[0], cs[1], a.RowOffsets.Strides[0], a.ColumnIndices.Strides[0], a.Values.Strides[0]} {
 		call.Index(v)
 	}
 	alpha.add(&call.Args, s.Compute)
@@ -108,15 +110,16 @@ func (p *Plan) SparseMatmul(out Operand, a *SparseRows, b, c Operand, alpha, bet
 
 // sparseProduct fills in the product alpha * a @ b, and reports whether a library may do it: one of its types, of
 // vectors without gaps and of matrices with dense rows or columns.
-func (p *Plan) sparseProduct(x *device.SparseProduct, out Operand, a *SparseRows, b Operand, alpha *Number) bool {
-	count := a.Places.Sizes[0]
-	if !p.SpMM.Has(out.Type) || count == 0 || b.Sizes[0] == 0 || !denseVector(&a.Starts, out.Sizes[0]+1) ||
-		!denseVector(&a.Places, count) || !denseVector(&a.Values, count) {
+func (p *Plan) sparseProduct(x *device.SpMM, out Operand, a *SparseRows, b Operand, alpha *Number) bool {
+	count := a.ColumnIndices.Sizes[0]
+	if !p.SpMM.Has(out.Type) || count == 0 || b.Sizes[0] == 0 || !denseVector(&a.RowOffsets, out.Sizes[0]+1) ||
+		!denseVector(&a.ColumnIndices, count) || !denseVector(&a.Values, count) {
 		return false
 	}
-	*x = device.SparseProduct{Type: out.Type, Index: a.Starts.Type, Rows: out.Sizes[0], Columns: out.Sizes[1],
-		Depth: b.Sizes[0], Count: count, Starts: a.Starts.Ptr, Places: a.Places.Ptr, Values: a.Values.Ptr,
-		Alpha: alpha.complex(), Varies: p.Atomics}
+	*x = device.SpMM{Type: out.Type, Index: a.RowOffsets.Type, Rows: out.Sizes[0], Columns: out.Sizes[1],
+		Depth: b.Sizes[0], Count: count, RowOffsets: a.RowOffsets.Ptr, ColumnIndices: a.ColumnIndices.Ptr,
+		Values: a.Values.Ptr,
+		Alpha:  alpha.complex(), Varies: p.Atomics}
 	return denseMatrix(&x.Out, out) && denseMatrix(&x.B, b)
 }
 

@@ -69,11 +69,11 @@ func TestSparseLibraryPlan(t *testing.T) {
 	a := SparseRows{at(3, i64, one, 3), at(4, i64, one, 4), at(5, f32, one, 4)}
 	gaps, none := a, a
 	gaps.Values.Strides = []int{2}
-	none.Places, none.Values = at(4, i64, one, 0), at(5, f32, one, 0)
-	want := device.SparseProduct{Type: f32, Index: i64, Rows: 2, Columns: 5, Depth: 3, Count: 4, Starts: 3 << 12,
-		Places: 4 << 12, Values: 5 << 12, Out: device.Matrix{Ptr: 1 << 12, Pitch: 5},
+	none.ColumnIndices, none.Values = at(4, i64, one, 0), at(5, f32, one, 0)
+	want := device.SpMM{Type: f32, Index: i64, Rows: 2, Columns: 5, Depth: 3, Count: 4, RowOffsets: 3 << 12,
+		ColumnIndices: 4 << 12, Values: 5 << 12, Out: device.Matrix{Ptr: 1 << 12, Pitch: 5},
 		B: device.Matrix{Ptr: 2 << 12, Pitch: 5}, Alpha: 2}
-	of := func(change func(p *device.SparseProduct)) *device.SparseProduct {
+	of := func(change func(p *device.SpMM)) *device.SpMM {
 		p := want
 		change(&p)
 		return &p
@@ -83,25 +83,25 @@ func TestSparseLibraryPlan(t *testing.T) {
 		a    SparseRows
 		b, c Operand
 		beta int64
-		want *device.SparseProduct
+		want *device.SpMM
 		runs int
 	}{
 		"a product": {out, a, b, Operand{}, 0, &want, 1},
 		"columns": {at(1, f32, []int{1, 2}, 2, 5), a, at(2, f32, []int{1, 3}, 3, 5), Operand{}, 0,
-			of(func(p *device.SparseProduct) {
+			of(func(p *device.SpMM) {
 				p.Out, p.B = device.Matrix{Ptr: 1 << 12, Transposed: true, Pitch: 2},
 					device.Matrix{Ptr: 2 << 12, Transposed: true, Pitch: 3}
 			}), 1},
 		"lines with gaps": {out, a, at(2, f32, []int{9, 1}, 3, 5), Operand{}, 0,
-			of(func(p *device.SparseProduct) { p.B.Pitch = 9 }), 1},
-		"plus the result": {out, a, b, out, 3, of(func(p *device.SparseProduct) { p.Beta = 3 }), 1},
-		"plus a vector": {out, a, b, at(6, f32, one, 5), 3, of(func(p *device.SparseProduct) { p.Beta = 3 }),
+			of(func(p *device.SpMM) { p.B.Pitch = 9 }), 1},
+		"plus the result": {out, a, b, out, 3, of(func(p *device.SpMM) { p.Beta = 3 }), 1},
+		"plus a vector": {out, a, b, at(6, f32, one, 5), 3, of(func(p *device.SpMM) { p.Beta = 3 }),
 			2},
 		"plus nothing of it":     {out, a, b, out, 0, nil, 1},
 		"rows and columns, gaps": {out, a, at(2, f32, []int{10, 2}, 3, 5), Operand{}, 0, nil, 1},
 		"elements with gaps":     {out, gaps, b, Operand{}, 0, nil, 1},
 		"no elements":            {out, none, b, Operand{}, 0, nil, 1},
-		"a type that it hasn't got": {as(out, i64), SparseRows{a.Starts, a.Places, as(a.Values, i64)}, as(b, i64),
+		"a type that it hasn't got": {as(out, i64), SparseRows{a.RowOffsets, a.ColumnIndices, as(a.Values, i64)}, as(b, i64),
 			Operand{}, 0, nil, 1},
 	} {
 		for _, varies := range []bool{false, true} {

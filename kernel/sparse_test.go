@@ -82,12 +82,12 @@ func TestSparsePlan(t *testing.T) {
 	p.Reset()
 	number := Operand{Type: f32, Sizes: b.Sizes, Strides: b.Strides, Value: one}
 	for want, err := range map[string]error{
-		"to bool": p.SparseMatmul(op(dtype.Bool, 4, 5), &SparseRows{a.Starts, a.Places, op(dtype.Bool, 7)},
+		"to bool": p.SparseMatmul(op(dtype.Bool, 4, 5), &SparseRows{a.RowOffsets, a.ColumnIndices, op(dtype.Bool, 7)},
 			op(dtype.Bool, 3, 5), Operand{}, one, one),
 		"and float64":  p.SparseMatmul(out, a, op(dtype.Float64, 3, 5), Operand{}, one, one),
-		"at int64 and": p.SparseMatmul(out, &SparseRows{a.Starts, op(dtype.Int32, 7), a.Values}, b, out, one, one),
+		"at int64 and": p.SparseMatmul(out, &SparseRows{a.RowOffsets, op(dtype.Int32, 7), a.Values}, b, out, one, one),
 		"[5] starts":   p.SparseMatmul(op(f32, 5, 5), a, b, Operand{}, one, one),
-		"[6] values":   p.SparseMatmul(out, &SparseRows{a.Starts, a.Places, op(f32, 6)}, b, out, one, one),
+		"[6] values":   p.SparseMatmul(out, &SparseRows{a.RowOffsets, a.ColumnIndices, op(f32, 6)}, b, out, one, one),
 		"[3 4] to":     p.SparseMatmul(out, a, op(f32, 3, 4), Operand{}, one, one),
 		"plus [3 5]":   p.SparseMatmul(out, a, b, b, one, one),
 		"of a number":  p.SparseMatmul(out, a, number, out, one, one),

@@ -68,7 +68,7 @@ func (w *writer) eachTransposedTile(s text.Spec, operands int, unsigned string, 
 		w.Line("\tI width = inner - left < %d ? inner - left : %[1]d;", side)
 		w.Line("\tI height = outer - low < %d ? outer - low : %[1]d;", side)
 		w.Line("\trow /= across;")
-		w.PlacesFrom("row", "l", 2, int(s.Dims), operands)
+		w.OffsetsFrom("row", "l", 2, int(s.Dims), operands)
 		for o := range operands {
 			w.Line("\tI row%d = at%[1]d + left * l.strides[%[1]d][0] + low * l.strides[%[1]d][1];", o)
 		}

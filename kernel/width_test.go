@@ -73,7 +73,7 @@ func widthCases() []widthCase {
 			func(p *Plan, x []Operand) error {
 				return p.GridSample(x[0], x[1], x[2], &GridSampling{Mode: "bilinear", Border: "zeros"})
 			}},
-		{ProductFamily, "conv2d", allOf(f32, 3), sized([]int{2, 5, 4, 4}, []int{2, 3, 4, 4}, []int{5, 3, 1, 1}),
+		{ConvolutionFamily, "conv2d", allOf(f32, 3), sized([]int{2, 5, 4, 4}, []int{2, 3, 4, 4}, []int{5, 3, 1, 1}),
 			func(p *Plan, x []Operand) error { return p.Convolution(x[0], x[1], x[2], Operand{}, &Convolution{}) }},
 		{SortFamily, "sort", []dtype.DType{f32, i64, f32}, sized([]int{3, 4}, []int{3, 4}, []int{3, 4}),
 			func(p *Plan, x []Operand) error { return p.Sort(x[0], x[1], x[2], 1, false) }},

@@ -81,7 +81,7 @@ func (x *sparseMatmul) open(p *kernel.Plan, l *loader.Loader) {
 
 func (x *sparseMatmul) add(p *kernel.Plan) error {
 	p.Atomics = x.Library == 2
-	x.of = kernel.SparseRows{Starts: x.Starts, Places: x.Columns, Values: x.Values}
+	x.of = kernel.SparseRows{RowOffsets: x.Starts, ColumnIndices: x.Columns, Values: x.Values}
 	return p.SparseMatmul(x.Out, &x.of, x.B, x.C, x.Alpha, x.Beta)
 }
 

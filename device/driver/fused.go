@@ -2,12 +2,12 @@ package driver
 
 import "github.com/chorus-comms/chorus/dtype"
 
-// FusedProduct is out = (a @ b * scale of a * scale of b + bias) * scale of out. Out overlaps nothing else.
+// FusedGEMM is out = (a @ b * scale of a * scale of b + bias) * scale of out. Out overlaps nothing else.
 //
 // Matrices of int8 give int32, without scales and bias. Matrices of float8 may have two types of it; out has one of
 // these, float16, bfloat16 or float32. Matrices of one of the latter three give the same type. They have no scales, and
 // the bias has their type.
-type FusedProduct struct {
+type FusedGEMM struct {
 	Rows, Columns, Depth int // of out, and of the sums: 1 at least
 	Out, A, B            Matrix
 	OutType              dtype.DType
@@ -26,7 +26,7 @@ type FusedProduct struct {
 }
 
 // Matrices are the product's: out, a and b.
-func (p *FusedProduct) Matrices() [3]NamedMatrix {
+func (p *FusedGEMM) Matrices() [3]NamedMatrix {
 	return [3]NamedMatrix{{&p.Out, "out", p.OutType, p.Rows, p.Columns}, {&p.A, "a", p.AType, p.Rows, p.Depth},
 		{&p.B, "b", p.BType, p.Depth, p.Columns}}
 }
@@ -39,7 +39,7 @@ type NamedVector struct {
 }
 
 // Vectors are the product's: scales of a, b and out, and the bias. Their addresses may be null.
-func (p *FusedProduct) Vectors() [4]NamedVector {
+func (p *FusedGEMM) Vectors() [4]NamedVector {
 	rows, columns := 1, 1
 	if p.Lines {
 		rows, columns = p.Rows, p.Columns
@@ -49,7 +49,7 @@ func (p *FusedProduct) Vectors() [4]NamedVector {
 }
 
 // Check refuses a product that is none, before a library sees it, and by [ErrUnsupported] one of other types.
-func (p *FusedProduct) Check(device string) error {
+func (p *FusedGEMM) Check(device string) error {
 	const op = "multiply fused"
 	if err := checkMatrices(device, op, p.Depth, 1, p.Matrices()); err != nil {
 		return err

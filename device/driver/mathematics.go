@@ -26,31 +26,31 @@ type Mathematics interface {
 type Field int
 
 const (
-	Products       Field = iota // of matrices: tasks are Products
-	FusedProducts               // FusedProducts, with numbers of 8 bits
-	SparseProducts              // SparseProducts
-	Transforms                  // Transforms
-	LinearAlgebra               // Solves
+	GEMMs         Field = iota // tasks are GEMMs
+	FusedGEMMs                 // FusedGEMMs, with numbers of 8 bits
+	SpMMs                      // SpMMs
+	FFTs                       // FFTs
+	LinearAlgebra              // Solves
 )
 
 var fieldNames = [...]string{"products", "fused products", "sparse matrices", "transforms", "linear algebra"}
 
 func (f Field) String() string { return fieldNames[f] }
 
-// Task is a [*Product], [*FusedProduct], [*SparseProduct], [*Transform] or [*Solve].
+// Task is a [*GEMM], [*FusedGEMM], [*SpMM], [*FFT] or [*Solve].
 type Task interface{ Field() Field }
 
 // Field implements [Task].
-func (*Product) Field() Field { return Products }
+func (*GEMM) Field() Field { return GEMMs }
 
 // Field implements [Task].
-func (*FusedProduct) Field() Field { return FusedProducts }
+func (*FusedGEMM) Field() Field { return FusedGEMMs }
 
 // Field implements [Task].
-func (*SparseProduct) Field() Field { return SparseProducts }
+func (*SpMM) Field() Field { return SpMMs }
 
 // Field implements [Task].
-func (*Transform) Field() Field { return Transforms }
+func (*FFT) Field() Field { return FFTs }
 
 // Field implements [Task].
 func (*Solve) Field() Field { return LinearAlgebra }
@@ -58,28 +58,28 @@ func (*Solve) Field() Field { return LinearAlgebra }
 // Library describes a library of a field.
 type Library struct {
 	Name  string        // with its version and file
-	Types []dtype.DType // of elements; not of Transforms
+	Types []dtype.DType // of elements; not of FFTs
 	// Varies says that products may have other bits each time: cuBLAS's, unless CUBLAS_WORKSPACE_CONFIG is :4096:8 or
 	// :16:8.
 	Varies bool
 
-	// Of Transforms:
+	// Of FFTs:
 	Dims   int  // of a transform, at most
 	Align  int  // bytes: what addresses of in and out are a multiple of
 	Spoils bool // transforms of real numbers may change what they read, as those to real numbers may anyway
 }
 
-// ProductHandles is implemented by drivers whose library of products has a handle for each stream.
-type ProductHandles interface {
-	// ProductHandle is that of a stream: a cublasHandle_t or hipblasHandle_t. [ErrUnsupported] says that there's no
+// BLASHandles is implemented by drivers whose library of products has a handle for each stream.
+type BLASHandles interface {
+	// BLASHandle is that of a stream: a cublasHandle_t or hipblasHandle_t. [ErrUnsupported] says that there's no
 	// library.
-	ProductHandle(s StreamHandle) (uintptr, error)
+	BLASHandle(s StreamHandle) (uintptr, error)
 }
 
 // PlanCaches is implemented by drivers that keep what a library has prepared for transforms.
 type PlanCaches interface {
-	// TransformPlans are the plans that are kept for a device, whether or not there's a library.
-	TransformPlans(dev int) (PlanCache, error)
+	// FFTPlans are the plans that are kept for a device, whether or not there's a library.
+	FFTPlans(dev int) (PlanCache, error)
 }
 
 // PlanCache has what a library has prepared for transforms: those that were used last.

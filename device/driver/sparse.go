@@ -2,21 +2,21 @@ package driver
 
 import "github.com/chorus-comms/chorus/dtype"
 
-// SparseProduct is out = alpha * a @ b + beta * out. Of a each row has its elements side by side, and each of them is
+// SpMM is out = alpha * a @ b + beta * out. Of a each row has its elements side by side, and each of them is
 // in another column ("CSR"). If beta is 0, what was in out doesn't count, even if it isn't a number. Out overlaps
 // nothing else.
 //
 // Nothing checks the places of a's elements: one in a row or column that isn't there reads or writes elsewhere.
-type SparseProduct struct {
+type SpMM struct {
 	Type                 dtype.DType // of elements
 	Index                dtype.DType // of starts and places: int32 or int64
 	Rows, Columns, Depth int         // of out, and of b: 1 at least
 	Count                int         // of a's elements: 1 at least
 
-	Starts Ptr // the place of each row's first element, and behind them Count
-	Places Ptr // of each element: its column
-	Values Ptr // the elements
-	Out, B Matrix
+	RowOffsets    Ptr // the place of each row's first element, and behind them Count
+	ColumnIndices Ptr // of each element: its column
+	Values        Ptr // the elements
+	Out, B        Matrix
 
 	Alpha, Beta complex128
 
@@ -25,19 +25,20 @@ type SparseProduct struct {
 }
 
 // Matrices are the product's dense ones: out and b.
-func (p *SparseProduct) Matrices() [2]NamedMatrix {
+func (p *SpMM) Matrices() [2]NamedMatrix {
 	return [2]NamedMatrix{{&p.Out, "out", p.Type, p.Rows, p.Columns}, {&p.B, "b", p.Type, p.Depth, p.Columns}}
 }
 
 // Vectors are what a consists of.
-func (p *SparseProduct) Vectors() [3]NamedVector {
+func (p *SpMM) Vectors() [3]NamedVector {
 	index := p.Index.Size()
-	return [3]NamedVector{{p.Starts, "starts of rows", (p.Rows + 1) * index}, {p.Places, "places", p.Count * index},
+	return [3]NamedVector{{p.RowOffsets, "starts of rows", (p.Rows + 1) * index}, {p.ColumnIndices, "places",
+		p.Count * index},
 		{p.Values, "values", p.Count * p.Type.Size()}}
 }
 
 // Check refuses a product that is none, before a library sees it.
-func (p *SparseProduct) Check(device string) error {
+func (p *SpMM) Check(device string) error {
 	bad := func(format string, args ...any) error {
 		return Errorf(ErrInvalidArgument, device, "multiply sparse", format, args...)
 	}

@@ -61,7 +61,7 @@ func fusedType(t dtype.DType, fnuz bool) int32 {
 
 // fuse is Compute of a fused product. It uses the stream's workspace, so that products aren't
 // captured.
-func (d *Driver) fuse(h driver.StreamHandle, p *driver.FusedProduct) error {
+func (d *Driver) fuse(h driver.StreamHandle, p *driver.FusedGEMM) error {
 	const op = "multiply fused"
 	s, err := d.stream(op, h)
 	if err != nil {
@@ -74,7 +74,7 @@ func (d *Driver) fuse(h driver.StreamHandle, p *driver.FusedProduct) error {
 	return err
 }
 
-func (d *Driver) multiplyFused(op string, s *stream, p *driver.FusedProduct) error {
+func (d *Driver) multiplyFused(op string, s *stream, p *driver.FusedGEMM) error {
 	b := s.b
 	if err := b.lt.open(); err != nil {
 		return driver.Errorf(driver.ErrUnsupported, b.Name, op, "%w", err)
@@ -132,7 +132,7 @@ func (d *Driver) multiplyFused(op string, s *stream, p *driver.FusedProduct) err
 
 // suits refuses what NVIDIA's documentation says that cuBLASLt doesn't do. hipBLASLt's says less, so that the library
 // is asked.
-func (b *gpu) suits(op string, p *driver.FusedProduct) error {
+func (b *gpu) suits(op string, p *driver.FusedGEMM) error {
 	bad := func(format string, args ...any) error {
 		return driver.Errorf(driver.ErrUnsupported, b.Name, op, b.family.Lt+": "+format, args...)
 	}
@@ -168,7 +168,7 @@ func (b *gpu) suits(op string, p *driver.FusedProduct) error {
 }
 
 // keyOf is what a product's plan is for.
-func (b *gpu) keyOf(p *driver.FusedProduct, workspace int) fusedKey {
+func (b *gpu) keyOf(p *driver.FusedGEMM, workspace int) fusedKey {
 	k := fusedKey{rows: uint64(p.Columns), columns: uint64(p.Rows), depth: uint64(p.Depth), transA: p.B.Transposed,
 		transB: p.A.Transposed, a: fusedType(p.BType, p.FNUZ), b: fusedType(p.AType, p.FNUZ),
 		out: fusedType(p.OutType, p.FNUZ), pitchA: int64(p.B.Pitch), pitchB: int64(p.A.Pitch), pitch: int64(p.Out.Pitch),
@@ -199,7 +199,7 @@ func alignment(p driver.Ptr) uint32 {
 }
 
 // newFused describes a product to the library, and asks for an algorithm. A refusal is a plan, too.
-func (b *gpu) newFused(op string, h abi.LtHandle, k *fusedKey, p *driver.FusedProduct) (plan fusedPlan, err error) {
+func (b *gpu) newFused(op string, h abi.LtHandle, k *fusedKey, p *driver.FusedGEMM) (plan fusedPlan, err error) {
 	if err = b.describe(op, k, &plan); err == nil {
 		err = b.point(op, &plan, p) // the algorithm depends on what is there
 	}
@@ -298,7 +298,7 @@ func (b *gpu) setProduct(op string, p abi.LtProduct, all []attribute) error {
 }
 
 // point tells a description where a product's scales and bias are. Only one stream has it meanwhile.
-func (b *gpu) point(op string, plan *fusedPlan, p *driver.FusedProduct) error {
+func (b *gpu) point(op string, plan *fusedPlan, p *driver.FusedGEMM) error {
 	n := &b.lt.numbers
 	var all [4]attribute
 	set := all[:0]
@@ -359,7 +359,7 @@ func (b *gpu) choose(op string, h abi.LtHandle, k *fusedKey, plan *fusedPlan) er
 }
 
 // runFused enqueues a product. Out takes the place of c, which the library doesn't read.
-func (b *gpu) runFused(op string, x *product, plan *fusedPlan, s abi.Stream, p *driver.FusedProduct) error {
+func (b *gpu) runFused(op string, x *product, plan *fusedPlan, s abi.Stream, p *driver.FusedGEMM) error {
 	if err := b.point(op, plan, p); err != nil {
 		return err
 	}

@@ -107,8 +107,8 @@ const (
 )
 
 // product is a product of operands in those places, with rows and columns as near as they can be.
-func (x *fused) product(rows, columns, depth int, transA, transB bool, a, b, out dtype.DType) *driver.FusedProduct {
-	p := &driver.FusedProduct{Rows: rows, Columns: columns, Depth: depth, AType: a, BType: b, OutType: out,
+func (x *fused) product(rows, columns, depth int, transA, transB bool, a, b, out dtype.DType) *driver.FusedGEMM {
+	p := &driver.FusedGEMM{Rows: rows, Columns: columns, Depth: depth, AType: a, BType: b, OutType: out,
 		Out: driver.Matrix{Ptr: x.mem.Add(fusedOut), Pitch: columns},
 		A:   driver.Matrix{Ptr: x.mem.Add(fusedA), Pitch: depth, Transposed: transA},
 		B:   driver.Matrix{Ptr: x.mem.Add(fusedB), Pitch: columns, Transposed: transB}}
@@ -122,7 +122,7 @@ func (x *fused) product(rows, columns, depth int, transA, transB bool, a, b, out
 }
 
 // fill writes operands, and check compares out with the definition.
-func (x *fused) fill(t *testing.T, p *driver.FusedProduct) {
+func (x *fused) fill(t *testing.T, p *driver.FusedGEMM) {
 	for i := range 0x2000 / max(p.AType.Size(), p.BType.Size()) {
 		x.put(p.AType, p.FNUZ, fusedA+i*p.AType.Size(), float64(i*5%7)-3)
 		x.put(p.BType, p.FNUZ, fusedB+i*p.BType.Size(), float64(i*3%5)-2)
@@ -138,7 +138,7 @@ func (x *fused) fill(t *testing.T, p *driver.FusedProduct) {
 	x.copy(t, driver.HostToDevice)
 }
 
-func (x *fused) check(t *testing.T, p *driver.FusedProduct) {
+func (x *fused) check(t *testing.T, p *driver.FusedGEMM) {
 	t.Helper()
 	x.copy(t, driver.DeviceToHost)
 	at := func(m *driver.Matrix, row, column int) int {
@@ -193,7 +193,7 @@ func TestMultiplyFused(t *testing.T) {
 	e4, e5, half, brain, wide := dtype.Float8E4M3FN, dtype.Float8E5M2, dtype.Float16, dtype.BFloat16, dtype.Float32
 	for _, name := range []string{"cuda", "hip"} {
 		x := openFused(t, name, nil)
-		l, err := x.d.MathLibrary(0, driver.FusedProducts)
+		l, err := x.d.MathLibrary(0, driver.FusedGEMMs)
 		if err != nil || !strings.HasSuffix(l.Name, "BLASLt (stand-in)") || len(l.Types) != 6 {
 			t.Fatal(l, err)
 		}
@@ -341,10 +341,10 @@ func TestFusedHandles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &driver.Product{Type: dtype.Float32, Rows: 2, Columns: 2, Depth: 2, Count: 1, Alpha: 1,
+	p := &driver.GEMM{Type: dtype.Float32, Rows: 2, Columns: 2, Depth: 2, Count: 1, Alpha: 1,
 		Out: driver.Matrix{Ptr: m, Pitch: 2}, A: driver.Matrix{Ptr: m.Add(64), Pitch: 2},
 		B: driver.Matrix{Ptr: m.Add(128), Pitch: 2}}
-	f := &driver.FusedProduct{Rows: 2, Columns: 2, Depth: 2, OutType: dtype.Int32, AType: dtype.Int8, BType: dtype.Int8,
+	f := &driver.FusedGEMM{Rows: 2, Columns: 2, Depth: 2, OutType: dtype.Int32, AType: dtype.Int8, BType: dtype.Int8,
 		Out: p.Out, A: p.A, B: p.B}
 	for k := range 3 {
 		s, err := d.StreamCreate(0, 0)
@@ -388,34 +388,34 @@ func TestFusedRefused(t *testing.T) {
 	host := driver.Ptr(uintptr(unsafe.Pointer(&x.host[0])))
 	for what, c := range map[string]struct {
 		kind   error
-		of     *driver.FusedProduct
-		change func(p *driver.FusedProduct)
+		of     *driver.FusedGEMM
+		change func(p *driver.FusedGEMM)
 	}{
-		"float32":         {driver.ErrUnsupported, plain, func(p *driver.FusedProduct) { p.AType = dtype.Float32 }},
-		"int8 to float32": {driver.ErrUnsupported, integers, func(p *driver.FusedProduct) { p.OutType = dtype.Float32 }},
-		"uint8":           {driver.ErrUnsupported, integers, func(p *driver.FusedProduct) { p.AType = dtype.Uint8 }},
-		"scaled integers": {driver.ErrInvalidArgument, integers, func(p *driver.FusedProduct) { p.ScaleA = plain.ScaleA }},
-		"no rows":         {driver.ErrInvalidArgument, plain, func(p *driver.FusedProduct) { p.Rows = 0 }},
-		"a pitch":         {driver.ErrInvalidArgument, plain, func(p *driver.FusedProduct) { p.A.Pitch = 15 }},
-		"scale of out":    {driver.ErrInvalidArgument, plain, func(p *driver.FusedProduct) { p.ScaleOut = plain.ScaleA }},
-		"one vector":      {driver.ErrInvalidArgument, plain, func(p *driver.FusedProduct) { p.ScaleB, p.Lines = 0, true }},
-		"a bias of int32": {driver.ErrInvalidArgument, plain, func(p *driver.FusedProduct) {
+		"float32":         {driver.ErrUnsupported, plain, func(p *driver.FusedGEMM) { p.AType = dtype.Float32 }},
+		"int8 to float32": {driver.ErrUnsupported, integers, func(p *driver.FusedGEMM) { p.OutType = dtype.Float32 }},
+		"uint8":           {driver.ErrUnsupported, integers, func(p *driver.FusedGEMM) { p.AType = dtype.Uint8 }},
+		"scaled integers": {driver.ErrInvalidArgument, integers, func(p *driver.FusedGEMM) { p.ScaleA = plain.ScaleA }},
+		"no rows":         {driver.ErrInvalidArgument, plain, func(p *driver.FusedGEMM) { p.Rows = 0 }},
+		"a pitch":         {driver.ErrInvalidArgument, plain, func(p *driver.FusedGEMM) { p.A.Pitch = 15 }},
+		"scale of out":    {driver.ErrInvalidArgument, plain, func(p *driver.FusedGEMM) { p.ScaleOut = plain.ScaleA }},
+		"one vector":      {driver.ErrInvalidArgument, plain, func(p *driver.FusedGEMM) { p.ScaleB, p.Lines = 0, true }},
+		"a bias of int32": {driver.ErrInvalidArgument, plain, func(p *driver.FusedGEMM) {
 			p.Bias, p.BiasType = x.mem, dtype.Int32
 		}},
-		"a bias of float32": {driver.ErrUnsupported, plain, func(p *driver.FusedProduct) {
+		"a bias of float32": {driver.ErrUnsupported, plain, func(p *driver.FusedGEMM) {
 			p.Bias, p.BiasType = x.mem, dtype.Float32
 		}},
-		"an odd scale": {driver.ErrInvalidArgument, plain, func(p *driver.FusedProduct) { p.ScaleA = x.mem.Add(2) }},
-		"the memory's end": {driver.ErrOutOfBounds, plain, func(p *driver.FusedProduct) {
+		"an odd scale": {driver.ErrInvalidArgument, plain, func(p *driver.FusedGEMM) { p.ScaleA = x.mem.Add(2) }},
+		"the memory's end": {driver.ErrOutOfBounds, plain, func(p *driver.FusedGEMM) {
 			p.B.Ptr = x.mem.Add(len(x.host) - 16)
 		}},
-		"scales' end": {driver.ErrOutOfBounds, plain, func(p *driver.FusedProduct) {
+		"scales' end": {driver.ErrOutOfBounds, plain, func(p *driver.FusedGEMM) {
 			p.ScaleA, p.Lines = x.mem.Add(len(x.host)-4), true
 		}},
-		"scales of the host": {driver.ErrInvalidPointer, plain, func(p *driver.FusedProduct) { p.ScaleA = host }},
-		"no out":             {driver.ErrInvalidPointer, plain, func(p *driver.FusedProduct) { p.Out.Ptr = 0 }},
-		"an odd address":     {driver.ErrUnsupported, integers, func(p *driver.FusedProduct) { p.A.Ptr = x.mem.Add(2) }},
-		"8 bytes":            {driver.ErrUnsupported, plain, func(p *driver.FusedProduct) { p.A.Ptr = x.mem.Add(8) }},
+		"scales of the host": {driver.ErrInvalidPointer, plain, func(p *driver.FusedGEMM) { p.ScaleA = host }},
+		"no out":             {driver.ErrInvalidPointer, plain, func(p *driver.FusedGEMM) { p.Out.Ptr = 0 }},
+		"an odd address":     {driver.ErrUnsupported, integers, func(p *driver.FusedGEMM) { p.A.Ptr = x.mem.Add(2) }},
+		"8 bytes":            {driver.ErrUnsupported, plain, func(p *driver.FusedGEMM) { p.A.Ptr = x.mem.Add(8) }},
 	} {
 		p := *c.of
 		c.change(&p)
@@ -463,7 +463,7 @@ func TestNoFused(t *testing.T) {
 			t.Setenv("DISABLE_HIPBLASLT", c.off)
 			t.Setenv("CHORUS_BLAS_LIBRARY", c.library)
 			d, _ := open(t, gputest.Options{Name: "cuda"})
-			_, err := d.MathLibrary(0, driver.FusedProducts)
+			_, err := d.MathLibrary(0, driver.FusedGEMMs)
 			if !errors.Is(err, driver.ErrUnsupported) || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%v", err)
 			}

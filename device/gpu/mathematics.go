@@ -6,7 +6,7 @@ import (
 	"github.com/chorus-comms/chorus/dtype"
 )
 
-var fields = []driver.Field{driver.Products, driver.FusedProducts, driver.SparseProducts, driver.Transforms,
+var fields = []driver.Field{driver.GEMMs, driver.FusedGEMMs, driver.SpMMs, driver.FFTs,
 	driver.LinearAlgebra}
 
 // MathFields is [driver.Mathematics].MathFields.
@@ -26,7 +26,7 @@ func (d *Driver) MathLibrary(dev int, of driver.Field) (l driver.Library, err er
 		return l, driver.Errorf(driver.ErrUnsupported, d.gpus[dev].Name, op, "%w", err)
 	}
 	switch of {
-	case driver.Products:
+	case driver.GEMMs:
 		c, err := config.Load(nil)
 		if err != nil {
 			return l, err
@@ -34,12 +34,12 @@ func (d *Driver) MathLibrary(dev int, of driver.Field) (l driver.Library, err er
 		l.Types = []dtype.DType{dtype.Float16, dtype.BFloat16, dtype.Float32, dtype.Float64, dtype.Complex64,
 			dtype.Complex128}
 		l.Varies = d.family.Name == "cuda" && c.CUBLASWorkspace != ":4096:8" && c.CUBLASWorkspace != ":16:8"
-	case driver.FusedProducts:
+	case driver.FusedGEMMs:
 		l.Types = []dtype.DType{dtype.Int8, dtype.Float8E4M3FN, dtype.Float8E5M2, dtype.Float16, dtype.BFloat16,
 			dtype.Float32}
-	case driver.SparseProducts:
+	case driver.SpMMs:
 		l.Types, l.Varies = sparseTypes(d.family), true
-	case driver.Transforms:
+	case driver.FFTs:
 		// Addresses are those of complex numbers, of real ones as well. rocFFT may change what a real transform reads.
 		l.Dims, l.Align, l.Spoils = fftDims, 16, d.family.Name == "hip"
 	case driver.LinearAlgebra:
@@ -52,9 +52,9 @@ func (d *Driver) MathLibrary(dev int, of driver.Field) (l driver.Library, err er
 // MathWork is [driver.Mathematics].MathWork.
 func (d *Driver) MathWork(h driver.StreamHandle, t driver.Task) (bytes int, err error) {
 	switch t := t.(type) {
-	case *driver.SparseProduct:
+	case *driver.SpMM:
 		return d.sparseWork(h, t)
-	case *driver.Transform:
+	case *driver.FFT:
 		return d.transformWork(h, t)
 	case *driver.Solve:
 		return d.solveWork(h, t)
@@ -65,13 +65,13 @@ func (d *Driver) MathWork(h driver.StreamHandle, t driver.Task) (bytes int, err 
 // Compute is [driver.Mathematics].Compute.
 func (d *Driver) Compute(h driver.StreamHandle, t driver.Task, work driver.Ptr) error {
 	switch t := t.(type) {
-	case *driver.Product:
+	case *driver.GEMM:
 		return d.multiply(h, t)
-	case *driver.FusedProduct:
+	case *driver.FusedGEMM:
 		return d.fuse(h, t)
-	case *driver.SparseProduct:
+	case *driver.SpMM:
 		return d.multiplySparse(h, t, work)
-	case *driver.Transform:
+	case *driver.FFT:
 		return d.transform(h, t, work)
 	default:
 		return d.solve(h, t.(*driver.Solve), work)

@@ -34,7 +34,7 @@ func sparseTypes(f *abi.Family) []dtype.DType {
 const sparseAlign = 16
 
 // sparseWork is MathWork of a sparse product.
-func (d *Driver) sparseWork(h driver.StreamHandle, p *driver.SparseProduct) (bytes int, err error) {
+func (d *Driver) sparseWork(h driver.StreamHandle, p *driver.SpMM) (bytes int, err error) {
 	err = d.withSparse(h, p, func(s *stream, x *sparseCall) error {
 		bytes, err = s.b.sparseWork(x)
 		return err
@@ -43,7 +43,7 @@ func (d *Driver) sparseWork(h driver.StreamHandle, p *driver.SparseProduct) (byt
 }
 
 // multiplySparse is Compute of a sparse product.
-func (d *Driver) multiplySparse(h driver.StreamHandle, p *driver.SparseProduct, work driver.Ptr) error {
+func (d *Driver) multiplySparse(h driver.StreamHandle, p *driver.SpMM, work driver.Ptr) error {
 	const op = "multiply sparse"
 	return d.withSparse(h, p, func(s *stream, x *sparseCall) error {
 		b := s.b
@@ -81,7 +81,7 @@ type sparseCall struct {
 
 // withSparse calls f with a stream, which is locked and has a handle, and with a product's descriptions. The library
 // reads them before it returns.
-func (d *Driver) withSparse(h driver.StreamHandle, p *driver.SparseProduct, f func(*stream, *sparseCall) error) error {
+func (d *Driver) withSparse(h driver.StreamHandle, p *driver.SpMM, f func(*stream, *sparseCall) error) error {
 	const op = "multiply sparse"
 	s, err := d.stream(op, h)
 	if err != nil {
@@ -128,7 +128,7 @@ func (d *Driver) withSparse(h driver.StreamHandle, p *driver.SparseProduct, f fu
 }
 
 // suitsSparse refuses what is no product, memory that the GPU has no access to, and what the library doesn't do.
-func (d *Driver) suitsSparse(b *gpu, p *driver.SparseProduct) error {
+func (d *Driver) suitsSparse(b *gpu, p *driver.SpMM) error {
 	const op = "multiply sparse"
 	if err := p.Check(b.Name); err != nil {
 		return err
@@ -171,7 +171,7 @@ func (d *Driver) suitsSparse(b *gpu, p *driver.SparseProduct) error {
 
 // describeSparse makes the descriptions of a product's matrices. B gets the order of out, as PyTorch does it: what has
 // the other one is the transposed matrix.
-func (b *gpu) describeSparse(op string, x *sparseCall, p *driver.SparseProduct) error {
+func (b *gpu) describeSparse(op string, x *sparseCall, p *driver.SpMM) error {
 	typ, index, order := productTypes[p.Type], abi.SparseIndex64, abi.SparseRowOrder
 	if p.Index == dtype.Int32 {
 		index = abi.SparseIndex32
@@ -185,7 +185,7 @@ func (b *gpu) describeSparse(op string, x *sparseCall, p *driver.SparseProduct) 
 	}
 	a, right, out := dl.Heap(new(abi.SparseRows)), dl.Heap(new(abi.SparseDense)), dl.Heap(new(abi.SparseDense))
 	err := b.sparseCall(op, "CreateCsr", func(t *abi.Sparse) abi.SparseStatus {
-		return t.NewRows(a, int64(p.Rows), int64(p.Depth), int64(p.Count), uintptr(p.Starts), uintptr(p.Places),
+		return t.NewRows(a, int64(p.Rows), int64(p.Depth), int64(p.Count), uintptr(p.RowOffsets), uintptr(p.ColumnIndices),
 			uintptr(p.Values), index, index, abi.SparseFromZero, typ)
 	})
 	if err != nil {

@@ -99,7 +99,7 @@ func sparsely(rows, depth int) (starts, places []int) {
 func TestSparse(t *testing.T) {
 	for _, name := range []string{"cuda", "hip"} {
 		_, s, handles := openSparse(t, name, nil)
-		l, err := s.Device().SparseLibrary()
+		l, err := s.Device().SpMMLibrary()
 		if err != nil || !strings.HasSuffix(l.Name, "SPARSE (stand-in)") || len(l.Types) < 4 || !l.Varies {
 			t.Fatal(l, err)
 		}
@@ -160,12 +160,13 @@ func multiplySparse(t *testing.T, what string, s *device.Stream, typ, index dtyp
 	out, ofOut := matrix(rows, columns, outColumns, 2)
 	before := *out
 	before.host = append([]byte(nil), out.host...)
-	p := driver.SparseProduct{Type: typ, Index: index, Rows: rows, Columns: columns, Depth: depth, Count: len(places),
-		Starts: of(starts).ptr, Places: of(places).ptr, Values: values.ptr, Out: ofOut, B: ofB, Alpha: 2, Varies: varies}
+	p := driver.SpMM{Type: typ, Index: index, Rows: rows, Columns: columns, Depth: depth, Count: len(places),
+		RowOffsets: of(starts).ptr, ColumnIndices: of(places).ptr, Values: values.ptr, Out: ofOut, B: ofB, Alpha: 2,
+		Varies: varies}
 	if sum {
 		p.Beta = 3
 	}
-	if err := s.MultiplySparse(&p); err != nil {
+	if err := s.SpMM(&p); err != nil {
 		t.Fatalf("%s: %v", what, err)
 	}
 	out.read()
@@ -205,29 +206,29 @@ func TestSparseRefused(t *testing.T) {
 	zero := func(int) complex128 { return 0 }
 	places := newNumbers(t, s, dtype.Int64, 64, zero)
 	values, out := newNumbers(t, s, dtype.Float32, 64, zero), newNumbers(t, s, dtype.Float32, 64, zero)
-	good := func() *driver.SparseProduct {
-		return &driver.SparseProduct{Type: dtype.Float32, Index: dtype.Int64, Rows: 2, Columns: 4, Depth: 4, Count: 3,
-			Starts: places.ptr, Places: places.ptr.Add(64), Values: values.ptr, Alpha: 1, Varies: true,
+	good := func() *driver.SpMM {
+		return &driver.SpMM{Type: dtype.Float32, Index: dtype.Int64, Rows: 2, Columns: 4, Depth: 4, Count: 3,
+			RowOffsets: places.ptr, ColumnIndices: places.ptr.Add(64), Values: values.ptr, Alpha: 1, Varies: true,
 			Out: driver.Matrix{Ptr: out.ptr, Pitch: 4}, B: driver.Matrix{Ptr: values.ptr, Pitch: 4}}
 	}
-	refused := func(what string, kind error, change func(p *driver.SparseProduct)) {
+	refused := func(what string, kind error, change func(p *driver.SpMM)) {
 		t.Helper()
 		p := good()
 		change(p)
-		if err := s.MultiplySparse(p); !errors.Is(err, kind) {
+		if err := s.SpMM(p); !errors.Is(err, kind) {
 			t.Errorf("%s: %v, want %v", what, err, kind)
 		}
 	}
-	refused("integers", driver.ErrUnsupported, func(p *driver.SparseProduct) { p.Type = dtype.Int32 })
-	refused("places of int16", driver.ErrInvalidArgument, func(p *driver.SparseProduct) { p.Index = dtype.Int16 })
-	refused("no rows", driver.ErrInvalidArgument, func(p *driver.SparseProduct) { p.Rows = 0 })
-	refused("no elements", driver.ErrInvalidArgument, func(p *driver.SparseProduct) { p.Count = 0 })
-	refused("lines that overlap", driver.ErrInvalidArgument, func(p *driver.SparseProduct) { p.B.Pitch = 3 })
-	refused("the end of the memory", driver.ErrOutOfBounds, func(p *driver.SparseProduct) { p.Count = 1 << 24 })
-	refused("no starts", driver.ErrInvalidPointer, func(p *driver.SparseProduct) { p.Starts = 0 })
-	refused("a matrix between", driver.ErrUnsupported, func(p *driver.SparseProduct) { p.B.Ptr = p.B.Ptr.Add(4) })
-	refused("places between", driver.ErrUnsupported, func(p *driver.SparseProduct) { p.Places = p.Places.Add(4) })
-	refused("more than 31 bits", driver.ErrUnsupported, func(p *driver.SparseProduct) {
+	refused("integers", driver.ErrUnsupported, func(p *driver.SpMM) { p.Type = dtype.Int32 })
+	refused("places of int16", driver.ErrInvalidArgument, func(p *driver.SpMM) { p.Index = dtype.Int16 })
+	refused("no rows", driver.ErrInvalidArgument, func(p *driver.SpMM) { p.Rows = 0 })
+	refused("no elements", driver.ErrInvalidArgument, func(p *driver.SpMM) { p.Count = 0 })
+	refused("lines that overlap", driver.ErrInvalidArgument, func(p *driver.SpMM) { p.B.Pitch = 3 })
+	refused("the end of the memory", driver.ErrOutOfBounds, func(p *driver.SpMM) { p.Count = 1 << 24 })
+	refused("no starts", driver.ErrInvalidPointer, func(p *driver.SpMM) { p.RowOffsets = 0 })
+	refused("a matrix between", driver.ErrUnsupported, func(p *driver.SpMM) { p.B.Ptr = p.B.Ptr.Add(4) })
+	refused("places between", driver.ErrUnsupported, func(p *driver.SpMM) { p.ColumnIndices = p.ColumnIndices.Add(4) })
+	refused("more than 31 bits", driver.ErrUnsupported, func(p *driver.SpMM) {
 		p.Index, p.Depth = dtype.Int32, 1<<31
 	})
 	for result, kind := range map[abi.SparseStatus]error{abi.SparseNotSupported: driver.ErrUnsupported,
@@ -236,16 +237,16 @@ func TestSparseRefused(t *testing.T) {
 		abi.SparseInternal: driver.ErrInternal} {
 		for _, of = range []string{"NewDense", "MultiplyWork", "Multiply"} {
 			next = result
-			refused(of+": "+result.String(), kind, func(*driver.SparseProduct) {})
+			refused(of+": "+result.String(), kind, func(*driver.SpMM) {})
 		}
 	}
 	of = ""
 	if err := d.CaptureBegin(s.Handle()); err != nil {
 		t.Fatal(err)
 	}
-	refused("a capture", driver.ErrCapture, func(*driver.SparseProduct) {})
+	refused("a capture", driver.ErrCapture, func(*driver.SpMM) {})
 	g, err := d.CaptureEnd(s.Handle())
-	if err := errors.Join(err, d.GraphDestroy(g), s.MultiplySparse(good()),
+	if err := errors.Join(err, d.GraphDestroy(g), s.SpMM(good()),
 		s.Synchronize(context.Background())); err != nil {
 		t.Error(err)
 	}
@@ -258,7 +259,7 @@ func TestSparseRefused(t *testing.T) {
 	_, hip, _ := openSparse(t, "hip", nil)
 	fixed := good()
 	fixed.Varies = false
-	if err := hip.MultiplySparse(fixed); !errors.Is(err, driver.ErrUnsupported) {
+	if err := hip.SpMM(fixed); !errors.Is(err, driver.ErrUnsupported) {
 		t.Errorf("hipSPARSE, in one order: %v", err)
 	}
 }
@@ -275,8 +276,8 @@ func TestSparseOff(t *testing.T) {
 	})
 	x := newNumbers(t, s, dtype.Float32, 64, func(int) complex128 { return 0 })
 	for range 2 {
-		if err := s.MultiplySparse(&driver.SparseProduct{Type: dtype.Float32, Index: dtype.Int32, Rows: 1, Columns: 1,
-			Depth: 1, Count: 1, Starts: x.ptr, Places: x.ptr, Values: x.ptr, Out: driver.Matrix{Ptr: x.ptr, Pitch: 1},
+		if err := s.SpMM(&driver.SpMM{Type: dtype.Float32, Index: dtype.Int32, Rows: 1, Columns: 1,
+			Depth: 1, Count: 1, RowOffsets: x.ptr, ColumnIndices: x.ptr, Values: x.ptr, Out: driver.Matrix{Ptr: x.ptr, Pitch: 1},
 			B: driver.Matrix{Ptr: x.ptr, Pitch: 1}}); !errors.Is(err, driver.ErrInternal) || created != 1 {
 			t.Errorf("%v, after %d tries", err, created)
 		}
@@ -289,7 +290,7 @@ func TestNoSparse(t *testing.T) {
 		"libc.so.6": "lacks cusparseCreate"} {
 		t.Setenv("CHORUS_SPARSE_LIBRARY", library)
 		d, _ := open(t, gputest.Options{Name: "cuda"})
-		_, err := d.MathLibrary(0, driver.SparseProducts)
+		_, err := d.MathLibrary(0, driver.SpMMs)
 		if !errors.Is(err, driver.ErrUnsupported) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", library, err)
 		}

@@ -2,7 +2,7 @@ package opencl
 
 import "github.com/chorus-comms/chorus/device/driver"
 
-var fields = []driver.Field{driver.Products, driver.Transforms}
+var fields = []driver.Field{driver.GEMMs, driver.FFTs}
 
 // MathFields is [driver.Mathematics].MathFields.
 func (d *Driver) MathFields() []driver.Field { return fields }
@@ -15,13 +15,13 @@ func (d *Driver) MathLibrary(dev int, of driver.Field) (driver.Library, error) {
 		return driver.Library{}, err
 	}
 	switch of {
-	case driver.Products:
+	case driver.GEMMs:
 		x, err := b.products(op)
 		if err != nil {
 			return driver.Library{}, err
 		}
 		return driver.Library{Name: "CLBlast (" + x.place + ")", Types: blastTypes}, nil
-	case driver.Transforms:
+	case driver.FFTs:
 		x, err := b.ffts(op)
 		if err != nil {
 			return driver.Library{}, err
@@ -37,7 +37,7 @@ func (d *Driver) MathWork(driver.StreamHandle, driver.Task) (int, error) { retur
 // Compute is [driver.Mathematics].Compute.
 func (d *Driver) Compute(h driver.StreamHandle, t driver.Task, _ driver.Ptr) error {
 	switch t := t.(type) {
-	case *driver.Product:
+	case *driver.GEMM:
 		const op = "multiply"
 		s, err := d.stream(op, h)
 		if err != nil {
@@ -45,7 +45,7 @@ func (d *Driver) Compute(h driver.StreamHandle, t driver.Task, _ driver.Ptr) err
 		}
 		defer s.Unlock()
 		return s.multiply(op, t)
-	case *driver.Transform:
+	case *driver.FFT:
 		return d.transform(h, t)
 	}
 	return driver.Errorf(driver.ErrUnsupported, name, t.Field().String(), "there is no library for OpenCL")

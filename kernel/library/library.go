@@ -26,7 +26,7 @@ type Libraries struct {
 // New are the libraries of a device.
 func New(dev *device.Device) *Libraries {
 	x := &Libraries{dev: dev}
-	found, err := dev.ProductLibrary()
+	found, err := dev.GEMMLibrary()
 	if err == nil {
 		x.gemm.is(found)
 	} else {
@@ -50,7 +50,7 @@ func (x *Libraries) GEMM() dtype.Set { return x.gemm.usable() }
 // FusedGEMM are likewise those of a library that adds a bias and scales.
 func (x *Libraries) FusedGEMM() dtype.Set {
 	x.fusedOnce.Do(func() {
-		if found, err := x.dev.FusedLibrary(); err == nil {
+		if found, err := x.dev.FusedGEMMLibrary(); err == nil {
 			x.fused.is(found)
 		}
 	})
@@ -60,7 +60,7 @@ func (x *Libraries) FusedGEMM() dtype.Set {
 // SpMM are likewise the types of sparse matrices that a library multiplies by dense ones.
 func (x *Libraries) SpMM() dtype.Set {
 	x.spmmOnce.Do(func() {
-		found, err := x.dev.SparseLibrary()
+		found, err := x.dev.SpMMLibrary()
 		if err == nil {
 			x.spmm.is(found)
 			return
@@ -90,11 +90,11 @@ func (x *Libraries) Do(s *device.Stream, w *Work) (done bool, err error) {
 	}
 	switch w.Kind {
 	case FusedGEMM:
-		err = s.MultiplyFused(&w.Fused)
+		err = s.FusedGEMM(&w.Fused)
 	case SpMM:
-		err = s.MultiplySparse(&w.Sparse)
+		err = s.SpMM(&w.Sparse)
 	default:
-		err = s.Multiply(&w.GEMM)
+		err = s.GEMM(&w.GEMM)
 	}
 	if err == nil {
 		x.multiplied.Add(1)
@@ -129,17 +129,17 @@ func (x *Libraries) Multiplied() int64 { return x.multiplied.Load() }
 // it has failed. There are no kernels for them.
 func (x *Libraries) FFTLibrary() (device.Library, error) {
 	return x.fft.open(x, "transform", "Fourier transforms", "CHORUS_FFT_LIBRARY",
-		func(c *config.Config) string { return c.FFTLibrary }, x.dev.TransformLibrary)
+		func(c *config.Config) string { return c.FFTLibrary }, x.dev.FFTLibrary)
 }
 
 // FFT has the library enqueue a transform. [device.ErrUnsupported] says that it doesn't do this one: nothing is
 // enqueued. A library that fails isn't asked again.
-func (x *Libraries) FFT(s *device.Stream, f *device.Transform) error {
+func (x *Libraries) FFT(s *device.Stream, f *device.FFT) error {
 	l, err := x.FFTLibrary()
 	if err != nil {
 		return err
 	}
-	return x.fft.ran(x.dev, "transform", "Fourier transforms", l.Name, s.Transform(f))
+	return x.fft.ran(x.dev, "transform", "Fourier transforms", l.Name, s.FFT(f))
 }
 
 // Transformed is how many Fourier transforms the library was asked for.

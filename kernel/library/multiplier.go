@@ -13,9 +13,9 @@ import (
 // Work is what a library may do instead of a kernel: that of its kind.
 type Work struct {
 	Kind   Kind
-	GEMM   device.Product // may be there for the kernel alone, to tune it
-	Fused  device.FusedProduct
-	Sparse device.SparseProduct
+	GEMM   device.GEMM // may be there for the kernel alone, to tune it
+	Fused  device.FusedGEMM
+	Sparse device.SpMM
 }
 
 // Kind is a library of matrices.

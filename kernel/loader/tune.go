@@ -125,7 +125,7 @@ var tuneTypes = map[dtype.DType]string{dtype.Float32: "float", dtype.Float64: "d
 
 // TuningKey is a product's operator and parameters, as PyTorch writes them: of columns, so that it's the transposed
 // product.
-func TuningKey(p *device.Product) [2]string {
+func TuningKey(p *device.GEMM) [2]string {
 	trans := func(m *device.Matrix) string {
 		if m.Transposed {
 			return "t"
@@ -205,7 +205,7 @@ func (l *Loader) measure(s *device.Stream, c *Call, t Tuning) (best tuned, err e
 	}
 	var all []candidate
 	if name := l.GEMMLibrary(); c.Library.Kind == library.GEMM && name != "" {
-		all = append(all, candidate{solutionOf(name), func() error { return s.Multiply(&p) }})
+		all = append(all, candidate{solutionOf(name), func() error { return s.GEMM(&p) }})
 	}
 	for _, side := range gemm.Sides {
 		if side == gemm.Side || gemm.Fit(side, c.Spec, c.Grid) && !l.panels(c) {

@@ -7,14 +7,14 @@ func (w *Writer) LayoutType(name string, dims, operands int) {
 	}
 }
 
-// Places writes the place of element number i of each operand as at0, at1 and so on, without a division for the
+// Offsets writes the place of element number i of each operand as at0, at1 and so on, without a division for the
 // outermost dimension.
-func (w *Writer) Places(i, layout string, dims, operands int) {
-	w.PlacesFrom(i, layout, 0, dims, operands)
+func (w *Writer) Offsets(i, layout string, dims, operands int) {
+	w.OffsetsFrom(i, layout, 0, dims, operands)
 }
 
-// PlacesFrom is places with the first dimensions left out.
-func (w *Writer) PlacesFrom(i, layout string, first, dims, operands int) {
+// OffsetsFrom is Offsets with the first dimensions left out.
+func (w *Writer) OffsetsFrom(i, layout string, first, dims, operands int) {
 	for o := range operands {
 		if dims == 0 {
 			w.Line("\tI at%d = %s;", o, i)

@@ -81,7 +81,7 @@ func (w *Writer) Layout(s Spec, operands int) {
 	w.LayoutType("layout", int(s.Dims), operands)
 	w.Define("LAYOUT", map[bool]string{true: ", layout l"}[s.Dims > 0])
 	var places Writer
-	places.Places("i", "l", int(s.Dims), operands)
+	places.Offsets("i", "l", int(s.Dims), operands)
 	w.Define("PLACES(i)", places.String())
 }
 

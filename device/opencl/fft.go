@@ -118,9 +118,9 @@ const fftDims = 3
 // fftKey is what a plan is for. Each stream has its own, as a plan has memory for work.
 type fftKey struct {
 	q               abi.Queue
-	kind            driver.TransformKind
+	kind            driver.FFTKind
 	typ             dtype.DType
-	dims            [fftDims]driver.TransformDim
+	dims            [fftDims]driver.FFTDim
 	count           int
 	inNext, outNext int
 	inPlace         bool
@@ -158,8 +158,8 @@ func (d *Driver) closeFFT() {
 	}
 }
 
-// TransformPlans is [driver.PlanCaches].TransformPlans.
-func (d *Driver) TransformPlans(dev int) (driver.PlanCache, error) {
+// FFTPlans is [driver.PlanCaches].FFTPlans.
+func (d *Driver) FFTPlans(dev int) (driver.PlanCache, error) {
 	if err := d.Knows("plans of transforms", dev); err != nil {
 		return nil, err
 	}
@@ -167,7 +167,7 @@ func (d *Driver) TransformPlans(dev int) (driver.PlanCache, error) {
 }
 
 // transform is Compute of a transform.
-func (d *Driver) transform(h driver.StreamHandle, t *driver.Transform) error {
+func (d *Driver) transform(h driver.StreamHandle, t *driver.FFT) error {
 	const op = "transform"
 	s, err := d.stream(op, h)
 	if err != nil {
@@ -181,7 +181,7 @@ func (d *Driver) transform(h driver.StreamHandle, t *driver.Transform) error {
 }
 
 // transform enqueues a transform. The stream is locked.
-func (s *stream) transform(op string, t *driver.Transform) error {
+func (s *stream) transform(op string, t *driver.FFT) error {
 	b := s.b
 	x, err := b.ffts(op)
 	if err != nil {
@@ -280,7 +280,7 @@ func (b *dev) refuses(k fftKey, err error) error {
 }
 
 // memory is a side as clFFT takes it: a buffer that begins there, which is the caller's to free if it's parted.
-func (b *dev) memory(op string, side *driver.TransformSide, count int) (m abi.Mem, parted bool, err error) {
+func (b *dev) memory(op string, side *driver.FFTSide, count int) (m abi.Mem, parted bool, err error) {
 	u, err := b.d.side(b, op, side.Name, side.Ptr, side.Bytes(count))
 	if err != nil {
 		return 0, false, err
@@ -312,7 +312,7 @@ func (b *dev) newPlan(op string, x *fft, k *fftKey, dims int) (abi.FFTPlan, erro
 		d := k.dims[dims-1-i]
 		lengths[i], in[i], out[i] = uintptr(d.Size), uintptr(d.In), uintptr(d.Out)
 	}
-	layouts := map[driver.TransformKind][2]int32{driver.ComplexToComplex: {abi.FFTComplex, abi.FFTComplex},
+	layouts := map[driver.FFTKind][2]int32{driver.ComplexToComplex: {abi.FFTComplex, abi.FFTComplex},
 		driver.RealToComplex: {abi.FFTReal, abi.FFTHermitian}, driver.ComplexToReal: {abi.FFTHermitian, abi.FFTReal}}[k.kind]
 	precision, place := abi.FFTSingle, abi.FFTOutOfPlace
 	if k.typ == dtype.Float64 {

@@ -93,10 +93,10 @@ func TestMultiplyCalls(t *testing.T) {
 				}
 			}
 			x := d.(driver.Mathematics)
-			if l, err := x.MathLibrary(0, driver.Products); err != nil || l.Name != "CLBlast (stand-in)" || len(l.Types) != 4 {
+			if l, err := x.MathLibrary(0, driver.GEMMs); err != nil || l.Name != "CLBlast (stand-in)" || len(l.Types) != 4 {
 				t.Errorf("the library is %v, %v", l, err)
 			}
-			one := &driver.Product{Type: dtype.Float32, Rows: 2, Columns: 3, Depth: 5, Count: 1, Alpha: 2, Beta: 0.5,
+			one := &driver.GEMM{Type: dtype.Float32, Rows: 2, Columns: 3, Depth: 5, Count: 1, Alpha: 2, Beta: 0.5,
 				Out: driver.Matrix{Ptr: mem[0].Add(8), Pitch: 4}, A: driver.Matrix{Ptr: mem[1], Pitch: 6},
 				B: driver.Matrix{Ptr: mem[2].Add(400), Pitch: 7, Transposed: true}}
 			if err := x.Compute(s, one, 0); err != nil {
@@ -118,7 +118,7 @@ func TestMultiplyCalls(t *testing.T) {
 				t.Errorf("CLBlast got %+v, want %+v", got, want)
 			}
 
-			refused := func(what string, kind error, change func(p *driver.Product)) {
+			refused := func(what string, kind error, change func(p *driver.GEMM)) {
 				t.Helper()
 				p := *one
 				change(&p)
@@ -127,26 +127,26 @@ func TestMultiplyCalls(t *testing.T) {
 				}
 			}
 			host := make([]float32, 64)
-			refused("no rows", driver.ErrInvalidArgument, func(p *driver.Product) { p.Rows = 0 })
-			refused("a short pitch", driver.ErrInvalidArgument, func(p *driver.Product) { p.A.Pitch = 4 })
-			refused("out transposed", driver.ErrInvalidArgument, func(p *driver.Product) { p.Out.Transposed = true })
-			refused("out's matrices overlap", driver.ErrInvalidArgument, func(p *driver.Product) { p.Count, p.Out.Next = 2, 3 })
-			refused("the end of the memory", driver.ErrOutOfBounds, func(p *driver.Product) { p.A.Ptr = mem[1].Add(bytes - 40) })
-			refused("memory of the host", driver.ErrUnsupported, func(p *driver.Product) {
+			refused("no rows", driver.ErrInvalidArgument, func(p *driver.GEMM) { p.Rows = 0 })
+			refused("a short pitch", driver.ErrInvalidArgument, func(p *driver.GEMM) { p.A.Pitch = 4 })
+			refused("out transposed", driver.ErrInvalidArgument, func(p *driver.GEMM) { p.Out.Transposed = true })
+			refused("out's matrices overlap", driver.ErrInvalidArgument, func(p *driver.GEMM) { p.Count, p.Out.Next = 2, 3 })
+			refused("the end of the memory", driver.ErrOutOfBounds, func(p *driver.GEMM) { p.A.Ptr = mem[1].Add(bytes - 40) })
+			refused("memory of the host", driver.ErrUnsupported, func(p *driver.GEMM) {
 				p.B.Ptr = driver.Ptr(uintptr(unsafe.Pointer(&host[0])))
 			})
-			refused("float16", driver.ErrUnsupported, func(p *driver.Product) { p.Type = dtype.Float16 })
+			refused("float16", driver.ErrUnsupported, func(p *driver.GEMM) { p.Type = dtype.Float16 })
 			for r, kind := range map[abi.Result]error{-2044: driver.ErrUnsupported, -11: driver.ErrUnsupported,
 				-59: driver.ErrInternal} {
 				result = r
-				refused(r.BlastName(), kind, func(*driver.Product) {})
+				refused(r.BlastName(), kind, func(*driver.GEMM) {})
 			}
 			result = 0
 			g := d.(driver.Graphs)
 			if err := g.CaptureBegin(s); err != nil {
 				t.Fatal(err)
 			}
-			refused("a capture", driver.ErrCapture, func(*driver.Product) {})
+			refused("a capture", driver.ErrCapture, func(*driver.GEMM) {})
 			h, err := g.CaptureEnd(s)
 			if err != nil {
 				t.Fatal(err) // the refusal doesn't end it
@@ -167,7 +167,7 @@ func TestMultiplyCalls(t *testing.T) {
 }
 
 // The error of a device without a library says what to change.
-func TestNoProductLibrary(t *testing.T) {
+func TestNoGEMMLibrary(t *testing.T) {
 	table := abi.CLBlast{}
 	for _, x := range []struct{ library, compiler, want string }{
 		{"none", "", "CHORUS_BLAS_LIBRARY is none"},
@@ -179,7 +179,7 @@ func TestNoProductLibrary(t *testing.T) {
 		t.Setenv("CHORUS_BLAS_LIBRARY", x.library)
 		t.Setenv("CHORUS_OPENCL_COMPILER", x.compiler)
 		d := open(t, opencl.Options{CLBlast: &table})
-		_, err := d.(driver.Mathematics).MathLibrary(0, driver.Products)
+		_, err := d.(driver.Mathematics).MathLibrary(0, driver.GEMMs)
 		if !errors.Is(err, driver.ErrUnsupported) || !strings.Contains(err.Error(), x.want) {
 			t.Errorf("%q: %v, want %q", x.library, err, x.want)
 		}

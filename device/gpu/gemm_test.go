@@ -108,7 +108,7 @@ func read(t dtype.DType, b []byte, i int) complex128 {
 func TestMultiply(t *testing.T) {
 	for _, name := range []string{"cuda", "hip"} {
 		d, _ := openBLAS(t, name, nil)
-		l, err := d.MathLibrary(0, driver.Products)
+		l, err := d.MathLibrary(0, driver.GEMMs)
 		if err != nil || !strings.HasSuffix(l.Name, "BLAS (stand-in)") || len(l.Types) != 6 {
 			t.Fatal(l, err)
 		}
@@ -135,7 +135,7 @@ func TestMultiply(t *testing.T) {
 				}
 			}
 			for form := range 8 {
-				p := &driver.Product{Type: typ, Rows: 3, Columns: 4, Depth: 2, Count: 1 + form/4*2, Alpha: 2, Beta: 1,
+				p := &driver.GEMM{Type: typ, Rows: 3, Columns: 4, Depth: 2, Count: 1 + form/4*2, Alpha: 2, Beta: 1,
 					Out: driver.Matrix{Ptr: mem[0], Pitch: 5, Next: 16},
 					A:   driver.Matrix{Ptr: mem[1].Add(typ.Size()), Pitch: 4, Next: 13, Transposed: form&1 != 0},
 					B:   driver.Matrix{Ptr: mem[2], Pitch: 6, Next: 0, Transposed: form&2 != 0}}
@@ -199,7 +199,7 @@ func TestMultiply(t *testing.T) {
 
 // Each stream has a handle, with a workspace of the size that PyTorch's variables say, and without atomic operations
 // unless they're allowed. A handle is used again.
-func TestProductHandles(t *testing.T) {
+func TestBLASHandles(t *testing.T) {
 	for _, x := range []struct {
 		name, cuda, hip string
 		bytes           int
@@ -216,7 +216,7 @@ func TestProductHandles(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			p := &driver.Product{Type: dtype.Float32, Rows: 2, Columns: 2, Depth: 2, Count: 1, Alpha: 1,
+			p := &driver.GEMM{Type: dtype.Float32, Rows: 2, Columns: 2, Depth: 2, Count: 1, Alpha: 1,
 				Out: driver.Matrix{Ptr: m, Pitch: 2}, A: driver.Matrix{Ptr: m.Add(64), Pitch: 2},
 				B: driver.Matrix{Ptr: m.Add(128), Pitch: 2}}
 			var streams []driver.StreamHandle
@@ -242,7 +242,7 @@ func TestProductHandles(t *testing.T) {
 					}
 				}
 			}
-			l, err := d.MathLibrary(0, driver.Products)
+			l, err := d.MathLibrary(0, driver.GEMMs)
 			if want := x.name == "cuda" && x.cuda != ":4096:8"; err != nil || l.Varies != want {
 				t.Errorf("products vary: %t, want %t (%v)", l.Varies, want, err)
 			}
@@ -280,10 +280,10 @@ func TestMultiplyRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := driver.Product{Type: dtype.Float32, Rows: 2, Columns: 2, Depth: 2, Count: 1, Alpha: 1,
+	p := driver.GEMM{Type: dtype.Float32, Rows: 2, Columns: 2, Depth: 2, Count: 1, Alpha: 1,
 		Out: driver.Matrix{Ptr: m, Pitch: 2}, A: driver.Matrix{Ptr: m.Add(64), Pitch: 2},
 		B: driver.Matrix{Ptr: m.Add(128), Pitch: 2}}
-	refused := func(what string, kind error, p driver.Product) {
+	refused := func(what string, kind error, p driver.GEMM) {
 		t.Helper()
 		if err := d.Compute(s, &p, 0); !errors.Is(err, kind) {
 			t.Errorf("%s: %v, want %v", what, err, kind)
@@ -317,7 +317,7 @@ func TestNoProducts(t *testing.T) {
 		"libc.so.6": "lacks cublasCreate_v2"} {
 		t.Setenv("CHORUS_BLAS_LIBRARY", library)
 		d, _ := open(t, gputest.Options{Name: "cuda"})
-		_, err := d.MathLibrary(0, driver.Products)
+		_, err := d.MathLibrary(0, driver.GEMMs)
 		if !errors.Is(err, driver.ErrUnsupported) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", library, err)
 		}
@@ -325,7 +325,7 @@ func TestNoProducts(t *testing.T) {
 }
 
 // A stream's handle is the one with which it multiplies, bound to the stream. Without a library there's none.
-func TestProductHandle(t *testing.T) {
+func TestBLASHandle(t *testing.T) {
 	d, handles := openBLAS(t, "cuda", nil)
 	seen := map[uintptr]bool{}
 	for range 2 {
@@ -333,8 +333,8 @@ func TestProductHandle(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		first, err := s.ProductHandle()
-		again, e := s.ProductHandle()
+		first, err := s.BLASHandle()
+		again, e := s.BLASHandle()
 		if err = errors.Join(err, e); err != nil || first != again || first == 0 {
 			t.Fatalf("%#x, then %#x: %v", first, again, err)
 		}
@@ -355,7 +355,7 @@ func TestProductHandle(t *testing.T) {
 	}
 	s, err := device.NewRuntime("cuda", without).Devices()[0].NewStream(device.Normal)
 	if err == nil {
-		_, err = s.ProductHandle()
+		_, err = s.BLASHandle()
 	}
 	if !errors.Is(err, driver.ErrUnsupported) || !strings.Contains(err.Error(), "CHORUS_BLAS_LIBRARY is none") {
 		t.Errorf("without a library: %v", err)

@@ -2,36 +2,36 @@ package driver
 
 import "github.com/chorus-comms/chorus/dtype"
 
-// TransformKind is from what to what a transform goes.
-type TransformKind int
+// FFTKind is from what to what a transform goes.
+type FFTKind int
 
 const (
-	ComplexToComplex TransformKind = iota
-	RealToComplex                  // forward; of the last dimension the first half, with the middle
-	ComplexToReal                  // inverse, from such a half
+	ComplexToComplex FFTKind = iota
+	RealToComplex            // forward; of the last dimension the first half, with the middle
+	ComplexToReal            // inverse, from such a half
 )
 
-// Transform is a discrete Fourier transform without a factor, or several of them at once. In and out don't overlap; of
+// FFT is a discrete Fourier transform without a factor, or several of them at once. In and out don't overlap; of
 // ComplexToComplex they may be the same memory with the same strides. ComplexToReal may change what is in In.
-type Transform struct {
-	Kind    TransformKind
+type FFT struct {
+	Kind    FFTKind
 	Inverse bool        // the exponents' sign is positive; of ComplexToComplex
 	Type    dtype.DType // of real and imaginary parts: float32 or float64
-	Dims    []TransformDim
+	Dims    []FFTDim
 
 	Count           int // of transforms: 1 at least
 	In, Out         Ptr
 	InNext, OutNext int // elements from one transform to the next
 }
 
-// TransformDim is a dimension of a transform, the outermost first.
-type TransformDim struct {
+// FFTDim is a dimension of a transform, the outermost first.
+type FFTDim struct {
 	Size    int // of real numbers, if either side has them
 	In, Out int // elements from one place to the next
 }
 
-// TransformSide is one side of a transform.
-type TransformSide struct {
+// FFTSide is one side of a transform.
+type FFTSide struct {
 	Name    string
 	Ptr     Ptr
 	Type    dtype.DType
@@ -41,7 +41,7 @@ type TransformSide struct {
 }
 
 // Bytes is how much memory it takes, from the first element on.
-func (x *TransformSide) Bytes(count int) int {
+func (x *FFTSide) Bytes(count int) int {
 	last := (count - 1) * x.Next
 	for i, n := range x.Sizes {
 		last += (n - 1) * x.Strides[i]
@@ -50,8 +50,8 @@ func (x *TransformSide) Bytes(count int) int {
 }
 
 // Sides are the transform's: in and out.
-func (t *Transform) Sides() [2]TransformSide {
-	all := [2]TransformSide{{Name: "in", Ptr: t.In, Next: t.InNext}, {Name: "out", Ptr: t.Out, Next: t.OutNext}}
+func (t *FFT) Sides() [2]FFTSide {
+	all := [2]FFTSide{{Name: "in", Ptr: t.In, Next: t.InNext}, {Name: "out", Ptr: t.Out, Next: t.OutNext}}
 	complexes := map[dtype.DType]dtype.DType{dtype.Float32: dtype.Complex64, dtype.Float64: dtype.Complex128}
 	for i := range all {
 		x := &all[i]
@@ -72,7 +72,7 @@ func (t *Transform) Sides() [2]TransformSide {
 }
 
 // Apart is how many elements lie from one transform to the next: of one alone, those that it takes.
-func (x *TransformSide) Apart(count int) int {
+func (x *FFTSide) Apart(count int) int {
 	if count > 1 {
 		return x.Next
 	}
@@ -80,7 +80,7 @@ func (x *TransformSide) Apart(count int) int {
 }
 
 // Check refuses a transform that is none, before a library sees it, or one of more dimensions than the library has.
-func (t *Transform) Check(device string, dims int) error {
+func (t *FFT) Check(device string, dims int) error {
 	bad := func(format string, args ...any) error {
 		return Errorf(ErrInvalidArgument, device, "transform", format, args...)
 	}

@@ -72,7 +72,7 @@ var productTypes = map[dtype.DType]int32{dtype.Float16: abi.Real16, dtype.BFloat
 
 // multiply is Compute of a product. A graph would use the stream's workspace while the stream does, so that
 // products aren't captured.
-func (d *Driver) multiply(h driver.StreamHandle, p *driver.Product) error {
+func (d *Driver) multiply(h driver.StreamHandle, p *driver.GEMM) error {
 	const op = "multiply"
 	s, err := d.stream(op, h)
 	if err != nil {
@@ -123,8 +123,8 @@ func (d *Driver) multiply(h driver.StreamHandle, p *driver.Product) error {
 	return err
 }
 
-// ProductHandle is [driver.ProductHandles].ProductHandle.
-func (d *Driver) ProductHandle(h driver.StreamHandle) (uintptr, error) {
+// BLASHandle is [driver.BLASHandles].BLASHandle.
+func (d *Driver) BLASHandle(h driver.StreamHandle) (uintptr, error) {
 	const op = "handle of products"
 	s, err := d.stream(op, h)
 	if err != nil {
@@ -170,7 +170,7 @@ func (d *Driver) touches(b *gpu, op, what string, p driver.Ptr, bytes int) error
 }
 
 // multiply calls the library. Its matrices have dense columns, so that it computes the transposed product.
-func (b *gpu) multiply(op string, x *product, p *driver.Product, typ int32) error {
+func (b *gpu) multiply(op string, x *product, p *driver.GEMM, typ int32) error {
 	n := b.blas.numbers
 	trans := func(m *driver.Matrix) int32 {
 		if m.Transposed {

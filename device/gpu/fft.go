@@ -27,7 +27,7 @@ type fftKey struct {
 	n         [fftDims]int64
 	in, out   fftSide
 	batch     int64
-	transform driver.TransformKind
+	transform driver.FFTKind
 }
 
 // fftSide is how the elements of a side lie.
@@ -42,13 +42,13 @@ type fftPlan struct {
 	work int // bytes
 }
 
-var fftTypes = map[dtype.DType]map[driver.TransformKind]int32{
+var fftTypes = map[dtype.DType]map[driver.FFTKind]int32{
 	dtype.Float32: {driver.ComplexToComplex: abi.C2C, driver.RealToComplex: abi.R2C, driver.ComplexToReal: abi.C2R},
 	dtype.Float64: {driver.ComplexToComplex: abi.Z2Z, driver.RealToComplex: abi.D2Z, driver.ComplexToReal: abi.Z2D}}
 
 // keyOf is the key of a transform; false if the library has no plans of its strides: those of a dimension must be a
 // multiple of the next one's.
-func keyOf(t *driver.Transform) (k fftKey, ok bool) {
+func keyOf(t *driver.FFT) (k fftKey, ok bool) {
 	k = fftKey{typ: fftTypes[t.Type][t.Kind], rank: len(t.Dims), batch: int64(t.Count), transform: t.Kind}
 	sides := t.Sides()
 	for i, d := range t.Dims {
@@ -78,8 +78,8 @@ func keyOf(t *driver.Transform) (k fftKey, ok bool) {
 	return k, true
 }
 
-// TransformPlans is [driver.PlanCaches].TransformPlans.
-func (d *Driver) TransformPlans(dev int) (driver.PlanCache, error) {
+// FFTPlans is [driver.PlanCaches].FFTPlans.
+func (d *Driver) FFTPlans(dev int) (driver.PlanCache, error) {
 	if err := d.Knows("plans of transforms", dev); err != nil {
 		return nil, err
 	}
@@ -87,7 +87,7 @@ func (d *Driver) TransformPlans(dev int) (driver.PlanCache, error) {
 }
 
 // transformWork is MathWork of a transform.
-func (d *Driver) transformWork(h driver.StreamHandle, t *driver.Transform) (bytes int, err error) {
+func (d *Driver) transformWork(h driver.StreamHandle, t *driver.FFT) (bytes int, err error) {
 	err = d.withPlan(h, t, func(_ *stream, p fftPlan) error {
 		bytes = p.work
 		return nil
@@ -96,7 +96,7 @@ func (d *Driver) transformWork(h driver.StreamHandle, t *driver.Transform) (byte
 }
 
 // transform is Compute of a transform.
-func (d *Driver) transform(h driver.StreamHandle, t *driver.Transform, work driver.Ptr) error {
+func (d *Driver) transform(h driver.StreamHandle, t *driver.FFT, work driver.Ptr) error {
 	const op = "transform"
 	return d.withPlan(h, t, func(s *stream, p fftPlan) error {
 		b, x := s.b, &s.b.fft.table
@@ -126,7 +126,7 @@ func (d *Driver) transform(h driver.StreamHandle, t *driver.Transform, work driv
 }
 
 // execFFT calls the library's function for a kind and type.
-func execFFT(x *abi.FFT, h abi.FFTPlan, t *driver.Transform) abi.FFTResult {
+func execFFT(x *abi.FFT, h abi.FFTPlan, t *driver.FFT) abi.FFTResult {
 	in, out, direction := uintptr(t.In), uintptr(t.Out), abi.FFTForward
 	if t.Inverse {
 		direction = abi.FFTInverse
@@ -147,7 +147,7 @@ func execFFT(x *abi.FFT, h abi.FFTPlan, t *driver.Transform) abi.FFTResult {
 }
 
 // withPlan calls f with a stream, which is locked, and the plan of a transform.
-func (d *Driver) withPlan(h driver.StreamHandle, t *driver.Transform, f func(s *stream, p fftPlan) error) error {
+func (d *Driver) withPlan(h driver.StreamHandle, t *driver.FFT, f func(s *stream, p fftPlan) error) error {
 	s, err := d.stream("transform", h)
 	if err != nil {
 		return err
@@ -159,7 +159,7 @@ func (d *Driver) withPlan(h driver.StreamHandle, t *driver.Transform, f func(s *
 	return err
 }
 
-func (d *Driver) withPlanOf(s *stream, t *driver.Transform, f func(s *stream, p fftPlan) error) error {
+func (d *Driver) withPlanOf(s *stream, t *driver.FFT, f func(s *stream, p fftPlan) error) error {
 	const op = "transform"
 	b := s.b
 	if err := b.fft.open(); err != nil {

@@ -2,9 +2,9 @@ package driver
 
 import "github.com/chorus-comms/chorus/dtype"
 
-// Product is out = alpha * a @ b + beta * out, for matrices of one type, or several of them at once. If beta is 0, what
+// GEMM is out = alpha * a @ b + beta * out, for matrices of one type, or several of them at once. If beta is 0, what
 // was in out doesn't count, even if it isn't a number. Out overlaps neither a nor b.
-type Product struct {
+type GEMM struct {
 	Type                 dtype.DType
 	Rows, Columns, Depth int // of out, and of the sums: 1 at least
 	Count                int // of matrices: 1 at least
@@ -32,7 +32,7 @@ func (m *Matrix) Elements(rows, columns, count int) int {
 }
 
 // Check refuses a product that is none, before a library sees it.
-func (p *Product) Check(device string) error {
+func (p *GEMM) Check(device string) error {
 	return checkMatrices(device, "multiply", p.Depth, p.Count, p.Matrices())
 }
 
@@ -73,7 +73,7 @@ func (x *NamedMatrix) Bytes(count int) int {
 }
 
 // Matrices are the product's: out, a and b.
-func (p *Product) Matrices() [3]NamedMatrix {
+func (p *GEMM) Matrices() [3]NamedMatrix {
 	return [3]NamedMatrix{{&p.Out, "out", p.Type, p.Rows, p.Columns}, {&p.A, "a", p.Type, p.Rows, p.Depth},
 		{&p.B, "b", p.Type, p.Depth, p.Columns}}
 }

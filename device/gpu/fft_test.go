@@ -34,7 +34,7 @@ func openFFT(t *testing.T, name string, status func(call string) abi.FFTResult) 
 }
 
 // place is where an element of a side lies, in elements: i counts them in row-major order.
-func place(x *driver.TransformSide, transform, i int) int {
+func place(x *driver.FFTSide, transform, i int) int {
 	at := transform * x.Next
 	for d := len(x.Sizes) - 1; d >= 0; d-- {
 		at, i = at+i%x.Sizes[d]*x.Strides[d], i/x.Sizes[d]
@@ -48,7 +48,7 @@ func number(k int) complex128 { return complex(float64(k*7%11)-5, float64(k*5%7)
 func TestTransform(t *testing.T) {
 	for _, name := range []string{"cuda", "hip"} {
 		_, s, _ := openFFT(t, name, nil)
-		l, err := s.Device().TransformLibrary()
+		l, err := s.Device().FFTLibrary()
 		if err != nil || !strings.HasSuffix(l.Name, "FFT (stand-in)") || l.Dims != 3 || l.Spoils != (name == "hip") {
 			t.Fatal(l, err)
 		}
@@ -56,12 +56,12 @@ func TestTransform(t *testing.T) {
 			for _, typ := range []dtype.DType{dtype.Float32, dtype.Float64} {
 				for kind := driver.ComplexToComplex; kind <= driver.ComplexToReal; kind++ {
 					for form := range 4 { // inverse or forward; dense or with gaps
-						x := &driver.Transform{Kind: kind, Type: typ, Count: 1 + form, Inverse: kind == driver.ComplexToReal ||
+						x := &driver.FFT{Kind: kind, Type: typ, Count: 1 + form, Inverse: kind == driver.ComplexToReal ||
 							kind == driver.ComplexToComplex && form&1 != 0}
 						gap := 1 + form/2
 						x.InNext, x.OutNext = gap, gap
 						for i := len(sizes) - 1; i >= 0; i-- {
-							x.Dims = append([]driver.TransformDim{{Size: sizes[i], In: x.InNext, Out: x.OutNext}}, x.Dims...)
+							x.Dims = append([]driver.FFTDim{{Size: sizes[i], In: x.InNext, Out: x.OutNext}}, x.Dims...)
 							x.InNext, x.OutNext = x.InNext*(sizes[i]+form/2), x.OutNext*(sizes[i]+form/2)
 						}
 						if err := transformed(t, s, x); err != nil {
@@ -75,7 +75,7 @@ func TestTransform(t *testing.T) {
 }
 
 // transformed compares a transform with the definition.
-func transformed(t *testing.T, s *device.Stream, x *driver.Transform) error {
+func transformed(t *testing.T, s *device.Stream, x *driver.FFT) error {
 	t.Helper()
 	sides := x.Sides()
 	sizes, total, sign := make([]int, len(x.Dims)), 1, -1.0
@@ -137,7 +137,7 @@ func transformed(t *testing.T, s *device.Stream, x *driver.Transform) error {
 	}
 	y := *x
 	y.In, y.Out = mem[0], mem[1]
-	if err := s.Transform(&y); err != nil {
+	if err := s.FFT(&y); err != nil {
 		return err
 	}
 	if err := errors.Join(s.Copy(driver.Ptr(uintptr(unsafe.Pointer(&host[1][0]))), mem[1], len(host[1])),
@@ -161,22 +161,22 @@ func transformed(t *testing.T, s *device.Stream, x *driver.Transform) error {
 }
 
 // Plans are made once for each form of transform, and kept up to the number that is wanted.
-func TestTransformPlans(t *testing.T) {
+func TestFFTPlans(t *testing.T) {
 	_, s, plans := openFFT(t, "cuda", nil)
 	m, err := s.Device().Alloc(1<<12, s)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Device().Dealloc(m)
-	cache, err := s.Device().TransformPlans()
+	cache, err := s.Device().FFTPlans()
 	if err != nil || cache.Most() != 4096 {
 		t.Fatalf("%v: %d plans at most", err, cache.Most())
 	}
 	run := func(n int) {
 		t.Helper()
-		x := &driver.Transform{Type: dtype.Float32, Dims: []driver.TransformDim{{Size: n, In: 1, Out: 1}}, Count: 1, In: m,
+		x := &driver.FFT{Type: dtype.Float32, Dims: []driver.FFTDim{{Size: n, In: 1, Out: 1}}, Count: 1, In: m,
 			Out: m.Add(1 << 11)}
-		if err := errors.Join(s.Transform(x), s.Synchronize(context.Background())); err != nil {
+		if err := errors.Join(s.FFT(x), s.Synchronize(context.Background())); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -214,35 +214,35 @@ func TestTransformRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	good := func() *driver.Transform {
-		return &driver.Transform{Type: dtype.Float32, Count: 1, In: m, Out: m.Add(1 << 11),
-			Dims: []driver.TransformDim{{Size: 3, In: 4, Out: 4}, {Size: 4, In: 1, Out: 1}}}
+	good := func() *driver.FFT {
+		return &driver.FFT{Type: dtype.Float32, Count: 1, In: m, Out: m.Add(1 << 11),
+			Dims: []driver.FFTDim{{Size: 3, In: 4, Out: 4}, {Size: 4, In: 1, Out: 1}}}
 	}
-	refused := func(what string, kind error, change func(x *driver.Transform)) {
+	refused := func(what string, kind error, change func(x *driver.FFT)) {
 		t.Helper()
 		x := good()
 		change(x)
-		if err := s.Transform(x); !errors.Is(err, kind) {
+		if err := s.FFT(x); !errors.Is(err, kind) {
 			t.Errorf("%s: %v, want %v", what, err, kind)
 		}
 	}
-	refused("half precision", driver.ErrUnsupported, func(x *driver.Transform) { x.Type = dtype.Float16 })
-	refused("four dimensions", driver.ErrUnsupported, func(x *driver.Transform) { x.Dims = append(x.Dims, x.Dims...) })
-	refused("no dimensions", driver.ErrInvalidArgument, func(x *driver.Transform) { x.Dims = nil })
-	refused("no elements", driver.ErrInvalidArgument, func(x *driver.Transform) { x.Dims[0].Size = 0 })
-	refused("a stride of 0", driver.ErrInvalidArgument, func(x *driver.Transform) { x.Dims[1].In = 0 })
-	refused("one input for all", driver.ErrInvalidArgument, func(x *driver.Transform) { x.Count, x.OutNext = 2, 12 })
-	refused("an inverse to complex", driver.ErrInvalidArgument, func(x *driver.Transform) {
+	refused("half precision", driver.ErrUnsupported, func(x *driver.FFT) { x.Type = dtype.Float16 })
+	refused("four dimensions", driver.ErrUnsupported, func(x *driver.FFT) { x.Dims = append(x.Dims, x.Dims...) })
+	refused("no dimensions", driver.ErrInvalidArgument, func(x *driver.FFT) { x.Dims = nil })
+	refused("no elements", driver.ErrInvalidArgument, func(x *driver.FFT) { x.Dims[0].Size = 0 })
+	refused("a stride of 0", driver.ErrInvalidArgument, func(x *driver.FFT) { x.Dims[1].In = 0 })
+	refused("one input for all", driver.ErrInvalidArgument, func(x *driver.FFT) { x.Count, x.OutNext = 2, 12 })
+	refused("an inverse to complex", driver.ErrInvalidArgument, func(x *driver.FFT) {
 		x.Kind, x.Inverse = driver.RealToComplex, true
 	})
-	refused("another layout in place", driver.ErrInvalidArgument, func(x *driver.Transform) {
+	refused("another layout in place", driver.ErrInvalidArgument, func(x *driver.FFT) {
 		x.Out, x.Dims[0].Out = x.In, 5
 	})
-	refused("strides that aren't nested", driver.ErrUnsupported, func(x *driver.Transform) { x.Dims[1].In, x.Dims[0].In = 2, 9 })
-	refused("columns first", driver.ErrUnsupported, func(x *driver.Transform) { x.Dims[1].In, x.Dims[0].In = 3, 1 })
-	refused("the end of the memory", driver.ErrOutOfBounds, func(x *driver.Transform) { x.In = m.Add(1<<12 - 64) })
-	refused("half a number", driver.ErrUnsupported, func(x *driver.Transform) { x.In = m.Add(4) })
-	cache, err := s.Device().TransformPlans()
+	refused("strides that aren't nested", driver.ErrUnsupported, func(x *driver.FFT) { x.Dims[1].In, x.Dims[0].In = 2, 9 })
+	refused("columns first", driver.ErrUnsupported, func(x *driver.FFT) { x.Dims[1].In, x.Dims[0].In = 3, 1 })
+	refused("the end of the memory", driver.ErrOutOfBounds, func(x *driver.FFT) { x.In = m.Add(1<<12 - 64) })
+	refused("half a number", driver.ErrUnsupported, func(x *driver.FFT) { x.In = m.Add(4) })
+	cache, err := s.Device().FFTPlans()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -252,16 +252,16 @@ func TestTransformRefused(t *testing.T) {
 		for _, of = range []string{"Create", "MakePlanMany64", "Exec"} {
 			next = result
 			cache.Clear()
-			refused(of+": "+result.String(), kind, func(x *driver.Transform) { x.Dims[0].Size = 2 })
+			refused(of+": "+result.String(), kind, func(x *driver.FFT) { x.Dims[0].Size = 2 })
 		}
 	}
 	of = ""
 	if err := d.CaptureBegin(s.Handle()); err != nil {
 		t.Fatal(err)
 	}
-	refused("a capture", driver.ErrCapture, func(*driver.Transform) {})
+	refused("a capture", driver.ErrCapture, func(*driver.FFT) {})
 	g, err := d.CaptureEnd(s.Handle())
-	if err := errors.Join(err, d.GraphDestroy(g), s.Transform(good()), s.Synchronize(context.Background()),
+	if err := errors.Join(err, d.GraphDestroy(g), s.FFT(good()), s.Synchronize(context.Background()),
 		d.Free(0, m)); err != nil {
 		t.Error(err)
 	}
@@ -276,7 +276,7 @@ func TestNoTransforms(t *testing.T) {
 		"libc.so.6": "lacks cufftCreate"} {
 		t.Setenv("CHORUS_FFT_LIBRARY", library)
 		d, _ := open(t, gputest.Options{Name: "cuda"})
-		_, err := d.MathLibrary(0, driver.Transforms)
+		_, err := d.MathLibrary(0, driver.FFTs)
 		if !errors.Is(err, driver.ErrUnsupported) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", library, err)
 		}

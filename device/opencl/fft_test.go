@@ -76,7 +76,7 @@ func setNumber(typ dtype.DType, p unsafe.Pointer, i int, z complex128) {
 }
 
 // places calls f with the place of each element, in row-major order.
-func places(x *driver.TransformSide, f func(at int)) {
+func places(x *driver.FFTSide, f func(at int)) {
 	n := 1
 	for _, s := range x.Sizes {
 		n *= s
@@ -97,7 +97,7 @@ func openFFT(t *testing.T, o opencl.Options) (driver.Driver, driver.Mathematics)
 	t.Setenv("CHORUS_FFT_LIBRARY", strings.Join(abi.CLFFTNames, ":"))
 	d := open(t, o)
 	x := d.(driver.Mathematics)
-	if _, err := x.MathLibrary(0, driver.Transforms); err != nil {
+	if _, err := x.MathLibrary(0, driver.FFTs); err != nil {
 		t.Skipf("left out: Debian's libclfft2 isn't here: %v", err)
 	}
 	if !compiles(t, d, 0) {
@@ -107,10 +107,10 @@ func openFFT(t *testing.T, o opencl.Options) (driver.Driver, driver.Mathematics)
 }
 
 // dense is a transform of dense numbers.
-func dense(kind driver.TransformKind, typ dtype.DType, count int, sizes ...int) *driver.Transform {
-	t := &driver.Transform{Kind: kind, Type: typ, Count: count, Inverse: kind == driver.ComplexToReal, InNext: 1,
+func dense(kind driver.FFTKind, typ dtype.DType, count int, sizes ...int) *driver.FFT {
+	t := &driver.FFT{Kind: kind, Type: typ, Count: count, Inverse: kind == driver.ComplexToReal, InNext: 1,
 		OutNext: 1}
-	t.Dims = make([]driver.TransformDim, len(sizes))
+	t.Dims = make([]driver.FFTDim, len(sizes))
 	for i := len(sizes) - 1; i >= 0; i-- {
 		in, out := sizes[i], sizes[i]
 		if i == len(sizes)-1 {
@@ -121,14 +121,14 @@ func dense(kind driver.TransformKind, typ dtype.DType, count int, sizes ...int) 
 				in = in/2 + 1
 			}
 		}
-		t.Dims[i] = driver.TransformDim{Size: sizes[i], In: t.InNext, Out: t.OutNext}
+		t.Dims[i] = driver.FFTDim{Size: sizes[i], In: t.InNext, Out: t.OutNext}
 		t.InNext, t.OutNext = t.InNext*in, t.OutNext*out
 	}
 	return t
 }
 
 // compare runs a transform on random numbers and compares it with the definition.
-func compare(t *testing.T, d driver.Driver, s driver.StreamHandle, x *driver.Transform) error {
+func compare(t *testing.T, d driver.Driver, s driver.StreamHandle, x *driver.FFT) error {
 	t.Helper()
 	random := rand.New(rand.NewPCG(1, uint64(x.Count)))
 	sides := x.Sides()
@@ -351,14 +351,14 @@ func TestTransformCalls(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			l, err := x.MathLibrary(0, driver.Transforms)
+			l, err := x.MathLibrary(0, driver.FFTs)
 			if err != nil || l.Name != "clFFT (stand-in)" || l.Dims != 3 || l.Align < 1 {
 				t.Errorf("the library is %+v, %v", l, err)
 			}
-			form := func() *driver.Transform {
-				return &driver.Transform{Kind: driver.RealToComplex, Type: dtype.Float64, Count: 2, InNext: 70, OutNext: 50,
+			form := func() *driver.FFT {
+				return &driver.FFT{Kind: driver.RealToComplex, Type: dtype.Float64, Count: 2, InNext: 70, OutNext: 50,
 					In: mem.Add(1 << 13), Out: mem.Add(1 << 14),
-					Dims: []driver.TransformDim{{Size: 6, In: 11, Out: 8}, {Size: 10, In: 1, Out: 1}}}
+					Dims: []driver.FFTDim{{Size: 6, In: 11, Out: 8}, {Size: 10, In: 1, Out: 1}}}
 			}
 			for range 2 {
 				if err := x.Compute(s, form(), 0); err != nil {
@@ -371,11 +371,11 @@ func TestTransformCalls(t *testing.T) {
 			if got != want || made != 1 {
 				t.Errorf("clFFT got %+v in %d plans, want %+v in one", got, made, want)
 			}
-			cache, err := d.(driver.PlanCaches).TransformPlans(0)
+			cache, err := d.(driver.PlanCaches).FFTPlans(0)
 			if err != nil || cache.Len() != 1 || cache.Most() != 4096 {
 				t.Errorf("%d plans are kept, of %d (%v)", cache.Len(), cache.Most(), err)
 			}
-			refused := func(what string, kind error, change func(x *driver.Transform)) {
+			refused := func(what string, kind error, change func(x *driver.FFT)) {
 				t.Helper()
 				y := form()
 				change(y)
@@ -383,12 +383,12 @@ func TestTransformCalls(t *testing.T) {
 					t.Errorf("%s: %v, want %v", what, err, kind)
 				}
 			}
-			refused("a factor of 17", driver.ErrUnsupported, func(x *driver.Transform) { x.Dims[0].Size = 2 * 17 })
-			refused("an odd address", driver.ErrUnsupported, func(x *driver.Transform) { x.In = x.In.Add(16) })
-			refused("float16", driver.ErrUnsupported, func(x *driver.Transform) { x.Type = dtype.Float16 })
-			refused("the end of the memory", driver.ErrOutOfBounds, func(x *driver.Transform) { x.In = mem.Add(1<<16 - 512) })
+			refused("a factor of 17", driver.ErrUnsupported, func(x *driver.FFT) { x.Dims[0].Size = 2 * 17 })
+			refused("an odd address", driver.ErrUnsupported, func(x *driver.FFT) { x.In = x.In.Add(16) })
+			refused("float16", driver.ErrUnsupported, func(x *driver.FFT) { x.Type = dtype.Float16 })
+			refused("the end of the memory", driver.ErrOutOfBounds, func(x *driver.FFT) { x.In = mem.Add(1<<16 - 512) })
 			host := make([]float64, 256)
-			refused("memory of the host", driver.ErrUnsupported, func(x *driver.Transform) {
+			refused("memory of the host", driver.ErrUnsupported, func(x *driver.FFT) {
 				x.In = driver.Ptr(uintptr(unsafe.Pointer(&host[0])))
 			})
 			for i, step := range []struct {
@@ -401,7 +401,7 @@ func TestTransformCalls(t *testing.T) {
 				of, result = step.call, step.r
 				before := made
 				for range 2 {
-					refused(step.call, step.kind, func(x *driver.Transform) { x.Count = 3 + i })
+					refused(step.call, step.kind, func(x *driver.FFT) { x.Count = 3 + i })
 				}
 				if n := made - before; n != 1 && step.kind == driver.ErrUnsupported {
 					t.Errorf("%s: a transform that clFFT doesn't do is tried %d times", step.call, n)
@@ -415,7 +415,7 @@ func TestTransformCalls(t *testing.T) {
 			if err := g.CaptureBegin(s); err != nil {
 				t.Fatal(err)
 			}
-			refused("a capture", driver.ErrCapture, func(*driver.Transform) {})
+			refused("a capture", driver.ErrCapture, func(*driver.FFT) {})
 			h, err := g.CaptureEnd(s)
 			if err != nil {
 				t.Fatal(err)
@@ -432,7 +432,7 @@ func TestTransformCalls(t *testing.T) {
 }
 
 // The error of a device without a library says what to change.
-func TestNoTransformLibrary(t *testing.T) {
+func TestNoFFTLibrary(t *testing.T) {
 	for _, x := range []struct{ library, compiler, want string }{
 		{"none", "", "CHORUS_FFT_LIBRARY is none"},
 		{"", "", "clFFT is for GPUs; CHORUS_FFT_LIBRARY names one that is used on processors too"},
@@ -442,7 +442,7 @@ func TestNoTransformLibrary(t *testing.T) {
 		t.Setenv("CHORUS_FFT_LIBRARY", x.library)
 		t.Setenv("CHORUS_OPENCL_COMPILER", x.compiler)
 		d := open(t, opencl.Options{CLFFT: &abi.CLFFT{}})
-		_, err := d.(driver.Mathematics).MathLibrary(0, driver.Transforms)
+		_, err := d.(driver.Mathematics).MathLibrary(0, driver.FFTs)
 		if !errors.Is(err, driver.ErrUnsupported) || !strings.Contains(err.Error(), x.want) {
 			t.Errorf("%q: %v, want %q", x.library, err, x.want)
 		}

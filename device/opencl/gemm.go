@@ -105,7 +105,7 @@ func (b *dev) products(op string) (*blast, error) {
 }
 
 // multiply enqueues a product. The stream is locked.
-func (s *stream) multiply(op string, p *driver.Product) error {
+func (s *stream) multiply(op string, p *driver.GEMM) error {
 	b, d := s.b, s.b.d
 	x, err := b.products(op)
 	if err != nil {
@@ -180,7 +180,7 @@ func (s *stream) multiply(op string, p *driver.Product) error {
 }
 
 // blastCall is the call of CLBlast that a product is.
-func blastCall[T any](one abi.Multiplying[T], many abi.MultiplyingMany[T], s *stream, p *driver.Product,
+func blastCall[T any](one abi.Multiplying[T], many abi.MultiplyingMany[T], s *stream, p *driver.GEMM,
 	mems [3]abi.Mem, at [3]uintptr, number func(complex128) T) func(*abi.Event) abi.Result {
 	trans := func(m *driver.Matrix) int32 {
 		if m.Transposed {
