@@ -28,3 +28,17 @@ def test_runs_on_the_device(call, given):
     got = call(*(t.to(D) for t in given))
     assert torch.zoom.fallback_counts() == before
     torch.testing.assert_close(got.cpu(), call(*given), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("exponent", [1, 2, 3, 0.5, -0.5, -1, -2, 2 + 0j])
+def test_powers_of_complex_numbers(exponent):
+    """They are products and roots: i squared is -1, and a number of one part stays one at the ends of the range."""
+    parts = [0.0, -0.0, 1.0, -1.0, 2.5, -3.0, 3e38, -3e38, 1e-30]
+    x = torch.tensor([complex(a, b) for a in parts for b in parts])
+    got, want = (x.to(D) ** exponent).cpu(), x**exponent
+    if exponent in (1, 2):
+        # A product that is fused with a sum doesn't overflow between them.
+        one = (x.real == 0) | (x.imag == 0)
+        assert torch.equal(got[one], want[one])
+    small = x.abs() < 1e10
+    torch.testing.assert_close(got[small], want[small], rtol=1e-5, atol=1e-30, equal_nan=True)

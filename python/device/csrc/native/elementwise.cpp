@@ -14,6 +14,7 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/logical_and.h>
 #include <ATen/ops/mean.h>
+#include <ATen/ops/square.h>
 #include <ATen/ops/sum.h>
 
 #include "native/types.h"
@@ -300,7 +301,8 @@ bool scalars_are_inputs(const Elementwise& of, const NativeCall& call, Operands&
   return o.ins.size() == 2;
 }
 
-// A power: the common ones have kernels that are exact.
+// A power: the common ones have kernels that are exact. Those of complex numbers are the products that PyTorch's other
+// devices make, which a logarithm would blur, and at infinities be NaN.
 bool power(const Elementwise& of, const NativeCall& call, Operands& o) {
   const at::Tensor& base = o.ins[0];
   at::Scalar exponent = call.arguments[1].toScalar();
@@ -309,15 +311,23 @@ bool power(const Elementwise& of, const NativeCall& call, Operands& o) {
   if (c10::isIntegralType(base.scalar_type(), false) && exponent.isIntegral(false)) {
     if (exponent.toLong() < 0)
       return false;
-  } else if (!exponent.isComplex() && base.is_floating_point()) {
-    static const int32_t square = kernels::Elementwise::number("square"),
-                         root = kernels::Elementwise::number("sqrt"),
-                         inverse = kernels::Elementwise::number("reciprocal"),
-                         inverse_root = kernels::Elementwise::number("rsqrt");
-    double e = exponent.toDouble();
-    int32_t op = e == 2 ? square : e == 0.5 ? root : e == -1 ? inverse : e == -0.5 ? inverse_root : 0;
-    if (op) {
-      o.op = op;
+  } else if (base.is_complex() || (!exponent.isComplex() && base.is_floating_point())) {
+    using kernels::Elementwise;
+    static const std::pair<double, int32_t> exact[] = {
+        {1, Elementwise::number("copy")},        {2, Elementwise::number("square")}, {0.5, Elementwise::number("sqrt")},
+        {-1, Elementwise::number("reciprocal")}, {-0.5, Elementwise::number("rsqrt")},
+    };
+    static const int32_t product = Elementwise::number("mul"), inverse = Elementwise::number("reciprocal");
+    for (auto [e, op] : exact)
+      if (exponent.equal(e)) {
+        o.op = op;
+        return true;
+      }
+    bool cube = exponent.equal(3.0);
+    if (base.is_complex() && (cube || exponent.equal(-2.0))) {
+      at::Tensor squared = at::square(base);
+      o.op = cube ? product : inverse;
+      o.ins = cube ? decltype(o.ins){squared, base} : decltype(o.ins){squared};
       return true;
     }
   }
