@@ -7,7 +7,7 @@
 //
 // Its main type is group, one rank's part of one communicator. Groups that were
 // split from each other share a world: the fabric, and the table through which
-// its events find their group.
+// its events find their group. Package members is what a group knows of its other members when operations fail.
 //
 // The path of an operation: request.go turns a backend.Op into a plan.Request
 // and two flat buffers; choose.go selects the algorithms, and program.go compiles their

@@ -22,29 +22,29 @@ type job struct {
 func (g *group) enter(op *backend.Op) error {
 	c, j := g.current, &g.job
 	g.entered, g.done = true, 0
-	g.waiter.Begin(op.Ctx, op.Timeout)
+	g.Waits.Begin(op.Ctx, op.Timeout)
 	g.prog = c.plain
 	if c.apart != nil && g.apart {
 		g.prog = c.apart
 	}
-	if g.space == nil {
+	if g.Space == nil {
 		return nil
 	}
 	if c.short != nil && g.repeated {
-		if err := g.space.BeginAgain(g.waiter, g.seq); err != nil {
+		if err := g.Space.BeginAgain(g.Waits, g.seq); err != nil {
 			return err
 		}
 		c.short.offer(g)
 		return nil
 	}
-	if err := g.space.Reserve(c.stage); err != nil {
+	if err := g.Space.Reserve(c.stage); err != nil {
 		return err
 	}
 	var in, out fabric.Place
 	if c.mapped != nil {
 		in, out = g.places(j)
 	}
-	if err := g.space.Begin(g.waiter, g.seq, &j.desc, in, out); err != nil {
+	if err := g.Space.Begin(g.Waits, g.seq, &j.desc, in, out); err != nil {
 		return err
 	}
 	switch {
@@ -53,9 +53,9 @@ func (g *group) enter(op *backend.Op) error {
 	case c.mapped != nil:
 		// Phase 1 exchanges places; all ranks take the mapped program, or none does.
 		g.mappable = in.Mappable() && out.Mappable()
-		g.space.Notify(1)
+		g.Space.Notify(1)
 	case g.prog.prologue == 0:
-		g.space.Arrive()
+		g.Space.Arrive()
 	default:
 		if err := g.bind(g.prog, j); err != nil {
 			return err
@@ -88,7 +88,7 @@ func (g *group) run(op *backend.Op) error {
 		if err := prog.part.run(g); err != nil {
 			return err
 		}
-		g.space.End()
+		g.Space.End()
 		return nil
 	}
 	if g.done == 0 {
@@ -98,9 +98,9 @@ func (g *group) run(op *backend.Op) error {
 	}
 	// A program that sends nothing, too, must be told from other ranks', which may; and ranks of other
 	// hosts can't see this one's flag.
-	if n := len(g.members); n > 1 && (prog.twoSided || len(g.local) < n) {
+	if n := len(g.Members); n > 1 && (prog.twoSided || len(g.Local) < n) {
 		g.said = j.desc
-		if len(g.local) < n { // else not every rank may come here, and flags tell of what came before
+		if len(g.Local) < n { // else not every rank may come here, and flags tell of what came before
 			g.said.Link(&g.past)
 		}
 		if err := g.announce(&g.said); err != nil {
@@ -111,15 +111,15 @@ func (g *group) run(op *backend.Op) error {
 		return err
 	}
 	if prog.twoSided {
-		if err := g.disagreedBefore(); err != nil {
+		if err := g.DisagreedBefore(g.seq); err != nil {
 			return err
 		}
 	}
-	if g.space != nil {
+	if g.Space != nil {
 		if c.apart != nil && prog != c.mapped {
 			g.agree()
 		}
-		g.space.End()
+		g.Space.End()
 	}
 	return nil
 }
@@ -127,8 +127,8 @@ func (g *group) run(op *backend.Op) error {
 // agree decides whether the cores are far apart for the operations that follow. Each rank takes the vote of the same
 // one, given with an operation that all of them are in; what that one has measured is only a guess for the others.
 func (g *group) agree() {
-	g.apart = g.space.Vote(0)
-	g.space.SetVote(g.storing.bypasses())
+	g.apart = g.Space.Vote(0)
+	g.Space.SetVote(g.storing.bypasses())
 }
 
 // places tells where this rank's buffers are. A buffer that this rank doesn't use is given the
@@ -154,11 +154,11 @@ func (g *group) places(j *job) (in, out fabric.Place) {
 }
 
 func (g *group) allMappable() (bool, error) {
-	if err := g.space.AwaitAll(g.waiter, 1); err != nil {
+	if err := g.Space.AwaitAll(g.Waits, 1); err != nil {
 		return false, err
 	}
-	for m := range g.local {
-		if in, out := g.space.Places(m); m != g.space.Self() && !(in.Mappable() && out.Mappable()) {
+	for m := range g.Local {
+		if in, out := g.Space.Places(m); m != g.Space.Self() && !(in.Mappable() && out.Mappable()) {
 			return false, nil
 		}
 	}
@@ -167,43 +167,43 @@ func (g *group) allMappable() (bool, error) {
 
 // bind makes ready for a program: it fills the base table, where each buffer of each rank is.
 func (g *group) bind(p *program, j *job) error {
-	n := len(g.members)
+	n := len(g.Members)
 	g.bound = true
 	g.posted = g.posted[:0]
 	if p.fills > 0 {
 		g.storing.begin(p.fills, j.stores)
 	}
-	g.base[baseOf(plan.In, g.rank, n)] = j.In
-	g.base[baseOf(plan.Out, g.rank, n)] = j.Out
+	g.base[baseOf(plan.In, g.Rank, n)] = j.In
+	g.base[baseOf(plan.Out, g.Rank, n)] = j.Out
 	if p.tmp+p.recvTmp > 0 {
 		tmp, err := g.scratch.Take(p.tmp + p.recvTmp + 64)
 		if err != nil {
 			return err
 		}
-		g.base[baseOf(plan.Tmp, g.rank, n)] = tmp
+		g.base[baseOf(plan.Tmp, g.Rank, n)] = tmp
 		g.recvTmp = unsafe.Add(tmp, (p.tmp+63)&^63)
 	}
 	if p.needsSpace && p.stage > 0 {
 		if p.inSlots {
-			for m, r := range g.local {
-				g.base[baseOf(plan.Stage, r, n)] = g.space.Inline(m)
+			for m, r := range g.Local {
+				g.base[baseOf(plan.Stage, r, n)] = g.Space.Inline(m)
 			}
 		} else {
-			for m, r := range g.local {
-				g.base[baseOf(plan.Stage, r, n)] = g.space.Stage(m, p.stage)
+			for m, r := range g.Local {
+				g.base[baseOf(plan.Stage, r, n)] = g.Space.Stage(m, p.stage)
 			}
 		}
 	}
 	if p.remote() {
-		for m, r := range g.local {
-			if r == g.rank {
+		for m, r := range g.Local {
+			if r == g.Rank {
 				continue
 			}
-			in, out := g.space.Places(m)
+			in, out := g.Space.Places(m)
 			size := &g.current.sizes[r]
 			var err error
 			if size.in > 0 {
-				if g.base[baseOf(plan.In, r, n)], err = g.space.Resolve(g.waiter, m, in, size.in); err != nil {
+				if g.base[baseOf(plan.In, r, n)], err = g.Space.Resolve(g.Waits, m, in, size.in); err != nil {
 					return err
 				}
 			}
@@ -212,7 +212,7 @@ func (g *group) bind(p *program, j *job) error {
 			case out == in && size.out == size.in:
 				g.base[baseOf(plan.Out, r, n)] = g.base[baseOf(plan.In, r, n)]
 			default:
-				if g.base[baseOf(plan.Out, r, n)], err = g.space.Resolve(g.waiter, m, out, size.out); err != nil {
+				if g.base[baseOf(plan.Out, r, n)], err = g.Space.Resolve(g.Waits, m, out, size.out); err != nil {
 					return err
 				}
 			}
@@ -246,12 +246,12 @@ func (g *group) execute(steps []step, j *job) error {
 		case plan.Fold:
 			g.fold(s, j)
 		case plan.Notify:
-			g.space.Notify(s.phase)
+			g.Space.Notify(s.phase)
 		case plan.Await:
 			if s.peer == plan.All {
-				err = g.space.AwaitAll(g.waiter, s.phase)
+				err = g.Space.AwaitAll(g.Waits, s.phase)
 			} else {
-				err = g.space.Await(g.waiter, g.localIndex[s.peer], s.phase)
+				err = g.Space.Await(g.Waits, g.LocalIndex[s.peer], s.phase)
 			}
 		case plan.Send, plan.Recv, plan.RecvReduce:
 			g.post(s, j)
@@ -290,7 +290,7 @@ func (g *group) fold(s *step, j *job) {
 		n := min(foldBlock, s.n-done)
 		kern.Reduce(j.Kernel, j.DType, dst[:1], src, n)
 		if average {
-			kern.Average(j.DType, dst[0], n, len(g.members))
+			kern.Average(j.DType, dst[0], n, len(g.Members))
 		}
 		for _, d := range dst[1:] {
 			put(bypass, d, dst[0], n*j.Elem)
@@ -313,21 +313,21 @@ func (g *group) post(s *step, j *job) {
 	m := g.msgs[k]
 	g.posted = append(g.posted, s)
 	g.met[s.peer] = true
-	m.Reset(g.waiter)
-	m.Peer = g.members[s.peer]
-	m.Key = fabric.Key{Comm: g.id, Class: fabric.Collective, Tag: g.seq}
+	m.Reset(g.Waits)
+	m.Peer = g.Members[s.peer]
+	m.Key = fabric.Key{Comm: g.ID, Class: fabric.Collective, Tag: g.seq}
 	m.Desc = g.said
 	m.Len = s.bytes
 	switch s.kind {
 	case plan.Send:
 		m.Buf = g.at(s.src[0])
-		g.world.fab.Send(m)
+		g.world.Fab.Send(m)
 	case plan.Recv:
 		m.Buf = g.at(s.dst[0])
-		g.world.fab.Recv(m)
+		g.world.Fab.Recv(m)
 	default:
 		m.Buf = unsafe.Add(g.recvTmp, s.recvTmp)
-		g.world.fab.Recv(m)
+		g.world.Fab.Recv(m)
 	}
 }
 
@@ -340,7 +340,7 @@ func (g *group) complete(j *job) error {
 				continue
 			}
 			m := g.msgs[k]
-			if err := g.world.fab.Wait(m, g.waiter); err != nil {
+			if err := g.world.Fab.Wait(m, g.Waits); err != nil {
 				return err
 			}
 			if !sends {
@@ -365,7 +365,7 @@ func (g *group) arrived(s *step, m *fabric.Msg, j *job) error {
 		dst[0], src[0], src[1] = g.at(s.dst[0]), g.at(s.src[0]), m.Buf
 		kern.Reduce(j.Kernel, j.DType, dst, src, s.n)
 		if s.final && j.Average {
-			kern.Average(j.DType, dst[0], s.n, len(g.members))
+			kern.Average(j.DType, dst[0], s.n, len(g.Members))
 		}
 	}
 	return nil
@@ -376,7 +376,7 @@ func (g *group) arrived(s *step, m *fabric.Msg, j *job) error {
 func (g *group) withdraw() {
 	for k := range g.posted {
 		if m := g.msgs[k]; !m.Done() {
-			g.world.fab.Cancel(m)
+			g.world.Fab.Cancel(m)
 		}
 	}
 	g.posted = g.posted[:0]

@@ -1,14 +1,13 @@
 package native
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"sync/atomic"
 	"unsafe"
 
 	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/comm/backend/base"
+	"github.com/chorus-comms/chorus/comm/native/members"
 	"github.com/chorus-comms/chorus/dtype"
 	"github.com/chorus-comms/chorus/fabric"
 	"github.com/chorus-comms/chorus/plan"
@@ -16,26 +15,17 @@ import (
 
 // group is one rank's part of one communicator. It implements backend.Backend.
 type group struct {
-	base.Life
+	members.Group
 	world    *world
-	id       uint32
-	rank     int
-	members  []int // fabric rank of each rank
 	settings settings
 	machine  plan.Machine
 
-	fabricToRank map[int]int // of members whose two ranks differ
-
-	// Shared by the ranks of this host; space is nil if no host has two ranks.
-	space      *fabric.Space
+	// Shared by the ranks of this host.
 	placer     fabric.Placer
 	topo       *plan.Topology
-	local      []int // ranks on this host, in the order of the space's members
-	localIndex []int // their index there; -1 for ranks elsewhere
 	stageBytes int
 
 	// Owned by the collective under way.
-	waiter     *fabric.Waiter
 	seq        uint64
 	purpose    base.Purpose
 	req        plan.Request
@@ -62,16 +52,11 @@ type group struct {
 	apart      bool // the cores are far apart, as all ranks agree
 	tunings    tunings
 
-	said      fabric.Desc   // what messages describe the operation as
-	past      uint64        // condenses what messages have described before: see fabric.Desc.Link
-	announced atomic.Uint64 // last operation known to have sent messages
+	said fabric.Desc // what messages describe the operation as
+	past uint64      // condenses what messages have described before: see fabric.Desc.Link
 
-	status     statusBoard
 	departures departures
-	controls   controlQueue
-	refusal    base.Refusal
 	splits     splits
-	awaited    awaited
 	registered registry
 	traffic    traffic
 	windows    base.Windows
@@ -107,7 +92,7 @@ func (g *group) Submit(op *backend.Op) error {
 	// From here on the others may count on this rank: every failure is theirs, too.
 	g.seq++
 	op.Seq = g.seq
-	if g.space == nil || len(g.local) < len(g.members) || !g.repeated && base.Prepares(op) || !g.space.Ready(g.seq) {
+	if g.Space == nil || len(g.Local) < len(g.Members) || !g.repeated && base.Prepares(op) || !g.Space.Ready(g.seq) {
 		return nil // it takes a while, perhaps forever
 	}
 	if err := g.enter(op); err != nil {
@@ -141,12 +126,12 @@ func (g *group) Wait(op *backend.Op) error {
 
 // Assembled implements backend.Assembler.
 func (g *group) Assembled() bool {
-	return len(g.members) == 1 || g.entered && g.space.Assembled()
+	return len(g.Members) == 1 || g.entered && g.Space.Assembled()
 }
 
 // failCollective ends a collective that has failed with err.
 func (g *group) failCollective(op *backend.Op, err error) error {
-	err = g.broken(op, err)
+	err = g.Explain(op, err)
 	g.withdraw() // only now, so that the others get the reason first
 	return g.settle(op, err)
 }
@@ -216,7 +201,7 @@ func (g *group) repeats(op *backend.Op) bool {
 		if op.Root != r.root || op.Out.DType() != r.dt || op.Out.NumEl() != r.n {
 			return false
 		}
-		if j.Out = op.Out.Pointer(); g.rank == op.Root {
+		if j.Out = op.Out.Pointer(); g.Rank == op.Root {
 			j.In = j.Out
 		}
 		return true
@@ -240,12 +225,12 @@ func (g *group) forget() {
 	g.bound = false
 	blank(g.dsts)
 	blank(g.srcs)
-	n := len(g.members)
+	n := len(g.Members)
 	if g.current.mapped != nil {
 		blank(g.base[:baseOf(plan.Out, n, n)])
 		return
 	}
-	g.base[baseOf(plan.In, g.rank, n)], g.base[baseOf(plan.Out, g.rank, n)] = nil, nil
+	g.base[baseOf(plan.In, g.Rank, n)], g.base[baseOf(plan.Out, g.Rank, n)] = nil, nil
 }
 
 // blank empties a few words, for which clear takes longer.
@@ -262,6 +247,9 @@ func (g *group) invalid(op *backend.Op, err error) error {
 	return refused
 }
 
+// Refused implements backend.Messenger.
+func (g *group) Refused(op string, why error) { g.Refusal.Set(g.seq+1, op, why) }
+
 func (g *group) whereIs(op *backend.Op) backend.Where {
 	at := g.Of(op)
 	if !op.Kind.PointToPoint() && g.purpose != 0 {
@@ -270,120 +258,10 @@ func (g *group) whereIs(op *backend.Op) backend.Where {
 	return at
 }
 
-// broken turns the failure of a collective into a typed error, breaks the
-// communicator with it and tells the other ranks.
-func (g *group) broken(op *backend.Op, err error) error {
-	if p, ok := errors.AsType[*fabric.PanicError](err); ok {
-		return g.Panicked(g.whereIs(op), p)
-	}
-	g.awaitReason(err)
-	if g.Raised() {
-		return g.withAttendance(g.Err(g.whereIs(op)), op)
-	}
-	at := g.whereIs(op)
-	var typed error
-	var left *fabric.LeftError
-	if errors.As(err, &left) {
-		typed = &backend.PeerLostError{Where: at, Peer: g.rankOf(left.Peer), Cause: departed(left)}
-	} else if lost := (*fabric.PeerError)(nil); errors.Is(err, fabric.ErrLeft) && errors.As(err, &lost) {
-		typed = g.peerLeft(op, lost.Peer)
-	}
-	if mm := (*fabric.MismatchError)(nil); errors.As(err, &mm) && mm.Local.Same(&mm.Remote) {
-		typed = g.disagreedEarlier(mm.Peer, mm.Local, mm.Remote, cmp.Or(mm.Seq, op.Seq))
-	}
-	if typed == nil {
-		typed = g.CauseOf(at, op.Ctx, &g.job.Job, g.rankOf, err, func() error { return g.timedOut(op) })
-	}
-	if aborted, ok := typed.(*backend.AbortedError); ok && aborted.By < 0 {
-		aborted.By = g.withdrawer()
-	}
-	if gone, ok := typed.(*backend.PeerLostError); ok && (left == nil || !left.Failed) {
-		g.controls.lost(gone.Peer, gone.Cause) // as on the others, which get the report: all must look for the same survivors
-	}
-	if left != nil {
-		g.FailFrom(left.After+1, typed)
-	} else {
-		g.Fail(typed)
-	}
-	return g.withAttendance(g.Err(g.whereIs(op)), op)
-}
-
-// awaitReason gives the others' report of a failure time to come. A rank that has got the report
-// withdraws its messages and may leave at once, and this rank may notice that before the report.
-func (g *group) awaitReason(err error) {
-	var left *fabric.LeftError
-	switch {
-	case errors.As(err, &left):
-		if left.Failed {
-			g.AwaitReport()
-		}
-	case errors.Is(err, fabric.ErrLeft), errors.Is(err, fabric.ErrCanceled):
-		g.AwaitReport()
-	case errors.Is(err, fabric.ErrClosing):
-		g.awaitReports()
-	}
-}
-
-// awaitReports is AwaitReport for a peer that has most likely died. When all others have answered, any report of theirs
-// has come. One of the peer itself came before it closed.
-func (g *group) awaitReports() {
-	if len(g.members) <= maxAsked {
-		g.ask(0, g.others(), base.ReportTime, g.Broken())
-		if !g.Breaking() {
-			return
-		}
-	}
-	g.AwaitReport()
-}
-
-// mismatch states both sides of a disagreement.
-func (g *group) mismatch(peer int, local, remote fabric.Desc, seq uint64) error {
-	return g.Disagreement(g.rankOf(peer), &local, &remote, seq)
-}
-
-// withdrawer returns the rank that withdrew a message of the operation under way, or -1.
-func (g *group) withdrawer() int {
-	for _, m := range g.msgs[:len(g.posted)] {
-		if m.Done() && errors.Is(m.Err, fabric.ErrCanceled) {
-			return g.rankOf(m.From)
-		}
-	}
-	return -1
-}
-
-// rankOf translates a fabric's rank into this communicator's; -1 if it's not a member.
-func (g *group) rankOf(fabricRank int) int {
-	if g.member(fabricRank) == fabricRank {
-		return fabricRank
-	}
-	if r, ok := g.fabricToRank[fabricRank]; ok {
-		return r
-	}
-	return -1
-}
-
-// member translates this communicator's rank into the fabric's; -1 if there is none.
-func (g *group) member(rank int) int {
-	if rank < 0 || rank >= len(g.members) {
-		return -1
-	}
-	return g.members[rank]
-}
-
-// lose breaks the communicator because of a link on which this rank waited, and returns the error.
-func (g *group) lose(at backend.Where, peer int, err error) error {
-	typed := base.LossOf(at, peer, err)
-	if gone, ok := typed.(*backend.PeerLostError); ok {
-		g.controls.lost(peer, gone.Cause) // the others are told; all must look for the same survivors
-	}
-	g.Fail(typed)
-	return typed
-}
-
 // Finalize implements backend.Backend.
 func (g *group) Finalize(ctx context.Context) error {
 	var errs []error
-	if err := g.checkLast(); err != nil {
+	if err := g.CheckLast(); err != nil {
 		errs = append(errs, err)
 	}
 	healthy := g.End()
@@ -391,9 +269,9 @@ func (g *group) Finalize(ctx context.Context) error {
 		g.announceLeave()
 	}
 	g.windows.End()
-	if g.space != nil {
-		g.space.Leave(!healthy, g.why)
-		errs = append(errs, g.space.Close())
+	if g.Space != nil {
+		g.Space.Leave(!healthy, g.why)
+		errs = append(errs, g.Space.Close())
 	}
 	errs = append(errs, g.world.leave(ctx, g))
 	if late := g.lateMismatch(); late != nil && !errors.Is(errors.Join(errs...), backend.ErrMismatch) {

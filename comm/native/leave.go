@@ -2,14 +2,13 @@ package native
 
 import (
 	"cmp"
-	"strings"
 	"sync"
 	"sync/atomic"
 
 	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/comm/backend/base"
+	"github.com/chorus-comms/chorus/comm/native/members"
 	"github.com/chorus-comms/chorus/fabric"
-	"github.com/chorus-comms/chorus/internal/plain"
 )
 
 // departures are the ranks that have left a communicator. A rank that leaves tells the others, since the fabric may
@@ -39,15 +38,15 @@ func (g *group) announce(desc *fabric.Desc) error {
 	d.mu.Lock()
 	d.seq, d.desc = g.seq, *desc
 	d.mu.Unlock()
-	g.announced.Store(g.seq)
-	g.world.fab.Announce(g.id, g.seq, desc)
+	g.Announced.Store(g.seq)
+	g.world.Fab.Announce(g.ID, g.seq, desc)
 	if !d.some.Load() {
 		return nil
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for r, x := range d.gone {
-		if err := d.verdict(g.members[r], x); err != nil {
+		if err := d.verdict(g.Members[r], x); err != nil {
 			return err
 		}
 	}
@@ -70,20 +69,14 @@ const exited = "its process exited with the communicator open"
 
 // Leaving implements backend.Leaver.
 func (g *group) Leaving(why string) {
-	g.toAll = why != "" && len(g.members) <= maxAsked
-	g.why = printable(cmp.Or(why, exited))
-}
-
-// printable sanitizes a reason, which may be another process's, for the text of an error.
-func printable(why string) string {
-	why = plain.Line(strings.ToValidUTF8(why[:min(len(why), fabric.MaxWhy)], ""))
-	return strings.ToValidUTF8(why[:min(len(why), fabric.MaxWhy)], "")
+	g.toAll = why != "" && len(g.Members) <= members.MaxAsked
+	g.why = members.Printable(cmp.Or(why, exited))
 }
 
 // announceLeave tells the ranks with which this one has exchanged messages, or all, that it takes part in no
 // further operation. It owns the collectives' state.
 func (g *group) announceLeave() {
-	n := g.newNotice(noticeLeft)
+	n := g.NewNotice(members.Left)
 	n.Seq, n.Text = g.seq, g.why
 	d := &g.departures
 	d.mu.Lock()
@@ -91,16 +84,16 @@ func (g *group) announceLeave() {
 		n.Desc = d.desc[:]
 	}
 	d.mu.Unlock()
-	payload := n.encode()
-	for r, m := range g.members {
-		if r != g.rank && (g.met[r] || g.toAll) && !g.world.isLost(m) {
-			g.world.fab.Control(m, payload)
+	payload := n.Encode()
+	for r, m := range g.Members {
+		if r != g.Rank && (g.met[r] || g.toAll) && !g.world.IsLost(m) {
+			g.world.Fab.Control(m, payload)
 		}
 	}
 }
 
 // noteDeparture notes that a rank has left. A later operation that waits for it fails now.
-func (g *group) noteDeparture(rank int, n notice) {
+func (g *group) noteDeparture(rank int, n members.Notice) {
 	x := departure{after: n.Seq, why: n.Text}
 	copy(x.desc[:], n.Desc)
 	d := &g.departures
@@ -110,17 +103,17 @@ func (g *group) noteDeparture(rank int, n notice) {
 	}
 	d.gone[rank] = x
 	d.some.Store(true)
-	err := d.verdict(g.members[rank], x)
+	err := d.verdict(g.Members[rank], x)
 	seq := d.seq
 	at := g.In(base.Name(&d.desc))
 	at.Seq = seq
 	d.mu.Unlock()
 	switch e := err.(type) {
 	case *fabric.LeftError:
-		g.controls.lost(rank, departed(e)) // the others get the report; all must look for the same survivors
-		g.FailFrom(e.After+1, &backend.PeerLostError{Where: at, Peer: rank, Cause: departed(e)})
+		g.NoteGone(rank, members.Departed(e)) // the others get the report; all must look for the same survivors
+		g.FailFrom(e.After+1, &backend.PeerLostError{Where: at, Peer: rank, Cause: members.Departed(e)})
 	case *fabric.MismatchError:
-		g.Fail(g.mismatch(e.Peer, e.Local, e.Remote, e.Seq))
+		g.Fail(g.MismatchWith(e.Peer, e.Local, e.Remote, e.Seq))
 	}
 }
 

@@ -4,13 +4,14 @@ import (
 	"runtime"
 	"testing"
 
+	"github.com/chorus-comms/chorus/comm/native/members"
 	"github.com/chorus-comms/chorus/plan"
 )
 
 // TestProgramsAreBounded compiles programs for many more shapes than a group keeps: what it keeps stays below its
 // bound, which is about the memory that it takes, and what was used lately stays.
 func TestProgramsAreBounded(t *testing.T) {
-	g := &group{machine: plan.DefaultMachine(), rank: 1}
+	g := &group{machine: plan.DefaultMachine(), Group: members.Group{Rank: 1}}
 	tuned := new(tuning)
 	lookup := func(count int) *compiled {
 		q := plan.Request{Collective: plan.AllToAll, World: 16, Rank: 1, Count: count, ElemSize: 4,

@@ -10,7 +10,7 @@ import (
 
 // request fills q and j from op.
 func (g *group) request(op *backend.Op, t *tuning, q *plan.Request, j *job) {
-	*q = plan.Request{World: len(g.members), Rank: g.rank, Topo: g.topo, StageBytes: g.stageBytes, ChunkBytes: t.chunk}
+	*q = plan.Request{World: len(g.Members), Rank: g.Rank, Topo: g.topo, StageBytes: g.stageBytes, ChunkBytes: t.chunk}
 	j.stores = t.prefer.stores
 	j.Lower(op, q)
 }

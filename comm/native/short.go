@@ -59,23 +59,23 @@ func (b *shortProgram) at(s *fabric.Space, member int) unsafe.Pointer {
 
 // offer runs the program up to the flag.
 func (b *shortProgram) offer(g *group) {
-	s := g.space
+	s := g.Space
 	kern.Copy(b.at(s, s.Self()), g.job.In, b.bytes)
 	s.Notify(b.offered)
 }
 
 // gather runs the rest of it.
 func (b *shortProgram) gather(g *group, op *backend.Op) error {
-	s, j := g.space, &g.job
+	s, j := g.Space, &g.job
 	op.Algorithm = g.prog.name
 	g.count(g.prog)
-	if err := s.AwaitAll(g.waiter, b.come); err != nil {
+	if err := s.AwaitAll(g.Waits, b.come); err != nil {
 		return err
 	}
 	var src [shortRanks]unsafe.Pointer
 	dst := [1]unsafe.Pointer{j.Out}
-	n, self := len(g.members), s.Self()
-	for m, r := range g.local {
+	n, self := len(g.Members), s.Self()
+	for m, r := range g.Local {
 		if src[r] = j.In; m != self {
 			src[r] = b.at(s, m)
 		}
@@ -116,27 +116,27 @@ func partly(steps []step, world int) *part {
 
 // run runs the program.
 func (p *part) run(g *group) error {
-	s, j := g.space, &g.job
+	s, j := g.Space, &g.job
 	var dst, src [shortRanks]unsafe.Pointer
 	self := s.Self()
-	for m, r := range g.local {
+	for m, r := range g.Local {
 		in, out := j.In, j.Out
 		if m != self {
 			at, to := s.Places(m)
 			var err error
-			if in, err = s.Resolve(g.waiter, m, at, j.InBytes); err != nil {
+			if in, err = s.Resolve(g.Waits, m, at, j.InBytes); err != nil {
 				return err
 			}
 			if out = in; to != at {
-				if out, err = s.Resolve(g.waiter, m, to, j.OutBytes); err != nil {
+				if out, err = s.Resolve(g.Waits, m, to, j.OutBytes); err != nil {
 					return err
 				}
 			}
 		}
 		src[r], dst[r] = unsafe.Add(in, p.off), unsafe.Add(out, p.off)
 	}
-	n := len(g.members)
+	n := len(g.Members)
 	kern.Reduce(j.Kernel, j.DType, dst[:n], src[:n], p.n)
 	s.Notify(p.done)
-	return s.AwaitAll(g.waiter, p.done)
+	return s.AwaitAll(g.Waits, p.done)
 }

@@ -34,10 +34,10 @@ func (g *group) Split(ctx context.Context, name string, ranks []int, timeout tim
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	mine := base.Offer{Own: s.stageBytes, List: ranks}
-	if len(ranks) > 0 && g.lowest(ranks) == g.rank {
+	if len(ranks) > 0 && g.lowest(ranks) == g.Rank {
 		mine.ID = g.world.newID()
 	}
-	offers, seq, err := base.Offers(mine, len(g.members), backend.Op{Ctx: ctx, Timeout: timeout},
+	offers, seq, err := base.Offers(mine, len(g.Members), backend.Op{Ctx: ctx, Timeout: timeout},
 		func(op *backend.Op) error { return g.own(base.ForSplit, op) })
 	if err != nil {
 		g.notifySplitFailed(ranks, seq, err)
@@ -51,7 +51,7 @@ func (g *group) Split(ctx context.Context, name string, ranks []int, timeout tim
 	}
 	members := make([]int, len(ranks))
 	for i, r := range ranks {
-		members[i] = g.members[r]
+		members[i] = g.Members[r]
 		s.stageBytes = min(s.stageBytes, max(minStage, offers[r].Own))
 	}
 	at := g.Where()
@@ -119,5 +119,5 @@ func unopened(ctx context.Context, start time.Time, at backend.Where, rankOf fun
 
 // lowest returns the rank of a list that has the lowest fabric rank; it numbers the new communicator.
 func (g *group) lowest(ranks []int) int {
-	return slices.MinFunc(ranks, func(a, b int) int { return g.members[a] - g.members[b] })
+	return slices.MinFunc(ranks, func(a, b int) int { return g.Members[a] - g.Members[b] })
 }

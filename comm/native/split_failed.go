@@ -5,14 +5,15 @@ import (
 	"sync"
 
 	"github.com/chorus-comms/chorus/comm/backend/base"
+	"github.com/chorus-comms/chorus/comm/native/members"
 )
 
 // splits is what a rank keeps in case a split in which it has succeeded has failed on another rank. That rank never
 // becomes a part of the new communicator, and has no number for it.
 type splits struct {
 	mu     sync.Mutex
-	made   []childComm    // the last few
-	failed map[int]notice // by rank, its last notice of a failed split
+	made   []childComm            // the last few
+	failed map[int]members.Notice // by rank, its last notice of a failed split
 }
 
 // A childComm is a communicator that a split has made. ranks are its members, by ranks of the one
@@ -30,26 +31,26 @@ const maxChildComms = 16
 // are many, the failure of the split itself is sent to all already, and a rank that has gone on finds out by its
 // timeout.
 func (g *group) notifySplitFailed(ranks []int, seq uint64, why error) {
-	if seq == 0 || len(ranks) > maxAsked {
+	if seq == 0 || len(ranks) > members.MaxAsked {
 		return
 	}
-	n := g.newNotice(noticeSplitFailed)
+	n := g.NewNotice(members.SplitFailed)
 	n.About, n.Text = seq, why.Error()
-	payload := n.encode()
+	payload := n.Encode()
 	for _, r := range ranks {
-		if r >= 0 && r < len(g.members) && r != g.rank && !g.world.isLost(g.members[r]) {
-			g.world.fab.Control(g.members[r], payload)
+		if r >= 0 && r < len(g.Members) && r != g.Rank && !g.world.IsLost(g.Members[r]) {
+			g.world.Fab.Control(g.Members[r], payload)
 		}
 	}
 }
 
 // splitFailed notes that a rank's split has failed. The communicator that this rank made, or is about to
 // make, fails.
-func (g *group) splitFailed(from int, n notice) {
+func (g *group) splitFailed(from int, n members.Notice) {
 	s := &g.splits
 	s.mu.Lock()
 	if s.failed == nil {
-		s.failed = map[int]notice{}
+		s.failed = map[int]members.Notice{}
 	}
 	n.Rank = from
 	s.failed[from] = n
@@ -70,7 +71,7 @@ func (g *group) addChild(o childComm) {
 		s.made = slices.Delete(s.made, 0, 1)
 	}
 	s.made = append(s.made, o)
-	var failed []notice
+	var failed []members.Notice
 	for _, n := range s.failed {
 		if n.About == o.seq {
 			failed = append(failed, n)
@@ -84,15 +85,15 @@ func (g *group) addChild(o childComm) {
 
 // failChild tells a communicator that was split off, or is being joined, that one of its members failed to open its
 // part.
-func (g *group) failChild(o childComm, rank int, n notice) {
+func (g *group) failChild(o childComm, rank int, n members.Notice) {
 	r := slices.Index(o.ranks, rank)
 	if r < 0 {
 		return
 	}
-	peer := g.members[rank]
-	word := notice{Failure: base.Failure{Kind: base.Abort, Rank: r, Text: "it has no part in this communicator: " +
+	peer := g.Members[rank]
+	word := members.Notice{Failure: base.Failure{Kind: base.Abort, Rank: r, Text: "it has no part in this communicator: " +
 		n.Text}, Comm: o.id, Unopened: true}
 	if child := g.world.recipient(peer, word); child != nil {
-		child.notice(peer, word)
+		child.Notice(peer, word)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/chorus-comms/chorus/bootstrap"
 	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/comm/backend/base"
+	"github.com/chorus-comms/chorus/comm/native/members"
 	"github.com/chorus-comms/chorus/fabric"
 	"github.com/chorus-comms/chorus/store"
 )
@@ -102,7 +103,7 @@ func (o *startupFailure) earlier(ctx context.Context, err error) error {
 }
 
 func decodePeerGaveUp(b []byte) error {
-	var n notice
+	var n members.Notice
 	if json.Unmarshal(b, &n) != nil || !n.Known() {
 		return nil
 	}
@@ -134,8 +135,8 @@ func (o *startupFailure) failed(ctx context.Context, err error) error {
 	if !told {
 		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), reasonDelay)
 		defer cancel()
-		n := notice{Failure: base.FailureOf(unopened(ctx, o.start, o.at, same, err), o.at.Reporter)}
-		mine := n.encode()
+		n := members.Notice{Failure: base.FailureOf(unopened(ctx, o.start, o.at, same, err), o.at.Reporter)}
+		mine := n.Encode()
 		if first, e := o.store.CompareSet(late, failedKey, nil, mine); e == nil && string(first) != string(mine) {
 			if why := decodePeerGaveUp(first); why != nil && (isLost || isAbsent) {
 				err = why

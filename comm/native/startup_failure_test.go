@@ -12,6 +12,7 @@ import (
 
 	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/comm/backend/base"
+	"github.com/chorus-comms/chorus/comm/native/members"
 	"github.com/chorus-comms/chorus/fabric"
 	"github.com/chorus-comms/chorus/store"
 )
@@ -25,8 +26,8 @@ func TestReasonOfALoss(t *testing.T) {
 	for _, err := range []error{loss, fmt.Errorf("sharing memory: %w", hearsay)} {
 		for _, after := range []time.Duration{0, 50 * time.Millisecond} {
 			st := store.NewHash(0)
-			n := notice{Failure: base.FailureOf(errors.New("too many open files"), 3)}
-			time.AfterFunc(after, func() { st.CompareSet(context.Background(), failedKey, nil, n.encode()) })
+			n := members.Notice{Failure: base.FailureOf(errors.New("too many open files"), 3)}
+			time.AfterFunc(after, func() { st.CompareSet(context.Background(), failedKey, nil, n.Encode()) })
 			o := startupFailure{store: st, start: time.Now(), at: at}
 			got := o.failed(t.Context(), err)
 			if a, ok := errors.AsType[*backend.AbortedError](got); !ok || a.By != 3 || !strings.Contains(a.Reason,
@@ -49,8 +50,8 @@ func TestReasonOfARankBehind(t *testing.T) {
 	for _, after := range []time.Duration{0, 50 * time.Millisecond, time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
 			st := store.NewHash(0)
-			n := notice{Failure: base.FailureOf(&backend.TimeoutError{Attendance: backend.Attendance{Missing: []int{2}}}, 0)}
-			behind := time.AfterFunc(after, func() { st.CompareSet(context.Background(), failedKey, nil, n.encode()) })
+			n := members.Notice{Failure: base.FailureOf(&backend.TimeoutError{Attendance: backend.Attendance{Missing: []int{2}}}, 0)}
+			behind := time.AfterFunc(after, func() { st.CompareSet(context.Background(), failedKey, nil, n.Encode()) })
 			defer behind.Stop()
 			ctx, cancel := context.WithDeadline(t.Context(), time.Now())
 			defer cancel()

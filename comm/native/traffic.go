@@ -14,7 +14,7 @@ type traffic struct {
 }
 
 func (g *group) count(p *program) {
-	if len(g.members) == 1 || len(p.steps) == 0 {
+	if len(g.Members) == 1 || len(p.steps) == 0 {
 		return
 	}
 	n := &g.traffic.staged

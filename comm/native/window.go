@@ -37,9 +37,9 @@ func (g exposed) Expose(p unsafe.Pointer, n int) (place [2]uint64, release func(
 // Map implements base.WindowMemory.
 func (g exposed) Map(w *fabric.Waiter, rank int, at [2]uint64, n int) (unsafe.Pointer, error) {
 	place := fabric.Place{Segment: at[0], Offset: at[1]}
-	m := g.localIndex[rank]
+	m := g.LocalIndex[rank]
 	if m < 0 || g.placer == nil || !place.Mappable() {
 		return nil, errApart
 	}
-	return g.space.Resolve(w, m, place, n)
+	return g.Space.Resolve(w, m, place, n)
 }

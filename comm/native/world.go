@@ -3,6 +3,7 @@ package native
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -16,6 +17,7 @@ import (
 	"github.com/chorus-comms/chorus/bootstrap"
 	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/comm/backend/base"
+	"github.com/chorus-comms/chorus/comm/native/members"
 	"github.com/chorus-comms/chorus/config"
 	"github.com/chorus-comms/chorus/fabric"
 	_ "github.com/chorus-comms/chorus/fabric/hybrid" // "auto", and with it "shm" and "tcp"
@@ -102,7 +104,7 @@ func Open(ctx context.Context, c backend.Config) (backend.Backend, error) {
 		why := together.failed(ctx, together.earlier(ctx, err))
 		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTime)
 		defer cancel()
-		w.fab.Close(late) // the others are told why
+		w.Fab.Close(late) // the others are told why
 		if why == err {
 			why = unopened(ctx, start, at, func(peer int) int { return peer }, err)
 		}
@@ -124,14 +126,15 @@ func (s *settings) fabricFailure(at backend.Where, err error) error {
 
 // newWorld makes what the communicators of a rank have in common, over a fabric that is open.
 func newWorld(fab fabric.Fabric, agreed agreedSettings, timeout time.Duration) *world {
-	w := &world{fab: transport.Extend(fab), groups: map[uint32]*group{}, timeout: timeout, machine: agreed.machine()}
+	w := &world{World: members.World{Fab: transport.Extend(fab)}, groups: map[uint32]*group{}, timeout: timeout,
+		machine: agreed.machine()}
 	w.placer, _ = fab.(fabric.Placer)
 	if w.sharer, _ = fab.(fabric.Sharer); w.sharer != nil {
 		w.hosts = w.sharer.Hosts()
 	} else {
 		w.hosts = transport.Hosts(agreed.hosts)
 	}
-	w.fab.Handle(w)
+	w.Fab.Handle(w)
 	return w
 }
 
@@ -158,7 +161,7 @@ const leaveTime = time.Second
 
 // world is what the groups that were split from each other share.
 type world struct {
-	fab     fabric.Messenger
+	members.World
 	placer  fabric.Placer // nil if no memory can be mapped
 	sharer  fabric.Sharer
 	hosts   []int
@@ -168,20 +171,17 @@ type world struct {
 	mu     sync.Mutex
 	groups map[uint32]*group
 	led    uint32 // groups made whose lowest fabric rank is this one
-	lost   map[int]error
 	early  []early
 	// joining has, by the group's number, the receiver of notices for a group that this rank is
 	// joining.
-	joining map[uint32]func(notice)
-	doing   func() string // says what this rank does; may be nil
-	telling base.Pending  // of a peer that is lost, in each of its groups
+	joining map[uint32]func(members.Notice)
 }
 
 // early is a notice about a communicator that this rank has not made yet: others
 // may have, and failed.
 type early struct {
 	peer int
-	n    notice
+	n    members.Notice
 }
 
 const maxEarly = 1024
@@ -195,7 +195,7 @@ const rootID = 1
 func (w *world) newID() uint32 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	id := rootID + 1 + uint64(w.led)*uint64(w.fab.Size()) + uint64(w.fab.Rank())
+	id := rootID + 1 + uint64(w.led)*uint64(w.Fab.Size()) + uint64(w.Fab.Rank())
 	if id > math.MaxUint32 {
 		return 0
 	}
@@ -208,41 +208,28 @@ func (w *world) newID() uint32 {
 func (w *world) newGroup(ctx context.Context, id uint32, name string, members []int, s settings,
 	from *splitOrigin) (*group, error) {
 	n := len(members)
-	g := &group{world: w, id: id, members: members, settings: s,
+	g := &group{world: w, settings: s,
 		base: make([]unsafe.Pointer, 4*n), dsts: make([]unsafe.Pointer, n+1),
-		srcs:         make([]unsafe.Pointer, n+1),
-		fabricToRank: map[int]int{}, machine: w.machine, met: make([]bool, n), status: statusBoard{turn: make(chan struct{},
-			1)}}
-	for r, m := range members {
-		if m != r {
-			g.fabricToRank[m] = r
-		}
-		if m == w.fab.Rank() {
-			g.rank = r
-		}
-	}
-	g.Begin(name, g.rank, g.report)
-	g.Shared = &w.telling
-	g.transfers = base.Transfers{Life: &g.Life, Link: w.fab, Comm: id, Members: members, RankOf: g.rankOf,
-		Explain: g.awaitReason, Lost: g.lostIn}
-	g.windows = base.Windows{Transfers: &g.transfers, Rank: g.rank, Own: g.own, Failed: g.broken, LostPeer: g.lose,
+		srcs: make([]unsafe.Pointer, n+1), machine: w.machine, met: make([]bool, n)}
+	g.Init(&w.World, own{g}, id, name, members)
+	g.transfers = base.Transfers{Life: &g.Life, Link: w.Fab, Comm: id, Members: members, RankOf: g.RankOf,
+		Explain: g.AwaitReason, Lost: g.lostIn}
+	g.windows = base.Windows{Transfers: &g.transfers, Rank: g.Rank, Own: g.own, Failed: g.Explain, LostPeer: g.LoseLink,
 		Memory: exposed{g}}
-	g.waiter = g.Waiter()
-	g.waiter.Slow = g.compareWhenSlow
 	if err := g.join(ctx, from); err != nil {
 		return nil, err
 	}
 	w.mu.Lock()
 	w.groups[id] = g
-	for p, err := range w.lost {
-		if r := g.rankOf(p); r >= 0 {
+	for p, err := range w.Losses() {
+		if r := g.RankOf(p); r >= 0 {
 			g.Break(base.LossOf(g.Where(), r, err))
 		}
 	}
 	mine := w.takeEarly(id)
 	w.mu.Unlock()
 	for _, e := range mine {
-		g.notice(e.peer, e.n)
+		g.Notice(e.peer, e.n)
 	}
 	return g, nil
 }
@@ -265,14 +252,14 @@ func (g *group) join(ctx context.Context, from *splitOrigin) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	heard := make(chan error, 1)
-	over := func(n notice) {
+	over := func(n members.Notice) {
 		if n.Known() {
-			why := &peerGaveUpError{n.Translated(g.member)}
+			why := &peerGaveUpError{n.Translated(g.Member)}
 			// Other failures reach this rank after it has joined, as they do the others.
 			if n.Unopened || n.Kind == base.Lost && n.From == 0 {
 				stop(why)
 			}
-			if n.Kind == base.Timeout && len(n.Missing) == 1 && n.Missing[0] == g.rank {
+			if n.Kind == base.Timeout && len(n.Missing) == 1 && n.Missing[0] == g.Rank {
 				return // it has waited for this rank, which knows better for which rank it waits
 			}
 			select {
@@ -283,11 +270,11 @@ func (g *group) join(ctx context.Context, from *splitOrigin) error {
 	}
 	w.mu.Lock()
 	if w.joining == nil {
-		w.joining = map[uint32]func(notice){}
+		w.joining = map[uint32]func(members.Notice){}
 	}
-	w.joining[g.id] = over
+	w.joining[g.ID] = over
 	for _, e := range w.early {
-		if e.n.Comm == g.id {
+		if e.n.Comm == g.ID {
 			over(e.n)
 		}
 	}
@@ -311,22 +298,22 @@ func (g *group) join(ctx context.Context, from *splitOrigin) error {
 		}
 	}
 	w.mu.Lock()
-	delete(w.joining, g.id)
+	delete(w.joining, g.ID)
 	if err != nil {
-		w.takeEarly(g.id)
+		w.takeEarly(g.ID)
 	}
 	w.mu.Unlock()
 	if err == nil {
 		return nil
 	}
 	if other := (*peerGaveUpError)(nil); errors.As(err, &other) {
-		g.forward(other.Failure.Translated(g.rankOf))
+		g.Forward(other.Failure.Translated(g.RankOf))
 	} else {
-		why := unopened(ctx, start, g.Where(), g.rankOf, err)
-		if stall, ok := errors.AsType[*stallError](err); ok && stall.outside(g.rankOf) {
+		why := unopened(ctx, start, g.Where(), g.RankOf, err)
+		if stall, ok := errors.AsType[*stallError](err); ok && stall.outside(g.RankOf) {
 			why = errors.New(from.failure(ctx, err).Error()) // which names its ranks as what was split does
 		}
-		g.broadcast(notice{Failure: base.FailureOf(why, g.rank), Comm: g.id, Unopened: true})
+		g.Broadcast(members.Notice{Failure: base.FailureOf(why, g.Rank), Comm: g.ID, Unopened: true})
 	}
 	return err
 }
@@ -342,21 +329,32 @@ func (w *world) leave(ctx context.Context, g *group) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.groups) > 1 {
-		delete(w.groups, g.id)
-		w.fab.Forget(g.id)
+		delete(w.groups, g.ID)
+		w.Fab.Forget(g.ID)
 		return nil
 	}
 	// The fabric reads what the others have sent until they say goodbye, too, and may find that it's of another
 	// operation than this rank's last.
 	w.mu.Unlock()
-	err := w.fab.Close(ctx)
+	err := w.Fab.Close(ctx)
 	w.mu.Lock()
-	delete(w.groups, g.id)
+	delete(w.groups, g.ID)
 	return err
 }
 
+// Control implements fabric.Handler.
+func (w *world) Control(peer int, payload []byte) {
+	var n members.Notice
+	if json.Unmarshal(payload, &n) != nil {
+		return
+	}
+	if g := w.recipient(peer, n); g != nil {
+		g.Notice(peer, n)
+	}
+}
+
 // recipient returns the group that a notice is for, or keeps the notice until there is one.
-func (w *world) recipient(peer int, n notice) *group {
+func (w *world) recipient(peer int, n members.Notice) *group {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	g := w.groups[n.Comm]
@@ -381,27 +379,19 @@ func (w *world) group(id uint32) *group {
 // PeerLost breaks every group that the peer is a member of, and tells their
 // other members, who may have no link to the peer.
 func (w *world) PeerLost(peer int, err error) {
+	w.Lose(peer, err) // before its groups are looked for, which new ones do the other way around
 	w.mu.Lock()
-	if w.lost == nil {
-		w.lost = map[int]error{}
-	}
-	w.lost[peer] = err
 	var hit []*group
 	for _, g := range w.groups {
-		if g.rankOf(peer) >= 0 {
+		if g.RankOf(peer) >= 0 {
 			hit = append(hit, g)
 		}
 	}
 	w.mu.Unlock()
-	w.telling.Begin()
-	defer w.telling.End()
+	w.Telling.Begin()
+	defer w.Telling.End()
 	for _, g := range hit {
-		g.controls.lost(g.rankOf(peer), "")
-		g.status.lost()
-		if errors.Is(err, fabric.ErrClosing) {
-			continue // its caller gets the error, and waits for the peer's report
-		}
-		g.Fail(base.LossOf(g.Where(), g.rankOf(peer), err))
+		g.Lost(peer, err)
 	}
 }
 
@@ -412,7 +402,7 @@ func (w *world) culprit(of *group) int {
 	for _, id := range slices.Sorted(maps.Keys(w.groups)) {
 		g := w.groups[id]
 		if lost, ok := g.Cause().(*backend.PeerLostError); ok && lost.Peer >= 0 {
-			if r := of.rankOf(g.members[lost.Peer]); r >= 0 && r != of.rank {
+			if r := of.RankOf(g.Members[lost.Peer]); r >= 0 && r != of.Rank {
 				return r
 			}
 		}
@@ -423,18 +413,18 @@ func (w *world) culprit(of *group) int {
 // Mismatch breaks the group whose ranks disagree about an operation.
 func (w *world) Mismatch(peer int, key fabric.Key, local, remote fabric.Desc) {
 	if g := w.group(key.Comm); g != nil {
-		g.disagree(peer, local, remote, key.Tag)
+		g.Disagree(peer, local, remote, key.Tag)
 	}
 }
 
 // share opens the memory that the group's ranks of this host have in common.
 func (g *group) share(ctx context.Context) (err error) {
 	w := g.world
-	g.localIndex = make([]int, len(g.members))
-	for r := range g.localIndex {
-		g.localIndex[r] = -1
+	g.LocalIndex = make([]int, len(g.Members))
+	for r := range g.LocalIndex {
+		g.LocalIndex[r] = -1
 	}
-	if w.sharer == nil || len(g.members) == 1 {
+	if w.sharer == nil || len(g.Members) == 1 {
 		return nil
 	}
 	topo, crowded := g.topology()
@@ -442,7 +432,7 @@ func (g *group) share(ctx context.Context) (err error) {
 		return nil // no two ranks share a host
 	}
 	g.topo = topo
-	mine := topo.Host[g.rank]
+	mine := topo.Host[g.Rank]
 	var local []int
 	for r, h := range topo.Host {
 		if h == mine {
@@ -450,18 +440,18 @@ func (g *group) share(ctx context.Context) (err error) {
 		}
 	}
 	// A space lists its members by ascending fabric rank.
-	slices.SortFunc(local, func(a, b int) int { return g.members[a] - g.members[b] })
+	slices.SortFunc(local, func(a, b int) int { return g.Members[a] - g.Members[b] })
 	ranks := make([]int, len(local))
 	for i, r := range local {
-		ranks[i] = g.members[r]
-		g.localIndex[r] = i
+		ranks[i] = g.Members[r]
+		g.LocalIndex[r] = i
 	}
 	if len(ranks) == 1 {
-		g.space = fabric.NewSoloSpace(ranks[0], g.settings.stageBytes)
-	} else if g.space, err = w.sharer.Space(ctx, g.id, ranks, g.settings.stageBytes); err != nil {
+		g.Space = fabric.NewSoloSpace(ranks[0], g.settings.stageBytes)
+	} else if g.Space, err = w.sharer.Space(ctx, g.ID, ranks, g.settings.stageBytes); err != nil {
 		return fmt.Errorf("sharing memory with ranks %s: %w", backend.Ranks(local), err)
 	}
-	g.local = local
+	g.Local = local
 	g.stageBytes = g.settings.stageBytes / 2 &^ 63
 	g.placer = w.placer
 	return nil
@@ -470,23 +460,23 @@ func (g *group) share(ctx context.Context) (err error) {
 // topology numbers the hosts of the group's ranks by their lowest rank, and
 // tells whether any host has two.
 func (g *group) topology() (*plan.Topology, bool) {
-	t := &plan.Topology{Host: make([]int, len(g.members))}
+	t := &plan.Topology{Host: make([]int, len(g.Members))}
 	number := map[int]int{}
-	for r, m := range g.members {
+	for r, m := range g.Members {
 		h := g.world.hosts[m]
 		if _, ok := number[h]; !ok {
 			number[h] = len(number)
 		}
 		t.Host[r] = number[h]
 	}
-	return t, len(number) < len(g.members)
+	return t, len(number) < len(g.Members)
 }
 
 // localSize counts the group's ranks on this rank's host.
 func (g *group) localSize() int {
 	n := 0
-	for _, m := range g.members {
-		if g.world.hosts[m] == g.world.hosts[g.members[g.rank]] {
+	for _, m := range g.Members {
+		if g.world.hosts[m] == g.world.hosts[g.Members[g.Rank]] {
 			n++
 		}
 	}

@@ -1,16 +1,17 @@
-package native
+package members
 
 import (
-	"encoding/json"
+	"strings"
 
 	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/comm/backend/base"
 	"github.com/chorus-comms/chorus/fabric"
+	"github.com/chorus-comms/chorus/internal/plain"
 )
 
-// A notice is a control message between the ranks of a communicator outside of its operations. It
+// A Notice is a control message between the ranks of a communicator outside of its operations. It
 // travels as JSON, at most fabric.MaxControl bytes long. Ranks in it are the communicator's.
-type notice struct {
+type Notice struct {
 	base.Failure        // its Kind is one of the constants below, or a failure's
 	Comm         uint32 `json:"c"`
 	// lost, timeout, abort: the rank couldn't open its part of the communicator
@@ -34,67 +35,56 @@ type notice struct {
 
 // The kinds of notice that are no failures.
 const (
-	noticeAsk         = "ask"     // which operation are you in, and what was About?
-	noticeAnswer      = "answer"  // to it: Seq is the last one that the rank has entered
-	noticeCompare     = "compare" // is About to you what it is to me?
-	noticeSplitFailed = "unsplit" // I have no part in what About splits off, because of Text
-	noticeLeft        = "left"    // I take part in no operation after Seq, because of Text
-	noticeControl     = "word"    // Desc is not for this backend: backend.Messenger
+	Ask         = "ask"     // which operation are you in, and what was About?
+	Answer      = "answer"  // to it: Seq is the last one that the rank has entered
+	Compare     = "compare" // is About to you what it is to me?
+	SplitFailed = "unsplit" // I have no part in what About splits off, because of Text
+	Left        = "left"    // I take part in no operation after Seq, because of Text
+	Control     = "word"    // Desc is not for this backend: backend.Messenger
 )
 
-// newNotice returns a notice of this rank's that is no failure.
-func (g *group) newNotice(kind string) notice {
-	return notice{Failure: base.Failure{Kind: kind, Rank: g.rank}, Comm: g.id}
+// NewNotice returns a notice of this rank's that is no failure.
+func (g *Group) NewNotice(kind string) Notice {
+	return Notice{Failure: base.Failure{Kind: kind, Rank: g.Rank}, Comm: g.ID}
 }
 
 // report sends all other members the first cause of a failure, and the operation from which on it counts. If that is
 // the operation that the cause names itself, which more than one rank has entered, from is 0.
-func (g *group) report(from uint64, cause error) {
-	n := notice{Failure: base.FailureOf(cause, g.rank), Comm: g.id}
+func (g *Group) report(from uint64, cause error) {
+	n := Notice{Failure: base.FailureOf(cause, g.Rank), Comm: g.ID}
 	if n.From == 0 {
 		n.From = from
 	}
-	g.broadcast(n)
+	g.Broadcast(n)
 }
 
-// encode returns a notice as a control payload, shortened until it fits.
-func (n notice) encode() []byte {
+// Encode returns a notice as a control payload, shortened until it fits.
+func (n Notice) Encode() []byte {
 	return base.Encode(&n, fabric.MaxControl, func() { n.Shorten(&n.Doing) })
 }
 
-// broadcast sends a notice to every other member. A member that can't be reached finds out in
+// Broadcast sends a notice to every other member. A member that can't be reached finds out in
 // another way.
-func (g *group) broadcast(n notice) {
-	payload := n.encode()
+func (g *Group) Broadcast(n Notice) {
+	payload := n.Encode()
 	if payload == nil {
 		return
 	}
-	for r, m := range g.members {
-		if r != g.rank {
-			g.world.fab.Control(m, payload)
+	for r, m := range g.Members {
+		if r != g.Rank {
+			g.World.Fab.Control(m, payload)
 		}
 	}
 }
 
-// Control implements fabric.Handler.
-func (w *world) Control(peer int, payload []byte) {
-	var n notice
-	if json.Unmarshal(payload, &n) != nil {
-		return
-	}
-	if g := w.recipient(peer, n); g != nil {
-		g.notice(peer, n)
-	}
-}
-
-// lost acts on the report that a rank is lost. The report is forwarded to that rank, which may be alive: one end of a
+// lose acts on the report that a rank is lost. The report is forwarded to that rank, which may be alive: one end of a
 // broken link may not know of it.
-func (g *group) lost(from int, n notice, at backend.Where) {
-	size := len(g.members)
+func (g *Group) lose(from int, n Notice, at backend.Where) {
+	size := len(g.Members)
 	if n.Rank < 0 || n.Rank >= size || n.By < 0 || n.By >= size {
 		return
 	}
-	if n.Rank == g.rank {
+	if n.Rank == g.Rank {
 		g.PeerFailed(&n.Failure)
 		return
 	}
@@ -105,21 +95,21 @@ func (g *group) lost(from int, n notice, at backend.Where) {
 	if n.From > 0 { // it has left, and knows that
 		g.BreakFrom(n.From, cause)
 	} else if g.Break(cause) && from == n.By {
-		g.forward(n.Failure)
+		g.Forward(n.Failure)
 	}
 }
 
-// forward sends the report that a rank is lost to that rank itself.
-func (g *group) forward(f base.Failure) {
-	if peer := g.member(f.Rank); f.Kind == base.Lost && f.From == 0 && peer >= 0 && f.Rank != g.rank {
-		n := notice{Failure: f, Comm: g.id}
-		g.world.fab.Control(peer, n.encode())
+// Forward sends the report that a rank is lost to that rank itself.
+func (g *Group) Forward(f base.Failure) {
+	if peer := g.Member(f.Rank); f.Kind == base.Lost && f.From == 0 && peer >= 0 && f.Rank != g.Rank {
+		n := Notice{Failure: f, Comm: g.ID}
+		g.World.Fab.Control(peer, n.Encode())
 	}
 }
 
-// notice acts on a member's notice.
-func (g *group) notice(peer int, n notice) {
-	from := g.rankOf(peer)
+// Notice acts on a member's notice.
+func (g *Group) Notice(peer int, n Notice) {
+	from := g.RankOf(peer)
 	if from < 0 {
 		return
 	}
@@ -127,19 +117,17 @@ func (g *group) notice(peer int, n notice) {
 	at.Op, at.Seq = n.Op, n.Seq
 	switch n.Kind {
 	case base.Lost:
-		g.lost(from, n, at)
+		g.lose(from, n, at)
 	case base.Mismatch:
 		g.PeerFailed(&n.Failure)
-		if n.RankA == g.rank || n.RankB == g.rank { // kept for a rank that is ending its part
-			g.departures.noteLate(n.Err(at))
+		if n.RankA == g.Rank || n.RankB == g.Rank { // kept for a rank that is ending its part
+			g.own.NoteLate(n.Err(at))
 		}
 	case base.Abort, base.Timeout:
 		g.PeerFailed(&n.Failure)
-	case noticeLeft:
-		g.noteDeparture(from, n)
-	case noticeControl:
+	case Control:
 		g.controls.add(from, n.Desc)
-	case noticeAsk:
+	case Ask:
 		if n.Now || g.Reporting.Idle() && !n.Waits {
 			g.answer(peer, n, nil)
 			return
@@ -152,11 +140,17 @@ func (g *group) notice(peer int, n notice) {
 			g.Reporting.Wait()
 			g.answer(peer, n, awaits)
 		}()
-	case noticeAnswer:
-		g.status.answer(from, n)
-	case noticeSplitFailed:
-		g.splitFailed(from, n)
-	case noticeCompare:
+	case Answer:
+		g.board.answer(from, n)
+	case Compare:
 		g.compared(peer, n)
+	default:
+		g.own.Told(from, n)
 	}
+}
+
+// Printable sanitizes a reason, which may be another process's, for the text of an error.
+func Printable(why string) string {
+	why = plain.Line(strings.ToValidUTF8(why[:min(len(why), fabric.MaxWhy)], ""))
+	return strings.ToValidUTF8(why[:min(len(why), fabric.MaxWhy)], "")
 }

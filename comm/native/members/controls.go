@@ -1,4 +1,4 @@
-package native
+package members
 
 import (
 	"fmt"
@@ -24,17 +24,17 @@ type controlQueue struct {
 const maxControls = 4096
 
 // SendControl implements backend.Messenger.
-func (g *group) SendControl(rank int, payload []byte) error {
-	if rank < 0 || rank >= len(g.members) || len(payload) > backend.MaxControl {
+func (g *Group) SendControl(rank int, payload []byte) error {
+	if rank < 0 || rank >= len(g.Members) || len(payload) > backend.MaxControl {
 		return fmt.Errorf("a word of %d bytes to rank %d", len(payload), rank)
 	}
-	n := g.newNotice(noticeControl)
+	n := g.NewNotice(Control)
 	n.Desc = payload
-	return g.world.fab.Control(g.members[rank], n.encode())
+	return g.World.Fab.Control(g.Members[rank], n.Encode())
 }
 
 // Controls implements backend.Messenger.
-func (g *group) Controls() ([]backend.Control, <-chan struct{}) {
+func (g *Group) Controls() ([]backend.Control, <-chan struct{}) {
 	x := &g.controls
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -47,15 +47,13 @@ func (g *group) Controls() ([]backend.Control, <-chan struct{}) {
 }
 
 // Gone implements backend.Messenger.
-func (g *group) Gone() map[int]string {
+func (g *Group) Gone() map[int]string {
 	gone := map[int]string{}
 	g.controls.mu.Lock()
 	maps.Copy(gone, g.controls.gone)
 	g.controls.mu.Unlock()
-	g.world.mu.Lock()
-	defer g.world.mu.Unlock()
-	for p, err := range g.world.lost {
-		if r := g.rankOf(p); r >= 0 {
+	for p, err := range g.World.Losses() {
+		if r := g.RankOf(p); r >= 0 {
 			gone[r] = base.Reason(err)
 		}
 	}
@@ -86,6 +84,9 @@ func (x *controlQueue) lost(rank int, why string) {
 	}
 	x.event()
 }
+
+// NoteGone notes that a member has lost a rank, which the others are told of: all must look for the same survivors.
+func (g *Group) NoteGone(rank int, why string) { g.controls.lost(rank, why) }
 
 // event wakes the readers. The caller holds the lock.
 func (x *controlQueue) event() {

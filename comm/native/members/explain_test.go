@@ -1,4 +1,4 @@
-package native
+package members
 
 import (
 	"strings"
@@ -14,7 +14,7 @@ func TestDepartedIsPrintable(t *testing.T) {
 		"it raised\n\x1b]0;x\a\xff\u2028": `it raised\n\x1b]0;x\a\u2028` + ", after operation #3",
 		strings.Repeat("x", 5000):         strings.Repeat("x", fabric.MaxWhy) + ", after operation #3",
 	} {
-		if got := departed(&fabric.LeftError{Peer: 1, After: 3, Why: why}); got != want {
+		if got := Departed(&fabric.LeftError{Peer: 1, After: 3, Why: why}); got != want {
 			t.Errorf("of %q: %q, and not %q", why, got, want)
 		}
 	}

@@ -1,4 +1,4 @@
-package native
+package members
 
 import (
 	"errors"
@@ -15,20 +15,20 @@ import (
 
 // compareWhenSlow does that, and answers ranks that have asked for which ranks this one waits. It's the waiter's Slow:
 // it runs on the goroutine of the operation under way, and must not wait.
-func (g *group) compareWhenSlow() {
+func (g *Group) compareWhenSlow() {
 	g.reportAwaited()
 	var peers []int
-	for k := range g.posted {
-		if m := g.msgs[k]; !m.Done() && m.Peer != g.members[g.rank] && !slices.Contains(peers, m.Peer) {
+	g.own.Posted(func(m *fabric.Msg, _ int, _ bool) {
+		if !m.Done() && m.Peer != g.Members[g.Rank] && !slices.Contains(peers, m.Peer) {
 			peers = append(peers, m.Peer)
 		}
-	}
+	})
 	if len(peers) == 0 {
 		return // ranks that wait for each other's flags compare descriptions there
 	}
 	var mm *fabric.MismatchError
-	if g.space != nil && errors.As(g.space.CheckLast(), &mm) {
-		err := g.mismatch(mm.Peer, mm.Local, mm.Remote, mm.Seq)
+	if g.Space != nil && errors.As(g.Space.CheckLast(), &mm) {
+		err := g.MismatchWith(mm.Peer, mm.Local, mm.Remote, mm.Seq)
 		g.Reporting.Begin()
 		go func() {
 			defer g.Reporting.End()
@@ -36,15 +36,16 @@ func (g *group) compareWhenSlow() {
 		}()
 		return
 	}
-	desc, n := g.said, g.newNotice(noticeCompare)
-	n.About, n.Desc = g.seq, desc[:]
-	payload := n.encode()
+	seq, _, _, said := g.own.UnderWay()
+	desc, n := *said, g.NewNotice(Compare)
+	n.About, n.Desc = seq, desc[:]
+	payload := n.Encode()
 	g.Reporting.Begin() // Finalize waits for it
 	go func() {
 		defer g.Reporting.End()
 		for _, p := range peers {
-			if !g.world.isLost(p) {
-				g.world.fab.Control(p, payload)
+			if !g.World.IsLost(p) {
+				g.World.Fab.Control(p, payload)
 			}
 		}
 	}()
@@ -52,25 +53,25 @@ func (g *group) compareWhenSlow() {
 
 // compared compares another rank's description of its operation with this rank's description of the same number. A
 // rank that hasn't come to it yet is asked again.
-func (g *group) compared(peer int, n notice) {
-	mine, ok := g.world.fab.Announced(g.id, n.About)
+func (g *Group) compared(peer int, n Notice) {
+	mine, ok := g.World.Fab.Announced(g.ID, n.About)
 	if theirs := (fabric.Desc{}); ok && len(n.Desc) == len(theirs) {
 		if copy(theirs[:], n.Desc); theirs != mine {
-			g.disagree(peer, mine, theirs, n.About)
+			g.Disagree(peer, mine, theirs, n.About)
 		}
 	}
 }
 
-// disagree breaks the communicator since a peer runs a different operation under a number than this rank does,
+// Disagree breaks the communicator since a peer runs a different operation under a number than this rank does,
 // or did.
-func (g *group) disagree(peer int, mine, theirs fabric.Desc, seq uint64) {
+func (g *Group) Disagree(peer int, mine, theirs fabric.Desc, seq uint64) {
 	fail := func(err error) {
-		if g.Fail(err); seq == g.announced.Load() {
-			g.departures.noteLate(err)
+		if g.Fail(err); seq == g.Announced.Load() {
+			g.own.NoteLate(err)
 		}
 	}
 	if !mine.Same(&theirs) {
-		fail(g.mismatch(peer, mine, theirs, seq))
+		fail(g.MismatchWith(peer, mine, theirs, seq))
 		return
 	}
 	g.Reporting.Begin()
@@ -85,41 +86,54 @@ const maxEarlier = 16
 
 // disagreedEarlier makes the error of two ranks that describe an operation as the same, but after different ones. It
 // asks the peer what these were, unless the communicator breaks meanwhile.
-func (g *group) disagreedEarlier(peer int, mine, theirs fabric.Desc, seq uint64) error {
-	rank := g.rankOf(peer)
+func (g *Group) disagreedEarlier(peer int, mine, theirs fabric.Desc, seq uint64) error {
+	rank := g.RankOf(peer)
 	for at := seq - 1; at > 0 && seq-at <= maxEarlier && rank >= 0; at-- {
-		was, known := g.world.fab.Announced(g.id, at)
+		was, known := g.World.Fab.Announced(g.ID, at)
 		if !known {
 			break
 		}
-		question := g.newNotice(noticeAsk)
+		question := g.NewNotice(Ask)
 		question.About, question.Now = at, true
 		said := g.pose(question, []int{rank}, shortAskTimeout, g.Broken())[rank]
 		if said.About != at || len(said.Desc) != len(was) {
 			break
 		}
 		if other := fabric.Desc(said.Desc); !other.Same(&was) {
-			return g.mismatch(peer, was, other, at)
+			return g.MismatchWith(peer, was, other, at)
 		}
 	}
-	return g.mismatch(peer, mine, theirs, seq)
+	return g.MismatchWith(peer, mine, theirs, seq)
 }
 
-// disagreedBefore returns the mismatch of an earlier operation that has broken the communicator while this one's
+// DisagreedBefore returns the mismatch of an earlier operation that has broken the communicator while this one's
 // messages came. An operation in which a rank only sends ends before the messages of ranks that take it for another one
 // are there; they come before those of the next operation. Ranks of a host that sent each other none compare now, since
 // this operation may have needed none of their flags.
-func (g *group) disagreedBefore() error {
-	if g.space != nil {
-		if err := g.space.CheckLast(); err != nil {
+func (g *Group) DisagreedBefore(seq uint64) error {
+	if g.Space != nil {
+		if err := g.Space.CheckLast(); err != nil {
 			return err
 		}
 	}
 	if !g.Raised() {
 		return nil
 	}
-	if e, ok := g.Cause().(*backend.MismatchError); ok && e.Seq < g.seq {
+	if e, ok := g.Cause().(*backend.MismatchError); ok && e.Seq < seq {
 		return e
 	}
 	return nil
+}
+
+// CheckLast compares this rank's last operations, before it leaves, with those of the other ranks
+// of the host under the same numbers, as far as they have arrived. Of two ranks that disagree, the
+// one that arrives later finds out.
+func (g *Group) CheckLast() error {
+	var mm *fabric.MismatchError
+	if g.Space == nil || g.Raised() || !errors.As(g.Space.CheckLast(), &mm) {
+		return nil
+	}
+	err := g.MismatchWith(mm.Peer, mm.Local, mm.Remote, mm.Seq)
+	g.Fail(err)
+	return err
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/comm/backend"
+	"github.com/chorus-comms/chorus/fabric"
 )
 
 // asking has rank 0 ask rank 1, which is telling of a failure and so doesn't answer yet.
@@ -18,7 +19,7 @@ func asking(t *testing.T) (g0, g1 *group, done chan struct{}) {
 	g1.Reporting.Begin()
 	go func() {
 		defer close(done)
-		g0.ask(0, []int{1}, time.Hour, nil)
+		g0.Stalled(0, []int{1})
 	}()
 	synctest.Wait()
 	select {
@@ -60,7 +61,7 @@ func TestAskTheLost(t *testing.T) {
 func TestInquire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := pair(t, t.Context())[0].(*group)
-		g.awaitReports() // rank 1 knows of nothing
+		g.AwaitReason(fabric.ErrClosing) // rank 1 knows of nothing
 		if g.Raised() {
 			t.Fatal(g.Cause())
 		}
@@ -69,7 +70,7 @@ func TestInquire(t *testing.T) {
 		if g.Raised() {
 			t.Fatal("broken at once")
 		}
-		if g.awaitReports(); g.Cause() != why {
+		if g.AwaitReason(fabric.ErrClosing); g.Cause() != why {
 			t.Errorf("not waited for the cause: %v", g.Cause())
 		}
 	})
