@@ -50,7 +50,8 @@ func TestReasonOfARankBehind(t *testing.T) {
 	for _, after := range []time.Duration{0, 50 * time.Millisecond, time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
 			st := store.NewHash(0)
-			n := members.Notice{Failure: base.FailureOf(&backend.TimeoutError{Attendance: backend.Attendance{Missing: []int{2}}}, 0)}
+			late := &backend.TimeoutError{Attendance: backend.Attendance{Missing: []int{2}}}
+			n := members.Notice{Failure: base.FailureOf(late, 0)}
 			behind := time.AfterFunc(after, func() { st.CompareSet(context.Background(), failedKey, nil, n.Encode()) })
 			defer behind.Stop()
 			ctx, cancel := context.WithDeadline(t.Context(), time.Now())

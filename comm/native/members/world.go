@@ -8,7 +8,8 @@ import (
 	"github.com/chorus-comms/chorus/fabric"
 )
 
-// World is what the communicators of a rank share that were split from each other: the fabric, and the peers that it has lost.
+// World is what the communicators of a rank share that were split from each other: the fabric, and the peers that it
+// has lost.
 type World struct {
 	Fab     fabric.Messenger
 	Telling base.Pending // of a peer that is lost, in each of its groups
