@@ -61,7 +61,7 @@ func openDevice(ctx context.Context, spec string) (*device.Device, error) {
 }
 
 // newStreams makes what the communicator of a device has besides, nil for the host's. A backend for the host does for
-// every device whose memory engines of the process can touch.
+// every device, by its memory where engines of the process can touch that, else by copies.
 func newStreams(d *device.Device, priority device.Priority, replays time.Duration, b backend.Backend) (s *streams,
 	err error) {
 	caps := b.Capabilities()
@@ -72,7 +72,7 @@ func newStreams(d *device.Device, priority device.Priority, replays time.Duratio
 	if enq, ok := b.(backend.Enqueuer); ok && caps.Serves(d.Name()) {
 		s.library = &libraryExecutor{streams: s, enq: enq}
 	}
-	if _, engines := d.Runtime().Driver().(device.HostKernels); s.library == nil && !(engines && s.host) {
+	if s.library == nil && !s.host {
 		return nil, fmt.Errorf("%w: backend %q has no device %q, only %v", ErrUnsupported, caps.Name, d.Name(), caps.Devices)
 	}
 	if s.own, err = takeStream(d, priority); err == nil {

@@ -2,6 +2,7 @@ package comm
 
 import (
 	"context"
+	"errors"
 
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/tensor"
@@ -48,8 +49,9 @@ func (x *streamExecutor) enqueueCall(o *call) error {
 
 // enqueueCollectives enqueues a collective, with those behind it in its batch.
 func (x *streamExecutor) enqueueCollectives(t *task, o *call, s *device.Stream) error {
+	var due results
 	for y := o; y != nil; y = y.next {
-		if err := engineViews(y, s); err != nil {
+		if err := due.reach(y, s); err != nil {
 			return err
 		}
 	}
@@ -60,7 +62,7 @@ func (x *streamExecutor) enqueueCollectives(t *task, o *call, s *device.Stream) 
 		}
 		y = next
 	}
-	return t.recordEnd(s)
+	return errors.Join(due.enqueue(s), t.recordEnd(s))
 }
 
 // function is a collective as a function of a stream, or of a graph's runs.
@@ -112,8 +114,9 @@ func (x *streamExecutor) turn(o *call, h handle) (err error) {
 // have to wait for the next.
 func (x *streamExecutor) enqueueRound(t *task, r *round, s *device.Stream) error {
 	e := &enqueuedRound{c: x.c, op: t.op, calls: r.calls, handle: t.atEnd()}
+	var due results
 	for _, o := range r.calls {
-		if err := engineViews(o, s); err != nil {
+		if err := due.reach(o, s); err != nil {
 			return err
 		}
 		o.Ctx, o.work = context.Background(), nil
@@ -133,7 +136,7 @@ func (x *streamExecutor) enqueueRound(t *task, r *round, s *device.Stream) error
 	if err := s.HostFunc(t.op, e.complete); err != nil {
 		return err
 	}
-	return t.recordEnd(s)
+	return errors.Join(due.enqueue(s), t.recordEnd(s))
 }
 
 // enqueuedRound is messages on a stream. One of its functions posts them, and a later one completes them.
@@ -232,10 +235,9 @@ type originals struct {
 	ctx             context.Context
 }
 
-// engineViews replaces an operation's tensors by what the backend can touch, and notes that s uses them. Hooks get what
-// the caller gave: a view would let them read device memory.
+// engineViews replaces an operation's tensors by views that engines of the process can touch, and notes that s uses
+// them. Hooks get what the caller gave: a view would let them read device memory.
 func engineViews(o *call, s *device.Stream) error {
-	o.originals = &originals{o.In, o.Out, o.Reduce.FactorTensor, o.Ins, o.Outs, o.work != nil, o.Ctx}
 	return o.Replace(func(t *tensor.Tensor) (*tensor.Tensor, error) {
 		if err := t.UsedBy(s); err != nil {
 			return nil, err
