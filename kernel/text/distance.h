@@ -31,7 +31,7 @@ KERNEL void ENTRY(POINTERS, I count, I n, I step0, I step1, T p LAYOUT) {
 #if NORM == NORM_P
 		r += pow(size, p);
 #elif NORM == NORM_0
-		r += d != 0;
+		r += isnan(d) ? d : (T)(d != 0);
 #elif NORM == NORM_1
 		r += size;
 #elif NORM == NORM_2

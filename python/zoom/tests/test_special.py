@@ -42,3 +42,10 @@ def test_powers_of_complex_numbers(exponent):
         assert torch.equal(got[one], want[one])
     small = x.abs() < 1e10
     torch.testing.assert_close(got[small], want[small], rtol=1e-5, atol=1e-30, equal_nan=True)
+
+
+def test_distances_of_what_is_no_number():
+    """The number of places that differ is unknown where one is NaN."""
+    x = torch.tensor([[0.0, 1.0], [2.0, float("nan")], [-0.0, float("inf")]])
+    for call in (lambda x: torch.cdist(x, x, 0), lambda x: torch.pdist(x, 0)):
+        assert torch.equal(call(x.to(D)).cpu().nan_to_num(-1), call(x).nan_to_num(-1))
