@@ -39,7 +39,7 @@ if [ -n "$making" ]; then
 	step "the Python package"
 	wait $making || { cat out/python; exit 1; }
 	trap - EXIT
-	python_tests -m 'not long' python/tests
+	python_tests -n 3 -m 'not long' python/tests # half of their time is that of other processes' starts
 	if command -v "${CXX:-c++}" >/dev/null; then
 		step "torch.device(\"zoom\"), through PoCL"
 		python_tests -m 'not long' python/zoom/tests
