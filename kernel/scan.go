@@ -110,69 +110,21 @@ func scanSource(s text.Spec) (text.Source, error) {
 	var w writer
 	w.Begin(s)
 	w.accumulator(r, 0, s.Compute)
-	w.LayoutType("kept", int(s.Dims), outs+1)
-	w.Pointers(s)
-	w.Param("I rows, I n")
+	steps, write := "", ""
 	for k := range outs + 1 {
-		w.Param("I step%d", k)
-	}
-	if s.Dims > 0 {
-		w.Param("kept l")
+		steps += fmt.Sprintf(", I step%d", k)
 	}
 	if s.Form == scanRows {
-		w.Line("ONE_THREAD")
-		w.Function("scan_" + s.Op)
-		w.scannedRows(s, r, outs)
-		return w.Done()
+		return w.scannedRows(s, r, steps)
 	}
-	w.Function("scan_" + s.Op)
-	if s.Form == reduceThread {
-		w.Line("\tI row = (I)(BLOCK * THREADS + THREAD);")
-		w.Line("\tif (row >= rows)")
-		w.Line("\t\treturn;")
-	} else {
-		w.Line("\tLOCAL A part[%d];", s.Block)
-		w.Line("\tI row = (I)BLOCK;")
+	for k, o := range r.done {
+		write += fmt.Sprintf("o%d[at%[1]d + i * step%[1]d] = %s; ", k,
+			text.Narrowed(s.Types[k], o.kind.dtype(s.Compute), fmt.Sprintf("r_done%d(a, i + 1)", k)))
 	}
-	w.Offsets("row", "l", int(s.Dims), outs+1)
-	x := text.Converted(s.Compute, s.Inputs()[0], fmt.Sprintf("i0[at%d + i * step%d]", outs, outs))
-	write := func(indent string) {
-		for k, o := range r.done {
-			w.Line("%so%d[at%d + i * step%d] = %s;", indent, k, k, k,
-				text.Narrowed(s.Types[k], o.kind.dtype(s.Compute), fmt.Sprintf("r_done%d(a, i + 1)", k)))
-		}
-	}
-	if s.Form == reduceThread {
-		w.Line("\tA a = r_init();")
-		w.Line("\tfor (I i = 0; i < n; i++) {")
-		w.Line("\t\ta = r_step(a, %s, i);", x)
-		write("\t\t")
-		w.Line("\t}")
-		return w.Done()
-	}
-	// A block takes as many elements as it has threads at a time. Before each are those 1, 2, 4 and so on places back.
-	w.Line("\tA before = r_init();")
-	w.Line("\tfor (I base = 0; base < n; base += THREADS) {")
-	w.Line("\t\tI i = base + THREAD;")
-	w.Line("\t\tA a = r_init(), left;")
-	w.Line("\t\tif (i < n)")
-	w.Line("\t\t\ta = r_step(a, %s, i);", x)
-	w.Line("\t\tpart[THREAD] = a;")
-	w.Line("\t\tBARRIER();")
-	w.Line("\t\tfor (int k = 1; k < THREADS; k *= 2) {")
-	w.Line("\t\t\tleft = THREAD >= k ? part[THREAD - k] : r_init();")
-	w.Line("\t\t\tBARRIER();")
-	w.Line("\t\t\ta = r_join(left, a);")
-	w.Line("\t\t\tpart[THREAD] = a;")
-	w.Line("\t\t\tBARRIER();")
-	w.Line("\t\t}")
-	w.Line("\t\tleft = part[THREADS - 1];")
-	w.Line("\t\tBARRIER();")
-	w.Line("\t\ta = r_join(before, a);")
-	w.Line("\t\tbefore = r_join(before, left);")
-	w.Line("\t\tif (i < n) {")
-	write("\t\t\t")
-	w.Line("\t\t}")
-	w.Line("\t}")
-	return w.Done()
+	w.Defines(s, outs+1)
+	w.Define("STEPS", steps)
+	w.Define("VALUE", text.Converted(s.Compute, s.Inputs()[0], fmt.Sprintf("i0[at%d + i * step%[1]d]", outs)))
+	w.Define("WRITE", write)
+	w.DefineIf(s.Form == reduceThread, "ROW_OF_THREAD")
+	return w.File("scan", "scan_"+s.Op)
 }

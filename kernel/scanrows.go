@@ -14,8 +14,17 @@ const (
 	elementsOfSum = 256
 )
 
-// scannedRows writes the body of such a kernel.
-func (w *writer) scannedRows(s text.Spec, r *Reduction, outs int) {
+// scannedRows writes such a kernel, whose parameters are the steps of its operands.
+func (w *writer) scannedRows(s text.Spec, r *Reduction, steps string) (text.Source, error) {
+	outs := int(s.Outs)
+	w.LayoutType("kept", int(s.Dims), outs+1)
+	w.Pointers(s)
+	w.Param("I rows, I n%s", steps)
+	if s.Dims > 0 {
+		w.Param("kept l")
+	}
+	w.Line("ONE_THREAD")
+	w.Function("scan_" + s.Op)
 	scan := func(rows int) { // that many from `next`
 		each := func(line func(k int)) {
 			for k := range rows {
@@ -65,4 +74,5 @@ func (w *writer) scannedRows(s text.Spec, r *Reduction, outs int) {
 		scan(1)
 		w.Line("\t}")
 	})
+	return w.Done()
 }
