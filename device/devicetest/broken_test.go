@@ -14,6 +14,7 @@ import (
 	"github.com/chorus-comms/chorus/device/devicetest"
 	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/internal/testmodule"
+	"github.com/chorus-comms/chorus/dtype"
 )
 
 // plain hides the optional interfaces of a driver, and lets a method be replaced.
@@ -145,6 +146,56 @@ func (d *hurried) FunctionLaunch(s driver.StreamHandle, f driver.FunctionHandle,
 	return d.Modules.FunctionLaunch(s, f, l)
 }
 
+// multiplier has a library of products: loops of the host. A careless one doesn't check products, and takes what was in
+// the result as zeros.
+type multiplier struct {
+	*accinte.Driver
+	careless bool
+}
+
+func (d *multiplier) MathFields() []driver.Field { return []driver.Field{driver.GEMMs} }
+
+func (d *multiplier) MathLibrary(dev int, _ driver.Field) (driver.Library, error) {
+	_, err := d.Properties(dev)
+	return driver.Library{Name: "loops", Types: []dtype.DType{dtype.Float32}}, err
+}
+
+func (d *multiplier) MathWork(driver.StreamHandle, driver.Task) (int, error) { return 0, nil }
+
+func (d *multiplier) Compute(s driver.StreamHandle, t driver.Task, _ driver.Ptr) error {
+	p := t.(*driver.GEMM)
+	if err := p.Check("accinte:0"); err != nil && !d.careless {
+		return err
+	}
+	var spans []driver.Span
+	for _, m := range p.Matrices() {
+		spans = append(spans, driver.Span{Ptr: m.Ptr, Bytes: 4 * max(1, m.Elements(m.Rows, m.Columns, 1))})
+	}
+	return d.Launch(s, "multiply", spans, func(v []unsafe.Pointer) error {
+		at := func(k int, m driver.Matrix, i, j int) *float32 {
+			if m.Transposed {
+				i, j = j, i
+			}
+			return (*float32)(unsafe.Add(v[k], 4*(i*m.Pitch+j)))
+		}
+		for i := range p.Rows {
+			for j := range p.Columns {
+				var sum float32
+				for k := range p.Depth {
+					sum += *at(1, p.A, i, k) * *at(2, p.B, k, j)
+				}
+				out := at(0, p.Out, i, j)
+				before := *out
+				if d.careless {
+					before = 0
+				}
+				*out = float32(real(p.Alpha))*sum + float32(real(p.Beta))*before
+			}
+		}
+		return nil
+	})
+}
+
 // Drivers that break one promise each fail where that promise is tested, and nowhere that has nothing to do with it.
 func TestBrokenDrivers(t *testing.T) {
 	for _, b := range []struct {
@@ -181,6 +232,9 @@ func TestBrokenDrivers(t *testing.T) {
 			[]string{"Kernels/Refused"}, []string{"Memory", "Copies", "Streams", "Errors", "Events"}},
 		{"part of a grid", func(d *accinte.Driver) driver.Driver { return &hurried{d, d} },
 			[]string{"Modules/Grid"}, []string{"Memory", "Copies", "Streams", "Errors", "Events"}},
+		{"products", func(d *accinte.Driver) driver.Driver { return &multiplier{d, false} }, nil, []string{"Math", "Memory"}},
+		{"wrong products", func(d *accinte.Driver) driver.Driver { return &multiplier{d, true} },
+			[]string{"Math/Product", "Math/Refused"}, []string{"Memory", "Copies", "Streams", "Errors", "Events"}},
 	} {
 		t.Run(b.name, func(t *testing.T) {
 			t.Parallel() // some wait for their patience to end

@@ -87,6 +87,7 @@ func groups() []group {
 		{"IPCEvents", "driver.IPCEvents", has[driver.IPCEvents], ipcEventCases()},
 		{"Reserver", "driver.Reserver", has[driver.Reserver], reserverCases},
 		{"Tracer", "driver.Tracer", has[driver.Tracer], tracerCases},
+		{"Math", "driver.Mathematics", has[driver.Mathematics], mathematicsCases},
 		{"Programs", "", nil, programCases},
 	}
 }
