@@ -8,13 +8,16 @@ import (
 
 // Operations on elements, places and random numbers.
 
-type elementwise struct {
+// computed are operands of any number, and the type that the operation computes in.
+type computed struct {
 	Op      string
 	Compute dtype.DType
 	Outs    []kernel.Operand `row:"out"`
 	Ins     []kernel.Operand
 	Numbers []*kernel.Number
 }
+
+type elementwise struct{ computed }
 
 func (x *elementwise) add(p *kernel.Plan) error {
 	return p.Elementwise(x.Op, x.Compute, x.Outs, x.Ins, x.Numbers...)

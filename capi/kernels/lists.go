@@ -4,18 +4,13 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/chorus-comms/chorus/dtype"
 	"github.com/chorus-comms/chorus/kernel"
 )
 
 // Operations on lists: the tensors of a list are operands one after the other, and lists follow each other.
 
 type foreach struct {
-	Op                             string
-	Compute                        dtype.DType
-	Outs                           []kernel.Operand `row:"out"`
-	Ins                            []kernel.Operand
-	Numbers                        []*kernel.Number
+	computed
 	OutLists, InLists, NumberLists int
 	Lengths                        []int
 
@@ -53,13 +48,7 @@ func divided[T any](lists [][]T, all []T, lengths []int) ([][]T, error) {
 	return lists, nil
 }
 
-type foreachReduce struct {
-	Op      string
-	Compute dtype.DType
-	Outs    []kernel.Operand `row:"out"`
-	Ins     []kernel.Operand
-	Numbers []*kernel.Number
-}
+type foreachReduce struct{ computed }
 
 func (x *foreachReduce) add(p *kernel.Plan) error {
 	return p.ForeachReduce(x.Op, x.Compute, x.Outs, x.Ins, x.Numbers...)
