@@ -47,23 +47,30 @@ func openCompiler(t *testing.T, target text.Target) *gpuCompiler {
 	return c
 }
 
-// compile compiles a source for an architecture.
-func (c *gpuCompiler) compile(src text.Source, arch string) error {
-	p, text, name := new(abi.Program), append([]byte(src.For(c.target)), 0), []byte("kernel.cu\x00")
-	if o := c.Create(p, &text[0], &name[0], 0, nil, nil); o != abi.Compiled {
-		return fmt.Errorf("%v", o)
+// compile compiles a source for an architecture, and returns what a GPU loads.
+func (c *gpuCompiler) compile(src text.Source, arch string) ([]byte, error) {
+	p, source, name := new(abi.Program), append([]byte(src.For(c.target)), 0), []byte("kernel.cu\x00")
+	if o := c.Create(p, &source[0], &name[0], 0, nil, nil); o != abi.Compiled {
+		return nil, fmt.Errorf("%v", o)
 	}
 	defer c.Destroy(p)
 	option := append([]byte("--gpu-architecture="+arch), 0)
 	list := []*byte{&option[0]}
-	if o := c.Compile(*p, 1, &list[0]); o != abi.Compiled {
+	get := func(size abi.Sizing, give abi.Giving) []byte {
 		n := new(uint64)
-		c.LogSize(*p, n)
-		log := make([]byte, *n+1)
-		c.Log(*p, &log[0])
-		return &loader.CompileError{Source: src.For(c.target), Log: strings.TrimRight(string(log), "\x00\n")}
+		size(*p, n)
+		b := make([]byte, *n+1)
+		give(*p, &b[0])
+		return b[:*n]
 	}
-	return nil
+	if o := c.Compile(*p, 1, &list[0]); o != abi.Compiled {
+		log := get(c.LogSize, c.Log)
+		return nil, &loader.CompileError{Source: src.For(c.target), Log: strings.TrimRight(string(log), "\x00\n")}
+	}
+	if c.target == text.CUDA {
+		return get(c.CUBINSize, c.CUBIN), nil
+	}
+	return get(c.CodeSize, c.Code), nil
 }
 
 // specs are kernels of all families: for each operation one for each kind of type, and some for the other types.
@@ -271,17 +278,17 @@ func hipVersion() (v int32) {
 	return v
 }
 
-// architectures are an old and a new one of the compiler's. hiprtc before ROCm 5.7 doesn't know gfx942, and ends the
-// process at an architecture that it doesn't know.
+// architectures are old and new ones of the compiler's. hiprtc before ROCm 5.7 doesn't know gfx942, and ends the process
+// at an architecture that it doesn't know.
 func (c *gpuCompiler) architectures(t *testing.T) []string {
 	if c.target == text.CUDA {
 		return []string{"sm_75", "sm_90", c.newest(t)}
 	}
 	if v := hipVersion(); v < 50_700_000 {
 		t.Logf("left out: gfx942, which hiprtc knows from ROCm 5.7 on: HIP's version is %d", v)
-		return []string{"gfx90a"}
+		return []string{"gfx906", "gfx90a"}
 	}
-	return []string{"gfx90a", "gfx942"}
+	return []string{"gfx906", "gfx90a", "gfx942"}
 }
 
 // Every kernel is taken by NVRTC and hiprtc, for old and new devices. Forms that don't take hours have a sample of each
@@ -300,6 +307,7 @@ func TestCompile(t *testing.T) {
 			}
 			c := openCompiler(t, target)
 			archs := c.architectures(t)
+			all := usage{}
 			bad, brief, long := 0, 400, 40
 			if target == text.HIP {
 				brief, long = 2000, 600 // it takes some 0.4 s for each
@@ -308,7 +316,11 @@ func TestCompile(t *testing.T) {
 			for _, s := range every {
 				k := seen[s.Family]
 				seen[s.Family]++
-				if !sampled(k, brief, long) {
+				often := long
+				if tiled(s.Family) {
+					often = 24
+				}
+				if !sampled(k, brief, often) {
 					continue
 				}
 				src, err := s.Source()
@@ -320,7 +332,11 @@ func TestCompile(t *testing.T) {
 					if testutil.Short() && (int(s.Family)+k)%len(archs) != i {
 						continue
 					}
-					if err := c.compile(src, arch); err != nil && bad < 20 {
+					image, err := c.compile(src, arch)
+					if err == nil {
+						err = all.add(s, arch, image)
+					}
+					if err != nil && bad < 20 {
 						bad++
 						e := (*loader.CompileError)(nil)
 						if errors.As(err, &e) {
@@ -331,6 +347,7 @@ func TestCompile(t *testing.T) {
 					}
 				}
 			}
+			all.log(t, archs)
 		})
 	}
 }
