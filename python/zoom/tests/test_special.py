@@ -49,3 +49,8 @@ def test_distances_of_what_is_no_number():
     x = torch.tensor([[0.0, 1.0], [2.0, float("nan")], [-0.0, float("inf")]])
     for call in (lambda x: torch.cdist(x, x, 0), lambda x: torch.pdist(x, 0)):
         assert torch.equal(call(x.to(D)).cpu().nan_to_num(-1), call(x).nan_to_num(-1))
+
+
+def test_rows_whose_norm_is_no_number_stay():
+    x = torch.tensor([[3.0, 4.0], [float("nan"), 1.0], [0.3, 0.4]])
+    torch.testing.assert_close(x.to(D).renorm(2, 0, 1).cpu(), x.renorm(2, 0, 1), equal_nan=True)

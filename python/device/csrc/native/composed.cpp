@@ -212,7 +212,8 @@ at::Tensor shortened(const at::Tensor& self, const at::Scalar& p, int64_t dim, c
       others.push_back(d);
   at::ScalarType parts = computed_in(c10::toRealValueType(self.scalar_type()));
   at::Tensor norm = at::linalg_vector_norm(self.to(self.is_complex() ? self.scalar_type() : parts), p, others, true);
-  at::Tensor factor = norm.add(1e-7).reciprocal_().mul_(most).masked_fill_(norm.le(most), 1);
+  at::Tensor longer = norm.gt(most); // not a norm that is NaN
+  at::Tensor factor = norm.add(1e-7).reciprocal_().mul_(most).masked_fill_(longer.logical_not_(), 1);
   return self.mul(factor).to(self.scalar_type());
 }
 
