@@ -111,14 +111,14 @@ int shim_check(void) {
 }
 
 // BLOCKS passes a call on that may wait. checked says whether the host wants to be asked meanwhile.
-#define BLOCKS(call)                      \
-	do {                              \
-		REFUSE;                   \
-		int32_t checked = here(); \
-		begin_wait();             \
-		chorus_status s = (call); \
-		end_wait();               \
-		return s;                 \
+#define BLOCKS(call)                            \
+	do {                                    \
+		REFUSE;                         \
+		int32_t checked = here();       \
+		begin_wait();                   \
+		chorus_status status_ = (call); \
+		end_wait();                     \
+		return status_;                 \
 	} while (0)
 
 // CALLS passes a call on that doesn't wait.
@@ -129,16 +129,16 @@ int shim_check(void) {
 	} while (0)
 
 // ISSUES passes a call on that waits seldom: only if it says so by CHORUS_PENDING, it's made again as one that may.
-#define ISSUES(call, waiting)              \
-	do {                               \
-		REFUSE;                    \
-		chorus_status now = (call); \
-		if (now != CHORUS_PENDING) \
-			return now;        \
-		begin_wait();              \
-		now = (waiting);           \
-		end_wait();                \
-		return now;                \
+#define ISSUES(call, waiting)                 \
+	do {                                  \
+		REFUSE;                       \
+		chorus_status now_ = (call);  \
+		if (now_ != CHORUS_PENDING)   \
+			return now_;          \
+		begin_wait();                 \
+		now_ = (waiting);             \
+		end_wait();                   \
+		return now_;                  \
 	} while (0)
 
 EXPORT chorus_status chorus_set_host(const chorus_host *h) {
