@@ -106,14 +106,20 @@ func (p *Plan) matmul(s text.Spec, out, a, b, c Operand, alpha, beta *Number, sc
 		return fmt.Errorf("kernel: matmul of %d rows", m)
 	}
 	call := p.matmulCall(s, [...]*Operand{&out, &a, &b, &c}, cs, alpha, beta, scales)
-	call.Tunable, call.Library.GEMM = described, product
-	switch {
-	case fuses:
-		call.Library.Kind, call.Library.Fused = library.FusedGEMM, fused
-	case byLibrary:
-		call.Library.Kind = library.GEMM
-	}
+	call.Tunable, call.Library.GEMM, call.Library.Fused = described, product, fused
+	call.Library.Kind = libraryOf(byLibrary, fuses)
 	return nil
+}
+
+// libraryOf is the library of a product that one of them may do.
+func libraryOf(plain, fused bool) library.Kind {
+	switch {
+	case fused:
+		return library.FusedGEMM
+	case plain:
+		return library.GEMM
+	}
+	return library.None
 }
 
 // matmulCall adds the run of a product of matrices, whose places are the plan's space.
