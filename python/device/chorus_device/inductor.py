@@ -30,20 +30,22 @@ from torch._inductor.virtualized import V
 from chorus_device._device import c, name
 
 _launch = c().launch
+_constant: dict[str, int] = {}  # of the kernels of the program that's being written, by name
 
 
-def launch(kernel: Any, title: str, *arguments: Any) -> None:
-    """Enqueue a compiled kernel on the current stream of its tensors' device."""
+def launch(kernel: Any, title: str, constant: int, *arguments: Any) -> None:
+    """Enqueue a compiled kernel on the current stream of its tensors' device. It only reads the tensors whose bits are
+    set in ``constant``."""
     try:
         address = kernel.address
     except AttributeError:
         address = kernel.address = ctypes.cast(kernel, ctypes.c_void_p).value
-    _launch(address, title, *arguments)
+    _launch(address, title, constant, *arguments)
 
 
-def entered(source: str) -> str:
+def entered(source: str) -> tuple[str, int]:
     """The source of inductor's kernel for the CPU, ``async_compile.cpp_pybinding(types, r'''...''')``, with an entry
-    point added that takes its arguments from an array."""
+    point added that takes its arguments from an array. The number has a bit for each argument that it only reads."""
     found = re.match(r"async_compile\.cpp_pybinding\((\[.*?\]), r?'''\n", source, re.DOTALL)
     if found is None:
         raise NotImplementedError(f"{name()}: inductor writes its kernels in a way that is not known: {source[:200]}")
@@ -56,7 +58,8 @@ def entered(source: str) -> str:
         f"static_cast<{t}>(*static_cast<void**>(from[{i}]))" if "*" in t else f"*static_cast<{t}*>(from[{i}])"
         for i, t in enumerate(types)
     )
-    return f"async_compile.cpp(r'''\n{code}\nextern \"C\" void kernel(void** from) {{ body({taken}); }}\n''')"
+    constant = sum(1 << i for i, t in enumerate(types[:64]) if t.startswith("const ") and "*" in t)
+    return f"async_compile.cpp(r'''\n{code}\nextern \"C\" void kernel(void** from) {{ body({taken}); }}\n''')", constant
 
 
 class Own:
@@ -79,7 +82,9 @@ class Own:
         imports.splice("from chorus_device.inductor import launch as launch_on_stream\n")
 
     def define_kernel(self, kernel_name: str, kernel_body: str, *args: Any, **kwargs: Any) -> Any:
-        body = entered(kernel_body) if self._own else kernel_body
+        body = kernel_body
+        if self._own:
+            body, _constant[kernel_name] = entered(kernel_body)
         return super().define_kernel(kernel_name, body, *args, **kwargs)  # type: ignore[misc]
 
     def make_allocation(self, name: str, device: torch.device, *args: Any, **kwargs: Any) -> str:
@@ -97,7 +102,7 @@ class Own:
             super()._generate_kernel_call_helper(kernel_name, call_args, **kwargs)  # type: ignore[misc]
             return
         given = ", ".join(map(str, call_args))
-        self.writeline(f"launch_on_stream({kernel_name}, {kernel_name!r}, {given})")  # type: ignore[attr-defined]
+        self.writeline(f"launch_on_stream({kernel_name}, {kernel_name!r}, {_constant[kernel_name]}, {given})")  # type: ignore[attr-defined]
 
     def codegen_cuda_stream_enter(self, *args: Any, **kwargs: Any) -> Any:
         """Enter the user's stream for a part of the program. Inductor declares streams where it makes a device current,

@@ -200,7 +200,7 @@ PYBIND11_MODULE(_C, m) {
     check(lib.profile_start(driver().c_str()));
   });
   m.def("write_profile", [](const std::string& path) { check(lib.profile_write(driver().c_str(), path.c_str())); });
-  m.def("launch", [](uintptr_t kernel, const std::string& title, const py::args& given) {
+  m.def("launch", [](uintptr_t kernel, const std::string& title, uint64_t constant, const py::args& given) {
     std::vector<Argument> arguments;
     arguments.reserve(given.size());
     for (py::handle a : given) {
@@ -212,7 +212,7 @@ PYBIND11_MODULE(_C, m) {
         arguments.emplace_back(a.cast<int64_t>());
     }
     py::gil_scoped_release unlocked;
-    launch(kernel, title, arguments);
+    launch(kernel, title, arguments, constant);
   });
   m.def("share_storage", [](const at::Storage& storage) {
     Shared s = share(storage);

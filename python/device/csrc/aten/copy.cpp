@@ -44,14 +44,17 @@ void copy_later(DeviceIndex index, chorus_stream stream, const at::Tensor& from,
 void copy_in_turn(DeviceIndex index, const at::Tensor& from, const at::Tensor& to) {
   chorus_stream stream = current_handle(index);
   bool touchable = device(index).views;
-  if (!try_enter(stream, "copy")) {
-    if (touchable && own(from) && own(to))
+  const char* why = "memory of the host that isn't pinned is read or written by its caller";
+  if (!touchable) {
+    drained(stream, "copy", why);
+  } else if (!try_enter(stream, "copy")) {
+    if (own(from) && own(to))
       return copy_later(index, stream, from, to);
-    enter(stream, "copy", "memory of the host that isn't pinned is read or written by its caller");
+    enter(stream, "copy", why);
   }
-  Turn turn(stream);
+  Turn turn(touchable ? stream : 0);
   if (own(from))
-    check_indexes(index);
+    check_indexes(index, stream);
   TensorAliases aliases(index);
   at::Tensor source = own(from) ? aliases.host(from) : from;
   at::Tensor target = own(to) ? aliases.host(to) : to;
@@ -139,6 +142,8 @@ at::Tensor copy_from(const at::Tensor& self, const at::Tensor& dst, bool non_blo
     enqueue_copy(stream, from, dst); // the device's own copy
     if (!inside)
       await(stream);
+    if (!own(dst))
+      check_indexes(index, stream);
     return dst;
   }
   copy_in_turn(index, from, dst);
@@ -164,12 +169,13 @@ at::Scalar local_scalar(const at::Tensor& self) {
     waits(name, why);
     check(lib.stream_copy(stream, host.data_ptr(), self.const_data_ptr(), int64_t(self.element_size())));
     await(stream);
+    check_indexes(index, stream);
     return at::native::_local_scalar_dense_cpu(host);
   }
   if (!try_enter(stream, name))
     enter(stream, name, why);
   Turn turn(stream);
-  check_indexes(index);
+  check_indexes(index, stream);
   TensorAliases aliases(index);
   return at::native::_local_scalar_dense_cpu(aliases.host(self));
 }

@@ -367,12 +367,14 @@ void fallback(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, torch
   bool touchable = device(index).views;
   // A device with kernels has the error of a type that the CPU has no kernel for at once, also on a busy stream.
   uint64_t types = plain && !op.views && has_natives() && touchable ? types_of(op, arguments) : 0;
-  bool entered = !op.views && try_enter(stream, op.name.c_str());
-  if (!op.views && !entered) {
+  bool entered = !op.views && touchable && try_enter(stream, op.name.c_str());
+  if (!op.views && !touchable) {
+    drained(
+        stream, op.name.c_str(),
+        "the host computes it, as " + name() + " has no kernel for it and no memory that this process can touch");
+  } else if (!op.views && !entered) {
     std::string why; // why it can't be deferred
-    if (!touchable)
-      why = "the host computes it, as " + name() + " has no kernel for it and no memory that this process can touch";
-    else if (device(index).blocking && !capturing(stream))
+    if (device(index).blocking && !capturing(stream))
       why = "CHORUS_DEVICE_BLOCKING is set";
     else if (drawn_here)
       why = "it draws from a generator of the CPU's: give it one of " + name() + "'s";
@@ -401,9 +403,9 @@ void fallback(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, torch
     if (host[i].isTensor() && host[i].toTensor().defined() && arguments[i].toTensor().requires_grad())
       host[i].toTensor().unsafeGetTensorImpl()->set_requires_grad(true);
   std::optional<Inside> inside; // not for views, which don't wait for the stream: freed memory may still be in use
-  if (touchable && entered) {
+  if (entered) {
     inside.emplace(index, stream);
-  } else if (entered) {
+  } else if (!op.views) {
     aliases.fetch();
     for (int i : op.written)
       each_tensor(arguments[i], [&](const at::Tensor& t) { aliases.wrote(t); });

@@ -12,6 +12,7 @@
 #include "memory/allocator.h"
 #include "memory/cpu_allocator.h"
 #include "memory/staging.h"
+#include "runtime/stream.h"
 
 namespace chorus {
 
@@ -73,7 +74,7 @@ c10::DataPtr TensorAliases::adopt(const c10::Storage& host) {
   }
   c10::DataPtr made = device_memory(new_block(index_, current_handle(index_), n));
   if (staged_)
-    stage(index_, made.get(), data, n);
+    stage(index_, current_handle(index_), made.get(), data, n);
   else
     std::memcpy(block_of(made)->view, data, n);
   return made;
@@ -173,7 +174,8 @@ void TensorAliases::fetch() {
     Reach r = reaches[i];
     TORCH_CHECK(r.to <= s.device.nbytes(), "a tensor of ", name(), " reaches beyond its storage's end");
     if (r.to > r.from)
-      stage(index_, bytes_of(s.host) + r.from, bytes_of(s.device) + r.from, r.to - r.from);
+      stage(
+          index_, current_handle(index_), bytes_of(s.host) + r.from, bytes_of(s.device) + r.from, r.to - r.from);
   }
 }
 
@@ -203,7 +205,7 @@ void TensorAliases::settle(Shared& s) {
     if (host->nbytes() > 0)
       memory = device_memory(new_block(index_, current_handle(index_), host->nbytes()));
     if (kept > 0)
-      stage(index_, memory.get(), bytes_of(s.device), kept);
+      stage(index_, current_handle(index_), memory.get(), bytes_of(s.device), kept);
     device->set_data_ptr_noswap(std::move(memory));
   } else if (data != s.data) {
     device->set_data_ptr_noswap(adopt(s.host));
@@ -257,8 +259,8 @@ void TensorAliases::settle() {
     Reach r = reach_of(tensors_[i].host.unsafeGetTensorImpl());
     if (r.to > r.from)
       stage(
-          index_, bytes_of(tensors_[i].device.storage()) + r.from, bytes_of(tensors_[i].host.storage()) + r.from,
-          r.to - r.from);
+          index_, current_handle(index_), bytes_of(tensors_[i].device.storage()) + r.from,
+          bytes_of(tensors_[i].host.storage()) + r.from, r.to - r.from);
   }
 }
 

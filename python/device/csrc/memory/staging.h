@@ -5,9 +5,9 @@
 
 namespace chorus {
 
-// stage copies between a device and the host, or within the device, and returns when the copy is done. It's not ordered
-// with other streams: the caller has entered the stream that uses the memory.
-void stage(DeviceIndex index, void* to, const void* from, size_t bytes);
+// stage copies between a device and the host, or within the device, in a stream's order, and returns when the stream's
+// work is done.
+void stage(DeviceIndex index, chorus_stream stream, void* to, const void* from, size_t bytes);
 
 // staged is the number of bytes copied in this way since the process began.
 int64_t staged(DeviceIndex index);

@@ -318,7 +318,7 @@ class Unpool final : public Native {
     at::DimVector size, sizes(self.sizes());
     at::MemoryFormat format = space_ == 2 ? self.suggest_memory_format() : at::MemoryFormat::Contiguous;
     void* bad = bad_word(call);
-    if (!bad || !is_image(self, space_, self.scalar_type()) || indices.is_cpu() || !self.is_contiguous(format) ||
+    if (!is_image(self, space_, self.scalar_type()) || indices.is_cpu() || !self.is_contiguous(format) ||
         indices.scalar_type() != at::kLong || indices.sizes() != self.sizes() ||
         !list_of(call.arguments[2], space_, size) || !positive(size))
       return false;

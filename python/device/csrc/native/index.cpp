@@ -46,7 +46,7 @@ class Gather final : public Native {
                index = with_dimension(call.arguments[2].toTensor());
     int64_t dim = call.arguments[1].toInt();
     void* bad = bad_word(call);
-    if (!bad || !wrapped(dim, self.dim()) || !is_index(index) || !given_result(out) || index.sizes() != out.sizes() ||
+    if (!wrapped(dim, self.dim()) || !is_index(index) || !given_result(out) || index.sizes() != out.sizes() ||
         self.dim() != index.dim() || self.scalar_type() != out.scalar_type() || out.is_alias_of(self) ||
         out.is_alias_of(index))
       return false;
@@ -73,7 +73,7 @@ class IndexSelect final : public Native {
     int64_t dim = call.arguments[1].toInt();
     bool single = call.arguments[0].toTensor().dim() == 0;
     void* bad = bad_word(call);
-    if (!bad || !wrapped(dim, self.dim()) || !is_index(index) || index.dim() > 1 || !dtype_of(self.scalar_type()) ||
+    if (!wrapped(dim, self.dim()) || !is_index(index) || index.dim() > 1 || !dtype_of(self.scalar_type()) ||
         (single && index.numel() != 1))
       return false;
     at::DimVector sizes(self.sizes());
@@ -100,7 +100,7 @@ class Take final : public Native {
   bool run(NativeCall& call) const override {
     const at::Tensor &self = call.arguments[0].toTensor(), &index = call.arguments[1].toTensor();
     void* bad = bad_word(call);
-    if (!bad || self.is_cpu() || index.is_cpu() || index.scalar_type() != at::kLong || self.numel() == 0 ||
+    if (self.is_cpu() || index.is_cpu() || index.scalar_type() != at::kLong || self.numel() == 0 ||
         !dtype_of(self.scalar_type()))
       return false;
     at::Tensor out;
@@ -131,7 +131,7 @@ class PutAt final : public Native {
     const at::Tensor &self = call.arguments[0].toTensor(), &index = call.arguments[1].toTensor();
     at::Tensor source = call.arguments[2].toTensor();
     void* bad = bad_word(call);
-    if (!bad || !given_result(self) || index.is_cpu() || source.is_cpu() || index.scalar_type() != at::kLong ||
+    if (!given_result(self) || index.is_cpu() || source.is_cpu() || index.scalar_type() != at::kLong ||
         source.scalar_type() != self.scalar_type() || source.numel() != index.numel() || self.numel() == 0 ||
         source.is_alias_of(self) || index.is_alias_of(self))
       return false;
@@ -306,7 +306,7 @@ class Scatter final : public Native {
         .in = n ? Input(*n, out.scalar_type()) : Input(j.source, j.sizes, j.source.strides()),
         .indexes = {{Input(j.index, j.index_sizes, j.index_strides), out.size(j.dim), out.stride(j.dim), false}},
         .bad = bad};
-    return bad && (c10::multiply_integers(j.sizes) == 0 || kernel.run(call.index));
+    return c10::multiply_integers(j.sizes) == 0 || kernel.run(call.index);
   }
 
   bool fill(const NativeCall& call, const at::Tensor& out, const Joined& j, int32_t op, chorus_number n) const {
@@ -450,7 +450,7 @@ class Index final : public Native {
     const at::Tensor &self = call.arguments[0].toTensor(), &out = call.arguments[2].toTensor();
     Indexes x;
     void* bad = bad_word(call);
-    if (!bad || self.is_cpu() || !given_result(out) || out.scalar_type() != self.scalar_type() ||
+    if (self.is_cpu() || !given_result(out) || out.scalar_type() != self.scalar_type() ||
         out.is_alias_of(self) || !x.read(self, call.arguments[1]) || out.sizes() != at::IntArrayRef(x.result))
       return false;
     at::DimVector strides = x.strides(self);
@@ -473,7 +473,7 @@ class IndexPut final : public Native {
     at::Tensor values = call.arguments[2].toTensor();
     Indexes x;
     void* bad = bad_word(call);
-    if (!bad || !given_result(self) || values.scalar_type() != self.scalar_type() || values.is_alias_of(self) ||
+    if (!given_result(self) || values.scalar_type() != self.scalar_type() || values.is_alias_of(self) ||
         !x.read(self, call.arguments[1]) || values.dim() > int64_t(x.result.size()))
       return false;
     for (const at::Tensor& t : x.tensors)

@@ -9,6 +9,7 @@
 #include <torch/csrc/autograd/function.h>
 
 #include "memory/block.h"
+#include "memory/staging.h"
 #include "runtime/stream.h"
 
 namespace chorus {
@@ -56,55 +57,121 @@ class BadWords {
  public:
   void* word(DeviceIndex index, const c10::OperatorName& op) {
     ThreadID thread = caller();
+    chorus_stream stream = current_handle(index);
     if (!made_.load(std::memory_order_acquire))
       make(index);
+    bool replayed = !block_->view && capturing(stream);
     std::lock_guard<std::mutex> lock(mutex_);
-    for (size_t i = 0; i < used_.size(); i++)
-      if (used_[i].thread == thread && used_[i].op == &op)
-        return at(i);
-    if (used_.size() < kMost) {
-      used_.push_back({thread, &op});
-      return at(used_.size() - 1);
-    }
-    for (size_t tries = 0; tries < kMost && lives(used_[next_].thread); tries++)
-      next_ = (next_ + 1) % kMost;
-    size_t i = std::exchange(next_, (next_ + 1) % kMost); // of a thread that has ended, if there is one
-    used_[i] = {thread, &op};
-    view()[i] = 0;
+    size_t i = place(thread, &op, stream);
+    if (!block_->view)
+      used_[i].by(stream, replayed);
     return at(i);
   }
 
   // take clears the words that kernels of a thread have set, or of one that has ended, and returns the operator of the
   // first; NULL: there's none. An operator may have set several, by the kernels that it's made of.
-  const c10::OperatorName* take(ThreadID thread) {
+  const c10::OperatorName* take(DeviceIndex index, ThreadID thread, chorus_stream awaited) {
+    if (!made_.load(std::memory_order_acquire))
+      return nullptr;
+    if (block_->view) {
+      std::lock_guard<std::mutex> lock(mutex_);
+      return first_of(thread, view(), [&](size_t i) { view()[i] = 0; });
+    }
+    std::vector<int32_t> words;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      bool any = false;
+      for (Use& use : used_)
+        if (use.thread == thread || !lives(use.thread)) // others look at theirs
+          any = use.over(awaited) || any;
+      if (!any)
+        return nullptr;
+      words.resize(used_.size());
+    }
+    chorus_stream stream = awaited ? awaited : device(index).default_stream;
+    stage(index, stream, words.data(), block_->memory, words.size() * sizeof(int32_t)); // with no lock, as it waits
     std::lock_guard<std::mutex> lock(mutex_);
+    return first_of(thread, words.data(), [&](size_t i) { clear(i, stream); });
+  }
+
+ private:
+  static constexpr size_t kMost = 1024;
+  static constexpr int32_t kNone = 0; // is copied to the device
+
+  struct Use {
+    ThreadID thread;
+    const c10::OperatorName* op; // the dispatcher's, which an operator of PyTorch's keeps
+    chorus_stream stream = 0;    // whose kernels may set the word; 0: those of several
+    bool pending = false;        // they may have done so since the last look
+    bool replayed = false;       // graphs have the kernels
+
+    void by(chorus_stream s, bool captured) {
+      stream = !pending || stream == s ? s : 0;
+      pending = true;
+      replayed = replayed || captured;
+    }
+
+    // over says whether the word may have been set by what was awaited, 0 being all, and that it's looked at now.
+    bool over(chorus_stream awaited) {
+      bool may = pending && (!awaited || !stream || stream == awaited || replayed);
+      if (may && !replayed && (!awaited || stream == awaited))
+        pending = false;
+      return may;
+    }
+  };
+
+  // place is the word of a thread's operator.
+  size_t place(ThreadID thread, const c10::OperatorName* op, chorus_stream stream) {
+    for (size_t i = 0; i < used_.size(); i++)
+      if (used_[i].thread == thread && used_[i].op == op)
+        return i;
+    if (used_.size() < kMost) {
+      used_.push_back({thread, op});
+      return used_.size() - 1;
+    }
+    for (size_t tries = 0; tries < kMost && lives(used_[next_].thread); tries++)
+      next_ = (next_ + 1) % kMost;
+    size_t i = std::exchange(next_, (next_ + 1) % kMost); // of a thread that has ended, if there is one
+    used_[i] = {thread, op};
+    if (block_->view)
+      view()[i] = 0;
+    else
+      clear(i, stream);
+    return i;
+  }
+
+  // first_of clears the words of a thread that are set, and returns the first one's operator.
+  template <typename Words, typename Clear>
+  const c10::OperatorName* first_of(ThreadID thread, Words words, Clear clear) {
     const c10::OperatorName* first = nullptr;
     for (size_t i = 0; i < used_.size(); i++) {
       ThreadID of = used_[i].thread;
-      if (view()[i] == 0 || (of != thread && lives(of)))
+      if (words[i] == 0 || (of != thread && lives(of)))
         continue;
-      view()[i] = 0;
+      clear(i);
       if (!first)
         first = used_[i].op;
     }
     return first;
   }
 
- private:
-  static constexpr size_t kMost = 1024;
-  struct Use {
-    ThreadID thread;
-    const c10::OperatorName* op; // the dispatcher's, which an operator of PyTorch's keeps
-  };
+  // clear enqueues the clearing of a word that the process can't touch.
+  void clear(size_t i, chorus_stream stream) {
+    check(lib.stream_copy(stream, at(i), &kNone, sizeof kNone));
+  }
 
   // make waits for a stream, so that it holds no lock: others have the stream's turn while they take the lock.
   void make(DeviceIndex index) {
-    Block* made = new_block(index, device(index).default_stream, kMost * sizeof(int32_t));
-    {
+    static const int32_t none[kMost] = {};
+    chorus_stream stream = device(index).default_stream;
+    Block* made = new_block(index, stream, sizeof none);
+    if (made->view) {
       Unlocked unlocked; // earlier work of the stream may still use the memory
-      (void)lib.stream_await(device(index).default_stream, 0);
+      (void)lib.stream_await(stream, 0);
+      std::memset(made->view, 0, sizeof none);
+    } else {
+      stage(index, stream, made->memory, none, sizeof none);
     }
-    std::memset(made->view, 0, kMost * sizeof(int32_t));
     {
       std::lock_guard<std::mutex> lock(mutex_);
       if (!block_)
@@ -135,11 +202,12 @@ BadWords& bad_words(DeviceIndex index) {
 } // namespace
 
 void* bad_word(const NativeCall& call) {
-  return device(call.index).views ? bad_words(call.index).word(call.index, call.op) : nullptr;
+  return bad_words(call.index).word(call.index, call.op);
 }
 
-void check_indexes(DeviceIndex index, bool of_call) {
-  const c10::OperatorName* op = bad_words(index).take(of_call ? caller() : at::RecordFunction::currentThreadId());
+void check_indexes(DeviceIndex index, chorus_stream stream, bool of_call) {
+  ThreadID thread = of_call ? caller() : at::RecordFunction::currentThreadId();
+  const c10::OperatorName* op = bad_words(index).take(index, thread, stream);
   TORCH_CHECK_INDEX(
       !op, "index out of range in ", op->name, " on ", c10::Device(kType, index),
       ": it read 0 there, or wrote nothing",

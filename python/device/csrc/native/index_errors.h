@@ -6,13 +6,14 @@
 
 namespace chorus {
 
-// bad_word is the word that kernels of a call set when they meet an index that's out of range, NULL if the host can't
-// look at it. Each operator of each thread has one. In a backward pass the thread is the one of the forward pass.
+// bad_word is the word that kernels of a call set when they meet an index that's out of range. Each operator of each
+// thread has one. In a backward pass the thread is the one of the forward pass.
 void* bad_word(const NativeCall& call);
 
 // check_indexes throws an IndexError if a kernel of this thread has met such an index, or one of a thread that has
-// ended. The caller has waited for the device's work, or for that of the stream that matters. With of_call the thread is
-// bad_word's, in a call that has waited for its own work.
-void check_indexes(DeviceIndex index, bool of_call = false);
+// ended. The caller has waited for a stream's work, or with stream 0 for the device's. If this process can't touch the
+// device's memory, it copies the words if kernels of such work have got any. With of_call the thread is bad_word's, in a
+// call that has waited for its own work.
+void check_indexes(DeviceIndex index, chorus_stream stream, bool of_call = false);
 
 } // namespace chorus

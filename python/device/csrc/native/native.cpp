@@ -109,7 +109,7 @@ void finish(DeviceIndex index) {
   if (capturing(stream))
     return;
   await(stream);
-  check_indexes(index, /*of_call=*/true);
+  check_indexes(index, stream, /*of_call=*/true);
 }
 
 } // namespace

@@ -327,7 +327,7 @@ class NLL final : public Native {
     int64_t reduction = a[i + 3].toInt(), ignored = a[i + 4].toInt();
     c10::ScalarType type = self.scalar_type();
     void* bad = bad_word(call);
-    if (!bad || !is_floating(self, type) || self.dim() < 1 || target.is_cpu() || target.dim() != self.dim() - 1 ||
+    if (!is_floating(self, type) || self.dim() < 1 || target.is_cpu() || target.dim() != self.dim() - 1 ||
         (target.scalar_type() != at::kLong && target.scalar_type() != at::kByte) || target.numel() == 0)
       return false;
     int64_t dim = self.dim() == 1 ? 0 : 1, classes = self.size(dim);
@@ -464,7 +464,7 @@ class EmbeddingBag final : public Native {
     int64_t mode = a[4].toInt();
     c10::ScalarType type = weight.scalar_type(), places = indices.scalar_type();
     void* bad = bad_word(call);
-    if (!bad || !is_floating(weight, type) || weight.dim() != 2 || (places != at::kLong && places != at::kInt) ||
+    if (!is_floating(weight, type) || weight.dim() != 2 || (places != at::kLong && places != at::kInt) ||
         !is_list(indices, places) || !is_list(offsets, places) || indices.numel() == 0 || offsets.numel() == 0 ||
         mode < 0 || mode > 2 ||
         (weights.defined() && (mode != 0 || !is_list(weights, type) || weights.sizes() != indices.sizes())))
@@ -515,8 +515,6 @@ class EmbeddingBagBackward final : public Native {
         (mode == 2 && (most.is_cpu() || most.scalar_type() != places || most.sizes() != grad.sizes())))
       return false;
     void* bad = bad_word(call);
-    if (!bad)
-      return false;
     at::Tensor out = at::empty({rows, grad.size(1)}, grad.options());
     kernels::EmbeddingBackward kernel{
         .out = out, .grad = grad, .indexes = indices, .weights = weights, .bags = bag, .counts = size,
@@ -542,7 +540,7 @@ class BagWeightsBackward final : public Native {
     const at::Tensor& bag = a[4].toTensor();
     c10::ScalarType type = grad.scalar_type(), places = indices.scalar_type();
     void* bad = bad_word(call);
-    if (!bad || a[5].toInt() != 0 || !is_floating(grad, type) || !is_floating(weight, type) || grad.dim() != 2 ||
+    if (a[5].toInt() != 0 || !is_floating(grad, type) || !is_floating(weight, type) || grad.dim() != 2 ||
         weight.dim() != 2 || weight.size(1) != grad.size(1) || (places != at::kLong && places != at::kInt) ||
         !is_list(indices, places) || !is_list(bag, places) || bag.numel() != indices.numel() || bag.numel() == 0)
       return false;
@@ -566,7 +564,7 @@ class EmbeddingBackward final : public Native {
     int64_t rows = a[2].toInt();
     c10::ScalarType type = grad.scalar_type();
     void* bad = bad_word(call);
-    if (!bad || !is_floating(grad, type) || grad.dim() == 0 || indices.is_cpu() || rows == 0 ||
+    if (!is_floating(grad, type) || grad.dim() == 0 || indices.is_cpu() || rows == 0 ||
         (indices.scalar_type() != at::kLong && indices.scalar_type() != at::kInt) ||
         grad.numel() != indices.numel() * grad.size(-1))
       return false;

@@ -73,7 +73,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   void synchronizeStream(const c10::Stream& stream) const override {
     waits("synchronize", "it waits for a stream");
     await(handle_of(stream));
-    check_indexes(stream.device_index());
+    check_indexes(stream.device_index(), handle_of(stream));
   }
 
   bool isStreamCapturing(const c10::Stream& stream) const CHORUS_LATER {
@@ -82,7 +82,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
 
   void synchronizeDevice(const c10::DeviceIndex index) const override {
     await_device(index);
-    check_indexes(index);
+    check_indexes(index, 0);
   }
 
   void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override {

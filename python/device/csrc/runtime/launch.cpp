@@ -50,7 +50,8 @@ void end_launch(void* user) {
 
 } // namespace
 
-void launch(uintptr_t kernel, const std::string& title, const std::vector<Argument>& arguments) {
+void launch(
+    uintptr_t kernel, const std::string& title, const std::vector<Argument>& arguments, uint64_t constant) {
   auto made = std::make_unique<Launch>();
   made->kernel = reinterpret_cast<CpuKernel*>(kernel);
   made->cells.reserve(arguments.size());
@@ -87,8 +88,7 @@ void launch(uintptr_t kernel, const std::string& title, const std::vector<Argume
   TORCH_CHECK(index >= 0, title, " is given no tensor of ", name());
   chorus_stream stream = current_handle(index);
   if (!device(index).views) {
-    enter(stream, title.c_str(), "this process can't touch the device's memory");
-    Turn turn(stream);
+    drained(stream, title.c_str(), "this process can't touch the device's memory");
     TensorAliases aliases(index);
     for (const Argument& a : arguments)
       if (const at::Tensor* t = std::get_if<at::Tensor>(&a); t && !t->is_cpu())
@@ -97,7 +97,8 @@ void launch(uintptr_t kernel, const std::string& title, const std::vector<Argume
     for (size_t i = 0; i < arguments.size(); i++)
       if (const at::Tensor* t = std::get_if<at::Tensor>(&arguments[i]); t && !t->is_cpu()) {
         made->cells[i].pointer = aliases.host(*t).mutable_data_ptr();
-        aliases.wrote(*t);
+        if (i >= 64 || !(constant >> i & 1))
+          aliases.wrote(*t);
       }
     made->run();
     aliases.settle();

@@ -13,7 +13,8 @@ namespace chorus {
 using Argument = std::variant<at::Tensor, int64_t, double>;
 
 // launch enqueues a kernel, a void(void**), on the current stream of its tensors' device. The kernel gets the address
-// of each argument: of a pointer, an int64_t or a float. Tensors of the host are read with their present values.
-void launch(uintptr_t kernel, const std::string& name, const std::vector<Argument>& arguments);
+// of each argument: of a pointer, an int64_t or a float. Tensors of the host are read with their present values. The
+// kernel only reads the tensors whose bits are set in constant, by their positions.
+void launch(uintptr_t kernel, const std::string& name, const std::vector<Argument>& arguments, uint64_t constant);
 
 } // namespace chorus

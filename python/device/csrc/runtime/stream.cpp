@@ -161,6 +161,12 @@ void enter(chorus_stream stream, const char* name, const std::string& why) {
   }
 }
 
+void drained(chorus_stream stream, const char* name, const std::string& why) {
+  TORCH_CHECK(!capturing(stream), name, " can't be captured: ", why);
+  waits(name, why);
+  await(stream);
+}
+
 Turn::~Turn() {
   if (stream_)
     lib.stream_leave(stream_); // the stream was entered

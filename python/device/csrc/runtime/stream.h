@@ -52,6 +52,10 @@ bool try_enter(chorus_stream stream, const char* name);
 // work, so it can't be captured: why is the reason why the work can't be enqueued.
 void enter(chorus_stream stream, const char* name, const std::string& why);
 
+// drained waits for a stream's work, so that the host can do its next work by copies. No stream is held: a driver may
+// serialize streams, so that a copy on another one would wait for ever. It can't be captured, for the reason why.
+void drained(chorus_stream stream, const char* name, const std::string& why);
+
 // Turn leaves an entered stream in its destructor; 0 is none.
 class Turn {
  public:
