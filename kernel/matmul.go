@@ -97,8 +97,7 @@ func (p *Plan) matmul(s text.Spec, out, a, b, c Operand, alpha, beta *Number, sc
 	if q.dims > text.MaxDims || q.count > 65535 {
 		return fmt.Errorf("kernel: matmul of %d matrices, in %d dimensions that don't join", q.count, q.dims)
 	}
-	s.Dims = uint8(q.dims)
-	s.Wide = s.Wide || wide(m, n, depth, out.reach(), a.reach(), b.reach(), c.reach())
+	s.Dims, s.Wide = uint8(q.dims), s.Wide || wide(m, n, depth, out.reach(), a.reach(), b.reach(), c.reach())
 	if there {
 		s.Form |= gemm.Plus
 	}
