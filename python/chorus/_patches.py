@@ -9,6 +9,7 @@ One is applied when this module is loaded, at the end of PyTorch's import. So th
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.abc
 import importlib.machinery
@@ -18,7 +19,7 @@ import os
 import pkgutil
 import sys
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -152,6 +153,33 @@ def _batches(kind: Any) -> None:
         return [batching._messages([(op.op is dist.isend, op.tensor, op.group_peer, op.tag) for op in p2p_op_list])]
 
     _c10d.batch_isend_irecv = dist.batch_isend_irecv = batch_isend_irecv
+
+
+def _coalescing(kind: Any) -> None:
+    """What a ``_coalescing_manager`` has collected is dropped if its block raises.
+
+    PyTorch forgets the block then, and would leave the group collecting operations that are never issued.
+    """
+    theirs: Any = getattr(_c10d, "_coalescing_manager", None)
+    _expect(
+        inspect.isfunction(theirs) and list(inspect.signature(theirs).parameters) == ["group", "device", "async_ops"],
+        "another torch.distributed._coalescing_manager than known",
+    )
+
+    @contextlib.contextmanager
+    @functools.wraps(theirs)
+    def _coalescing_manager(group: Any = None, device: Any = None, async_ops: bool = False) -> Iterator[Any]:
+        try:
+            with theirs(group, device, async_ops) as collected:
+                yield collected
+        except BaseException:
+            ours = group or _c10d._get_default_group()
+            if isinstance(ours, kind):
+                _c10d._world.pg_coalesce_state.pop(ours, None)
+                ours._drop_coalescing(device)
+            raise
+
+    _c10d._coalescing_manager = dist._coalescing_manager = _coalescing_manager
 
 
 def _buckets(kind: Any) -> None:
@@ -380,6 +408,7 @@ _CHANGES: dict[str, Callable[..., None]] = {
     "barrier": _barrier,
     "batches": _batches,
     "buckets": _buckets,
+    "coalescing": _coalescing,
     "fp16_hook": _fp16_hook,
     "shrink": _shrink,
     "profiler": _profiler,

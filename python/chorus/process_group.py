@@ -539,6 +539,15 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
             return self._at(device)._end_coalescing(device)
         return Work(self.comm.end_batch(True), [])
 
+    def _drop_coalescing(self, device: torch.device | None) -> None:
+        """Forget what was collected since :meth:`_start_coalescing` of a device, if that was called."""
+        if device is not None and device.type not in self._ours:
+            part = self._at(device)
+            if isinstance(part, ProcessGroup):
+                part._drop_coalescing(device)
+        else:
+            self.comm.drop_batch()
+
     # ---- messages ----
 
     def send(self, tensors: _Tensors, dst: int, tag: int) -> dist.Work:
@@ -915,5 +924,5 @@ def ours(group: Any) -> ProcessGroup:
 
 
 _patches.apply("all_reduce", ProcessGroup, Work)
-for name in ("batches", "buckets", "fp16_hook", "shrink", "dynamo"):
+for name in ("batches", "buckets", "coalescing", "fp16_hook", "shrink", "dynamo"):
     _patches.apply(name, ProcessGroup)

@@ -1,3 +1,4 @@
+import pytest
 import torch
 import torch.distributed as dist
 from table import ANY, data, same
@@ -93,6 +94,24 @@ def _coalescing(peers):
 
 def test_coalescing(pair):
     pair.run(_coalescing)
+
+
+def _coalescing_fails(peers):
+    """What a block has collected before it raised is dropped, with or without a device, and the group goes on."""
+    for device in (torch.device("cpu"), None):
+        x = torch.ones(3)
+        with pytest.raises(ZeroDivisionError), dist._coalescing_manager(device=device):
+            dist.all_reduce(x)
+            1 / 0
+        with dist._coalescing_manager(device=device):
+            dist.all_reduce(x)
+        assert x.tolist() == [peers.size] * 3
+        dist.all_reduce(x)
+        assert x.tolist() == [peers.size**2] * 3
+
+
+def test_coalescing_fails(pair):
+    pair.run(_coalescing_fails)
 
 
 def _objects(peers):

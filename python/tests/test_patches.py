@@ -13,7 +13,18 @@ from worlds import longest
 import chorus
 from chorus import _patches
 
-NAMES = {"all_reduce", "barrier", "batches", "buckets", "fp16_hook", "shrink", "profiler", "dynamo", "use_torchcomms"}
+NAMES = {
+    "all_reduce",
+    "barrier",
+    "batches",
+    "buckets",
+    "coalescing",
+    "fp16_hook",
+    "shrink",
+    "profiler",
+    "dynamo",
+    "use_torchcomms",
+}
 
 # Prints which of PyTorch's functions are replaced after the package was loaded and used.
 PROGRAM = """
@@ -28,6 +39,7 @@ def looked_at():
     return {"all_reduce": cell(), "buckets": (dist.Reducer.__init__, dist.Reducer._rebuild_buckets),
             "fp16_hook": DDP._register_builtin_comm_hook, "shrink": getattr(c10d, "_create_shrunk_process_group", None),
             "profiler": profiler._disable_profiler, "batches": c10d.batch_isend_irecv,
+            "coalescing": c10d._coalescing_manager,
             "dynamo": "chorus" in rules.get_mod_inlinelist() | set(rules.MOD_SKIPLIST)}
 before = looked_at()
 dist.init_process_group("chorus", store=dist.HashStore(), rank=0, world_size=1)
@@ -93,6 +105,7 @@ def test_something_unexpected(monkeypatch, name):
     monkeypatch.setattr(_patches, "_states", {})
     monkeypatch.setattr(c10d, "all_reduce", lambda tensor: None)
     monkeypatch.setattr(c10d, "barrier", lambda: None)
+    monkeypatch.setattr(c10d, "_coalescing_manager", lambda: None)
     monkeypatch.setattr(c10d, "batch_isend_irecv", lambda ops: None)
     monkeypatch.setattr(dist, "Reducer", None)
     monkeypatch.setattr(c10d, "_create_shrunk_process_group", lambda backend: None, raising=False)
