@@ -45,8 +45,9 @@ void copy_in_turn(DeviceIndex index, const at::Tensor& from, const at::Tensor& t
   chorus_stream stream = current_handle(index);
   bool touchable = device(index).views;
   const char* why = "memory of the host that isn't pinned is read or written by its caller";
+  std::optional<Drained> drained;
   if (!touchable) {
-    drained(stream, "copy", why);
+    drained.emplace(stream, "copy", why);
   } else if (!try_enter(stream, "copy")) {
     if (own(from) && own(to))
       return copy_later(index, stream, from, to);

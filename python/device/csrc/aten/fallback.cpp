@@ -368,8 +368,9 @@ void fallback(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, torch
   // A device with kernels has the error of a type that the CPU has no kernel for at once, also on a busy stream.
   uint64_t types = plain && !op.views && has_natives() && touchable ? types_of(op, arguments) : 0;
   bool entered = !op.views && touchable && try_enter(stream, op.name.c_str());
+  std::optional<Drained> drained;
   if (!op.views && !touchable) {
-    drained(
+    drained.emplace(
         stream, op.name.c_str(),
         "the host computes it, as " + name() + " has no kernel for it and no memory that this process can touch");
   } else if (!op.views && !entered) {

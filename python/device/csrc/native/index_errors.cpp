@@ -75,7 +75,7 @@ class BadWords {
       return nullptr;
     if (block_->view) {
       std::lock_guard<std::mutex> lock(mutex_);
-      return first_of(thread, view(), [&](size_t i) { view()[i] = 0; });
+      return first_of(thread, view(), [&](size_t i) { view()[i * kStep] = 0; });
     }
     std::vector<int32_t> words;
     {
@@ -86,7 +86,7 @@ class BadWords {
           any = use.over(awaited) || any;
       if (!any)
         return nullptr;
-      words.resize(used_.size());
+      words.resize(used_.size() * kStep);
     }
     chorus_stream stream = awaited ? awaited : device(index).default_stream;
     stage(index, stream, words.data(), block_->memory, words.size() * sizeof(int32_t)); // with no lock, as it waits
@@ -96,6 +96,7 @@ class BadWords {
 
  private:
   static constexpr size_t kMost = 1024;
+  static constexpr size_t kStep = 64; // aligned as devices want buffers to begin: some refuse other pointers
   static constexpr int32_t kNone = 0; // is copied to the device
 
   struct Use {
@@ -134,7 +135,7 @@ class BadWords {
     size_t i = std::exchange(next_, (next_ + 1) % kMost); // of a thread that has ended, if there is one
     used_[i] = {thread, op};
     if (block_->view)
-      view()[i] = 0;
+      view()[i * kStep] = 0;
     else
       clear(i, stream);
     return i;
@@ -146,7 +147,7 @@ class BadWords {
     const c10::OperatorName* first = nullptr;
     for (size_t i = 0; i < used_.size(); i++) {
       ThreadID of = used_[i].thread;
-      if (words[i] == 0 || (of != thread && lives(of)))
+      if (words[i * kStep] == 0 || (of != thread && lives(of)))
         continue;
       clear(i);
       if (!first)
@@ -162,7 +163,7 @@ class BadWords {
 
   // make waits for a stream, so that it holds no lock: others have the stream's turn while they take the lock.
   void make(DeviceIndex index) {
-    static const int32_t none[kMost] = {};
+    static const int32_t none[kMost * kStep] = {};
     chorus_stream stream = device(index).default_stream;
     Block* made = new_block(index, stream, sizeof none);
     if (made->view) {
@@ -182,7 +183,7 @@ class BadWords {
       release(made);
   }
   void* at(size_t i) const {
-    return block_->memory + i * sizeof(int32_t);
+    return block_->memory + i * kStep * sizeof(int32_t);
   }
   volatile int32_t* view() const {
     return reinterpret_cast<volatile int32_t*>(block_->view);

@@ -88,7 +88,7 @@ void launch(
   TORCH_CHECK(index >= 0, title, " is given no tensor of ", name());
   chorus_stream stream = current_handle(index);
   if (!device(index).views) {
-    drained(stream, title.c_str(), "this process can't touch the device's memory");
+    Drained drained(stream, title.c_str(), "this process can't touch the device's memory");
     TensorAliases aliases(index);
     for (const Argument& a : arguments)
       if (const at::Tensor* t = std::get_if<at::Tensor>(&a); t && !t->is_cpu())

@@ -161,9 +161,21 @@ void enter(chorus_stream stream, const char* name, const std::string& why) {
   }
 }
 
-void drained(chorus_stream stream, const char* name, const std::string& why) {
+// turn_of is the lock of a stream that the host does work of by copies.
+static std::recursive_mutex& turn_of(chorus_stream stream) {
+  static std::mutex mutex;
+  static auto* all = new std::unordered_map<chorus_stream, std::recursive_mutex>;
+  std::lock_guard<std::mutex> lock(mutex);
+  return (*all)[stream];
+}
+
+Drained::Drained(chorus_stream stream, const char* name, const std::string& why) {
   TORCH_CHECK(!capturing(stream), name, " can't be captured: ", why);
   waits(name, why);
+  {
+    Unlocked unlocked; // the thread that has the lock may need the GIL for its copies
+    lock_ = std::unique_lock<std::recursive_mutex>(turn_of(stream));
+  }
   await(stream);
 }
 

@@ -1,6 +1,7 @@
 // Streams. PyTorch identifies a stream by device and ID, the library by a handle.
 #pragma once
 
+#include <mutex>
 #include <string>
 
 #include <c10/core/Stream.h>
@@ -52,9 +53,16 @@ bool try_enter(chorus_stream stream, const char* name);
 // work, so it can't be captured: why is the reason why the work can't be enqueued.
 void enter(chorus_stream stream, const char* name, const std::string& why);
 
-// drained waits for a stream's work, so that the host can do its next work by copies. No stream is held: a driver may
-// serialize streams, so that a copy on another one would wait for ever. It can't be captured, for the reason why.
-void drained(chorus_stream stream, const char* name, const std::string& why);
+// Drained waits for a stream's work, so that the host can do the next by copies, which are a whole for other threads that
+// do the same. The stream isn't held: a driver may serialize streams, so that a copy on another one would wait for ever.
+// It can't be captured, for the reason why.
+class Drained {
+ public:
+  Drained(chorus_stream stream, const char* name, const std::string& why);
+
+ private:
+  std::unique_lock<std::recursive_mutex> lock_; // a CPU kernel may call operators
+};
 
 // Turn leaves an entered stream in its destructor; 0 is none.
 class Turn {
