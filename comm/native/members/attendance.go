@@ -217,7 +217,7 @@ func (g *Group) diagnoseStall(op *backend.Op, e *backend.TimeoutError) error {
 
 // answer says where this rank is, and what it has done. It waits for the ranks awaits in the operation in question.
 func (g *Group) answer(peer int, ask Notice, awaits []int) {
-	n := g.NewNotice(Answer)
+	n := g.NewNotice(answerKind)
 	n.Ended, n.Awaits = ask.Waits && g.HasEnded(ask.About), awaits
 	n.Seq, n.About = g.Announced.Load(), ask.About
 	n.RefusedSeq, n.Text = g.Refusal.Get()
@@ -234,7 +234,7 @@ func (g *Group) answer(peer int, ask Notice, awaits []int) {
 // ranks that can't be asked, are lost, or don't answer in time. A rank that has closed its end may have done so
 // because of the failure in question. It may have reported that failure, so ask waits for the report.
 func (g *Group) ask(seq uint64, ranks []int, limit time.Duration, enough <-chan struct{}) map[int]Notice {
-	question := g.NewNotice(Ask)
+	question := g.NewNotice(askKind)
 	question.About = seq
 	return g.pose(question, ranks, limit, enough)
 }

@@ -28,7 +28,7 @@ func (g *Group) SendControl(rank int, payload []byte) error {
 	if rank < 0 || rank >= len(g.Members) || len(payload) > backend.MaxControl {
 		return fmt.Errorf("a word of %d bytes to rank %d", len(payload), rank)
 	}
-	n := g.NewNotice(Control)
+	n := g.NewNotice(controlKind)
 	n.Desc = payload
 	return g.World.Fab.Control(g.Members[rank], n.Encode())
 }

@@ -37,7 +37,7 @@ func (g *Group) compareWhenSlow() {
 		return
 	}
 	seq, _, _, said := g.own.UnderWay()
-	desc, n := *said, g.NewNotice(Compare)
+	desc, n := *said, g.NewNotice(compareKind)
 	n.About, n.Desc = seq, desc[:]
 	payload := n.Encode()
 	g.Reporting.Begin() // Finalize waits for it
@@ -93,7 +93,7 @@ func (g *Group) disagreedEarlier(peer int, mine, theirs fabric.Desc, seq uint64)
 		if !known {
 			break
 		}
-		question := g.NewNotice(Ask)
+		question := g.NewNotice(askKind)
 		question.About, question.Now = at, true
 		said := g.pose(question, []int{rank}, shortAskTimeout, g.Broken())[rank]
 		if said.About != at || len(said.Desc) != len(was) {

@@ -35,12 +35,12 @@ type Notice struct {
 
 // The kinds of notice that are no failures.
 const (
-	Ask         = "ask"     // which operation are you in, and what was About?
-	Answer      = "answer"  // to it: Seq is the last one that the rank has entered
-	Compare     = "compare" // is About to you what it is to me?
+	askKind     = "ask"     // which operation are you in, and what was About?
+	answerKind  = "answer"  // to it: Seq is the last one that the rank has entered
+	compareKind = "compare" // is About to you what it is to me?
+	controlKind = "word"    // Desc is not for this backend: backend.Messenger
 	SplitFailed = "unsplit" // I have no part in what About splits off, because of Text
 	Left        = "left"    // I take part in no operation after Seq, because of Text
-	Control     = "word"    // Desc is not for this backend: backend.Messenger
 )
 
 // NewNotice returns a notice of this rank's that is no failure.
@@ -125,9 +125,9 @@ func (g *Group) Notice(peer int, n Notice) {
 		}
 	case base.Abort, base.Timeout:
 		g.PeerFailed(&n.Failure)
-	case Control:
+	case controlKind:
 		g.controls.add(from, n.Desc)
-	case Ask:
+	case askKind:
 		if n.Now || g.Reporting.Idle() && !n.Waits {
 			g.answer(peer, n, nil)
 			return
@@ -140,9 +140,9 @@ func (g *Group) Notice(peer int, n Notice) {
 			g.Reporting.Wait()
 			g.answer(peer, n, awaits)
 		}()
-	case Answer:
+	case answerKind:
 		g.board.answer(from, n)
-	case Compare:
+	case compareKind:
 		g.compared(peer, n)
 	default:
 		g.own.Told(from, n)

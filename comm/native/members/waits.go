@@ -29,7 +29,7 @@ type waitChain struct {
 // follow asks the ranks from, for which this rank waits although it has ended the operation, and then the ranks for
 // which they wait. If it finds no end, these ranks count as the ends. It stops early when the communicator breaks.
 func (c *waitChain) follow(from []int) {
-	question := c.NewNotice(Ask)
+	question := c.NewNotice(askKind)
 	question.About, question.Waits = c.seq, true
 	end := time.Now().Add(askTimeout)
 	for _, r := range from {
