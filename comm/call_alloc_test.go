@@ -124,12 +124,12 @@ func TestNoAllocations(t *testing.T) {
 		operation{"gather_single",
 			func(c *comm.Comm, x *tensor.Tensor) error { return c.GatherSingle(ctx, double(x), x, 0) }},
 	)
-	for _, fabric := range []string{"mem", "shm", "tcp"} {
+	for f, fabric := range []string{"mem", "shm", "tcp"} {
 		comms := over(fabric)(t, 2)
 		for i, op := range operations {
-			for j, shared := range []bool{false, true} {
+			for _, shared := range []bool{false, true} {
 				for k, count := range []int{1, 1000, 100_000} {
-					if testutil.Short() && (i+j+k)%3 != 0 {
+					if testutil.Short() && (f+i+k)%3 != 0 {
 						continue
 					}
 					round, stop := lockstep(t, comms, op.run, shared, count)
