@@ -15,8 +15,9 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/chorus-comms/chorus/launch/internal/launchtest"
-	"github.com/chorus-comms/chorus/launch/internal/process"
 )
 
 func TestEnvironment(t *testing.T) {
@@ -87,8 +88,8 @@ func TestFailures(t *testing.T) {
 func TestTailIsBounded(t *testing.T) {
 	job, _, _ := newJob(t, 1, "fail", "0", "chatter")
 	f := launchtest.WantFailure(t, job.Run(t.Context()))
-	if len(f.Stderr) != process.TailLines || !strings.HasPrefix(f.Stderr[process.TailLines-1], "line 99 ") ||
-		len(f.Stderr[0]) > process.TailWidth+3 {
+	if len(f.Stderr) != lastLines || !strings.HasPrefix(f.Stderr[lastLines-1], "line 99 ") ||
+		len(f.Stderr[0]) > 500+len("...") {
 		t.Errorf("%d lines, the last %.20q, the first of %d bytes", len(f.Stderr), f.Stderr[len(f.Stderr)-1],
 			len(f.Stderr[0]))
 	}
@@ -177,7 +178,7 @@ func TestSignals(t *testing.T) {
 				t.Errorf("got %v", err)
 			}
 			out.Await(t, fmt.Sprintln("ended by", test.seen), 2)
-			launchtest.WantText(t, errs.String(), "received "+process.SignalName(test.signal), "stopped ranks 0-1")
+			launchtest.WantText(t, errs.String(), "received "+unix.SignalName(test.signal), "stopped ranks 0-1")
 		})
 	}
 }

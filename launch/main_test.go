@@ -21,7 +21,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/chorus-comms/chorus/launch/internal/launchtest"
-	"github.com/chorus-comms/chorus/launch/internal/process"
 	"github.com/chorus-comms/chorus/observe/record"
 )
 
@@ -330,6 +329,9 @@ func beNode(args []string, lostAfter time.Duration) {
 	os.Exit(ExitCode(job.Run(context.Background())))
 }
 
+// lastLines is how many lines of standard error a failure quotes.
+const lastLines = 20
+
 var failures = map[string]func(){
 	"exit":   func() { fmt.Fprintln(os.Stderr, "first\nlast words"); os.Exit(42) },
 	"signal": func() { syscall.Kill(os.Getpid(), syscall.SIGKILL); forever() },
@@ -339,7 +341,7 @@ var failures = map[string]func(){
 		os.Exit(1)
 	},
 	"panic": func() {
-		deep(2 * process.TailLines)
+		deep(2 * lastLines)
 	},
 	"chatter": func() {
 		for i := range 100 {

@@ -61,11 +61,11 @@ func (f *Failure) Error() string {
 		case f.Signal == syscall.SIGKILL:
 			note = " (by hand, or by the kernel for want of memory)"
 		}
-		return fmt.Sprintf("%s was killed by %s%s, %s after its start", who, SignalName(f.Signal), note, Seconds(f.After))
+		return fmt.Sprintf("%s was killed by %s%s, %s after its start", who, signalName(f.Signal), note, Seconds(f.After))
 	case NotStarted:
 		return fmt.Sprintf("rank %d (local rank %d on %s) could not be started: %s", f.Rank, f.LocalRank, f.Host, f.Reason)
 	case Interrupted:
-		return fmt.Sprintf("the launcher of node %d (%s) received %s", f.Node, f.Host, SignalName(f.Signal))
+		return fmt.Sprintf("the launcher of node %d (%s) received %s", f.Node, f.Host, signalName(f.Signal))
 	case NodeCame:
 		return fmt.Sprintf("another node has come (%s, pid %d)", f.Host, f.Pid)
 	default:
@@ -96,8 +96,8 @@ const (
 	CodeNotFound   = 127
 )
 
-// SignalName is a signal as SIGTERM.
-func SignalName(s syscall.Signal) string {
+// signalName is a signal as SIGTERM.
+func signalName(s syscall.Signal) string {
 	if name := unix.SignalName(s); name != "" {
 		return name
 	}

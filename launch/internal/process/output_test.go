@@ -117,9 +117,9 @@ func TestTail(t *testing.T) {
 	for i := range 30 {
 		fmt.Fprintf(&l, "line %d\r\n", i)
 	}
-	fmt.Fprint(&l, "bad \xff, ", strings.Repeat("z", 2*TailWidth))
+	fmt.Fprint(&l, "bad \xff, ", strings.Repeat("z", 2*tailWidth))
 	got := l.Last()
-	if len(got) != TailLines || got[0] != "line 11" || !strings.HasPrefix(got[19], "bad ?, zz") ||
+	if len(got) != tailLines || got[0] != "line 11" || !strings.HasPrefix(got[19], "bad ?, zz") ||
 		!strings.HasSuffix(got[19], "z...") {
 		t.Errorf("%q", got)
 	}

@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	TailLines = 20  // lines of standard error that a failure quotes
-	TailWidth = 500 // bytes of each
+	tailLines = 20  // lines of standard error that a failure quotes
+	tailWidth = 500 // bytes of each
 )
 
 // Tail keeps the last lines that were written to it, and the last one that tells why a Go program died: goroutine dumps
@@ -39,18 +39,18 @@ func (t *Tail) Write(p []byte) (int, error) {
 }
 
 func (t *Tail) extend(text []byte) {
-	if room := TailWidth + 1 - len(t.pending); room > 0 {
+	if room := tailWidth + 1 - len(t.pending); room > 0 {
 		t.pending = append(t.pending, text[:min(len(text), room)]...)
 	}
 }
 
 func (t *Tail) end() {
 	line := string(t.pending)
-	if len(line) > TailWidth {
-		line = line[:TailWidth] + "..."
+	if len(line) > tailWidth {
+		line = line[:tailWidth] + "..."
 	}
 	line = strings.ToValidUTF8(strings.TrimRight(line, "\r"), "?")
-	if len(t.lines) == TailLines {
+	if len(t.lines) == tailLines {
 		t.lines = append(t.lines[:0], t.lines[1:]...)
 	}
 	t.lines = append(t.lines, line)
@@ -68,7 +68,7 @@ func (t *Tail) Last() []string {
 	if len(t.pending) > 0 {
 		t.end()
 	}
-	if t.reason != "" && t.distance > TailLines {
+	if t.reason != "" && t.distance > tailLines {
 		return append([]string{t.reason, "..."}, t.lines...)
 	}
 	return slices.Clone(t.lines)
