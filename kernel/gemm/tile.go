@@ -30,7 +30,7 @@ func Fit(side int, s text.Spec, grid device.Dim) bool {
 	return grid.Y*Side/side <= math.MaxUint16
 }
 
-// Tiled is the spec and grid of a product in tiles of another side, of one in those of tileSide.
+// Tiled is the spec and grid of a product in tiles of another side, of one in those of Side.
 func Tiled(s text.Spec, grid device.Dim, side int) (text.Spec, device.Dim) {
 	s.Extra[2] = int32(side / Threads)
 	grid.X, grid.Y = (grid.X*Side+side-1)/side, (grid.Y*Side+side-1)/side
@@ -45,6 +45,7 @@ func tileEachOf(s text.Spec) int {
 	return Each
 }
 
+// Tiles is how many tiles n rows or columns of a product have, of Side each.
 func Tiles(n int) int { return (n + Side - 1) / Side }
 
 // DefineTiles defines the sizes of tiles with so many rows and columns for a thread.

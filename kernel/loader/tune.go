@@ -47,7 +47,7 @@ var Tuned Tuner
 // Solutions by their names in files.
 const (
 	solutionDefault = "Default"     // what is done without tuning
-	solutionKernel  = "Gemm_Chorus" // the kernel, with the side of its tiles behind if that isn't tileSide
+	solutionKernel  = "Gemm_Chorus" // the kernel, with the side of its tiles behind if that isn't gemm.Side
 )
 
 // SolutionOfTiles is the kernel's with tiles of a side, "Gemm_Chorus_32" for example.
