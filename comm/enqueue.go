@@ -29,8 +29,9 @@ const (
 // handle is a Work and the part of it that is on the device, since the Work may be another's once it's completed. The
 // zero handle is that of a synchronous operation.
 type handle struct {
-	work *Work
-	on   *deviceWork
+	work   *Work
+	on     *deviceWork
+	staged bool // results are copied behind the operation: only a failure of it is the end
 }
 
 // start marks the Work as under way.
@@ -42,7 +43,7 @@ func (h handle) start() {
 
 // end completes the Work, unless it's completed already.
 func (h handle) end(err error) {
-	if h.work != nil {
+	if h.work != nil && (err != nil || !h.staged) {
 		h.work.completeOn(h.on, err)
 	}
 }

@@ -49,12 +49,13 @@ func (x *streamExecutor) enqueueCall(o *call) error {
 
 // enqueueCollectives enqueues a collective, with those behind it in its batch.
 func (x *streamExecutor) enqueueCollectives(t *task, o *call, s *device.Stream) error {
-	var due results
+	var pinned staged
 	for y := o; y != nil; y = y.next {
-		if err := due.reach(y, s); err != nil {
+		if err := pinned.reach(y, s); err != nil {
 			return err
 		}
 	}
+	t.staged = len(pinned.copies) > 0 && !t.capturing
 	for y := o; y != nil; {
 		f, next := x.function(t, y), y.next
 		if err := s.HostFunc(y.Kind.String(), f); err != nil {
@@ -62,7 +63,7 @@ func (x *streamExecutor) enqueueCollectives(t *task, o *call, s *device.Stream) 
 		}
 		y = next
 	}
-	return errors.Join(due.enqueue(s), t.recordEnd(s))
+	return errors.Join(pinned.finish(t, s), t.recordEnd(s))
 }
 
 // function is a collective as a function of a stream, or of a graph's runs.
@@ -113,10 +114,10 @@ func (x *streamExecutor) turn(o *call, h handle) (err error) {
 // and later work of the stream waits until they are done. Asynchronous ones have a stream of their own, since one may
 // have to wait for the next.
 func (x *streamExecutor) enqueueRound(t *task, r *round, s *device.Stream) error {
-	e := &enqueuedRound{c: x.c, op: t.op, calls: r.calls, handle: t.atEnd()}
-	var due results
+	e := &enqueuedRound{c: x.c, op: t.op, calls: r.calls}
+	var pinned staged
 	for _, o := range r.calls {
-		if err := due.reach(o, s); err != nil {
+		if err := pinned.reach(o, s); err != nil {
 			return err
 		}
 		o.Ctx, o.work = context.Background(), nil
@@ -124,6 +125,8 @@ func (x *streamExecutor) enqueueRound(t *task, r *round, s *device.Stream) error
 			e.own = append(e.own, x.c.inheritedBy(o))
 		}
 	}
+	t.staged = len(pinned.copies) > 0 && !t.capturing
+	e.handle = t.atEnd()
 	if err := x.posts.before(s); err != nil {
 		return err
 	}
@@ -136,7 +139,7 @@ func (x *streamExecutor) enqueueRound(t *task, r *round, s *device.Stream) error
 	if err := s.HostFunc(t.op, e.complete); err != nil {
 		return err
 	}
-	return errors.Join(due.enqueue(s), t.recordEnd(s))
+	return errors.Join(pinned.finish(t, s), t.recordEnd(s))
 }
 
 // enqueuedRound is messages on a stream. One of its functions posts them, and a later one completes them.

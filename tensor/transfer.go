@@ -227,7 +227,17 @@ func Fill(ctx context.Context, t *Tensor, v any) error {
 			return t.over(views[0]).Fill(one.Value())
 		})
 	}
-	source, err := fillSource(ctx, s, one)
+	pinned := !s.Capturing()
+	err = fillFrom(ctx, s, t, one, pinned)
+	if pinned && errors.Is(err, device.ErrWrongKind) { // kernels can't touch it, as with OpenCL without shared memory
+		err = fillFrom(ctx, s, t, one, false)
+	}
+	return err
+}
+
+// fillFrom fills a tensor with an element by a kernel that reads it from pinned memory, or from the device's.
+func fillFrom(ctx context.Context, s *device.Stream, t, one *Tensor, pinned bool) error {
+	source, err := fillSource(ctx, s, one, pinned)
 	if err != nil {
 		return err
 	}
@@ -240,16 +250,16 @@ func Fill(ctx context.Context, t *Tensor, v any) error {
 
 // fillSource is memory with an element, for a kernel on the stream to read. In a capture it's the graph's, on the
 // device, since the kernel reads it at each replay.
-func fillSource(ctx context.Context, s *device.Stream, one *Tensor) (*Tensor, error) {
+func fillSource(ctx context.Context, s *device.Stream, one *Tensor, pinned bool) (*Tensor, error) {
 	d := s.Device()
-	if !s.Capturing() {
+	if pinned {
 		pinned, err := EmptyPinned(d.Runtime(), one.dt)
 		if err == nil {
 			err = pinned.CopyFrom(one)
 		}
 		return pinned, err
 	}
-	if !d.Capturing() {
+	if s.Capturing() && !d.Capturing() {
 		return nil, device.Errorf(device.ErrCapture, d.Name(), "fill", "another library captures the stream, whose graph "+
 			"can't keep an element with several values of bytes")
 	}
