@@ -34,17 +34,22 @@ func (c *Cache) grow(p *pool, size int64, s Stream) (*block, error) {
 		return nil, err
 	}
 	c.stats.NumAllocRetries++
-	if r, ok := c.driver.(Reclaimer); ok {
-		c.mu.Unlock() // the work that is waited for may give memory back itself
-		r.Reclaim()
-		c.mu.Lock()
-	}
 	// A block that waited for events may be large enough, and part of a segment that can't be given back. (PyTorch
 	// doesn't look again.)
 	if b := c.findFree(p, size, s); b != nil {
 		return b, nil
 	}
-	if b, err = c.newSegment(p, size, s); b != nil || err != nil && !isOutOfMemory(err) || c.reserver != nil {
+	b, err = c.newSegment(p, size, s)
+	if r, ok := c.driver.(Reclaimer); ok && isOutOfMemory(err) && p.source() == nil {
+		c.mu.Unlock() // the work that is waited for may give memory back itself
+		r.Reclaim()
+		c.mu.Lock()
+		if c.capturing > 0 || p.private != nil && c.private[p.private.id] != p.private {
+			return nil, err // since then
+		}
+		b, err = c.newSegment(p, size, s)
+	}
+	if b != nil || err != nil && !isOutOfMemory(err) || c.reserver != nil {
 		return b, err
 	}
 	// There may be room for the block, though not for a segment that others share. (PyTorch returns an error here.)

@@ -167,8 +167,8 @@ type Reserver interface {
 
 // Reclaimer is implemented by drivers whose Free keeps memory until the work that was enqueued before it is done.
 type Reclaimer interface {
-	// Reclaim waits until Malloc can give all memory of a device again that was freed. It returns earlier if none came
-	// back for half a minute, since work that is under way may wait for the caller.
+	// Reclaim waits until Malloc can give the memory of a device again that was freed before the call. It returns earlier
+	// if none came back for half a minute, since work that is under way may wait for the caller.
 	Reclaim(dev int)
 }
 

@@ -32,7 +32,7 @@ func (d *Driver) ModuleCompiler(dev int) (string, error) {
 		return "", driver.Errorf(driver.ErrUnsupported, b.Name, op, "the device's driver gives no programs of sources (%v)",
 			b.Library)
 	}
-	return b.Library.String() + " " + b.driver + " for " + b.Props.Name + " " + b.language, nil
+	return b.Library.String() + " " + b.driver + " for " + b.Props.Name + " " + b.options(), nil
 }
 
 // ModuleCompile is [driver.Compiler].ModuleCompile.

@@ -1,6 +1,7 @@
 package base
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -80,13 +81,25 @@ func (m *Frees[D, T]) Reap(of D) (bytes int) {
 // patience is how long a wait for memory that was freed under work goes on while none comes back.
 const patience = 30 * time.Second
 
-// Reclaim waits for all memory of a device that was freed under work, as [driver.Reclaimer] has it.
+// Reclaim waits for what a device's memory was freed under so far, as [driver.Reclaimer] has it.
 func (m *Frees[D, T]) Reclaim(of D) {
-	left, since := m.Reap(of), time.Now()
-	for left > 0 && time.Since(since) < patience {
-		time.Sleep(time.Millisecond)
-		if now := m.Reap(of); now != left {
-			left, since = now, time.Now()
+	m.mu.Lock()
+	var waited []*free[D, T]
+	for _, l := range m.list {
+		if l.of == of && l.bytes > 0 {
+			waited = append(waited, l)
 		}
+	}
+	m.mu.Unlock()
+	for left, since := len(waited), time.Now(); left > 0 && time.Since(since) < patience; {
+		m.Reap(of)
+		m.mu.Lock()
+		waited = slices.DeleteFunc(waited, func(l *free[D, T]) bool { return !slices.Contains(m.list, l) })
+		m.mu.Unlock()
+		if n := len(waited); n < left {
+			left, since = n, time.Now()
+			continue
+		}
+		time.Sleep(time.Millisecond)
 	}
 }
