@@ -2,7 +2,7 @@
 # Builds the shared library:
 #     [RELEASE=1.2.3] [PACKAGE=./mine] sh capi/build.sh OUTPUT [FLAGS OF go build]
 # PACKAGE is a main package, of any module, that imports package capi and further packages for the library, such as a vendor's driver.
-# Only the names in chorus.map are visible in it. monitor.c creates its threads, and asks libdl for the system's pthread_create.
+# Only the names in chorus.map are visible in it. libchorus/monitor.c creates its threads, and asks libdl for the system's pthread_create.
 set -eu
 out=$1
 shift

@@ -1,7 +1,9 @@
 //go:build cgo
 
-// Command libchorus is libchorus.so: built by capi/build.sh, it's package capi and nothing else.
+// Command libchorus is libchorus.so: built by capi/build.sh, it's package capi, and a pthread_create of its own.
 package main
+
+import "C" // for monitor.c
 
 import _ "github.com/chorus-comms/chorus/capi"
 
