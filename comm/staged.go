@@ -45,8 +45,8 @@ func (x *staged) reach(o *call, s *device.Stream) error {
 	return err
 }
 
-// finish gives the tensors on the device the results, when s gets there. Only then the Work of the task is completed, and
-// the pinned memory given back. A graph keeps that for its runs.
+// finish gives the tensors on the device the results, when s gets there. Only then the Work of the task is completed,
+// and the pinned memory given back. A graph keeps that for its runs.
 func (x *staged) finish(t *task, s *device.Stream) error {
 	if len(x.copies) == 0 {
 		return nil
