@@ -25,7 +25,6 @@
   X(device_reset_accumulated_host_stats) \
   X(cache_empty) \
   X(device_empty_host_cache) \
-  X(stream_create) \
   X(stream_release) \
   X(stream_adopt) \
   X(stream_native) \
