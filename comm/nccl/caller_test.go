@@ -147,4 +147,4 @@ func TestCallerAllocates(t *testing.T) {
 }
 
 // mostAllocations are those of a synchronous operation, and of the watch over it.
-const mostAllocations = 30
+const mostAllocations = 32
