@@ -146,5 +146,6 @@ func TestCallerAllocates(t *testing.T) {
 	}
 }
 
-// mostAllocations are those of a synchronous operation, and of the watch over it.
-const mostAllocations = 32
+// mostAllocations are those of a synchronous operation, some 31, and of the watch over it, which has more on a busy
+// machine.
+const mostAllocations = 36
