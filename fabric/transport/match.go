@@ -54,20 +54,29 @@ type matchKey struct {
 type history struct {
 	tags  [remembered]uint64 // 0: none yet; operations count from 1
 	descs [remembered]fabric.Desc
+	last  uint64 // the tag that was announced last
 }
 
 const remembered = 256
 
 func (h *history) add(tag uint64, desc *fabric.Desc) {
-	h.tags[tag%remembered], h.descs[tag%remembered] = tag, *desc
+	h.tags[tag%remembered], h.descs[tag%remembered], h.last = tag, *desc, tag
 }
 
 // has reports whether operation tag is one of those.
 func (h *history) has(tag uint64) bool { return h != nil && tag != 0 && h.tags[tag%remembered] == tag }
 
-// differs reports whether operation tag was announced as another one than desc.
-func (h *history) differs(tag uint64, desc *fabric.Desc) bool {
-	return h.has(tag) && h.descs[tag%remembered] != *desc
+// differs reports whether operation tag was another one here than desc, of whose messages one has come for which there
+// is no receive. It returns the zero Desc for an operation that isn't remembered: it has ended without the message.
+func (h *history) differs(tag uint64, desc *fabric.Desc) (local fabric.Desc, yes bool) {
+	switch {
+	case h.has(tag):
+		local = h.descs[tag%remembered]
+		return local, local != *desc
+	case h == nil || tag == 0:
+		return local, false
+	}
+	return local, tag+remembered <= h.last
 }
 
 // NewMatcher returns a matcher for a rank in a world of size ranks.
@@ -124,11 +133,10 @@ func (x *Matcher) Arrive(a *Arrival) {
 		return
 	}
 	from, key, remote := a.From, a.Key, a.Desc
-	said := x.current[key.Comm]
-	mismatch := h != nil && key.Class == fabric.Collective && said.differs(key.Tag, &remote)
 	var local fabric.Desc
-	if mismatch {
-		local = said.descs[key.Tag%remembered]
+	mismatch := false
+	if h != nil && key.Class == fabric.Collective {
+		local, mismatch = x.current[key.Comm].differs(key.Tag, &remote)
 	}
 	if !over {
 		x.waiting++

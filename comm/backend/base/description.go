@@ -80,8 +80,11 @@ func Name(d *fabric.Desc) string {
 	return backend.Kind(d[0]).String()
 }
 
-// Words says what a description holds.
+// Words says what a description holds. The zero Desc is that of an operation long ago, which needed no message.
 func Words(d *fabric.Desc) string {
+	if *d == (fabric.Desc{}) {
+		return "another operation"
+	}
 	var b strings.Builder
 	kind := backend.Kind(d[0])
 	b.WriteString(Name(d))
@@ -116,6 +119,9 @@ func Words(d *fabric.Desc) string {
 // Disagreement states both sides of an operation that this rank and a peer take for different ones.
 func (l *Life) Disagreement(peer int, mine, theirs *fabric.Desc, seq uint64) *backend.MismatchError {
 	at := l.In(Name(mine))
+	if *mine == (fabric.Desc{}) {
+		at = l.In(Name(theirs))
+	}
 	at.Seq = seq
 	e := MismatchOf(at, peer, Words(mine), Words(theirs))
 	if mine.Same(theirs) {
