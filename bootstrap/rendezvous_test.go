@@ -64,14 +64,13 @@ func again(m *Rendezvous) { m.Again = true }
 func TestRendezvousTriedAgain(t *testing.T) {
 	for name, st := range places(t) {
 		t.Run(name, func(t *testing.T) {
-			missed := make(chan bool)
-			var once sync.Once
-			var all sync.WaitGroup
+			var all, missed sync.WaitGroup
 			var rooms sync.Map
+			missed.Add(2)
 			for r := range 3 {
 				all.Go(func() {
 					if r == 2 {
-						<-missed
+						missed.Wait()
 					}
 					for try := range 3 {
 						limit := 5 * time.Second
@@ -88,7 +87,9 @@ func TestRendezvousTriedAgain(t *testing.T) {
 						if e, ok := errors.AsType[*MissingRanksError](err); !ok || !slices.Equal(e.Missing, []int{2}) {
 							t.Errorf("rank %d, try %d: %v", r, try, err)
 						}
-						once.Do(func() { close(missed) })
+						if try == 0 && r < 2 {
+							missed.Done()
+						}
 					}
 					t.Errorf("rank %d has tried in vain", r)
 				})

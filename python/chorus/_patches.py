@@ -169,17 +169,20 @@ def _coalescing(kind: Any) -> None:
     @contextlib.contextmanager
     @functools.wraps(theirs)
     def _coalescing_manager(group: Any = None, device: Any = None, async_ops: bool = False) -> Iterator[Any]:
+        begun = False
         try:
             with theirs(group, device, async_ops) as collected:
+                begun = True
                 yield collected
         except BaseException:
             ours = group or _c10d._get_default_group()
-            if isinstance(ours, kind):
+            if begun and isinstance(ours, kind):
                 _c10d._world.pg_coalesce_state.pop(ours, None)
                 ours._drop_coalescing(device)
             raise
 
-    _c10d._coalescing_manager = dist._coalescing_manager = _coalescing_manager
+    public: Any = dist
+    _c10d._coalescing_manager = public._coalescing_manager = _coalescing_manager
 
 
 def _buckets(kind: Any) -> None:

@@ -53,7 +53,7 @@ def test_verdicts(run):
         "elsewhere": (OK, "elsewhere"),
         "here": (OK, "here"),
     }
-    assert came["stays"][1].startswith("the process did not end within 0.5 s: rank 0 is in ")
+    assert came["stays"][1].startswith("the process did not end within 0.5 s: rank 0 ")  # is somewhere, or doesn't say
 
 
 def test_ranks_that_do_not_begin(run, monkeypatch):

@@ -11,7 +11,8 @@ static std::array<std::atomic<int64_t>, kMostDevices> staged_counts;
 
 void stage(DeviceIndex index, chorus_stream stream, void* to, const void* from, size_t bytes) {
   check(lib.stream_copy(stream, to, from, int64_t(bytes)));
-  await(stream);
+  Unlocked unlocked;
+  check(lib.stream_await(stream, 0)); // to the end, also if the user interrupts the program: the caller frees the memory
   staged_counts[index] += int64_t(bytes);
 }
 

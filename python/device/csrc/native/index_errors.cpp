@@ -75,9 +75,10 @@ class BadWords {
       return nullptr;
     if (block_->view) {
       std::lock_guard<std::mutex> lock(mutex_);
-      return first_of(thread, view(), [&](size_t i) { view()[i * kStep] = 0; });
+      return first_of(thread, used_.size(), view(), [&](size_t i) { view()[i * kStep] = 0; });
     }
     std::vector<int32_t> words;
+    std::vector<Use> seen; // others may be added, or take a place, meanwhile
     {
       std::lock_guard<std::mutex> lock(mutex_);
       bool any = false;
@@ -86,12 +87,16 @@ class BadWords {
           any = use.over(awaited) || any;
       if (!any)
         return nullptr;
-      words.resize(used_.size() * kStep);
+      seen = used_;
+      words.resize(seen.size() * kStep);
     }
     chorus_stream stream = awaited ? awaited : device(index).default_stream;
     stage(index, stream, words.data(), block_->memory, words.size() * sizeof(int32_t)); // with no lock, as it waits
     std::lock_guard<std::mutex> lock(mutex_);
-    return first_of(thread, words.data(), [&](size_t i) { clear(i, stream); });
+    for (size_t i = 0; i < seen.size(); i++)
+      if (used_[i].thread != seen[i].thread || used_[i].op != seen[i].op)
+        words[i * kStep] = 0;
+    return first_of(thread, seen.size(), words.data(), [&](size_t i) { clear(i, stream); });
   }
 
  private:
@@ -141,11 +146,11 @@ class BadWords {
     return i;
   }
 
-  // first_of clears the words of a thread that are set, and returns the first one's operator.
+  // first_of clears those of some words that are set and a thread's, and returns the first one's operator.
   template <typename Words, typename Clear>
-  const c10::OperatorName* first_of(ThreadID thread, Words words, Clear clear) {
+  const c10::OperatorName* first_of(ThreadID thread, size_t n, Words words, Clear clear) {
     const c10::OperatorName* first = nullptr;
-    for (size_t i = 0; i < used_.size(); i++) {
+    for (size_t i = 0; i < n; i++) {
       ThreadID of = used_[i].thread;
       if (words[i * kStep] == 0 || (of != thread && lives(of)))
         continue;
