@@ -156,7 +156,7 @@ def _batches(kind: Any) -> None:
 
 
 def _coalescing(kind: Any) -> None:
-    """What a ``_coalescing_manager`` has collected is dropped if its block raises.
+    """A block of ``_coalescing_manager`` that raises drops what it has collected.
 
     PyTorch forgets the block then, and would leave the group collecting operations that are never issued.
     """

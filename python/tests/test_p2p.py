@@ -97,7 +97,7 @@ def test_coalescing(pair):
 
 
 def _coalescing_fails(peers):
-    """What a block has collected before it raised is dropped, with or without a device, and the group goes on."""
+    """A block that raises drops what it has collected, with or without a device, and the group goes on."""
     for device in (torch.device("cpu"), None):
         x = torch.ones(3)
         with pytest.raises(ZeroDivisionError), dist._coalescing_manager(device=device):
