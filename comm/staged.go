@@ -23,7 +23,7 @@ type result struct{ to, from *tensor.Tensor }
 func (x *staged) reach(o *call, s *device.Stream) error {
 	o.originals = &originals{o.In, o.Out, o.Reduce.FactorTensor, o.Ins, o.Outs, o.work != nil, o.Ctx}
 	if s.HostKernels() {
-		return engineViews(o, s)
+		return o.Replace(engineView(s))
 	}
 	given, copies, ctx := o.originals, map[*tensor.Tensor]*tensor.Tensor{}, device.WithStream(context.Background(), s)
 	err := o.Replace(func(t *tensor.Tensor) (*tensor.Tensor, error) {

@@ -200,13 +200,7 @@ func (e *enqueuedRound) leave(err error) {
 
 // enqueueOnWindow enqueues an operation on a window.
 func (x *streamExecutor) enqueueOnWindow(t *task, op *windowCall, s *device.Stream) error {
-	err := op.replace(func(v *tensor.Tensor) (*tensor.Tensor, error) {
-		if err := v.UsedBy(s); err != nil {
-			return nil, err
-		}
-		return v.EngineView()
-	})
-	if err != nil {
+	if err := op.replace(engineView(s)); err != nil {
 		return err
 	}
 	h, name, w := t.atEnd(), t.op, op.w
@@ -238,13 +232,13 @@ type originals struct {
 	ctx             context.Context
 }
 
-// engineViews replaces an operation's tensors by views that engines of the process can touch, and notes that s uses
-// them. Hooks get what the caller gave: a view would let them read device memory.
-func engineViews(o *call, s *device.Stream) error {
-	return o.Replace(func(t *tensor.Tensor) (*tensor.Tensor, error) {
+// engineView makes views that engines of the process can touch, and notes that s uses the memory. Hooks get what the
+// caller gave: a view would let them read device memory.
+func engineView(s *device.Stream) func(*tensor.Tensor) (*tensor.Tensor, error) {
+	return func(t *tensor.Tensor) (*tensor.Tensor, error) {
 		if err := t.UsedBy(s); err != nil {
 			return nil, err
 		}
 		return t.EngineView()
-	})
+	}
 }
