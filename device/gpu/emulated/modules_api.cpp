@@ -1,0 +1,157 @@
+// The functions of modules and kernels.
+#include <cstring>
+
+#include "client.h"
+
+using namespace emulated;
+
+static Result load(Handle *module, const char *image, std::string &why) {
+	int device;
+	if (!current_device(device))
+		return invalid_context;
+	Image header;
+	if (strncmp(image, magic_of_image, sizeof magic_of_image) != 0) {
+		why = "the image is none of an emulated GPU";
+		return invalid_image;
+	}
+	memcpy(&header, image, sizeof header);
+	Exchange x(Call::module_load);
+	x.payload.assign(image, header.bytes);
+	Result r = Client::the().call(x);
+	if (r == success)
+		*module = x.reply.words[0];
+	else
+		why = x.payload;
+	return r;
+}
+
+EXPORT(cuModuleLoadData, hipModuleLoadData)(Handle *module, const char *image) {
+	std::string why;
+	return load(module, image, why);
+}
+
+#ifdef EMULATED_CUDA
+// Of the options, the log of errors and its size are known.
+EXPORT(cuModuleLoadDataEx, )(Handle *module, const char *image, unsigned n, int *options, void **values) {
+	char *log = nullptr;
+	size_t bytes = 0;
+	for (unsigned i = 0; i < n; i++) {
+		if (options[i] == 5)
+			log = static_cast<char *>(values[i]);
+		else if (options[i] == 6)
+			bytes = reinterpret_cast<size_t>(values[i]);
+		else
+			return invalid_value;
+	}
+	std::string why;
+	Result r = load(module, image, why);
+	if (r != success && log && bytes > 0) {
+		why.resize(std::min(why.size(), bytes - 1));
+		memcpy(log, why.c_str(), why.size() + 1);
+	}
+	return r;
+}
+#endif
+
+EXPORT(cuModuleUnload, hipModuleUnload)(Handle module) {
+	Client &c = Client::the();
+	if (Result r = c.idle(); r != success)
+		return r;
+	return c.call(Exchange(Call::module_unload, module));
+}
+
+EXPORT(cuModuleGetFunction, hipModuleGetFunction)(Handle *function, Handle module, const char *name) {
+	Exchange x(Call::module_function, module);
+	x.payload = name;
+	Client &c = Client::the();
+	Result r = c.call(x);
+	if (r != success)
+		return r;
+	Signature f{};
+	f.static_shared = x.reply.words[1], f.local = x.reply.words[2];
+	f.registers = int(x.reply.words[3]), f.max_threads = int(x.reply.words[4]);
+	f.parameters.resize(x.payload.size() / sizeof(Parameter));
+	memcpy(f.parameters.data(), x.payload.data(), x.payload.size());
+	*function = x.reply.words[0];
+	std::lock_guard lock(c.mutex);
+	c.functions[*function] = std::move(f);
+	return success;
+}
+
+static bool known(Handle h, Signature &f) {
+	Client &c = Client::the();
+	std::lock_guard lock(c.mutex);
+	auto i = c.functions.find(h);
+	if (i == c.functions.end())
+		return false;
+	f = i->second;
+	return true;
+}
+
+EXPORT(cuFuncGetAttribute, hipFuncGetAttribute)(int *value, int number, Handle h) {
+	Signature f;
+	if (!known(h, f))
+		return invalid_handle;
+	switch (number) {
+	case 0:
+		*value = f.max_threads;
+		return success;
+	case 1:
+		*value = int(f.static_shared);
+		return success;
+	case 3:
+		*value = int(f.local);
+		return success;
+	case 4:
+		*value = f.registers;
+		return success;
+	}
+	return invalid_value;
+}
+
+#ifdef EMULATED_CUDA
+EXPORT(cuFuncSetAttribute, )(Handle h, int number, int value) {
+	if (number != 8 || value < 0)
+		return invalid_value;
+	return Client::the().call(Exchange(Call::function_shared, h, value));
+}
+
+EXPORT(cuFuncGetParamInfo, )(Handle h, size_t i, size_t *at, size_t *bytes) {
+	Signature f;
+	if (!known(h, f))
+		return invalid_handle;
+	if (i >= f.parameters.size())
+		return invalid_value;
+	*at = f.parameters[i].offset;
+	if (bytes)
+		*bytes = f.parameters[i].bytes;
+	return success;
+}
+#endif
+
+EXPORT(cuLaunchKernel, hipModuleLaunchKernel)
+(Handle h, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, Handle stream,
+    void **arguments, void **extra) {
+	int device;
+	if (!current_device(device))
+		return invalid_context;
+	if (extra)
+		return invalid_value;
+	Client &c = Client::the();
+	Exchange x(Call::launch, h, gx, gy, gz, bx, by, bz, shared, stream);
+	{
+		std::lock_guard lock(c.mutex);
+		auto i = c.functions.find(h);
+		if (i == c.functions.end())
+			return invalid_handle;
+		const auto &list = i->second.parameters;
+		if (!list.empty()) {
+			if (!arguments)
+				return invalid_value;
+			x.payload.resize(list.back().offset + list.back().bytes);
+			for (size_t k = 0; k < list.size(); k++)
+				memcpy(x.payload.data() + list[k].offset, arguments[k], list[k].bytes);
+		}
+	}
+	return c.call(x);
+}
