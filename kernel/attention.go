@@ -226,9 +226,6 @@ func (p *Plan) attentionCall(s text.Spec, list *[text.MaxOperands]Operand, x *at
 	}
 	tiles := (n + attentionTile(s.Compute) - 1) / attentionTile(s.Compute)
 	blocks := x.batches * heads * tiles
-	if blocks > math.MaxInt32 {
-		return fmt.Errorf("kernel: attention of %d blocks, of at most %d", blocks, math.MaxInt32)
-	}
 	for k := range operands {
 		o := &list[k]
 		s.Types[k] = o.Type
@@ -237,7 +234,7 @@ func (p *Plan) attentionCall(s text.Spec, list *[text.MaxOperands]Operand, x *at
 		}
 		s.Wide = s.Wide || wide(o.reach())
 	}
-	s.Wide = s.Wide || wide(x.batches*x.heads*x.rows)
+	s.Wide = s.Wide || wide(x.batches*x.heads*x.rows, blocks)
 	c := p.blocks(s, device.Dim{X: max(blocks, 1), Y: 1, Z: 1})
 	for k := range operands {
 		c.Args.Pointer(list[k].Ptr)

@@ -169,7 +169,7 @@ func specs() []text.Spec {
 		}
 		all = append(all, s)
 		for _, side := range gemm.Sides[1:] {
-			if gemm.Fit(side, s, device.Dim{}) {
+			if gemm.Fit(side, s) {
 				tuned, _ := gemm.Tiled(s, device.Dim{}, side)
 				all = append(all, tuned)
 			}

@@ -184,7 +184,7 @@ func (m *images) add(p *Plan, s text.Spec, ofIn bool, operands ...*Operand) *loa
 		m.hints(&s, m.lanes(sizes, steps, channel))
 	}
 	c := p.call(s, n)
-	c.Shape = loader.AnyGrid
+	c.Shape = loader.AnyThreads
 	m.arguments(c, operands...)
 	return c
 }

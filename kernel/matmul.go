@@ -94,15 +94,12 @@ func (p *Plan) matmul(s text.Spec, out, a, b, c Operand, alpha, beta *Number, sc
 		return nil
 	}
 	q.join()
-	if q.dims > text.MaxDims || q.count > 65535 {
+	if q.dims > text.MaxDims {
 		return fmt.Errorf("kernel: matmul of %d matrices, in %d dimensions that don't join", q.count, q.dims)
 	}
-	s.Dims, s.Wide = uint8(q.dims), s.Wide || wide(m, n, depth, out.reach(), a.reach(), b.reach(), c.reach())
+	s.Dims, s.Wide = uint8(q.dims), s.Wide || wide(q.count, m, n, depth, out.reach(), a.reach(), b.reach(), c.reach())
 	if there {
 		s.Form |= gemm.Plus
-	}
-	if gemm.Tiles(m) > 65535 {
-		return fmt.Errorf("kernel: matmul of %d rows", m)
 	}
 	call := p.matmulCall(s, [...]*Operand{&out, &a, &b, &c}, cs, alpha, beta, scales)
 	call.Tunable, call.Library.GEMM, call.Library.Fused = described, product, fused

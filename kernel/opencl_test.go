@@ -34,17 +34,23 @@ var openOnce = sync.OnceValues(func() (*cl, error) {
 	if c.stream, err = dev.NewStream(0); err == nil {
 		c.loader, err = loader.New(dev, nil)
 	}
-	if err == nil && os.Getenv(formVariable) == gpuForm {
+	form := os.Getenv(formVariable)
+	if err == nil && (form == gpuForm || form == partsForm) {
 		c.loader.As(loader.Processor{})
+	}
+	if err == nil && form == partsForm {
+		c.loader.Within(device.Properties{MostBlocks: device.Dim{X: 3, Y: 2, Z: 2}})
 	}
 	return c, err
 })
 
-// formVariable says in which form kernels run on a device that is a processor: as on one, or as on a GPU.
+// formVariable says in which form kernels run on a device that is a processor: as on one, as on a GPU, or as on a GPU
+// whose launches are short.
 const (
 	formVariable  = "CHORUS_TEST_KERNEL_FORM"
 	processorForm = "processor"
 	gpuForm       = "GPU"
+	partsForm     = "parts"
 )
 
 // openCL is the machine's OpenCL device, PoCL for example.

@@ -2,7 +2,6 @@ package kernel
 
 import (
 	"fmt"
-	"math"
 	"strings"
 
 	"github.com/chorus-comms/chorus/device"
@@ -160,9 +159,7 @@ func (p *Plan) product(g *product, out, a, b, bias *Operand) error {
 	case g.rows > fewRows || g.parts > 1:
 		g.tiles = gemm.Tiles(widest)
 		grid := device.Dim{X: g.tiles * g.groups * g.parts * g.phases, Y: gemm.Tiles(g.rows), Z: 1}
-		if grid.X > math.MaxInt32 || grid.Y > math.MaxUint16 {
-			return fmt.Errorf("kernel: a convolution of %d channels to %d elements", g.rows, columns)
-		}
+		s.Wide = s.Wide || wide(grid.X)
 		c = p.tiles(s, grid)
 	case g.reduces:
 		s.Form = productBlocks

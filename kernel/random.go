@@ -203,19 +203,62 @@ func (p *Plan) random(op string, dst Operand, r Random, wide bool, numbers ...*N
 	if r.State != 0 {
 		s.Form |= randomState
 	}
-	t := r.GPU.Threads(n)
-	c := p.call(s, (n+t*each-1)/(t*each)*t)
-	c.Args.Pointer(dst.Ptr)
-	c.Index(n)
-	c.Index(t)
-	addRandom(c, &r)
-	for _, v := range numbers {
-		v.add(&c.Args, s.Compute)
+	size := dst.Type.Size()
+	if !p.space.fits31(size) { // PyTorch draws for the whole, and once more for each part
+		r.Offset += r.GPU.LaunchIncrement(n, wide)
 	}
-	if s.Dims > 0 {
-		p.space.layout(&c.Args, s.Wide)
-	}
+	p.space.parts31(size, 0, func(n, first int) {
+		t := r.GPU.Threads(n)
+		c := p.call(s, (n+t*each-1)/(t*each)*t)
+		c.Args.Pointer(dst.Ptr.Add(first * size))
+		c.Index(n)
+		c.Index(t)
+		addRandom(c, &r)
+		for _, v := range numbers {
+			v.add(&c.Args, s.Compute)
+		}
+		if s.Dims > 0 {
+			p.space.layout(&c.Args, s.Wide)
+		}
+		r.Offset += r.GPU.LaunchIncrement(n, wide)
+	})
 	return nil
+}
+
+// fits31 reports whether the places of the first operand, in bytes, have 31 bits.
+func (p *space) fits31(size int) bool {
+	n, last := 1, 0
+	for k := range p.dims {
+		n *= p.sizes[k]
+		last = further(last, p.sizes[k]-1, p.strides[0][k])
+	}
+	return n <= math.MaxInt32 && last <= (math.MaxInt32-1)/size
+}
+
+// parts31 calls f for each part of the space that [space.fits31] holds for, with how many elements it has and the place
+// of its first one; the space has the part's sizes meanwhile. The dimension that reaches furthest is halved first, as
+// TensorIterator's SplitUntil32Bit does.
+func (p *space) parts31(size, first int, f func(n, first int)) {
+	if p.fits31(size) {
+		n := 1
+		for _, x := range p.sizes[:p.dims] {
+			n *= x
+		}
+		f(n, first)
+		return
+	}
+	at, furthest := 0, -1
+	for k := p.dims - 1; k >= 0; k-- {
+		if reach := further(0, p.sizes[k]-1, p.strides[0][k]); reach > furthest {
+			at, furthest = k, reach
+		}
+	}
+	whole := p.sizes[at]
+	p.sizes[at] = whole / 2
+	p.parts31(size, first, f)
+	p.sizes[at] = whole - whole/2
+	p.parts31(size, first+whole/2*p.strides[0][at], f)
+	p.sizes[at] = whole
 }
 
 // Dropout adds out = in * mask / keep, in place of whose last factor there is 0 if keep is 0, and a mask that is true
@@ -318,7 +361,7 @@ func (p *Plan) randomSpace(s *text.Spec, dst *Operand, ins ...*Operand) (int, er
 		return 0, nil
 	}
 	p.space.join()
-	if p.space.dims > text.MaxDims || n*dst.Type.Size() > math.MaxInt32 {
+	if p.space.dims > text.MaxDims {
 		return 0, fmt.Errorf("kernel: %s for %d elements in %d dimensions that don't join", s.Op, n, p.space.dims)
 	}
 	if !p.space.dense(0) {

@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"math"
 	"slices"
@@ -239,4 +240,59 @@ func philoxWords(seed, sequence, block uint64) []uint32 {
 		}
 	}
 	return words
+}
+
+// Tensors of 2^31 bytes and more are filled in the parts, and from the offsets, that PyTorch's CUDA kernels have.
+func TestRandomParts(t *testing.T) {
+	const ptr = 1 << 40
+	gpu := rng.H100
+	for _, x := range []struct {
+		name    string
+		dt      dtype.DType
+		sizes   []int
+		strides []int
+		places  []int // of the parts' first elements
+		counts  []int
+	}{
+		{"small", dtype.Float32, []int{1 << 29}, []int{1}, []int{0}, []int{1 << 29}},
+		{"halves", dtype.Float32, []int{1<<29 + 3}, []int{1}, []int{0, 1<<28 + 1}, []int{1<<28 + 1, 1<<28 + 2}},
+		{"bytes", dtype.Bool, []int{3 << 30}, []int{1}, []int{0, 3 << 29}, []int{3 << 29, 3 << 29}},
+		{"strided", dtype.Float32, []int{4, 5}, []int{1 << 28, 2}, []int{0, 1 << 29}, []int{10, 10}},
+	} {
+		var p Plan
+		n := 1
+		for _, size := range x.sizes {
+			n *= size
+		}
+		must(t, p.Bernoulli(Operand{Ptr: ptr, Type: x.dt, Sizes: x.sizes, Strides: x.strides},
+			Random{Seed: 1, Offset: 8, GPU: gpu}, 0.5))
+		if len(p.Calls) != len(x.places) {
+			t.Errorf("%s: %d runs, want %d", x.name, len(p.Calls), len(x.places))
+			continue
+		}
+		offset := uint64(8)
+		if len(x.places) > 1 {
+			offset += gpu.LaunchIncrement(n, false)
+		}
+		for k := range p.Calls {
+			buf, params := p.Calls[k].Args.Packed()
+			word := func(i int) int {
+				if b := buf[params[i].Offset:]; params[i].Bytes == 8 {
+					return int(binary.NativeEndian.Uint64(b))
+				} else {
+					return int(binary.NativeEndian.Uint32(b))
+				}
+			}
+			want := []int{ptr + x.places[k]*x.dt.Size(), x.counts[k], gpu.Threads(x.counts[k]), 1, int(offset / 4)}
+			for i, w := range want {
+				if got := word(i); got != w {
+					t.Errorf("%s: argument %d of part %d is %d, want %d", x.name, i, k, got, w)
+				}
+			}
+			offset += gpu.LaunchIncrement(x.counts[k], false)
+		}
+		if len(x.sizes) == 1 && offset-8 != gpu.Increment(n, x.dt.Size(), false) {
+			t.Errorf("%s: the offset goes on by %d, want %d", x.name, offset-8, gpu.Increment(n, x.dt.Size(), false))
+		}
+	}
 }

@@ -125,6 +125,20 @@ func (a *Args) With(from, to Ptr) Args {
 	return b
 }
 
+// Behind is a copy of the arguments with others before them. None of them is aligned to more than 8 bytes.
+func (a *Args) Behind(first *Args) *Args {
+	b := &Args{slices.Clone(first.buf), slices.Clone(first.params)}
+	for len(b.buf)%8 != 0 {
+		b.buf = append(b.buf, 0)
+	}
+	for _, p := range a.params {
+		p.Offset += len(b.buf)
+		b.params = append(b.params, p)
+	}
+	b.buf = append(b.buf, a.buf...)
+	return b
+}
+
 // Pointers calls f for each pointer argument that isn't null.
 func (a *Args) Pointers(f func(p Ptr)) {
 	if a == nil {

@@ -2,6 +2,7 @@ package driver
 
 import (
 	"fmt"
+	"math"
 )
 
 // Modules is implemented by drivers that run compiled kernels: functions of an image that the vendor's tools made, or a
@@ -75,6 +76,20 @@ type Launch struct {
 	// that takes longer counts several times. 0: unknown.
 	// A wait for such work may last until its end, though its context has ended.
 	Elements int
+}
+
+// LaunchLimit is how many blocks of so many threads a launch has at most in each dimension.
+func (p *Properties) LaunchLimit(block Dim) Dim {
+	limit := func(most, threads int) int {
+		if most == 0 {
+			most = math.MaxInt32
+		}
+		if p.MostThreads > 0 {
+			most = min(most, p.MostThreads/max(threads, 1))
+		}
+		return most
+	}
+	return Dim{limit(p.MostBlocks.X, block.X), limit(p.MostBlocks.Y, block.Y), limit(p.MostBlocks.Z, block.Z)}
 }
 
 // FunctionAttributes describes a function of a module.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 
@@ -100,7 +101,11 @@ func (b *gpu) identify() error {
 	name, _, _ = bytes.Cut(name, []byte{0})
 	b.Props = driver.Properties{Name: string(name), Library: b.family.Title + " " + b.version,
 		TotalMemory: int64(*total), Units: int(*units), Major: int(*major), Minor: int(*minor),
-		PriorityLevels: 1 + min(1, int(*priorities)), CopiesWait: true}
+		PriorityLevels: 1 + min(1, int(*priorities)), CopiesWait: true,
+		MostBlocks: driver.Dim{X: math.MaxInt32, Y: math.MaxUint16, Z: math.MaxUint16}}
+	if b.family.Name == "hip" {
+		b.Props.MostThreads = math.MaxUint32
+	}
 	if b.DeviceUUID == nil || b.DeviceUUID(id, b.id) != abi.Success {
 		copy(id[:], b.family.Name)
 		binary.BigEndian.PutUint32(id[12:], uint32(b.Index))

@@ -357,6 +357,9 @@ func (d *Driver) arguments(op string, k *kernel, l *driver.Launch) ([]byte, []dr
 			return refuse("a grid of %v blocks of %v threads", l.Grid, l.Block)
 		}
 	}
+	if most := b.Props.LaunchLimit(l.Block); l.Grid.X > most.X || l.Grid.Y > most.Y || l.Grid.Z > most.Z {
+		return refuse("a grid of %v blocks of %v threads, of which %s runs %v at most", l.Grid, l.Block, b.Name, most)
+	}
 	most := k.attrs.MaxThreads
 	if t := l.Block; t.X > most || t.Y > most || t.Z > most || t.Count() > most {
 		return refuse("blocks of %v threads, of which it runs %d at most", l.Block, most)

@@ -58,6 +58,47 @@ func TestBadImages(t *testing.T) {
 	}
 }
 
+// A launch of more blocks, or in HIP of more threads in a dimension, than the vendor allows is refused before the
+// library is asked.
+func TestLaunchLimits(t *testing.T) {
+	for name, most := range map[string]driver.Dim{"cuda": {X: 1<<31 - 1, Y: 65535, Z: 65535},
+		"hip": {X: 1<<24 - 1, Y: 65535, Z: 65535}} {
+		asked := false
+		d, _ := open(t, gputest.Options{Name: name, Fail: func(call string) abi.Result {
+			asked = asked || strings.Contains(call, "LaunchKernel")
+			return abi.Success
+		}})
+		p, err := d.Properties(0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		block := driver.Dim{X: 256, Y: 1, Z: 1}
+		if got := p.LaunchLimit(block); got != most {
+			t.Errorf("%s: a launch has %v blocks at most, want %v", name, got, most)
+		}
+		m, err := d.ModuleLoad(0, testmodule.Image)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := d.ModuleFunction(m, "add")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := d.StreamCreate(0, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		args := new(driver.Args).Pointer(0).Pointer(0).Pointer(0).Int32(0)
+		for _, grid := range []driver.Dim{{X: most.X + 1, Y: 1, Z: 1}, {X: 1, Y: most.Y + 1, Z: 1},
+			{X: 1, Y: 1, Z: most.Z + 1}} {
+			err := d.FunctionLaunch(s, f, driver.Launch{Grid: grid, Block: block, Args: args})
+			if !errors.Is(err, driver.ErrInvalidArgument) || asked {
+				t.Errorf("%s: %v blocks: %v; the library was asked: %v", name, grid, err, asked)
+			}
+		}
+	}
+}
+
 // Arguments that are fewer, more or others than the parameters are refused where the library says what those are.
 func TestWrongArguments(t *testing.T) {
 	d, _ := open(t, gputest.Options{Name: "cuda"})

@@ -127,9 +127,9 @@ func (p GPU) Threads(n int) int {
 	return blocks * blockThreads
 }
 
-// increment is what one launch adds to the offset when each call of a thread gives unroll numbers.
-func (p GPU) increment(n, unroll int) uint64 {
-	return (uint64(n-1)/uint64(p.Threads(n)*unroll) + 1) * perCall
+// LaunchIncrement is what one launch that fills n elements adds to the offset.
+func (p GPU) LaunchIncrement(n int, wide bool) uint64 {
+	return (uint64(n-1)/uint64(p.Threads(n)*perBlock(wide)) + 1) * perCall
 }
 
 // Increment returns what filling n elements of the given size adds to the offset. Each of them is made from 32 random
@@ -146,25 +146,24 @@ func (p GPU) Increment(n, size int, wide bool) uint64 {
 
 // launches calls f with the extent of each launch and with what it adds to the offset.
 func (p GPU) launches(n, size int, wide bool, f func(first, n int, words uint64)) {
-	unroll := perBlock(wide)
 	switch {
 	case n == 0:
 	case fits31(n, size):
-		f(0, n, p.increment(n, unroll))
+		f(0, n, p.LaunchIncrement(n, wide))
 	default:
-		f(0, 0, p.increment(n, unroll))
-		p.parts(0, n, size, unroll, f)
+		f(0, 0, p.LaunchIncrement(n, wide))
+		p.parts(0, n, size, wide, f)
 	}
 }
 
 // parts halves what is too large, as TensorIterator's SplitUntil32Bit does.
-func (p GPU) parts(first, n, size, unroll int, f func(first, n int, words uint64)) {
+func (p GPU) parts(first, n, size int, wide bool, f func(first, n int, words uint64)) {
 	if fits31(n, size) {
-		f(first, n, p.increment(n, unroll))
+		f(first, n, p.LaunchIncrement(n, wide))
 		return
 	}
-	p.parts(first, n/2, size, unroll, f)
-	p.parts(first+n/2, n-n/2, size, unroll, f)
+	p.parts(first, n/2, size, wide, f)
+	p.parts(first+n/2, n-n/2, size, wide, f)
 }
 
 // perBlock is how many elements come from one block of Philox.

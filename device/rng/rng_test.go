@@ -269,7 +269,7 @@ func TestOffsets(t *testing.T) {
 	check("words", Integers(g, make([]int32, 2*full+1), 0, 1<<28), 8)
 	check("each", BernoulliEach(g, make([]bool, 1000), make([]float32, 1000)), 12)
 	check("skip", g.SetOffset(want+40), 40)
-	if n := 3 << 29; H100.Increment(n, 4, false) <= H100.increment(n, 4) {
+	if n := 3 << 29; H100.Increment(n, 4, false) <= H100.LaunchIncrement(n, false) {
 		t.Error("a tensor of 6 GiB is not drawn in parts")
 	}
 	var parts []int

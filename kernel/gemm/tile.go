@@ -1,8 +1,6 @@
 package gemm
 
 import (
-	"math"
-
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/kernel/text"
 )
@@ -22,13 +20,8 @@ const Side, tileDepth, Threads, Each = 64, 16, 16, Side / Threads
 var Sides = [...]int{Side, 32, 128}
 
 // Fit reports whether a product may have tiles of a side. Large ones need room in 32 KiB of local memory and in
-// the registers of their threads, and small ones are more blocks.
-func Fit(side int, s text.Spec, grid device.Dim) bool {
-	if side > Side {
-		return s.Compute.Size() <= 4
-	}
-	return grid.Y*Side/side <= math.MaxUint16
-}
+// the registers of their threads.
+func Fit(side int, s text.Spec) bool { return side <= Side || s.Compute.Size() <= 4 }
 
 // Tiled is the spec and grid of a product in tiles of another side, of one in those of Side.
 func Tiled(s text.Spec, grid device.Dim, side int) (text.Spec, device.Dim) {

@@ -100,7 +100,10 @@ func (l *Loader) prepare(s *device.Stream, calls []Call) error {
 	}
 	_, errs[0] = l.Function(missing[0])
 	all.Wait()
-	for _, err := range errs {
+	for k, err := range errs {
+		if errors.Is(err, errRoom) && l.kernel(missing[k]).room.Load() > 0 {
+			return l.prepare(s, calls) // in smaller blocks, where the calls allow them
+		}
 		if err != nil {
 			return err
 		}

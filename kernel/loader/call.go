@@ -24,10 +24,11 @@ type Call struct {
 type Shape uint8
 
 const (
-	Fixed    Shape = iota
-	AnyGrid        // blocks share the elements, however many blocks there are
-	AnyBlock       // threads of a block share its elements, however many there are: a power of two
-	AnyTiles       // blocks compute tiles of a product, of any size
+	Fixed      Shape = iota
+	AnyGrid          // blocks share the elements, however many blocks there are
+	AnyThreads       // a thread has an element, however many a block has; on a processor it's AnyGrid
+	AnyBlock         // threads of a block share its elements, however many there are: a power of two
+	AnyTiles         // blocks compute tiles of a product, of any size
 )
 
 // Index adds a number of type I.

@@ -21,6 +21,7 @@ type Loader struct {
 	target    text.Target
 	disk      *Disk
 	processor Processor
+	props     device.Properties
 
 	compilerOnce sync.Once
 	compiler     string // empty if the driver gives no images
@@ -28,6 +29,8 @@ type Loader struct {
 	mu      sync.RWMutex
 	kernels map[text.Spec]*loaded
 	ahead   *ahead // nil: kernels are compiled when they're needed
+
+	narrow atomic.Bool // a kernel runs in blocks of fewer threads than it should
 
 	compiled, fromDisk, refused, launched atomic.Int64
 }
@@ -64,6 +67,7 @@ type loaded struct {
 	once  sync.Once
 	f     *device.Function
 	err   error
+	room  atomic.Int32 // threads that the device has for a block, a power of two, if they are fewer than the spec's
 }
 
 // Compiles reports whether a device has loaders: its driver compiles sources.
@@ -78,8 +82,9 @@ func New(dev *device.Device, disk *Disk) (*Loader, error) {
 	if !ok {
 		return nil, device.Errorf(device.ErrUnsupported, dev.Name(), "kernels", "the device compiles no sources")
 	}
-	l := &Loader{Libraries: library.New(dev), dev: dev, target: t, disk: disk, kernels: map[text.Spec]*loaded{}}
-	if p := dev.Properties(); p.Processor {
+	l := &Loader{Libraries: library.New(dev), dev: dev, target: t, disk: disk, kernels: map[text.Spec]*loaded{},
+		props: dev.Properties()}
+	if p := l.props; p.Processor {
 		l.processor = Processor{max(p.Units, 1), p.Lanes, p.LocalMemory}
 	}
 	return l, nil
@@ -90,6 +95,12 @@ func (l *Loader) Processor() Processor { return l.processor }
 
 // As has the loader run kernels in their forms for a processor, or for a GPU. It's called before the loader is used.
 func (l *Loader) As(p Processor) { l.processor = p }
+
+// Within has the loader keep to a device's limits of launches and blocks: those of properties. It's called before the
+// loader is used.
+func (l *Loader) Within(p device.Properties) {
+	l.props.MostBlocks, l.props.MostThreads, l.props.LocalMemory = p.MostBlocks, p.MostThreads, p.LocalMemory
+}
 
 // On a processor a block is work of one core, so that a few large blocks are better than many small ones. Its threads
 // are lanes of vectors. A compiler runs a loop for one vector of them after the other, so that more threads than a
@@ -103,6 +114,27 @@ const (
 // Fit is a run as it's best for the device. side is that of a product's tiles, where it was tuned and the device takes
 // any; or 0.
 func (l *Loader) Fit(c *Call, side int) (s text.Spec, grid, block device.Dim) {
+	s, grid, block = l.shaped(c, side)
+	for l.narrow.Load() && (c.Shape == AnyGrid || c.Shape == AnyThreads || c.Shape == AnyBlock) {
+		n := int(l.kernel(s).room.Load())
+		if n == 0 {
+			break
+		}
+		if c.Shape != AnyBlock && l.processor.Cores == 0 {
+			grid.X = (grid.X*block.X + n - 1) / n
+		}
+		s.Block, block.X = uint16(n), n
+	}
+	most := l.props.LaunchLimit(block)
+	if c.Shape == AnyGrid {
+		grid.X = min(grid.X, most.X)
+	}
+	s.Part = grid.X > most.X || grid.Y > most.Y || grid.Z > most.Z
+	return
+}
+
+// shaped is Fit, for a device without limits.
+func (l *Loader) shaped(c *Call, side int) (s text.Spec, grid, block device.Dim) {
 	s, grid, block = c.Spec, c.Grid, c.Block
 	if c.Shape == AnyTiles {
 		switch {
@@ -117,7 +149,7 @@ func (l *Loader) Fit(c *Call, side int) (s text.Spec, grid, block device.Dim) {
 	if l.processor.Cores == 0 {
 		return
 	}
-	if c.Shape == AnyGrid {
+	if c.Shape == AnyGrid || c.Shape == AnyThreads {
 		grid.X = max(1, min(grid.X*block.X/LeastWork, l.processor.Cores*BlocksOfCore))
 	}
 	if c.Shape != Fixed {
@@ -144,9 +176,38 @@ func (l *Loader) Function(s text.Spec) (*device.Function, error) {
 	k := l.kernel(s)
 	k.once.Do(func() {
 		defer k.done.Store(true)
-		k.f, k.err = l.load(s)
+		if k.f, k.err = l.load(s); k.err == nil {
+			k.err = l.fits(k, s)
+		}
 	})
 	return k.f, k.err
+}
+
+// errRoom is the cause of the error of a kernel whose blocks the device can't run.
+var errRoom = errors.New("a block of it needs more than the device has")
+
+// fits refuses a kernel that takes too many registers for its block's threads, or too much local memory.
+func (l *Loader) fits(k *loaded, s text.Spec) error {
+	a, err := k.f.Attributes()
+	if err != nil {
+		return err
+	}
+	if local := l.props.LocalMemory; local > 0 && a.SharedBytes > local {
+		l.refused.Add(1)
+		return &CompileError{Spec: s, Log: fmt.Sprintf("%v: %d bytes of local memory, of %d", errRoom, a.SharedBytes, local),
+			cause: errRoom}
+	}
+	if a.MaxThreads <= 0 || int(s.Block) <= a.MaxThreads {
+		return nil
+	}
+	n := int32(1)
+	for n*2 <= int32(a.MaxThreads) {
+		n *= 2
+	}
+	k.room.Store(n)
+	l.narrow.Store(true)
+	l.refused.Add(1)
+	return &CompileError{Spec: s, Log: fmt.Sprintf("%v: %d threads, of %d", errRoom, s.Block, a.MaxThreads), cause: errRoom}
 }
 
 // kernel is the one of a spec, which may be neither compiled nor loaded yet.
@@ -202,14 +263,45 @@ func (l *Loader) run(s *device.Stream, c *Call) error {
 func (l *Loader) launch(s *device.Stream, c *Call, side int) error {
 	spec, grid, block := l.Fit(c, side)
 	f, err := l.Function(spec)
+	for errors.Is(err, errRoom) { // a smaller block may do
+		large := spec
+		if spec, grid, block = l.Fit(c, side); spec == large {
+			return err
+		}
+		f, err = l.Function(spec)
+	}
 	if err != nil {
 		return err
 	}
 	how := device.Launch{Grid: grid, Block: block, Args: &c.Args, Elements: c.Elements}
-	if err := s.LaunchFunction(f, how); err != nil {
+	if spec.Part {
+		err = l.launchParts(s, f, how)
+	} else {
+		err = s.LaunchFunction(f, how)
+	}
+	if err != nil {
 		return fmt.Errorf("%v: %w", c.Spec, err)
 	}
 	l.launched.Add(1)
+	return nil
+}
+
+// launchParts enqueues a run of more blocks than a launch may have.
+func (l *Loader) launchParts(s *device.Stream, f *device.Function, whole device.Launch) error {
+	most, all := l.props.LaunchLimit(whole.Block), whole.Grid
+	for z := 0; z < all.Z; z += most.Z {
+		for y := 0; y < all.Y; y += most.Y {
+			for x := 0; x < all.X; x += most.X {
+				part := whole
+				part.Grid = device.Dim{X: min(most.X, all.X-x), Y: min(most.Y, all.Y-y), Z: min(most.Z, all.Z-z)}
+				first := new(device.Args).Int64(int64(x)).Int64(int64(y)).Int64(int64(z))
+				part.Args = whole.Args.Behind(first)
+				if err := s.LaunchFunction(f, part); err != nil {
+					return err
+				}
+			}
+		}
+	}
 	return nil
 }
 

@@ -173,7 +173,7 @@ func (l *Loader) tuned(s *device.Stream, c *Call) (side int) {
 		x = t.results[key]
 		t.mu.Unlock()
 	}
-	if x.side > 0 && !gemm.Fit(x.side, c.Spec, c.Grid) { // of a file
+	if x.side > 0 && !gemm.Fit(x.side, c.Spec) { // of a file
 		return 0
 	}
 	return x.side
@@ -208,7 +208,7 @@ func (l *Loader) measure(s *device.Stream, c *Call, t Tuning) (best tuned, err e
 		all = append(all, candidate{solutionOf(name), func() error { return s.GEMM(&p) }})
 	}
 	for _, side := range gemm.Sides {
-		if side == gemm.Side || gemm.Fit(side, c.Spec, c.Grid) && !l.panels(c) {
+		if side == gemm.Side || gemm.Fit(side, c.Spec) && !l.panels(c) {
 			all = append(all, candidate{SolutionOfTiles(side), func() error { return l.launch(s, &own, side) }})
 		}
 	}

@@ -29,6 +29,7 @@ type Spec struct {
 	Wide    bool   // 64 bits for indexes
 	Block   uint16 // threads
 	Vector  bool   // they are the lanes of a processor's vector, of which a core runs a block: see [Writer.ThreadLoop]
+	Part    bool   // a launch has the blocks from a place of the grid on: see [Source.Part]
 	Form    uint8  // a variant, by the family
 	Extra   [4]int32
 }
@@ -69,7 +70,9 @@ func (s Spec) Source() (_ Source, err error) {
 	if !ok {
 		return Source{}, fmt.Errorf("kernel: there is no %v", s.Family)
 	}
-	return f.generate(s)
+	src, err := f.generate(s)
+	src.Part = s.Part
+	return src, err
 }
 
 // String is a short name, for errors and profiles.

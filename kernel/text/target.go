@@ -1,6 +1,9 @@
 package text
 
-import "embed"
+import (
+	"embed"
+	"strings"
+)
 
 // Target is a language that the dialect is compiled as.
 type Target uint8
@@ -54,6 +57,10 @@ type Source struct {
 
 	F64      bool // it has numbers of 64 bits, which not every device of OpenCL has
 	Atomic64 bool // it has atomic operations on words of 64 bits
+
+	// Part says that a launch has a part of the grid: the kernel's first parameters are where that begins, in three
+	// dimensions. Such a kernel can't ask how many blocks there are.
+	Part bool
 }
 
 // For is the whole text for a target.
@@ -65,5 +72,14 @@ func (s Source) For(t Target) string {
 	if s.Atomic64 {
 		defines += "#define USES_ATOMIC64\n"
 	}
-	return defines + t.header() + dialect("common") + s.Body
+	body := s.Body
+	if s.Part {
+		defines += "#define PART\n"
+		const first = "i64 first_x, i64 first_y, i64 first_z, "
+		for _, name := range []string{"ENTRY", s.Entry} {
+			head := "KERNEL void " + name + "("
+			body = strings.ReplaceAll(body, head, head+first)
+		}
+	}
+	return defines + t.header() + dialect("common") + body
 }

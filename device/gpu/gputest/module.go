@@ -5,6 +5,7 @@ package gputest
 import (
 	"bytes"
 	"encoding/binary"
+	"math"
 	"slices"
 	"unsafe"
 
@@ -98,7 +99,8 @@ func (l *Library) launch(f abi.Function, gx, gy, gz, bx, by, bz, shared uint32, 
 		if err != nil {
 			return result(err)
 		}
-		if extra != nil || gx*gy*gz == 0 || bx*by*bz == 0 {
+		grid, block := [3]uint64{uint64(gx), uint64(gy), uint64(gz)}, [3]uint64{uint64(bx), uint64(by), uint64(bz)}
+		if extra != nil || !l.launchable(grid, block) {
 			return abi.InvalidValue
 		}
 		list := new(driver.Args)
@@ -127,6 +129,19 @@ func (l *Library) launch(f abi.Function, gx, gy, gz, bx, by, bz, shared uint32, 
 			Grid: driver.Dim{X: int(gx), Y: int(gy), Z: int(gz)}, Block: driver.Dim{X: int(bx), Y: int(by), Z: int(bz)},
 			Shared: int(shared), Args: list}))
 	})
+}
+
+// launchable reports whether a launch is within the vendor's limits: of CUDA's blocks in each dimension, and of HIP's
+// threads in each dimension.
+func (l *Library) launchable(grid, block [3]uint64) bool {
+	most := [3]uint64{math.MaxInt32, math.MaxUint16, math.MaxUint16}
+	for k, n := range grid {
+		threads := n * block[k]
+		if threads == 0 || n > most[k] || l.opts.Name == "hip" && threads > math.MaxUint32 {
+			return false
+		}
+	}
+	return true
 }
 
 // Compiler is a stand-in for the compiler of sources: a source is an image of emulated devices, and its program the

@@ -9,10 +9,16 @@
 #define LANE ((i64)threadIdx.x)
 #define THREADS ((i32)blockDim.x)
 #define THREAD_Y ((i32)threadIdx.y)
+#ifdef PART
+#define BLOCK (first_x + (i64)blockIdx.x)
+#define BLOCK_Y (first_y + (i64)blockIdx.y)
+#define BLOCK_Z (first_z + (i64)blockIdx.z)
+#else
 #define BLOCK ((i64)blockIdx.x)
 #define BLOCK_Y ((i64)blockIdx.y)
 #define BLOCK_Z ((i64)blockIdx.z)
 #define BLOCKS ((i64)gridDim.x)
+#endif
 #define UNROLL _Pragma("unroll")
 
 typedef signed char i8;

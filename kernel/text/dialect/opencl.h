@@ -8,11 +8,17 @@
 #define LANE ((i64)get_local_id(0))
 #define THREADS ((i32)get_local_size(0))
 #define THREAD_Y ((i32)get_local_id(1))
+#ifdef PART
+#define BLOCK (first_x + (i64)get_group_id(0))
+#define BLOCK_Y (first_y + (i64)get_group_id(1))
+#define BLOCK_Z (first_z + (i64)get_group_id(2))
+#else
 #define BLOCK ((i64)get_group_id(0))
 #define BLOCK_Y ((i64)get_group_id(1))
 #define BLOCK_Z ((i64)get_group_id(2))
 #define BLOCKS ((i64)get_num_groups(0))
 #define BLOCKS_Y ((i64)get_num_groups(1))
+#endif
 #define UNROLL
 #define PREFETCH(p) prefetch((const GLOBAL char *)(p), (size_t)1)
 #define AS_IT_IS _Pragma("clang loop vectorize(disable) unroll(disable)")
