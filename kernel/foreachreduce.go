@@ -2,7 +2,6 @@ package kernel
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
@@ -122,33 +121,12 @@ func (w *writer) foreachReductionText(s text.Spec) error {
 	for k := range numbers {
 		w.Line("\tR s%d = (R)number%[1]d;", k)
 	}
-	step := func(a string) {
-		w.Line("\t\t%s = r_step(%[1]s, %s, i%s);", a, text.Converted(s.Compute, s.Types[0], "i0[i]"), args)
-	}
-	switch {
-	case s.Vector:
-		w.Line("\tA %s = r_init();", strings.Join(accumulators[:], " = r_init(), "))
-		w.Line("\tI at = from;")
-		w.accumulate(s, "i", step)
-		w.joinAccumulators()
-	case s.Form == foreachParts:
-		w.Line("\tA a = r_init();")
-		w.Line("\tfor (I i = from + THREAD; i < to; i += THREADS)")
-		step("a")
-	default:
-		w.Line("\tA a = r_init();")
-		w.Line("\tu32 first = 0;")
-		w.Line("\tfor (int k = 0; k < t; k++)")
-		w.Line("\t\tfirst += l.blocks[k];")
-		w.Line("\tfor (u32 i = THREAD; i < l.blocks[t]; i += THREADS)")
-		w.Line("\t\ta = r_join(a, scratch[first + i]);")
-	}
-	w.joinBlock(s)
-	w.Line("\tif (THREAD != 0)")
-	w.Line("\t\treturn;")
-	w.Line("\ta = part[0];")
+	w.Define("STEP(a)", fmt.Sprintf("a = r_step(a, %s, i%s);", text.Converted(s.Compute, s.Types[0], "i0[i]"), args))
+	w.Define("THREADS_OF_BLOCK", s.Block)
+	w.DefineIf(s.Vector, "VECTOR")
+	w.DefineIf(s.Form == foreachJoin, "LIST_JOIN")
+	w.Include("list_reduce")
 	if s.Form == foreachParts {
-		w.Line("\tscratch[BLOCK] = a;")
 		return nil
 	}
 	o := r.done[0]

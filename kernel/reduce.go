@@ -216,212 +216,50 @@ func reduceSource(s text.Spec) (text.Source, error) {
 	if !ok || !reductions[k].Defined(s.Compute) {
 		return text.Source{}, fmt.Errorf("kernel: there is no reduction %s of %v", s.Op, s.Compute)
 	}
-	r, numbers := reductions[k].of(s.Compute), reductions[k].Numbers
-	outs, away := int(s.Outs), int(s.Extra[0])
+	r, numbers, outs, away := reductions[k].of(s.Compute), reductions[k].Numbers, int(s.Outs), int(s.Extra[0])
+	form := [...]string{"threads", "blocks", "parts", "join", "columns"}[s.Form]
 	var w writer
 	w.Begin(s)
 	args := w.accumulator(r, numbers, s.Compute)
-	w.reduceHead(s, numbers)
-	if s.Form == reduceColumns {
-		w.reducedColumns(s, r, away, args)
-		return w.Done()
-	}
-	batch := s.Form == reduceBlock && s.Vector
-	w.reduceBounds(s, batch)
-	element := func(a, in, i string) {
-		w.Line("\t\t%s = r_step(%[1]s, %s, %s%s);", a, text.Converted(s.Compute, s.Inputs()[0], fmt.Sprintf("i0[at%d + %s]",
-			outs, in)),
-			i, args)
-	}
-	step := func(a string) {
-		switch {
-		case s.Form == reduceJoin:
-			w.Line("\t\t%s = r_join(%[1]s, scratch[result * parts + i]);", a)
-		case s.Extra[1] == 1:
-			element(a, "i", "i")
-		default:
-			w.Line("\t\tI in;")
-			w.inner("i", away)
-			element(a, "in", "i")
-		}
-	}
-	vectors := func() {
-		if s.Form != reduceJoin && s.Extra[1] == 2 {
-			w.stretches(s, away, element)
-			return
-		}
-		w.Line("\tA %s = r_init();", strings.Join(accumulators[:], " = r_init(), "))
-		w.Line("\tI at = from;")
-		w.accumulate(s, "i", step)
-		w.joinAccumulators()
-	}
-	results := func() {
-		for k, o := range r.done {
-			w.Line("\to%d[at%d] = %s;", k, k,
-				text.Narrowed(s.Types[k], o.kind.dtype(s.Compute), fmt.Sprintf("r_done%d(a, n%s)", k, args)))
-		}
-	}
-	if batch {
-		w.reducedRows(s, outs, vectors, results)
-		return w.Done()
-	}
-	w.Offsets("result", "l", int(s.Dims), outs+1)
-	if s.Form == reduceThread || !s.Vector {
-		if s.Form != reduceThread {
-			w.Line("\tfrom += THREAD;")
-			w.Line("\tstep = THREADS;")
-		}
-		w.Line("\tA a = r_init();")
-		w.Line("\tfor (I i = from; i < to; i += step) {")
-		step("a")
-		w.Line("\t}")
-	} else {
-		vectors()
-	}
-	if s.Form != reduceThread {
-		w.joinBlock(s)
-		w.Line("\tif (THREAD != 0)")
-		w.Line("\t\treturn;")
-		w.Line("\ta = part[0];")
-	}
-	if s.Form == reduceParts {
-		w.Line("\tscratch[BLOCK] = a;")
-		return w.Done()
-	}
-	results()
-	return w.Done()
-}
-
-// reduceBounds writes which result a thread or a block reduces, and the elements of that from `from` to before `to`.
-func (w *writer) reduceBounds(s text.Spec, batch bool) {
-	switch {
-	case batch:
-		w.Line("\tLOCAL A part[%d];", mostRows*int(s.Block))
-	case s.Form != reduceThread:
-		w.Line("\tLOCAL A part[%d];", s.Block)
-	}
-	w.Line("\tI from = 0, to = n, step = 1;")
-	switch {
-	case batch:
-	case s.Form == reduceThread:
-		w.Line("\tI result = (I)(BLOCK * THREADS + THREAD);")
-		w.Line("\tif (result >= results)")
-		w.Line("\t\treturn;")
-	case s.Form == reduceBlock:
-		w.Line("\tI result = (I)BLOCK;")
-	case s.Form == reduceJoin:
-		w.Line("\tI result = (I)BLOCK;")
-		w.Line("\tto = parts;")
-	case s.Form == reduceParts:
-		w.Line("\tI result = (I)(BLOCK / parts), chunk = (n - 1) / parts + 1;")
-		w.Line("\tfrom = (I)(BLOCK %% parts) * chunk;")
-		w.Line("\tto = n - from < chunk ? n : from + chunk;")
-	}
-}
-
-// reduceHead writes the head of a reduction's kernel.
-func (w *writer) reduceHead(s text.Spec, numbers int) {
-	outs, away := int(s.Outs), int(s.Extra[0])
-	w.LayoutType("kept", int(s.Dims), outs+1)
 	w.LayoutType("reduced", away, 1)
-	w.Pointers(s)
-	w.Param("I results")
-	w.Param("I n")
-	if hasScratch(s) {
-		w.Param("GLOBAL A *scratch")
-		w.Param("I parts")
+	w.Defines(s, outs+1)
+	w.Define("FIRST", fmt.Sprintf("at%d", outs))
+	w.Define("GIVEN", args)
+	w.Define("NUMBERS", strings.ReplaceAll(args, "s", "R s"))
+	w.Define("REDUCED", map[bool]string{true: ", reduced m"}[away > 0])
+	w.Define("SCRATCH", map[bool]string{true: ", GLOBAL A *scratch, I parts"}[hasScratch(s)])
+	w.Define("PLACE_OF_INPUT(i)", "I in; { "+text.Places("i", "m", 0, away, 1)+" in = at0; }")
+	place := ""
+	if s.Form == reduceColumns {
+		place = " + (column + lane + THREAD) * l.strides[%[1]d][0]"
+		w.Define("PLACES_OF_ROW(row)", text.Places("row", "l", 1, int(s.Dims), outs+1))
+		w.Define("LANES", loader.Lanes)
+		w.Define("ROWS_OF_SUM", rowsOfSum)
+		w.DefineIf(hasScratch(s), "SCRATCH_OF_COLUMNS")
 	}
-	for k := range numbers {
-		w.Param("R s%d", k)
+	results := ""
+	for k, o := range r.done {
+		results += fmt.Sprintf("o%d[at%[1]d"+place+"] = %[2]s; ", k,
+			text.Narrowed(s.Types[k], o.kind.dtype(s.Compute), fmt.Sprintf("r_done%d(a, n%s)", k, args)))
 	}
-	if s.Dims > 0 {
-		w.Param("kept l")
+	w.Define("RESULTS(a, lane)", results)
+	w.Define("REDUCE_"+strings.ToUpper(form), "")
+	if s.Extra[1] == 1 {
+		w.Define("NEIGHBOURS", "")
 	}
-	if away > 0 {
-		w.Param("reduced m")
-	}
-	w.Function("reduce_" + s.Op + [...]string{"_threads", "_blocks", "_parts", "_join", "_columns"}[s.Form])
-}
-
-// reducedRows writes a processor's reduction of the elements of one result after the other. Then each lane joins what
-// the lanes have of a result. vectors writes the accumulator a of the elements of one, and results what comes of it.
-func (w *writer) reducedRows(s text.Spec, outs int, vectors, results func()) {
-	lanes := int(s.Block)
-	w.eachBatch("results", mostRows, func() {
-		w.Line("\tfor (I r = 0; r < count; r++) {")
-		w.Line("\tI result = first + r;")
-		w.Offsets("result", "l", int(s.Dims), outs+1)
-		vectors()
-		w.Line("\tpart[r * %d + THREAD] = a;", lanes)
-		w.Line("\t}")
-		w.Line("\tBARRIER();")
-		w.Line("\tif (THREAD < count) {")
-		w.Line("\tI result = first + THREAD;")
-		w.Offsets("result", "l", int(s.Dims), outs+1)
-		w.Line("\tA a = part[THREAD * %d];", lanes)
-		w.Line("\tfor (int k = 1; k < %d; k++)", lanes)
-		w.Line("\t\ta = r_join(a, part[THREAD * %d + k]);", lanes)
-		results()
-		w.Line("\t}")
-		w.Line("\tBARRIER();")
-	})
-}
-
-// joinBlock joins the accumulators of a block's threads in the first part.
-func (w *writer) joinBlock(s text.Spec) {
-	w.Line("\tpart[THREAD] = a;")
-	w.Line("\tBARRIER();")
 	if s.Vector {
-		w.Line("\tif (THREAD == 0) {")
-		w.Line("\t\tfor (int k = %d; k > 0; k /= 2)", s.Block/2)
-		w.Line("\t\t\tfor (int j = 0; j < k; j++)")
-		w.Line("\t\t\t\tpart[j] = r_join(part[j], part[j + k]);")
-		w.Line("\t}")
-		return
+		w.Define("VECTOR", "")
+		if s.Form == reduceBlock {
+			w.Define("REDUCE_BATCH", "")
+			w.Define("MOST_ROWS", mostRows)
+			w.Include("batch")
+		}
+		if s.Extra[1] == 2 && s.Form != reduceJoin {
+			w.Define("STRETCHES", "")
+			w.Define("PLACE_OF_STRETCH(row)", text.Places("row", "m", 1, away, 1))
+		}
 	}
-	w.Line("\tfor (int k = THREADS / 2; k > 0; k /= 2) {")
-	w.Line("\t\tif (THREAD < k)")
-	w.Line("\t\t\tpart[THREAD] = r_join(part[THREAD], part[THREAD + k]);")
-	w.Line("\t\tBARRIER();")
-	w.Line("\t}")
-}
-
-// accumulators are a thread's in the lanes of a vector: the next element doesn't wait for the one before it.
-var accumulators = [...]string{"a", "a1", "a2", "a3"}
-
-// accumulate writes steps of a block's accumulators for the numbers i from `at` to before `to`.
-func (w *writer) accumulate(s text.Spec, i string, step func(a string)) {
-	w.Vectors(s, i, len(accumulators), func(k int) { step(accumulators[k]) })
-	w.Vectors(s, i, 1, func(int) { step("a") })
-	w.Rest(s, i, func() { step("a") })
-}
-
-func (w *writer) joinAccumulators() { w.Line("\ta = r_join(r_join(a, a1), r_join(a2, a3));") }
-
-// inner writes the place `in` of number i of the reduced elements.
-func (w *writer) inner(i string, away int) {
-	w.Line("\t\t{")
-	w.Offsets(i, "m", away, 1)
-	w.Line("\t\tin = at0;")
-	w.Line("\t\t}")
-}
-
-// stretches writes steps for the reduced elements from `from` to before `to`, of which those of the innermost dimension
-// lie one after the other.
-func (w *writer) stretches(s text.Spec, away int, element func(a, in, i string)) {
-	w.Line("\tA %s = r_init();", strings.Join(accumulators[:], " = r_init(), "))
-	w.Line("\tI size = m.sizes[0], last = to;")
-	w.Line("\tfor (I start = from, length; start < last; start += length) {")
-	w.Line("\tI row = start / size, at = start - row * size, in;")
-	w.Line("\tlength = size - at < last - start ? size - at : last - start;")
-	w.Line("\tI to = at + length;")
-	w.Line("\t{")
-	w.OffsetsFrom("row", "m", 1, away, 1)
-	w.Line("\tin = at0;")
-	w.Line("\t}")
-	w.accumulate(s, "j", func(a string) { element(a, "in + j", "row * size + j") })
-	w.Line("\t}")
-	w.joinAccumulators()
+	return w.File("reduce", "reduce_"+s.Op+"_"+form)
 }
 
 // accumulator writes a reduction's type A and functions: r_init, r_step, r_join, and r_done0 and so on of its results.

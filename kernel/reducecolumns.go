@@ -1,8 +1,6 @@
 package kernel
 
 import (
-	"fmt"
-
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/kernel/loader"
 	"github.com/chorus-comms/chorus/kernel/text"
@@ -46,61 +44,4 @@ func (p *Plan) reducedColumns(s text.Spec, args func(c *loader.Call, parts int, 
 		args(c, parts, scratch)
 	}
 	return nil
-}
-
-// reducedColumns writes the body of such a kernel.
-func (w *writer) reducedColumns(s text.Spec, r *Reduction, away int, args string) {
-	outs := int(s.Outs)
-	w.Line("\tI inner = l.sizes[0], tiles = (inner - 1) / %d + 1, unit = (I)BLOCK, from = 0, to = n;", columnsOfBlock)
-	if hasScratch(s) {
-		w.Line("\tI part = unit %% parts, chunk = (n - 1) / parts + 1;")
-		w.Line("\tunit /= parts;")
-		w.Line("\tfrom = part * chunk;")
-		w.Line("\tto = n - from < chunk ? n : from + chunk;")
-	}
-	w.Line("\tI row = unit / tiles, column = unit %% tiles * %d;", columnsOfBlock)
-	w.OffsetsFrom("row", "l", 1, int(s.Dims), outs+1)
-	vectors := func(n int) { // that many
-		each := func(line func(k, lane int)) {
-			for k := range n {
-				line(k, k*loader.Lanes)
-			}
-		}
-		each(func(k, _ int) { w.Line("\tA total%d = r_init();", k) })
-		w.Line("\tfor (I start = from; start < to; start += %d) {", rowsOfSum)
-		w.Line("\tI stop = to - start < %d ? to : start + %[1]d;", rowsOfSum)
-		each(func(k, _ int) { w.Line("\tA a%d = r_init();", k) })
-		w.Line("\tfor (I i = start; i < stop; i++) {")
-		w.Line("\tI in;")
-		w.inner("i", away)
-		w.Line("\tI at = at%d + in + column;", outs)
-		each(func(k, lane int) {
-			x := text.Converted(s.Compute, s.Inputs()[0], fmt.Sprintf("i0[at + %d + THREAD]", lane))
-			w.Line("\ta%d = r_step(a%[1]d, %s, i%s);", k, x, args)
-		})
-		w.Line("\t}")
-		each(func(k, _ int) { w.Line("\ttotal%d = r_join(total%[1]d, a%[1]d);", k) })
-		w.Line("\t}")
-		each(func(k, lane int) {
-			if hasScratch(s) {
-				w.Line("\tscratch[(row * inner + column + %d + THREAD) * parts + part] = total%d;", lane, k)
-				return
-			}
-			for j, o := range r.done {
-				done := fmt.Sprintf("r_done%d(total%d, n%s)", j, k, args)
-				w.Line("\to%d[at%[1]d + (column + %[2]d + THREAD) * l.strides[%[1]d][0]] = %[3]s;", j, lane,
-					text.Narrowed(s.Types[j], o.kind.dtype(s.Compute), done))
-			}
-		})
-	}
-	w.Line("\tif (inner - column >= %d) {", columnsOfBlock)
-	vectors(columnsOfBlock / loader.Lanes)
-	w.Line("\treturn;")
-	w.Line("\t}")
-	w.Line("\tfor (; inner - column >= %d; column += %[1]d) {", loader.Lanes)
-	vectors(1)
-	w.Line("\t}")
-	w.Line("\tif (THREAD < inner - column) {")
-	vectors(1)
-	w.Line("\t}")
 }

@@ -293,153 +293,122 @@ func rowSource(s text.Spec) (text.Source, error) {
 	}
 	w := rowWriter{s: s, o: o}
 	w.Begin(s)
-	w.Line("typedef struct { T v, u; } A;")
-	w.LayoutType("kept", int(s.Dims), 1+o.ins)
-	w.Pointers(s)
-	w.Param("I rows")
-	w.Param("I length")
-	for k := range 1 + o.ins {
-		w.Param("I step%d", k)
-	}
-	for k := range o.numbers {
-		w.Param("T s%d", k)
-	}
-	w.Param("I share0, I share1, I share2")
-	if s.Dims > 0 {
-		w.Param("kept l")
-	}
-	w.Function("row_" + s.Op)
-	if s.Vector {
-		w.batches()
-	} else {
-		w.row()
-	}
-	return w.Done()
-}
-
-// row writes the body of a kernel whose thread or block has one row.
-func (w *rowWriter) row() {
-	s, o := w.s, w.o
-	if s.Form == reduceThread {
-		w.Line("\tI row = (I)(BLOCK * THREADS + THREAD), from = 0, step = 1;")
-		w.Line("\tif (row >= rows)")
-		w.Line("\t\treturn;")
-	} else {
-		w.Line("\tLOCAL A part[%d];", s.Block)
-		w.Line("\tI row = (I)BLOCK, from = THREAD, step = THREADS;")
-	}
-	w.Line("\tT n = (T)length;")
-	w.begins()
-	each := func(body func()) { // element of the row
-		w.Line("\tfor (I j = from; j < length; j += step) {")
-		body()
-		w.Line("\t}")
-	}
-	w.Line("\tA a;")
-	for _, stage := range o.stages {
-		w.Line("\ta.v = %s; a.u = 0;", stage.first())
-		each(func() {
-			w.element()
-			w.Line("\t\t%s", stage.join("a", stage.v, stage.u))
-		})
-		if s.Form != reduceThread {
-			w.Line("\tpart[THREAD] = a;")
-			w.Line("\tBARRIER();")
-			w.Line("\tfor (int k = THREADS / 2; k > 0; k /= 2) {")
-			w.Line("\t\tif (THREAD < k) { %s }", stage.join("part[THREAD]", "part[THREAD + k].v", "part[THREAD + k].u"))
-			w.Line("\t\tBARRIER();")
-			w.Line("\t}")
-			w.Line("\ta = part[0];")
-			w.Line("\tBARRIER();")
+	w.Defines(s, 1+o.ins)
+	w.DefineIf(s.Form == reduceThread, "ROW_OF_THREAD")
+	list := func(name, format string, n int) {
+		text := ""
+		for k := range n {
+			text += fmt.Sprintf(format, k)
 		}
-		w.Line("\t%s", stage.result)
+		w.Define(name, text)
 	}
-	each(func() { w.result() })
-	if len(o.rowOut) > 0 {
-		w.Line("\tif (from == 0) {")
-		w.rowResults()
-		w.Line("\t}")
+	list("STEPS", ", I step%d", 1+o.ins)
+	list("NUMBERS", ", T s%d", o.numbers)
+	w.Define("BEGIN_ROW", w.begin())
+	w.Define("ELEMENT", w.element())
+	w.Define("PLACE", w.at(0))
+	w.Define("RESULT", fmt.Sprintf("T r = %s; o0[%s] = OUT0(r);", o.out, w.at(0)))
+	w.Define("ROW_RESULTS", w.rowResults())
+	known, findings := "", ""
+	for k, stage := range o.stages {
+		w.stage([...]string{"", "_2"}[k], &stage, known, k == len(o.stages)-1)
+		for _, name := range stage.names {
+			known += fmt.Sprintf("T %c = all_%[1]c[of]; ", name)
+			findings += fmt.Sprintf("LOCAL T all_%c[BATCH]; ", name)
+		}
 	}
+	if s.Vector {
+		w.Define("VECTOR", "")
+		w.Define("BATCH", max(1, s.Extra[3]))
+		w.Define("FINDINGS", findings)
+		w.Define("ALL_KNOWN(of)", known)
+		if o.kept != "" && s.Types[0] == s.Compute { // an exponential costs a processor more than storing it
+			w.Define("KEPT", o.kept)
+		}
+		w.Include("batch")
+	}
+	return w.File("row", "row_"+s.Op)
 }
 
-// first is what a sum begins with.
-func (stage *rowStage) first() string {
-	if stage.max {
-		return "-(T)INFINITY"
-	}
-	return "0"
-}
-
-// join is the statement that adds v and u to an accumulator.
-func (stage *rowStage) join(to, v, u string) string {
+// stage defines the names of a stage. known are those of the stages before it.
+func (w *rowWriter) stage(suffix string, stage *rowStage, known string, last bool) {
+	init, join, keep := "0", "ADD", ""
 	switch {
 	case stage.max:
-		return fmt.Sprintf("%s.v = t_max(%s.v, %s);", to, to, v)
-	case stage.u == "":
-		return fmt.Sprintf("%s.v += %s;", to, v)
+		init, join = "-(T)INFINITY", "LARGEST"
+	case stage.u != "":
+		join = "ADD_BOTH"
+		w.Define("PAIRS", "")
 	}
-	return fmt.Sprintf("%s.v += %s; %s.u += %s;", to, v, to, u)
+	for _, name := range stage.names {
+		keep += fmt.Sprintf("all_%c[THREAD] = %[1]c; ", name)
+	}
+	if results := w.rowResults(); last && results != "" {
+		keep += "I row = first + THREAD; " + results
+	}
+	w.Define("INIT"+suffix, init)
+	w.Define("JOIN"+suffix, join)
+	w.Define("VALUE"+suffix, stage.v)
+	w.Define("OTHER"+suffix, stage.u)
+	w.Define("FOUND"+suffix, stage.result)
+	w.Define("KNOWN"+suffix+"(of)", known)
+	w.Define("KEEP"+suffix, keep)
 }
 
 // there reports whether operand k is.
 func (w *rowWriter) there(k int) bool { return w.s.Extra[0]>>k&1 == 0 }
 
-// at is the place of element j of a row of operand k.
+// at is the place of element i of a row of operand k.
 func (w *rowWriter) at(k int) string {
 	if w.s.Extra[1]>>k&1 == 1 {
-		return fmt.Sprintf("at%d + j", k)
+		return fmt.Sprintf("at%d + i", k)
 	}
-	return fmt.Sprintf("at%d + j * step%d", k, k)
+	return fmt.Sprintf("at%d + i * step%d", k, k)
 }
 
-// begins writes where row `row` begins in each operand, and its numbers.
-func (w *rowWriter) begins() {
+// begin says where row `row` begins in each operand, and its numbers.
+func (w *rowWriter) begin() string {
 	s, o := w.s, w.o
-	w.Offsets("row", "l", int(s.Dims), 1+o.ins)
+	text := "PLACES(row)"
 	for k := range o.rowIns {
-		i := o.ins + k
-		w.Line("\tT %c = %s;", 'p'+k, text.Converted(s.Compute, s.Types[int(s.Outs)+i], fmt.Sprintf("i%d[row]", i)))
+		text += fmt.Sprintf(" T %c = IN%d(i%[2]d[row]);", 'p'+k, o.ins+k)
 	}
 	if o.weights > 0 && s.Extra[2]&sameWeights == 0 {
-		w.Line("\tI weights = row %% share0 * share1;")
+		text += " I weights = row % share0 * share1;"
 	}
+	return text
 }
 
-// element writes what element j has in each input.
-func (w *rowWriter) element() {
-	s, o, outs := w.s, w.o, int(w.s.Outs)
+// element declares what element i has in each input.
+func (w *rowWriter) element() (text string) {
+	s, o := w.s, w.o
 	for k := range o.ins {
-		w.Line("\t\tT %c = %s;", 'x'+k, text.Converted(s.Compute, s.Types[outs+k], fmt.Sprintf("i%d[%s]", k, w.at(k+1))))
+		text += fmt.Sprintf("T %c = IN%d(i%[2]d[%s]); ", 'x'+k, k, w.at(k+1))
 	}
-	at := "j / share2"
+	at := "i / share2"
 	if s.Extra[2]&eachWeight != 0 {
-		at = "j"
+		at = "i"
 	}
 	if s.Extra[2]&sameWeights == 0 {
 		at = "weights + " + at
 	}
 	for k := range o.weights {
-		i, name := o.ins+o.rowIns+k, [...]string{"w", "b"}[k]
-		if w.there(outs + i) {
-			w.Line("\t\tT %s = %s;", name, text.Converted(s.Compute, s.Types[outs+i], fmt.Sprintf("i%d[%s]", i, at)))
+		i, name := o.ins+o.rowIns+k, "wb"[k]
+		if w.there(int(s.Outs) + i) {
+			text += fmt.Sprintf("T %c = IN%d(i%[2]d[%s]); ", name, i, at)
 		} else {
-			w.Line("\t\tT %s = %d;", name, 1-k)
+			text += fmt.Sprintf("T %c = %d; ", name, 1-k)
 		}
 	}
+	return text
 }
 
-// result writes element j of the row's result.
-func (w *rowWriter) result() {
-	w.element()
-	w.Line("\t\tT r = %s;", w.o.out)
-	w.Line("\t\to0[%s] = %s;", w.at(0), text.Narrowed(w.s.Types[0], w.s.Compute, "r"))
-}
-
-// rowResults writes the results of which row `row` has one.
-func (w *rowWriter) rowResults() {
+// rowResults are the results of which row `row` has one.
+func (w *rowWriter) rowResults() (text string) {
 	for k, e := range w.o.rowOut {
 		if w.there(1 + k) {
-			w.Line("\t\to%d[row] = %s;", 1+k, text.Narrowed(w.s.Types[1+k], w.s.Compute, e))
+			text += fmt.Sprintf("o%d[row] = OUT%[1]d(%s); ", 1+k, e)
 		}
 	}
+	return text
 }

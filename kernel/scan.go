@@ -40,6 +40,13 @@ var scans = func() map[string]*Reduction {
 // Scans are the names of all scans, sorted.
 func Scans() []string { return slices.Sorted(maps.Keys(scans)) }
 
+// A processor's scan of long rows: see scan.h.
+const (
+	scanRows      = 1 + reduceColumns // a form beside those of reductions
+	rowsOfScan    = 4
+	elementsOfSum = 256
+)
+
 // Scan adds cumsum, cumprod, logcumsumexp, cummax or cummin along a dimension; the last two have a second result, the
 // indexes. The results have the input's sizes, and are other memory.
 func (p *Plan) Scan(op string, compute dtype.DType, outs []Operand, in Operand, dim int) error {
@@ -110,21 +117,28 @@ func scanSource(s text.Spec) (text.Source, error) {
 	var w writer
 	w.Begin(s)
 	w.accumulator(r, 0, s.Compute)
-	steps, write := "", ""
+	steps, write, keep, at := "", "", "", "at%d"
+	if s.Form == scanRows {
+		at = "from[%d]"
+		w.Include("batch")
+	}
+	place := func(k int) string { return fmt.Sprintf(at+" + i * step%[1]d", k) }
 	for k := range outs + 1 {
 		steps += fmt.Sprintf(", I step%d", k)
-	}
-	if s.Form == scanRows {
-		return w.scannedRows(s, r, steps)
+		keep += fmt.Sprintf("from[%d] = at%[1]d; ", k)
 	}
 	for k, o := range r.done {
-		write += fmt.Sprintf("o%d[at%[1]d + i * step%[1]d] = %s; ", k,
+		write += fmt.Sprintf("o%d[%s] = %s; ", k, place(k),
 			text.Narrowed(s.Types[k], o.kind.dtype(s.Compute), fmt.Sprintf("r_done%d(a, i + 1)", k)))
 	}
 	w.Defines(s, outs+1)
+	w.Define("OPERANDS", outs+1)
 	w.Define("STEPS", steps)
-	w.Define("VALUE", text.Converted(s.Compute, s.Inputs()[0], fmt.Sprintf("i0[at%d + i * step%[1]d]", outs)))
-	w.Define("WRITE", write)
+	w.Define("KEEP_PLACES(from)", keep)
+	w.Define("VALUE(from)", fmt.Sprintf("IN0(i0[%s])", place(outs)))
+	w.Define("WRITE(a, from)", write)
+	w.Define("ELEMENTS_OF_SUM", elementsOfSum)
+	w.DefineIf(s.Form == scanRows, "ROWS_AT_ONCE")
 	w.DefineIf(s.Form == reduceThread, "ROW_OF_THREAD")
 	return w.File("scan", "scan_"+s.Op)
 }

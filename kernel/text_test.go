@@ -60,7 +60,22 @@ func onProcessor(s text.Spec) (text.Spec, bool) {
 		}
 		s, _ = gemm.Packed(s, device.Dim{X: 1, Y: 1, Z: 1}, 4, 8)
 		return s, true
-	case ElementwiseFamily, ReduceFamily, RowFamily, PoolFamily, ResampleFamily, Im2colFamily:
+	case ScanFamily:
+		s.Form, s.Block = scanRows, 1
+		return s, true
+	case ReduceFamily:
+		if s.Form == reduceThread && s.Dims > 0 {
+			s.Form, s.Extra[2] = reduceColumns, s.Extra[0]
+		}
+		s.Block, s.Vector = loader.Lanes, true
+		return s, s.Form != reduceThread
+	case RowFamily:
+		s.Block, s.Vector, s.Extra[3] = loader.Lanes, true, mostRows
+		return s, s.Form != reduceThread
+	case ForeachFamily:
+		s.Block, s.Vector = loader.Lanes, true
+		return s, s.Form == foreachParts
+	case ElementwiseFamily, PoolFamily, ResampleFamily, Im2colFamily:
 		s.Block, s.Vector = loader.Lanes, true
 		return s, true
 	}

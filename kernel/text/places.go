@@ -7,6 +7,13 @@ func (w *Writer) LayoutType(name string, dims, operands int) {
 	}
 }
 
+// Places is what [Writer.OffsetsFrom] writes.
+func Places(i, layout string, first, dims, operands int) string {
+	var w Writer
+	w.OffsetsFrom(i, layout, first, dims, operands)
+	return w.String()
+}
+
 // Offsets writes the place of element number i of each operand as at0, at1 and so on, without a division for the
 // outermost dimension.
 func (w *Writer) Offsets(i, layout string, dims, operands int) {

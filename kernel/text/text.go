@@ -80,9 +80,7 @@ func (w *Writer) Layout(s Spec, operands int) {
 	}
 	w.LayoutType("layout", int(s.Dims), operands)
 	w.Define("LAYOUT", map[bool]string{true: ", layout l"}[s.Dims > 0])
-	var places Writer
-	places.Offsets("i", "l", int(s.Dims), operands)
-	w.Define("PLACES(i)", places.String())
+	w.Define("PLACES(i)", Places("i", "l", 0, int(s.Dims), operands))
 }
 
 // File writes a file of kernels, of which the definitions before choose one.

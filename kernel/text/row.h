@@ -1,0 +1,39 @@
+// Operations on rows: see RowFamily. A row is a thread's or a block's, or a processor's block has several at a time.
+typedef struct {
+	T v, u;
+} A;
+#define ADD(to, one, two) to.v += one;
+#define ADD_BOTH(to, one, two) \
+	to.v += one; \
+	to.u += two;
+#define LARGEST(to, one, two) to.v = t_max(to.v, one);
+
+KERNEL void ENTRY(POINTERS, I rows, I length STEPS NUMBERS, I share0, I share1, I share2 LAYOUT) {
+#ifdef VECTOR
+#include "row_batch.h"
+#else
+#ifdef ROW_OF_THREAD
+	I row = (I)(BLOCK * THREADS + THREAD), from = 0, step = 1;
+	if (row >= rows)
+		return;
+#else
+	LOCAL A part[THREADS_OF_BLOCK];
+	I row = (I)BLOCK, from = THREAD, step = THREADS;
+#endif
+	T n = (T)length;
+	BEGIN_ROW
+	A a;
+#include "row_stage.h"
+#ifdef JOIN_2
+#include "row_second.h"
+#include "row_stage.h"
+#endif
+	for (I i = from; i < length; i += step) {
+		ELEMENT
+		RESULT
+	}
+	if (from == 0) {
+		ROW_RESULTS
+	}
+#endif
+}
