@@ -52,20 +52,31 @@ ThreadID caller() {
   return here.id;
 }
 
-// BadWords are the words of a device. They are the device's as long as the process lives.
+// done says whether a stream has run all that it was given.
+bool done(chorus_stream stream) {
+  chorus_stream_info info{};
+  info.size = sizeof info;
+  return lib.stream_get(stream, &info) == CHORUS_OK && !info.capturing && lib.stream_query(stream) != CHORUS_PENDING;
+}
+
+// BadWords are the words of a device, in pieces of memory. These are the device's as long as the process lives.
 class BadWords {
  public:
   void* word(DeviceIndex index, const c10::OperatorName& op) {
     ThreadID thread = caller();
     chorus_stream stream = current_handle(index);
-    if (!made_.load(std::memory_order_acquire))
-      make(index);
-    bool replayed = !block_->view && capturing(stream);
-    std::lock_guard<std::mutex> lock(mutex_);
-    size_t i = place(thread, &op, stream);
-    if (!block_->view)
-      used_[i].by(stream, replayed);
-    return at(i);
+    bool untouchable = !device(index).views, captured = untouchable && capturing(stream);
+    while (true) {
+      {
+        std::lock_guard<std::mutex> lock(mutex_);
+        if (size_t i = place(thread, &op); i < used_.size()) {
+          if (untouchable)
+            used_[i].by(stream, captured);
+          return at(i);
+        }
+      }
+      grow(index);
+    }
   }
 
   // take clears the words that kernels of a thread have set, or of one that has ended, and returns the operator of the
@@ -73,35 +84,35 @@ class BadWords {
   const c10::OperatorName* take(DeviceIndex index, ThreadID thread, chorus_stream awaited) {
     if (!made_.load(std::memory_order_acquire))
       return nullptr;
-    if (block_->view) {
+    if (device(index).views) {
       std::lock_guard<std::mutex> lock(mutex_);
-      return first_of(thread, used_.size(), view(), [&](size_t i) { view()[i * kStep] = 0; });
+      return first_of(thread, used_, [&](size_t i) { return *view(i) != 0; }, [&](size_t i) { *view(i) = 0; });
     }
-    std::vector<int32_t> words;
     std::vector<Use> seen; // others may be added, or take a place, meanwhile
+    std::vector<Block*> pieces;
     {
       std::lock_guard<std::mutex> lock(mutex_);
       bool any = false;
       for (Use& use : used_)
         if (use.thread == thread || !lives(use.thread)) // others look at theirs
-          any = use.over(awaited) || any;
+          any = use.looked_at(awaited) || any;
       if (!any)
         return nullptr;
       seen = used_;
-      words.resize(seen.size() * kStep);
+      pieces = pieces_;
     }
     chorus_stream stream = awaited ? awaited : device(index).default_stream;
-    stage(index, stream, words.data(), block_->memory, words.size() * sizeof(int32_t)); // with no lock, as it waits
-    std::lock_guard<std::mutex> lock(mutex_);
-    for (size_t i = 0; i < seen.size(); i++)
-      if (used_[i].thread != seen[i].thread || used_[i].op != seen[i].op)
-        words[i * kStep] = 0;
-    return first_of(thread, seen.size(), words.data(), [&](size_t i) { clear(i, stream); });
+    std::vector<int32_t> words(pieces.size() * kPiece); // copied with no lock, as that waits
+    for (size_t k = 0; k < pieces.size(); k++)
+      stage(index, stream, &words[k * kPiece], pieces[k]->memory, kPiece * sizeof(int32_t));
+    // A word is 0 again before its error is thrown, and so before a kernel that the program runs after the error.
+    return first_of(thread, seen, [&](size_t i) { return words[i] != 0; }, [&](size_t i) {
+      stage(index, stream, pieces[i / kPiece]->memory + i % kPiece * sizeof(int32_t), &kNone, sizeof kNone);
+    });
   }
 
  private:
-  static constexpr size_t kMost = 1024;
-  static constexpr size_t kStep = 64; // aligned as devices want buffers to begin: some refuse other pointers
+  static constexpr size_t kPiece = 128; // words
   static constexpr int32_t kNone = 0; // is copied to the device
 
   struct Use {
@@ -109,66 +120,62 @@ class BadWords {
     const c10::OperatorName* op; // the dispatcher's, which an operator of PyTorch's keeps
     chorus_stream stream = 0;    // whose kernels may set the word; 0: those of several
     bool pending = false;        // they may have done so since the last look
-    bool replayed = false;       // graphs have the kernels
+    bool captured = false;       // graphs have such kernels
 
-    void by(chorus_stream s, bool captured) {
-      stream = !pending || stream == s ? s : 0;
+    void by(chorus_stream s, bool capture) {
+      if (capture) {
+        captured = true;
+        return;
+      }
+      stream = !pending || stream == s || (stream && done(stream)) ? s : 0;
       pending = true;
-      replayed = replayed || captured;
     }
 
-    // over says whether the word may have been set by what was awaited, 0 being all, and that it's looked at now.
-    bool over(chorus_stream awaited) {
-      bool may = pending && (!awaited || !stream || stream == awaited || replayed);
-      if (may && !replayed && (!awaited || stream == awaited))
+    // looked_at says whether the word may have been set, and that it's looked at now, after a wait for a stream, or 0
+    // for all.
+    bool looked_at(chorus_stream awaited) {
+      bool may = pending || captured;
+      if (pending && (!awaited || stream == awaited || (stream && done(stream))))
         pending = false;
       return may;
     }
   };
 
-  // place is the word of a thread's operator.
-  size_t place(ThreadID thread, const c10::OperatorName* op, chorus_stream stream) {
+  // place is the word of a thread's operator; past the end: there's no memory for it. A thread's is another's when the
+  // thread has ended, and its word has been looked at.
+  size_t place(ThreadID thread, const c10::OperatorName* op) {
     for (size_t i = 0; i < used_.size(); i++)
       if (used_[i].thread == thread && used_[i].op == op)
         return i;
-    if (used_.size() < kMost) {
-      used_.push_back({thread, op});
-      return used_.size() - 1;
+    if (used_.size() == pieces_.size() * kPiece) {
+      for (size_t i = 0; i < used_.size(); i++)
+        if (!lives(used_[i].thread) && !used_[i].pending && !used_[i].captured && !(pieces_[0]->view && *view(i))) {
+          used_[i] = {thread, op};
+          return i;
+        }
+      return used_.size();
     }
-    for (size_t tries = 0; tries < kMost && lives(used_[next_].thread); tries++)
-      next_ = (next_ + 1) % kMost;
-    size_t i = std::exchange(next_, (next_ + 1) % kMost); // of a thread that has ended, if there is one
-    used_[i] = {thread, op};
-    if (block_->view)
-      view()[i * kStep] = 0;
-    else
-      clear(i, stream);
-    return i;
+    used_.push_back({thread, op});
+    return used_.size() - 1;
   }
 
-  // first_of clears those of some words that are set and a thread's, and returns the first one's operator.
-  template <typename Words, typename Clear>
-  const c10::OperatorName* first_of(ThreadID thread, size_t n, Words words, Clear clear) {
+  // first_of clears those words that are set and a thread's, and returns the first one's operator.
+  template <typename Set, typename Clear>
+  static const c10::OperatorName* first_of(ThreadID thread, const std::vector<Use>& used, Set set, Clear clear) {
     const c10::OperatorName* first = nullptr;
-    for (size_t i = 0; i < n; i++) {
-      ThreadID of = used_[i].thread;
-      if (words[i * kStep] == 0 || (of != thread && lives(of)))
+    for (size_t i = 0; i < used.size(); i++) {
+      if (!set(i) || (used[i].thread != thread && lives(used[i].thread)))
         continue;
       clear(i);
       if (!first)
-        first = used_[i].op;
+        first = used[i].op;
     }
     return first;
   }
 
-  // clear enqueues the clearing of a word that the process can't touch.
-  void clear(size_t i, chorus_stream stream) {
-    check(lib.stream_copy(stream, at(i), &kNone, sizeof kNone));
-  }
-
-  // make waits for a stream, so that it holds no lock: others have the stream's turn while they take the lock.
-  void make(DeviceIndex index) {
-    static const int32_t none[kMost * kStep] = {};
+  // grow makes a piece. It waits for a stream, so it holds no lock: others have the stream's turn while they take it.
+  void grow(DeviceIndex index) {
+    static const int32_t none[kPiece] = {};
     chorus_stream stream = device(index).default_stream;
     Block* made = new_block(index, stream, sizeof none);
     if (made->view) {
@@ -178,27 +185,21 @@ class BadWords {
     } else {
       stage(index, stream, made->memory, none, sizeof none);
     }
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
-      if (!block_)
-        block_ = std::exchange(made, nullptr);
-      made_.store(true, std::memory_order_release);
-    }
-    if (made) // another thread was faster
-      release(made);
+    std::lock_guard<std::mutex> lock(mutex_);
+    pieces_.push_back(made);
+    made_.store(true, std::memory_order_release);
   }
   void* at(size_t i) const {
-    return block_->memory + i * kStep * sizeof(int32_t);
+    return pieces_[i / kPiece]->memory + i % kPiece * sizeof(int32_t);
   }
-  volatile int32_t* view() const {
-    return reinterpret_cast<volatile int32_t*>(block_->view);
+  volatile int32_t* view(size_t i) const {
+    return reinterpret_cast<volatile int32_t*>(pieces_[i / kPiece]->view) + i % kPiece;
   }
 
   std::atomic<bool> made_{false};
   std::mutex mutex_;
-  Block* block_ = nullptr;
+  std::vector<Block*> pieces_;
   std::vector<Use> used_;
-  size_t next_ = 0;
 };
 BadWords& bad_words(DeviceIndex index) {
   static auto* all = new std::array<BadWords, kMostDevices>;

@@ -12,8 +12,8 @@ void* bad_word(const NativeCall& call);
 
 // check_indexes throws an IndexError if a kernel of this thread has met such an index, or one of a thread that has
 // ended. The caller has waited for a stream's work, or with stream 0 for the device's. If this process can't touch the
-// device's memory, it copies the words if kernels of such work have got any. With of_call the thread is bad_word's, in a
-// call that has waited for its own work.
+// device's memory, it copies the words if kernels have got any that it hasn't seen since they ran. With of_call the thread
+// is bad_word's, in a call that has waited for its own work.
 void check_indexes(DeviceIndex index, chorus_stream stream, bool of_call = false);
 
 } // namespace chorus
