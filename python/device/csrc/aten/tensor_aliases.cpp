@@ -6,6 +6,7 @@
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/InferenceMode.h>
 
+#include "aten/elements.h"
 #include "aten/factory_ops.h"
 #include "aten/layouts.h"
 #include "aten/sparse.h"
@@ -17,27 +18,6 @@
 namespace chorus {
 
 namespace {
-
-// Reach is the part of its storage, in bytes, that a tensor's elements span.
-struct Reach {
-  size_t from, to;
-};
-
-Reach reach_of(const c10::TensorImpl* t) {
-  if (nested(t))
-    return {0, t->storage().nbytes()};
-  if (t->numel() == 0)
-    return {0, 0};
-  int64_t last = t->storage_offset();
-  for (int64_t d = 0; d < t->dim(); d++)
-    last += (t->sizes()[d] - 1) * t->strides()[d];
-  size_t size = t->dtype().itemsize();
-  return {size_t(t->storage_offset()) * size, size_t(last + 1) * size};
-}
-
-char* bytes_of(const c10::Storage& s) {
-  return static_cast<char*>(s.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get());
-}
 
 // borrows says whether a CPU storage has memory that it doesn't own.
 bool borrows(const c10::Storage& s) {
@@ -255,13 +235,8 @@ void TensorAliases::settle() {
   }
   for (Pair& p : sparse_)
     settle(p);
-  for (size_t i : written_) {
-    Reach r = reach_of(tensors_[i].host.unsafeGetTensorImpl());
-    if (r.to > r.from)
-      stage(
-          index_, current_handle(index_), bytes_of(tensors_[i].device.storage()) + r.from,
-          bytes_of(tensors_[i].host.storage()) + r.from, r.to - r.from);
-  }
+  for (size_t i : written_)
+    send_elements(index_, tensors_[i].host, tensors_[i].device);
 }
 
 at::Tensor Loans::lend(const at::Tensor& tensor) {

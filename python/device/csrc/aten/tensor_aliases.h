@@ -15,7 +15,7 @@ namespace chorus {
 // A sparse tensor is replaced by one whose parts are replaced.
 //
 // If the process can't access the device's memory, CPU tensors have memory of the host. Then fetch copies the elements
-// into it, and settle copies back the tensors that were passed to wrote, on the current stream.
+// into it, and settle copies back the elements of tensors that were passed to wrote, on the current stream.
 //
 // CPU tensors don't own the device's memory: a kernel that may keep them has it as a loan, until the Loans are over.
 class TensorAliases {
