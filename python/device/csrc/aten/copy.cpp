@@ -16,6 +16,7 @@
 #include "aten/tensor_aliases.h"
 #include "memory/cpu_allocator.h"
 #include "memory/host_allocator.h"
+#include "memory/staging.h"
 #include "native/copy.h"
 #include "native/index_errors.h"
 
@@ -142,7 +143,7 @@ at::Tensor copy_from(const at::Tensor& self, const at::Tensor& dst, bool non_blo
       waits("copy", "memory of the host that isn't pinned is read or written");
     enqueue_copy(stream, from, dst); // the device's own copy
     if (!inside)
-      await(stream);
+      await_copy(stream);
     if (!own(dst))
       check_indexes(index, stream);
     return dst;
@@ -169,7 +170,7 @@ at::Scalar local_scalar(const at::Tensor& self) {
     TORCH_CHECK(!capturing(stream), name, " can't be captured: ", why);
     waits(name, why);
     check(lib.stream_copy(stream, host.data_ptr(), self.const_data_ptr(), int64_t(self.element_size())));
-    await(stream);
+    await_copy(stream);
     check_indexes(index, stream);
     return at::native::_local_scalar_dense_cpu(host);
   }

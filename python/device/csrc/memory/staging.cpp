@@ -16,6 +16,16 @@ void stage(DeviceIndex index, chorus_stream stream, void* to, const void* from, 
   staged_counts[index] += int64_t(bytes);
 }
 
+void await_copy(chorus_stream stream) {
+  try {
+    await(stream);
+  } catch (...) {
+    Unlocked unlocked;
+    (void)lib.stream_await(stream, 0);
+    throw;
+  }
+}
+
 int64_t staged(DeviceIndex index) {
   return staged_counts[index];
 }

@@ -9,6 +9,10 @@ namespace chorus {
 // work is done.
 void stage(DeviceIndex index, chorus_stream stream, void* to, const void* from, size_t bytes);
 
+// await_copy waits for a stream that copies from or to memory of the host, and throws its error. If the user interrupts
+// the program, it throws that when the copy has ended, since the memory may be freed then.
+void await_copy(chorus_stream stream);
+
 // staged is the number of bytes copied in this way since the process began.
 int64_t staged(DeviceIndex index);
 
