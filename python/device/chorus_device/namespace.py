@@ -256,8 +256,8 @@ class DeviceProperties(NamedTuple):
     multi_processor_count: int  # on other devices than GPUs: how many kernels or blocks run at once
     major: int  # the compute capability of CUDA and HIP, the version of OpenCL; 0.0 with a driver of its own
     minor: int
-    uuid: uuid.UUID
-    host_access: bool  # the process can touch its memory, by one address or another
+    uuid: uuid.UUID | None  # None: libchorus is older than the field
+    host_access: bool | None  # the process can touch its memory, by one address or another; None as above
 
 
 def get_device_properties(device: Any = None) -> DeviceProperties:
@@ -270,7 +270,7 @@ def get_device_properties(device: Any = None) -> DeviceProperties:
     check(_lib.library.chorus_device_get(place_of(torch.device(name(), index(device))), ctypes.byref(info)))
     return DeviceProperties(
         info.model.decode(), info.total_bytes, (info.library or b"").decode(), info.units, info.major, info.minor,
-        uuid.UUID(info.uuid.decode()), bool(info.views),
+        uuid.UUID(info.uuid.decode()) if info.uuid else None, bool(info.views) if info.uuid else None,
     )  # fmt: skip
 
 

@@ -72,6 +72,22 @@ def test_properties():
     assert len({p.uuid for p in found}) == len(found)
 
 
+def test_properties_of_an_older_library(monkeypatch):
+    """One that doesn't know the last fields leaves them as they are."""
+    from chorus import _lib
+
+    get = _lib.library.chorus_device_get
+
+    def older(device, info):
+        status = get(device, info)
+        info._obj.uuid, info._obj.views = None, 0
+        return status
+
+    monkeypatch.setattr(_lib.library, "chorus_device_get", older)
+    found = torch.zoom.get_device_properties(0)
+    assert found.name and found.uuid is None and found.host_access is None
+
+
 @pytest.mark.anywhere
 def test_registering_again():
     """As in the original's programs. Another module is still refused."""
