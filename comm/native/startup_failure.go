@@ -118,6 +118,9 @@ func (o *startupFailure) failed(ctx context.Context, err error) error {
 	if o.store == nil || errors.As(err, &missing) && len(missing.Missing) > 0 {
 		return err // as all that wait will see
 	}
+	if store.Gone(err) {
+		return err // what this rank gave up for, and no fault of the ranks that it still waited for
+	}
 	lost, absent, unable := (*fabric.PeerError)(nil), (*fabric.AbsentError)(nil), (*fabric.UnableError)(nil)
 	isLost, isAbsent, isUnable := errors.As(err, &lost), errors.As(err, &absent), errors.As(err, &unable)
 	told := errors.As(err, &other)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"testing"
@@ -76,4 +77,32 @@ func TestAbsentBeforeTheContextEnds(t *testing.T) {
 	if late, ok := errors.AsType[*backend.TimeoutError](got); !ok || !slices.Equal(late.Missing, []int{2}) {
 		t.Error(got)
 	}
+}
+
+// A rank that has lost the store waits a moment for links, and then gives up because of the store: the ranks that it had
+// no link to aren't the reason.
+func TestAbsentAfterTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gone := &store.ConnError{Op: "get", Addr: "127.0.0.1:1", Err: io.EOF}
+		o := startupFailure{store: goneStore{store.NewHash(0), gone}, start: time.Now(),
+			at: backend.Where{Comm: "world", Reporter: 0, Op: "new"}}
+		watched, unwatch := o.watch(t.Context())
+		<-watched.Done()
+		err := fmt.Errorf("shm: %w", &fabric.AbsentError{Peers: []int{1}, Err: context.Cause(watched)})
+		unwatch(&err)
+		if got := o.failed(t.Context(), err); !store.Gone(got) || errors.Is(got, backend.ErrTimeout) {
+			t.Error(got)
+		}
+	})
+}
+
+// A goneStore is a store whose server has died.
+type goneStore struct {
+	store.Store
+	err error
+}
+
+func (s goneStore) Get(context.Context, string) ([]byte, error) { return nil, s.err }
+func (s goneStore) CompareSet(context.Context, string, []byte, []byte) ([]byte, error) {
+	return nil, s.err
 }
