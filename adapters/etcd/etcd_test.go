@@ -332,20 +332,29 @@ func TestJob(t *testing.T) {
 	}
 }
 
-// TestRerun starts ranks by hand: the keys of a run outlive it. The next one needs a name of its own, as its error says.
+// TestRerun starts ranks by hand: the keys of a run outlive it. The next one needs a name of its own, as its error says,
+// until they have expired.
 func TestRerun(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "example")
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./example").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
+	view := open(t, Options{Prefix: "/view"})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	for i, run := range []struct{ name, says string }{{"", "sum 1"}, {"", "TORCHELASTIC_RUN_ID"}, {"2", "sum 1"}} {
+	for i, run := range []struct{ options, name, says string }{
+		{"?prefix=/rerun", "", "sum 1"}, {"?prefix=/rerun", "", "TORCHELASTIC_RUN_ID"}, {"?prefix=/rerun", "2", "sum 1"},
+		{"?prefix=/expiring&ttl=5s", "", "sum 1"}, {"?prefix=/expiring&ttl=5s", "", "sum 1"},
+	} {
+		testutil.Eventually(t, func() bool {
+			r, err := view.client.Get(ctx, "/expiring/", clientv3.WithPrefix(), clientv3.WithCountOnly())
+			return err == nil && r.Count == 0
+		}, "the keys expire")
 		var ranks sync.WaitGroup
 		for rank := range 2 {
 			ranks.Go(func() {
 				cmd := exec.CommandContext(ctx, program)
-				cmd.Env = append(os.Environ(), "CHORUS_STORE=etcd://"+strings.Join(shared(t), ",")+"?prefix=/rerun",
+				cmd.Env = append(os.Environ(), "CHORUS_STORE=etcd://"+strings.Join(shared(t), ",")+run.options,
 					"TORCHELASTIC_RUN_ID="+run.name, "TORCHCOMM_SIZE=2", fmt.Sprint("TORCHCOMM_RANK=", rank))
 				if out, err := cmd.CombinedOutput(); !strings.Contains(string(out), run.says) {
 					t.Errorf("run %d, rank %d: %v\n%s", i, rank, err, out)
