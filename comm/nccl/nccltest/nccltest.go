@@ -7,14 +7,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"reflect"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 	"unsafe"
 
+	"github.com/chorus-comms/chorus/bootstrap"
 	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/comm/native"
 	"github.com/chorus-comms/chorus/comm/nccl/abi"
@@ -319,7 +322,7 @@ func (l *Library) uniqueID(id *abi.UniqueID) abi.Result {
 	if err != nil {
 		return l.wrong(abi.SystemError, "%v", err)
 	}
-	*id = idOf(s.Addr().String(), fmt.Sprint(ids.Add(1)))
+	*id = idOf(s.Addr().String(), fmt.Sprint(os.Getpid(), ".", ids.Add(1))) // a part's ranks may meet at another process
 	return abi.Success
 }
 
@@ -380,32 +383,40 @@ func (c *communicator) open() error {
 		return err
 	}
 	c.b.Store(&b)
-	return c.tellPlaces(cfg.Store)
-}
-
-// tellPlaces gives every rank the places of all processes' stores: that of the id may be gone one day.
-func (c *communicator) tellPlaces(st store.Store) error {
 	s, err := idStore()
 	if err != nil {
 		return err
 	}
-	c.meet = make([]string, c.n)
-	c.meet[c.rank] = s.Addr().String()
+	mine := s.Addr().String()
 	if c.n == 1 {
+		c.meet = []string{mine}
 		return nil
 	}
-	key := func(q int) string { return fmt.Sprint("place/", q) }
-	if err := st.Set(c.ctx, key(c.rank), []byte(c.meet[c.rank])); err != nil {
-		return err
+	addr, _ := text(c.id)
+	places, err := c.gather(store.NewPrefix("place", cfg.Store), addr, []byte(mine))
+	for _, place := range places {
+		c.meet = append(c.meet, string(place))
 	}
-	for q := range c.n {
-		place, err := st.Get(c.ctx, key(q))
-		if err != nil {
-			return err
-		}
-		c.meet[q] = string(place)
+	return err
+}
+
+// gather gives every rank what all ranks have, in order of rank. They meet in the store at an address, which is used
+// once. A rank whose process serves it stays until all others have read there: it may end then.
+func (c *communicator) gather(st store.Store, addr string, mine []byte) ([][]byte, error) {
+	ctx, cancel := context.WithTimeout(c.ctx, ever)
+	defer cancel()
+	all, err := bootstrap.Exchange(ctx, st, c.rank, c.n, mine)
+	if err != nil {
+		return nil, err
 	}
-	return nil
+	n, err := st.Add(ctx, "read", 1)
+	if err == nil && n == int64(c.n) {
+		err = st.Set(ctx, "over", nil)
+	}
+	if s, _ := idStore(); err == nil && s != nil && s.Addr().String() == addr {
+		_, err = st.Get(ctx, "over")
+	}
+	return all, err
 }
 
 // end takes a communicator out.
@@ -504,7 +515,7 @@ func (c *communicator) awaitGraphs() {
 	}
 }
 
-// split gives each rank's color and key to all, in the store where the communicator's ranks met.
+// split gives each rank's color and key to all, in the store of rank 0's process.
 func (l *Library) split(h abi.Comm, color, key int32, child *abi.Comm, config unsafe.Pointer) abi.Result {
 	return l.with("ncclCommSplit", h, func(c *communicator) abi.Result {
 		set, err := abi.Unpack(l.version, config)
@@ -518,47 +529,40 @@ func (l *Library) split(h abi.Comm, color, key int32, child *abi.Comm, config un
 		if color >= 0 {
 			atomic.StoreUintptr((*uintptr)(child), uintptr(l.add(part)))
 		}
-		name := fmt.Sprint("split/", c.splits)
+		_, name := text(c.id)
+		name = fmt.Sprint(name, "/split/", c.splits)
 		return l.run(c, func() error { return c.divide(name, part, color, key) })
 	})
 }
 
 func (c *communicator) divide(name string, part *communicator, color, key int32) error {
-	type place struct{ rank, key int }
-	var places []place
-	if c.n == 1 {
-		places = []place{{0, int(key)}}
-	} else {
-		addr, prefix := text(c.id)
-		st, err := store.DialTCP(c.ctx, addr, store.TCPOptions{})
+	said := [][]byte{fmt.Appendf(nil, "%d %d", color, key)}
+	if c.n > 1 {
+		st, err := store.DialTCP(c.ctx, c.meet[0], store.TCPOptions{})
 		if err != nil {
 			return err
 		}
 		defer st.Close()
-		in := store.NewPrefix("ncclsim/"+prefix+"/"+name, st)
-		if err := in.Set(c.ctx, fmt.Sprint(c.rank), fmt.Appendf(nil, "%d %d", color, key)); err != nil {
+		if said, err = c.gather(store.NewPrefix("ncclsim/"+name, st), c.meet[0], said[0]); err != nil {
 			return err
 		}
-		for q := range c.n {
-			ctx, cancel := context.WithTimeout(c.ctx, ever)
-			b, err := in.Get(ctx, fmt.Sprint(q))
-			cancel()
-			if err != nil {
-				return err
-			}
-			var theirs, k int32
-			if _, err := fmt.Sscan(string(b), &theirs, &k); err != nil {
-				return err
-			}
-			if theirs == color {
-				places = append(places, place{q, int(k)})
-			}
+	}
+	type place struct{ rank, key int }
+	var places []place
+	for q, b := range said {
+		var theirs, k int32
+		if _, err := fmt.Sscan(string(b), &theirs, &k); err != nil {
+			return err
 		}
-		part.id = idOf(addr, fmt.Sprintf("%s/%s/%d", prefix, name, color))
+		if theirs == color {
+			places = append(places, place{q, int(k)})
+		}
 	}
 	if color < 0 {
 		return nil
 	}
+	first := slices.MinFunc(places, func(a, b place) int { return a.key - b.key })
+	part.id = idOf(c.meet[first.rank], fmt.Sprintf("%s/%d", name, color))
 	part.n, part.sent = len(places), make([]int, 2*len(places))
 	for _, p := range places {
 		if p.key < int(key) {
