@@ -48,6 +48,7 @@ def child(job, rank):
 
 def serve():
     import pytest  # noqa: F401
+    import torch._dynamo  # a first Meta kernel imports it
     import torch.distributed  # noqa: F401
 
     reports = os.fdopen(os.dup(1), "w")
