@@ -17,7 +17,8 @@ hash=$( (cat "$sources"/*.h "$sources"/*.cpp "${BASH_SOURCE[0]}"; "$cxx" --versi
 to=$root/out/emulated-gpu/$hash/$family
 
 build() {
-	local work flags=(-std=c++20 -O2 -g1 -fPIC -fvisibility=hidden -Wall -Wextra -pthread "-I$sources") pids=() f p
+	local work pids=() f p flags=(-std=c++20 -O2 -g1 -fPIC -fvisibility=hidden -Wall -Wextra -pthread "-I$sources"
+		"-DEMULATED_SOURCES=\"$sources\"")
 	work=$(mktemp -d "$root/out/emulated-gpu/build.XXXXXX")
 	[ "$family" = hip ] || flags+=(-DEMULATED_CUDA)
 	for f in "$sources"/*.cpp; do

@@ -1,0 +1,101 @@
+// A thread of the host that runs blocks, one after another, whose threads are fibers.
+#pragma once
+
+#include "executor.h"
+#include "fiber.h"
+#include "module.h"
+#include "shadow.h"
+
+#include <map>
+
+namespace emulated {
+
+// A Run is a launch under way.
+struct Run {
+	const Launch *launch;
+	const Memory *memory;
+	uint64_t number;               // of the launch
+	int warp;                      // lanes
+	std::atomic<uint64_t> next{0}; // block
+	uint64_t blocks;
+	std::atomic<bool> failed{false};
+	std::mutex mutex;
+	Outcome outcome; // of the first that failed
+};
+
+// What a lane asks of its warp.
+enum class Ask { index, up, down, by_xor, all, any, ballot, active, sync };
+
+// A Lane is a thread of the running block.
+struct Lane {
+	enum { ready, running, at_barrier, at_warp, ended } state = ready;
+	Fiber *fiber = nullptr;
+	Dim index;
+	uintptr_t site; // where it waits
+	Ask ask;
+	uint64_t mask, value;
+	int from, width;
+};
+
+class Worker {
+  public:
+	static Worker &mine();    // of the calling thread
+	static Worker *running(); // null unless the calling thread runs a kernel
+	~Worker();
+
+	void work(Run &run); // until no block is left
+
+	// For the functions that kernels call.
+	unsigned place(int what) const;
+	void wait_for_block(uintptr_t site);
+	uint64_t wait_for_warp(Ask ask, uint64_t mask, uint64_t value, int from, int width, uintptr_t site);
+	[[noreturn]] void fail(Fault fault, uintptr_t site, const std::string &what);
+	[[noreturn]] void fail_in(Fault fault, const std::string &where, const std::string &what);
+
+	// For the checks of accesses.
+	bool on_stack(uintptr_t at) const { return at - fiber->low < Fiber::stack_bytes; }
+	Shadow *shadow_of(uintptr_t at, size_t bytes); // null if it's outside of what kernels may touch
+	Tag tag(const Shadow *s, bool atomic) const;
+	bool ordered(Tag other) const; // before what the running thread does, if that is of the same block
+	std::string named(const Shadow *s, Tag other) const;
+	const Module &module() const { return *run->launch->function->module; }
+	int lanes_of_warp() const { return run->warp; }
+	void *dynamic_memory();
+
+	Lane *lane = nullptr; // that runs
+	Fiber *fiber = nullptr;
+	Shadow *last = nullptr; // which was found last
+	uint64_t version = 0;   // of ranges
+
+  private:
+	static void fiber_main();
+	void block(uint64_t number);
+	void prepare_shared();
+	void resume(Fiber *f);
+	void suspend();
+	void start();
+	bool settle(); // what the threads wait for; false if nothing can go on
+	bool settle_warp(size_t warp, bool last_chance);
+	void reset();
+	void record(Fault fault, const Lane &l, const std::string &where, const std::string &what);
+
+	Run *run = nullptr;
+	Dim block_index;
+	std::vector<Lane> lanes;
+	size_t next = 0, ended = 0;
+	bool faulty = false;
+	Context scheduler;
+	std::vector<std::unique_ptr<Fiber>> fibers;
+	std::vector<Fiber *> idle;
+
+	std::vector<unsigned> clocks, warp_begin; // of each warp: now, and when it has last synchronized
+	unsigned block_begin = 0;                 // the clock when the block last did
+
+	std::shared_ptr<const Ranges> ranges;
+	std::unique_ptr<Shadow> static_shared, dynamic_shared;
+	const Module *shared_of = nullptr; // whose static_shared is
+	std::vector<char> dynamic;
+	uint64_t blocks = 0; // that it has run
+};
+
+} // namespace emulated
