@@ -1,4 +1,6 @@
 // Captures of streams, and graphs.
+#include <algorithm>
+
 #include "server.h"
 
 namespace emulated {
@@ -130,7 +132,24 @@ Result Server::instantiate(Message &m) {
 	return success;
 }
 
-// exec_launch enqueues the nodes in the order of their capture, which is one in which they may run.
+// lanes says on which lane each node of a graph runs: behind one that it waits for if nothing else is behind that.
+static std::vector<size_t> lanes(const Graph &graph) {
+	std::vector<size_t> lane(graph.nodes.size()), last; // the last node of each lane
+	for (size_t i = 0; i < lane.size(); i++) {
+		const Place &after = graph.nodes[i].after;
+		size_t mine = last.size();
+		for (size_t before : after)
+			if (last[lane[before]] == before)
+				mine = std::min(mine, lane[before]);
+		if (mine == last.size())
+			last.push_back(i);
+		lane[i] = mine, last[mine] = i;
+	}
+	return lane;
+}
+
+// exec_launch enqueues the nodes in the order of their capture, which is one in which they may run. Branches run beside
+// each other, on queues that few streams have.
 Result Server::exec_launch(Handle exec, Handle stream) {
 	auto *x = find(execs, exec);
 	Stream *s = find(streams, stream);
@@ -139,8 +158,40 @@ Result Server::exec_launch(Handle exec, Handle stream) {
 	if (s->capture)
 		return capture_unsupported;
 	auto graph = *x;
-	for (size_t i = 0; i < graph->nodes.size(); i++)
-		push(*s, [graph, i] { graph->nodes[i].work(); });
+	size_t n = graph->nodes.size();
+	std::vector<Queue *> others;
+	for (unsigned i = 0; i < settings.queues; i++)
+		if (Queue *q = &devices[s->device].queue[i]; q != s->queue)
+			others.push_back(q);
+	std::stable_sort(others.begin(), others.end(), [](Queue *a, Queue *b) { return a->streams < b->streams; });
+	auto lane = lanes(*graph);
+	auto on = [&](size_t l) { // a stream that is the lane
+		Stream t = *s;
+		if (l > 0 && !others.empty())
+			t.queue = others[(l - 1) % others.size()];
+		return t;
+	};
+	std::vector<std::shared_ptr<Mark>> marks(n);
+	auto start = std::make_shared<Mark>();
+	push(
+	    *s, [start] { start->pass(); }, true);
+	for (size_t i = 0; i < n; i++) {
+		Stream t = on(lane[i]);
+		if (graph->nodes[i].after.empty())
+			push(
+			    t, [start] { start->wait(); }, true);
+		for (size_t before : graph->nodes[i].after)
+			if (lane[before] != lane[i])
+				push(
+				    t, [mark = marks[before]] { mark->wait(); }, true);
+		push(t, [graph, i] { graph->nodes[i].work(); });
+		marks[i] = std::make_shared<Mark>();
+		push(
+		    t, [mark = marks[i]] { mark->pass(); }, true);
+	}
+	for (auto &mark : marks)
+		push(
+		    *s, [mark] { mark->wait(); }, true);
 	return success;
 }
 

@@ -151,8 +151,8 @@ void Client::errands() {
 	dead = true;
 }
 
-Result Client::idle() {
-	Exchange fence(Call::fence);
+Result Client::idle(Handle stream) {
+	Exchange fence(Call::fence, stream);
 	if (Result r = call(fence); r != success)
 		return r;
 	for (int i = 0;; i++) {
@@ -195,7 +195,8 @@ bool Client::outside(uintptr_t p, size_t bytes, bool &device, bool &pinned) {
 	device = a.bytes > 0 && a.device >= 0, pinned = a.bytes > 0 && a.device < 0;
 	if (a.bytes > 0)
 		return bytes > a.bytes - (p - base);
-	return p >= windows(dialect) && p < pinned_base(dialect) + pinned_window;
+	return (p >= windows(dialect) && p < device_window(dialect, settings.devices)) ||
+	    (p >= pinned_base(dialect) && p < pinned_base(dialect) + pinned_window);
 }
 
 // copy waits where memory isn't pinned, and between memory of the host, as CUDA's does.
@@ -217,7 +218,7 @@ Result Client::copy(uintptr_t to, uintptr_t from, size_t bytes, Handle stream) {
 		        : device[0] ? way_in
 		                    : way_out));
 	if (host) {
-		if (Result r = idle(); r != success)
+		if (Result r = idle(stream); r != success)
 			return r;
 		memmove(reinterpret_cast<void *>(to), reinterpret_cast<void *>(from), bytes);
 		return success;

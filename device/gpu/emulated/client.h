@@ -66,7 +66,7 @@ class Client {
 	Result start();
 	Result call(Exchange &x);
 	Result call(Exchange &&x) { return call(x); }
-	Result idle(); // waits for what all queues have to do now
+	Result idle(Handle stream = 0); // waits for what a stream has to do now, or the current device
 	Result copy(uintptr_t to, uintptr_t from, size_t bytes, Handle stream);
 
 	// place is the allocation that has an address; bytes is 0 if there is none.

@@ -129,12 +129,13 @@ struct Board {
 constexpr size_t board_bytes = 4096 + (slots + 1) * slot_bytes;
 inline char *slot_data(Board *board, unsigned i) { return reinterpret_cast<char *>(board) + 4096 + i * slot_bytes; }
 
-// Addresses of memory, the same in both processes. Each device has a window; pinned memory has one more.
+// Addresses of memory, the same in both processes. Each device has a window; pinned memory has one more. They lie above
+// those among which Go's runtime chooses its heap's, and below those of programs.
 constexpr size_t window = size_t(1) << 38;
 constexpr unsigned most_devices = 16;
 constexpr size_t pinned_window = size_t(1) << 36;
 inline uintptr_t windows(Dialect dialect) {
-	return dialect == Dialect::cuda ? uintptr_t(0x200000000000) : uintptr_t(0x300000000000);
+	return dialect == Dialect::cuda ? uintptr_t(0x400000000000) : uintptr_t(0x480000000000);
 }
 inline uintptr_t device_window(Dialect dialect, unsigned device) { return windows(dialect) + device * window; }
 inline uintptr_t pinned_base(Dialect dialect) { return windows(dialect) + most_devices * window; }
@@ -143,6 +144,7 @@ inline uintptr_t pinned_base(Dialect dialect) { return windows(dialect) + most_d
 enum { fd_calls = 3, fd_errands = 4, fd_pinned = 5, fd_board = 6 };
 
 // Limits are the vendors'.
+constexpr unsigned most_queues = 128; // of a device
 constexpr uint64_t most_threads = 1024, most_y = 65535, most_x = 0x7fffffff;
 inline size_t plain_shared(Dialect dialect) { return dialect == Dialect::cuda ? 48 << 10 : 64 << 10; }
 inline size_t most_shared(Dialect dialect) { return dialect == Dialect::cuda ? 227 << 10 : 64 << 10; }

@@ -46,6 +46,7 @@ class Queue {
 		ready.notify_one();
 	}
 	std::atomic<uint64_t> pushed{0}, finished{0};
+	unsigned streams = 0; // that have it
 
   private:
 	void run() {
@@ -65,7 +66,5 @@ class Queue {
 	std::condition_variable ready;
 	std::deque<Work> work_list;
 };
-
-constexpr unsigned queues = 8; // of a device
 
 } // namespace emulated

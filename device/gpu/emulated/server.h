@@ -14,7 +14,7 @@ using Handle = uint64_t;
 
 struct Device {
 	Allocator memory;
-	Queue queue[queues];
+	Queue queue[most_queues];
 	unsigned streams = 0;               // made so far
 	std::atomic<int32_t> lost{success}; // why nothing works any more
 	std::atomic<uint64_t> kernels{0};

@@ -19,6 +19,8 @@ struct Settings {
 	unsigned devices = unsigned(std::clamp<uint64_t>(setting("EMULATED_GPU_DEVICES", 1), 1, most_devices));
 	uint64_t memory = std::clamp<uint64_t>(setting("EMULATED_GPU_MEMORY", uint64_t(2) << 30), 1 << 20, window / 2);
 	unsigned units = unsigned(setting("EMULATED_GPU_UNITS", 8));
+	// Queues that streams share.
+	unsigned queues = unsigned(std::clamp<uint64_t>(setting("EMULATED_GPU_QUEUES", 8), 1, most_queues));
 	bool checked = std::string(getenv("EMULATED_GPU_CHECKS") ? getenv("EMULATED_GPU_CHECKS") : "") != "off";
 
 	// Faults to inject. Kernels are counted from 1.

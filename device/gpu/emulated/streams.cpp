@@ -1,4 +1,5 @@
 // Streams and events.
+#include <algorithm>
 #include <cstdio>
 #include <unistd.h>
 
@@ -40,8 +41,10 @@ Result Server::stream_create(Message &m) {
 	Device *d = device(m.request);
 	if (!d)
 		return invalid_context;
-	Stream s{m.request.device, &d->queue[d->streams++ % queues]};
-	m.out(0) = add(streams, std::move(s));
+	Queue *least = std::min_element(
+	    d->queue, d->queue + settings.queues, [](const Queue &a, const Queue &b) { return a.streams < b.streams; });
+	least->streams++;
+	m.out(0) = add(streams, Stream{m.request.device, least});
 	return success;
 }
 
@@ -54,6 +57,7 @@ Result Server::stream_destroy(Handle h) {
 		s->capture->invalid = true;
 		s->capture->streams.erase(h);
 	}
+	s->queue->streams--;
 	streams.erase(h);
 	return success;
 }
@@ -186,12 +190,18 @@ Result Server::stream_wait(Handle stream, Handle event) {
 	return success;
 }
 
-// fence is of all that the queues have to do now.
+// fence is of all that a stream's queue has to do now, or those of the current device.
 Result Server::fence(Message &m) {
+	Device *d = device(m.request);
+	Stream *s = find(streams, m[0]);
+	if (!d)
+		return invalid_context;
 	std::vector<std::pair<Queue *, uint64_t>> all;
-	for (unsigned i = 0; i < settings.devices; i++)
-		for (Queue &q : devices[i].queue)
+	for (Queue &q : d->queue)
+		if (!s)
 			all.push_back({&q, q.pushed});
+	if (s)
+		all.push_back({s->queue, s->queue->pushed});
 	m.out(0) = ++last;
 	fences[last] = std::move(all);
 	return success;
