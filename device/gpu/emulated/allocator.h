@@ -21,12 +21,12 @@ class Allocator {
 
 	// take returns 0 if there is no room.
 	uintptr_t take(size_t bytes) {
-		if (bytes == 0 || bytes > capacity || used + rounded(bytes) > capacity)
+		if (bytes == 0 || bytes > capacity || bytes > capacity - used)
 			return 0;
 		size_t room = pages(offset + bytes) + page;
 		if (uintptr_t at = between(next, base + window, room); at || (at = between(base, base + window, room))) {
 			taken[at + offset] = bytes;
-			used += rounded(bytes);
+			used += bytes;
 			next = at + room;
 			return at + offset;
 		}
@@ -39,7 +39,7 @@ class Allocator {
 		if (i == taken.end())
 			return 0;
 		size_t bytes = i->second;
-		used -= rounded(bytes);
+		used -= bytes;
 		taken.erase(i);
 		return bytes;
 	}
@@ -54,7 +54,6 @@ class Allocator {
 
   private:
 	static constexpr size_t page = 4096;
-	static size_t rounded(size_t bytes) { return (bytes + 511) / 512 * 512; }
 
 	uintptr_t between(uintptr_t from, uintptr_t to, size_t room) const {
 		auto i = taken.upper_bound(from);
