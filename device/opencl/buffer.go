@@ -1,7 +1,6 @@
 package opencl
 
 import (
-	"sync"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -10,20 +9,12 @@ import (
 	"github.com/chorus-comms/chorus/device/opencl/abi"
 )
 
-// part is the buffer that an allocation is, on a device without shared virtual memory. The allocation's addresses are
-// reserved, and nothing is there: a pointer into it stands for the buffer and an offset.
-type part struct {
-	mem abi.Mem
-
-	mu    sync.Mutex
-	parts map[uintptr]abi.Mem // that begin within, for kernels
-}
-
-func (x side) buffered() bool { return x.device() && x.a.buf != nil }
+func (x side) buffered() bool { return x.device() && x.a.buf != 0 }
 
 func (x side) offset() uintptr { return uintptr(x.p - x.a.Base) }
 
-// allocateBuffer makes a buffer, with addresses of its own.
+// allocateBuffer makes a buffer, on a device without shared virtual memory. The allocation's addresses are reserved, and
+// nothing is there: a pointer into it stands for the buffer and an offset.
 func (b *dev) allocateBuffer(a *allocation) bool {
 	r := new(abi.Result)
 	mem := b.BufferMake(b.space.h, abi.MemReadWrite, uintptr(a.Bytes), 0, r)
@@ -36,34 +27,12 @@ func (b *dev) allocateBuffer(a *allocation) bool {
 		return false
 	}
 	a.Base = driver.Ptr(unsafe.Pointer(unsafe.SliceData(addresses)))
-	a.buf = &part{mem: mem, parts: map[uintptr]abi.Mem{}}
+	a.buf = mem
 	a.free = func() {
-		for _, m := range a.buf.parts {
-			b.BufferFree(m)
-		}
 		b.BufferFree(mem)
 		_ = unix.Munmap(addresses)
 	}
 	return true
-}
-
-// from is a buffer that begins at an offset, which must be a multiple of the device's alignment.
-func (b *dev) from(op string, a *allocation, offset uintptr) (abi.Mem, error) {
-	if offset == 0 {
-		return a.buf.mem, nil
-	}
-	a.buf.mu.Lock()
-	defer a.buf.mu.Unlock()
-	if m, ok := a.buf.parts[offset]; ok {
-		return m, nil
-	}
-	region, r := &[2]uintptr{offset, uintptr(a.Bytes) - offset}, new(abi.Result)
-	m := b.BufferPart(a.buf.mem, abi.MemReadWrite, abi.BufferRegion, region, r)
-	if err := b.result(op, "clCreateSubBuffer", *r); err != nil {
-		return 0, err
-	}
-	a.buf.parts[offset] = m
-	return m, nil
 }
 
 // mapBuffer makes pinned memory of a buffer of the host's, which stays mapped. Kernels can't touch it.

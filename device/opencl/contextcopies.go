@@ -52,9 +52,9 @@ func move(to, from side) error {
 	s.dirty = true
 	switch {
 	case to.buffered():
-		r = b.BufferWrite(s.q, to.a.buf.mem, 0, to.offset(), n, uintptr(from.p), 0, nil, nil)
+		r = b.BufferWrite(s.q, to.a.buf, 0, to.offset(), n, uintptr(from.p), 0, nil, nil)
 	case from.buffered():
-		r = b.BufferRead(s.q, from.a.buf.mem, 0, from.offset(), n, uintptr(to.p), 0, nil, nil)
+		r = b.BufferRead(s.q, from.a.buf, 0, from.offset(), n, uintptr(to.p), 0, nil, nil)
 	default:
 		r = b.SVMCopy(s.q, 0, uintptr(to.p), uintptr(from.p), n, 0, nil, nil)
 	}

@@ -3,6 +3,7 @@ package opencl
 import (
 	"strings"
 
+	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/opencl/abi"
 )
 
@@ -24,3 +25,14 @@ var ProtectPoCL, SetForLibraries = protectPoCL, setForLibraries
 
 // HalfWritten is halfWritten.
 var HalfWritten = halfWritten
+
+// OnPart calls f when a driver whose memory can't be touched makes a part of a buffer.
+func OnPart(d driver.Driver, f func()) {
+	for _, b := range d.(*Driver).devs {
+		part := b.BufferPart
+		b.BufferPart = func(of abi.Mem, flags uint64, kind uint32, region *[2]uintptr, r *abi.Result) abi.Mem {
+			f()
+			return part(of, flags, kind, region, r)
+		}
+	}
+}

@@ -208,8 +208,8 @@ func blastCall[T any](one abi.Multiplying[T], many abi.MultiplyingMany[T], s *st
 // buffer is an allocation as a library's functions take it: the buffer that it is, or one over its shared virtual
 // memory, which stays while the allocation does.
 func (b *dev) buffer(op string, a *allocation) (abi.Mem, error) {
-	if a.buf != nil {
-		return a.buf.mem, nil
+	if a.buf != 0 {
+		return a.buf, nil
 	}
 	a.wrap.Lock()
 	defer a.wrap.Unlock()

@@ -17,8 +17,8 @@ const alignment = 256
 // allocation is memory that the driver has allocated.
 type allocation struct {
 	base.Allocation
-	b    *dev  // whose it is, or whose context has pinned memory
-	buf  *part // what it is in the library; nil: shared virtual memory at the base
+	b    *dev    // whose it is, or whose context has pinned memory
+	buf  abi.Mem // what it is in the library; 0: shared virtual memory at the base
 	free func()
 
 	wrapped abi.Mem // a buffer over shared virtual memory, for libraries; 0 until one is needed, see dev.buffer
@@ -297,15 +297,15 @@ func (s *stream) copy(to, from side) error {
 		})
 	case to.buffered() && from.buffered():
 		return s.enqueue(op, by("clEnqueueCopyBuffer"), func(e *abi.Event) abi.Result {
-			return s.b.BufferCopy(s.q, from.a.buf.mem, to.a.buf.mem, from.offset(), to.offset(), n, 0, nil, e)
+			return s.b.BufferCopy(s.q, from.a.buf, to.a.buf, from.offset(), to.offset(), n, 0, nil, e)
 		})
 	case to.buffered():
 		return s.enqueue(op, by("clEnqueueWriteBuffer"), func(e *abi.Event) abi.Result {
-			return s.b.BufferWrite(s.q, to.a.buf.mem, 0, to.offset(), n, uintptr(from.p), 0, nil, e)
+			return s.b.BufferWrite(s.q, to.a.buf, 0, to.offset(), n, uintptr(from.p), 0, nil, e)
 		})
 	case from.buffered():
 		return s.enqueue(op, by("clEnqueueReadBuffer"), func(e *abi.Event) abi.Result {
-			return s.b.BufferRead(s.q, from.a.buf.mem, 0, from.offset(), n, uintptr(to.p), 0, nil, e)
+			return s.b.BufferRead(s.q, from.a.buf, 0, from.offset(), n, uintptr(to.p), 0, nil, e)
 		})
 	}
 	return s.enqueue(op, by("clEnqueueSVMMemcpy"), func(e *abi.Event) abi.Result {
@@ -334,7 +334,7 @@ func (s *stream) Fill(op string, dst driver.Ptr, v byte, bytes int) error {
 		if to.buffered() {
 			c.call = "clEnqueueFillBuffer"
 			return s.enqueue(op, c, func(e *abi.Event) abi.Result {
-				return s.b.BufferFill(s.q, to.a.buf.mem, &pattern[0], 1, to.offset(), uintptr(bytes), 0, nil, e)
+				return s.b.BufferFill(s.q, to.a.buf, &pattern[0], 1, to.offset(), uintptr(bytes), 0, nil, e)
 			})
 		}
 		c.call = "clEnqueueSVMMemFill"

@@ -455,7 +455,8 @@ func (d *Driver) reachable(b *dev, op string, i int, u side) error {
 func (x *launch) run(s *stream) error {
 	x.k.mu.Lock()
 	defer x.k.mu.Unlock()
-	h, err := x.set()
+	h, parts, err := x.set()
+	defer s.b.free(parts) // work that's enqueued keeps them
 	if err != nil {
 		return err
 	}
@@ -465,14 +466,17 @@ func (x *launch) run(s *stream) error {
 	})
 }
 
-// set gives the kernel its arguments, and returns what runs with them. The kernel is locked.
-func (x *launch) set() (abi.Kernel, error) {
+// set gives the kernel its arguments, and returns what runs with them. The kernel is locked. A kernel that takes no
+// offsets into buffers gets parts of them, which are the caller's.
+func (x *launch) set() (h abi.Kernel, parts []abi.Mem, err error) {
 	k, b := x.k, x.k.m.b
-	h, shifted := k.h, b.svm == 0 && x.unaligned()
-	if shifted {
-		var err error
-		if h, err = k.shifted(x.op); err != nil {
-			return 0, err
+	h = k.h
+	shifted := false
+	if b.svm == 0 && !x.multiples(0) {
+		if at, err := k.shifted(x.op); err == nil {
+			h, shifted = at, true
+		} else if !x.multiples(max(b.align, 1)) {
+			return 0, nil, err
 		}
 	}
 	at := uint32(0)
@@ -481,7 +485,6 @@ func (x *launch) set() (abi.Kernel, error) {
 		return b.result(x.op, "clSetKernelArg", b.KernelArgument(h, at-1, n, value))
 	}
 	for i, p := range x.params {
-		var err error
 		u := x.sides[i]
 		switch {
 		case p.Kind != driver.ParamPointer:
@@ -489,39 +492,48 @@ func (x *launch) set() (abi.Kernel, error) {
 		case b.svm != 0:
 			err = b.result(x.op, "clSetKernelArgSVMPointer", b.SVMPointer(h, at, uintptr(u.p)))
 			at++
-		case shifted:
-			m, offset := new(abi.Mem), new(uint64)
-			if u.p != 0 {
-				*m, *offset = u.a.buf.mem, uint64(u.offset())
-			}
-			if err = set(unsafe.Sizeof(*m), unsafe.Pointer(m)); err == nil {
-				err = set(unsafe.Sizeof(*offset), unsafe.Pointer(offset))
-			}
 		default:
-			m := new(abi.Mem) // null
+			m, offset := new(abi.Mem), new(uint64) // null
 			if u.p != 0 {
-				*m, err = b.from(x.op, u.a, u.offset())
+				*m, *offset = u.a.buf, uint64(u.offset())
 			}
-			if err == nil {
-				err = set(unsafe.Sizeof(*m), unsafe.Pointer(m))
+			if *offset != 0 && !shifted {
+				if *m, err = b.partOf(x.op, u); err != nil {
+					return 0, parts, err
+				}
+				parts = append(parts, *m)
+			}
+			err = set(unsafe.Sizeof(*m), unsafe.Pointer(m))
+			if err == nil && shifted {
+				err = set(unsafe.Sizeof(*offset), unsafe.Pointer(offset))
 			}
 		}
 		if err != nil {
-			return 0, err
+			return 0, parts, err
 		}
 	}
 	if x.local {
-		return h, set(x.shared, nil)
+		err = set(x.shared, nil)
 	}
-	return h, nil
+	return h, parts, err
 }
 
-// unaligned reports whether a pointer lies where no part of a buffer may begin.
-func (x *launch) unaligned() bool {
-	for _, u := range x.sides {
-		if u.p != 0 && u.offset()%uintptr(max(x.k.m.b.align, 1)) != 0 {
-			return true
-		}
+// partOf is the part of a buffer from a pointer on.
+func (b *dev) partOf(op string, u side) (abi.Mem, error) {
+	region, r := &[2]uintptr{u.offset(), uintptr(u.a.Bytes) - u.offset()}, new(abi.Result)
+	m := b.BufferPart(u.a.buf, abi.MemReadWrite, abi.BufferRegion, region, r)
+	return m, b.result(op, "clCreateSubBuffer", *r)
+}
+
+func (b *dev) free(parts []abi.Mem) {
+	for _, m := range parts {
+		b.BufferFree(m)
 	}
-	return false
+}
+
+// multiples reports whether all pointers lie at multiples of a number of bytes in their buffers; 0: where these begin.
+func (x *launch) multiples(of int) bool {
+	return !slices.ContainsFunc(x.sides, func(u side) bool {
+		return u.p != 0 && u.offset() != 0 && (of == 0 || u.offset()%uintptr(of) != 0)
+	})
 }

@@ -9,13 +9,15 @@ import (
 	"github.com/chorus-comms/chorus/device/opencl/abi"
 )
 
-// A device without shared virtual memory takes buffers as arguments, and parts of buffers that begin at multiples of
-// its alignment. For a pointer in between, the kernel is compiled again with a buffer and an offset for each pointer:
+// A device without shared virtual memory takes buffers as arguments. For a pointer that isn't a buffer's beginning, the
+// kernel is compiled again with a buffer and an offset for each pointer:
 //
 //	kernel void add_at(global uchar *a0, ulong o0, ...) { global int *x = (global int *)(a0 + o0); ... }
 //
-// Where the kernel's head isn't found in the source, such as one that a macro makes, another kernel calls it. Devices
-// may refuse that for kernels that declare local memory.
+// OpenCL also has parts of buffers, but what kernels do with parts that overlap is undefined, and nothing says here
+// where the memory behind a pointer ends. Where the kernel's head isn't found in the source, such as one that a macro
+// makes, another kernel calls it. Devices may refuse that for kernels that declare local memory. These kernels, and
+// those of programs without a source, are given parts after all, which begin at multiples of the device's alignment.
 
 const shiftedSuffix = "_at"
 

@@ -14,6 +14,8 @@ type recording struct {
 	b    *dev
 	h    abi.Commands
 	last int // the number of the last node
+
+	parts []abi.Mem // of buffers
 }
 
 // findCommands finds the functions of command buffers, if the device has them for what graphs need: queues as they are
@@ -100,7 +102,8 @@ func (b *dev) record(nodes []node) *recording {
 func (r *recording) add(x *launch) bool {
 	x.k.mu.Lock()
 	defer x.k.mu.Unlock()
-	h, err := x.set()
+	h, parts, err := x.set()
+	r.parts = append(r.parts, parts...)
 	if err != nil {
 		return false
 	}
@@ -118,4 +121,7 @@ func (r *recording) run(op string, s *stream) error {
 	})
 }
 
-func (r *recording) end() { r.b.commands.Free(r.h) }
+func (r *recording) end() {
+	r.b.commands.Free(r.h)
+	r.b.free(r.parts)
+}
