@@ -340,7 +340,9 @@ extern "C" __attribute__((visibility("default"))) void *emulated_shared_memory()
 	static thread_local char mark;
 	return &mark;
 }
-#define EMULATED_ENTRY(name, threads) emulated_caller<decltype(name), name>::entry(#name, threads),
+// The name may be a macro's.
+#define EMULATED_ENTRY(name, threads) EMULATED_ENTRY_OF(name, threads)
+#define EMULATED_ENTRY_OF(name, threads) emulated_caller<decltype(name), name>::entry(#name, threads),
 #define EMULATED_ENTRIES(...) \
 	extern "C" __attribute__((visibility("default"))) \
 	const emulated_entry emulated_entries[] = {__VA_ARGS__{nullptr, nullptr, nullptr, 0, 0}};
