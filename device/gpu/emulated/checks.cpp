@@ -36,11 +36,9 @@ std::string told(Kind kind, uintptr_t at, size_t bytes) {
 	w.fail(Fault::illegal_address, site, what);
 }
 
-[[noreturn]] __attribute__((noinline)) void raced(
-    Worker &w, const Shadow *s, Tag other, bool wrote, uintptr_t at, size_t bytes, Kind kind, uintptr_t site) {
-	w.fail(Fault::launch_failed, site,
-	    "a race: it " + told(kind, at, bytes) + ", which " + w.named(s, other) +
-	        (wrote ? " has written" : " has read") + " with nothing between that orders them");
+std::string race(const Worker &w, const Shadow *s, Tag other, bool wrote, uintptr_t at, size_t bytes, Kind kind) {
+	return "a race: it " + told(kind, at, bytes) + ", which " + w.named(s, other) +
+	    (wrote ? " has written" : " has read") + " with nothing between that orders them";
 }
 
 // conflicts reports whether an earlier access isn't ordered before the tag's.
@@ -71,6 +69,7 @@ void access(uintptr_t at, size_t bytes, Kind kind, bool atomic, uintptr_t site, 
 	if (running == nullptr)
 		return;
 	Worker &w = *running;
+	w.settle_doubt();
 	if (w.on_stack(at))
 		return;
 	Shadow *s = w.shadow_of(at, bytes);
@@ -93,18 +92,23 @@ void access(uintptr_t at, size_t bytes, Kind kind, bool atomic, uintptr_t site, 
 	Tag *writers = s->writers + first, *readers = s->readers + first;
 	int warp = w.lanes_of_warp();
 	for (size_t k = 0; k < bytes; k++) {
-		Tag wrote = __atomic_load_n(&writers[k], __ATOMIC_RELAXED),
-		    read = __atomic_load_n(&readers[k], __ATOMIC_RELAXED);
-		if (wrote != tag && conflicts(w, wrote, tag))
-			raced(w, s, wrote, true, at, bytes, kind, site);
+		Tag wrote = __atomic_load_n(&writers[k], __ATOMIC_RELAXED);
+		Tag read = __atomic_load_n(&readers[k], __ATOMIC_RELAXED);
+		bool to_writer = wrote != tag && conflicts(w, wrote, tag);
+		bool to_reader = !to_writer && kind != Kind::read && read != tag && conflicts(w, read, tag);
+		if (to_writer || to_reader) {
+			std::string what = race(w, s, to_writer ? wrote : read, to_writer, at, bytes, kind);
+			if (kind != Kind::write || bytes > Doubt::most)
+				w.fail(Fault::launch_failed, site, what);
+			w.doubt(at, bytes, site, what);
+			break;
+		}
 		if (kind == Kind::read) {
 			if (read != tag)
 				__atomic_store_n(&readers[k], read_by(w, read, tag, warp), __ATOMIC_RELAXED);
-			continue;
+		} else {
+			__atomic_store_n(&writers[k], tag, __ATOMIC_RELAXED);
 		}
-		if (read != tag && conflicts(w, read, tag))
-			raced(w, s, read, false, at, bytes, kind, site);
-		__atomic_store_n(&writers[k], tag, __ATOMIC_RELAXED);
 	}
 	if (kind == Kind::write)
 		s->give_value(first, bytes);

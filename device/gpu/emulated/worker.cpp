@@ -1,6 +1,7 @@
 #include "worker.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace emulated {
 
@@ -67,6 +68,7 @@ void Worker::block(uint64_t number) {
 	block_begin = 0;
 	next = ended = 0;
 	faulty = false;
+	last_doubt.bytes = 0;
 	if (static_shared != nullptr)
 		static_shared->set_valid(static_shared->range.base, static_shared->range.bytes, false);
 	if (l.dynamic_shared > 0)
@@ -119,6 +121,7 @@ void Worker::fiber_main() {
 			w.lane->state = Lane::running;
 			w.lane->index = index_of(k, l.block);
 			l.function->call(l.arguments);
+			w.settle_doubt();
 			w.lane->state = Lane::ended;
 			w.ended++;
 		}
@@ -143,6 +146,7 @@ unsigned Worker::place(int what) const {
 }
 
 void Worker::wait_for_block(uintptr_t site) {
+	settle_doubt();
 	Lane *l = lane;
 	l->state = Lane::at_barrier, l->site = site;
 	suspend();
@@ -150,6 +154,7 @@ void Worker::wait_for_block(uintptr_t site) {
 }
 
 uint64_t Worker::wait_for_warp(Ask ask, uint64_t mask, uint64_t value, int from, int width, uintptr_t site) {
+	settle_doubt();
 	Lane *l = lane;
 	unsigned at = (unsigned)((size_t)(l - lanes.data()) % run->warp);
 	if (mask != 0 && !(mask >> at & 1))
@@ -218,6 +223,18 @@ void Worker::fail_in(Fault fault, const std::string &where, const std::string &w
 	record(fault, *lane, where, what);
 	suspend();
 	__builtin_unreachable();
+}
+
+void Worker::doubt(uintptr_t at, size_t bytes, uintptr_t site, const std::string &what) {
+	last_doubt.at = at, last_doubt.bytes = bytes, last_doubt.site = site, last_doubt.what = what;
+	std::memcpy(last_doubt.before, (const void *)at, bytes);
+}
+
+void Worker::settle_write() {
+	size_t bytes = last_doubt.bytes;
+	last_doubt.bytes = 0;
+	if (std::memcmp(last_doubt.before, (const void *)last_doubt.at, bytes) != 0)
+		fail(Fault::launch_failed, last_doubt.site, last_doubt.what);
 }
 
 // record notes what ended the block.

@@ -37,6 +37,16 @@ struct Lane {
 	int from, width;
 };
 
+// A Doubt is a write that races with another access, and is none if it hasn't changed the bytes: several threads may
+// write the same value.
+struct Doubt {
+	static constexpr size_t most = 16;
+	uintptr_t at = 0, site = 0;
+	size_t bytes = 0; // 0: there is none
+	unsigned char before[most];
+	std::string what;
+};
+
 class Worker {
   public:
 	static Worker &mine();    // of the calling thread
@@ -53,6 +63,11 @@ class Worker {
 	[[noreturn]] void fail_in(Fault fault, const std::string &where, const std::string &what);
 
 	// For the checks of accesses.
+	void doubt(uintptr_t at, size_t bytes, uintptr_t site, const std::string &what); // before the write
+	void settle_doubt() {                                                            // after it
+		if (last_doubt.bytes > 0)
+			settle_write();
+	}
 	bool on_stack(uintptr_t at) const { return at - fiber->low < Fiber::stack_bytes; }
 	Shadow *shadow_of(uintptr_t at, size_t bytes); // null if it's outside of what kernels may touch
 	Tag tag(const Shadow *s, bool atomic) const;
@@ -69,6 +84,7 @@ class Worker {
 
   private:
 	static void fiber_main();
+	void settle_write();
 	void block(uint64_t number);
 	void prepare_shared();
 	void resume(Fiber *f);
@@ -84,6 +100,7 @@ class Worker {
 	std::vector<Lane> lanes;
 	size_t next = 0, ended = 0;
 	bool faulty = false;
+	Doubt last_doubt;
 	Context scheduler;
 	std::vector<std::unique_ptr<Fiber>> fibers;
 	std::vector<Fiber *> idle;
