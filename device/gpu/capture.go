@@ -1,6 +1,8 @@
 package gpu
 
 import (
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -18,6 +20,46 @@ type capture struct {
 	memory    []use
 	functions []captured
 	modules   []*module
+	scratch   map[*stream]*scratch
+}
+
+// scratch is memory of a graph that its nodes of one stream use, one after the other.
+type scratch struct {
+	workspaces
+	uses atomic.Int32 // the capture or its graph, and instantiated graphs
+}
+
+// workspaces are those of a stream's part of the capture. The stream is locked.
+func (c *capture) workspaces(s *stream) *workspaces {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	x := c.scratch[s]
+	if x == nil {
+		if c.scratch == nil {
+			c.scratch = map[*stream]*scratch{}
+		}
+		x = &scratch{}
+		x.uses.Store(1)
+		c.scratch[s] = x
+	}
+	return &x.workspaces
+}
+
+// holdScratch counts one more that uses memory.
+func holdScratch(list []*scratch) []*scratch {
+	for _, x := range list {
+		x.uses.Add(1)
+	}
+	return list
+}
+
+// dropScratch counts one use less, and frees unused memory when no run of it is under way.
+func (d *Driver) dropScratch(b *gpu, list []*scratch) {
+	for _, x := range list {
+		if x.uses.Add(-1) == 0 {
+			d.deferred.Add(b, d.gpus, 0, func() { x.free(b) })
+		}
+	}
 }
 
 // use is memory that a graph's node uses.
@@ -202,9 +244,11 @@ func (s *stream) EndCapture(op string) (*graph, error) {
 			o.Unlock()
 		}
 	}
+	list := slices.Collect(maps.Values(c.scratch))
 	if r != abi.Success || c.invalid.Load() {
 		d.dropFunctions(s.b, c.functions)
 		d.dropModules(c.modules...)
+		d.dropScratch(s.b, list)
 		if r == abi.Success {
 			_ = s.b.relaxed(func() abi.Result { return s.b.Library.GraphDestroy(*g) })
 			return refuse("has a capture that was invalidated")
@@ -214,7 +258,8 @@ func (s *stream) EndCapture(op string) (*graph, error) {
 		}
 		return nil, s.b.result(op, "StreamEndCapture", r)
 	}
-	return &graph{b: s.b, h: *g, memory: c.memory, functions: c.functions, modules: c.modules}, nil
+	return &graph{b: s.b, h: *g, memory: c.memory, functions: c.functions, modules: c.modules,
+		scratch: list}, nil
 }
 
 // CaptureStatus is that of [base.Front].

@@ -59,8 +59,7 @@ func fusedType(t dtype.DType, fnuz bool) int32 {
 	return fusedTypes[t]
 }
 
-// fuse is Compute of a fused product. It uses the stream's workspace, so that products aren't
-// captured.
+// fuse is Compute of a fused product.
 func (d *Driver) fuse(h driver.StreamHandle, p *driver.FusedGEMM) error {
 	const op = "multiply fused"
 	s, err := d.stream(op, h)
@@ -79,8 +78,8 @@ func (d *Driver) multiplyFused(op string, s *stream, p *driver.FusedGEMM) error 
 	if err := b.lt.open(); err != nil {
 		return driver.Errorf(driver.ErrUnsupported, b.Name, op, "%w", err)
 	}
-	if s.capture != nil || s.foreign() {
-		return driver.Errorf(driver.ErrCapture, b.Name, op, "products of %s aren't captured", b.family.Lt)
+	if err := s.capturesProducts(op, b.family.Lt, b.workspaceSize(op, fusedProduct)); err != nil {
+		return err
 	}
 	if err := p.Check(b.Name); err != nil {
 		return err
@@ -101,7 +100,7 @@ func (d *Driver) multiplyFused(op string, s *stream, p *driver.FusedGEMM) error 
 	if err := b.suits(op, p); err != nil {
 		return err
 	}
-	if s.broken() != nil {
+	if s.capture == nil && s.broken() != nil {
 		return b.Broken() // left out
 	}
 	x := b.productOf(s)
@@ -111,21 +110,29 @@ func (d *Driver) multiplyFused(op string, s *stream, p *driver.FusedGEMM) error 
 		}); err != nil {
 			return err
 		}
-		x.most = b.workspace(op)
 	}
-	k := b.keyOf(p, x.most)
+	k := b.keyOf(p, b.workspaceSize(op, fusedProduct))
 	return b.fused.Use(k, func() (fusedPlan, error) { return b.newFused(op, x.lt, &k, p) }, func(plan fusedPlan) error {
 		if plan.refused != nil {
 			return plan.refused
 		}
+		workspace, err := uintptr(0), error(nil)
 		if plan.workspace > 0 {
-			if err := b.allocWorkspace(op, x, k.workspace); err != nil {
+			if workspace, err = b.workspaceFor(op, s, x, fusedProduct); err != nil {
 				return err
 			}
 		}
 		m := d.before(s)
-		err := b.runFused(op, x, &plan, s.h, p)
+		err = b.runFused(op, x, &plan, workspace, s.h, p)
 		m.after(s, op, driver.Activity{Kind: driver.ActivityKernel, Name: b.family.Lt}, err)
+		if err == nil && s.capture != nil {
+			for _, m := range p.Matrices() {
+				d.capturesUse(s, op, m.Ptr, m.Bytes(1))
+			}
+			for _, v := range p.Vectors() {
+				d.capturesUse(s, op, v.Ptr, v.Bytes)
+			}
+		}
 		return err
 	})
 }
@@ -359,7 +366,8 @@ func (b *gpu) choose(op string, h abi.LtHandle, k *fusedKey, plan *fusedPlan) er
 }
 
 // runFused enqueues a product. Out takes the place of c, which the library doesn't read.
-func (b *gpu) runFused(op string, x *product, plan *fusedPlan, s abi.Stream, p *driver.FusedGEMM) error {
+func (b *gpu) runFused(op string, x *product, plan *fusedPlan, workspace uintptr, s abi.Stream,
+	p *driver.FusedGEMM) error {
 	if err := b.point(op, plan, p); err != nil {
 		return err
 	}
@@ -369,10 +377,6 @@ func (b *gpu) runFused(op string, x *product, plan *fusedPlan, s abi.Stream, p *
 		one = 1
 	}
 	binary.NativeEndian.PutUint32(numbers[0][:], one)
-	workspace := x.workspace
-	if plan.workspace == 0 {
-		workspace = 0
-	}
 	l := &plan.layouts
 	return b.ltCall(op, "Matmul", func(t *abi.Lt) abi.Status {
 		return t.Multiply(x.lt, plan.product, &numbers[0][0], uintptr(p.B.Ptr), l[0], uintptr(p.A.Ptr), l[1],

@@ -49,7 +49,18 @@ type products struct {
 	spare []*product
 
 	off, ltOff, solverOff, sparseOff error // the library can't be used on the GPU
+
+	sizesOnce sync.Once
+	sizes     [2]int // of workspaces
 }
+
+// workspaces are memory that libraries use for a stream's work: plain products and fused ones. cuBLASLt has cuBLAS's.
+type workspaces [2]uintptr
+
+const (
+	plainProduct = iota
+	fusedProduct
+)
 
 // product is the libraries' state for a stream: handles, and memory that its work alone uses.
 type product struct {
@@ -57,8 +68,8 @@ type product struct {
 	bound     bool           // it's the stream's
 	atomics   bool
 	lt        abi.LtHandle // 0: none yet
-	most      int          // bytes of workspace for it
-	workspace uintptr
+	workspace workspaces   // of work that isn't captured
+	given     uintptr      // the workspace that h has
 
 	solver      abi.SolverHandle // 0: none yet
 	solverBound bool             // it's the stream's
@@ -70,8 +81,7 @@ type product struct {
 var productTypes = map[dtype.DType]int32{dtype.Float16: abi.Real16, dtype.BFloat16: abi.RealB16,
 	dtype.Float32: abi.Real32, dtype.Float64: abi.Real64, dtype.Complex64: abi.Complex32, dtype.Complex128: abi.Complex64}
 
-// multiply is Compute of a product. A graph would use the stream's workspace while the stream does, so that
-// products aren't captured.
+// multiply is Compute of a product. A graph has a workspace of its own, since it may run while the stream does.
 func (d *Driver) multiply(h driver.StreamHandle, p *driver.GEMM) error {
 	const op = "multiply"
 	s, err := d.stream(op, h)
@@ -83,8 +93,8 @@ func (d *Driver) multiply(h driver.StreamHandle, p *driver.GEMM) error {
 	if err := b.blas.open(); err != nil {
 		return driver.Errorf(driver.ErrUnsupported, b.Name, op, "%w", err)
 	}
-	if s.capture != nil || s.foreign() {
-		return driver.Errorf(driver.ErrCapture, b.Name, op, "products of %s aren't captured", b.family.BLAS)
+	if err := s.capturesProducts(op, b.family.BLAS, b.blasWorkspace(op)); err != nil {
+		return err
 	}
 	if err := p.Check(b.Name); err != nil {
 		return err
@@ -98,14 +108,12 @@ func (d *Driver) multiply(h driver.StreamHandle, p *driver.GEMM) error {
 			return err
 		}
 	}
-	if s.broken() != nil {
+	if s.capture == nil && s.broken() != nil {
 		return b.Broken() // left out
 	}
 	x := b.productOf(s)
-	if !x.bound {
-		if err := b.bind(op, s, x); err != nil {
-			return err
-		}
+	if err := b.bind(op, s, x); err != nil {
+		return err
 	}
 	if atomics := p.Atomics && b.family.Name == "hip"; atomics != x.atomics { // of cuBLAS PyTorch allows none, either
 		mode := int32(0)
@@ -120,7 +128,32 @@ func (d *Driver) multiply(h driver.StreamHandle, p *driver.GEMM) error {
 	m := d.before(s)
 	err = b.multiply(op, x, p, typ)
 	m.after(s, op, driver.Activity{Kind: driver.ActivityKernel, Name: b.family.BLAS}, err)
+	if err == nil && s.capture != nil {
+		for _, m := range p.Matrices() {
+			d.capturesUse(s, op, m.Ptr, m.Bytes(p.Count))
+		}
+	}
 	return err
+}
+
+// capturesProducts refuses products in a capture of others, who may keep its graph longer than a workspace, and in one
+// that has no workspace. The stream is locked.
+func (s *stream) capturesProducts(op, library string, workspace int) error {
+	if err := s.permits(op); err != nil {
+		return err
+	}
+	if s.foreign() || s.capture != nil && workspace == 0 {
+		return driver.Errorf(driver.ErrCapture, s.b.Name, op, "products of %s aren't captured without a workspace of the "+
+			"graph's own", library)
+	}
+	return nil
+}
+
+// capturesUse notes memory that a node uses, which has been checked. The stream is locked.
+func (d *Driver) capturesUse(s *stream, op string, p driver.Ptr, bytes int) {
+	if at, err := d.side(s.b, op, "", p, bytes); err == nil {
+		s.capture.uses(use{p, bytes, at.Type})
+	}
 }
 
 // BLASHandle is [driver.BLASHandles].BLASHandle.
@@ -136,10 +169,8 @@ func (d *Driver) BLASHandle(h driver.StreamHandle) (uintptr, error) {
 		return 0, driver.Errorf(driver.ErrUnsupported, b.Name, op, "%w", err)
 	}
 	x := b.productOf(s)
-	if !x.bound {
-		if err := b.bind(op, s, x); err != nil {
-			return 0, err
-		}
+	if err := b.bind(op, s, x); err != nil {
+		return 0, err
 	}
 	return uintptr(x.h), nil
 }
@@ -275,8 +306,29 @@ func (b *gpu) create(off *error, f func() error) error {
 	return *off
 }
 
-// bind makes the handle of a stream's products the stream's, with the workspace.
+// bind makes the handle of a stream's products the stream's, with the workspace of its next work.
 func (b *gpu) bind(op string, s *stream, x *product) error {
+	if !x.bound {
+		if err := b.bindStream(op, s, x); err != nil {
+			return err
+		}
+	}
+	bytes := b.blasWorkspace(op)
+	if bytes == 0 {
+		return nil
+	}
+	p, err := b.workspaceFor(op, s, x, plainProduct)
+	if err != nil || p == x.given {
+		return err
+	}
+	err = b.blasCall(op, "SetWorkspace", func() abi.Status { return b.blas.table.Workspace(x.h, p, uint64(bytes)) })
+	if err == nil {
+		x.given = p
+	}
+	return err
+}
+
+func (b *gpu) bindStream(op string, s *stream, x *product) error {
 	t := &b.blas.table
 	if x.h == 0 {
 		if err := b.create(&b.products.off, func() error {
@@ -291,21 +343,35 @@ func (b *gpu) bind(op string, s *stream, x *product) error {
 	if err == nil {
 		err = b.blasCall(op, "SetStream", func() abi.Status { return t.SetStream(x.h, s.h) })
 	}
-	if bytes := b.workspace(op); err == nil && bytes > 0 && b.blas.caps.Has("workspaces") {
-		if err = b.allocWorkspace(op, x, bytes); err == nil { // SetStream takes it away
-			err = b.blasCall(op, "SetWorkspace", func() abi.Status { return t.Workspace(x.h, x.workspace, uint64(bytes)) })
-		}
-	}
-	x.bound = err == nil
+	x.bound, x.given = err == nil, 0 // SetStream takes the workspace away
 	return err
 }
 
-// allocWorkspace allocates a stream's workspace, which both libraries use.
-func (b *gpu) allocWorkspace(op string, x *product, bytes int) error {
-	if x.workspace != 0 || bytes == 0 {
-		return nil
+// workspaceFor is the memory that a library uses for the stream's next work: the stream's, or that of a capture.
+func (b *gpu) workspaceFor(op string, s *stream, x *product, kind int) (uintptr, error) {
+	list := &x.workspace
+	if s.capture != nil {
+		list = s.capture.workspaces(s)
 	}
-	return b.call(op, "MemAlloc", func() abi.Result { return b.MemAlloc(&x.workspace, uint64(bytes)) })
+	if b.family.Name == "cuda" {
+		kind = plainProduct
+	}
+	at := &list[kind]
+	if bytes := b.workspaceSize(op, kind); *at == 0 && bytes > 0 {
+		if err := b.call(op, "MemAlloc", func() abi.Result { return b.MemAlloc(at, uint64(bytes)) }); err != nil {
+			return 0, err
+		}
+	}
+	return *at, nil
+}
+
+// free gives the memory back.
+func (w *workspaces) free(b *gpu) {
+	for _, p := range w {
+		if p != 0 {
+			_ = b.call("free a workspace", "MemFree", func() abi.Result { return b.MemFree(p) })
+		}
+	}
 }
 
 // dropHandles gives a stream's handles and workspace back.
@@ -322,9 +388,7 @@ func (b *gpu) dropHandles(x *product) {
 	if x.sparse != 0 {
 		_ = b.sparseCall("close", "Destroy", func(t *abi.Sparse) abi.SparseStatus { return t.Destroy(x.sparse) })
 	}
-	if x.workspace != 0 {
-		_ = b.call("close", "MemFree", func() abi.Result { return b.MemFree(x.workspace) })
-	}
+	x.workspace.free(b)
 }
 
 // dropProduct keeps a stream's handle for another one, when work that uses its workspace is done.
@@ -358,9 +422,31 @@ func (b *gpu) closeProducts() {
 // PyTorch's workspaces, in bytes.
 const (
 	cudaWorkspace   = 4096*1024*2 + 16*1024*8
-	hopperWorkspace = 4096 * 8 * 1024
+	hopperWorkspace = 4096 * 8 * 1024 // also Blackwell's
 	hipWorkspace    = 32 << 20
+	hip94Workspace  = 128 << 20 // of gfx94x and gfx95x
+	hipLtWorkspace  = 76 << 20  // hipBLASLt's; cuBLASLt has cuBLAS's
 )
+
+// blasWorkspace is how much memory a handle of plain products is given; 0 of a library that takes none.
+func (b *gpu) blasWorkspace(op string) int {
+	if !b.blas.caps.Has("workspaces") {
+		return 0
+	}
+	return b.workspaceSize(op, plainProduct)
+}
+
+// workspaceSize is how much memory a library may use for a kind of products, by PyTorch's rules.
+func (b *gpu) workspaceSize(op string, kind int) int {
+	x := &b.products
+	x.sizesOnce.Do(func() {
+		x.sizes = [2]int{b.workspace(op), hipLtWorkspace}
+		if b.family.Name == "cuda" {
+			x.sizes[fusedProduct] = x.sizes[plainProduct]
+		}
+	})
+	return x.sizes[kind]
+}
 
 // workspace is how much memory a handle gets, by PyTorch's rules.
 func (b *gpu) workspace(op string) int {
@@ -371,7 +457,10 @@ func (b *gpu) workspace(op string) int {
 	text, name, bytes := c.CUBLASWorkspace, "CUBLAS_WORKSPACE_CONFIG", cudaWorkspace
 	if b.family.Name == "hip" {
 		text, name, bytes = c.HIPBLASWorkspace, "HIPBLAS_WORKSPACE_CONFIG", hipWorkspace
-	} else if b.Props.Major == 9 {
+		if b.Props.Major == 9 && (b.Props.Minor == 4 || b.Props.Minor == 5) {
+			bytes = hip94Workspace
+		}
+	} else if m := b.Props.Major; m == 9 || m == 10 || m == 12 {
 		bytes = hopperWorkspace
 	}
 	if text == "" {

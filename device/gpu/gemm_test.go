@@ -21,7 +21,7 @@ import (
 // supply makes a stand-in for a driver's library.
 func supply(t *testing.T, name string) (*gputest.Library, *gpu.Library) {
 	t.Helper()
-	sim, err := gputest.New(gputest.Options{Name: name})
+	sim, err := gputest.New(gputest.Options{Name: name, MemoryBytes: 1 << 30})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -205,7 +205,7 @@ func TestBLASHandles(t *testing.T) {
 		bytes           int
 	}{
 		{"cuda", "", ":16:8", 8519680}, {"cuda", ":4096:8", "", 32 << 20}, {"cuda", ":16:8:1:2", "", 130 << 10},
-		{"cuda", "whatever", "", 8519680}, {"cuda", ":0:0", "", 0}, {"hip", ":4096:8", "", 32 << 20},
+		{"cuda", "whatever", "", 8519680}, {"cuda", ":0:0", "", 0}, {"hip", ":4096:8", "", 128 << 20},
 		{"hip", "", ":16:8", 128 << 10},
 	} {
 		t.Run(fmt.Sprintf("%s %s%s", x.name, x.cuda, x.hip), func(t *testing.T) {
@@ -264,6 +264,7 @@ func TestBLASHandles(t *testing.T) {
 
 // The error of a refused product has a kind by which a caller does without the library. A captured stream goes on.
 func TestMultiplyRefused(t *testing.T) {
+	t.Setenv("CUBLAS_WORKSPACE_CONFIG", ":0:0")
 	var next abi.Status
 	var of string
 	d, _ := openBLAS(t, "cuda", func(call string) abi.Status {
@@ -303,12 +304,72 @@ func TestMultiplyRefused(t *testing.T) {
 	if err := d.CaptureBegin(s); err != nil {
 		t.Fatal(err)
 	}
-	refused("a capture", driver.ErrCapture, p)
+	refused("a capture without a workspace", driver.ErrCapture, p)
 	g, err := d.CaptureEnd(s)
 	if err := errors.Join(err, d.GraphDestroy(g), d.Compute(s, &p, 0), d.StreamSynchronize(context.Background(), s),
 		d.StreamDestroy(s), d.Free(0, m)); err != nil {
 		t.Error(err)
 	}
+}
+
+// A graph has products of the library, with a workspace of its own for each stream: neither the streams' own work nor
+// another graph uses that. It's freed with the graph and what was instantiated of it.
+func TestMultiplyCaptured(t *testing.T) {
+	for _, name := range []string{"cuda", "hip"} {
+		t.Run(name, func(t *testing.T) { multiplyCaptured(t, name) })
+	}
+}
+
+func multiplyCaptured(t *testing.T, name string) {
+	d, handles := openBLAS(t, name, nil)
+	m := must(d.MallocHost(1 << 10))
+	s := must(d.StreamCreate(0, 0))
+	x := unsafe.Slice(*(**float32)(unsafe.Pointer(&m)), 256)
+	p := driver.GEMM{Type: dtype.Float32, Rows: 1, Columns: 1, Depth: 1, Count: 1, Alpha: 1,
+		Out: driver.Matrix{Ptr: m, Pitch: 1}, A: driver.Matrix{Ptr: m.Add(64), Pitch: 1},
+		B: driver.Matrix{Ptr: m.Add(128), Pitch: 1}}
+	check := func(errs ...error) {
+		t.Helper()
+		if err := errors.Join(errs...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	given := func() uintptr {
+		for _, h := range handles {
+			if h.Stream == abi.Stream(s) {
+				return h.At
+			}
+		}
+		return 0
+	}
+	x[16], x[32] = 2, 3
+	ctx := context.Background()
+	check(d.Compute(s, &p, 0), d.StreamSynchronize(ctx, s))
+	own := given()
+	before, _, err := d.MemInfo(0)
+	check(err)
+	check(d.CaptureBegin(s), d.Compute(s, &p, 0))
+	first := given()
+	g, err := d.CaptureEnd(s)
+	check(err, d.CaptureBegin(s), d.Compute(s, &p, 0))
+	second := given()
+	other, err := d.CaptureEnd(s)
+	check(err, d.Compute(s, &p, 0))
+	if own == 0 || first == own || second == own || second == first || given() != own {
+		t.Errorf("workspaces: the stream's %#x, the graphs' %#x and %#x, then %#x", own, first, second, given())
+	}
+	e := must(d.Instantiate(g))
+	check(d.GraphDestroy(g), d.GraphDestroy(other), d.StreamSynchronize(ctx, s))
+	x[16] = 5
+	check(d.GraphLaunch(e, s), d.StreamSynchronize(ctx, s))
+	if x[0] != 15 {
+		t.Errorf("a replay's product is %v, want 15", x[0])
+	}
+	check(d.ExecDestroy(e), d.StreamSynchronize(ctx, s))
+	if after, _, err := d.MemInfo(0); err != nil || after != before {
+		t.Errorf("%d bytes are free, %d before the captures (%v)", after, before, err)
+	}
+	check(d.StreamDestroy(s), d.FreeHost(m))
 }
 
 // A library that can't be opened says where it was looked for; one that is named and is no such library, what it lacks.

@@ -13,6 +13,7 @@ type graph struct {
 	memory    []use
 	functions []captured
 	modules   []*module
+	scratch   []*scratch
 }
 
 // exec is an instantiated graph.
@@ -24,6 +25,7 @@ type exec struct {
 	memory    []use
 	functions []captured
 	modules   []*module
+	scratch   []*scratch
 }
 
 // hold counts one more that uses functions.
@@ -88,6 +90,7 @@ func (g *graph) Destroy(op string) error {
 	d := g.b.d
 	d.dropFunctions(g.b, g.functions)
 	d.dropModules(g.modules...)
+	d.dropScratch(g.b, g.scratch)
 	return g.b.call(op, "GraphDestroy", func() abi.Result { return g.b.Library.GraphDestroy(g.h) })
 }
 
@@ -99,7 +102,7 @@ func (g *graph) Instantiate(op string) (*exec, error) {
 		return nil, err
 	}
 	return &exec{b: g.b, h: *x, memory: g.memory, functions: hold(g.functions),
-		modules: holdModules(g.modules)}, nil
+		modules: holdModules(g.modules), scratch: holdScratch(g.scratch)}, nil
 }
 
 // LaunchGraph is that of [base.Front]. Memory that copies and fills use must still be there, else the run fails
@@ -172,11 +175,13 @@ func (x *exec) Update(op string, g *graph) (after func(), err error) {
 	if err := x.b.result(op, "GraphExecUpdate", r); err != nil {
 		return nil, err
 	}
-	old, modules := x.functions, x.modules
+	old, modules, scratch := x.functions, x.modules, x.scratch
 	x.memory, x.functions, x.modules = g.memory, hold(g.functions), holdModules(g.modules)
+	x.scratch = holdScratch(g.scratch)
 	return func() {
 		d.dropFunctions(x.b, old)
 		d.dropModules(modules...)
+		d.dropScratch(x.b, scratch)
 	}, nil
 }
 
@@ -187,6 +192,7 @@ func (x *exec) Destroy(string) (after func(), err error) {
 		d.dropFunctions(x.b, x.functions)
 		d.deferred.Add(x.b, d.gpus, 0, func() { _ = x.b.relaxed(func() abi.Result { return x.b.Library.ExecDestroy(x.h) }) })
 		d.dropModules(x.modules...)
+		d.dropScratch(x.b, x.scratch)
 	}, nil
 }
 

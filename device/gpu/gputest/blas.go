@@ -18,6 +18,7 @@ var blasTypes = map[int32]dtype.DType{abi.Real16: dtype.Float16, abi.RealB16: dt
 type BLASHandle struct {
 	Stream    abi.Stream
 	Workspace int // bytes
+	At        uintptr
 	Atomics   int32
 	Products  int
 
@@ -66,6 +67,9 @@ func (l *Library) BLAS(status func(call string) abi.Status) (abi.BLAS, map[abi.B
 			if !ok || typeB != typeA || typeC != typeA || compute != want || algorithm != n.Default || min(rows, columns, depth,
 				count) < 1 || pitchC < rows {
 				return n.InvalidValue
+			}
+			if at, err := l.driver.Attributes(driver.Ptr(x.At)); x.At != 0 && (err != nil || at.Type != driver.DeviceMemory) {
+				return n.InvalidValue // it was freed
 			}
 			x.Products++
 			p := blasProduct{t, int(rows), int(columns), int(depth), int(count), scalarAt(t, alpha), scalarAt(t, beta),
@@ -122,7 +126,7 @@ func (l *Library) BLAS(status func(call string) abi.Status) (abi.BLAS, map[abi.B
 			return call("Destroy", h, func(*BLASHandle) abi.Status { delete(handles, h); return abi.Done })
 		},
 		SetStream: func(h abi.BLASHandle, s abi.Stream) abi.Status {
-			return call("SetStream", h, func(x *BLASHandle) abi.Status { x.Stream, x.Workspace = s, 0; return abi.Done })
+			return call("SetStream", h, func(x *BLASHandle) abi.Status { x.Stream, x.Workspace, x.At = s, 0, 0; return abi.Done })
 		},
 		SetAtomics: func(h abi.BLASHandle, mode int32) abi.Status {
 			return call("SetAtomics", h, func(x *BLASHandle) abi.Status { x.Atomics = mode; return abi.Done })
@@ -133,7 +137,7 @@ func (l *Library) BLAS(status func(call string) abi.Status) (abi.BLAS, map[abi.B
 				if err != nil || at.Type != driver.DeviceMemory || at.Bytes < int(bytes) || p%256 != 0 {
 					return n.InvalidValue
 				}
-				x.Workspace = int(bytes)
+				x.Workspace, x.At = int(bytes), p
 				return abi.Done
 			})
 		},
