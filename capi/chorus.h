@@ -1227,7 +1227,7 @@ CHORUS_API chorus_status chorus_raised(const char *what, const char *file, int32
  * and gives the handle of what is under way. Collectives of a communicator run one
  * at a time in the order of their submission; sends and receives run beside them.
  *
- * In the communicator of a device an operation on memory of the device is enqueued: without a work on the
+ * In the communicator of a device an operation on memory of the device is enqueued, if the process can touch that: without a work on the
  * calling thread's current stream, and the call returns at once, or when it's done if the stream has nothing else to do and
  * all ranks have come; with one on the communicator's own stream, and
  * chorus_stream_wait_work makes another wait for it, chorus_work_wait the host. What fails later is the stream's error.
@@ -1327,7 +1327,7 @@ CHORUS_API chorus_status chorus_work_expire(chorus_work work, int64_t elapsed_ns
 CHORUS_API chorus_status chorus_work_test(chorus_work work);
 
 /* chorus_stream_wait_work makes a stream's later work, 0 being the calling thread's current stream of the work's device, wait for an operation
- * on device memory. The host doesn't wait. */
+ * on device memory. The host doesn't wait, unless it carries the operation out itself, as it does on memory that it can't touch. */
 CHORUS_API chorus_status chorus_stream_wait_work(chorus_stream stream, chorus_work work);
 
 typedef struct chorus_work_info {

@@ -400,10 +400,6 @@ EXPORT chorus_status chorus_work_test(chorus_work work) {
 	CALLS(goWorkTest(work));
 }
 
-EXPORT chorus_status chorus_stream_wait_work(chorus_stream stream, chorus_work work) {
-	CALLS(goStreamWaitWork(stream, work));
-}
-
 EXPORT chorus_status chorus_work_get(chorus_work work, chorus_work_info *info) {
 	CALLS(goWorkGet(work, info));
 }

@@ -328,6 +328,9 @@ EXPORT chorus_status chorus_submit(chorus_comm comm, chorus_op *op, chorus_work 
 		ISSUES(goIssue(comm, op, work, 0), goIssue(comm, op, work, 1));
 	BLOCKS(goSubmit(comm, op, checked, currents));
 }
+EXPORT chorus_status chorus_stream_wait_work(chorus_stream stream, chorus_work work) {
+	ISSUES(goStreamWaitWork(stream, work, 0, 0), goStreamWaitWork(stream, work, 1, here()));
+}
 EXPORT uint32_t chorus_site(const char *file, int32_t line, const char *function) {
 	return refusal ? 0 : goSite((char *)file, line, (char *)function);
 }

@@ -231,7 +231,7 @@ func goStreamWaitStream(h, other C.chorus_stream) (status C.chorus_status) {
 }
 
 //export goStreamWaitWork
-func goStreamWaitWork(h C.chorus_stream, work C.chorus_work) (status C.chorus_status) {
+func goStreamWaitWork(h C.chorus_stream, work C.chorus_work, mayWait, checked C.int32_t) (status C.chorus_status) {
 	defer contain(&status)
 	w, err := findWork(work)
 	if err != nil {
@@ -255,8 +255,16 @@ func goStreamWaitWork(h C.chorus_stream, work C.chorus_work) (status C.chorus_st
 	ctx := device.WithStream(context.Background(), s)
 	for _, p := range w.parts {
 		cw, ok := p.(*comm.Work)
-		if !ok || !cw.OnDevice() {
+		if !ok {
 			return fail(refused("chorus_stream_wait_work: the work is the host's: chorus_work_wait waits for it"))
+		}
+		if !cw.OnDevice() && !cw.Completed() {
+			if mayWait == 0 {
+				return C.CHORUS_PENDING
+			}
+			if interrupted, _ := attend(cw.Done(), nil, checked); interrupted {
+				return fail(errInterrupted)
+			}
 		}
 		if err := cw.Wait(ctx); err != nil {
 			return fail(err)

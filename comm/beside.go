@@ -17,16 +17,22 @@ func (o *newOptions) besideCause() error {
 
 // whileBeside returns a context that also ends when the communicator beside breaks.
 func (o *newOptions) whileBeside(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(ctx)
-	if o.beside != nil {
-		go func() {
-			select {
-			case <-o.beside.Broken():
-				cancel()
-			case <-ctx.Done():
-			}
-		}()
+	if o.beside == nil {
+		return context.WithCancel(ctx)
 	}
+	return untilClosed(ctx, o.beside.Broken())
+}
+
+// untilClosed returns a context that also ends when a channel is closed.
+func untilClosed(ctx context.Context, ch <-chan struct{}) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		select {
+		case <-ch:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
 	return ctx, cancel
 }
 

@@ -30,7 +30,8 @@ type call struct {
 	round     *round // the messages that it's the first of; nil for other operations
 	onWindow  *windowCall
 	running   running
-	originals *originals // on a device, where the operation has views of the memory instead of the tensors
+	originals *originals // on a device, where the operation has views of the memory, or copies, instead of the tensors
+	stage     *stage     // on a device whose memory engines of the process can't touch
 }
 
 // begin makes a call for a collective: the communicator's own, if the lane is

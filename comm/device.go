@@ -24,6 +24,7 @@ type streams struct {
 	// library enqueues operations by itself; nil if engines of the process carry them out.
 	library *libraryExecutor
 	host    bool // the backend takes tensors of the host as well
+	staged  bool // engines of the process carry operations out, and can't touch the memory
 
 	in, out tensor.Header // what the call sees that has the lane, if it's done by its caller
 
@@ -76,6 +77,7 @@ func newStreams(d *device.Device, priority device.Priority, replays time.Duratio
 		return nil, fmt.Errorf("%w: backend %q has no device %q, only %v", ErrUnsupported, caps.Name, d.Name(), caps.Devices)
 	}
 	if s.own, err = takeStream(d, priority); err == nil {
+		s.staged = s.library == nil && !s.own.HostKernels()
 		s.home, err = takeStream(d, device.Normal)
 	}
 	if lib := s.library; lib != nil && err == nil && replays > 0 {

@@ -36,7 +36,8 @@
 // enqueued: a synchronous one on the device's current stream, an asynchronous one
 // on the communicator's own, and [Work.Wait] makes the current stream wait. A failure there is the
 // stream's error; [Work.Synchronize] blocks and returns it. During a capture operations become
-// nodes of the graph. docs/devices-and-communication.md has the rules.
+// nodes of the graph. On memory that the process can't touch operations block, as the host's.
+// docs/devices-and-communication.md has the rules.
 //
 // Tensors must be contiguous ([InvalidArgumentError] otherwise; see
 // tensor.Contiguous) and stay untouched until their operation is done. Inputs are

@@ -29,9 +29,8 @@ const (
 // handle is a Work and the part of it that is on the device, since the Work may be another's once it's completed. The
 // zero handle is that of a synchronous operation.
 type handle struct {
-	work   *Work
-	on     *deviceWork
-	staged bool // results are copied behind the operation: only a failure of it is the end
+	work *Work
+	on   *deviceWork
 }
 
 // start marks the Work as under way.
@@ -43,7 +42,7 @@ func (h handle) start() {
 
 // end completes the Work, unless it's completed already.
 func (h handle) end(err error) {
-	if h.work != nil && (err != nil || !h.staged) {
+	if h.work != nil {
 		h.work.completeOn(h.on, err)
 	}
 }
@@ -220,6 +219,10 @@ func (s *streams) refuse(o *call, why error) {
 		return
 	}
 	if cur, err := s.current(o.Ctx, o.Stream); err != nil || cur.Capturing() {
+		return
+	}
+	if s.staged {
+		_ = c.refuse(op, why)
 		return
 	}
 	s.mu.Lock()

@@ -49,6 +49,7 @@ func (c *Comm) submit(o *call) error {
 
 // finish ends every call that has begun, with what the backend or a pre-hook has returned.
 func (c *Comm) finish(o *call, err error) error {
+	err = o.stage.finish(o, err)
 	c.rec.End(o.record, &o.Op, err)
 	if err != nil || o.value != nil || o.from != nil {
 		c.report(o, err)

@@ -7,10 +7,11 @@ import (
 	"github.com/chorus-comms/chorus/tensor"
 )
 
-// An executor carries out the prepared operations of a communicator. There are three. The hostExecutor runs them on the
+// An executor carries out the prepared operations of a communicator. There are four. The hostExecutor runs them on the
 // caller's goroutine, or in the lane's queue. The streamExecutor puts them on a stream of the device as functions of
-// the host. The libraryExecutor has the backend's library put them on a stream. A communicator gets its executor when
-// it's made; Bind exchanges the host's for that of a device.
+// the host. The stagedExecutor has the hostExecutor run them on copies of the device's memory. The libraryExecutor has
+// the backend's library put them on a stream. A communicator gets its executor when it's made; Bind exchanges the host's
+// for that of a device.
 type executor interface {
 	// carryOut does an operation, or issues it: a valid collective with those behind it in its batch, the messages of a
 	// round, or an operation on a window. A collective that holds the lane gives it back.
@@ -34,6 +35,9 @@ func (c *Comm) placementOn(s *streams) *placement {
 	}
 	s.hostExecutor = h
 	p := &placement{c: c, host: s.host, device: s.dev, dev: s, executor: &streamExecutor{s}}
+	if s.staged {
+		p.executor = stagedExecutor{&streamExecutor{s}}
+	}
 	if s.library != nil {
 		s.library.enq.BeforeStop(s.library.noteDone)
 		p.executor = s.library

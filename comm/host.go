@@ -72,7 +72,7 @@ func (q *queuedCall) run() {
 	c, o, w := q.c, q.o, q.w
 	w.start()
 	c.rec.Start(o.record, &o.Op)
-	c.attempt(o.Kind.String(), o, func() error { return c.execute(o) }, w.note)
+	c.attempt(o.Kind.String(), o, func() error { return c.executeQueued(o) }, w.note)
 }
 
 func (q *queuedCall) ended() {

@@ -70,6 +70,7 @@ func (c *Comm) panicked(op string, under calls, value any) *PanicError {
 	}
 	if o != nil {
 		c.rec.End(o.record, &o.Op, e)
+		o.stage.end()
 		c.report(o, e)
 	} else {
 		c.failed(e)

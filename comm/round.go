@@ -77,6 +77,7 @@ func (r *round) abandon() {
 		r.awaited++
 		o.Ctx = context.Background()
 		r.c.rec.End(o.record, &o.Op, r.c.b.Wait(&o.Op))
+		o.stage.end()
 	}
 }
 

@@ -3,70 +3,240 @@ package comm
 import (
 	"cmp"
 	"context"
+	"errors"
 
+	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/tensor"
 )
 
-// staged are copies in pinned memory of an operation's tensors, on a device whose memory engines of the process can't
-// touch. The zero value has none.
-type staged struct {
-	copies  []*tensor.Tensor
-	results []result
+// stagedExecutor carries out operations on a device whose memory engines of the process can't touch: as the host's, on
+// copies in pinned memory. No stream waits for other ranks meanwhile, which would hold up the streams that share a queue
+// of the hardware with it. So a call, or the wait for its Work, ends when the results are on the device. Captured
+// operations are functions in the graph, as elsewhere.
+type stagedExecutor struct{ *streamExecutor }
+
+func (x stagedExecutor) carryOut(o *call) error {
+	if !o.onDevice {
+		return x.hostExecutor.carryOut(o)
+	}
+	c := x.c
+	o = c.detach(o)
+	t := x.taskOf(o)
+	s, err := x.current(t.ctx, t.stream)
+	switch {
+	case err != nil:
+		return c.deviceError(t.op, err)
+	case o.onWindow != nil:
+		return c.untouchable(t.op, s.Device())
+	case s.Capturing():
+		return x.enqueueCall(o)
+	}
+	calls := []*call{o}
+	if o.round != nil {
+		calls = o.round.calls
+	}
+	for y := o.next; y != nil; y = y.next {
+		calls = append(calls, y)
+	}
+	for i := 0; i < len(calls) && err == nil; i++ {
+		err = newStage(c, calls[i], s, t.work != nil)
+	}
+	if o.round == nil && err == nil {
+		err = x.runQueued(o)
+	} else if err = loadAll(calls, err); err == nil {
+		err = x.runRound(o.round)
+	}
+	if err != nil { // none is under way
+		for _, y := range calls {
+			y.stage.end()
+		}
+	}
+	return c.deviceError(t.op, err)
 }
 
-// result is a tensor on the device, and the copy that has its elements when the operation is done.
-type result struct{ to, from *tensor.Tensor }
-
-// reach replaces an operation's tensors by what the backend can touch, and notes that s uses them: by views of the
-// memory, or else by copies, which are made when s gets there.
-func (x *staged) reach(o *call, s *device.Stream) error {
-	o.originals = &originals{o.In, o.Out, o.Reduce.FactorTensor, o.Ins, o.Outs, o.work != nil, o.Ctx}
-	if s.HostKernels() {
-		return o.Replace(engineView(s))
-	}
-	given, copies, ctx := o.originals, map[*tensor.Tensor]*tensor.Tensor{}, device.WithStream(context.Background(), s)
-	err := o.Replace(func(t *tensor.Tensor) (*tensor.Tensor, error) {
-		if t.OnHost() || copies[t] != nil {
-			return cmp.Or(copies[t], t), nil
-		}
-		c, err := tensor.EmptyPinned(s.Device().Runtime(), t.DType(), t.Shape()...)
+// loadAll loads the copies of messages, before they are posted in the order of their calls.
+func loadAll(calls []*call, err error) error {
+	for _, y := range calls {
 		if err == nil {
-			x.copies = append(x.copies, c)
-			copies[t], err = c, tensor.Copy(ctx, c, t) // results too: an operation need not write to all of them
-		}
-		return c, err
-	})
-	for _, t := range append([]*tensor.Tensor{given.out}, given.outs...) {
-		if c := copies[t]; c != nil {
-			x.results = append(x.results, result{t, c})
+			err = y.stage.load(y)
 		}
 	}
 	return err
 }
 
-// finish gives the tensors on the device the results, when s gets there. Only then the Work of the task is completed,
-// and the pinned memory given back. A graph keeps that for its runs.
-func (x *staged) finish(t *task, s *device.Stream) error {
-	if len(x.copies) == 0 {
-		return nil
+// reach replaces an operation's tensors by what the backend can touch, and notes that s uses them. That are views of the
+// memory, or else copies, which s makes before. Behind the operation results is due, which copies back, unless it's nil.
+func (x *streamExecutor) reach(o *call, s *device.Stream) (results func() error, err error) {
+	o.keepOriginals()
+	if s.HostKernels() {
+		return nil, o.Replace(engineView(s))
 	}
-	ctx := device.WithStream(context.Background(), s)
-	for _, r := range x.results {
-		if err := tensor.Copy(ctx, r.to, r.from); err != nil {
-			return err
+	nothing := func() error { return nil }
+	y := &stage{c: x.c, on: s, copies: map[*tensor.Tensor]*tensor.Tensor{}}
+	err = o.Replace(func(t *tensor.Tensor) (*tensor.Tensor, error) { return t, t.UsedBy(s) })
+	if err == nil {
+		_, err = y.in(o, nothing)
+	}
+	return func() error { _, err := y.out(o, nothing); return err }, err
+}
+
+// untouchable is the error of an operation on a window that has to do with memory of a device that engines of the
+// process can't touch.
+func (c *Comm) untouchable(op string, d *device.Device) error {
+	return &UnsupportedError{Where: c.at(op), Detail: "the process can't touch the memory of " + d.Name() +
+		": windows, and what is put there or got, are of host memory"}
+}
+
+// stage is what an operation has on a device whose memory engines of the process can't touch. A nil one is none.
+type stage struct {
+	c        *Comm
+	behind   device.Event   // what the caller's stream had
+	on       *device.Stream // of the copies
+	releases []func() error // of the tensors' memory, which is kept until the end
+	copies   map[*tensor.Tensor]*tensor.Tensor
+}
+
+// newStage gives an operation its stage, behind what s has.
+func newStage(c *Comm, o *call, s *device.Stream, async bool) (err error) {
+	x := &stage{c: c, copies: map[*tensor.Tensor]*tensor.Tensor{}}
+	o.stage = x
+	o.keepOriginals()
+	if o.value != nil {
+		o.value.Over = !async
+	}
+	if async {
+		o.Ctx = context.Background() // the caller's is for the call
+	}
+	if x.on, err = takeStream(s.Device(), c.dev().priority); err != nil {
+		return err
+	}
+	hold := func(t *tensor.Tensor) (*tensor.Tensor, error) {
+		x.releases = append(x.releases, t.Hold())
+		return t, nil
+	}
+	return errors.Join(s.Record(&x.behind), o.Replace(hold))
+}
+
+// load replaces the tensors of an operation by copies, which have the elements of those that it reads when it returns.
+func (x *stage) load(o *call) error {
+	ctx, cancel := untilClosed(o.Ctx, x.c.b.Broken())
+	defer cancel()
+	moved, err := x.in(o, func() error { return awaitEvent(ctx, &x.behind) })
+	if moved && err == nil {
+		err = x.on.Synchronize(ctx)
+	}
+	switch cause := x.c.b.Cause(); {
+	case err == nil:
+	case cause != nil:
+		return cause
+	case o.Ctx.Err() != nil:
+		return &CanceledError{Where: x.c.at(o.Kind.String()), Err: context.Cause(o.Ctx)}
+	}
+	return err
+}
+
+// in replaces the tensors of an operation by copies in pinned memory, and enqueues the copying of those that it reads,
+// before which it calls first.
+func (x *stage) in(o *call, first func() error) (moved bool, err error) {
+	reads := append([]*tensor.Tensor{o.In, o.Reduce.FactorTensor}, o.Ins...)
+	if x.source(o) {
+		reads = append(reads, o.Out)
+	}
+	if err := o.Replace(x.copyOf); err != nil {
+		return false, err
+	}
+	return x.move(reads, first, func(t, c device.Ptr, n int) error { return x.on.Copy(c, t, n) })
+}
+
+// out enqueues the copying of the results to the device.
+func (x *stage) out(o *call, first func() error) (moved bool, err error) {
+	g := o.originals
+	if !o.Kind.Operation().Gives(x.c.rank, o.Root) || x.source(o) {
+		return false, nil
+	}
+	return x.move(append([]*tensor.Tensor{g.out}, g.outs...), first,
+		func(t, c device.Ptr, n int) error { return x.on.Copy(t, c, n) })
+}
+
+// source reports whether the output is what the rank puts in.
+func (x *stage) source(o *call) bool { return o.Kind == backend.Broadcast && o.Root == x.c.rank }
+
+// copyOf is a tensor's copy, without the elements.
+func (x *stage) copyOf(t *tensor.Tensor) (*tensor.Tensor, error) {
+	if c := x.copies[t]; c != nil || t.OnHost() {
+		return cmp.Or(c, t), nil
+	}
+	c, err := tensor.EmptyPinned(x.on.Device().Runtime(), t.DType(), t.Shape()...)
+	if err == nil {
+		x.copies[t] = c
+	}
+	return c, err
+}
+
+// move moves the elements of tensors that have copies, each once, by f; before the first one it calls first. The
+// tensors may have been freed: their memory is held.
+func (x *stage) move(list []*tensor.Tensor, first func() error, f func(t, c device.Ptr, n int) error) (moved bool,
+	err error) {
+	done := map[*tensor.Tensor]bool{}
+	for _, t := range list {
+		c := x.copies[t]
+		if c == nil || c.NBytes() == 0 || done[t] || err != nil {
+			continue
+		}
+		if len(done) == 0 {
+			err = first()
+		}
+		if done[t] = true; err == nil {
+			err = f(device.Ptr(uintptr(t.Pointer())), device.Ptr(uintptr(c.Pointer())), c.NBytes())
 		}
 	}
-	if t.capturing {
-		return nil
+	return len(done) > 0, err
+}
+
+// finish is due when the backend is done with the operation, which ended with err. The results go to the device.
+func (x *stage) finish(o *call, err error) error {
+	if x == nil {
+		return err
 	}
-	copies, end := x.copies, t.handle
-	end.staged = false
-	return s.HostFunc(t.op, func() error {
-		for _, c := range copies {
-			c.Free()
-		}
-		end.end(nil)
-		return nil
-	})
+	defer x.end()
+	if err != nil {
+		return err
+	}
+	moved, err := x.out(o, func() error { return x.on.Wait(&x.behind) })
+	if moved && err == nil {
+		err = x.on.Synchronize(context.Background())
+	}
+	for _, c := range x.copies {
+		c.Free()
+	}
+	return x.c.deviceError(o.Kind.String(), err)
+}
+
+// end gives back what the operation has. Copies of one that has failed go when nothing refers to them.
+func (x *stage) end() {
+	if x == nil || x.on == nil {
+		return
+	}
+	for _, release := range x.releases {
+		_ = release() // an error would be one of a driver that was closed
+	}
+	_ = x.behind.Close()
+	putStream(x.on)
+	x.on, x.releases = nil, nil
+}
+
+// executeQueued is execute for a call in the lane's queue.
+func (c *Comm) executeQueued(o *call) error {
+	if o.stage == nil {
+		return c.execute(o)
+	}
+	err := c.deviceError(o.Kind.String(), o.stage.load(o))
+	if err == nil {
+		return c.execute(o)
+	}
+	if c.b.Cause() == nil {
+		c.refused(o.Kind.String(), err)
+	}
+	return c.finish(o, err)
 }

@@ -49,13 +49,16 @@ func (x *streamExecutor) enqueueCall(o *call) error {
 
 // enqueueCollectives enqueues a collective, with those behind it in its batch.
 func (x *streamExecutor) enqueueCollectives(t *task, o *call, s *device.Stream) error {
-	var pinned staged
+	var results []func() error
 	for y := o; y != nil; y = y.next {
-		if err := pinned.reach(y, s); err != nil {
+		out, err := x.reach(y, s)
+		if err != nil {
 			return err
 		}
+		if out != nil {
+			results = append(results, out)
+		}
 	}
-	t.staged = len(pinned.copies) > 0 && !t.capturing
 	for y := o; y != nil; {
 		f, next := x.function(t, y), y.next
 		if err := s.HostFunc(y.Kind.String(), f); err != nil {
@@ -63,7 +66,14 @@ func (x *streamExecutor) enqueueCollectives(t *task, o *call, s *device.Stream) 
 		}
 		y = next
 	}
-	return errors.Join(pinned.finish(t, s), t.recordEnd(s))
+	return errors.Join(each(results), t.recordEnd(s))
+}
+
+func each(list []func() error) (err error) {
+	for _, f := range list {
+		err = errors.Join(err, f())
+	}
+	return err
 }
 
 // function is a collective as a function of a stream, or of a graph's runs.
@@ -115,17 +125,20 @@ func (x *streamExecutor) turn(o *call, h handle) (err error) {
 // have to wait for the next.
 func (x *streamExecutor) enqueueRound(t *task, r *round, s *device.Stream) error {
 	e := &enqueuedRound{c: x.c, op: t.op, calls: r.calls}
-	var pinned staged
+	var results []func() error
 	for _, o := range r.calls {
-		if err := pinned.reach(o, s); err != nil {
+		out, err := x.reach(o, s)
+		if err != nil {
 			return err
+		}
+		if out != nil {
+			results = append(results, out)
 		}
 		o.Ctx, o.work = context.Background(), nil
 		if t.capturing {
 			e.own = append(e.own, x.c.inheritedBy(o))
 		}
 	}
-	t.staged = len(pinned.copies) > 0 && !t.capturing
 	e.handle = t.atEnd()
 	if err := x.posts.before(s); err != nil {
 		return err
@@ -139,7 +152,7 @@ func (x *streamExecutor) enqueueRound(t *task, r *round, s *device.Stream) error
 	if err := s.HostFunc(t.op, e.complete); err != nil {
 		return err
 	}
-	return errors.Join(pinned.finish(t, s), t.recordEnd(s))
+	return errors.Join(each(results), t.recordEnd(s))
 }
 
 // enqueuedRound is messages on a stream. One of its functions posts them, and a later one completes them.
@@ -230,6 +243,11 @@ type originals struct {
 	ins, outs       []*tensor.Tensor
 	async           bool
 	ctx             context.Context
+}
+
+// keepOriginals is due before a call's tensors are replaced.
+func (o *call) keepOriginals() {
+	o.originals = &originals{o.In, o.Out, o.Reduce.FactorTensor, o.Ins, o.Outs, o.work != nil, o.Ctx}
 }
 
 // engineView makes views that engines of the process can touch, and notes that s uses the memory. Hooks get what the

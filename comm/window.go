@@ -74,7 +74,7 @@ func (c *Comm) NewWindow(ctx context.Context, t *tensor.Tensor) (*Window, error)
 		}
 		dt = t.DType()
 	}
-	on := c.dev() != nil && (t == nil || !t.OnHost())
+	on := c.dev() != nil && !c.dev().staged && (t == nil || !t.OnHost())
 	t, err := c.exposed(ctx, op, t)
 	if err == nil {
 		err = c.placement.Load().quiesce(ctx)
@@ -107,6 +107,9 @@ func (c *Comm) exposed(ctx context.Context, op string, t *tensor.Tensor) (*tenso
 	}
 	if t.OnHost() {
 		return t, nil
+	}
+	if c.dev().staged {
+		return nil, c.untouchable(op, t.On())
 	}
 	s, err := t.On().CurrentStream(ctx)
 	if err == nil {

@@ -117,7 +117,7 @@ func (w *Work) Err() error {
 //
 // For an operation on a device it makes the current stream of the device wait, and returns at once; what it returns is
 // the error of an operation that has failed before. One that fails later is the stream's error. [Work.Synchronize]
-// blocks.
+// blocks. So does Wait if engines of the process can't touch the device's memory.
 func (w *Work) Wait(ctx context.Context) error {
 	if on := w.onDevice(); on != nil {
 		if err := w.failed(on); err != nil {

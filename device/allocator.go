@@ -100,6 +100,14 @@ func (d *Device) Used(p Ptr, s *Stream) error {
 	return nil
 }
 
+// Hold keeps the memory of the allocator that an address lies in until release is called, even if it's freed before.
+func (d *Device) Hold(p Ptr) (release func() error) {
+	if c := d.cache.Load(); c != nil {
+		return c.Hold(uintptr(p))
+	}
+	return func() error { return nil }
+}
+
 // EmptyCache gives unused cached memory back to the driver.
 func (d *Device) EmptyCache() error {
 	c := d.cache.Load()

@@ -190,6 +190,15 @@ func (t *Tensor) UsedBy(s *device.Stream) error {
 	return pl.dev.RecordStream(device.Ptr(uintptr(t.store.base)), s)
 }
 
+// Hold keeps the allocator from giving the tensor's memory to others until release is called, even if the tensor is
+// freed before: for work that will be enqueued. It does nothing for host memory.
+func (t *Tensor) Hold() (release func() error) {
+	if t.OnHost() {
+		return func() error { return nil }
+	}
+	return t.store.place.dev.Hold(device.Ptr(uintptr(t.store.base)))
+}
+
 // EngineView is the tensor by addresses that engines of this process, kernels and communicators, can follow; of a host
 // tensor it is the tensor itself. It's for code that runs in a stream's order: nothing else knows when the elements are
 // there. It keeps the memory, and is good until that is freed. A driver that isn't [device.HostKernels] has none:

@@ -353,6 +353,31 @@ func (c *Cache) Used(addr uintptr, s Stream) error {
 	return c.record(b, s)
 }
 
+// Hold keeps the allocation that an address lies in until release is called, even if it's freed before: for work that
+// no stream has yet. It does nothing for an address that is in none.
+func (c *Cache) Hold(addr uintptr) (release func() error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	b := c.blockAt(addr)
+	if b == nil || !b.allocated {
+		return func() error { return nil }
+	}
+	b.events++
+	return func() error {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.happened(b)
+	}
+}
+
+// happened notes that one of a block's events has happened.
+func (c *Cache) happened(b *block) error {
+	if b.events--; b.events == 0 && len(b.uses) == 0 && !b.allocated {
+		return c.freeBlock(b)
+	}
+	return nil
+}
+
 // record notes that a stream uses a block. The caller has the lock.
 func (c *Cache) record(b *block, s Stream) error {
 	if !c.streams[s] {

@@ -111,6 +111,25 @@ func TestRecordStream(t *testing.T) {
 	}
 }
 
+// TestHold frees memory that work will use which no stream has yet.
+func TestHold(t *testing.T) {
+	d := newFake(1 << 30)
+	c := open(t, d)
+	p := malloc(t, c, 1000, 0)
+	releases := []func() error{c.Hold(p), c.Hold(p + 8)}
+	must(t, c.Free(p))
+	for _, release := range releases {
+		if q := malloc(t, c, 1000, 0); q == p {
+			t.Error("reused while it's held")
+		}
+		must(t, release())
+	}
+	if q := malloc(t, c, 1000, 0); q != p {
+		t.Error("not reused after its release")
+	}
+	must(t, c.Hold(1)()) // of no allocation
+}
+
 // TestWrongPointers has every way to hand over a bad argument.
 func TestWrongPointers(t *testing.T) {
 	d := newFake(1 << 30)

@@ -76,10 +76,7 @@ func (c *Cache) pop(q *eventQueue) error {
 	}
 	c.outstanding--
 	c.driver.Release(e.event)
-	if e.block.events--; e.block.events == 0 && len(e.block.uses) == 0 && !e.block.allocated {
-		return c.freeBlock(e.block)
-	}
-	return nil
+	return c.happened(e.block)
 }
 
 // processEvents frees the blocks whose events have happened.

@@ -75,7 +75,7 @@ class Pending:
         source: the rank whose message a receive got, once it's done; -1 otherwise.
     """
 
-    __slots__ = ("comm", "handle", "kind", "keep", "after", "done", "error", "source", "_callbacks")
+    __slots__ = ("comm", "handle", "kind", "keep", "after", "done", "error", "source", "device", "_callbacks")
 
     def __init__(self, comm: Communicator, handle: int, kind: int, keep: object, after: Callable[[], None] | None):
         self.comm = comm
@@ -86,6 +86,7 @@ class Pending:
         self.done = False
         self.error: BaseException | None = None
         self.source = -1
+        self.device: torch.device | None = None  # of the tensors; None: the host's
         self._callbacks: list[Callable[[Pending], None]] | None = None
 
     def wait(self, timeout_ns: int = -1, overdue: bool = False) -> None:
@@ -170,13 +171,26 @@ class Pending:
         _work_release(self.handle)
 
 
+def _finished(after: Callable[[], None], device: torch.device) -> Callable[[], None]:
+    """``after`` on any thread, whose work on the device every stream finds done."""
+
+    def run() -> None:
+        stream = torch.Stream(device)
+        with stream:
+            after()
+        stream.synchronize()
+
+    return run
+
+
 _nothing = contextlib.nullcontext()
 
 
 class DevicePending(Pending):
     """An asynchronous operation on the memory of a device, which streams may wait for at any time."""
 
-    __slots__ = ("device", "_end", "_behind")
+    __slots__ = ("_end", "_behind")
+    device: torch.device
 
     def __init__(
         self,
@@ -636,12 +650,15 @@ class Communicator:
         event: _profiled.Event,
         device: torch.device | None = None,
     ) -> Pending:
-        if device is not None:
+        if device is not None and not self._by_host(device):
             pending: Pending = DevicePending(self, handle, kind, keep, device, after)
             if event is not _profiled.nothing:
                 pending.when_done(event.end)
             return pending
+        if after is not None and device is not None:
+            after = _finished(after, device)
         pending = Pending(self, handle, kind, keep, after)
+        pending.device = device
         _live[handle] = pending
         if event is not _profiled.nothing:
             pending.when_done(event.end)
@@ -651,6 +668,11 @@ class Communicator:
             sweep()
             _sweep_at[0] = 64 + 2 * len(_live)
         return pending
+
+    def _by_host(self, device: torch.device) -> bool:
+        """Whether the host carries out operations on the device's memory, of which no stream knows."""
+        carries = self.backend not in _devices.LIBRARIES and _devices.untouchable(device)
+        return carries and not _streams.capturing(device)
 
     def invalid(self, op: str, detail: str) -> InvalidArgumentError:
         """The exception for refused arguments of an operation on this rank."""

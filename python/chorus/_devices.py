@@ -14,6 +14,7 @@ LIBRARIES = ("nccl", "ncclx", "rccl")
 # Drivers of devices beside the CPU, by PyTorch's names for the types; or functions that find a driver at the first use.
 drivers: dict[str, str | Callable[[], str]] = {}
 _places: dict[torch.device, int] = {}
+_untouchable: dict[torch.device, bool] = {}
 
 
 def served() -> list[str]:
@@ -43,6 +44,19 @@ def driver_of(name: str) -> str:
 def named(device: torch.device) -> str:
     """The library's name of a device."""
     return f"{driver_of(device.type)}:{device.index}"
+
+
+def untouchable(device: torch.device) -> bool:
+    """Whether the process can't touch the device's memory, so that the host carries operations out on copies."""
+    known = _untouchable.get(device)
+    if known is None:
+        from chorus import _lib
+        from chorus.errors import check
+
+        info = _lib.DeviceInfo(size=ctypes.sizeof(_lib.DeviceInfo))
+        check(_lib.library.chorus_device_get(place_of(device), ctypes.byref(info)))
+        known = _untouchable[device] = not info.views
+    return known
 
 
 def place_of(device: torch.device) -> int:

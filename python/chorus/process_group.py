@@ -145,7 +145,8 @@ class Work(dist.Work):
     def get_future(self) -> torch.futures.Future[Any]:
         """A future of the result. Its error, if it has one, is that of :meth:`wait`.
 
-        For tensors of a device the future is done immediately, and a wait for it makes the current stream wait.
+        For tensors of a device the future is done immediately, and a wait for it makes the current stream wait, unless
+        the process can't touch their memory.
         """
         _pytorch26_work.drop(self)
         if isinstance(self._pending, DevicePending):
@@ -153,7 +154,8 @@ class Work(dist.Work):
             with self._pending.behind():
                 placed.set_result(self._value)
             return placed
-        future: torch.futures.Future[Any] = torch.futures.Future()
+        device = self._pending.device if self._pending is not None else None
+        future: torch.futures.Future[Any] = torch.futures.Future(devices=[device] if device is not None else None)
         if self._pending is None:
             future.set_result(self._value)
             return future

@@ -34,6 +34,9 @@ type Options struct {
 	NoWaitNodes bool
 	// Parallel lets it call functions of the host at the same time, as no library promises.
 	Parallel bool
+	// Queues is how many queues of the hardware the streams of all devices share; 0: each stream has one of its own. A
+	// queue runs work in the order of the calls, so that a stream that waits holds up the others.
+	Queues int
 	// Fail, if not nil, is asked at each call of a function, "cuMemAlloc_v2" for example: a result other than success is
 	// the call's, which does nothing else then. It's called from any goroutine.
 	Fail func(call string) abi.Result
@@ -52,6 +55,7 @@ type Library struct {
 	global  []driver.StreamHandle // captured by others in mode global
 	modes   map[int]int32         // the capture modes of threads, but for global ones
 	primary map[abi.Device]int    // how often each primary context is retained
+	queues  queues
 }
 
 // New makes a stand-in.
@@ -225,6 +229,9 @@ func (l *Library) adapt(t *abi.Table) {
 		}
 		if f.Type().NumOut() == 0 || f.Type().Out(0) != reflect.TypeFor[abi.Result]() {
 			return
+		}
+		if l.opts.Queues > 0 && slices.Contains(queuedCalls, field.Name) {
+			f.Set(l.queued(reflect.ValueOf(f.Interface())))
 		}
 		if l.opts.Fail == nil && !slices.Contains(unsafeCalls, field.Name) {
 			return

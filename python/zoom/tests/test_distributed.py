@@ -76,8 +76,45 @@ dist.destroy_process_group()
 """
 
 
-@pytest.mark.parametrize("program", [SHARDED, MIXED], ids=["fully_sharded", "host_and_device"])
-def test_two_processes(tmp_path, program):
+REPLICATED = """
+from torch.nn.parallel import DistributedDataParallel
+
+def trained(device):
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.GELU(), torch.nn.Linear(32, 4)).to(device)
+    model = DistributedDataParallel(model, bucket_cap_mb=0.001)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(3):
+        x = torch.randn(6, 8, generator=torch.Generator().manual_seed(10 * step + rank)).to(device)
+        model(x).square().sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return [p.detach().cpu() for p in model.parameters()]
+
+torch.testing.assert_close(trained("zoom"), trained("cpu"), rtol=1e-4, atol=1e-5)
+wide = torch.full((4, 6), rank + 1.0, device="zoom")
+ops = [dist.P2POp(dist.isend, wide.clone(), 1 - rank), dist.P2POp(dist.irecv, wide[:, ::2][:, :2], 1 - rank)]
+ops[0].tensor = ops[0].tensor[:, :2].contiguous()
+for work in dist.batch_isend_irecv(ops):
+    work.wait()
+assert wide.cpu()[:, [0, 2]].eq(2 - rank).all() and wide.cpu()[:, [1, 3, 4, 5]].eq(rank + 1).all()
+received = wide[:, ::2][:, :2]
+first = dist.irecv(received, 1 - rank)  # a rank whose receive waited would never send
+dist.isend(torch.full((4, 2), 7.0, device="zoom"), 1 - rank).wait()
+first.wait()
+assert received.cpu().eq(7).all()
+x = torch.ones(1000, device="zoom")
+done = dist.all_reduce(x, async_op=True).get_future().then(lambda future: future.value()[0] + 1)
+assert done.wait().cpu().eq(3).all()
+print("equal")
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize("touched", [True, False])
+@pytest.mark.parametrize("program", [SHARDED, MIXED, REPLICATED], ids=["sharded", "host_and_device", "replicated"])
+def test_two_processes(tmp_path, monkeypatch, program, touched):
+    monkeypatch.setenv("CHORUS_OPENCL_SHARED_MEMORY", str(touched).lower())
     (tmp_path / "rank.py").write_text(BEGIN + program)
     command = [sys.executable, str(tmp_path / "rank.py")]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
