@@ -173,8 +173,7 @@ Result Server::exec_launch(Handle exec, Handle stream) {
 	};
 	std::vector<std::shared_ptr<Mark>> marks(n);
 	auto start = std::make_shared<Mark>();
-	push(
-	    *s, [start] { start->pass(); }, true);
+	mark(*s, start);
 	for (size_t i = 0; i < n; i++) {
 		Stream t = on(lane[i]);
 		if (graph->nodes[i].after.empty())
@@ -186,8 +185,7 @@ Result Server::exec_launch(Handle exec, Handle stream) {
 				    t, [mark = marks[before]] { mark->wait(); }, true);
 		push(t, [graph, i] { graph->nodes[i].work(); });
 		marks[i] = std::make_shared<Mark>();
-		push(
-		    t, [mark = marks[i]] { mark->pass(); }, true);
+		mark(t, marks[i]);
 	}
 	for (auto &mark : marks)
 		push(

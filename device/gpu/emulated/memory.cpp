@@ -92,21 +92,21 @@ Result Server::copy_slot(Message &m, bool in) {
 	if (s->capture)
 		return capture_unsupported;
 	int device = s->device;
-	push(
-	    *s,
-	    [=, this] {
-		    auto memory = reinterpret_cast<char *>(at);
-		    char *data = slot_data(board, unsigned(slot));
-		    Slot &answer = board->slot[slot];
-		    if ((answer.result = devices[device].lost) == success) {
-			    memcpy(in ? memory : data, in ? data : memory, bytes);
-			    if (in)
-				    executor->written({at, bytes});
-		    }
-		    answer.done = 1;
-		    syscall(SYS_futex, &answer.done, FUTEX_WAKE, 1, nullptr, nullptr, 0);
-	    },
-	    true);
+	auto waiting = s->waiting;
+	++*waiting;
+	s->queue->push([=, this] {
+		auto memory = reinterpret_cast<char *>(at);
+		char *data = slot_data(board, unsigned(slot));
+		Slot &answer = board->slot[slot];
+		if ((answer.result = devices[device].lost) == success) {
+			memcpy(in ? memory : data, in ? data : memory, bytes);
+			if (in)
+				executor->written({at, bytes});
+		}
+		--*waiting;
+		answer.done = 1;
+		syscall(SYS_futex, &answer.done, FUTEX_WAKE, 1, nullptr, nullptr, 0);
+	});
 	return success;
 }
 

@@ -96,6 +96,7 @@ class Server {
 	Result passed(uint64_t fence);
 	Result enqueue(Handle stream, Node type, Work work);
 	void push(Stream &s, Work work, bool always = false);
+	void mark(Stream &s, const std::shared_ptr<Mark> &mark);
 	void errand(uint32_t kind, uint64_t a, uint64_t b, uint64_t bytes);
 	void lose(int device, Result why);
 

@@ -20,6 +20,16 @@ void Server::push(Stream &s, Work work, bool always) {
 	});
 }
 
+// mark enqueues the passing of a mark, and the stream counts as done before.
+void Server::mark(Stream &s, const std::shared_ptr<Mark> &mark) {
+	auto waiting = s.waiting;
+	++*waiting;
+	s.queue->push([=] {
+		--*waiting;
+		mark->pass();
+	});
+}
+
 // enqueue is push, or a node of the graph that the stream captures.
 Result Server::enqueue(Handle h, Node type, Work work) {
 	Stream *s = find(streams, h);
@@ -131,8 +141,7 @@ Result Server::event_record(Handle event, Handle stream) {
 	}
 	auto mark = std::make_shared<Mark>();
 	e->mark = mark, e->capture = nullptr;
-	push(
-	    *s, [mark] { mark->pass(); }, true);
+	this->mark(*s, mark);
 	return success;
 }
 
