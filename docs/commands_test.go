@@ -128,7 +128,8 @@ until cp $TMPDIR/chorus-*/mine/attempt_0/*_rank_[01].json dumps; do kill -0 $(ca
 			"timeout 20 sh -c 'while :; do :; done' & time chorus bench all_reduce --ranks 2 --fabric shm --min 1MiB --max 1MiB --iters 10000": "keeps a core busy for 20 seconds",
 			"go test -v -run TestAllToAllBetweenFarHosts ./comm":                                                                               "make test runs it",
 		},
-		"mpi.md": {"mpirun -np 4 ./train": "launching.md has it", "CHORUS_BACKEND=mpi mpirun -np 4 ./train": "TestOneProgram of package examples has the like"},
+		"emulated-gpu.md": {"*": "the tests of device/gpu/emulated have processes on it"},
+		"mpi.md":          {"mpirun -np 4 ./train": "launching.md has it", "CHORUS_BACKEND=mpi mpirun -np 4 ./train": "TestOneProgram of package examples has the like"},
 		"launching.md": {
 			"chorus run -H node0:8,node1:8 ./train":                                                        "TestRunOnHosts of cmd/chorus has hosts with sshd",
 			"chorus run --nnodes 2 --rdzv-endpoint node0:29400 -n 8 ./train":                               hosts,

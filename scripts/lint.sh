@@ -20,7 +20,7 @@ if [ ! -e $lint/ok-2 ]; then
 	touch $lint/ok-2
 fi
 $lint/bin/ruff check -q --output-format concise python
-$lint/bin/clang-format --dry-run -Werror kernel/text/*.h
+$lint/bin/clang-format --dry-run -Werror kernel/text/*.h device/gpu/emulated/*.h device/gpu/emulated/*.cpp
 if command -v clang >/dev/null; then
 	CHORUS_TEST_SHORT= $go test -count=1 -run '^TestSyntax$' ./kernel
 else
