@@ -11,12 +11,14 @@ the operation has one, and the method returns its results.
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch._library.effects import EffectType
 from torch.compiler import is_compiling
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from chorus.torchcomms._native import NativeBackend
 from chorus.torchcomms._types import RedOpType, ReduceOp, Timeout
@@ -199,25 +201,49 @@ _run.register_autograd(_back, setup_context=_keep)
 
 # Operations of a compiled program are done where they stand: there, to wait for tensors is to depend on them.
 
-# Asynchronous operations outside of compiled programs, by the addresses of their results.
-_going: dict[int, TorchWork] = {}
-_MOST_GOING = 64  # before those that are over are dropped
+# Asynchronous operations outside of compiled programs, by the storage of their results, and where these lie in it.
+_under_way: dict[Any, list[tuple[range, TorchWork]]] = {}
+_lock = threading.Lock()  # of that
+_MANY = 64  # storages, before operations that are over are dropped
+
+
+def _storage(t: torch.Tensor) -> Any:
+    """What a tensor's storage is known by; it doesn't keep the storage alive."""
+    return StorageWeakRef(t.untyped_storage())  # type: ignore[no-untyped-call]
+
+
+def _place(t: torch.Tensor) -> range:
+    """The bytes of its storage from a tensor's first element to its last; of an empty tensor, where one would be."""
+    last = sum((n - 1) * step for n, step in zip(t.shape, t.stride())) if t.numel() else 0
+    return range(t.storage_offset() * t.element_size(), (t.storage_offset() + last + 1) * t.element_size())
 
 
 def _note(outputs: Sequence[torch.Tensor], work: TorchWork) -> None:
-    if len(_going) >= _MOST_GOING:
-        for address, other in list(_going.items()):  # of a moment: threads may add and wait meanwhile
-            if other.is_completed():
-                _going.pop(address, None)
-    for t in outputs:
-        _going[t.data_ptr()] = work
+    with _lock:
+        if len(_under_way) >= _MANY:
+            for storage, works in list(_under_way.items()):
+                if storage.expired() or all(other.is_completed() for _, other in works):
+                    del _under_way[storage]
+        for t in outputs:
+            _under_way.setdefault(_storage(t), []).append((_place(t), work))
 
 
 def _join(tensors: Sequence[torch.Tensor]) -> None:
-    """Wait for the operations under way whose results tensors are."""
-    for t in tensors:
-        if type(t) in (torch.Tensor, torch.nn.Parameter) and (work := _going.pop(t.data_ptr(), None)) is not None:
-            work.wait()
+    """Wait for the operations under way whose results tensors are, or share elements with."""
+    joined: list[tuple[range, TorchWork]] = []
+    with _lock:
+        for t in tensors if _under_way else ():
+            if type(t) not in (torch.Tensor, torch.nn.Parameter) or t.layout != torch.strided:
+                continue
+            mine, storage = _place(t), _storage(t)
+            left: list[tuple[range, TorchWork]] = []
+            for place, work in _under_way.pop(storage, ()):
+                meets = mine.start < place.stop and place.start < mine.stop
+                (joined if meets else left).append((place, work))
+            if left:
+                _under_way[storage] = left
+    for _, work in joined:
+        work.wait()
 
 
 @torch.library.custom_op("torchcomms::torchcomm_wait_tensors", mutates_args=())

@@ -6,7 +6,7 @@ import torch.distributed as dist
 from worlds import World, longest
 
 from chorus import torchcomms
-from chorus.torchcomms import ReduceOp, Timeout, functional
+from chorus.torchcomms import ReduceOp, Timeout, TorchWork, WorkStatus, functional
 
 pytestmark = pytest.mark.skipif(
     not functional.is_torch_compile_supported(), reason="this PyTorch can't trace methods of communicators"
@@ -241,6 +241,41 @@ def test_wait_tensors():
     z = x * 3
     (same,) = torch.ops.torchcomms.torchcomm_wait_tensors_([z])
     assert same is z and torch.equal(torch.autograd.grad(same.sum(), x)[0], torch.full((3,), 3.0))
+
+
+class _Kept(TorchWork):
+    """An operation under way that notes who waits for it."""
+
+    def __init__(self, name, waited):
+        super().__init__(status=WorkStatus.INPROGRESS)
+        self.name, self.waited = name, waited
+
+    def wait(self, timeout=None):
+        self.waited.append(self.name)
+
+
+def test_which_operations_are_waited_for(monkeypatch):
+    """Those whose results share elements with the tensor: views too, but no later tensor at the same address."""
+    from chorus import _compiled
+
+    monkeypatch.setattr(_compiled, "_under_way", {})
+    waited = []
+    x, other = torch.zeros(4, 6), torch.zeros(6)
+    for name, results in {"rows": [x[:2]], "column": [x[2:, 5]], "both": [x[3, :2], other], "nothing": [x[:0]]}.items():
+        _compiled._note(results, _Kept(name, waited))
+    wait = torch.ops.torchcomms.torchcomm_wait_tensors_
+    for tensor, names in ((x[2, :5], []), (x[1:3, 2], ["rows"]), (x[3], ["column", "both"]), (x, ["nothing"]),
+                          (x, []), (other, ["both"])):  # fmt: skip
+        wait([tensor])
+        assert waited == names, (tensor.shape, waited)
+        waited.clear()
+    gone = torch.zeros(3)
+    _compiled._note([gone], _Kept("gone", waited))
+    del gone
+    for _ in range(2 * _compiled._MANY):
+        wait([later := torch.zeros(3)])
+        _compiled._note([later], TorchWork())
+    assert not waited and len(_compiled._under_way) <= _compiled._MANY
 
 
 @pytest.mark.long
