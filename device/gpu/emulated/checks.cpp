@@ -74,7 +74,7 @@ void access(uintptr_t at, size_t bytes, Kind kind, bool atomic, uintptr_t site, 
 		return;
 	Shadow *s = w.shadow_of(at, bytes);
 	if (s == nullptr) {
-		if (kind == Kind::read && w.module().has(at))
+		if (kind == Kind::read && (w.module().has(at) || w.is_argument(at)))
 			return; // a constant
 		outside(w, at, bytes, kind, site);
 	}

@@ -75,6 +75,9 @@ class Worker {
 	std::string named(const Shadow *s, Tag other) const;
 	const Module &module() const { return *run->launch->function->module; }
 	int lanes_of_warp() const { return run->warp; }
+	bool is_argument(uintptr_t at) const { // in the packed list, from which they are passed
+		return at - (uintptr_t)run->launch->arguments < run->launch->function->argument_bytes;
+	}
 	void *dynamic_memory();
 
 	Lane *lane = nullptr; // that runs

@@ -2,6 +2,7 @@
 #include "../executor.h"
 
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -13,7 +14,7 @@ namespace {
 struct Case {
 	const char *name;
 	Dialect dialect;
-	const char *source; // of the kernel k(int *out, const int *in, int n)
+	const char *source; // of the kernel k(int *out, const int *in, int n, many m)
 	unsigned blocks, threads;
 	Fault fault;
 	const char *text; // that the fault's has
@@ -65,6 +66,8 @@ const Case cases[] = {
         "a race", 0},
     {"blocks that write what another has read", Dialect::cuda,
         "if (blockIdx.x > 0) ((int *)in)[0] = 1; else out[0] = in[0];", 2, 1, Fault::launch_failed, "a race", 0},
+    {"a large struct among the arguments", Dialect::cuda, "out[threadIdx.x] = (int)m.n[20 + threadIdx.x];", 1, 4,
+        Fault::none, "", 20},
     {"threads that write the same value", Dialect::cuda, "out[0] = 7;", 4, 64, Fault::none, "", 7},
     {"atomic sums of blocks", Dialect::cuda, "atomicAdd((int *)in, 1); out[blockIdx.x * blockDim.x + threadIdx.x] = 1;",
         16, 64, Fault::none, "", 1},
@@ -121,7 +124,8 @@ const Case cases[] = {
 
 bool run(const Case &c) {
 	std::string source =
-	    std::string("extern \"C\" __global__ __launch_bounds__(1024) void k(int *out, const int *in, int n) {") +
+	    std::string("struct many { long long n[24]; }; extern \"C\" __global__ __launch_bounds__(1024) "
+	                "void k(int *out, const int *in, int n, many m) {") +
 	    c.source + "\n}\n";
 	Compiled made = compile(c.dialect, source, "module.cu", {});
 	if (!made.done) {
@@ -144,7 +148,9 @@ bool run(const Case &c) {
 	struct {
 		int *out, *in;
 		int n;
-	} arguments{out, in, count};
+		long long many[24];
+	} arguments{out, in, count, {}};
+	arguments.many[20] = 20;
 	Launch l{e->find(m, "k"), {c.blocks, 1, 1}, {c.threads, 1, 1}, strncmp(c.name, "dynamic", 7) == 0 ? 1024u : 0u,
 	    (const unsigned char *)&arguments};
 	Outcome o = e->launch(l);
