@@ -258,7 +258,7 @@ func (s *stream) EndCapture(op string) (*graph, error) {
 		}
 		return nil, s.b.result(op, "StreamEndCapture", r)
 	}
-	return &graph{b: s.b, h: *g, memory: c.memory, functions: c.functions, modules: c.modules,
+	return &graph{b: s.b, h: *g, memory: distinct(c.memory), functions: c.functions, modules: c.modules,
 		scratch: list}, nil
 }
 

@@ -205,7 +205,7 @@ func (b *gpu) ticket(op string, s abi.Stream) (*ticket, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := b.call(op, "EventRecord", func() abi.Result { return b.EventRecord(e, s) }); err != nil {
+	if err := b.result(op, "EventRecord", b.do(func() abi.Result { return b.EventRecord(e, s) })); err != nil {
 		b.retire(e)
 		return nil, err
 	}

@@ -9,7 +9,7 @@ import (
 )
 
 // The functions that an operation of a communicator calls, or that wait for its end, are made without reflection: it
-// calls some twenty of them. Those of the same types are made so, too.
+// calls some twenty of them. So are those that enqueue a kernel, a copy or a fill, and functions of the same types.
 func init() {
 	dl.Direct(of[abi.Context])
 	dl.Direct(of[abi.Event])
@@ -43,6 +43,34 @@ func init() {
 			runtime.KeepAlive(values)
 			return abi.Result(r)
 		}
+	})
+	dl.Direct(func(f dl.Func) abi.Copying {
+		return func(dst, src uintptr, n uint64, s abi.Stream) abi.Result {
+			return abi.Result(f.Call(dst, src, uintptr(n), uintptr(s)))
+		}
+	})
+	dl.Direct(func(f dl.Func) abi.CopyingAs {
+		return func(dst, src uintptr, n uint64, kind int32, s abi.Stream) abi.Result {
+			return abi.Result(f.Call(dst, src, uintptr(n), uintptr(kind), uintptr(s)))
+		}
+	})
+	dl.Direct(func(f dl.Func) abi.Filling {
+		return func(p uintptr, value uint8, n uint64, s abi.Stream) abi.Result {
+			return abi.Result(f.Call(p, uintptr(value), uintptr(n), uintptr(s)))
+		}
+	})
+	dl.Direct(func(f dl.Func) abi.Launching {
+		return func(k abi.Function, gx, gy, gz, bx, by, bz, shared uint32, s abi.Stream,
+			args, extra *unsafe.Pointer) abi.Result {
+			r := f.Call(uintptr(k), uintptr(gx), uintptr(gy), uintptr(gz), uintptr(bx), uintptr(by), uintptr(bz),
+				uintptr(shared), uintptr(s), uintptr(unsafe.Pointer(args)), uintptr(unsafe.Pointer(extra)))
+			runtime.KeepAlive(args)
+			runtime.KeepAlive(extra)
+			return abi.Result(r)
+		}
+	})
+	dl.Direct(func(f dl.Func) abi.Running {
+		return func(x abi.Exec, s abi.Stream) abi.Result { return abi.Result(f.Call(uintptr(x), uintptr(s))) }
 	})
 }
 

@@ -1,6 +1,9 @@
 package gpu
 
 import (
+	"cmp"
+	"slices"
+
 	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
 	"github.com/chorus-comms/chorus/device/internal/base"
@@ -26,6 +29,8 @@ type exec struct {
 	functions []captured
 	modules   []*module
 	scratch   []*scratch
+	checked   uint64 // how often memory had changed when memory was found as it was captured
+	foreign   []use  // what of it others have allocated, whose changes aren't known; nil: it wasn't looked at
 }
 
 // hold counts one more that uses functions.
@@ -105,6 +110,43 @@ func (g *graph) Instantiate(op string) (*exec, error) {
 		modules: holdModules(g.modules), scratch: holdScratch(g.scratch)}, nil
 }
 
+// there demands that the memory of nodes is there. What the driver has allocated is looked up when memory has changed
+// since the last run.
+func (x *exec) there(op string) error {
+	d := x.b.d
+	changes := d.memory.Changes()
+	all := x.foreign == nil || x.checked != changes
+	list := x.foreign
+	if all {
+		list, x.foreign = x.memory, nil
+	}
+	foreign := []use{}
+	for _, u := range list {
+		at, err := d.side(x.b, op, "a node", u.p, u.bytes)
+		if err == nil && at.Type != u.typ {
+			err = driver.Errorf(driver.ErrInvalidPointer, x.b.Name, op, "%v, which a node uses, is %v memory now", u.p, at.Type)
+		}
+		if err != nil {
+			return err
+		}
+		if a, _ := d.memory.Find(u.p); all && a == nil {
+			foreign = append(foreign, u)
+		}
+	}
+	if all {
+		x.checked, x.foreign = changes, foreign
+	}
+	return nil
+}
+
+// distinct are the uses of each address, without those of fewer bytes.
+func distinct(list []use) []use {
+	slices.SortFunc(list, func(a, b use) int {
+		return cmp.Or(cmp.Compare(a.p, b.p), cmp.Compare(a.typ, b.typ), cmp.Compare(b.bytes, a.bytes))
+	})
+	return slices.CompactFunc(list, func(a, b use) bool { return a.p == b.p && a.typ == b.typ })
+}
+
 // LaunchGraph is that of [base.Front]. Memory that copies and fills use must still be there, else the run fails
 // before it begins; memory that foreign kernels use isn't known.
 func (s *stream) LaunchGraph(op string, x *exec) error {
@@ -119,16 +161,10 @@ func (s *stream) LaunchGraph(op string, x *exec) error {
 	if s.broken() != nil {
 		return s.b.Broken() // left out
 	}
-	for _, u := range x.memory {
-		at, err := d.side(s.b, op, "a node", u.p, u.bytes)
-		if err == nil && at.Type != u.typ {
-			err = driver.Errorf(driver.ErrInvalidPointer, s.b.Name, op, "%v, which a node uses, is %v memory now", u.p, at.Type)
-		}
-		if err != nil {
-			s.outcome = s.outcome.After(1)
-			s.outcome.Ran(s.failure("graph", err))
-			return nil
-		}
+	if err := x.there(op); err != nil {
+		s.outcome = s.outcome.After(1)
+		s.outcome.Ran(s.failure("graph", err))
+		return nil
 	}
 	mine := s.outcome
 	if n := len(x.functions); n > 0 {
@@ -177,7 +213,7 @@ func (x *exec) Update(op string, g *graph) (after func(), err error) {
 	}
 	old, modules, scratch := x.functions, x.modules, x.scratch
 	x.memory, x.functions, x.modules = g.memory, hold(g.functions), holdModules(g.modules)
-	x.scratch = holdScratch(g.scratch)
+	x.scratch, x.foreign = holdScratch(g.scratch), nil
 	return func() {
 		d.dropFunctions(x.b, old)
 		d.dropModules(modules...)

@@ -24,6 +24,7 @@ type module struct {
 type kernel struct {
 	m      *module
 	h      abi.Function
+	op     string // a launch, in errors
 	attrs  driver.FunctionAttributes
 	sizes  []uint64 // of the parameters, if the library says them
 	shared int      // bytes of dynamic shared memory at most
@@ -213,7 +214,7 @@ func (d *Driver) ModuleFunction(h driver.ModuleHandle, name string) (driver.Func
 // describe asks what the library knows of a function.
 func (k *kernel) describe(op, name string) error {
 	b := k.m.b
-	k.attrs.Name = name
+	k.attrs.Name, k.op = name, "launch "+name
 	var static, dynamic int
 	for _, x := range []struct {
 		to   *int
@@ -293,7 +294,7 @@ func (d *Driver) FunctionLaunch(h driver.StreamHandle, fh driver.FunctionHandle,
 		return err
 	}
 	defer d.dropModules(k.m)
-	op := "launch " + k.attrs.Name
+	op := k.op
 	s, err := d.stream(op, h)
 	if err != nil {
 		return err
@@ -303,7 +304,11 @@ func (d *Driver) FunctionLaunch(h driver.StreamHandle, fh driver.FunctionHandle,
 	if k.m.b != b {
 		return driver.Errorf(driver.ErrWrongDevice, b.Name, op, "the function's module is loaded on %s", k.m.b.Name)
 	}
-	buf, params, uses, err := d.arguments(op, k, &l)
+	var uses []use
+	if s.capture != nil {
+		uses = make([]use, 0, 16)
+	}
+	buf, params, err := d.arguments(op, k, &l, &uses)
 	if err != nil {
 		return err
 	}
@@ -316,17 +321,14 @@ func (d *Driver) FunctionLaunch(h driver.StreamHandle, fh driver.FunctionHandle,
 	if err := k.allow(op, l.Shared); err != nil {
 		return err
 	}
-	var pin runtime.Pinner // the library copies what the pointers point to before it returns
-	defer pin.Unpin()
-	var args *unsafe.Pointer
+	var args *unsafe.Pointer // the library copies what they point to before it returns
 	if len(params) > 0 {
-		pin.Pin(&buf[0])
-		pointers := make([]unsafe.Pointer, len(params))
-		for i, p := range params {
-			pointers[i] = unsafe.Pointer(&buf[p.Offset])
+		s.params = s.params[:0]
+		for _, p := range params {
+			s.params = append(s.params, unsafe.Pointer(&buf[p.Offset]))
 		}
-		args = &pointers[0]
-		pin.Pin(args)
+		args = &s.params[0]
+		defer clear(s.params)
 	}
 	g, t := l.Grid, l.Block
 	m := d.before(s)
@@ -344,12 +346,12 @@ func (d *Driver) FunctionLaunch(h driver.StreamHandle, fh driver.FunctionHandle,
 	return err
 }
 
-// arguments checks a launch, whose dimensions are at least 1 then, and returns its arguments and the memory that they
-// point to.
-func (d *Driver) arguments(op string, k *kernel, l *driver.Launch) ([]byte, []driver.Param, []use, error) {
+// arguments checks a launch, whose dimensions are at least 1 then, and returns its arguments. It adds the memory that
+// they point to to uses, unless that's nil.
+func (d *Driver) arguments(op string, k *kernel, l *driver.Launch, uses *[]use) ([]byte, []driver.Param, error) {
 	b := k.m.b
-	refuse := func(format string, args ...any) ([]byte, []driver.Param, []use, error) {
-		return nil, nil, nil, driver.Errorf(driver.ErrInvalidArgument, b.Name, op, format, args...)
+	refuse := func(format string, args ...any) ([]byte, []driver.Param, error) {
+		return nil, nil, driver.Errorf(driver.ErrInvalidArgument, b.Name, op, format, args...)
 	}
 	l.Grid, l.Block = l.Grid.OrOne(), l.Block.OrOne()
 	for _, n := range []int{l.Grid.X, l.Grid.Y, l.Grid.Z, l.Block.X, l.Block.Y, l.Block.Z} {
@@ -371,7 +373,6 @@ func (d *Driver) arguments(op string, k *kernel, l *driver.Launch) ([]byte, []dr
 	if k.sizes != nil && len(params) != len(k.sizes) {
 		return refuse("%d arguments, and it has %d parameters", len(params), len(k.sizes))
 	}
-	var uses []use
 	for i, p := range params {
 		if p.Bytes == 0 {
 			return refuse("argument %d is a struct of no bytes", i)
@@ -388,13 +389,15 @@ func (d *Driver) arguments(op string, k *kernel, l *driver.Launch) ([]byte, []dr
 		}
 		a, err := d.Attributes(at)
 		if err != nil {
-			return nil, nil, nil, err
+			return nil, nil, err
 		}
 		if a.Type == driver.DeviceMemory && a.Device != b.Index && !d.Reaches(b.Index, a.Device) {
-			return nil, nil, nil, driver.Errorf(driver.ErrWrongDevice, b.Name, op,
+			return nil, nil, driver.Errorf(driver.ErrWrongDevice, b.Name, op,
 				"argument %d is memory of device %d, to which %s has no access", i, a.Device, b.Name)
 		}
-		uses = append(uses, use{at, 1, a.Type})
+		if *uses != nil {
+			*uses = append(*uses, use{at, 1, a.Type})
+		}
 	}
-	return buf, params, uses, nil
+	return buf, params, nil
 }

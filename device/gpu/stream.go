@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
@@ -27,6 +28,8 @@ type stream struct {
 	at      atomic.Pointer[function]
 	queued  atomic.Int32 // functions that have not run
 	product *product     // what it multiplies and solves with; nil before it has
+
+	params []unsafe.Pointer // to the arguments of a launch, to be used again
 }
 
 // Device is that of [base.Front].

@@ -3,6 +3,7 @@ package base
 import (
 	"slices"
 	"sync"
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/chorus-comms/chorus/device/driver"
@@ -47,7 +48,13 @@ type Allocations[A interface {
 }] struct {
 	mu   sync.RWMutex
 	list []A
+
+	changes atomic.Uint64
 }
+
+// Changes counts what makes memory known, frees it or forgets it: while it's the same, so is what [Allocations.Find]
+// says.
+func (as *Allocations[A]) Changes() uint64 { return as.changes.Load() }
 
 // search is the place of the last allocation that doesn't begin above p, or -1.
 func (as *Allocations[A]) search(p driver.Ptr) int {
@@ -97,6 +104,7 @@ func (as *Allocations[A]) Add(a A) {
 
 // add is Add within mu.
 func (as *Allocations[A]) add(a A) {
+	as.changes.Add(1)
 	as.list = slices.Insert(as.list, as.search(a.allocation().Base)+1, a)
 }
 
@@ -104,6 +112,7 @@ func (as *Allocations[A]) add(a A) {
 func (as *Allocations[A]) Remove(a A) {
 	as.mu.Lock()
 	defer as.mu.Unlock()
+	as.changes.Add(1)
 	as.list = slices.DeleteFunc(as.list, func(o A) bool { return o == a })
 }
 
@@ -143,6 +152,7 @@ func (as *Allocations[A]) free(op, name string, p driver.Ptr, typ driver.MemoryT
 	if x.Base != p {
 		return none, driver.Errorf(driver.ErrInvalidPointer, name, op, "%v lies inside the allocation at %v", p, x.Base)
 	}
+	as.changes.Add(1)
 	x.freed = true
 	return a, nil
 }
@@ -170,6 +180,7 @@ func (as *Allocations[A]) Again(same func(a A, freed bool) bool) (a A, ok bool) 
 func (as *Allocations[A]) again(same func(a A, freed bool) bool) (a A, ok bool) {
 	for _, o := range as.list {
 		if x := o.allocation(); x.Remote && same(o, x.freed) {
+			as.changes.Add(1)
 			x.opens++
 			x.freed = false
 			return o, true
@@ -184,6 +195,7 @@ func (as *Allocations[A]) Close(name string, p driver.Ptr) (a A, last bool, err 
 	defer as.mu.Unlock()
 	for _, o := range as.list {
 		if x := o.allocation(); x.Base == p && x.Remote && !x.freed {
+			as.changes.Add(1)
 			x.opens--
 			x.freed = x.opens == 0
 			return o, x.freed, nil
