@@ -133,7 +133,7 @@ func specs() []text.Spec {
 		for _, dt := range types {
 			if compute := text.Opmath(dt); scans[op].Defined(compute) {
 				s := text.Spec{Family: ScanFamily, Op: op, Compute: compute, Block: threads,
-					Outs: uint8(scans[op].Results()), Ins: 1, Form: uint8((k + int(dt)) % 2), Dims: uint8(dt % 3), Wide: dt%5 == 0}
+					Outs: uint8(scans[op].Results()), Ins: 1, Form: uint8((k + int(dt)) % int(scanRows)), Dims: uint8(dt % 3), Wide: dt%5 == 0}
 				s.Types = [text.MaxOperands]dtype.DType{dt, dtype.Int64}
 				s.Types[s.Outs] = dt
 				all = append(all, s)

@@ -100,7 +100,7 @@ func (p *Plan) masked(op string, out, mask, in Operand, sizes []int) error {
 	if err != nil {
 		return err
 	}
-	elements := q.count
+	elements, move := q.count, len(p.Calls)+1
 	c := p.blocks(s, device.Dim{X: blocks, Y: 1, Z: 1})
 	c.Args.Pointer(counts).Pointer(mask.Ptr)
 	c.Index(elements)
@@ -125,8 +125,9 @@ func (p *Plan) masked(op string, out, mask, in Operand, sizes []int) error {
 	if err := p.Scan("cumsum", dtype.Int64, p.line(0, ends), p.line(1, counts)[0], 0); err != nil {
 		return err
 	}
-	last := len(p.Calls) - 1
-	p.Calls[last], p.Calls[last-1] = p.Calls[last-1], p.Calls[last]
+	for ; move < len(p.Calls)-1; move++ {
+		p.Calls[move], p.Calls[move+1] = p.Calls[move+1], p.Calls[move]
+	}
 	return nil
 }
 

@@ -31,6 +31,8 @@ const (
 	elementsOfPart = 1 << 14 // of a block, where several reduce
 	mostParts      = 256
 	enoughBlocks   = 64
+	leastOfPart    = 1 << 12 // of a GPU's block, where several have parts of a result
+	blocksOfGPU    = 1 << 10 // are enough for all of its multiprocessors
 	accumulator    = 32 // bytes of one at most
 )
 
@@ -187,6 +189,9 @@ func (p *Plan) reduce(s text.Spec, numbers []*Number, outs []Operand, in *Operan
 	args(c, parts, scratch)
 	return nil
 }
+
+// partsOf is how many of a GPU's blocks share each of so many rows of n elements.
+func partsOf(rows, n int) int { return max(1, min(n/leastOfPart, blocksOfGPU/rows)) }
 
 // dim adds a dimension, outside of those that there are.
 func (p *space) dim(size int, strides ...int) {

@@ -40,19 +40,27 @@ var scans = func() map[string]*Reduction {
 // Scans are the names of all scans, sorted.
 func Scans() []string { return slices.Sorted(maps.Keys(scans)) }
 
-// A processor's scan of long rows: see scan.h.
+// The forms of a scan, by what has a row: see scan.h.
 const (
-	scanRows      = 1 + reduceColumns // a form beside those of reductions
+	scanThread = iota
+	scanBlocks
+	scanParts  // several blocks, which leave their accumulators
+	scanJoin   // a block, of those accumulators
+	scanChunks // the several blocks again
+	scanRows   // a processor's block, which has some at a time
+)
+
+// A processor's scan goes along so many rows at a time, and sums so many elements before it adds them to those before.
+const (
 	rowsOfScan    = 4
 	elementsOfSum = 256
 )
 
 // Scan adds cumsum, cumprod, logcumsumexp, cummax or cummin along a dimension; the last two have a second result, the
-// indexes. The results have the input's sizes, and are other memory.
+// indexes. The results have the input's sizes, and are other memory. Scans of long rows need scratch memory.
 func (p *Plan) Scan(op string, compute dtype.DType, outs []Operand, in Operand, dim int) error {
 	r, ok := scans[op]
-	s := text.Spec{Family: ScanFamily, Op: op, Compute: compute, Block: threads, Outs: uint8(len(outs)), Ins: 1,
-		Form: reduceBlock}
+	s := text.Spec{Family: ScanFamily, Op: op, Compute: compute, Block: threads, Outs: uint8(len(outs)), Ins: 1}
 	switch {
 	case !ok:
 		return fmt.Errorf("kernel: there is no scan %q", op)
@@ -81,29 +89,43 @@ func (p *Plan) Scan(op string, compute dtype.DType, outs []Operand, in Operand, 
 		return nil
 	}
 	s.Dims, s.Wide = uint8(q.dims), l.wide
-	var c *loader.Call
-	if n <= fewElements || q.dims > 0 && q.strides[0][0] == 1 && q.count >= manyResults {
-		s.Form = reduceThread
-		c = p.call(s, q.count)
-	} else if p.Cores > 0 {
-		s.Form, s.Block = scanRows, 1
+	add := func(form uint8, c *loader.Call, parts int, scratch device.Ptr) {
+		c.Spec.Form, c.Elements = form, q.count*n*slowElement
+		for k := range outs {
+			c.Args.Pointer(outs[k].Ptr)
+		}
+		c.Args.Pointer(in.Ptr)
+		c.Index(q.count)
+		c.Index(n)
+		for k := range len(outs) + 1 {
+			c.Index(l.steps[k])
+		}
+		if parts > 1 {
+			c.Args.Pointer(scratch)
+			c.Index(parts)
+		}
+		if s.Dims > 0 {
+			q.layout(&c.Args, s.Wide)
+		}
+	}
+	parts := partsOf(q.count, n)
+	switch {
+	case n <= fewElements || q.dims > 0 && q.strides[0][0] == 1 && q.count >= manyResults:
+		add(scanThread, p.call(s, q.count), 1, 0)
+	case p.Cores > 0:
+		s.Block = 1
 		blocks := min((q.count-1)/rowsOfScan+1, max(1, q.count*n/loader.LeastWork), p.Cores*loader.BlocksOfCore)
-		c = p.blocks(s, device.Dim{X: blocks, Y: 1, Z: 1})
-	} else {
-		c = p.blocks(s, device.Dim{X: q.count, Y: 1, Z: 1})
-	}
-	c.Elements = q.count * n * slowElement
-	for k := range outs {
-		c.Args.Pointer(outs[k].Ptr)
-	}
-	c.Args.Pointer(in.Ptr)
-	c.Index(q.count)
-	c.Index(n)
-	for k := range len(outs) + 1 {
-		c.Index(l.steps[k])
-	}
-	if s.Dims > 0 {
-		q.layout(&c.Args, s.Wide)
+		add(scanRows, p.blocks(s, device.Dim{X: blocks, Y: 1, Z: 1}), 1, 0)
+	case parts == 1:
+		add(scanBlocks, p.blocks(s, device.Dim{X: q.count, Y: 1, Z: 1}), 1, 0)
+	default:
+		scratch, err := p.scratch(q.count * parts * accumulator)
+		if err != nil {
+			return err
+		}
+		add(scanParts, p.blocks(s, device.Dim{X: q.count * parts, Y: 1, Z: 1}), parts, scratch)
+		add(scanJoin, p.blocks(s, device.Dim{X: q.count, Y: 1, Z: 1}), parts, scratch)
+		add(scanChunks, p.blocks(s, device.Dim{X: q.count * parts, Y: 1, Z: 1}), parts, scratch)
 	}
 	return nil
 }
@@ -138,7 +160,7 @@ func scanSource(s text.Spec) (text.Source, error) {
 	w.Define("VALUE(from)", fmt.Sprintf("IN0(i0[%s])", place(outs)))
 	w.Define("WRITE(a, from)", write)
 	w.Define("ELEMENTS_OF_SUM", elementsOfSum)
-	w.DefineIf(s.Form == scanRows, "ROWS_AT_ONCE")
-	w.DefineIf(s.Form == reduceThread, "ROW_OF_THREAD")
+	w.Define([...]string{"ROW_OF_THREAD", "SCAN_BLOCKS", "SCAN_PARTS", "SCAN_JOIN", "SCAN_CHUNKS", "ROWS_AT_ONCE"}[s.Form], "")
+	w.Define("SCRATCH", map[bool]string{true: ", GLOBAL A *scratch, I parts"}[s.Form >= scanParts && s.Form <= scanChunks])
 	return w.File("scan", "scan_"+s.Op)
 }

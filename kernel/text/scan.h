@@ -1,4 +1,4 @@
-// Sums and their like of each element of a row and those before: see ScanFamily. A row is a thread's, or a block's.
+// Sums and their like of each element of a row and those before: see ScanFamily. A row is a thread's, a block's, or shared by blocks.
 #ifdef ROWS_AT_ONCE
 // A processor's block of one thread goes along four rows at a time, since each sum of a row waits for the one before.
 ONE_THREAD
@@ -18,30 +18,52 @@ KERNEL void ENTRY(POINTERS, I rows, I n STEPS LAYOUT) {
 	}
 }
 #else
-KERNEL void ENTRY(POINTERS, I rows, I n STEPS LAYOUT) {
+KERNEL void ENTRY(POINTERS, I rows, I n STEPS SCRATCH LAYOUT) {
 #ifdef ROW_OF_THREAD
 	I row = (I)(BLOCK * THREADS + THREAD);
 	if (row >= rows)
 		return;
-#else
-	LOCAL A part[THREADS_OF_BLOCK];
-	I row = (I)BLOCK;
-#endif
 	PLACES(row)
-#ifdef ROW_OF_THREAD
 	A a = r_init();
 	for (I i = 0; i < n; i++) {
 		a = r_step(a, VALUE(at), i);
 		WRITE(a, at)
 	}
 #else
+	// Blocks that share a row have a chunk of it each. The first kernel leaves each chunk's accumulator in scratch, and the
+	// second one there instead that of all elements before the chunk, with which the third one begins.
+	LOCAL A part[THREADS_OF_BLOCK];
+#if defined(SCAN_JOIN)
+	I row = (I)BLOCK, from = row * parts, to = from + parts;
+#elif defined(SCAN_BLOCKS)
+	I row = (I)BLOCK, from = 0, to = n;
+#else
+	I row = (I)(BLOCK / parts), chunk = (n - 1) / parts + 1, from = (I)(BLOCK % parts) * chunk, to;
+	to = n - from < chunk ? n : from + chunk;
+#endif
+	PLACES(row)
+#ifdef SCAN_PARTS
+	A a = r_init();
+	for (I i = from + THREAD; i < to; i += THREADS)
+		a = r_step(a, VALUE(at), i);
+#include "join_block.h"
+	scratch[BLOCK] = a;
+#else
 	// A block takes as many elements as it has threads at a time. Before each are those 1, 2, 4 and so on places back.
+#ifdef SCAN_CHUNKS
+	A before = scratch[BLOCK];
+#else
 	A before = r_init();
-	for (I base = 0; base < n; base += THREADS) {
+#endif
+	for (I base = from; base < to; base += THREADS) {
 		I i = base + THREAD;
 		A a = r_init(), left;
-		if (i < n)
+		if (i < to)
+#ifdef SCAN_JOIN
+			a = scratch[i];
+#else
 			a = r_step(a, VALUE(at), i);
+#endif
 		part[THREAD] = a;
 		BARRIER();
 		for (int k = 1; k < THREADS; k *= 2) {
@@ -51,14 +73,21 @@ KERNEL void ENTRY(POINTERS, I rows, I n STEPS LAYOUT) {
 			part[THREAD] = a;
 			BARRIER();
 		}
+#ifdef SCAN_JOIN
+		if (i < to)
+			scratch[i] = THREAD > 0 ? r_join(before, part[THREAD - 1]) : before;
+#endif
 		left = part[THREADS - 1];
 		BARRIER();
 		a = r_join(before, a);
 		before = r_join(before, left);
-		if (i < n) {
+#ifndef SCAN_JOIN
+		if (i < to) {
 			WRITE(a, at)
 		}
+#endif
 	}
+#endif
 #endif
 }
 #endif
