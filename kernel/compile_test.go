@@ -114,10 +114,16 @@ func specs() []text.Spec {
 			if !r.Defined(text.Opmath(dt)) {
 				continue
 			}
-			for form := range uint8(4) {
+			for form := range uint8(reduceGroup + 1) {
+				if form == reduceColumns && dt%3 == 0 {
+					continue
+				}
 				s := text.Spec{Family: ReduceFamily, Op: r.Name, Compute: text.Opmath(dt), Block: threads,
 					Outs: uint8(r.Results()), Ins: 1,
 					Form: form, Dims: uint8(dt % 3), Extra: [4]int32{int32(dt % 2), int32(dt % 2)}, Wide: dt%5 == 0}
+				if form == reduceColumns {
+					s.Extra[2], s.Extra[3] = int32(dt%4/2), 1<<(dt%6)
+				}
 				for k, o := range r.done {
 					s.Types[k] = dt
 					if o.kind == index {
@@ -133,7 +139,8 @@ func specs() []text.Spec {
 		for _, dt := range types {
 			if compute := text.Opmath(dt); scans[op].Defined(compute) {
 				s := text.Spec{Family: ScanFamily, Op: op, Compute: compute, Block: threads,
-					Outs: uint8(scans[op].Results()), Ins: 1, Form: uint8((k + int(dt)) % int(scanRows)), Dims: uint8(dt % 3), Wide: dt%5 == 0}
+					Outs: uint8(scans[op].Results()), Ins: 1, Form: uint8((k + int(dt)) % int(scanRows)), Dims: uint8(dt % 3),
+					Wide: dt%5 == 0}
 				s.Types = [text.MaxOperands]dtype.DType{dt, dtype.Int64}
 				s.Types[s.Outs] = dt
 				all = append(all, s)
@@ -156,7 +163,7 @@ func specs() []text.Spec {
 	}
 	for _, op := range slices.Sorted(maps.Keys(rowOps)) {
 		for _, dt := range types {
-			o, form := rowOps[op], uint8(dt%2)
+			o, form := rowOps[op], [...]uint8{reduceThread, reduceBlock, reduceGroup}[dt%3]
 			if !dt.IsFloating() {
 				continue
 			}

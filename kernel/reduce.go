@@ -21,18 +21,22 @@ const (
 	reduceBlock          // a block
 	reduceParts          // several blocks, each of which leaves an accumulator
 	reduceJoin           // a block, of those accumulators
-	reduceColumns        // a lane of a processor's vector: see [Plan.reducedColumns]
+	reduceColumns        // a lane of a processor's vector, or a GPU's threads: see [Plan.reducedColumns]
+	reduceGroup          // threadsOfGroup neighbours of a GPU's block
 )
 
 // Limits between the forms, in elements.
 const (
 	fewElements    = 32      // reduced by a thread
 	manyResults    = 1 << 14 // are enough threads, if neighbours read neighbours
-	elementsOfPart = 1 << 14 // of a block, where several reduce
+	manyThreads    = 1 << 17 // are enough for all of a GPU's multiprocessors, and
+	blocksOfGPU    = 1 << 10 // so many blocks
+	leastOfPart    = 1 << 12 // of a GPU's block, where several have parts of a result
+	elementsOfPart = 1 << 14 // of a processor's
 	mostParts      = 256
 	enoughBlocks   = 64
-	leastOfPart    = 1 << 12 // of a GPU's block, where several have parts of a result
-	blocksOfGPU    = 1 << 10 // are enough for all of its multiprocessors
+	threadsOfGroup = 32
+	bytesOfLoad    = 16
 	accumulator    = 32 // bytes of one at most
 )
 
@@ -162,36 +166,59 @@ func (p *Plan) reduce(s text.Spec, numbers []*Number, outs []Operand, in *Operan
 		}
 	}
 	near := keep.dims > 0 && keep.strides[len(outs)][0] == 1 // neighbouring results read neighbours
+	parts := p.partsOf(keep.count, away.count)
 	switch {
-	case p.Cores > 0 && near && away.count > fewElements:
+	case near && away.count > fewElements && (p.Cores > 0 || keep.count < manyThreads):
 		return p.reducedColumns(s, args)
-	case away.count <= fewElements, near && keep.count >= manyResults:
+	case near || away.count <= fewElements:
 		s.Form = reduceThread
 		args(p.call(s, keep.count), 0, 0)
-		return nil
-	case keep.count >= enoughBlocks, away.count < 2*elementsOfPart:
+	case p.Cores == 0 && away.count <= shortRow:
+		s.Form = reduceGroup
+		args(p.groups(s, keep.count), 0, 0)
+	case parts == 1:
 		s.Form = reduceBlock
 		args(p.sharing(s, keep.count, away.count), 0, 0)
-		return nil
+	default:
+		scratch, err := p.scratch(keep.count * parts * accumulator)
+		if err != nil {
+			return err
+		}
+		s.Form = reduceParts
+		c := p.blocks(s, device.Dim{X: keep.count * parts, Y: 1, Z: 1})
+		c.Shape = loader.AnyBlock
+		args(c, parts, scratch)
+		p.joined(s, args, parts, scratch)
 	}
-	parts := min(mostParts, (away.count+elementsOfPart-1)/elementsOfPart)
-	scratch, err := p.scratch(keep.count * parts * accumulator)
-	if err != nil {
-		return err
-	}
-	s.Form = reduceParts
-	c := p.blocks(s, device.Dim{X: keep.count * parts, Y: 1, Z: 1})
-	c.Shape = loader.AnyBlock
-	args(c, parts, scratch)
-	s.Form = reduceJoin
-	c = p.blocks(s, device.Dim{X: keep.count, Y: 1, Z: 1})
-	c.Shape = loader.AnyBlock
-	args(c, parts, scratch)
 	return nil
 }
 
-// partsOf is how many of a GPU's blocks share each of so many rows of n elements.
-func partsOf(rows, n int) int { return max(1, min(n/leastOfPart, blocksOfGPU/rows)) }
+// joined adds joining the accumulators of parts.
+func (p *Plan) joined(s text.Spec, args func(c *loader.Call, parts int, scratch device.Ptr), parts int,
+	scratch device.Ptr) {
+	s.Form = reduceJoin
+	c := p.blocks(s, device.Dim{X: p.space.count, Y: 1, Z: 1})
+	c.Shape = loader.AnyBlock
+	args(c, parts, scratch)
+}
+
+// groups adds a run whose rows have a group of neighbouring threads each.
+func (p *Plan) groups(s text.Spec, rows int) *loader.Call {
+	c := p.call(s, rows*threadsOfGroup)
+	c.Shape = loader.AnyThreads
+	return c
+}
+
+// partsOf is how many blocks share each of so many rows of n elements.
+func (p *Plan) partsOf(rows, n int) int {
+	switch {
+	case p.Cores == 0:
+		return max(1, min(n/leastOfPart, blocksOfGPU/rows))
+	case rows >= enoughBlocks, n < 2*elementsOfPart:
+		return 1
+	}
+	return min(mostParts, (n+elementsOfPart-1)/elementsOfPart)
+}
 
 // dim adds a dimension, outside of those that there are.
 func (p *space) dim(size int, strides ...int) {
@@ -222,7 +249,7 @@ func reduceSource(s text.Spec) (text.Source, error) {
 		return text.Source{}, fmt.Errorf("kernel: there is no reduction %s of %v", s.Op, s.Compute)
 	}
 	r, numbers, outs, away := reductions[k].of(s.Compute), reductions[k].Numbers, int(s.Outs), int(s.Extra[0])
-	form := [...]string{"threads", "blocks", "parts", "join", "columns"}[s.Form]
+	form := [...]string{"threads", "blocks", "parts", "join", "columns", "groups"}[s.Form]
 	var w writer
 	w.Begin(s)
 	args := w.accumulator(r, numbers, s.Compute)
@@ -240,6 +267,7 @@ func reduceSource(s text.Spec) (text.Source, error) {
 		w.Define("PLACES_OF_ROW(row)", text.Places("row", "l", 1, int(s.Dims), outs+1))
 		w.Define("LANES", loader.Lanes)
 		w.Define("ROWS_OF_SUM", rowsOfSum)
+		w.Define("COLUMNS", s.Extra[3])
 		w.DefineIf(hasScratch(s), "SCRATCH_OF_COLUMNS")
 	}
 	results := ""
@@ -254,7 +282,7 @@ func reduceSource(s text.Spec) (text.Source, error) {
 	}
 	if s.Vector {
 		w.Define("VECTOR", "")
-		if s.Form == reduceBlock {
+		if s.Form == reduceBlock || s.Form == reduceGroup {
 			w.Define("REDUCE_BATCH", "")
 			w.Define("MOST_ROWS", mostRows)
 			w.Include("batch")
@@ -264,6 +292,10 @@ func reduceSource(s text.Spec) (text.Source, error) {
 			w.Define("PLACE_OF_STRETCH(row)", text.Places("row", "m", 1, away, 1))
 		}
 	}
+	if size := s.Inputs()[0].Size(); !s.Vector && s.Extra[1] == 1 && size < bytesOfLoad && s.Form != reduceThread {
+		w.Define("LOADS", bytesOfLoad/size)
+	}
+	w.Define("GROUP", threadsOfGroup)
 	return w.File("reduce", "reduce_"+s.Op+"_"+form)
 }
 

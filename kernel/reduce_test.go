@@ -194,3 +194,40 @@ func TestReduceRefused(t *testing.T) {
 		t.Error("a refused reduction left calls")
 	}
 }
+
+// All of a GPU's multiprocessors have work, whatever is reduced, and neighbouring threads read neighbours.
+func TestReduceParts(t *testing.T) {
+	for _, x := range []struct {
+		sizes  []int
+		dim    int
+		forms  []uint8
+		blocks []int // of each run
+	}{
+		{[]int{1_000_000_000}, 0, []uint8{reduceParts, reduceJoin}, []int{1024, 1}},
+		{[]int{64, 1_000_000}, 1, []uint8{reduceParts, reduceJoin}, []int{1024, 64}},
+		{[]int{1_000_000, 512}, 0, []uint8{reduceColumns, reduceJoin}, []int{1024, 512}},
+		{[]int{100, 3}, 0, []uint8{reduceColumns}, []int{1}},
+		{[]int{100, 200_000}, 0, []uint8{reduceThread}, []int{782}},
+		{[]int{1_000_000, 64}, 1, []uint8{reduceGroup}, []int{125_000}},
+		{[]int{4, 3}, 1, []uint8{reduceThread}, []int{1}},
+		{[]int{2000, 3000}, 1, []uint8{reduceBlock}, []int{2000}},
+	} {
+		in := Operand{Ptr: 1 << 20, Type: dtype.Float32, Sizes: x.sizes, Strides: []int{1}}
+		out := Operand{Ptr: 1 << 50, Type: dtype.Float32, Sizes: slices.Clone(x.sizes), Strides: []int{1}}
+		if len(x.sizes) > 1 {
+			in.Strides, out.Strides = []int{x.sizes[1], 1}, []int{x.sizes[1], 1}
+		}
+		out.Sizes[x.dim] = 1
+		p := Plan{Scratch: func(int) (device.Ptr, error) { return 1 << 55, nil }}
+		must(t, p.Reduce("sum", dtype.Float32, []Operand{out}, in, []int{x.dim}))
+		var forms []uint8
+		var blocks []int
+		for _, c := range p.Calls {
+			forms, blocks = append(forms, c.Spec.Form), append(blocks, c.Grid.X)
+		}
+		if !slices.Equal(blocks, x.blocks) || !slices.Equal(forms, x.forms) {
+			t.Errorf("a sum over dimension %d of %v has runs of forms %d and %d blocks, not %d and %d", x.dim, x.sizes, forms,
+				blocks, x.forms, x.blocks)
+		}
+	}
+}

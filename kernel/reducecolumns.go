@@ -20,28 +20,34 @@ func hasScratch(s text.Spec) bool {
 	return s.Form == reduceParts || s.Form == reduceJoin || s.Form == reduceColumns && s.Extra[2] == 1
 }
 
-// reducedColumns adds a reduction whose results are neighbours where the elements that they're of are, on a processor.
-// Where there are few columns, the rows are divided among blocks.
+// A GPU's block has at most so many neighbouring columns, of each of which some threads add every so-many-th row.
+const widestColumns = 32
+
+// reducedColumns adds a reduction whose results are neighbours where the elements that they're of are. Where there are
+// few columns, the rows are divided among blocks.
 func (p *Plan) reducedColumns(s text.Spec, args func(c *loader.Call, parts int, scratch device.Ptr)) error {
 	keep, away := &p.space, &p.reduced
-	tiles := keep.count / keep.sizes[0] * ((keep.sizes[0]-1)/columnsOfBlock + 1)
-	parts := max(1, min(mostParts, (blocksOfColumns*p.Cores-1)/tiles+1, away.count/rowsOfSum))
-	join := s
-	s.Form, s.Block, s.Vector = reduceColumns, loader.Lanes, true
-	var scratch device.Ptr
-	if parts > 1 {
-		s.Extra[2] = 1
-		var err error
-		if scratch, err = p.scratch(keep.count * parts * accumulator); err != nil {
-			return err
+	columns, blocks, most, join := columnsOfBlock, blocksOfColumns*p.Cores, mostParts, s
+	if p.Cores > 0 {
+		s.Block, s.Vector = loader.Lanes, true
+	} else {
+		for columns = 1; columns < min(widestColumns, keep.sizes[0]); columns *= 2 {
 		}
+		blocks, most, s.Extra[3] = blocksOfGPU, blocksOfGPU, int32(columns)
+	}
+	tiles := keep.count / keep.sizes[0] * ((keep.sizes[0]-1)/columns + 1)
+	parts := max(1, min(most, (blocks-1)/tiles+1, away.count/rowsOfSum))
+	s.Form = reduceColumns
+	if parts == 1 {
+		args(p.blocks(s, device.Dim{X: tiles, Y: 1, Z: 1}), 1, 0)
+		return nil
+	}
+	s.Extra[2] = 1
+	scratch, err := p.scratch(keep.count * parts * accumulator)
+	if err != nil {
+		return err
 	}
 	args(p.blocks(s, device.Dim{X: tiles * parts, Y: 1, Z: 1}), parts, scratch)
-	if parts > 1 {
-		join.Form = reduceJoin
-		c := p.blocks(join, device.Dim{X: keep.count, Y: 1, Z: 1})
-		c.Shape = loader.AnyBlock
-		args(c, parts, scratch)
-	}
+	p.joined(join, args, parts, scratch)
 	return nil
 }

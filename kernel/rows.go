@@ -185,9 +185,12 @@ func (p *Plan) rows(op string, r *rows) error {
 		return err
 	}
 	var c *loader.Call
-	if s.Form == reduceThread {
+	switch s.Form {
+	case reduceThread:
 		c = p.call(s, keep.count)
-	} else {
+	case reduceGroup:
+		c = p.groups(s, keep.count)
+	default:
 		c = p.sharing(s, keep.count, n)
 	}
 	c.Elements = keep.count * max(n, 1)
@@ -224,6 +227,8 @@ func (p *Plan) rowForm(s *text.Spec, r *rows, n int, steps [3]int) {
 	s.Form = reduceBlock
 	if n <= fewElements || keep.dims > 0 && keep.strides[1][0] == 1 && keep.count >= manyResults {
 		s.Form = reduceThread
+	} else if p.Cores == 0 && n <= shortRow {
+		s.Form = reduceGroup
 	}
 	for i := range keep.ops {
 		if steps[i] == 1 {
@@ -295,6 +300,8 @@ func rowSource(s text.Spec) (text.Source, error) {
 	w.Begin(s)
 	w.Defines(s, 1+o.ins)
 	w.DefineIf(s.Form == reduceThread, "ROW_OF_THREAD")
+	w.DefineIf(s.Form == reduceGroup, "ROW_OF_GROUP")
+	w.Define("GROUP", threadsOfGroup)
 	list := func(name, format string, n int) {
 		text := ""
 		for k := range n {

@@ -147,3 +147,16 @@ func TestRowsTorch(t *testing.T) {
 	}
 	t.Logf("%d operations", len(lines))
 }
+
+// A GPU's block has several rows of few elements.
+func TestRowsOfGroups(t *testing.T) {
+	for n, blocks := range map[int]int{32: 391, 33: 12_500, 256: 12_500, 257: 100_000} {
+		x := Operand{Ptr: 1 << 20, Type: dtype.Float32, Sizes: []int{100_000, n}, Strides: []int{n, 1}}
+		out, p := x, Plan{}
+		out.Ptr = 1 << 40
+		must(t, p.Softmax("softmax", out, x, 1))
+		if got := p.Calls[0].Grid.X; got != blocks {
+			t.Errorf("rows of %d elements have %d blocks, not %d", n, got, blocks)
+		}
+	}
+}

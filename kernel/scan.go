@@ -108,7 +108,7 @@ func (p *Plan) Scan(op string, compute dtype.DType, outs []Operand, in Operand, 
 			q.layout(&c.Args, s.Wide)
 		}
 	}
-	parts := partsOf(q.count, n)
+	parts := p.partsOf(q.count, n)
 	switch {
 	case n <= fewElements || q.dims > 0 && q.strides[0][0] == 1 && q.count >= manyResults:
 		add(scanThread, p.call(s, q.count), 1, 0)

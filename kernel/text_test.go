@@ -65,7 +65,7 @@ func onProcessor(s text.Spec) (text.Spec, bool) {
 		return s, true
 	case ReduceFamily:
 		if s.Form == reduceThread && s.Dims > 0 {
-			s.Form, s.Extra[2] = reduceColumns, s.Extra[0]
+			s.Form = reduceColumns
 		}
 		s.Block, s.Vector = loader.Lanes, true
 		return s, s.Form != reduceThread

@@ -8,13 +8,13 @@ for (I i = from; i < length; i += step) {
 #ifndef ROW_OF_THREAD
 part[THREAD] = a;
 BARRIER();
-for (int k = THREADS / 2; k > 0; k /= 2) {
-	if (THREAD < k) {
+for (int k = SHARERS / 2; k > 0; k /= 2) {
+	if (SHARER < k) {
 		JOIN(part[THREAD], part[THREAD + k].v, part[THREAD + k].u)
 	}
 	BARRIER();
 }
-a = part[0];
+a = part[THREAD - SHARER];
 BARRIER();
 #endif
 FOUND

@@ -31,6 +31,7 @@ typedef long long i64;
 typedef unsigned long long u64;
 typedef float f32;
 typedef double f64;
+struct alignas(16) u128 { u32 words[4]; };
 
 DEVICE u32 mul_high(u32 a, u32 b) { return __umulhi(a, b); }
 DEVICE u32 add_u32(volatile u32 *p, u32 v) { return atomicAdd((u32 *)p, v); }

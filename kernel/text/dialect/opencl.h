@@ -33,6 +33,7 @@ typedef uint u32;
 typedef long i64;
 typedef ulong u64;
 typedef float f32;
+typedef uint4 u128;
 #ifdef USES_F64
 #pragma OPENCL EXTENSION cl_khr_fp64 : enable
 typedef double f64;
