@@ -126,3 +126,32 @@ func TestReplayCalls(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// The first copy between two GPUs gives the stream's access to the other one's memory, if it can have it and
+// SetPeerAccess hasn't said otherwise. Later copies don't ask again.
+func TestPeerCopies(t *testing.T) {
+	for _, name := range []string{"cuda", "hip"} {
+		for _, x := range []struct{ none, off, want bool }{{false, false, true}, {true, false, false}, {false, true, false}} {
+			c := calls{n: map[string]int{}}
+			d, _ := open(t, gputest.Options{Name: name, Fail: c.note, NoPeers: x.none})
+			s, p, q := must(d.StreamCreate(0, 0)), must(d.Malloc(0, 64)), must(d.Malloc(1, 64))
+			if x.off {
+				if err := errors.Join(d.SetPeerAccess(0, 1, true), d.SetPeerAccess(0, 1, false)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			copies := func() error {
+				return errors.Join(d.Copy(s, p, q, 64, driver.CopyDefault), d.Copy(s, q, p, 64, driver.CopyDefault))
+			}
+			first, later := c.of(t, copies), c.of(t, copies)
+			has := must(d.PeerAccess(0, 1))
+			enabled := first["CtxEnablePeerAccess"] + first["DeviceEnablePeerAccess"]
+			if has != x.want || enabled > 1 || later["DeviceCanAccessPeer"] > 0 || total(later) >= total(first) && !x.off {
+				t.Errorf("%s, %+v: access %v; %v, then %v", name, x, has, first, later)
+			}
+			if err := errors.Join(d.StreamSynchronize(context.Background(), s), d.Free(0, p), d.Free(1, q)); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}

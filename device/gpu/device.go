@@ -33,6 +33,8 @@ type gpu struct {
 	streams map[*stream]bool
 	going   []*ticket // of streams that were destroyed with work
 
+	asked []atomic.Bool // whether access to each GPU's memory was asked for
+
 	adopting sync.Mutex
 	adopted  map[abi.Stream]bool // the streams of others
 

@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
@@ -62,7 +63,7 @@ func New(l *Library) (*Driver, error) {
 	var devices []*base.Device
 	for i := range int(*n) {
 		b := &gpu{Library: l, d: d, Device: base.Device{Name: fmt.Sprintf("%s:%d", d.family.Name, i), Index: i},
-			streams: map[*stream]bool{}, adopted: map[abi.Stream]bool{}}
+			streams: map[*stream]bool{}, adopted: map[abi.Stream]bool{}, asked: make([]atomic.Bool, *n)}
 		b.plans, b.fused = d.newPlans(b), b.newFusedPlans()
 		if err := b.identify(); err != nil {
 			return nil, err

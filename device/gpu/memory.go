@@ -293,7 +293,11 @@ func (d *Driver) copy(h driver.StreamHandle, dst, src driver.Ptr, bytes int, kin
 	}
 	if s.capture != nil {
 		s.capture.uses(use{dst, bytes, to.Type}, use{src, bytes, from.Type})
-	} else if s.broken() != nil {
+	} else if to.Type == driver.DeviceMemory && from.Type == driver.DeviceMemory {
+		d.meet(b, to.Device)
+		d.meet(b, from.Device)
+	}
+	if s.capture == nil && s.broken() != nil {
 		return nothing, b.Broken() // left out, unless it's the GPU
 	}
 	m := d.before(s)

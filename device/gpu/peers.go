@@ -35,6 +35,7 @@ func (d *Driver) SetPeerAccess(dev, peer int, enabled bool) error {
 	if err != nil {
 		return err
 	}
+	b.asked[peer].Store(true)
 	return d.SetPeer(dev, peer, enabled, capable, func(op string) error {
 		call, already := "EnablePeerAccess", abi.PeerAccessEnabled
 		f := func() abi.Result { return b.EnablePeer(p.peerRef(), 0) }
@@ -47,4 +48,15 @@ func (d *Driver) SetPeerAccess(dev, peer int, enabled bool) error {
 		}
 		return nil
 	})
+}
+
+// meet gives a GPU access to the memory of another one, if it can have it, at their first copy: copies between them
+// then don't go by the host. What SetPeerAccess has said before holds.
+func (d *Driver) meet(b *gpu, peer int) {
+	if peer == b.Index || b.asked[peer].Swap(true) {
+		return
+	}
+	if can, err := d.PeerCapable(b.Index, peer); err == nil && can {
+		_ = d.SetPeerAccess(b.Index, peer, true) // without it the library copies by the host
+	}
 }
