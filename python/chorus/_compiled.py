@@ -208,7 +208,7 @@ _MANY = 64  # storages, before operations that are over are dropped
 
 
 def _storage(t: torch.Tensor) -> Any:
-    """What a tensor's storage is known by; it doesn't keep the storage alive."""
+    """The key of a tensor's storage, which doesn't keep the storage alive."""
     return StorageWeakRef(t.untyped_storage())  # type: ignore[no-untyped-call]
 
 

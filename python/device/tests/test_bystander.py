@@ -98,7 +98,6 @@ def test_a_program_on_the_host():
 @pytest.mark.long
 @pytest.mark.parametrize("name", frameworks.PROGRAMS)
 def test_programs_of_frameworks(name, monkeypatch):
-    """They have the losses of Gloo without the device, with either backend."""
     if frameworks.version(name) is None:
         pytest.skip(f"{frameworks.PROGRAMS[name][0]} is not installed")
     monkeypatch.setenv("CHORUS_TORCH_DEVICE", "accinte")
