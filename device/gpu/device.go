@@ -29,6 +29,8 @@ type gpu struct {
 
 	waitsInGraphs bool // such a wait can be captured
 
+	functions atomic.Int32 // of the host, enqueued on all streams, that have not run
+
 	mu      sync.Mutex
 	streams map[*stream]bool
 	going   []*ticket // of streams that were destroyed with work
@@ -228,6 +230,9 @@ func (t *ticket) Over() bool {
 	}
 	return true
 }
+
+// Held is that of [base.Frees]. The library frees when the GPU has nothing to do, and streams wait for functions.
+func (b *gpu) Held() bool { return b.functions.Load() > 0 }
 
 // pending returns tickets for all that the GPU's streams have to do at the moment.
 func (b *gpu) Pending() (all []*ticket) {

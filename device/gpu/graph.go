@@ -192,7 +192,7 @@ func (s *stream) LaunchGraph(op string, x *exec) error {
 		return err
 	}
 	s.outcome = mine
-	s.queued.Add(int32(len(x.functions)))
+	s.expect(int32(len(x.functions)))
 	if len(x.functions) == 0 {
 		return nil
 	}

@@ -107,7 +107,7 @@ func (f *function) run() {
 		f.traced.Ran(begin, failed != nil)
 	}
 	s.at.CompareAndSwap(f, nil)
-	s.queued.Add(-1)
+	s.expect(-1)
 	mine.Ran(failed)
 	if f.hold {
 		f.word.set(f.done)
@@ -162,7 +162,7 @@ func (s *stream) HostFunc(op, name string, f func() error) error {
 		s.capture.mu.Unlock()
 	} else {
 		s.outcome = x.outcome
-		s.queued.Add(1)
+		s.expect(1)
 	}
 	if x.hold {
 		how := uint32(abi.WaitValueGreater)

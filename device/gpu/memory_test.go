@@ -58,3 +58,34 @@ func TestMemoryFreedUnderWork(t *testing.T) {
 		}
 	}
 }
+
+// Giving memory back never waits for a function of the host on another stream, since the caller may have to end that.
+func TestMemoryFreedBesideAFunction(t *testing.T) {
+	for _, name := range []string{"cuda", "hip"} {
+		t.Run(name, func(t *testing.T) {
+			d, _ := open(t, gputest.Options{Name: name, MemoryBytes: 64 << 20})
+			dev := device.NewRuntime(name, d).Devices()[0]
+			working, held := must(dev.NewStream(0)), must(dev.NewStream(0))
+			p := must(dev.Malloc(24 << 20))
+			work, hold := make(chan struct{}), make(chan struct{})
+			wait := func(c chan struct{}) func() error { return func() error { <-c; return nil } }
+			succeed(t, working.HostFunc("work", wait(work)))
+			succeed(t, dev.Free(p))
+			succeed(t, held.HostFunc("hold", wait(hold)))
+			close(work)
+			succeed(t, working.Synchronize(t.Context())) // which gives back what it can
+			close(hold)
+			succeed(t, held.Synchronize(t.Context()))
+			if free, total, err := dev.MemInfo(); err != nil || free != total {
+				t.Errorf("%d of %d bytes are free: %v", free, total, err)
+			}
+		})
+	}
+}
+
+func succeed(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

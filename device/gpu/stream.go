@@ -32,6 +32,12 @@ type stream struct {
 	params []unsafe.Pointer // to the arguments of a launch, to be used again
 }
 
+// expect counts functions that are enqueued, or have run.
+func (s *stream) expect(n int32) {
+	s.queued.Add(n)
+	s.b.functions.Add(n)
+}
+
 // Device is that of [base.Front].
 func (s *stream) Device() *base.Device { return &s.b.Device }
 

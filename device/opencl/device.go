@@ -210,6 +210,9 @@ func (b *dev) all() []*stream {
 	return streams
 }
 
+// Held is that of [base.Frees]: the library waits for nothing when something is given back.
+func (b *dev) Held() bool { return false }
+
 // pending returns tickets for all that the device's streams have to do at the moment.
 func (b *dev) Pending() (all []*ticket) {
 	streams := b.all()

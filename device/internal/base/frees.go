@@ -14,6 +14,7 @@ import (
 type Frees[D interface {
 	comparable
 	Pending() []T // for all that the device has to do at the moment
+	Held() bool   // giving something back would wait for a function of the host, for which the caller may be needed
 }, T interface{ Over() bool }] struct {
 	mu   sync.Mutex
 	list []*free[D, T]
@@ -55,8 +56,10 @@ func pending[D interface{ Pending() []T }, T any](devices []D) (all []T) {
 	return all
 }
 
-// Reap releases a device's resources whose work is done, and returns how many bytes of its memory remain.
+// Reap releases a device's resources whose work is done, unless it's held, and returns how many bytes of its memory
+// remain.
 func (m *Frees[D, T]) Reap(of D) (bytes int) {
+	held := of.Held()
 	m.mu.Lock()
 	var now []*free[D, T]
 	m.list = outcome.Keep(m.list, func(l *free[D, T]) bool {
@@ -64,7 +67,7 @@ func (m *Frees[D, T]) Reap(of D) (bytes int) {
 			return true
 		}
 		l.until = outcome.Keep(l.until, func(t T) bool { return !t.Over() })
-		if len(l.until) == 0 {
+		if len(l.until) == 0 && !held {
 			now = append(now, l)
 			return false
 		}

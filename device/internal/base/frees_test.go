@@ -15,6 +15,7 @@ func (p point) Over() bool { return !time.Now().Before(p.at) }
 type slow struct{ until time.Time }
 
 func (d *slow) Pending() []point { return []point{{d.until}} }
+func (d *slow) Held() bool       { return false }
 
 // A wait for memory goes on while some comes back, however far behind the stream is, and ends if none does.
 func TestReclaim(t *testing.T) {
