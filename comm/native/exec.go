@@ -103,7 +103,7 @@ func (g *group) run(op *backend.Op) error {
 		if len(g.Local) < n { // else not every rank may come here, and flags tell of what came before
 			g.said.Link(&g.past)
 		}
-		if err := g.announce(&g.said); err != nil {
+		if err := g.Announce(g.seq, &g.said); err != nil {
 			return err
 		}
 	}

@@ -46,8 +46,6 @@ type group struct {
 	msgs       []*fabric.Msg
 	posted     []*step
 	met        []bool // ranks that messages were exchanged with
-	why        string // why this rank leaves, if it says so
-	toAll      bool   // all others are told, not only those with which messages were exchanged
 	storing    storing
 	apart      bool // the cores are far apart, as all ranks agree
 	tunings    tunings
@@ -55,7 +53,6 @@ type group struct {
 	said fabric.Desc // what messages describe the operation as
 	past uint64      // condenses what messages have described before: see fabric.Desc.Link
 
-	departures departures
 	splits     splits
 	registered registry
 	traffic    traffic
@@ -266,15 +263,15 @@ func (g *group) Finalize(ctx context.Context) error {
 	}
 	healthy := g.End()
 	if healthy {
-		g.announceLeave()
+		g.AnnounceLeave(g.seq, g.met)
 	}
 	g.windows.End()
 	if g.Space != nil {
-		g.Space.Leave(!healthy, g.why)
+		g.Space.Leave(!healthy, g.WhyLeaving())
 		errs = append(errs, g.Space.Close())
 	}
 	errs = append(errs, g.world.leave(ctx, g))
-	if late := g.lateMismatch(); late != nil && !errors.Is(errors.Join(errs...), backend.ErrMismatch) {
+	if late := g.LateMismatch(); late != nil && !errors.Is(errors.Join(errs...), backend.ErrMismatch) {
 		errs = append(errs, late)
 	}
 	g.scratch.Free()

@@ -24,13 +24,7 @@ func (g own) Posted(f func(m *fabric.Msg, rank int, comes bool)) {
 }
 
 func (g own) Told(from int, n members.Notice) {
-	switch n.Kind {
-	case members.Left:
-		g.noteDeparture(from, n)
-	case members.SplitFailed:
+	if n.Kind == members.SplitFailed {
 		g.splitFailed(from, n)
 	}
 }
-
-func (g own) Left(rank int) (after uint64, gone bool) { return g.departures.left(rank) }
-func (g own) NoteLate(err error)                      { g.departures.noteLate(err) }

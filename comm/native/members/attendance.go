@@ -115,7 +115,7 @@ func (g *Group) differing(op *backend.Op, answers map[int]Notice) error {
 func (g *Group) others() (ranks []int) {
 	for r := range g.Members {
 		m := g.LocalIndex[r]
-		if _, gone := g.own.Left(r); r != g.Rank && !gone && (m < 0 || !g.Space.HasLeft(m)) {
+		if _, gone := g.departures.left(r); r != g.Rank && !gone && (m < 0 || !g.Space.HasLeft(m)) {
 			ranks = append(ranks, r)
 		}
 	}
@@ -153,7 +153,7 @@ func (g *Group) attendance(seq uint64, limit time.Duration, mayAsk bool) (a back
 				continue
 			}
 		}
-		switch after, gone := g.own.Left(r); {
+		switch after, gone := g.departures.left(r); {
 		case !gone:
 			absent = append(absent, r)
 		case after < seq:

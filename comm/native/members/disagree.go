@@ -67,7 +67,7 @@ func (g *Group) compared(peer int, n Notice) {
 func (g *Group) Disagree(peer int, mine, theirs fabric.Desc, seq uint64) {
 	fail := func(err error) {
 		if g.Fail(err); seq == g.Announced.Load() {
-			g.own.NoteLate(err)
+			g.departures.noteLate(err)
 		}
 	}
 	if !mine.Same(&theirs) {

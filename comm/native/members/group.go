@@ -31,10 +31,11 @@ type Group struct {
 	board        board
 	controls     controlQueue
 	awaited      awaited
+	departures   departures
 }
 
-// Own is what this rank has of its own that concerns the others. But for Told, Left and NoteLate, it's asked by the
-// goroutine of the collective under way.
+// Own is what this rank has of its own that concerns the others. But for Told, it's asked by the goroutine of the
+// collective under way.
 type Own interface {
 	// At says where an error of an operation is.
 	At(op *backend.Op) backend.Where
@@ -45,10 +46,6 @@ type Own interface {
 
 	// Told gets the notices of members that are about no failure of this communicator.
 	Told(from int, n Notice)
-	// Left reports whether a rank is known to have left, and after which operation.
-	Left(rank int) (after uint64, gone bool)
-	// NoteLate notes a mismatch in this rank's last operation, which may be found while the rank leaves.
-	NoteLate(err error)
 }
 
 // Init begins the part of a communicator of the given fabric ranks.

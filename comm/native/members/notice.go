@@ -121,7 +121,7 @@ func (g *Group) Notice(peer int, n Notice) {
 	case base.Mismatch:
 		g.PeerFailed(&n.Failure)
 		if n.RankA == g.Rank || n.RankB == g.Rank { // kept for a rank that is ending its part
-			g.own.NoteLate(n.Err(at))
+			g.departures.noteLate(n.Err(at))
 		}
 	case base.Abort, base.Timeout:
 		g.PeerFailed(&n.Failure)
@@ -144,6 +144,8 @@ func (g *Group) Notice(peer int, n Notice) {
 		g.board.answer(from, n)
 	case compareKind:
 		g.compared(peer, n)
+	case Left:
+		g.noteDeparture(from, n)
 	default:
 		g.own.Told(from, n)
 	}

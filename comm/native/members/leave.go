@@ -1,4 +1,4 @@
-package native
+package members
 
 import (
 	"cmp"
@@ -7,7 +7,6 @@ import (
 
 	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/comm/backend/base"
-	"github.com/chorus-comms/chorus/comm/native/members"
 	"github.com/chorus-comms/chorus/fabric"
 )
 
@@ -22,6 +21,9 @@ type departures struct {
 	desc fabric.Desc
 	gone map[int]departure // by rank
 	last error             // a mismatch in this rank's last operation
+
+	why   string // why this rank leaves, if it says so
+	toAll bool   // all others are told, not only those with which messages were exchanged
 }
 
 // departure is the last operation that a rank which has left took part in.
@@ -31,15 +33,15 @@ type departure struct {
 	why   string      // the reason that it gave
 }
 
-// announce records, for this rank's fabric and for ranks that leave, which operation this rank is in. It fails if a
+// Announce records, for this rank's fabric and for ranks that leave, which operation this rank is in. It fails if a
 // rank has left before that operation, or ran a different one under its number.
-func (g *group) announce(desc *fabric.Desc) error {
+func (g *Group) Announce(seq uint64, desc *fabric.Desc) error {
 	d := &g.departures
 	d.mu.Lock()
-	d.seq, d.desc = g.seq, *desc
+	d.seq, d.desc = seq, *desc
 	d.mu.Unlock()
-	g.Announced.Store(g.seq)
-	g.world.Fab.Announce(g.ID, g.seq, desc)
+	g.Announced.Store(seq)
+	g.World.Fab.Announce(g.ID, seq, desc)
 	if !d.some.Load() {
 		return nil
 	}
@@ -68,17 +70,17 @@ func (d *departures) verdict(peer int, x departure) error {
 const exited = "its process exited with the communicator open"
 
 // Leaving implements backend.Leaver.
-func (g *group) Leaving(why string) {
-	g.toAll = why != "" && len(g.Members) <= members.MaxAsked
-	g.why = members.Printable(cmp.Or(why, exited))
+func (g *Group) Leaving(why string) {
+	g.departures.toAll = why != "" && len(g.Members) <= MaxAsked
+	g.departures.why = Printable(cmp.Or(why, exited))
 }
 
-// announceLeave tells the ranks with which this one has exchanged messages, or all, that it takes part in no
-// further operation. It owns the collectives' state.
-func (g *group) announceLeave() {
-	n := g.NewNotice(members.Left)
-	n.Seq, n.Text = g.seq, g.why
+// AnnounceLeave tells the ranks that were met, with which this one has exchanged messages, or all, that it takes part in
+// no operation after seq. The goroutine of the collectives calls it.
+func (g *Group) AnnounceLeave(seq uint64, met []bool) {
 	d := &g.departures
+	n := g.NewNotice(Left)
+	n.Seq, n.Text = seq, d.why
 	d.mu.Lock()
 	if d.seq == n.Seq {
 		n.Desc = d.desc[:]
@@ -86,14 +88,14 @@ func (g *group) announceLeave() {
 	d.mu.Unlock()
 	payload := n.Encode()
 	for r, m := range g.Members {
-		if r != g.Rank && (g.met[r] || g.toAll) && !g.world.IsLost(m) {
-			g.world.Fab.Control(m, payload)
+		if r != g.Rank && (met[r] || d.toAll) && !g.World.IsLost(m) {
+			g.World.Fab.Control(m, payload)
 		}
 	}
 }
 
 // noteDeparture notes that a rank has left. A later operation that waits for it fails now.
-func (g *group) noteDeparture(rank int, n members.Notice) {
+func (g *Group) noteDeparture(rank int, n Notice) {
 	x := departure{after: n.Seq, why: n.Text}
 	copy(x.desc[:], n.Desc)
 	d := &g.departures
@@ -110,8 +112,8 @@ func (g *group) noteDeparture(rank int, n members.Notice) {
 	d.mu.Unlock()
 	switch e := err.(type) {
 	case *fabric.LeftError:
-		g.NoteGone(rank, members.Departed(e)) // the others get the report; all must look for the same survivors
-		g.FailFrom(e.After+1, &backend.PeerLostError{Where: at, Peer: rank, Cause: members.Departed(e)})
+		g.NoteGone(rank, Departed(e)) // the others get the report; all must look for the same survivors
+		g.FailFrom(e.After+1, &backend.PeerLostError{Where: at, Peer: rank, Cause: Departed(e)})
 	case *fabric.MismatchError:
 		g.Fail(g.MismatchWith(e.Peer, e.Local, e.Remote, e.Seq))
 	}
@@ -137,9 +139,12 @@ func (d *departures) noteLate(err error) {
 	}
 }
 
-// lateMismatch returns a mismatch in an operation of this rank, if it was found after the operation had returned
+// WhyLeaving is the reason that [Group.Leaving] got; empty if it wasn't called.
+func (g *Group) WhyLeaving() string { return g.departures.why }
+
+// LateMismatch returns a mismatch in an operation of this rank, if it was found after the operation had returned
 // without an error, and no later one has returned it.
-func (g *group) lateMismatch() error {
+func (g *Group) LateMismatch() error {
 	if g.FailureReturned() {
 		return nil
 	}
