@@ -113,14 +113,11 @@ func (r *runner) open(ctx context.Context) (err error) {
 	r.node = max(j.NodeRank, 0)
 	waiting, stop := j.untilSignal(ctx, r.node, r.host)
 	if j.elastic() {
-		e, failed := rendezvous.JoinElastic(waiting, cfg, r.host, r.console.Printf)
-		if err = failed; err == nil {
-			r.peers = e
-		}
+		r.peers, err = rendezvous.JoinElastic(waiting, cfg, r.host, r.console.Printf)
 	} else {
-		rv, failed := rendezvous.Join(waiting, cfg, r.host, r.console.Printf, r.explain)
+		peers, node, failed := rendezvous.Join(waiting, cfg, r.host, r.console.Printf, r.explain)
 		if err = failed; err == nil {
-			r.peers, r.node = rv, rv.Node
+			r.peers, r.node = peers, node
 		}
 	}
 	return r.interrupted(stop(), 0, err)

@@ -116,7 +116,7 @@ func (f *runFlags) onHosts(cmd *cobra.Command, args []string) error {
 			all[i].Slots = cmp.Or(all[i].Slots, n)
 		}
 	}
-	h := &hosts.Hosts{
+	h := &hosts.Job{
 		Hosts: all, SSH: strings.Fields(f.hosts.ssh), Remote: f.hosts.remote, Self: []string{self, "node"},
 		Orders: hosts.Orders{Secret: secret, Dir: dir, Env: env, Flags: passedFlags(fs), Program: args,
 			Color: term.IsTerminal(int(os.Stdout.Fd())) && os.Getenv("NO_COLOR") == ""},

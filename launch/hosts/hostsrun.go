@@ -17,10 +17,10 @@ import (
 	"github.com/chorus-comms/chorus/launch/internal/process"
 )
 
-// Hosts starts the launchers of a job on several hosts, one on each: by ssh, or without it on this host. It shows what
+// Job starts the launchers of a job on several hosts, one on each: by ssh, or without it on this host. It shows what
 // they and their ranks print, gives them signals, and ends them all when one is lost. Fill the fields, then call Run
 // once. The job itself is that of the launchers, which call Node.
-type Hosts struct {
+type Job struct {
 	Hosts  []Host
 	SSH    []string // the command ssh, with arguments of its own
 	Remote string   // chorus on the other hosts: a path, or a name in PATH
@@ -39,8 +39,8 @@ type Hosts struct {
 	signals chan os.Signal
 }
 
-// Attach does for Hosts what Job.Attach does for Job.
-func (h *Hosts) Attach(stdout, stderr io.Writer) {
+// Attach does what Attach of a launch.Job does.
+func (h *Job) Attach(stdout, stderr io.Writer) {
 	h.signals, h.Stdout, h.Stderr = process.Attach(stdout, stderr)
 }
 
@@ -50,11 +50,11 @@ const endTime = 10 * time.Second
 // Run starts the launchers and returns when all have ended. It returns nil when all ranks of all hosts have exited with
 // status 0, and the job's failure, which has been explained on Stderr, as a [*Failure]. A host that can't be reached or
 // whose connection ends is one of kind NodeLost.
-func (h *Hosts) Run(ctx context.Context) error {
+func (h *Job) Run(ctx context.Context) error {
 	if len(h.Hosts) == 0 || len(h.SSH) == 0 || len(h.Self) == 0 {
 		return process.BadArgument("no hosts, or nothing to start launchers with")
 	}
-	r := &hostsRun{Hosts: h, console: &process.Console{Out: h.Stdout, Err: h.Stderr}, events: make(chan remoteEvent)}
+	r := &hostsRun{Job: h, console: &process.Console{Out: h.Stdout, Err: h.Stderr}, events: make(chan remoteEvent)}
 	r.Orders.Nodes, r.Orders.Input = len(h.Hosts), h.Stdin != nil
 	if len(h.Hosts) > 1 && h.Meet {
 		host, err := h.meeting()
@@ -75,7 +75,7 @@ func (h *Hosts) Run(ctx context.Context) error {
 
 // hostsRun is a Hosts that runs. Its methods run on one goroutine.
 type hostsRun struct {
-	*Hosts
+	*Job
 	console *process.Console
 	meeting string // host of the rendezvous; empty: the flags say it
 	remotes []*remote

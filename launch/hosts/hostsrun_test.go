@@ -18,12 +18,12 @@ import (
 // hangs is what the role ssh still says.
 const hangs = "CHORUS_LAUNCH_TEST_HANGS"
 
-// farHosts is a Hosts whose ssh hangs as the role ssh does.
-func farHosts(t *testing.T, how string, hosts ...Host) (h *Hosts, out, errs *launchtest.Buffer) {
+// farHosts is a Job whose ssh hangs as the role ssh does.
+func farHosts(t *testing.T, how string, hosts ...Host) (h *Job, out, errs *launchtest.Buffer) {
 	t.Setenv(role, "ssh")
 	t.Setenv(hangs, how)
 	out, errs = launchtest.NewBuffer(), launchtest.NewBuffer()
-	return &Hosts{
+	return &Job{
 		Hosts: hosts, SSH: launchtest.Self(), Remote: "chorus", Self: launchtest.Self(), Flags: func(Host) []string { return nil }, Meet: true,
 		JoinTimeout: time.Hour, LostAfter: time.Hour, Grace: time.Hour, Stdout: out, Stderr: errs,
 		signals: make(chan os.Signal, 2),
@@ -31,7 +31,7 @@ func farHosts(t *testing.T, how string, hosts ...Host) (h *Hosts, out, errs *lau
 }
 
 // runHosts runs it, for some time at most.
-func runHosts(t *testing.T, h *Hosts) error {
+func runHosts(t *testing.T, h *Job) error {
 	t.Helper()
 	result := make(chan error, 1)
 	go func() { result <- h.Run(context.Background()) }()
@@ -79,18 +79,18 @@ func TestHangingLaunchers(t *testing.T) {
 	for name, c := range map[string]struct {
 		how    string
 		hosts  []Host
-		change func(h *Hosts)
+		change func(h *Job)
 		want   string
 	}{
-		"says nothing more": {"silent", []Host{a}, func(h *Hosts) { h.LostAfter = limit },
+		"says nothing more": {"silent", []Host{a}, func(h *Job) { h.LostAfter = limit },
 			"node 0 (far-a, rank 0) is lost: its launcher has been silent since "},
-		"before it has orders": {"silent", []Host{a, b}, func(h *Hosts) { h.LostAfter = limit },
+		"before it has orders": {"silent", []Host{a, b}, func(h *Job) { h.LostAfter = limit },
 			"is lost: its launcher has been silent since "},
-		"does not begin": {"begins nothing", []Host{a}, func(h *Hosts) { h.JoinTimeout = limit },
+		"does not begin": {"begins nothing", []Host{a}, func(h *Job) { h.JoinTimeout = limit },
 			"node 0 (far-a, rank 0) is lost: its launcher has not come within 100ms"},
-		"does not serve": {"begun", []Host{a, b}, func(h *Hosts) { h.JoinTimeout = limit },
+		"does not serve": {"begun", []Host{a, b}, func(h *Job) { h.JoinTimeout = limit },
 			"node 0 (far-a, rank 0) is lost: its launcher has not come within 100ms"},
-		"other version": {"other version", []Host{a}, func(*Hosts) {},
+		"other version": {"other version", []Host{a}, func(*Job) {},
 			"node 0 (far-a, rank 0) is lost: its launcher could not be started: ssh ended: chorus there is of another version"},
 	} {
 		t.Run(name, func(t *testing.T) {

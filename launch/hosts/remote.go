@@ -50,7 +50,7 @@ const queueLength = 64
 
 // start starts the launcher of one host, whose ranks have names.
 func (r *hostsRun) start(node int, ranks string) *remote {
-	host := r.Hosts.Hosts[node]
+	host := r.Hosts[node]
 	m := &remote{Host: host, node: node, ranks: ranks, send: make(chan []byte, queueLength)}
 	command := r.command(host)
 	m.cmd = exec.Command(command[0], command[1:]...)

@@ -19,7 +19,7 @@ const sshAnswerTime = 10 * time.Second
 
 // command starts the launcher of a host: chorus itself on this one, and ssh for others. Several hosts would ask
 // questions at once, so ssh asks none, and fails instead. It also ends when the host falls silent.
-func (h *Hosts) command(to Host) []string {
+func (h *Job) command(to Host) []string {
 	if to.Local() {
 		return h.Self
 	}
@@ -42,7 +42,7 @@ func shellQuoted(word string) string {
 }
 
 // resolved is the name or address by which ssh reaches a host, after its aliases.
-func (h *Hosts) resolved(to Host) string {
+func (h *Job) resolved(to Host) string {
 	_, name, hasUser := strings.Cut(to.Name, "@")
 	if !hasUser {
 		name = to.Name
@@ -63,7 +63,7 @@ func (h *Hosts) resolved(to Host) string {
 }
 
 // meeting is the host of the rendezvous, which the launcher of the first host serves, as the others know it.
-func (h *Hosts) meeting() (string, error) {
+func (h *Job) meeting() (string, error) {
 	first := h.Hosts[0]
 	if first.Local() && first.Name != "localhost" && !secure.Loopback(first.Name) {
 		return first.Name, nil

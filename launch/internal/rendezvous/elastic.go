@@ -81,7 +81,7 @@ func decode[T any](data []byte) (v T, err error) {
 }
 
 // JoinElastic connects to where the launchers meet, and registers this one.
-func JoinElastic(ctx context.Context, j *Config, host string, say func(string, ...any)) (*elastic, error) {
+func JoinElastic(ctx context.Context, j *Config, host string, say func(string, ...any)) (Peers, error) {
 	ctx, cancel := context.WithTimeout(ctx, j.JoinTimeout)
 	defer cancel()
 	rv := newRendezvous(j, host)

@@ -21,16 +21,15 @@ func newFixed(rv *rendezvous) *fixed {
 	return f
 }
 
-// Join takes this launcher's place among the nodes and returns when all have come. From then on, lost is called at once
-// with each node that is lost.
-func Join(ctx context.Context, j *Config, host string, say func(string, ...any), lost func(*process.Failure)) (
-	*fixed, error) {
+// Join takes this launcher's place among the nodes, which it returns when all have come. From then on, lost is called
+// at once with each node that is lost.
+func Join(ctx context.Context, j *Config, host string, say func(string, ...any), lost func(*process.Failure)) (p Peers,
+	node int, err error) {
 	until := time.Now().Add(j.JoinTimeout)
 	joining, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
 	rv := newFixed(newRendezvous(j, host))
-	err := rv.connect(joining)
-	if err == nil {
+	if err = rv.connect(joining); err == nil {
 		err = rv.enter(joining, host)
 	}
 	if err == nil {
@@ -38,10 +37,10 @@ func Join(ctx context.Context, j *Config, host string, say func(string, ...any),
 	}
 	if err != nil {
 		rv.Close()
-		return nil, err
+		return nil, 0, err
 	}
 	rv.startLiveness(lost)
-	return rv, nil
+	return rv, rv.Node, nil
 }
 
 // enter claims a node rank. The serving launcher does so first, and only then lets the others in.
