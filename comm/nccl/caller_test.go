@@ -146,6 +146,6 @@ func TestCallerAllocates(t *testing.T) {
 	}
 }
 
-// mostAllocations are those of a synchronous operation, some 31, and of the watch over it, which has more on a busy
+// mostAllocations are those of a synchronous operation, some 29, and of the watch over it, which has more on a busy
 // machine.
-const mostAllocations = 36
+const mostAllocations = 30

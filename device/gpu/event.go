@@ -12,6 +12,7 @@ import (
 
 // event is one of the library's, and what it stands for.
 type event struct {
+	base.Entry[driver.EventHandle, *event]
 	b      *gpu
 	h      abi.Event
 	timing bool

@@ -11,6 +11,7 @@ import (
 
 // graph is one that was captured.
 type graph struct {
+	base.Entry[driver.GraphHandle, *graph]
 	b         *gpu
 	h         abi.Graph
 	memory    []use
@@ -21,6 +22,7 @@ type graph struct {
 
 // exec is an instantiated graph.
 type exec struct {
+	base.Entry[driver.ExecHandle, *exec]
 	b *gpu
 	h abi.Exec
 

@@ -11,10 +11,12 @@ import (
 
 	"github.com/chorus-comms/chorus/device/driver"
 	"github.com/chorus-comms/chorus/device/gpu/abi"
+	"github.com/chorus-comms/chorus/device/internal/base"
 )
 
 // module is a loaded image.
 type module struct {
+	base.Entry[driver.ModuleHandle, *module]
 	b    *gpu
 	h    abi.Module
 	uses atomic.Int32 // the handle, calls under way, and graphs that run its functions
@@ -22,6 +24,7 @@ type module struct {
 
 // kernel is a function of a module.
 type kernel struct {
+	base.Entry[driver.FunctionHandle, *kernel]
 	m      *module
 	h      abi.Function
 	op     string // a launch, in errors

@@ -15,6 +15,7 @@ import (
 
 // stream is one of the library's.
 type stream struct {
+	base.Entry[driver.StreamHandle, *stream]
 	b       *gpu
 	h       abi.Stream
 	adopted int  // times that a foreign stream was adopted; 0: it's the driver's

@@ -11,6 +11,7 @@ import (
 
 // event is what stands for a point in the order of a stream: its last record.
 type event struct {
+	base.Entry[driver.EventHandle, *event]
 	b      *dev
 	timing bool
 

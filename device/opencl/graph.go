@@ -13,6 +13,7 @@ func hex(h driver.StreamHandle) string { return fmt.Sprintf("%#x", uintptr(h)) }
 
 // graph is what was captured.
 type graph struct {
+	base.Entry[driver.GraphHandle, *graph]
 	nodes []node
 	lanes []*dev // of the streams, the first of which is where it began
 }
@@ -38,6 +39,7 @@ func (g *graph) drop() {
 // exec is a graph that can run. Its lanes but the first have queues of their own, so that what was captured side by
 // side runs so.
 type exec struct {
+	base.Entry[driver.ExecHandle, *exec]
 	base.Life
 	graph      *graph
 	recordings map[int]*recording // by their first node

@@ -12,6 +12,7 @@ import (
 	"unsafe"
 
 	"github.com/chorus-comms/chorus/device/driver"
+	"github.com/chorus-comms/chorus/device/internal/base"
 	"github.com/chorus-comms/chorus/device/opencl/abi"
 	"github.com/chorus-comms/chorus/device/opencl/compiler"
 	"github.com/chorus-comms/chorus/internal/kept"
@@ -19,6 +20,7 @@ import (
 
 // module is a program that was built for a device.
 type module struct {
+	base.Entry[driver.ModuleHandle, *module]
 	b       *dev
 	h       abi.Program
 	image   []byte
@@ -29,6 +31,7 @@ type module struct {
 
 // kernel is a function of a module.
 type kernel struct {
+	base.Entry[driver.FunctionHandle, *kernel]
 	m      *module
 	attrs  driver.FunctionAttributes
 	op     string // of its launches

@@ -15,6 +15,7 @@ import (
 
 // stream is a queue of the library, which runs its commands in order.
 type stream struct {
+	base.Entry[driver.StreamHandle, *stream]
 	base.Stream
 	b *dev
 	h driver.StreamHandle

@@ -8,7 +8,7 @@ import (
 
 // Front is the part of a driver that finds and locks what handles stand for. A driver that embeds it has the methods of
 // [driver.Driver] and [driver.Graphs] below, and of [driver.Tracer] those for streams.
-type Front[S streamOf[E, X, G], E eventOf[S], X execOf[G], G graphOf[X]] struct {
+type Front[S streamOf[S, E, X, G], E eventOf[S, E], X execOf[X, G], G graphOf[X, G]] struct {
 	Streams *Handles[driver.StreamHandle, S]
 	Events  *Handles[driver.EventHandle, E]
 	Graphs  *Handles[driver.GraphHandle, G]
@@ -24,7 +24,8 @@ func (f *Front[S, E, X, G]) Set(n *Numbers) {
 }
 
 // streamOf has what a driver does with a stream, which is locked. op names the call.
-type streamOf[E, X, G any] interface {
+type streamOf[S, E, X, G any] interface {
+	entered[driver.StreamHandle, S]
 	living
 	Base() *Stream
 	Device() *Device
@@ -38,7 +39,8 @@ type streamOf[E, X, G any] interface {
 }
 
 // eventOf has what a driver does with an event, which is locked.
-type eventOf[S any] interface {
+type eventOf[S, E any] interface {
+	entered[driver.EventHandle, E]
 	living
 	Device() *Device
 	Record(op string, s S) error // which is locked as well
@@ -47,8 +49,8 @@ type eventOf[S any] interface {
 	Destroy(op string) error
 }
 
-type graphOf[X any] interface {
-	comparable
+type graphOf[X, G any] interface {
+	entered[driver.GraphHandle, G]
 	Nodes(op string) ([]driver.Node, error)
 	Instantiate(op string) (X, error)
 	Destroy(op string) error
@@ -56,7 +58,8 @@ type graphOf[X any] interface {
 
 // execOf has what a driver does with an instantiated graph, which is locked. The lock ends before
 // after is called, since that may lock streams, which a launch locks before the graph; nil: nothing is left to do.
-type execOf[G any] interface {
+type execOf[X, G any] interface {
+	entered[driver.ExecHandle, X]
 	living
 	Update(op string, g G) (after func(), err error)
 	Destroy(op string) (after func(), err error)

@@ -32,23 +32,31 @@ func (n *Numbers) Tag() {
 func (n *Numbers) Next() uintptr { return 2*n.last.Add(1) + 1 }
 
 // Handles finds things of one type by their handles.
-type Handles[H ~uintptr, T comparable] struct {
+type Handles[H ~uintptr, T entered[H, T]] struct {
 	numbers *Numbers
 	what    string
 
 	mu   sync.RWMutex
-	all  map[H]*entry[H, T]
-	last atomic.Pointer[entry[H, T]] // the one that was asked for last, which is mostly asked for next; in all, or nil
+	all  map[H]*Entry[H, T]
+	last atomic.Pointer[Entry[H, T]] // the one that was asked for last, which is mostly asked for next; in all, or nil
 }
 
-type entry[H, T any] struct {
+// Entry is what a thing of type T embeds, so that a table allocates nothing for it: its handle, and the thing itself.
+type Entry[H, T any] struct {
 	h H
 	v T
 }
 
+func (e *Entry[H, T]) entry() *Entry[H, T] { return e }
+
+type entered[H, T any] interface {
+	comparable
+	entry() *Entry[H, T]
+}
+
 // NewHandles is empty. what names a thing in errors.
-func NewHandles[H ~uintptr, T comparable](n *Numbers, what string) *Handles[H, T] {
-	return &Handles[H, T]{numbers: n, what: what, all: map[H]*entry[H, T]{}}
+func NewHandles[H ~uintptr, T entered[H, T]](n *Numbers, what string) *Handles[H, T] {
+	return &Handles[H, T]{numbers: n, what: what, all: map[H]*Entry[H, T]{}}
 }
 
 // Add gives a thing a handle.
@@ -63,7 +71,9 @@ func (t *Handles[H, T]) Put(h H, v T) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.remove(t.all[h])
-	t.all[h] = &entry[H, T]{h, v}
+	e := v.entry()
+	e.h, e.v = h, v
+	t.all[h] = e
 }
 
 // Find returns what a handle stands for.
@@ -75,7 +85,7 @@ func (t *Handles[H, T]) Find(op string, h H) (v T, err error) {
 }
 
 // find returns nil if there's none.
-func (t *Handles[H, T]) find(h H) *entry[H, T] {
+func (t *Handles[H, T]) find(h H) *Entry[H, T] {
 	if l := t.last.Load(); l != nil && l.h == h {
 		return l
 	}
@@ -124,7 +134,7 @@ func (t *Handles[H, T]) Drop(h H, v T) {
 }
 
 // remove is within mu. Nil is none.
-func (t *Handles[H, T]) remove(l *entry[H, T]) {
+func (t *Handles[H, T]) remove(l *Entry[H, T]) {
 	if l != nil {
 		delete(t.all, l.h)
 		t.last.CompareAndSwap(l, nil)
@@ -156,14 +166,16 @@ func (l *Life) enter() bool {
 func (l *Life) end() { l.Gone = true }
 
 type living interface {
-	comparable
 	enter() bool
 	end()
 	Unlock()
 }
 
 // Enter returns what a handle stands for, locked.
-func Enter[H ~uintptr, T living](t *Handles[H, T], op string, h H) (T, error) {
+func Enter[H ~uintptr, T interface {
+	entered[H, T]
+	living
+}](t *Handles[H, T], op string, h H) (T, error) {
 	if l := t.find(h); l != nil && l.v.enter() {
 		return l.v, nil
 	}
@@ -172,7 +184,13 @@ func Enter[H ~uintptr, T living](t *Handles[H, T], op string, h H) (T, error) {
 }
 
 // EnterBoth is Enter for two things, the first one first.
-func EnterBoth[H, J ~uintptr, T, U living](t *Handles[H, T], u *Handles[J, U], op string, h H, j J) (v T, w U, err error) {
+func EnterBoth[H, J ~uintptr, T interface {
+	entered[H, T]
+	living
+}, U interface {
+	entered[J, U]
+	living
+}](t *Handles[H, T], u *Handles[J, U], op string, h H, j J) (v T, w U, err error) {
 	if v, err = Enter(t, op, h); err != nil {
 		return v, w, err
 	}

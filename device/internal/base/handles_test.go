@@ -8,13 +8,21 @@ import (
 	"github.com/chorus-comms/chorus/device/driver"
 )
 
-type thing struct{ Life }
+type thing[H any] struct {
+	Entry[H, *thing[H]]
+	Life
+}
+
+type (
+	stream = thing[driver.StreamHandle]
+	event  = thing[driver.EventHandle]
+)
 
 func TestHandles(t *testing.T) {
 	n := &Numbers{Driver: "here"}
-	streams := NewHandles[driver.StreamHandle, *thing](n, "stream")
-	events := NewHandles[driver.EventHandle, *thing](n, "event")
-	a, b := new(thing), new(thing)
+	streams := NewHandles[driver.StreamHandle, *stream](n, "stream")
+	events := NewHandles[driver.EventHandle, *event](n, "event")
+	a, b := new(stream), new(event)
 	s, e := streams.Add(a), events.Add(b)
 	if s%2 == 0 || e%2 == 0 || uintptr(s) == uintptr(e) {
 		t.Errorf("handles %d and %d", s, e)
@@ -40,9 +48,10 @@ func TestHandles(t *testing.T) {
 	}
 	a.Unlock()
 
-	streams.Put(s, b) // the library has used the handle again
+	again := new(stream)
+	streams.Put(s, again) // the library has used the handle again
 	streams.Drop(s, a)
-	if v, err := streams.Take("take", s); v != b || err != nil {
+	if v, err := streams.Take("take", s); v != again || err != nil {
 		t.Error(v, err)
 	}
 	_, err = streams.Take("take", s)
@@ -54,8 +63,8 @@ func TestTagged(t *testing.T) {
 	var a, b Numbers
 	a.Tag()
 	b.Tag()
-	things, others := NewHandles[driver.StreamHandle, *thing](&a, "stream"), NewHandles[driver.StreamHandle, *thing](&b, "stream")
-	gone, other := things.Add(new(thing)), others.Add(new(thing))
+	things, others := NewHandles[driver.StreamHandle, *stream](&a, "stream"), NewHandles[driver.StreamHandle, *stream](&b, "stream")
+	gone, other := things.Add(new(stream)), others.Add(new(stream))
 	if _, err := things.Find("look", gone); err != nil {
 		t.Fatal(err)
 	}
@@ -71,13 +80,16 @@ func TestTagged(t *testing.T) {
 	}
 }
 
-type module struct{ holds int }
+type holding[H any] struct {
+	Entry[H, *holding[H]]
+	holds int
+}
 
-func (m *module) Hold() { m.holds++ }
+func (x *holding[H]) Hold() { x.holds++ }
 
 func TestModules(t *testing.T) {
-	ms := NewModules[*module, *module](&Numbers{Driver: "here"})
-	m, f := new(module), new(module)
+	ms := NewModules[*holding[driver.ModuleHandle], *holding[driver.FunctionHandle]](&Numbers{Driver: "here"})
+	m, f := new(holding[driver.ModuleHandle]), new(holding[driver.FunctionHandle])
 	h := ms.Add(m)
 	fh, err := ms.AddFunction("look up", "here:0", h, m, f)
 	if err != nil {

@@ -8,20 +8,20 @@ import (
 )
 
 // Held is what must stay while a call or a graph uses it: a module, or for a function its module.
-type Held interface {
-	comparable
+type Held[H, T any] interface {
+	entered[H, T]
 	Hold()
 }
 
 // Modules are a driver's, with their functions.
-type Modules[M, F Held] struct {
+type Modules[M Held[driver.ModuleHandle, M], F Held[driver.FunctionHandle, F]] struct {
 	modules   *Handles[driver.ModuleHandle, M]
 	functions *Handles[driver.FunctionHandle, F]
 	of        map[driver.ModuleHandle][]driver.FunctionHandle // guarded by the modules' lock
 }
 
 // NewModules is empty.
-func NewModules[M, F Held](n *Numbers) *Modules[M, F] {
+func NewModules[M Held[driver.ModuleHandle, M], F Held[driver.FunctionHandle, F]](n *Numbers) *Modules[M, F] {
 	return &Modules[M, F]{modules: NewHandles[driver.ModuleHandle, M](n, "module"),
 		functions: NewHandles[driver.FunctionHandle, F](n, "function"),
 		of:        map[driver.ModuleHandle][]driver.FunctionHandle{}}
@@ -41,7 +41,7 @@ func (t *Modules[M, F]) Function(op string, h driver.FunctionHandle) (F, error) 
 }
 
 // held finds a thing and holds it before another can take it out.
-func held[H ~uintptr, T Held](t *Handles[H, T], op string, h H) (T, error) {
+func held[H ~uintptr, T Held[H, T]](t *Handles[H, T], op string, h H) (T, error) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	l := t.all[h]

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/device/driver"
+	"github.com/chorus-comms/chorus/device/internal/base"
 )
 
 // point is a moment in the order of a stream.
@@ -70,6 +71,7 @@ func (p *point) isReached() bool { return p.over.Load() }
 
 // event stands for its last point.
 type event struct {
+	base.Entry[driver.EventHandle, *event]
 	dev    *dev
 	timing bool
 	mu     sync.Mutex

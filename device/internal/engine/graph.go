@@ -9,12 +9,17 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/device/driver"
+	"github.com/chorus-comms/chorus/device/internal/base"
 )
 
-type graph struct{ nodes []node }
+type graph struct {
+	base.Entry[driver.GraphHandle, *graph]
+	nodes []node
+}
 
 // exec is a graph that can run. The nodes are never changed but replaced, so that runs which are enqueued keep theirs.
 type exec struct {
+	base.Entry[driver.ExecHandle, *exec]
 	mu    sync.Mutex
 	nodes []node
 	last  *point // the end of the run enqueued last

@@ -11,6 +11,7 @@ import (
 	"unsafe"
 
 	"github.com/chorus-comms/chorus/device/driver"
+	"github.com/chorus-comms/chorus/device/internal/base"
 )
 
 // MaxThreads is how many threads a block of an emulated device may have, and sharedBytes how much shared memory. They
@@ -159,6 +160,7 @@ func RegisterModule(name string, functions map[string]Function) {
 }
 
 type module struct {
+	base.Entry[driver.ModuleHandle, *module]
 	dev       *dev
 	name      string
 	functions map[string]*Function
@@ -166,6 +168,7 @@ type module struct {
 }
 
 type function struct {
+	base.Entry[driver.FunctionHandle, *function]
 	module *module
 	name   string
 	f      *Function
@@ -185,7 +188,7 @@ func (e *Engine) ModuleLoad(index int, image []byte) (driver.ModuleHandle, error
 		return 0, driver.Errorf(driver.ErrInvalidArgument, d.name, "load a module",
 			"%.40q is no module that is registered in this process; there are %q", image, known)
 	}
-	m := &module{d, string(image), functions, map[driver.FunctionHandle]*function{}}
+	m := &module{dev: d, name: string(image), functions: functions, found: map[driver.FunctionHandle]*function{}}
 	return e.modules.Add(m), nil
 }
 
@@ -216,7 +219,7 @@ func (e *Engine) ModuleFunction(h driver.ModuleHandle, name string) (driver.Func
 		return 0, driver.Errorf(driver.ErrNotFound, m.dev.name, "look up a function", "module %q has no function %q, but %s",
 			m.name, name, strings.Join(slices.Sorted(maps.Keys(m.functions)), ", "))
 	}
-	v := &function{m, name, f}
+	v := &function{module: m, name: name, f: f}
 	fh := e.functions.Add(v)
 	m.found[fh] = v
 	return fh, nil

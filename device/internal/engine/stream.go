@@ -10,11 +10,13 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/device/driver"
+	"github.com/chorus-comms/chorus/device/internal/base"
 	"github.com/chorus-comms/chorus/device/internal/traces"
 )
 
 // stream runs tasks one after the other.
 type stream struct {
+	base.Entry[driver.StreamHandle, *stream]
 	e       *Engine
 	dev     *dev
 	handle  driver.StreamHandle
