@@ -64,7 +64,10 @@ inline Tag read_by(const Worker &w, Tag others, Tag tag, int warp) {
 	return tag | (Tag)(near ? Spread::warp : Spread::block);
 }
 
-void access(uintptr_t at, size_t bytes, Kind kind, bool atomic, uintptr_t site, bool parts = false) {
+// What compilers know of the bytes: that they are one number, which is aligned or of a struct that needn't be, or several.
+enum class Form { aligned, unaligned, several };
+
+void access(uintptr_t at, size_t bytes, Kind kind, bool atomic, uintptr_t site, Form form = Form::aligned) {
 	Worker *running = Worker::running();
 	if (running == nullptr)
 		return;
@@ -78,14 +81,14 @@ void access(uintptr_t at, size_t bytes, Kind kind, bool atomic, uintptr_t site, 
 			return; // a constant
 		outside(w, at, bytes, kind, site);
 	}
-	if (!parts && (at & (bytes - 1)) != 0)
+	if (form == Form::aligned && (at & (bytes - 1)) != 0)
 		w.fail(Fault::misaligned_address, site, told(kind, at, bytes) + ", which isn't aligned");
 	size_t first = at - s->range.base;
 	if (kind != Kind::write) {
 		size_t without = 0;
 		for (size_t k = 0; k < bytes; k++)
 			without += !s->valid(at + k);
-		if (parts ? without == bytes : without > 0)
+		if (form == Form::several ? without == bytes : without > 0)
 			w.fail(Fault::launch_failed, site, told(kind, at, bytes) + ", which have no value");
 	}
 	Tag tag = w.tag(s, atomic);
@@ -130,14 +133,20 @@ void __tsan_atomic_signal_fence(int) {}
 #define ACCESSES(n) \
 	void __tsan_read##n(void *p) { access((uintptr_t)p, n, Kind::read, false, SITE); } \
 	void __tsan_write##n(void *p) { access((uintptr_t)p, n, Kind::write, false, SITE); } \
-	void __tsan_unaligned_read##n(void *p) { access((uintptr_t)p, n, Kind::read, false, SITE); } \
-	void __tsan_unaligned_write##n(void *p) { access((uintptr_t)p, n, Kind::write, false, SITE); } \
+	void __tsan_unaligned_read##n(void *p) { access((uintptr_t)p, n, Kind::read, false, SITE, Form::unaligned); } \
+	void __tsan_unaligned_write##n(void *p) { access((uintptr_t)p, n, Kind::write, false, SITE, Form::unaligned); } \
 	void __tsan_volatile_read##n(void *p) { access((uintptr_t)p, n, Kind::read, true, SITE); } \
 	void __tsan_volatile_write##n(void *p) { access((uintptr_t)p, n, Kind::write, true, SITE); } \
-	void __tsan_unaligned_volatile_read##n(void *p) { access((uintptr_t)p, n, Kind::read, true, SITE); } \
-	void __tsan_unaligned_volatile_write##n(void *p) { access((uintptr_t)p, n, Kind::write, true, SITE); } \
+	void __tsan_unaligned_volatile_read##n(void *p) { \
+		access((uintptr_t)p, n, Kind::read, true, SITE, Form::unaligned); \
+	} \
+	void __tsan_unaligned_volatile_write##n(void *p) { \
+		access((uintptr_t)p, n, Kind::write, true, SITE, Form::unaligned); \
+	} \
 	void __tsan_read_write##n(void *p) { access((uintptr_t)p, n, Kind::change, false, SITE); } \
-	void __tsan_unaligned_read_write##n(void *p) { access((uintptr_t)p, n, Kind::change, false, SITE); }
+	void __tsan_unaligned_read_write##n(void *p) { \
+		access((uintptr_t)p, n, Kind::change, false, SITE, Form::unaligned); \
+	}
 ACCESSES(1)
 ACCESSES(2)
 ACCESSES(4)
@@ -146,31 +155,31 @@ ACCESSES(16)
 
 void __tsan_read_range(void *p, unsigned long n) {
 	if (n > 0)
-		access((uintptr_t)p, n, Kind::read, false, SITE, true);
+		access((uintptr_t)p, n, Kind::read, false, SITE, Form::several);
 }
 void __tsan_write_range(void *p, unsigned long n) {
 	if (n > 0)
-		access((uintptr_t)p, n, Kind::write, false, SITE, true);
+		access((uintptr_t)p, n, Kind::write, false, SITE, Form::several);
 }
 
 // Compilers make copies of structs calls, which modules are linked to make these.
 void *__wrap_memcpy(void *to, const void *from, size_t n) {
 	if (n > 0) {
-		access((uintptr_t)from, n, Kind::read, false, SITE, true);
-		access((uintptr_t)to, n, Kind::write, false, SITE, true);
+		access((uintptr_t)from, n, Kind::read, false, SITE, Form::several);
+		access((uintptr_t)to, n, Kind::write, false, SITE, Form::several);
 	}
 	return memcpy(to, from, n);
 }
 void *__wrap_memmove(void *to, const void *from, size_t n) {
 	if (n > 0) {
-		access((uintptr_t)from, n, Kind::read, false, SITE, true);
-		access((uintptr_t)to, n, Kind::write, false, SITE, true);
+		access((uintptr_t)from, n, Kind::read, false, SITE, Form::several);
+		access((uintptr_t)to, n, Kind::write, false, SITE, Form::several);
 	}
 	return memmove(to, from, n);
 }
 void *__wrap_memset(void *to, int value, size_t n) {
 	if (n > 0)
-		access((uintptr_t)to, n, Kind::write, false, SITE, true);
+		access((uintptr_t)to, n, Kind::write, false, SITE, Form::several);
 	return memset(to, value, n);
 }
 void *__tsan_memcpy(void *to, const void *from, size_t n) { return __wrap_memcpy(to, from, n); }

@@ -68,6 +68,15 @@ const Case cases[] = {
         "if (blockIdx.x > 0) ((int *)in)[0] = 1; else out[0] = in[0];", 2, 1, Fault::launch_failed, "a race", 0},
     {"a large struct among the arguments", Dialect::cuda, "out[threadIdx.x] = (int)m.n[20 + threadIdx.x];", 1, 4,
         Fault::none, "", 20},
+    {"a struct that is copied by wider words", Dialect::cuda,
+        "struct pair { float a, b; }; __shared__ int first; __shared__ pair x[64]; first = 1; pair p; p.a = 1; p.b = "
+        "n; "
+        "x[threadIdx.x] = p; __syncthreads(); p = x[63 - threadIdx.x]; out[threadIdx.x] = (int)(p.a + p.b);",
+        1, 64, Fault::none, "", 1025},
+    {"a word that's read before it's exchanged", Dialect::cuda,
+        "volatile int *p = out + 1; if (threadIdx.x == 0) out[1] = 0; __syncthreads(); int old = *p, seen; "
+        "while ((seen = atomicCAS((int *)p, old, old + 1)) != old) old = seen; __syncthreads(); out[0] = out[1];",
+        1, 64, Fault::none, "", 64},
     {"threads that write the same value", Dialect::cuda, "out[0] = 7;", 4, 64, Fault::none, "", 7},
     {"atomic sums of blocks", Dialect::cuda, "atomicAdd((int *)in, 1); out[blockIdx.x * blockDim.x + threadIdx.x] = 1;",
         16, 64, Fault::none, "", 1},
