@@ -25,7 +25,7 @@ KERNEL void ENTRY(POINTERS, GLOBAL i32 *bad, I n LAYOUT, DIMENSIONS) {
 	o0[at0 + place] = VALUE;
 #elif defined(PARTS) // of a number of 16 bytes, one after the other
 	T b = VALUE;
-	GLOBAL u64 *word = (GLOBAL u64 *)&o0[at0 + place];
+	volatile GLOBAL u64 *word = (volatile GLOBAL u64 *)&o0[at0 + place];
 	for (int k = 0; k < 2; k++) {
 		u64 old = word[k], seen;
 		for (;;) {
@@ -52,10 +52,10 @@ KERNEL void ENTRY(POINTERS, GLOBAL i32 *bad, I n LAYOUT, DIMENSIONS) {
 #if SIZE < 4
 	GLOBAL u8 *address = (GLOBAL u8 *)&o0[at0 + place];
 	int part = (int)((u64)address % 4) / SIZE;
-	GLOBAL WORD *word = (GLOBAL WORD *)(address - (u64)address % 4);
+	volatile GLOBAL WORD *word = (volatile GLOBAL WORD *)(address - (u64)address % 4);
 #define PART part
 #else
-	GLOBAL WORD *word = (GLOBAL WORD *)&o0[at0 + place];
+	volatile GLOBAL WORD *word = (volatile GLOBAL WORD *)&o0[at0 + place];
 #define PART 0
 #endif
 	whole old, new_, seen;
