@@ -14,6 +14,11 @@ import (
 // oclgrind is Oclgrind as a driver of OpenCL, where Debian has it.
 const oclgrind = "/usr/lib/oclgrind/liboclgrind-rt-icd.so"
 
+// kernelTests are how the names of tests begin that run kernels of the families.
+var kernelTests = []string{"Elementwise", "Types", "Scan", "Reduce", "Sort", "Search", "Masked", "Loss", "Index",
+	"Row", "Pool", "Unpool", "Upsample", "Pad", "Columns", "Foreach", "Optimize", "List", "Bag", "Grid", "Random",
+	"Distance", "Matmul", "Float8", "ScaledMatmul", "IntMatmul", "Convolution", "Attention"}
+
 // Kernels neither touch memory beside their operands nor race: a sample of each family runs on Oclgrind, which
 // simulates a device and says so. Each runs in the forms that processors have, and in those of GPUs.
 func TestOclgrind(t *testing.T) {
@@ -31,9 +36,7 @@ func TestOclgrind(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, family := range []string{"Elementwise", "Types", "Scan", "Reduce", "Sort", "Search", "Masked", "Loss", "Index",
-		"Row", "Pool", "Unpool", "Upsample", "Pad", "Columns", "Foreach", "Optimize", "List", "Bag", "Grid", "Random",
-		"Distance", "Matmul", "Float8", "ScaledMatmul", "IntMatmul", "Convolution", "Attention"} {
+	for _, family := range kernelTests {
 		for _, form := range []string{processorForm, gpuForm} {
 			t.Run(family+"/"+form, func(t *testing.T) { onOclgrind(t, self, library, family, form) })
 		}
