@@ -858,44 +858,44 @@ enum {
 };
 
 /* A dimension of a transform. */
-typedef struct chorus_transform_dim {
+typedef struct chorus_fft_dim {
 	int64_t size;    /* of real numbers, if either side has them */
 	int64_t in, out; /* from one place to the next, in elements; above 0 */
-} chorus_transform_dim;
+} chorus_fft_dim;
 
 /* A discrete Fourier transform without a factor, or several of them. In and out don't overlap, or are the same complex elements.
  * COMPLEX_TO_REAL may change what is in in. */
-typedef struct chorus_transform {
+typedef struct chorus_fft {
 	uint32_t size;
 	int32_t kind;
 	int32_t dtype; /* of real and imaginary parts: CHORUS_FLOAT32 or CHORUS_FLOAT64 */
 	int32_t inverse;
 	int32_t dims; /* the outermost first */
 	int32_t reserved;
-	const chorus_transform_dim *dim;
+	const chorus_fft_dim *dim;
 	void *in, *out;
 	int64_t count, in_next, out_next; /* of transforms, and elements from one to the next */
-} chorus_transform;
+} chorus_fft;
 
-/* chorus_transform_run enqueues a transform, which cuFFT, hipFFT or clFFT computes. CHORUS_UNSUPPORTED: the device has no such library,
+/* chorus_fft_run enqueues a transform, which cuFFT, hipFFT or clFFT computes. CHORUS_UNSUPPORTED: the device has no such library,
  * or the library doesn't do this one. Then out is as it was. */
-CHORUS_API chorus_status chorus_transform_run(chorus_stream stream, const chorus_transform *transform);
+CHORUS_API chorus_status chorus_fft_run(chorus_stream stream, const chorus_fft *fft);
 
 /* What a device's library of transforms takes, and its plans. */
-typedef struct chorus_transform_info {
+typedef struct chorus_fft_info {
 	uint32_t size;
 	int32_t dims;   /* at most; 0: there's no library */
 	int32_t align;  /* bytes, of which addresses of in and out are a multiple */
 	int32_t spoils; /* 1: REAL_TO_COMPLEX too may change what is in in */
 	int64_t plans;  /* that are kept */
 	int64_t most_plans;
-} chorus_transform_info;
+} chorus_fft_info;
 
-/* chorus_transform_get fills in what there is to know; the caller sets size. CHORUS_UNSUPPORTED: devices of this driver have none. */
-CHORUS_API chorus_status chorus_transform_get(chorus_device device, chorus_transform_info *info);
+/* chorus_fft_get fills in what there is to know; the caller sets size. CHORUS_UNSUPPORTED: devices of this driver have none. */
+CHORUS_API chorus_status chorus_fft_get(chorus_device device, chorus_fft_info *info);
 
-/* chorus_transform_plans changes how many plans are kept at most; -1: it gives back those that are kept. */
-CHORUS_API chorus_status chorus_transform_plans(chorus_device device, int64_t most);
+/* chorus_fft_plans changes how many plans are kept at most; -1: it gives back those that are kept. */
+CHORUS_API chorus_status chorus_fft_plans(chorus_device device, int64_t most);
 
 /* Steps of linear algebra, by LAPACK's names. */
 enum {
@@ -955,9 +955,9 @@ CHORUS_API chorus_status chorus_solve_run(chorus_stream stream, const chorus_sol
  * CHORUS_UNSUPPORTED. With look 0 it says whether devices of this driver may have one. */
 CHORUS_API chorus_status chorus_solve_get(chorus_device device, int32_t look);
 
-/* chorus_product_handle gives the handle with which a stream multiplies matrices: a cublasHandle_t or hipblasHandle_t, which
+/* chorus_blas_handle gives the handle with which a stream multiplies matrices: a cublasHandle_t or hipblasHandle_t, which
  * is the stream's, and lives as long as it. CHORUS_UNSUPPORTED: there's no such library. */
-CHORUS_API chorus_status chorus_product_handle(chorus_stream stream, void **handle);
+CHORUS_API chorus_status chorus_blas_handle(chorus_stream stream, void **handle);
 
 /* ---- stores: where ranks find each other ---- */
 

@@ -300,16 +300,16 @@ EXPORT chorus_status chorus_tune_results(const char **text) {
 	CALLS(goTuneResults((char **)text));
 }
 
-EXPORT chorus_status chorus_transform_run(chorus_stream stream, const chorus_transform *transform) {
-	CALLS(goTransformRun(stream, (chorus_transform *)transform));
+EXPORT chorus_status chorus_fft_run(chorus_stream stream, const chorus_fft *fft) {
+	CALLS(goFftRun(stream, (chorus_fft *)fft));
 }
 
-EXPORT chorus_status chorus_transform_get(chorus_device device, chorus_transform_info *info) {
-	CALLS(goTransformGet(device, info));
+EXPORT chorus_status chorus_fft_get(chorus_device device, chorus_fft_info *info) {
+	CALLS(goFftGet(device, info));
 }
 
-EXPORT chorus_status chorus_transform_plans(chorus_device device, int64_t most) {
-	CALLS(goTransformPlans(device, most));
+EXPORT chorus_status chorus_fft_plans(chorus_device device, int64_t most) {
+	CALLS(goFftPlans(device, most));
 }
 
 EXPORT chorus_status chorus_solve_run(chorus_stream stream, const chorus_solve *solve) {
@@ -320,8 +320,8 @@ EXPORT chorus_status chorus_solve_get(chorus_device device, int32_t look) {
 	CALLS(goSolveGet(device, look));
 }
 
-EXPORT chorus_status chorus_product_handle(chorus_stream stream, void **handle) {
-	CALLS(goProductHandle(stream, handle));
+EXPORT chorus_status chorus_blas_handle(chorus_stream stream, void **handle) {
+	CALLS(goBlasHandle(stream, handle));
 }
 
 EXPORT chorus_status chorus_store_from_callbacks(const chorus_store_callbacks *callbacks, chorus_store *store) {

@@ -52,12 +52,12 @@ func goSolveRun(h C.chorus_stream, x *C.chorus_solve) (status C.chorus_status) {
 	return fail(err)
 }
 
-//export goProductHandle
-func goProductHandle(h C.chorus_stream, out *unsafe.Pointer) (status C.chorus_status) {
+//export goBlasHandle
+func goBlasHandle(h C.chorus_stream, out *unsafe.Pointer) (status C.chorus_status) {
 	defer contain(&status)
 	s, err := findStream(h)
 	if err == nil && out == nil {
-		err = refused("chorus_product_handle got NULL")
+		err = refused("chorus_blas_handle got NULL")
 	}
 	if err != nil {
 		return fail(err)

@@ -287,14 +287,14 @@ func placeOf(s text.Spec, operand string) string {
 	return at
 }
 
-// imageDefines defines what the elements of images need: PLACE_IN(x) and others, and FLAT(x), the number of coordinates
+// imageDefines defines what the elements of images need: OFFSET_IN(x) and others, and FLAT(x), the number of coordinates
 // in the larger image, and STRIDE_0 and so on, the factors of coordinates of out in those of in.
 func (w *writer) imageDefines(s text.Spec) {
 	w.RecordType("images", int(s.Dims), (&images{}).visit)
 	w.Defines(s, 0)
 	w.Include("each_dim")
 	for _, operand := range []string{"in", "out", "more"} {
-		w.Define("PLACE_"+strings.ToUpper(operand)+"(x)", placeOf(s, operand))
+		w.Define("OFFSET_"+strings.ToUpper(operand)+"(x)", placeOf(s, operand))
 	}
 	flat := "(i64)x##0"
 	for k := range int(s.Dims) {

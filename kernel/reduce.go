@@ -260,11 +260,11 @@ func reduceSource(s text.Spec) (text.Source, error) {
 	w.Define("NUMBERS", strings.ReplaceAll(args, "s", "R s"))
 	w.Define("REDUCED", map[bool]string{true: ", reduced m"}[away > 0])
 	w.Define("SCRATCH", map[bool]string{true: ", GLOBAL A *scratch, I parts"}[hasScratch(s)])
-	w.Define("PLACE_OF_INPUT(i)", "I in; { "+text.Places("i", "m", 0, away, 1)+" in = at0; }")
+	w.Define("OFFSET_OF_INPUT(i)", "I in; { "+text.Offsets("i", "m", 0, away, 1)+" in = at0; }")
 	place := ""
 	if s.Form == reduceColumns {
 		place = " + (column + lane + THREAD) * l.strides[%[1]d][0]"
-		w.Define("PLACES_OF_ROW(row)", text.Places("row", "l", 1, int(s.Dims), outs+1))
+		w.Define("OFFSETS_OF_ROW(row)", text.Offsets("row", "l", 1, int(s.Dims), outs+1))
 		w.Define("LANES", loader.Lanes)
 		w.Define("ROWS_OF_SUM", rowsOfSum)
 		w.Define("COLUMNS", s.Extra[3])
@@ -289,7 +289,7 @@ func reduceSource(s text.Spec) (text.Source, error) {
 		}
 		if s.Extra[1] == 2 && s.Form != reduceJoin {
 			w.Define("STRETCHES", "")
-			w.Define("PLACE_OF_STRETCH(row)", text.Places("row", "m", 1, away, 1))
+			w.Define("OFFSET_OF_STRETCH(row)", text.Offsets("row", "m", 1, away, 1))
 		}
 	}
 	if size := s.Inputs()[0].Size(); !s.Vector && s.Extra[1] == 1 && size < bytesOfLoad && s.Form != reduceThread {

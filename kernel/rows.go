@@ -313,7 +313,7 @@ func rowSource(s text.Spec) (text.Source, error) {
 	list("NUMBERS", ", T s%d", o.numbers)
 	w.Define("BEGIN_ROW", w.begin())
 	w.Define("ELEMENT", w.element())
-	w.Define("PLACE", w.at(0))
+	w.Define("OFFSET", w.at(0))
 	w.Define("RESULT", fmt.Sprintf("T r = %s; o0[%s] = OUT0(r);", o.out, w.at(0)))
 	w.Define("ROW_RESULTS", w.rowResults())
 	known, findings := "", ""
@@ -376,7 +376,7 @@ func (w *rowWriter) at(k int) string {
 // begin says where row `row` begins in each operand, and its numbers.
 func (w *rowWriter) begin() string {
 	s, o := w.s, w.o
-	text := "PLACES(row)"
+	text := "OFFSETS(row)"
 	for k := range o.rowIns {
 		text += fmt.Sprintf(" T %c = IN%d(i%[2]d[row]);", 'p'+k, o.ins+k)
 	}

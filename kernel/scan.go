@@ -156,7 +156,7 @@ func scanSource(s text.Spec) (text.Source, error) {
 	w.Defines(s, outs+1)
 	w.Define("OPERANDS", outs+1)
 	w.Define("STEPS", steps)
-	w.Define("KEEP_PLACES(from)", keep)
+	w.Define("KEEP_OFFSETS(from)", keep)
 	w.Define("VALUE(from)", fmt.Sprintf("IN0(i0[%s])", place(outs)))
 	w.Define("WRITE(a, from)", write)
 	w.Define("ELEMENTS_OF_SUM", elementsOfSum)

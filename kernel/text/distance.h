@@ -7,7 +7,7 @@ KERNEL void ENTRY(POINTERS, I count, I n, I step0, I step1, T p LAYOUT) {
 	I i = (I)(BLOCK * THREADS + THREAD);
 	if (i >= count)
 		return;
-	PLACES(i)
+	OFFSETS(i)
 	T r = 0;
 	for (I j = 0; j < n; j++) {
 		T d = IN0(i0[at1 + j * step0]) - IN1(i1[at2 + j * step1]), size = fabs(d);

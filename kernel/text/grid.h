@@ -79,7 +79,7 @@ DEVICE T g_place(T x, T size, T *slope, T *lost) {
 #ifdef NEAREST
 #define CORNER if (1 EACH_DIM(INSIDE_K)) {
 #define END_OF_CORNER }
-#define PLACE in EACH_DIM(AT_K)
+#define OFFSET in EACH_DIM(AT_K)
 #define WEIGHT 1
 #define SLOPE(k) 0
 #else
@@ -95,7 +95,7 @@ DEVICE T g_place(T x, T size, T *slope, T *lost) {
 #define END_OF_CORNER \
 	} \
 	}
-#define PLACE in EACH_DIM(AT)
+#define OFFSET in EACH_DIM(AT)
 // clang-format off
 #if DIMS == 2
 #define WEIGHT w0 * w1
@@ -165,13 +165,13 @@ KERNEL void ENTRY(POINTERS, images g) {
 #if defined(SAMPLE)
 	T v = START;
 	CORNER
-	v += IN0(i0[PLACE]) * (WEIGHT);
+	v += IN0(i0[OFFSET]) * (WEIGHT);
 	END_OF_CORNER
 	o0[HERE] = OUT0(v);
 #elif defined(INPUT)
 	T v = IN0(i0[HERE]);
 	CORNER
-	I to = PLACE;
+	I to = OFFSET;
 	T sum = NUMBER_OF(o0[to]) + v * (WEIGHT);
 	o0[to] = OUT0(sum);
 	END_OF_CORNER
@@ -182,7 +182,7 @@ KERNEL void ENTRY(POINTERS, images g) {
 	for (c = 0; c < g.channels; c++) {
 		T v = IN0(i0[HERE]);
 		CORNER
-		T x = v * IN1(i1[PLACE]);
+		T x = v * IN1(i1[OFFSET]);
 #define ADD_SLOPE(k) sum##k += x * (SLOPE(k));
 		EACH_DIM(ADD_SLOPE)
 		END_OF_CORNER

@@ -11,9 +11,9 @@ T v = ZERO;
 #define MORE(k) + t##k * g.more_steps[k]
 // clang-format on
 EACH_DIM(OPEN)
-ADD_TO(v, IN0(i0[PLACE_OUT(x) EACH_DIM(MORE)]));
+ADD_TO(v, IN0(i0[OFFSET_OUT(x) EACH_DIM(MORE)]));
 EACH_DIM(CLOSE)
-o0[PLACE_IN(u)] = OUT0(v);
+o0[OFFSET_IN(u)] = OUT0(v);
 #else
 #define OPEN(k) for (I t##k = 0; t##k < g.window[k]; t##k++) {
 #define PLACE(k) I x##k = u##k * STRIDE_##k - g.padding[k] + t##k * g.dilation[k];
@@ -25,7 +25,7 @@ EACH_DIM(OPEN)
 EACH_DIM(PLACE)
 v = ZERO;
 if (1 EACH_DIM(INSIDE))
-	v = IN0(i0[PLACE_IN(x)]);
-o0[PLACE_OUT(u) EACH_DIM(MORE)] = OUT0(v);
+	v = IN0(i0[OFFSET_IN(x)]);
+o0[OFFSET_OUT(u) EACH_DIM(MORE)] = OUT0(v);
 EACH_DIM(CLOSE)
 #endif

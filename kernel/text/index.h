@@ -7,7 +7,7 @@ KERNEL void ENTRY(POINTERS, GLOBAL i32 *bad, I n LAYOUT, DIMENSIONS) {
 	I i = (I)(BLOCK * THREADS + THREAD);
 	if (i >= n)
 		return;
-	PLACES(i)
+	OFFSETS(i)
 	i64 place = 0, x;
 	int good = 1;
 	INDEXES

@@ -8,7 +8,7 @@ KERNEL void ENTRY(GLOBAL I1 *x, GLOBAL const I0 *t, GLOBAL const O0 *y, GLOBAL c
 	I g = (I)(BLOCK * THREADS + THREAD), i = step == 1 ? g / classes : g % n, k = step == 1 ? g % classes : g / n;
 	if (i >= n || k >= classes)
 		return;
-	PLACES(i)
+	OFFSETS(i)
 	i64 to = t[at1];
 	int counts = to != ignore && to >= 0 && to < classes;
 	T r = 0;
@@ -29,7 +29,7 @@ KERNEL void ENTRY(GLOBAL const I1 *x, GLOBAL const I0 *t, GLOBAL O0 *y, GLOBAL c
 	I i = (I)(BLOCK * THREADS + THREAD);
 	if (i >= n)
 		return;
-	PLACES(i)
+	OFFSETS(i)
 	i64 to = t[at1];
 	int counts = to != ignore && to >= 0 && to < classes;
 	T r = 0;

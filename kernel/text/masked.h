@@ -15,7 +15,7 @@ KERNEL void ENTRY(GLOBAL const i64 *ends, GLOBAL const I0 *i0, GLOBAL O0 *o0, GL
 	I first = (I)(BLOCK * THREADS + THREAD) * UNIT, found = 0;
 	I last = n - first < UNIT ? n : first + UNIT;
 	for (I i = first; i < last; i++) {
-		PLACES(i)
+		OFFSETS(i)
 		int here = HERE(IN0(i0[at0]));
 		found += here;
 	}
@@ -40,7 +40,7 @@ KERNEL void ENTRY(GLOBAL const i64 *ends, GLOBAL const I0 *i0, GLOBAL O0 *o0, GL
 	}
 	I to = before + (BLOCK > 0 ? (I)ends[BLOCK - 1] : 0);
 	for (I i = first; i < last; i++) {
-		PLACES(i)
+		OFFSETS(i)
 		int here = HERE(IN0(i0[at0]));
 		if (!here || to >= limit)
 			continue;

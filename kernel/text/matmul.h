@@ -12,7 +12,7 @@ KERNEL void ENTRY(POINTERS, SIZES, NUMBER alpha, NUMBER beta LAYOUT) {
 #include "tile_memory.h"
 	I batch = (I)BLOCK_Z, row0 = (I)BLOCK_Y * (TILE_EACH * TILE_THREADS),
 	  column0 = (I)BLOCK * (TILE_EACH * TILE_THREADS);
-	PLACES(batch)
+	OFFSETS(batch)
 #if DIMS == 0
 	at0 = at1 = at2 = at3 = 0;
 #endif

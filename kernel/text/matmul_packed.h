@@ -10,7 +10,7 @@ KERNEL void ENTRY(POINTERS, SIZES, NUMBER alpha, NUMBER beta LAYOUT) {
 		return;
 	rows = m - row0 < rows ? m - row0 : rows;
 	columns = n - column0 < columns ? n - column0 : columns;
-	PLACES(batch)
+	OFFSETS(batch)
 #if DIMS == 0
 	at0 = at1 = at2 = at3 = 0;
 #endif

@@ -5,7 +5,7 @@ T v = 0;
 	WINDOWS_OF(k, u##k, u##k) \
 	for (I x##k = from##k; x##k <= to##k; x##k++) {
 EACH_DIM(OPEN)
-if (i1[PLACE_MORE(x)] == own)
-	v += IN0(i0[PLACE_OUT(x)]);
+if (i1[OFFSET_MORE(x)] == own)
+	v += IN0(i0[OFFSET_OUT(x)]);
 EACH_DIM(CLOSE)
-o0[PLACE_IN(u)] = OUT0(v);
+o0[OFFSET_IN(u)] = OUT0(v);

@@ -2,7 +2,7 @@
 I best = -1;
 T v = 0;
 EACH_DIM(WINDOW)
-T x = IN0(i0[PLACE_IN(x)]);
+T x = IN0(i0[OFFSET_IN(x)]);
 #ifdef FLOATING
 if (best < 0 || x > v || x != x) {
 #else
@@ -12,7 +12,7 @@ if (best < 0 || x > v) {
 	best = FLAT(x);
 }
 EACH_DIM(CLOSE)
-o0[PLACE_OUT(u)] = OUT0(v);
+o0[OFFSET_OUT(u)] = OUT0(v);
 #ifdef INDEXES
-o1[PLACE_MORE(u)] = best;
+o1[OFFSET_MORE(u)] = best;
 #endif

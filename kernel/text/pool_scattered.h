@@ -19,7 +19,7 @@ WINDOWS_OF(0, low, (high - 1))
 for (I x0 = from0; x0 <= to0; x0++) {
 #define OPEN(k) for (I x##k = 0; x##k < g.out[k]; x##k++) {
 	EACH_DIM_BUT_0(OPEN)
-	i64 k = i1[PLACE_MORE(x)] - first;
+	i64 k = i1[OFFSET_MORE(x)] - first;
 	if ((u64)k < (u64)elements)
-		o0[in + (first + (I)k) STEP] += i0[PLACE_OUT(x)];
+		o0[in + (first + (I)k) STEP] += i0[OFFSET_OUT(x)];
 	EACH_DIM(CLOSE)

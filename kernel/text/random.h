@@ -12,7 +12,7 @@ KERNEL void ENTRY(POINTERS, I n, GENERATOR LAYOUT) {
 	numbers4 v = philox(seed, (u64)number, block, 0);
 	for (int j = 0; j < 4 && first + j < n; j++) {
 		f32 u = UNIFORM(f32);
-		PLACES((first + j))
+		OFFSETS((first + j))
 		o0[at0] = OUT0((T)((T)u <= IN0(i0[at1])));
 	}
 }
@@ -67,7 +67,7 @@ KERNEL void ENTRY(POINTERS, I n, I threads, GENERATOR NUMBERS LAYOUT) {
 	for (int j = 0; j < EACH && first + j * threads < n; j++) {
 #if defined(DROPOUT)
 		int kept = UNIFORM(f32) < keep;
-		PLACES((first + j * threads))
+		OFFSETS((first + j * threads))
 		T y = IN0(i0[at2]) * (kept ? scale : (T)0);
 		o0[at0] = OUT0(y);
 		o1[at1] = kept;
@@ -83,7 +83,7 @@ KERNEL void ENTRY(POINTERS, I n, I threads, GENERATOR NUMBERS LAYOUT) {
 #else
 		T u = UNIFORM(T);
 #endif
-		PLACES((first + j * threads))
+		OFFSETS((first + j * threads))
 		O0 y = OUT0((T)(DISTRIBUTION));
 #ifdef UNIFORM_NUMBERS // one that's rounded to the end becomes the first
 		if (STORED(y) == s1)

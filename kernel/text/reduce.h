@@ -8,7 +8,7 @@
 #define STEP(a) a = r_step(a, IN0(i0[FIRST + in + i]), row * size + i GIVEN);
 #else
 #define STEP(a) \
-	PLACE_OF_INPUT(i) \
+	OFFSET_OF_INPUT(i) \
 	a = r_step(a, IN0(i0[FIRST + in]), i GIVEN);
 #endif
 
@@ -53,7 +53,7 @@ KERNEL void ENTRY(POINTERS, I results, I n SCRATCH NUMBERS LAYOUT REDUCED) {
 #ifdef REDUCE_JOIN
 	to = parts;
 #endif
-	PLACES(result)
+	OFFSETS(result)
 #if defined(VECTOR) && !defined(REDUCE_THREADS)
 #include "reduce_lanes.h"
 #else

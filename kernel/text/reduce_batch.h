@@ -6,14 +6,14 @@ for (I first = begin; first < end; first += MOST_ROWS) {
 	I count = end - first < MOST_ROWS ? end - first : MOST_ROWS;
 	for (I r = 0; r < count; r++) {
 		I result = first + r;
-		PLACES(result)
+		OFFSETS(result)
 #include "reduce_lanes.h"
 		part[r * THREADS_OF_BLOCK + THREAD] = a;
 	}
 	BARRIER();
 	if (THREAD < count) {
 		I result = first + THREAD;
-		PLACES(result)
+		OFFSETS(result)
 		A a = part[THREAD * THREADS_OF_BLOCK];
 		for (int k = 1; k < THREADS_OF_BLOCK; k++)
 			a = r_join(a, part[THREAD * THREADS_OF_BLOCK + k]);

@@ -7,7 +7,7 @@ from = part * chunk;
 to = n - from < chunk ? n : from + chunk;
 #endif
 I row = unit / tiles, column = unit % tiles * (8 * LANES);
-PLACES_OF_ROW(row)
+OFFSETS_OF_ROW(row)
 #define EACH_VECTOR(f) f(0) f(1) f(2) f(3) f(4) f(5) f(6) f(7)
 if (inner - column >= 8 * LANES) {
 #include "reduce_vectors.h"

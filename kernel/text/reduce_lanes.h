@@ -7,7 +7,7 @@ for (I start = from, length; start < last; start += length) {
 	length = size - at < last - start ? size - at : last - start;
 	I to = at + length;
 	{
-		PLACE_OF_STRETCH(row)
+		OFFSET_OF_STRETCH(row)
 		in = at0;
 	}
 #include "accumulate.h"

@@ -9,11 +9,11 @@ from = piece * chunk;
 to = n - from < chunk ? n : from + chunk;
 #endif
 I row = unit / tiles, column = unit % tiles * COLUMNS, own = column + THREAD % COLUMNS;
-PLACES_OF_ROW(row)
+OFFSETS_OF_ROW(row)
 A a = r_init();
 for (I i = from + THREAD / COLUMNS; i < to; i += THREADS / COLUMNS) {
 	I at;
-	PLACE_OF_INPUT(i)
+	OFFSET_OF_INPUT(i)
 	at = FIRST + in + own;
 	if (own < inner)
 		a = r_step(a, IN0(i0[at]), i GIVEN);

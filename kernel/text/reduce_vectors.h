@@ -15,7 +15,7 @@ for (I start = from; start < to; start += ROWS_OF_SUM) {
 	EACH_VECTOR(ROWS_SUM)
 	for (I i = start; i < stop; i++) {
 		I at;
-		PLACE_OF_INPUT(i)
+		OFFSET_OF_INPUT(i)
 		at = FIRST + in + column;
 		EACH_VECTOR(ADD_ELEMENT)
 	}

@@ -10,7 +10,7 @@
 #define VALUE_2 VALUE
 #endif
 #if defined(BACKWARD)
-#define VALUE IN0(i0[PLACE_OUT(x)])
+#define VALUE IN0(i0[OFFSET_OUT(x)])
 #ifdef MOST // the same for the lanes of a vector
 #define CANDIDATE_OF(k) \
 	I low##k = r_low(a##k, u##k), high##k = r_high(a##k, u##k); \
@@ -40,21 +40,21 @@
 #endif
 EACH_DIM(OPEN)
 EACH_DIM_BACK(SHUT)
-o0[PLACE_IN(u)] = OUT0(v0);
+o0[OFFSET_IN(u)] = OUT0(v0);
 #elif defined(PLAIN)
 #define PLACE(k) I x##k = r_index(a##k, u##k, 0);
 EACH_DIM(PLACE)
-o0[PLACE_OUT(u)] = i0[PLACE_IN(x)];
+o0[OFFSET_OUT(u)] = i0[OFFSET_IN(x)];
 #elif defined(EVEN) // the sum of a window, which then is divided
 #define WEIGH(k) v *= r_weight(a##k, u##k, 0);
 T v = 0;
 EACH_DIM(WINDOW)
-v += IN0(i0[PLACE_IN(x)]);
+v += IN0(i0[OFFSET_IN(x)]);
 EACH_DIM(CLOSE)
 EACH_DIM(WEIGH)
-o0[PLACE_OUT(u)] = OUT0(v);
+o0[OFFSET_OUT(u)] = OUT0(v);
 #elif defined(FIXED) // places and weights are computed once in each dimension
-#define VALUE IN0(i0[PLACE_IN(x)])
+#define VALUE IN0(i0[OFFSET_IN(x)])
 #define TAP(k, t) \
 	I x##k##_##t = r_index(a##k, u##k, t); \
 	T w##k##_##t = r_weight(a##k, u##k, t);
@@ -65,9 +65,9 @@ o0[PLACE_OUT(u)] = OUT0(v);
 #endif
 EACH_DIM(TAPS_OF)
 SUMS
-o0[PLACE_OUT(u)] = OUT0(v0);
+o0[OFFSET_OUT(u)] = OUT0(v0);
 #else // any number of elements
-#define VALUE IN0(i0[PLACE_IN(x)])
+#define VALUE IN0(i0[OFFSET_IN(x)])
 #define OPEN(k) \
 	T v##k = 0; \
 	for (I t##k = 0; t##k < r_taps(a##k, u##k); t##k++) { \
@@ -79,5 +79,5 @@ o0[PLACE_OUT(u)] = OUT0(v0);
 	v##k /= r_total(a##k, u##k);
 EACH_DIM(OPEN)
 EACH_DIM_BACK(SHUT)
-o0[PLACE_OUT(u)] = OUT0(v0);
+o0[OFFSET_OUT(u)] = OUT0(v0);
 #endif

@@ -17,7 +17,7 @@ for (I first = begin; first < end; first += BATCH) {
 #undef VALUE
 #define STORE \
 	T e = VALUE_2; \
-	o0[PLACE] = e;
+	o0[OFFSET] = e;
 #define VALUE e
 #endif
 #include "row_batch_stage.h"
@@ -29,8 +29,8 @@ for (I first = begin; first < end; first += BATCH) {
 		I to = length, at = 0;
 #ifdef KEPT
 #define RESULT_OF_LANE \
-	T e = o0[PLACE]; \
-	o0[PLACE] = KEPT;
+	T e = o0[OFFSET]; \
+	o0[OFFSET] = KEPT;
 #else
 #define RESULT_OF_LANE \
 	ELEMENT \

@@ -23,7 +23,7 @@ KERNEL void ENTRY(POINTERS, I rows, I n STEPS SCRATCH LAYOUT) {
 	I row = (I)(BLOCK * THREADS + THREAD);
 	if (row >= rows)
 		return;
-	PLACES(row)
+	OFFSETS(row)
 	A a = r_init();
 	for (I i = 0; i < n; i++) {
 		a = r_step(a, VALUE(at), i);
@@ -41,7 +41,7 @@ KERNEL void ENTRY(POINTERS, I rows, I n STEPS SCRATCH LAYOUT) {
 	I row = (I)(BLOCK / parts), chunk = (n - 1) / parts + 1, from = (I)(BLOCK % parts) * chunk, to;
 	to = n - from < chunk ? n : from + chunk;
 #endif
-	PLACES(row)
+	OFFSETS(row)
 #ifdef SCAN_PARTS
 	A a = r_init();
 	for (I i = from + THREAD; i < to; i += THREADS)

@@ -3,8 +3,8 @@
 	I from##k[OPERANDS]; \
 	{ \
 		I row = next + k; \
-		PLACES(row) \
-		KEEP_PLACES(from##k) \
+		OFFSETS(row) \
+		KEEP_OFFSETS(from##k) \
 	} \
 	A total##k = r_init();
 #define BEGIN_SUM(k) A a##k = r_init();

@@ -3,7 +3,7 @@ KERNEL void ENTRY(POINTERS, I count, I n, I step, I sorter, i32 flag LAYOUT) {
 	I i = (I)(BLOCK * THREADS + THREAD), low = 0, high = n;
 	if (i >= count)
 		return;
-	PLACES(i)
+	OFFSETS(i)
 	T x = IN0(i0[at1]);
 	while (low < high) {
 		I mid = low + (high - low) / 2, place = i2 ? (I)i2[at3 + mid * sorter] : mid;

@@ -19,7 +19,7 @@ KERNEL void ENTRY(TENSORS, i32 span, i32 flip, I pieces, I pitch, GLOBAL K *keys
 		I i = piece * PIECE + j;
 		K k = (K) ~(K)0;
 		if (row < rows && i < n) {
-			PLACES(row)
+			OFFSETS(row)
 			k = (K)(key_of(i0[at2 + i * step2]) ^ (K)flip);
 		}
 		key[e] = k;
@@ -39,7 +39,7 @@ KERNEL void ENTRY(TENSORS, i32 span, i32 flip, I pieces, I pitch, GLOBAL K *keys
 		}
 #else
 		if (row < rows && j >= from && j < keep) {
-			PLACES(row)
+			OFFSETS(row)
 			I place = from_[e], to = j - from;
 			if (o0)
 				o0[at0 + to * step0] = i0[at2 + place * step2];
@@ -61,7 +61,7 @@ KERNEL void ENTRY(TENSORS, i32 span, i32 flip, I pieces, I pitch, GLOBAL K *keys
 	I end = n - first < LARGE ? n : first + LARGE, base = first;
 	K last = (K) ~(K)0;
 	int some = 0; // have been dropped
-	PLACES(row)
+	OFFSETS(row)
 	if (THREAD == 0)
 		count = 0;
 	BARRIER();
@@ -203,7 +203,7 @@ KERNEL void ENTRY(TENSORS, I from, I results, I pitch, GLOBAL const K *keys, GLO
 	at = low == 0 ? 0 : (low - 1) / 2;
 #endif
 #endif
-	PLACES(row)
+	OFFSETS(row)
 	I place = places[row * pitch + at];
 	if (o0)
 		o0[at0 + j * step0] = i0[at2 + place * step2];

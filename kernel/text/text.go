@@ -32,7 +32,7 @@ func (w *Writer) DefineIf(is bool, name string) {
 //   - POINTERS: the parameters of the results and inputs, and LAYOUT: that of the layout type, after a comma;
 //   - O0 and I0: the types of elements in memory, OUT0(x): a number x as such an element, IN0(x): an element as T;
 //   - ZERO, ADD_TO(a, b) and MULTIPLY_ADD(a, b, c), which also complex numbers have;
-//   - PLACES(i): declares the places of element number i, at0 and so on, in as many operands as the layout has;
+//   - OFFSETS(i): declares the offsets of element number i, at0 and so on, in as many operands as the layout has;
 //   - NUMBER, the type of numbers, and COMPUTED(x): a number as the type that is computed with;
 //   - DIMS, THREADS_OF_BLOCK, and the kind of T: COMPLEX, FLOATING or neither.
 func (w *Writer) Defines(s Spec, operands int) {
@@ -73,14 +73,14 @@ func (w *Writer) arithmetic(compute dtype.DType) {
 	w.DefineIf(compute.IsFloating(), "FLOATING")
 }
 
-// Layout writes the layout type, and defines LAYOUT and PLACES.
+// Layout writes the layout type, and defines LAYOUT and OFFSETS.
 func (w *Writer) Layout(s Spec, operands int) {
 	if operands == 0 {
 		return
 	}
 	w.LayoutType("layout", int(s.Dims), operands)
 	w.Define("LAYOUT", map[bool]string{true: ", layout l"}[s.Dims > 0])
-	w.Define("PLACES(i)", Places("i", "l", 0, int(s.Dims), operands))
+	w.Define("OFFSETS(i)", Offsets("i", "l", 0, int(s.Dims), operands))
 }
 
 // File writes a file of kernels, of which the definitions before choose one.

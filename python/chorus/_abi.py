@@ -432,7 +432,7 @@ class KernelInfo(Structure):
     ]
 
 
-class TransformDim(Structure):
+class FftDim(Structure):
     _fields_ = [
         ("size", c_int64),
         ("in_", c_int64),
@@ -440,7 +440,7 @@ class TransformDim(Structure):
     ]
 
 
-class Transform(Structure):
+class Fft(Structure):
     _fields_ = [
         ("size", c_uint32),
         ("kind", c_int32),
@@ -448,7 +448,7 @@ class Transform(Structure):
         ("inverse", c_int32),
         ("dims", c_int32),
         ("reserved", c_int32),
-        ("dim", POINTER(TransformDim)),
+        ("dim", POINTER(FftDim)),
         ("in_", c_void_p),
         ("out", c_void_p),
         ("count", c_int64),
@@ -457,7 +457,7 @@ class Transform(Structure):
     ]
 
 
-class TransformInfo(Structure):
+class FftInfo(Structure):
     _fields_ = [
         ("size", c_uint32),
         ("dims", c_int32),
@@ -874,12 +874,12 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "tune_set": (c_int32, [c_int32, c_int32, c_int32, c_int32]),
     "tune_add": (c_int32, [c_char_p]),
     "tune_results": (c_int32, [POINTER(c_char_p)]),
-    "transform_run": (c_int32, [c_uint64, POINTER(Transform)]),
-    "transform_get": (c_int32, [c_uint64, POINTER(TransformInfo)]),
-    "transform_plans": (c_int32, [c_uint64, c_int64]),
+    "fft_run": (c_int32, [c_uint64, POINTER(Fft)]),
+    "fft_get": (c_int32, [c_uint64, POINTER(FftInfo)]),
+    "fft_plans": (c_int32, [c_uint64, c_int64]),
     "solve_run": (c_int32, [c_uint64, POINTER(Solve)]),
     "solve_get": (c_int32, [c_uint64, c_int32]),
-    "product_handle": (c_int32, [c_uint64, POINTER(c_void_p)]),
+    "blas_handle": (c_int32, [c_uint64, POINTER(c_void_p)]),
     "reply_value": (None, [c_void_p, c_void_p, c_int64]),
     "reply_error": (None, [c_void_p, c_char_p]),
     "store_from_callbacks": (c_int32, [POINTER(StoreCallbacks), POINTER(c_uint64)]),

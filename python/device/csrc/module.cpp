@@ -170,9 +170,9 @@ PYBIND11_MODULE(_C, m) {
         {"compiled", k.compiled}, {"from_disk", k.from_disk}, {"refused", k.refused}, {"launched", k.launched},
         {"multiplied", k.multiplied}, {"transformed", k.transformed}, {"solved", k.solved}};
   });
-  m.def("product_handle", [](DeviceIndex index) {
+  m.def("blas_handle", [](DeviceIndex index) {
     void* handle = nullptr;
-    check(lib.product_handle(current_handle(in_range(index)), &handle));
+    check(lib.blas_handle(current_handle(in_range(index)), &handle));
     return reinterpret_cast<uintptr_t>(handle);
   });
   m.def("tune_set", [](bool enabled, bool tuning, int milliseconds, int iterations) {
@@ -184,14 +184,14 @@ PYBIND11_MODULE(_C, m) {
     check(lib.tune_results(&text));
     return std::string(text);
   });
-  m.def("transform_plans", [](DeviceIndex index) {
-    chorus_transform_info t{};
+  m.def("fft_plans", [](DeviceIndex index) {
+    chorus_fft_info t{};
     t.size = sizeof t;
-    check(lib.transform_get(device(in_range(index)).handle, &t));
+    check(lib.fft_get(device(in_range(index)).handle, &t));
     return std::make_tuple(t.plans, t.most_plans);
   });
-  m.def("keep_transform_plans", [](DeviceIndex index, int64_t most) {
-    check(lib.transform_plans(device(in_range(index)).handle, most));
+  m.def("keep_fft_plans", [](DeviceIndex index, int64_t most) {
+    check(lib.fft_plans(device(in_range(index)).handle, most));
   });
   m.def("use_philox", &use_philox);
   m.def("recover", &recover);

@@ -46,7 +46,7 @@ def current_blas_handle() -> int:
         NotImplementedError: the device has no such library; on OpenCL there is none with a handle.
     """
     try:
-        return int(_device.c().product_handle(current_device()))
+        return int(_device.c().blas_handle(current_device()))
     except NotImplementedError as error:
         raise NotImplementedError(f"torch.zoom has no handle of a BLAS library here: {error}") from None
 

@@ -35,7 +35,7 @@ class FFTPlanCache:
     @property
     def size(self) -> int:
         """How many plans are kept now."""
-        return int(c().transform_plans(self.device_index)[0])
+        return int(c().fft_plans(self.device_index)[0])
 
     @size.setter
     def size(self, _: int) -> None:
@@ -47,17 +47,17 @@ class FFTPlanCache:
     @property
     def max_size(self) -> int:
         """How many are kept at most; 0: none."""
-        return int(c().transform_plans(self.device_index)[1])
+        return int(c().fft_plans(self.device_index)[1])
 
     @max_size.setter
     def max_size(self, n: int) -> None:
         if n < 0:
             raise RuntimeError(f"cuFFT plan cache size must be non-negative, but got {n}")
-        c().keep_transform_plans(self.device_index, n)
+        c().keep_fft_plans(self.device_index, n)
 
     def clear(self) -> None:
         """Give all plans back."""
-        c().keep_transform_plans(self.device_index, -1)
+        c().keep_fft_plans(self.device_index, -1)
 
 
 class FFTPlanCaches:

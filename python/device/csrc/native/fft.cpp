@@ -28,7 +28,7 @@ class Transforms {
  public:
   explicit Transforms(DeviceIndex index) : index_(index) {
     info_.size = sizeof info_;
-    if (lib.transform_get(device(index).handle, &info_) != CHORUS_OK)
+    if (lib.fft_get(device(index).handle, &info_) != CHORUS_OK)
       info_.dims = 0;
   }
 
@@ -186,16 +186,16 @@ class Transforms {
       to = ordered(sizes, places, out.options());
       batch(to, others, out_count, out_next);
     }
-    c10::SmallVector<chorus_transform_dim, 4> list;
+    c10::SmallVector<chorus_fft_dim, 4> list;
     for (int64_t d : dims) {
-      chorus_transform_dim x{std::max(from.size(d), to.size(d)), from.stride(d), to.stride(d)};
+      chorus_fft_dim x{std::max(from.size(d), to.size(d)), from.stride(d), to.stride(d)};
       list.push_back(x);
     }
     if (kind == CHORUS_COMPLEX_TO_REAL)
       list.back().size = sizes[size_t(dims.back())];
     if (kind == CHORUS_REAL_TO_COMPLEX)
       list.back().size = in.size(dims.back());
-    chorus_transform t{};
+    chorus_fft t{};
     t.size = sizeof t;
     t.kind = kind;
     t.dtype = dtype_of(c10::toRealValueType(in.scalar_type()));
@@ -205,7 +205,7 @@ class Transforms {
     t.in = const_cast<void*>(from.const_data_ptr());
     t.out = to.mutable_data_ptr();
     t.count = count, t.in_next = in_next, t.out_next = out_next;
-    chorus_status status = lib.transform_run(current_handle(index_), &t);
+    chorus_status status = lib.fft_run(current_handle(index_), &t);
     if (status == CHORUS_UNSUPPORTED)
       return at::Tensor();
     check(status);
@@ -224,7 +224,7 @@ class Transforms {
   }
 
   DeviceIndex index_;
-  chorus_transform_info info_{};
+  chorus_fft_info info_{};
 };
 
 // scale multiplies by PyTorch's factor: 1 by the root of the number of elements, or by the number.

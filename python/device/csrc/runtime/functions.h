@@ -87,11 +87,11 @@
   X(tune_set) \
   X(tune_add) \
   X(tune_results) \
-  X(transform_run) \
-  X(transform_get) \
-  X(transform_plans) \
+  X(fft_run) \
+  X(fft_get) \
+  X(fft_plans) \
   X(solve_run) \
   X(solve_get) \
-  X(product_handle) \
+  X(blas_handle) \
   X(reply_error) \
   X(site)

@@ -16,15 +16,15 @@ import (
 // transformDims is how many dimensions a transform has at most, of any library.
 const transformDims = 8
 
-//export goTransformRun
-func goTransformRun(h C.chorus_stream, t *C.chorus_transform) (status C.chorus_status) {
+//export goFftRun
+func goFftRun(h C.chorus_stream, t *C.chorus_fft) (status C.chorus_status) {
 	defer contain(&status)
 	s, err := findStream(h)
 	if err == nil && t == nil {
-		err = refused("chorus_transform_run got NULL")
+		err = refused("chorus_fft_run got NULL")
 	}
 	if err == nil {
-		err = sized("chorus_transform", t.size, unsafe.Sizeof(*t))
+		err = sized("chorus_fft", t.size, unsafe.Sizeof(*t))
 	}
 	if err == nil {
 		err = counted("dimensions", t.dim, t.dims, transformDims)
@@ -49,15 +49,15 @@ func goTransformRun(h C.chorus_stream, t *C.chorus_transform) (status C.chorus_s
 	return fail(err)
 }
 
-//export goTransformGet
-func goTransformGet(h C.chorus_device, info *C.chorus_transform_info) (status C.chorus_status) {
+//export goFftGet
+func goFftGet(h C.chorus_device, info *C.chorus_fft_info) (status C.chorus_status) {
 	defer contain(&status)
 	d, err := findDevice(h)
 	if err == nil && info == nil {
-		err = refused("chorus_transform_get got NULL")
+		err = refused("chorus_fft_get got NULL")
 	}
 	if err == nil {
-		err = sized("chorus_transform_info", info.size, unsafe.Sizeof(*info))
+		err = sized("chorus_fft_info", info.size, unsafe.Sizeof(*info))
 	}
 	if err != nil {
 		return fail(err)
@@ -70,7 +70,7 @@ func goTransformGet(h C.chorus_device, info *C.chorus_transform_info) (status C.
 	if err != nil {
 		return fail(err)
 	}
-	*info = C.chorus_transform_info{size: info.size, plans: C.int64_t(plans.Len()), most_plans: C.int64_t(plans.Most())}
+	*info = C.chorus_fft_info{size: info.size, plans: C.int64_t(plans.Len()), most_plans: C.int64_t(plans.Most())}
 	if lib, err := l.FFTLibrary(); err == nil {
 		info.dims, info.align = C.int32_t(lib.Dims), C.int32_t(lib.Align)
 		if lib.Spoils {
@@ -80,12 +80,12 @@ func goTransformGet(h C.chorus_device, info *C.chorus_transform_info) (status C.
 	return C.CHORUS_OK
 }
 
-//export goTransformPlans
-func goTransformPlans(h C.chorus_device, most C.int64_t) (status C.chorus_status) {
+//export goFftPlans
+func goFftPlans(h C.chorus_device, most C.int64_t) (status C.chorus_status) {
 	defer contain(&status)
 	d, err := findDevice(h)
 	if err == nil && most < -1 {
-		err = refused("chorus_transform_plans: %d plans", int64(most))
+		err = refused("chorus_fft_plans: %d plans", int64(most))
 	}
 	if err != nil {
 		return fail(err)

@@ -7,8 +7,8 @@ func (w *Writer) LayoutType(name string, dims, operands int) {
 	}
 }
 
-// Places is what [Writer.OffsetsFrom] writes.
-func Places(i, layout string, first, dims, operands int) string {
+// Offsets is what [Writer.OffsetsFrom] writes.
+func Offsets(i, layout string, first, dims, operands int) string {
 	var w Writer
 	w.OffsetsFrom(i, layout, first, dims, operands)
 	return w.String()
