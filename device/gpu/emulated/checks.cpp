@@ -246,10 +246,10 @@ struct Mismatch {
 
 static std::string line_of(Worker &w, const Source &at) { return w.module().text_of(at.file, at.line); }
 
-// Indexes are of 32 bits. Numbers of a call, which are of type T, wrap as the hardware's do.
+// Indexes are of 32 bits.
 static void overflowed(const Overflow *o, const char *operation) {
 	Worker *w = Worker::running();
-	if (w == nullptr || 1u << (o->type->info >> 1) != 32 || !strncmp(o->type->name, "'T'", 3))
+	if (w == nullptr || 1u << (o->type->info >> 1) != 32)
 		return;
 	w->fail_in(Fault::launch_failed, line_of(*w, o->at),
 	    std::string(operation) + " of " + o->type->name + " at column " + std::to_string(o->at.column) + " overflows");

@@ -91,6 +91,8 @@ const Case cases[] = {
     {"a misaligned word", Dialect::cuda, "out[0] = *(int *)((char *)in + 2);", 1, 1, Fault::misaligned_address, "", 0},
     {"an index of 32 bits", Dialect::cuda, "int i = n * 3000000; out[0] = i;", 1, 1, Fault::launch_failed, "overflows",
         0},
+    {"numbers of 32 bits, which wrap", Dialect::cuda, "typedef int i32; typedef i32 T; T x = n * 3000000; out[0] = x;",
+        1, 1, Fault::none, "", -1222967296},
     {"sums of a warp", Dialect::cuda,
         "int x = in[threadIdx.x]; for (int k = 16; k > 0; k /= 2) x += __shfl_down_sync(0xffffffffu, x, k); "
         "if (threadIdx.x % 32 == 0) out[threadIdx.x / 32] = x;",
