@@ -8,6 +8,7 @@ import "C"
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"unsafe"
 
@@ -255,10 +256,11 @@ func goStreamWaitWork(h C.chorus_stream, work C.chorus_work, mayWait, checked C.
 	ctx := device.WithStream(context.Background(), s)
 	for _, p := range w.parts {
 		cw, ok := p.(*comm.Work)
-		if !ok {
+		onHost := ok && !cw.OnDevice() // it's the host that carries it out
+		if !ok || onHost && (len(w.ops) == 0 || slices.ContainsFunc(w.ops, (*call).waits)) {
 			return fail(refused("chorus_stream_wait_work: the work is the host's: chorus_work_wait waits for it"))
 		}
-		if !cw.OnDevice() && !cw.Completed() {
+		if onHost && !cw.Completed() {
 			if mayWait == 0 {
 				return C.CHORUS_PENDING
 			}
