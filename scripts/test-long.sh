@@ -48,6 +48,11 @@ if package; then
 		some=(-m long) # the others have run in make test, on PoCL
 		[ -z "${CHORUS_TEST_LONG:-}" ] || some=()
 		CHORUS_OPENCL_LIBRARY=${intel:-} python_tests "${some[@]}" python/zoom/tests
+		# On memory that the process can't touch, as a GPU's, a sample; with CHORUS_TEST_LONG=1 all of them.
+		some=(-m 'not long' python/zoom/tests/test_{indexes,linalg,names}.py)
+		[ -z "${CHORUS_TEST_LONG:-}" ] || some=(python/zoom/tests)
+		step "torch.device(\"zoom\"), on memory that the process can't touch"
+		scripts/on-device.sh buffers .venv/bin/python -m pytest -q -rs "${some[@]}"
 		# With CHORUS_TEST_LONG=1 all of them, on idle streams and on streams that are always busy; it takes some ten minutes more.
 		if [ -n "${CHORUS_TEST_LONG:-}" ]; then
 			python_tests python/device/tests
