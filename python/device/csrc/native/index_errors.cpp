@@ -102,17 +102,18 @@ class BadWords {
       pieces = pieces_;
     }
     chorus_stream stream = awaited ? awaited : device(index).default_stream;
-    std::vector<int32_t> words(pieces.size() * kPiece); // copied with no lock, as that waits
+    std::vector<int32_t> words(pieces.size() * kPiece * kStep); // copied with no lock, as that waits
     for (size_t k = 0; k < pieces.size(); k++)
-      stage(index, stream, &words[k * kPiece], pieces[k]->memory, kPiece * sizeof(int32_t));
+      stage(index, stream, &words[k * kPiece * kStep], pieces[k]->memory, kPiece * kStep * sizeof(int32_t));
     // A word is 0 again before its error is thrown, and so before a kernel that the program runs after the error.
-    return first_of(thread, seen, [&](size_t i) { return words[i] != 0; }, [&](size_t i) {
-      stage(index, stream, pieces[i / kPiece]->memory + i % kPiece * sizeof(int32_t), &kNone, sizeof kNone);
+    return first_of(thread, seen, [&](size_t i) { return words[i * kStep] != 0; }, [&](size_t i) {
+      stage(index, stream, pieces[i / kPiece]->memory + place_of(i), &kNone, sizeof kNone);
     });
   }
 
  private:
-  static constexpr size_t kPiece = 128; // words
+  static constexpr size_t kStep = 64;   // aligned as devices want buffers to begin: some refuse other pointers
+  static constexpr size_t kPiece = 32;  // words, each of the first 4 bytes of a step
   static constexpr int32_t kNone = 0; // is copied to the device
 
   struct Use {
@@ -175,7 +176,7 @@ class BadWords {
 
   // grow makes a piece. It waits for a stream, so it holds no lock: others have the stream's turn while they take it.
   void grow(DeviceIndex index) {
-    static const int32_t none[kPiece] = {};
+    static const int32_t none[kPiece * kStep] = {};
     chorus_stream stream = device(index).default_stream;
     Block* made = new_block(index, stream, sizeof none);
     if (made->view) {
@@ -189,11 +190,15 @@ class BadWords {
     pieces_.push_back(made);
     made_.store(true, std::memory_order_release);
   }
+  // place_of is where a word lies in its piece, in bytes.
+  static size_t place_of(size_t i) {
+    return i % kPiece * kStep * sizeof(int32_t);
+  }
   void* at(size_t i) const {
-    return pieces_[i / kPiece]->memory + i % kPiece * sizeof(int32_t);
+    return pieces_[i / kPiece]->memory + place_of(i);
   }
   volatile int32_t* view(size_t i) const {
-    return reinterpret_cast<volatile int32_t*>(pieces_[i / kPiece]->view) + i % kPiece;
+    return reinterpret_cast<volatile int32_t*>(pieces_[i / kPiece]->view + place_of(i));
   }
 
   std::atomic<bool> made_{false};
