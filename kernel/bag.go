@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/chorus-comms/chorus/device"
@@ -224,7 +225,11 @@ func (p *Plan) bag(op string, n, columns int, in, out Operand, b *Bags) *loader.
 		step(b.Indexes, 0), step(b.Weights, 0), step(b.Bag, 0)} {
 		c.Index(v)
 	}
-	c.Args.Int64(int64(b.Padding))
+	padding := int64(b.Padding)
+	if padding < 0 {
+		padding = math.MinInt64 // which no index is: -1 is one that isn't there
+	}
+	c.Args.Int64(padding)
 	return c
 }
 

@@ -137,6 +137,14 @@ func TestBagRefused(t *testing.T) {
 	if got := fmt.Sprint(integers(f32, out.data)); got != "[7 8 0 0 1 2]" || word.data[0] != 1 {
 		t.Errorf("backward: %s, reported %v", got, word.data)
 	}
+	clear(word.data)
+	at.longs(2, 0, -1, 0) // no row is padding, which -1 was
+	p.Reset()
+	must(t, p.EmbeddingBackward(out.Operand, grad.Operand, &Bags{Indexes: at.Operand, Padding: -1, Bad: word.Ptr}, false))
+	must(t, c.run(p))
+	if got := fmt.Sprint(integers(f32, out.data)); got != "[10 12 0 0 1 2]" || word.data[0] != 1 {
+		t.Errorf("backward with -1: %s, reported %v", got, word.data)
+	}
 	p.Reset()
 	with := func(change func(b *Bags)) *Bags {
 		x := *b
