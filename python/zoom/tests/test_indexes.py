@@ -110,3 +110,55 @@ def test_at_the_call():
     assert done.stdout == "index out of range in aten::index on zoom:0: it read 0 there, or wrote nothing\n", (
         done.stderr
     )
+
+
+@pytest.fixture
+def deterministic():
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+def test_deterministic_sums(deterministic):
+    """Sums at indexes are those of the CPU, bit for bit: kernels add in the order of the indexes."""
+    numbers = torch.Generator().manual_seed(0)
+    index = torch.randint(7, (20000,), generator=numbers)
+    source = torch.randn(20000, 3, generator=numbers) * 10.0 ** torch.randint(-3, 4, (20000, 1), generator=numbers)
+    want = torch.zeros(7, 3).index_add_(0, index, source)
+    at, to, zeros = index.to("zoom"), source.to("zoom"), torch.zeros(7, 3, device="zoom")
+    places = (at[:, None] * 3 + torch.arange(3, device="zoom"), at[:, None].expand(-1, 3))
+    before = dict(torch.zoom.fallback_counts())
+    got = {
+        "index_add": zeros.index_add(0, at, to),
+        "index_add, strided": zeros.t().contiguous().index_add_(1, at, to.t()).t(),
+        "index_put": zeros.index_put((at,), to, accumulate=True),
+        "index_put of two": zeros.index_put((places[1], torch.arange(-3, 0, device="zoom")), to, accumulate=True),
+        "put": zeros.clone().put_(places[0], to, accumulate=True),
+        "scatter_add": zeros.scatter_add(0, places[1], to),
+        "scatter_reduce": zeros.scatter_reduce(0, places[1], to, "sum"),
+    }
+    again = [torch.bincount(at, weights=to[:, 0]) for _ in range(5)]
+    assert torch.zoom.fallback_counts() == before
+    for name, x in got.items():
+        assert x.cpu().equal(want), name
+    assert all(x.equal(again[0]) for x in again)
+    torch.testing.assert_close(again[0].cpu(), want[:, 0], rtol=1e-4, atol=1e-2)
+    half = torch.full((2, 4), -0.0, dtype=torch.float16, device="zoom")
+    half[:, 1:].index_add_(1, torch.tensor([1, 1], device="zoom"), torch.ones(2, 2, dtype=torch.float16, device="zoom"))
+    assert half.tolist() == [[0, 0, 2, 0]] * 2 and half.signbit().tolist() == [[True, True, False, True]] * 2
+    far = torch.tensor([1, 7], device="zoom")
+    with pytest.raises(IndexError, match="aten::index_add"):
+        zeros.index_add_(0, far, to[:2]).cpu()
+    assert zeros.cpu()[[0, 2, 3, 4, 5, 6]].count_nonzero() == 0
+
+
+def test_deterministic_errors(deterministic):
+    """What has no kernel in an order raises PyTorch's error, and products are the CPU's."""
+    weight = torch.randn(5, 3, device="zoom", requires_grad=True)
+    bags = torch.nn.functional.embedding_bag(torch.tensor([[1, 1], [2, 1]], device="zoom"), weight, mode="max")
+    with pytest.raises(RuntimeError, match="does not have a deterministic implementation"):
+        bags.sum().backward()
+    product = torch.ones(2, device="zoom").scatter_reduce(
+        0, torch.tensor([0, 0], device="zoom"), torch.tensor([3.0, 2.0], device="zoom"), "prod"
+    )
+    assert product.tolist() == [6, 1]

@@ -11,6 +11,7 @@
 #include "native/checks.h"
 #include "native/copy.h"
 #include "native/index_errors.h"
+#include "native/ordered.h"
 
 namespace chorus {
 
@@ -138,8 +139,16 @@ class PutAt final : public Native {
     at::Tensor line = self.contiguous(), at = index.reshape({-1});
     source = source.reshape({-1});
     at::DimVector strides{0};
+    bool adds = call.arguments[3].toBool();
+    if (adds && adds_in_order(self.scalar_type())) {
+      Places places{at.sizes(), strides, {{at, line.numel(), 1, true}}};
+      if (at.numel() > 0 && !add_in_order(call, self, without_gaps(self), places, source, bad))
+        return false;
+      call.results.push_back(self);
+      return true;
+    }
     kernels::Index kernel{
-        .op = call.arguments[3].toBool() ? ops().add : ops().put, .out = Output(line, at.sizes(), strides), .in = source,
+        .op = adds ? ops().add : ops().put, .out = Output(line, at.sizes(), strides), .in = source,
         .indexes = {{at, line.numel(), 1, true}}, .bad = bad};
     if (at.numel() > 0 && !kernel.run(call.index))
       return false;
@@ -301,6 +310,17 @@ class Scatter final : public Native {
   bool write(const NativeCall& call, const at::Tensor& out, const Joined& j, int32_t op, const chorus_number* n) const {
     void* bad = bad_word(call);
     at::DimVector strides = without(out, j.dim);
+    if (!n && (op == op_of("add") || op == op_of("mul")) && adds_in_order(out.scalar_type())) {
+      if (op != op_of("add"))
+        return false; // the CPU's kernel multiplies in order
+      at::Tensor sums = without_gaps(out);
+      strides = without(sums, j.dim);
+      Places places{
+          j.sizes, strides,
+          {{j.index.as_strided(j.index_sizes, j.index_strides), out.size(j.dim), sums.stride(j.dim), false}}};
+      return c10::multiply_integers(j.sizes) == 0 ||
+          add_in_order(call, out, sums, places, j.source.as_strided(j.sizes, j.source.strides()), bad);
+    }
     kernels::Index kernel{
         .op = op, .out = Output(out, j.sizes, strides),
         .in = n ? Input(*n, out.scalar_type()) : Input(j.source, j.sizes, j.source.strides()),
@@ -465,6 +485,21 @@ class Index final : public Native {
   }
 };
 
+// add_in_order adds values to a tensor's elements at indexes.
+bool add_in_order(
+    const NativeCall& call, const at::Tensor& self, const Indexes& x, const at::Tensor& values, void* bad) {
+  at::Tensor sums = without_gaps(self);
+  at::DimVector strides = x.strides(sums);
+  Places places{x.result, strides, {}};
+  for (size_t i = 0; i < x.tensors.size(); i++) {
+    at::Tensor index = x.tensors[i];
+    for (size_t d = x.first + x.shape.size(); d < x.result.size(); d++)
+      index = index.unsqueeze(-1);
+    places.indexes.push_back({index, self.size(x.dims[i]), sums.stride(x.dims[i]), true});
+  }
+  return add_in_order(call, self, sums, places, values, bad);
+}
+
 // IndexPut is _index_put_impl_(self, indices, values, accumulate, unsafe).
 class IndexPut final : public Native {
  public:
@@ -489,8 +524,15 @@ class IndexPut final : public Native {
       values = values.expand(x.result);
     else if (!number_of(values.item(), computed_in(self.scalar_type()), n))
       return false;
+    bool adds = call.arguments[3].toBool();
+    if (adds && !values.is_cpu() && adds_in_order(self.scalar_type())) {
+      if (c10::multiply_integers(x.result) > 0 && !add_in_order(call, self, x, values, bad))
+        return false;
+      call.results.push_back(self);
+      return true;
+    }
     kernels::Index kernel{
-        .op = call.arguments[3].toBool() ? ops().add : ops().put, .out = Output(self, x.result, strides),
+        .op = adds ? ops().add : ops().put, .out = Output(self, x.result, strides),
         .in = values.is_cpu() ? Input(n, self.scalar_type()) : Input(values), .indexes = x.inputs(self, kept),
         .bad = bad};
     if (c10::multiply_integers(x.result) > 0 && !kernel.run(call.index))

@@ -1,6 +1,7 @@
 // Operators of neural networks that aren't of images alone: attention, normalizations of channels, losses, bags.
 #include "native/kernels.h"
 
+#include <ATen/Context.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/core/Reduction.h>
 #include <ATen/ops/_embedding_bag_sparse_backward.h>
@@ -515,6 +516,8 @@ class EmbeddingBagBackward final : public Native {
         (mode == 2 && (most.is_cpu() || most.scalar_type() != places || most.sizes() != grad.sizes())))
       return false;
     void* bad = bad_word(call);
+    if (mode == 2)
+      at::globalContext().alertNotDeterministic("embedding_bag_backward_cuda_max"); // the name that torch.cuda has
     at::Tensor out = at::empty({rows, grad.size(1)}, grad.options());
     kernels::EmbeddingBackward kernel{
         .out = out, .grad = grad, .indexes = indices, .weights = weights, .bags = bag, .counts = size,

@@ -17,6 +17,7 @@
 #include <ATen/ops/topk.h>
 
 #include "native/order.h"
+#include "native/ordered.h"
 #include "native/checks.h"
 #include "native/copy.h"
 #include "native/draws.h"
@@ -259,9 +260,14 @@ class Bincount final : public Native {
       return false;
     bins = std::max(bins, most.item<int64_t>() + 1);
     at::Tensor out = at::empty({bins}, self.options().dtype(type));
-    kernels::Bincount kernel{.out = out, .in = self, .weights = weights};
-    if (!kernel.run(call.index))
+    if (weights.defined() && adds_in_order(type)) {
+      at::DimVector strides{0};
+      out.zero_();
+      if (!add_in_order(call, out, without_gaps(out), {self.sizes(), strides, {{self, bins, 1, false}}}, weights, nullptr))
+        return false;
+    } else if (kernels::Bincount kernel{.out = out, .in = self, .weights = weights}; !kernel.run(call.index)) {
       return false;
+    }
     call.results.push_back(std::move(out));
     return true;
   }
