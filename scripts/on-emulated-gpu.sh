@@ -49,7 +49,13 @@ mkdir -p "$root/out/emulated-gpu"
 [ -e "$to/emulated-gpu" ] || build
 [ $# -gt 0 ] || { echo "$to"; exit; }
 export LD_LIBRARY_PATH=$to${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} CHORUS_ZOOM_DRIVER=$family CHORUS_TORCH_DEVICE=zoom
-export PYTHONPATH=$root/python/zoom${PYTHONPATH:+:$PYTHONPATH} # for import torch_zoom, where that isn't installed
+# torch-zoom as if it were installed, where it isn't.
+site=$root/out/emulated-gpu/site
+mkdir -p "$site/torch_zoom-0.dist-info"
+printf 'Metadata-Version: 2.1\nName: torch-zoom\nVersion: 0\n' >"$site/torch_zoom-0.dist-info/METADATA"
+sed -n '/^\[project.entry-points\./,/^$/{s/^\[project.entry-points\.\(.*\)\]/[\1]/;s/"//g;p}' "$root/python/zoom/pyproject.toml" \
+	>"$site/torch_zoom-0.dist-info/entry_points.txt"
+export PYTHONPATH=$site:$root/python/zoom${PYTHONPATH:+:$PYTHONPATH}
 # PyTorch's packages may bring a compiler of their own, and open it by its path: this one is there before.
 export LD_PRELOAD=$to/lib${libraries[1]}${LD_PRELOAD:+:$LD_PRELOAD}
 # The vendors' other libraries may be here, in PyTorch's packages, and know nothing of this GPU.

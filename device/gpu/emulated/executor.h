@@ -16,8 +16,8 @@ enum class Dialect : uint32_t { cuda, hip };
 // A source is compiled in the process that calls NVRTC or hiprtc. Images are whole files: an Image, then a shared
 // object, as many bytes in all as that says.
 struct Image {
-	char magic[8]; // magic_of_image
-	uint64_t bytes; // of the whole image, this header with it
+	char magic[8];          // magic_of_image
+	uint64_t bytes;         // of the whole image, this header with it
 	uint64_t shared_object; // where that begins
 };
 constexpr char magic_of_image[8] = {'\x7f', 'E', 'M', 'U', 'G', 'P', 'U', 1};
@@ -25,13 +25,13 @@ constexpr char magic_of_image[8] = {'\x7f', 'E', 'M', 'U', 'G', 'P', 'U', 1};
 struct Compiled {
 	bool done;
 	std::string image; // if it's done
-	std::string log; // what the compiler says, with the lines of the source
+	std::string log;   // what the compiler says, with the lines of the source
 };
 
 // compile makes an image of a source, whose name is that of its file in messages. The checks of EMULATED_GPU_CHECKS
 // are compiled in unless it's "off".
-Compiled compile(Dialect dialect, const std::string &source, const std::string &name,
-	const std::vector<std::string> &options);
+Compiled compile(
+    Dialect dialect, const std::string &source, const std::string &name, const std::vector<std::string> &options);
 
 // A range is memory that kernels may touch: an allocation of a device, or pinned memory of the host.
 struct Range {
@@ -51,7 +51,7 @@ struct Parameter {
 	size_t offset, bytes; // in the function's list
 };
 
-class Module; // a loaded image
+class Module;   // a loaded image
 class Function; // of a module, which lives as long as that
 
 // What is known of a function.
@@ -79,9 +79,9 @@ class Executor {
 	virtual ~Executor() = default;
 
 	// Memory: what of it kernels may touch, and which bytes have a value. Launches that are under way see the change.
-	virtual void allocated(Range range, bool written) = 0; // written: its bytes have values already
-	virtual void freed(Range range) = 0; // as a whole
-	virtual void written(Range range) = 0; // by a copy from the host, or a fill
+	virtual void allocated(Range range, bool written) = 0;               // written: its bytes have values already
+	virtual void freed(Range range) = 0;                                 // as a whole
+	virtual void written(Range range) = 0;                               // by a copy from the host, or a fill
 	virtual void copied(uintptr_t to, uintptr_t from, size_t bytes) = 0; // within memory: after the copy
 
 	// Modules. Each returns null, with the reason in why, for what it can't do.

@@ -128,18 +128,17 @@ struct emulated_half {
 #define EMULATED_IS(name) \
 	EMULATED bool name(float x) { return __builtin_##name(x); } \
 	EMULATED bool name(double x) { return __builtin_##name(x); }
-EMULATED_1(acos)
-EMULATED_1(acosh) EMULATED_1(asin) EMULATED_1(asinh) EMULATED_1(atan) EMULATED_1(atanh) EMULATED_1(cbrt)
-    EMULATED_1(ceil) EMULATED_1(cos) EMULATED_1(cosh) EMULATED_1(erf) EMULATED_1(erfc) EMULATED_1(exp) EMULATED_1(exp2)
-        EMULATED_1(expm1) EMULATED_1(fabs) EMULATED_1(floor) EMULATED_1(lgamma) EMULATED_1(log) EMULATED_1(log10)
-            EMULATED_1(log1p) EMULATED_1(log2) EMULATED_1(logb) EMULATED_1(nearbyint) EMULATED_1(rint) EMULATED_1(round)
-                EMULATED_1(sin) EMULATED_1(sinh) EMULATED_1(sqrt) EMULATED_1(tan) EMULATED_1(tanh) EMULATED_1(tgamma)
-                    EMULATED_1(trunc) EMULATED_2(atan2) EMULATED_2(copysign) EMULATED_2(fdim) EMULATED_2(fmax)
-                        EMULATED_2(fmin) EMULATED_2(fmod) EMULATED_2(hypot) EMULATED_2(nextafter) EMULATED_2(pow)
-                            EMULATED_2(remainder) EMULATED_IS(isnan) EMULATED_IS(isinf) EMULATED_IS(isfinite) EMULATED
-    bool signbit(float x) {
-	return __builtin_signbitf(x);
-}
+// clang-format off
+EMULATED_1(acos) EMULATED_1(acosh) EMULATED_1(asin) EMULATED_1(asinh) EMULATED_1(atan) EMULATED_1(atanh)
+EMULATED_1(cbrt) EMULATED_1(ceil) EMULATED_1(cos) EMULATED_1(cosh) EMULATED_1(erf) EMULATED_1(erfc) EMULATED_1(exp)
+EMULATED_1(exp2) EMULATED_1(expm1) EMULATED_1(fabs) EMULATED_1(floor) EMULATED_1(lgamma) EMULATED_1(log)
+EMULATED_1(log10) EMULATED_1(log1p) EMULATED_1(log2) EMULATED_1(logb) EMULATED_1(nearbyint) EMULATED_1(rint)
+EMULATED_1(round) EMULATED_1(sin) EMULATED_1(sinh) EMULATED_1(sqrt) EMULATED_1(tan) EMULATED_1(tanh)
+EMULATED_1(tgamma) EMULATED_1(trunc) EMULATED_2(atan2) EMULATED_2(copysign) EMULATED_2(fdim) EMULATED_2(fmax)
+EMULATED_2(fmin) EMULATED_2(fmod) EMULATED_2(hypot) EMULATED_2(nextafter) EMULATED_2(pow) EMULATED_2(remainder)
+EMULATED_IS(isnan) EMULATED_IS(isinf) EMULATED_IS(isfinite);
+// clang-format on
+EMULATED bool signbit(float x) { return __builtin_signbitf(x); }
 EMULATED bool signbit(double x) { return __builtin_signbit(x); }
 EMULATED float fma(float x, float y, float z) { return __builtin_fmaf(x, y, z); }
 EMULATED double fma(double x, double y, double z) { return __builtin_fma(x, y, z); }
