@@ -67,7 +67,7 @@ func (c *gpuCompiler) compile(src text.Source, arch string) ([]byte, error) {
 		log := get(c.LogSize, c.Log)
 		return nil, &loader.CompileError{Source: src.For(c.target), Log: strings.TrimRight(string(log), "\x00\n")}
 	}
-	if c.target == text.CUDA {
+	if c.target == text.CUDA && !strings.HasPrefix(arch, "compute_") { // of which PTX is made
 		return get(c.CUBINSize, c.CUBIN), nil
 	}
 	return get(c.CodeSize, c.Code), nil
@@ -367,6 +367,42 @@ func TestCompile(t *testing.T) {
 			}
 			all.log(t, archs)
 		})
+	}
+}
+
+// A kernel of each family compiles in the form that has a part of a grid.
+func TestPartsCompile(t *testing.T) {
+	testutil.SkipIfShort(t)
+	c := openCompiler(t, text.CUDA)
+	seen := map[text.Family]bool{}
+	for _, s := range specs() {
+		if s.Vector || seen[s.Family] {
+			continue
+		}
+		seen[s.Family], s.Part = true, true
+		src, err := s.Source()
+		if err == nil {
+			_, err = c.compile(src, "sm_90")
+		}
+		if err != nil {
+			t.Errorf("%v: %v", s, err)
+		}
+	}
+}
+
+// Numbers of 4 and 8 bytes are added to tensors by the GPU's own instruction, and not in a loop that compares and swaps.
+func TestAtomicAdditions(t *testing.T) {
+	c := openCompiler(t, text.CUDA)
+	for _, dt := range []dtype.DType{dtype.Float32, dtype.Float64} {
+		s := text.Spec{Family: IndexFamily, Op: "add", Compute: dt, Block: threads, Outs: 1, Ins: 2}
+		s.Types = [text.MaxOperands]dtype.DType{dt, dt, dtype.Int64}
+		src, err := s.Source()
+		must(t, err)
+		ptx, err := c.compile(src, "compute_80")
+		must(t, err)
+		if text := string(ptx); strings.Contains(text, ".cas.") || !strings.Contains(text, ".add.f"+dt.String()[5:]) {
+			t.Errorf("%v is added by other instructions:\n%s", dt, text)
+		}
 	}
 }
 

@@ -199,5 +199,8 @@ func indexSource(s text.Spec) (text.Source, error) {
 	w.Define("PARTS_OF_WORD", max(4, size)/size)
 	w.Define(strings.ToUpper(s.Op), "")
 	w.DefineIf(parts, "PARTS")
+	if add := map[dtype.DType]string{dtype.Float32: "ADD_F32", dtype.Float64: "ADD_F64"}[t]; s.Op == "add" && add != "" {
+		w.IfDefined(add, "ADDITION", add)
+	}
 	return w.File("index", "index_"+s.Op)
 }

@@ -294,7 +294,7 @@ func (l *Loader) launchParts(s *device.Stream, f *device.Function, whole device.
 			for x := 0; x < all.X; x += most.X {
 				part := whole
 				part.Grid = device.Dim{X: min(most.X, all.X-x), Y: min(most.Y, all.Y-y), Z: min(most.Z, all.Z-z)}
-				first := new(device.Args).Int64(int64(x)).Int64(int64(y)).Int64(int64(z))
+				first := new(device.Args).Int64(int64(x)).Int64(int64(y)).Int64(int64(z)).Int64(int64(all.X))
 				part.Args = whole.Args.Behind(first)
 				if err := s.LaunchFunction(f, part); err != nil {
 					return err

@@ -35,6 +35,8 @@ KERNEL void ENTRY(POINTERS, GLOBAL i32 *bad, I n LAYOUT, DIMENSIONS) {
 			old = seen;
 		}
 	}
+#elif defined(ADDITION)
+	ADDITION(&o0[at0 + place], VALUE);
 #else
 	// The element is changed in the aligned word that it's part of, until no other thread has changed that meanwhile.
 #if SIZE == 8

@@ -59,7 +59,7 @@ type Source struct {
 	Atomic64 bool // it has atomic operations on words of 64 bits
 
 	// Part says that a launch has a part of the grid: the kernel's first parameters are where that begins, in three
-	// dimensions. Such a kernel can't ask how many blocks there are.
+	// dimensions, and how many blocks the whole grid has in the first one.
 	Part bool
 }
 
@@ -75,7 +75,7 @@ func (s Source) For(t Target) string {
 	body := s.Body
 	if s.Part {
 		defines += "#define PART\n"
-		const first = "i64 first_x, i64 first_y, i64 first_z, "
+		const first = "i64 first_x, i64 first_y, i64 first_z, i64 blocks_x, "
 		for _, name := range []string{"ENTRY", s.Entry} {
 			head := "KERNEL void " + name + "("
 			body = strings.ReplaceAll(body, head, head+first)

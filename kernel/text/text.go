@@ -27,6 +27,13 @@ func (w *Writer) DefineIf(is bool, name string) {
 	}
 }
 
+// IfDefined defines a name where the dialect has another one.
+func (w *Writer) IfDefined(other, name string, value any) {
+	w.WriteString("#ifdef " + other + "\n")
+	w.Define(name, value)
+	w.WriteString("#endif\n")
+}
+
 // Defines writes what files of kernels know of a spec:
 //
 //   - POINTERS: the parameters of the results and inputs, and LAYOUT: that of the layout type, after a comma;

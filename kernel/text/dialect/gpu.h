@@ -13,6 +13,7 @@
 #define BLOCK (first_x + (i64)blockIdx.x)
 #define BLOCK_Y (first_y + (i64)blockIdx.y)
 #define BLOCK_Z (first_z + (i64)blockIdx.z)
+#define BLOCKS blocks_x
 #else
 #define BLOCK ((i64)blockIdx.x)
 #define BLOCK_Y ((i64)blockIdx.y)
@@ -36,6 +37,10 @@ struct alignas(16) u128 { u32 words[4]; };
 DEVICE u32 mul_high(u32 a, u32 b) { return __umulhi(a, b); }
 DEVICE u32 add_u32(volatile u32 *p, u32 v) { return atomicAdd((u32 *)p, v); }
 #define ADD_LOCAL(p, v) atomicAdd(p, v)
+#define ADD_F32(p, v) atomicAdd(p, v)
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 600
+#define ADD_F64(p, v) atomicAdd(p, v)
+#endif
 DEVICE u32 swap_u32(volatile u32 *p, u32 old, u32 v) { return atomicCAS((u32 *)p, old, v); }
 DEVICE u64 swap_u64(volatile u64 *p, u64 old, u64 v) { return atomicCAS((u64 *)p, old, v); }
 DEVICE f32 bits_f32(u32 x) { return __uint_as_float(x); }

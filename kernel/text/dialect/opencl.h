@@ -12,6 +12,7 @@
 #define BLOCK (first_x + (i64)get_group_id(0))
 #define BLOCK_Y (first_y + (i64)get_group_id(1))
 #define BLOCK_Z (first_z + (i64)get_group_id(2))
+#define BLOCKS blocks_x
 #else
 #define BLOCK ((i64)get_group_id(0))
 #define BLOCK_Y ((i64)get_group_id(1))
