@@ -97,6 +97,9 @@ func specs() []text.Spec {
 					s.Types[k] = result
 				}
 			}
+			if most := max(dt.Size(), result.Size()); s.Dims == 0 && o.Integers == 0 && most < packBytes && len(all)%2 == 0 {
+				s.Extra[3] = int32(packBytes / most)
+			}
 			all = append(all, s)
 		}
 	}

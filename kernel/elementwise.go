@@ -60,6 +60,9 @@ func (p *Plan) elementwise(op string, compute dtype.DType, outs, ins []Operand, 
 	case s.Extra[2] != 0:
 		s.Extra[1] = 1 + p.space.steps()
 		work = p.space.transposedTiles() * threads
+	case s.Dims == 0 && integers == nil && p.Cores == 0:
+		s.Extra[3] = packedElements(&s, outs, ins)
+		work = (work-1)/max(int(s.Extra[3]), 1) + 1
 	case s.Dims > 0 && p.space.sizes[0] >= elementwisePiece/4 && p.space.ops <= mostSteps:
 		s.Extra[1] = 1 + p.space.steps()
 		work = p.space.count / p.space.sizes[0] * ((p.space.sizes[0] + elementwisePiece - 1) / elementwisePiece) * threads
@@ -196,6 +199,7 @@ func elementwiseSource(s text.Spec) (text.Source, error) {
 		expressions = strings.Split(o.Expression(s.Compute), ";")
 	}
 	w.LayoutType("layout", int(s.Dims), operands)
+	w.packTypes(s)
 	w.Pointers(s)
 	w.Param("I n")
 	for k := range int(s.Form) {
@@ -218,10 +222,13 @@ func elementwiseSource(s text.Spec) (text.Source, error) {
 			w.Line("\tT %c = %s;", 'a'+k, text.Computed(s.Compute, fmt.Sprintf("i%d", k)))
 		}
 	}
-	w.eachElement(s, operands, func() {
+	w.eachElement(s, operands, func(packed bool) {
 		for k, t := range s.Inputs() {
 			o := int(s.Outs) + k
 			at := fmt.Sprintf("i%d[at%d]", k, o)
+			if packed {
+				at = fmt.Sprintf("pack%d.e[u]", o)
+			}
 			if s.Extra[2]>>o&1 == 1 {
 				at = fmt.Sprintf("tile%d[j][k]", k)
 			}
@@ -241,7 +248,11 @@ func elementwiseSource(s text.Spec) (text.Source, error) {
 			}
 		}
 		for k, t := range s.Results() {
-			w.Line("\to%d[at%d] = %s;", k, k, text.Narrowed(t, s.Compute, fmt.Sprintf("r%d", k)))
+			to := fmt.Sprintf("o%d[at%d]", k, k)
+			if packed {
+				to = fmt.Sprintf("pack%d.e[u]", k)
+			}
+			w.Line("\t%s = %s;", to, text.Narrowed(t, s.Compute, fmt.Sprintf("r%d", k)))
 		}
 	})
 	return w.Done()
@@ -249,10 +260,15 @@ func elementwiseSource(s text.Spec) (text.Source, error) {
 
 // eachElement writes a block's loop over its elements: element does one, whose places are at0 and so on. Blocks have as
 // many each, however many blocks there are.
-func (w *writer) eachElement(s text.Spec, operands int, element func()) {
+func (w *writer) eachElement(s text.Spec, operands int, element func(packed bool)) {
+	single := func() { element(false) }
 	unsigned := "u32"
 	if s.Wide {
 		unsigned = "u64"
+	}
+	if s.Extra[3] > 0 && !s.Vector {
+		w.eachPack(s, operands, unsigned, element)
+		return
 	}
 	if s.Extra[1] == 0 {
 		w.Line("\tI each = (I)((%s)(n - 1) / ((%[1]s)BLOCKS * THREADS) + 1) * THREADS;", unsigned)
@@ -262,7 +278,7 @@ func (w *writer) eachElement(s text.Spec, operands int, element func()) {
 		w.Line("\tI from = (I)first, to = n - from < each ? n : from + each;")
 		each := func() {
 			w.Offsets("i", "l", int(s.Dims), operands)
-			element()
+			single()
 		}
 		if s.Dims > 0 {
 			w.ThreadLoop(s, "i", each)
@@ -272,7 +288,7 @@ func (w *writer) eachElement(s text.Spec, operands int, element func()) {
 		return
 	}
 	if s.Extra[2] != 0 {
-		w.eachTransposedTile(s, operands, unsigned, element)
+		w.eachTransposedTile(s, operands, unsigned, single)
 		return
 	}
 	w.Line("\tI inner = l.sizes[0], pieces = (inner - 1) / %d + 1, units = n / inner * pieces;", elementwisePiece)
@@ -290,7 +306,7 @@ func (w *writer) eachElement(s text.Spec, operands int, element func()) {
 			for o := range operands {
 				w.Line("\tI at%d = row%[1]d%s;", o, stepOf(s, o))
 			}
-			element()
+			single()
 		})
 	})
 }

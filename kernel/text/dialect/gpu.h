@@ -21,6 +21,7 @@
 #define BLOCKS ((i64)gridDim.x)
 #endif
 #define UNROLL _Pragma("unroll")
+#define ALIGNED(n) alignas(n)
 
 typedef signed char i8;
 typedef unsigned char u8;

@@ -21,6 +21,7 @@
 #define BLOCKS_Y ((i64)get_num_groups(1))
 #endif
 #define UNROLL
+#define ALIGNED(n) __attribute__((aligned(n)))
 #define PREFETCH(p) prefetch((const GLOBAL char *)(p), (size_t)1)
 #define AS_IT_IS _Pragma("clang loop vectorize(disable) unroll(disable)")
 #define ONE_THREAD __attribute__((reqd_work_group_size(1, 1, 1)))
