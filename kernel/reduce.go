@@ -37,7 +37,7 @@ const (
 	enoughBlocks   = 64
 	threadsOfGroup = 32
 	bytesOfLoad    = 16
-	accumulator    = 32 // bytes of one at most
+	accumulator    = 40 // bytes of one at most
 )
 
 // Reduce adds one of [Reductions] over dimensions of the input; nil stands for all. The results have the input's number

@@ -84,8 +84,9 @@ func moments(name string, done ...outcome) Reduction {
 		join: "if (a.n == 0) return b; if (b.n != 0) { i64 n = a.n + b.n; T d = b.mean - a.mean; " +
 			"a.mean += d * ((R)b.n / (R)n); a.m2 += b.m2 + d * d * ((R)a.n * (R)b.n / (R)n); a.n = n; }",
 		helper: "DEVICE T r_mean(A a) { return a.n == 0 ? (T)NAN : a.mean; }", done: done, real: true}
-	r.complex = &Reduction{fields: r.fields,
-		helper: "DEVICE T r_mean(A a) { return a.n == 0 ? c_make((R)NAN, (R)NAN) : a.mean; }", init: "a.n = 0; a.mean = c_make(0, 0); a.m2 = 0;",
+	r.complex = &Reduction{fields: "i64 n; T mean; R m2, rest;", // of whole words, none of which is without a value
+		helper: "DEVICE T r_mean(A a) { return a.n == 0 ? c_make((R)NAN, (R)NAN) : a.mean; }",
+		init:   "a.n = 0; a.mean = c_make(0, 0); a.m2 = a.rest = 0;",
 		step: "T d = c_sub(x, a.mean), e; a.n++; a.mean = c_add(a.mean, c_scale(d, 1 / (R)a.n)); " +
 			"e = c_sub(x, a.mean); a.m2 += d.re * e.re + d.im * e.im;",
 		join: "if (a.n == 0) return b; if (b.n != 0) { i64 n = a.n + b.n; T d = c_sub(b.mean, a.mean); " +
