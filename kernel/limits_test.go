@@ -22,7 +22,7 @@ func TestParts(t *testing.T) {
 		t.Skip("left out: it's the child")
 	}
 	openCL(t)
-	cmd := exec.Command(os.Args[0], "-test.run="+testutil.Pick("^TestRandom", "Torch$|^TestRandom"))
+	cmd := exec.Command(os.Args[0], "-test.run="+testutil.Pick("^TestRandomWide$", "Torch$|^TestRandom"))
 	cmd.Env = append(os.Environ(), formVariable+"="+partsForm)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
