@@ -95,7 +95,7 @@ func TestStaged(t *testing.T) {
 			t.Run("Windows", func(t *testing.T) { testStagedWindows(t, open) })
 			cfg := commtest.Config{Open: open, Device: true, Worlds: []int{2}, // the others are about streams that wait
 				Skip: []string{"Streams", "StreamFailures", "StreamWindows", "Graphs", "GraphsOfSeveral", "StreamPrograms"}}
-			if !testutil.Short() {
+			if on.name == "OpenCL" && !testutil.Short() { // ranks of one process that capture hold each other up on one queue
 				commtest.Run(t, cfg)
 				return
 			}
