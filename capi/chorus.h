@@ -821,6 +821,24 @@ CHORUS_API chorus_status chorus_kernel_find(int32_t kind, const char *name, int3
  * enqueued. Of memory that was allocated for another stream chorus_cache_uses has to say so. */
 CHORUS_API chorus_status chorus_kernel_run(chorus_stream stream, const chorus_kernel *kernel);
 
+/* A run of a kernel whose whole text the caller has written, in the language of docs/kernels.md: see there. */
+typedef struct chorus_source {
+	uint32_t size;
+	int32_t source; /* of chorus_source_add */
+	int32_t rows;   /* whether a block has a row, and not each thread an element */
+	int32_t n_pointers, n_integers;
+	int64_t units; /* elements, or rows */
+	void *const *pointers; /* of the device, the kernel's first parameters */
+	const int64_t *integers; /* its others */
+} chorus_source;
+
+/* chorus_source_add gives the number of a text, the same one for the same text, which stays known. INVALID_ARGUMENT: it hasn't one
+ * function "KERNEL void name(". */
+CHORUS_API chorus_status chorus_source_add(const char *text, int32_t *source);
+
+/* chorus_source_run enqueues it as chorus_kernel_run does a kernel. */
+CHORUS_API chorus_status chorus_source_run(chorus_stream stream, const chorus_source *run);
+
 /* Counts of a device's kernels. */
 typedef struct chorus_kernel_info {
 	uint32_t size;

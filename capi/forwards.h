@@ -284,6 +284,14 @@ EXPORT chorus_status chorus_kernel_run(chorus_stream stream, const chorus_kernel
 	CALLS(goKernelRun(stream, (chorus_kernel *)kernel));
 }
 
+EXPORT chorus_status chorus_source_add(const char *text, int32_t *source) {
+	CALLS(goSourceAdd((char *)text, source));
+}
+
+EXPORT chorus_status chorus_source_run(chorus_stream stream, const chorus_source *run) {
+	CALLS(goSourceRun(stream, (chorus_source *)run));
+}
+
 EXPORT chorus_status chorus_kernel_get(chorus_device device, chorus_kernel_info *info) {
 	CALLS(goKernelGet(device, info));
 }

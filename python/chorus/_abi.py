@@ -416,6 +416,19 @@ class Kernel(Structure):
     ]
 
 
+class Source(Structure):
+    _fields_ = [
+        ("size", c_uint32),
+        ("source", c_int32),
+        ("rows", c_int32),
+        ("n_pointers", c_int32),
+        ("n_integers", c_int32),
+        ("units", c_int64),
+        ("pointers", POINTER(c_void_p)),
+        ("integers", POINTER(c_int64)),
+    ]
+
+
 class KernelInfo(Structure):
     _fields_ = [
         ("size", c_uint32),
@@ -870,6 +883,8 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "stream_leave": (c_int32, [c_uint64]),
     "kernel_find": (c_int32, [c_int32, c_char_p, POINTER(c_int32)]),
     "kernel_run": (c_int32, [c_uint64, POINTER(Kernel)]),
+    "source_add": (c_int32, [c_char_p, POINTER(c_int32)]),
+    "source_run": (c_int32, [c_uint64, POINTER(Source)]),
     "kernel_get": (c_int32, [c_uint64, POINTER(KernelInfo)]),
     "tune_set": (c_int32, [c_int32, c_int32, c_int32, c_int32]),
     "tune_add": (c_int32, [c_char_p]),

@@ -117,6 +117,37 @@ void kernels(void) {
 	OK(chorus_stream_await(stream, 0));
 	for (int i = 0; i < 12; i++)
 		EXPECT(got[i] == 2 * x[i] - 1.5f);
+	// A whole text.
+	int32_t source = 0, again = 0;
+	GETS(CHORUS_INVALID_ARGUMENT, chorus_source_add("void f(void) {}", &source));
+	GETS(CHORUS_INVALID_ARGUMENT, chorus_source_add(NULL, &source));
+	const char *whole = "KERNEL void halves(GLOBAL f32 *out, GLOBAL const f32 *in, i64 n) {\n"
+		"	for (i64 i = BLOCK * THREADS_OF_BLOCK + THREAD; i < n; i += BLOCKS * THREADS_OF_BLOCK)\n"
+		"		out[i] = f32_floor(in[i] / 2);\n"
+		"}\n";
+	OK(chorus_source_add(whole, &source));
+	OK(chorus_source_add(whole, &again));
+	EXPECT(source == again);
+	void *pointers[] = {out, in};
+	int64_t n = 12;
+	chorus_source run = {.size = sizeof run, .source = source, .units = n, .pointers = pointers, .n_pointers = 2,
+		.integers = &n, .n_integers = 1};
+	OK(chorus_source_run(stream, &run));
+	OK(chorus_stream_copy(stream, got, out, sizeof got));
+	OK(chorus_stream_await(stream, 0));
+	for (int i = 0; i < 12; i++)
+		EXPECT(got[i] == (float)(i / 2));
+	run.units = 0;
+	OK(chorus_source_run(stream, &run));
+	run.units = -1;
+	GETS(CHORUS_INVALID_ARGUMENT, chorus_source_run(stream, &run));
+	run.source = 9999;
+	GETS(CHORUS_INVALID_ARGUMENT, chorus_source_run(stream, &run));
+	GETS(CHORUS_INVALID_ARGUMENT, chorus_source_run(stream, NULL));
+	OK(chorus_source_add("KERNEL void f(GLOBAL f32 *p) { p[0] = nonesuch; }", &run.source));
+	run.units = run.n_pointers = 1;
+	run.n_integers = 0;
+	GETS(CHORUS_UNSUPPORTED, chorus_source_run(stream, &run));
 	own.op++;
 	GETS(CHORUS_INVALID_ARGUMENT, chorus_kernel_run(stream, &own));
 	chorus_kernel_info info = {.size = sizeof info};
@@ -136,7 +167,7 @@ void kernels(void) {
 	EXPECT(plans.plans == 0 && plans.most_plans == 7);
 	OK(chorus_fft_plans(d, -1));
 	GETS(CHORUS_INVALID_ARGUMENT, chorus_fft_plans(d, -2));
-	EXPECT(info.launched == 3 && info.compiled + info.from_disk == 3 && info.refused == 0 && !info.off);
+	EXPECT(info.launched == 3 + 1 && info.compiled + info.from_disk == 3 + 1 && info.refused == 1 && !info.off);
 	OK(chorus_cache_free(d, in));
 	OK(chorus_cache_free(d, out));
 }

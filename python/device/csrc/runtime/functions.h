@@ -83,6 +83,8 @@
   X(stream_leave) \
   X(kernel_find) \
   X(kernel_run) \
+  X(source_add) \
+  X(source_run) \
   X(kernel_get) \
   X(tune_set) \
   X(tune_add) \

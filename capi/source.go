@@ -1,0 +1,102 @@
+//go:build cgo
+
+package capi
+
+// #include "shim.h"
+import "C"
+
+import (
+	"errors"
+	"sync"
+	"unsafe"
+
+	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/kernel/loader"
+	"github.com/chorus-comms/chorus/kernel/source"
+)
+
+// sources are the texts that were added, whose numbers are their places and 1.
+var sources struct {
+	sync.RWMutex
+	kernels []source.Kernel
+	number  map[string]C.int32_t
+}
+
+//export goSourceAdd
+func goSourceAdd(text *C.char, number *C.int32_t) (status C.chorus_status) {
+	defer contain(&status)
+	if text == nil || number == nil {
+		return fail(refused("chorus_source_add got NULL"))
+	}
+	given := C.GoString(text)
+	s := &sources
+	s.Lock()
+	defer s.Unlock()
+	n, ok := s.number[given]
+	if !ok {
+		k, err := source.New(given)
+		if err != nil {
+			return fail(refused("%v", err))
+		}
+		if s.number == nil {
+			s.number = map[string]C.int32_t{}
+		}
+		s.kernels = append(s.kernels, k)
+		n = C.int32_t(len(s.kernels))
+		s.number[given] = n
+	}
+	*number = n
+	return C.CHORUS_OK
+}
+
+//export goSourceRun
+func goSourceRun(h C.chorus_stream, r *C.chorus_source) (status C.chorus_status) {
+	defer contain(&status)
+	s, err := findStream(h)
+	if err == nil && r == nil {
+		err = refused("chorus_source_run got NULL")
+	}
+	if err == nil {
+		err = sized("chorus_source", r.size, unsafe.Sizeof(*r))
+	}
+	if err != nil {
+		return fail(err)
+	}
+	return fail(runSource(s, r))
+}
+
+// runSource enqueues a run.
+func runSource(s *stream, r *C.chorus_source) error {
+	if err := errors.Join(counted("pointers", r.pointers, r.n_pointers, source.MaxArguments),
+		counted("integers", r.integers, r.n_integers, source.MaxArguments)); err != nil {
+		return err
+	}
+	sources.RLock()
+	known := sources.kernels
+	sources.RUnlock()
+	if r.source < 1 || int(r.source) > len(known) {
+		return refused("source %d of chorus_source_add", int(r.source))
+	}
+	units := source.Elements
+	if r.rows != 0 {
+		units = source.Rows
+	}
+	pointers := slice((*device.Ptr)(unsafe.Pointer(r.pointers)), r.n_pointers)
+	call, err := known[r.source-1].Call(int(r.units), units, pointers,
+		slice((*int64)(r.integers), r.n_integers))
+	if err != nil {
+		return refused("%v", err)
+	}
+	if r.units == 0 {
+		return nil
+	}
+	l, err := s.loader()
+	if err != nil {
+		return err
+	}
+	err = l.Run(s.Stream, []loader.Call{*call})
+	if _, is := errors.AsType[*loader.CompileError](err); is {
+		return noKernel(err)
+	}
+	return err
+}

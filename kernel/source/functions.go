@@ -1,0 +1,121 @@
+package source
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/kernel/ops"
+	"github.com/chorus-comms/chorus/kernel/text"
+)
+
+// types are those that functions are written for, by their names in the dialect.
+var types = func() map[string]dtype.DType {
+	m := map[string]dtype.DType{}
+	for _, t := range []dtype.DType{dtype.Float32, dtype.Float64, dtype.Int8, dtype.Int16, dtype.Int32, dtype.Int64,
+		dtype.Uint8} {
+		m[t.Short()] = t
+	}
+	return m
+}()
+
+var (
+	// called are calls of operations, f32_gelu(, and of the dialect's functions, t_f32_max(.
+	called = regexp.MustCompile(`\b(t_)?(f32|f64|i8|i16|i32|i64|u8)_(\w+)\(`)
+	// ofT are the names in the dialect's files that belong to their type T.
+	ofT = regexp.MustCompile(`\b(t_\w+|T_\w+|TABLE|TABLE_ARGUMENT|PI|T)\b`)
+	// tables are arrays of such a file.
+	tables = regexp.MustCompile(`\bTABLE (\w+)\[`)
+)
+
+// instance is a file of the dialect for one type: its functions t_max and so on are t_f32_max.
+func instance(file string, t dtype.DType) string {
+	for _, m := range tables.FindAllStringSubmatch(file, -1) {
+		file = regexp.MustCompile(`\b`+m[1]+`\b`).ReplaceAllString(file, "t_"+m[1])
+	}
+	return ofT.ReplaceAllStringFunc(file, func(name string) string {
+		switch {
+		case name == "T":
+			return t.Short()
+		case strings.HasPrefix(name, "t_"):
+			return "t_" + t.Short() + "_" + name[2:]
+		}
+		return t.Short() + "_" + name
+	})
+}
+
+// functionsOf writes the functions that a text calls, in the order of their names.
+func functionsOf(source string, lanes bool) (string, error) {
+	wanted := map[dtype.DType][]string{}
+	for _, m := range called.FindAllStringSubmatch(source, -1) {
+		t := types[m[2]]
+		names := wanted[t]
+		if m[1] == "" && !slices.Contains(names, m[3]) {
+			names = append(names, m[3])
+		}
+		wanted[t] = names
+	}
+	order := make([]dtype.DType, 0, len(wanted))
+	for t := range wanted {
+		order = append(order, t)
+	}
+	slices.Sort(order)
+	var all text.Writer
+	for file, name := range map[string]string{"philox": "philox(", "atomics": "atomic_add_"} {
+		if strings.Contains(source, name) {
+			all.Dialect(file)
+		}
+	}
+	for _, t := range order {
+		var w text.Writer
+		if t == dtype.Float32 && lanes {
+			w.Line("#define EXP_OF_LANES")
+		}
+		names := slices.Sorted(slices.Values(wanted[t]))
+		dialect := map[bool]string{true: "math", false: "integer"}[t.IsFloating()]
+		w.Dialect(dialect)
+		var shared text.Writer // of all special functions
+		shared.Dialect("special/tables")
+		written := map[string]bool{"": true}
+		for _, name := range names {
+			o, ok := ops.Named(name)
+			if !ok || o.Expression(t) == "" || o.Results() != 1 || o.Integers != 0 {
+				return "", fmt.Errorf("kernel: there is no function %s_%s", t.Short(), name)
+			}
+			var special text.Writer
+			ops.Functions(&special, name)
+			own, uses := strings.CutPrefix(special.String(), shared.String())
+			for _, text := range []string{map[bool]string{true: shared.String()}[uses], own} {
+				if !written[text] {
+					written[text] = true
+					w.WriteString(text)
+				}
+			}
+			w.Line("%s", function(o, t))
+		}
+		if t == dtype.Float32 && lanes {
+			w.Line("#undef EXP_OF_LANES\n#undef exp")
+		}
+		all.WriteString(instance(w.String(), t))
+	}
+	return all.String(), nil
+}
+
+// function is an operation's of the table: of its inputs, and then of its numbers.
+func function(o *ops.Op, t dtype.DType) string {
+	var params []string
+	for k := range o.Ins {
+		params = append(params, fmt.Sprintf("T %c", 'a'+k))
+	}
+	for k := range o.Numbers {
+		params = append(params, fmt.Sprintf("T s%d", k))
+	}
+	result := "T"
+	if o.Rule == ops.Truth {
+		result = "int"
+	}
+	return fmt.Sprintf("DEVICE %s %s_%s(%s) { return (%s)(%s); }", result, t.Short(), o.Name,
+		strings.Join(params, ", "), result, o.Expression(t))
+}

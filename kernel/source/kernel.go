@@ -1,0 +1,118 @@
+package source
+
+import (
+	"fmt"
+	"regexp"
+	"sync"
+
+	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/kernel/loader"
+	"github.com/chorus-comms/chorus/kernel/text"
+)
+
+// Family is the one of all texts.
+const Family text.Family = 50
+
+func init() { text.Register(Family, "source", generate) }
+
+// Kernel is a text with one function.
+type Kernel struct {
+	source string
+	name   string
+}
+
+// MaxText is how many bytes a text has at most.
+const MaxText = 1 << 20
+
+// MaxArguments is how many pointers and integers a kernel has at most: with 8 bytes each, 4 KiB, which every device takes.
+const MaxArguments = 512
+
+var entry = regexp.MustCompile(`\bKERNEL\s+void\s+(\w+)\s*\(`)
+
+// New is the kernel of a text. Its function is the one after KERNEL, with pointers first and then integers of 64 bits.
+func New(source string) (Kernel, error) {
+	if len(source) > MaxText {
+		return Kernel{}, fmt.Errorf("kernel: a text of %d bytes has more than %d", len(source), MaxText)
+	}
+	name, err := nameOf(source)
+	return Kernel{source, name}, err
+}
+
+func nameOf(source string) (string, error) {
+	found := entry.FindAllStringSubmatch(source, 2)
+	if len(found) != 1 {
+		return "", fmt.Errorf("kernel: a text has one function \"KERNEL void name(\", and this one has %s: %.60q",
+			map[bool]string{true: "none", false: "several"}[len(found) == 0], source)
+	}
+	return found[0][1], nil
+}
+
+// Name is that of its function.
+func (k Kernel) Name() string { return k.name }
+
+// Units say how a kernel's work is divided. Its text has a loop over them for any number of blocks and threads.
+type Units uint8
+
+const (
+	Elements Units = iota // each thread has one at a time
+	Rows                  // each block
+)
+
+// Blocks and their threads on a GPU. On a processor the loader chooses them.
+const (
+	threads    = 256
+	mostBlocks = 1 << 22 // more have loops; HIP takes less than 2^32 threads
+)
+
+// Call is a run for n units.
+func (k Kernel) Call(n int, units Units, pointers []device.Ptr, integers []int64) (*loader.Call, error) {
+	switch {
+	case k.source == "":
+		return nil, fmt.Errorf("kernel: no text")
+	case n < 0 || units > Rows:
+		return nil, fmt.Errorf("kernel: %s with %d units of kind %d", k.name, n, units)
+	case len(pointers)+len(integers) > MaxArguments:
+		return nil, fmt.Errorf("kernel: %s has %d arguments, more than %d", k.name, len(pointers)+len(integers), MaxArguments)
+	}
+	blocks := n
+	if units == Elements {
+		blocks = (n-1)/threads + 1
+	}
+	c := &loader.Call{Grid: device.Dim{X: min(blocks, mostBlocks), Y: 1, Z: 1}, Block: device.Dim{X: threads, Y: 1, Z: 1},
+		Shape: loader.AnyGrid}
+	c.Spec = text.Spec{Family: Family, Op: k.source, Block: threads}
+	for _, p := range pointers {
+		c.Args.Pointer(p)
+	}
+	for _, i := range integers {
+		c.Args.Int64(i)
+	}
+	return c, nil
+}
+
+// generated keeps the whole text of each, since a loader asks for it once for each device.
+var generated sync.Map // text.Spec to text.Source
+
+// generate writes the functions that a text names before it.
+func generate(s text.Spec) (text.Source, error) {
+	if made, ok := generated.Load(s); ok {
+		return made.(text.Source), nil
+	}
+	name, err := nameOf(s.Op)
+	if err != nil {
+		return text.Source{}, err
+	}
+	functions, err := functionsOf(s.Op, s.Vector)
+	if err != nil {
+		return text.Source{}, err
+	}
+	made := text.Source{Entry: name, F64: wide.MatchString(s.Op), Atomic64: wideAtomics.MatchString(s.Op)}
+	made.Body = fmt.Sprintf("#define THREADS_OF_BLOCK %d\n%s%s", s.Block, functions, s.Op)
+	generated.Store(s, made)
+	return made, nil
+}
+
+var (
+	wide        = regexp.MustCompile(`f64\b|f64_`)
+	wideAtomics = regexp.MustCompile(`\batomic_add_[if]64\(`)
+)

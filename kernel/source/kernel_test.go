@@ -1,0 +1,78 @@
+package source
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/kernel/ops"
+	"github.com/chorus-comms/chorus/kernel/text"
+)
+
+// A text has the functions that it calls, of its types, once each.
+func TestFunctions(t *testing.T) {
+	k, err := New("KERNEL void f(GLOBAL f32 *p) { p[0] = f32_airy_ai(f32_erfcx(p[0])) + t_f64_max(1, 2); }")
+	if err != nil || k.Name() != "f" {
+		t.Fatal(k.Name(), err)
+	}
+	c, err := k.Call(1, Rows, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := c.Spec.Source()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"DEVICE f32 f32_airy_ai(f32 a) { return (f32)(t_f32_airy_ai(a)); }", "DEVICE f32 f32_erfcx(f32 a)", "DEVICE f64 t_f64_max(",
+		"DEVICE f32 t_f32_horner(", "#define f32_PI"} {
+		if n := strings.Count(s.Body, want); n != 1 {
+			t.Errorf("%q is there %d times", want, n)
+		}
+	}
+	if !s.F64 || s.Atomic64 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// Every operation of the table with one result has a function in every type that it's defined for.
+func TestEveryOperation(t *testing.T) {
+	for _, o := range ops.All() {
+		for name, typ := range types {
+			if o.Expression(typ) == "" || o.Results() != 1 || o.Integers != 0 || typ == dtype.Float64 {
+				continue
+			}
+			if _, err := functionsOf(name+"_"+o.Name+"(", false); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+func TestRefused(t *testing.T) {
+	for _, source := range []string{"", "void f(void) {}", "KERNEL void f() {} KERNEL void g() {}",
+		strings.Repeat("x", MaxText+1)} {
+		if _, err := New(source); err == nil {
+			t.Errorf("%.40q is taken", source)
+		}
+	}
+	k, err := New("KERNEL void f(GLOBAL f32 *p) { p[0] = f32_nonesuch(1); }")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := k.Call(-1, Rows, nil, nil); err == nil {
+		t.Error("-1 rows")
+	}
+	if _, err := k.Call(1, Rows, nil, make([]int64, MaxArguments+1)); err == nil {
+		t.Error("too many arguments")
+	}
+	c, err := k.Call(1, Elements, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Spec.Source(); err == nil || !strings.Contains(err.Error(), "f32_nonesuch") {
+		t.Error(err)
+	}
+	if _, err := (text.Spec{Family: Family, Op: "x"}).Source(); err == nil {
+		t.Error("a text without a function")
+	}
+}
