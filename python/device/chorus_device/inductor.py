@@ -1,4 +1,5 @@
-"""``torch.compile`` with inductor: its C++ kernels run on the device's own memory, as work of the current stream.
+"""``torch.compile`` with inductor. Where the process can touch the device's memory, inductor's C++ kernels run on it,
+as work of the current stream. Elsewhere kernels are generated in the device's language: :mod:`chorus_device.codegen`.
 
 Inductor asks ``torch.<name>`` for a :class:`Scheduling` at its first use. That loads this module, which registers the
 rest. A kernel is inductor's kernel for the CPU, with an entry point that takes its arguments from an array. The program
@@ -12,6 +13,7 @@ import contextlib
 import ctypes
 import hashlib
 import inspect
+import os
 import pathlib
 import re
 from collections.abc import Iterator
@@ -27,7 +29,11 @@ from torch._inductor.codegen.wrapper import SubgraphPythonWrapperCodegen as Subg
 from torch._inductor.scheduler import BaseSchedulerNode
 from torch._inductor.virtualized import V
 
+from chorus_device import namespace
 from chorus_device._device import c, name
+from chorus_device._operators import native_operators
+
+VARIABLE = "CHORUS_COMPILED_KERNELS"
 
 _launch = c().launch
 _constant: dict[str, int] = {}  # of the kernels of the program that's being written, by name
@@ -80,6 +86,7 @@ class Own:
         super().write_header()  # type: ignore[misc]
         imports: Any = self.imports  # type: ignore[attr-defined]
         imports.splice("from chorus_device.inductor import launch as launch_on_stream\n")
+        imports.splice("from chorus_device.codegen.launching import Source\n")
 
     def define_kernel(self, kernel_name: str, kernel_body: str, *args: Any, **kwargs: Any) -> Any:
         body = kernel_body
@@ -165,7 +172,29 @@ class Scheduling(CppScheduling):
 def is_cpu(node: BaseSchedulerNode) -> bool:
     """Whether a fused node becomes a kernel like the CPU's."""
     device = node.get_device()
-    return device is not None and device.type in ("cpu", name())
+    return device is not None and (device.type == "cpu" or (device.type == name() and not generated()))
+
+
+def generated() -> bool:
+    """Whether kernels are generated in the language of the device, and not in C++ for the host's processor: if
+    ``CHORUS_COMPILED_KERNELS`` says so, or if it's empty and the process can't touch the device's memory."""
+    chosen = os.environ.get(VARIABLE, "")
+    if chosen not in ("", "device", "host"):
+        raise ValueError(f"{VARIABLE} is {chosen!r}: it may be device or host")
+    if chosen:
+        return chosen == "device"
+    return bool(native_operators()) and not namespace.get_device_properties().host_access
+
+
+class Chosen:
+    """A class, since inductor asks of what class a device's scheduling is."""
+
+    def __new__(cls, scheduler: Any) -> Any:
+        if generated():
+            from chorus_device.codegen.scheduling import Scheduling as Generated
+
+            return Generated(scheduler)
+        return Scheduling(scheduler)
 
 
 class Overrides(CpuDeviceOpOverrides):
@@ -181,17 +210,21 @@ class Overrides(CpuDeviceOpOverrides):
 
 class CacheKey(getattr(custom_graph_pass, "CustomGraphModulePass", object)):  # type: ignore[misc]
     """Changes nothing in graphs. Its ``uuid`` is a part of the keys of inductor's caches on disk, so that a program
-    from another version of this module isn't used."""
+    from another version of these modules, or with the other kind of kernels, isn't used."""
 
     def __call__(self, graph: torch.fx.GraphModule) -> None:
         pass
 
     def uuid(self) -> str:
-        return hashlib.sha256(pathlib.Path(__file__).read_bytes()).hexdigest()
+        here = pathlib.Path(__file__)
+        key = hashlib.sha256(str(generated()).encode())
+        for file in (here, *sorted(here.with_name("codegen").glob("*.py"))):
+            key.update(file.read_bytes())
+        return key.hexdigest()
 
 
 setattr(BaseSchedulerNode, "is_cpu", is_cpu)  # noqa: B010
 key = "device_custom_pass"
 passes: Any = {key: CacheKey()} if key in inspect.signature(register_backend_for_device).parameters else {}
-register_backend_for_device(name(), Scheduling, PythonWrapperCodegen, CppWrapperCodegen, **passes)
+register_backend_for_device(name(), Chosen, PythonWrapperCodegen, CppWrapperCodegen, **passes)
 register_device_op_overrides(name(), Overrides())

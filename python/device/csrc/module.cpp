@@ -25,6 +25,7 @@
 #include "memory/stats.h"
 #include "native/jiterator.h"
 #include "native/native.h"
+#include "native/source.h"
 #include "runtime/autograd_shutdown.h"
 #include "runtime/exit.h"
 #include "runtime/generator.h"
@@ -60,6 +61,21 @@ void start(
 std::string recover(int64_t id, DeviceIndex index) {
   chorus_stream stream = handle_of(c10::Stream(c10::Stream::UNSAFE, c10::Device(kType, index), id));
   return lib.stream_recover(stream, 0) == CHORUS_OK ? "" : lib.last_error()->message;
+}
+
+// arguments_of are a kernel's, as Python gives them.
+std::vector<Argument> arguments_of(const py::args& given) {
+  std::vector<Argument> arguments;
+  arguments.reserve(given.size());
+  for (py::handle a : given) {
+    if (THPVariable_Check(a.ptr()))
+      arguments.emplace_back(THPVariable_Unpack(a.ptr()));
+    else if (py::isinstance<py::float_>(a))
+      arguments.emplace_back(a.cast<double>());
+    else
+      arguments.emplace_back(a.cast<int64_t>());
+  }
+  return arguments;
 }
 
 py::object generator_of(DeviceIndex index) {
@@ -201,18 +217,16 @@ PYBIND11_MODULE(_C, m) {
   });
   m.def("write_profile", [](const std::string& path) { check(lib.profile_write(driver().c_str(), path.c_str())); });
   m.def("launch", [](uintptr_t kernel, const std::string& title, uint64_t constant, const py::args& given) {
-    std::vector<Argument> arguments;
-    arguments.reserve(given.size());
-    for (py::handle a : given) {
-      if (THPVariable_Check(a.ptr()))
-        arguments.emplace_back(THPVariable_Unpack(a.ptr()));
-      else if (py::isinstance<py::float_>(a))
-        arguments.emplace_back(a.cast<double>());
-      else
-        arguments.emplace_back(a.cast<int64_t>());
-    }
+    std::vector<Argument> arguments = arguments_of(given);
     py::gil_scoped_release unlocked;
     launch(kernel, title, arguments, constant);
+  });
+  m.def("add_source", &add_source);
+  m.def("run_source", [](int32_t source, const std::string& title, int64_t units, bool rows, bool checked,
+                         const py::args& given) {
+    std::vector<Argument> arguments = arguments_of(given);
+    py::gil_scoped_release unlocked;
+    run_source(source, title, units, rows, checked, arguments);
   });
   m.def("share_storage", [](const at::Storage& storage) {
     Shared s = share(storage);

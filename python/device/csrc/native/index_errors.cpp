@@ -213,8 +213,12 @@ BadWords& bad_words(DeviceIndex index) {
 
 } // namespace
 
+void* bad_word(DeviceIndex index, const c10::OperatorName& op) {
+  return bad_words(index).word(index, op);
+}
+
 void* bad_word(const NativeCall& call) {
-  return bad_words(call.index).word(call.index, call.op);
+  return bad_word(call.index, call.op);
 }
 
 void check_indexes(DeviceIndex index, chorus_stream stream, bool of_call) {

@@ -9,6 +9,7 @@ namespace chorus {
 // bad_word is the word that kernels of a call set when they meet an index that's out of range. Each operator of each
 // thread has one. In a backward pass the thread is the one of the forward pass.
 void* bad_word(const NativeCall& call);
+void* bad_word(DeviceIndex index, const c10::OperatorName& op); // which has to stay
 
 // check_indexes throws an IndexError if a kernel of this thread has met such an index, or one of a thread that has
 // ended. The caller has waited for a stream's work, or with stream 0 for the device's. If this process can't touch the

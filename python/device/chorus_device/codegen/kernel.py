@@ -1,0 +1,387 @@
+"""Kernels: the loops, loads, stores and reductions of a fused group of operators.
+
+A kernel's units are elements, of which each thread of the device has some, or rows, of which each block has some. The
+threads of a block share a row's elements and reduce them together. Where rows are short, or their elements lie far
+apart, a thread has a row of its own: a kernel of elements with a loop.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import sympy
+import torch
+from torch._inductor.codegen.common import CSE, CSEVariable, DeferredLine, IndentedBuffer
+from torch._inductor.codegen.simd import IterationRangesEntry, SIMDKernel
+from torch._inductor.runtime.hints import ReductionHint
+from torch._inductor.virtualized import V
+from torch.utils._ordered_set import OrderedSet
+
+from chorus_device.codegen import types
+from chorus_device.codegen.expressions import expression
+from chorus_device.codegen.operators import Operators, kind_of, of_kind
+
+SHORT = 32  # elements of a row that one thread reduces
+NAME = "KERNEL_NAME"  # of a kernel that has none yet
+
+
+class _CSE(CSE):  # type: ignore[type-arg]
+    """Declares variables with their types."""
+
+    def generate(self, buffer: Any, expr: Any, *, assignment: bool = True, dtype: Any = None, **kwargs: Any) -> Any:
+        if assignment and dtype is not None and not isinstance(expr, CSEVariable):
+            self.prefix = types.value(dtype) + " "
+        return super().generate(buffer, expr, assignment=assignment, dtype=dtype, **kwargs)
+
+
+class Kernel(SIMDKernel):  # type: ignore[type-arg]
+    overrides = Operators  # type: ignore[assignment]
+    suffix = ";"
+    sexpr = staticmethod(expression)
+    kexpr = staticmethod(expression)
+
+    def __init__(self, tiling: dict[str, sympy.Expr], **kwargs: Any) -> None:
+        super().__init__(tiling, **kwargs)
+        self.cse = _CSE(self.newvar_prefix, self.suffix)
+        self.combine = IndentedBuffer()  # behind a loop: reductions of a block's threads
+        self.finish = IndentedBuffer()  # and stores of their results
+        self.lasting: OrderedSet[CSEVariable] = OrderedSet()  # variables that are known outside of loops
+        self.scratch: list[str] = []  # local memory
+        self.masks = 0
+        self.checked = False
+        self.rows = self.features.is_reduction() and not self._alone()
+        self._numbers = itertools.count()
+
+    def create_cse_var(self, *args: Any, **kwargs: Any) -> CSEVariable:
+        var = super().create_cse_var(*args, **kwargs)
+        if self.features.is_reduction() and not self.inside_reduction and not self.masks:
+            self.lasting.add(var)  # it's declared outside of loops
+        return var
+
+    def _alone(self) -> bool:
+        """Whether a thread has a row of its own."""
+        sizes = V.graph.sizevars
+        length = self.features.reduction_numel
+        if sizes.statically_known_leq(length, SHORT):
+            return True
+        return bool(self.features.get_reduction_hint() in (ReductionHint.OUTER, ReductionHint.OUTER_TINY))
+
+    def dtype_to_str(self, dtype: torch.dtype) -> str:
+        return types.stored(dtype)
+
+    @property
+    def index_dtype(self) -> str:
+        return "I"
+
+    def get_index_dtype_as_torch_dtype(self) -> torch.dtype:
+        """64 bits also where a loop's last step would leave 32."""
+        sizes = (V.graph.sizevars.simplify(tree.numel) for tree in self.range_trees)
+        if any(isinstance(n, (int, sympy.Integer)) and n > 2**31 - 1025 for n in sizes):
+            return torch.int64
+        return super().get_index_dtype_as_torch_dtype()
+
+    # Indexes.
+
+    def codegen_iteration_ranges_entry(self, entry: IterationRangesEntry) -> None:
+        line = f"I {entry.name} = {expression(self.rename_indexing(entry.expr))};"
+        (self.indexing_code if entry.root.is_loop else self.body).writeline(line)
+
+    def check_bounds(self, expr: sympy.Expr, size: sympy.Expr, lower: bool, upper: bool) -> None:
+        if not (lower or upper):
+            return
+        self.checked = True
+        index, most = self.index_to_str(expr), self.index_to_str(size)
+        wrong = " || ".join([f"{index} < 0"] * lower + [f"{index} >= {most}"] * upper)
+        reset = f" {index} = 0;" if isinstance(expr, sympy.Symbol) else ""
+        self.compute.writeline(f"if ({wrong}) {{ *bad = 1;{reset} }}")
+
+    def device_assert_async(self, cond: CSEVariable, msg: str) -> None:
+        raise NotImplementedError("an assertion")
+
+    @contextlib.contextmanager
+    def in_mask(self) -> Iterator[None]:
+        """The text that is written meanwhile runs under a condition."""
+        self.masks += 1
+        try:
+            yield
+        finally:
+            self.masks -= 1
+
+    # Memory.
+
+    def load(self, name: str, index: sympy.Expr) -> CSEVariable:
+        var = self.args.input(name)
+        indirect = self.is_indirect_indexing(index)
+        index = self.prepare_indexing(index)
+        dtype = V.graph.get_dtype(name)
+        text = types.loaded(dtype, f"{var}[{self.index_to_str(index)}]")
+        of_row = not any(self._in_loop(s) for s in index.free_symbols)
+        buffer = self.loads
+        if self.inside_reduction and of_row and not indirect and not self.masks:
+            buffer = self.body
+        result = self.cse.generate(buffer, text, dtype=types.computed(dtype))
+        if not self.masks and (not self.inside_reduction or (of_row and not indirect)):
+            self.lasting.add(result)
+        return result
+
+    def _in_loop(self, symbol: sympy.Symbol) -> bool:
+        node = self.range_tree_nodes.get(symbol)
+        return node is not None and node.root.is_loop
+
+    def store(self, name: str, index: sympy.Expr, value: CSEVariable, mode: Any = None) -> None:
+        var = self.args.output(name)
+        place = f"{var}[{self.index_to_str(self.prepare_indexing(index))}]"
+        dtype = V.graph.get_dtype(name)
+        if mode is None:
+            line = f"{place} = {types.element(dtype, value.dtype, value)};"
+        elif mode == "atomic_add":
+            self.atomic_add_found = True
+            line = f"atomic_add_{self._atomic(dtype)}(&{place}, {types.converted(dtype, value.dtype, value)});"
+        else:
+            raise NotImplementedError(f"stores of kind {mode}")
+        self.stores.writeline(DeferredLine(name, self._by_one(line)))
+
+    def _atomic(self, dtype: torch.dtype) -> str:
+        if dtype not in (torch.float32, torch.float64, torch.int32, torch.int64):
+            raise NotImplementedError(f"atomic addition of {dtype}")
+        return types.stored(dtype)
+
+    def _by_one(self, line: str) -> str:
+        """A store of a row's, which one of its threads does."""
+        return f"if (THREAD == 0) {line}" if self.rows and not self.inside_reduction else line
+
+    def store_reduction(self, name: str, index: sympy.Expr, value: CSEVariable) -> None:
+        var = self.args.output(name)
+        inside, self.inside_reduction = self.inside_reduction, False
+        try:
+            place = self.index_to_str(self.prepare_indexing(index))
+            line = f"{var}[{place}] = {types.element(V.graph.get_dtype(name), value.dtype, value)};"
+            self.finish.writeline(DeferredLine(name, self._by_one(line)))
+        finally:
+            self.inside_reduction = inside
+
+    # Reductions.
+
+    def reduction(self, dtype: torch.dtype, src_dtype: torch.dtype, reduction_type: Any, value: Any) -> Any:
+        key = (src_dtype, reduction_type, value)
+        made: dict[Any, Any] = self.cse.reduction_cache  # type: ignore[assignment]
+        if key not in made:
+            made[key] = self._reduced(dtype, src_dtype, reduction_type, value)
+        return made[key]
+
+    def _reduced(self, dtype: torch.dtype, source: torch.dtype, kind: str, value: Any) -> Any:
+        assert self.inside_reduction
+        if kind in ("argmax", "argmin"):
+            return self._place_of(kind, dtype, source, value)
+        if kind in ("welford_reduce", "welford_combine"):
+            return self._welford(kind, value)
+        t = types.computed(source if kind in ("max", "min") else dtype)
+        c = types.value(t)
+        if kind in ("max", "min") and t is torch.bool:
+            kind, first = ("any", "0") if kind == "max" else ("all", "1")
+        elif kind in ("max", "min"):
+            first = f"{c}_T_{'LOWEST' if kind == 'max' else 'HIGHEST'}"
+        else:
+            first = "1" if kind == "prod" else "0"
+        forms = {
+            "sum": "({0} + {1})",
+            "prod": "({0} * {1})",
+            "any": "({0} || {1})",
+            "all": "({0} && {1})",
+            "xor_sum": "({0} ^ {1})",
+            "max": f"t_{c}_max({{0}}, {{1}})",
+            "min": f"t_{c}_min({{0}}, {{1}})",
+        }
+        if kind not in forms:
+            raise NotImplementedError(f"reductions of kind {kind}")
+        form = forms[kind]
+        (acc,) = self._accumulators([t], [first])
+        self.compute.writeline(f"{acc} = {form.format(acc, of_kind(t, value))};")
+        (result,) = self._of_block([acc], [t], lambda a, b: [f"{a[0]} = {form.format(a[0], b[0])};"])
+        return result
+
+    def _accumulators(self, kinds: list[torch.dtype], first: list[str]) -> list[CSEVariable]:
+        made = []
+        for t, x in zip(kinds, first, strict=True):
+            var = self.cse.newvar(dtype=t)
+            self.body.writeline(f"{types.value(t)} {var} = {x};")
+            made.append(var)
+        return made
+
+    def _of_block(self, accumulators: list[CSEVariable], kinds: list[torch.dtype], combine: Any) -> list[CSEVariable]:
+        """The results of all threads of a row, in each of them. combine has the statements that change
+        variables by others."""
+        results = [self.cse.newvar(dtype=t) for t in kinds]
+        self.lasting.update(results)
+        w = self.combine
+        if not self.rows:
+            for r, a, t in zip(results, accumulators, kinds, strict=True):
+                w.writeline(f"{types.value(t)} {r} = {a};")
+            return results
+        memory = []
+        for t in kinds:
+            name = f"scratch{next(self._numbers)}"
+            self.scratch.append(f"LOCAL {types.value(t)} {name}[THREADS_OF_BLOCK];")
+            memory.append(name)
+        put = " ".join(f"{m}[THREAD] = {a};" for m, a in zip(memory, accumulators, strict=True))
+        w.writeline(put)
+        w.writeline("BARRIER();")
+        w.writeline("for (i32 part = THREADS_OF_BLOCK / 2; part > 0; part /= 2) {")
+        with w.indent():
+            w.writeline("if (THREAD < part) {")
+            with w.indent():
+                other = [f"{m}[THREAD + part]" for m in memory]
+                w.writelines(combine([str(a) for a in accumulators], other))
+                w.writeline(put)
+            w.writeline("}")
+            w.writeline("BARRIER();")
+        w.writeline("}")
+        for r, m, t in zip(results, memory, kinds, strict=True):
+            w.writeline(f"{types.value(t)} {r} = {m}[0];")
+        w.writeline("BARRIER();")
+        return results
+
+    def _place_of(self, kind: str, dtype: torch.dtype, source: torch.dtype, value: Any) -> CSEVariable:
+        """The place of a row's largest or smallest element: the first one, and of a NaN if there is one."""
+        t = types.computed(source)
+        if t is torch.bool:
+            t = torch.uint8
+        (tree,) = [tree for tree in self.range_trees if tree.is_reduction]
+        best, at = self._accumulators([t, torch.int64], ["0", "-1"])
+        mark = ">" if kind == "argmax" else "<"
+        better = f"{{0}} {mark} {{1}}"
+        if t.is_floating_point:
+            better = f"isnan({{1}}) ? 0 : isnan({{0}}) || {better}"
+            same = "({0} == {1} || (isnan({0}) && isnan({1})))"
+        else:
+            same = "{0} == {1}"
+        x = self.cse.generate(self.compute, of_kind(t, value), dtype=t)
+        self.compute.writeline(
+            f"if ({at} < 0 || ({better.format(x, best)})) {{ {best} = {x}; {at} = {tree.name}; }}"
+        )
+
+        def combine(a: list[str], b: list[str]) -> list[str]:
+            take = f"{a[1]} < 0 || ({better.format(b[0], a[0])}) || ({same.format(a[0], b[0])} && {b[1]} < {a[1]})"
+            return [f"if ({b[1]} >= 0 && ({take})) {{ {a[0]} = {b[0]}; {a[1]} = {b[1]}; }}"]
+
+        _, place = self._of_block([best, at], [t, torch.int64], combine)
+        return place
+
+    def _welford(self, kind: str, value: Any) -> tuple[CSEVariable, ...]:
+        """Mean, sum of squared distances from it, and weight."""
+        given = (value,) if kind == "welford_reduce" else value
+        t = kind_of(*given)
+        c = types.value(t)
+        mean, m2, weight = accumulators = self._accumulators([t] * 3, ["0"] * 3)
+        if kind == "welford_reduce":
+            x = of_kind(t, value)
+            self.compute.writeline(f"{weight} += 1;")
+            self.compute.writeline(
+                f"{{ {c} step = {x} - {mean}; {mean} += step / {weight}; {m2} += step * ({x} - {mean}); }}"
+            )
+        else:
+            self.compute.writelines(_joined(c, [str(a) for a in accumulators], [of_kind(t, v) for v in value]))
+        return tuple(self._of_block(accumulators, [t] * 3, lambda a, b: _joined(c, a, b)))
+
+    # The text.
+
+    def codegen_body(self) -> None:
+        parts = (self.indexing_code, self.loads, self.compute, self.stores, self.combine, self.finish)
+        if not any(parts):
+            return
+        loops = [tree for tree in self.range_trees if tree.is_loop]
+        inner = (self.indexing_code, self.loads, self.compute, self.stores)
+        if self.inside_reduction and loops:
+            (tree,) = loops
+            r, n = tree.name, f"{tree.prefix}numel"
+            first, step = ("THREAD", "THREADS_OF_BLOCK") if self.rows else ("0", "1")
+            self.body.writeline(f"for (I {r} = {first}; {r} < {n}; {r} += {step}) {{")
+            with self.body.indent():
+                for part in inner:
+                    self.body.splice(part)
+            self.body.writeline("}")
+            self.cse.invalidate(self.lasting)
+            tree.cache_clear()
+        else:
+            for part in inner:
+                self.body.splice(part)
+        self.body.splice(self.combine)
+        self.body.splice(self.finish)
+        for part in parts:
+            part.clear()
+
+    def codegen_kernel(self, name: str | None = None) -> str:
+        self.codegen_body()
+        code = IndentedBuffer()
+        wide = self.get_index_dtype_as_torch_dtype() is torch.int64
+        code.writeline(f"typedef {'i64' if wide else 'i32'} I;")
+        code.writeline(f"KERNEL void {name or NAME}({', '.join(self._parameters())}) {{")
+        with code.indent():
+            for line in self.scratch:
+                code.writeline(line)
+            for tree in self.range_trees:
+                n = V.graph.sizevars.simplify(tree.numel)
+                if isinstance(n, (int, sympy.Integer)):
+                    code.writeline(f"const I {tree.prefix}numel = {n};")
+                else:
+                    code.writeline(f"const I {tree.prefix}numel = (I){tree.prefix}numel_;")
+            if self.rows:
+                code.writeline("for (i64 row = BLOCK; row < xnumel; row += BLOCKS) {")
+                with code.indent():
+                    code.writeline("I xindex = (I)row;")
+                    code.splice(self.body)
+                code.writeline("}")
+            else:
+                code.writeline("for (i64 number = BLOCK * THREADS_OF_BLOCK + THREAD; number < xnumel;")
+                code.writeline("\tnumber += BLOCKS * THREADS_OF_BLOCK) {")
+                with code.indent():
+                    code.writeline("I xindex = (I)number;")
+                    code.splice(self.body)
+                code.writeline("}")
+        code.writeline("}")
+        return code.getvalue()
+
+    def _parameters(self) -> list[str]:
+        """Pointers, and then integers of 64 bits."""
+        defs, _, _, kinds = self.args.python_argdefs()
+        pointers, integers = [], []
+        for d, kind in zip(defs, kinds, strict=True):
+            if isinstance(kind, torch.dtype):
+                if not types.supported(kind):
+                    raise NotImplementedError(f"elements of {kind}")
+                const = "const " if d.name.startswith("in_ptr") else ""
+                pointers.append(f"GLOBAL {const}{types.stored(kind)} *{d.name}")
+            else:
+                integers.append(f"i64 {d.name}")
+        if self.checked:
+            pointers.append("GLOBAL u32 *bad")
+        return pointers + integers + [f"i64 {tree.prefix}numel_" for tree in self._dynamic()]
+
+    def _dynamic(self) -> list[Any]:
+        """Ranges whose sizes are known when the kernel runs."""
+        return [
+            t for t in self.range_trees if not isinstance(V.graph.sizevars.simplify(t.numel), (int, sympy.Integer))
+        ]
+
+    def call_kernel(self, name: str, node: Any = None, deallocate_ws: bool = True) -> None:
+        program = V.graph.wrapper_code
+        for v in self.args.sizevars:
+            program.ensure_size_computed(v)
+        _, given, _, kinds = self.args.python_argdefs()
+        arguments = [str(g) for g in given]
+        for tree in self._dynamic():
+            arguments.append(program.codegen_sizevar(tree.numel))
+        (x,) = [t for t in self.range_trees if not t.is_reduction]
+        program.writeline(f"{name}.run({', '.join([program.codegen_sizevar(x.numel), *arguments])})")
+
+
+def _joined(c: str, a: list[str], b: list[str]) -> list[str]:
+    """Statements that add one state of Welford's to another, unless it's empty."""
+    mean, m2, weight = a
+    return [
+        f"if ({b[2]} != 0) {{ {c} sum = {weight} + {b[2]}, step = {b[0]} - {mean}, share = {b[2]} / sum;",
+        f"{mean} += step * share; {m2} += {b[1]} + step * step * {weight} * share; {weight} = sum; }}",
+    ]

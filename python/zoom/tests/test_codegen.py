@@ -1,0 +1,171 @@
+"""torch.compile with kernels in the device's own language: what they compute is what the CPU's operators do."""
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+pytestmark = pytest.mark.usefixtures("_generated")
+
+
+@pytest.fixture
+def _generated(monkeypatch):
+    monkeypatch.setenv("CHORUS_COMPILED_KERNELS", "device")
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.fixture
+def runs(monkeypatch):
+    """The names of the generated kernels that run."""
+    from chorus_device.codegen.launching import Source
+
+    names, run = [], Source.run
+    monkeypatch.setattr(Source, "run", lambda self, *given: (names.append(self.title), run(self, *given)))
+    return names
+
+
+def randn(*sizes):
+    return torch.randn(*sizes, generator=torch.Generator().manual_seed(sum(sizes)))
+
+
+def integers(low, high, *sizes):
+    return torch.randint(low, high, sizes, generator=torch.Generator().manual_seed(sum(sizes)))
+
+
+X, Y = randn(37, 53), randn(37, 53)
+
+# Several functions of a case are one program.
+CASES = {
+    "elements": (
+        lambda a, b: (
+            (a * 2 + b).relu().sin() * torch.sigmoid(a), F.gelu(a), torch.where(a > 0, a, b),
+            (a > 0) & (b < 0) | ~(a > b), a.t().contiguous() + 1, torch.cat([a, b], 1) * 2, F.pad(a, (1, 2, 3, 4)) + 1,
+            a + torch.arange(53, device=a.device),
+            a.bfloat16().float(), a.double() * b,
+        ),
+        X, Y,
+    ),
+    "reductions": (
+        lambda a, b: (
+            a.sum(1), a.sum(0), b.sum(), a.argmax(1), a.argmin(0), a.amax(1), (a > 2).any(1), a[:, :9].prod(1),
+            *torch.var_mean(a, 1), b.std(),
+        ),
+        X, randn(70000),
+    ),
+    "rows": (
+        lambda a, b: (torch.softmax(a, -1), torch.log_softmax(a, 0), F.layer_norm(a, (300,)), F.rms_norm(b, (7,))),
+        randn(17, 300), randn(100, 7),
+    ),
+    "indexes": (
+        lambda a, i, b, t: (
+            a[i] * 2, F.embedding(i, a), a.index_add(0, i, b), F.cross_entropy(a, t), a.gather(1, t[:, None]),
+            b[-1] + a,
+        ),
+        X, integers(0, 37, 5), randn(5, 53), integers(0, 53, 37),
+    ),
+    "integers": (
+        lambda a: (a // 3, a % 5, a << 1, a >> 2, a.float() / 7, a.abs().sum(0), a.max(), a.to(torch.uint8) + 250),
+        integers(-100, 100, 40, 6),
+    ),
+    "images": (
+        lambda a: (F.max_pool2d(a, 3) + 1, F.interpolate(a, scale_factor=2, mode="bilinear"), F.avg_pool2d(a, 2) * 2),
+        randn(2, 3, 12, 12),
+    ),
+}  # fmt: skip
+
+
+def moved(values, device):
+    return [v.to(device) for v in values]
+
+
+LONG = [pytest.param(case, marks=pytest.mark.long) for case in CASES if case not in ("rows", "indexes")]
+
+
+@pytest.mark.parametrize("case", ["rows", "indexes", *LONG])
+def test_equals_the_cpu(case, runs):
+    f, *given = CASES[case]
+    before = torch.zoom.fallback_counts()
+    results = torch.compile(f)(*moved(given, "zoom"))
+    for got, want in zip(results, f(*given), strict=True):
+        assert got.device.type == "zoom"
+        torch.testing.assert_close(got.cpu(), want, rtol=2e-5, atol=2e-5)
+    assert torch.zoom.fallback_counts() == before
+    assert runs
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding = torch.nn.Embedding(11, 16)
+        self.norm = torch.nn.LayerNorm(16)
+        self.linear = torch.nn.Linear(16, 32)
+        self.out = torch.nn.Linear(32, 5)
+
+    def forward(self, tokens):
+        x = F.gelu(self.linear(self.norm(self.embedding(tokens)))).softmax(-1)
+        return self.out(x).log_softmax(-1).flatten(0, 1)
+
+
+@pytest.mark.long
+def test_a_model_learns_as_on_the_cpu():
+    torch.manual_seed(1)
+    host = Model()
+    device = copy.deepcopy(host).to("zoom")
+    compiled = torch.compile(device)
+    tokens, target = integers(0, 11, 3, 4), integers(0, 5, 12)
+    for _ in range(3):
+        for model, parameters, place in ((host, host, "cpu"), (compiled, device, "zoom")):
+            loss = F.nll_loss(model(tokens.to(place)), target.to(place))
+            loss.backward()
+            with torch.no_grad():
+                for p in parameters.parameters():
+                    p -= 0.1 * p.grad
+                    p.grad = None
+    for a, b in zip(device.parameters(), host.parameters(), strict=True):
+        torch.testing.assert_close(a.cpu(), b, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.long
+def test_sizes_that_are_known_when_it_runs():
+    def f(x):
+        return (x.softmax(-1) * 2 + x).sum(0), x.reshape(-1)[::2] + x.size(0)
+
+    compiled = torch.compile(f, dynamic=True)
+    for n in (5, 40, 300):
+        x = randn(n, n + 3)
+        for got, want in zip(compiled(x.to("zoom")), f(x), strict=True):
+            torch.testing.assert_close(got.cpu(), want, rtol=1e-4, atol=1e-4)
+
+
+def test_an_index_out_of_range():
+    f = torch.compile(lambda w, i: F.embedding(i, w) * 2)
+    weight = randn(10, 4).to("zoom")
+    with pytest.raises(IndexError, match="index out of range"):
+        f(weight, torch.tensor([1, 12]).to("zoom")).cpu()
+    assert f(weight, torch.tensor([1, 9]).to("zoom")).cpu().shape == (2, 4)
+
+
+@pytest.mark.long
+def test_dropout():
+    x = torch.compile(lambda x: F.dropout(x, 0.25))(torch.ones(10000, device="zoom")).cpu()
+    assert x.unique().tolist() == pytest.approx([0, 4 / 3])
+    assert 0.7 < (x > 0).float().mean() < 0.8
+
+
+def test_a_choice_that_isnt_known(monkeypatch):
+    monkeypatch.setenv("CHORUS_COMPILED_KERNELS", "gpu")
+    with pytest.raises(Exception, match="CHORUS_COMPILED_KERNELS is 'gpu'"):
+        torch.compile(lambda x: x + 1)(torch.ones(3, device="zoom"))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("choice", ["device", "host"])
+def test_the_choice(monkeypatch, choice, runs):
+    """The other choice's programs aren't taken from inductor's cache."""
+    monkeypatch.setenv("CHORUS_COMPILED_KERNELS", choice)
+    x = torch.ones(3, device="zoom")
+    assert torch.compile(lambda x: x.sin() + 1)(x).cpu().tolist() == pytest.approx((x.cpu().sin() + 1).tolist())
+    assert bool(runs) == (choice == "device")
