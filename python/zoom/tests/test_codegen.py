@@ -161,6 +161,28 @@ def test_a_choice_that_isnt_known(monkeypatch):
         torch.compile(lambda x: x + 1)(torch.ones(3, device="zoom"))
 
 
+ON_HOST = {
+    "frexp": (lambda a: (*torch.frexp(a * 2), a + 1), X),
+    "atomic addition of torch.float16": (
+        lambda a, i, b: (a.index_add(0, i, b) * 2, b.sum(1)),
+        X.half(), torch.tensor([1, 1, 2]), randn(3, 53).half(),
+    ),
+    "elements of torch.uint16": (lambda a: (a.to(torch.uint16).to(torch.int32) + 1,), torch.arange(30)),
+}  # fmt: skip
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("what", ON_HOST)
+def test_without_a_generated_form(what, caplog):
+    """The host's processor computes it, and the log says why."""
+    f, *given = ON_HOST[what]
+    with caplog.at_level("INFO", "torch._inductor.chorus"):
+        results = torch.compile(f)(*moved(given, "zoom"))
+    for got, want in zip(results, f(*given), strict=True):
+        torch.testing.assert_close(got.cpu(), want, rtol=1e-2, atol=1e-2)
+    assert f"generated kernels have no {what}" in caplog.text
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("choice", ["device", "host"])
 def test_the_choice(monkeypatch, choice, runs):
