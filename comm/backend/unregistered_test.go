@@ -1,4 +1,4 @@
-package comm_test
+package backend_test
 
 import (
 	"context"
@@ -21,7 +21,7 @@ func TestImportLines(t *testing.T) {
 		path, _, ok := strings.Cut(rest, `"`)
 		if !ok {
 			t.Errorf("no import in %q", text)
-		} else if _, err := build.ImportDir("../"+path, 0); err != nil {
+		} else if _, err := build.ImportDir("../../"+path, 0); err != nil {
 			t.Error(err)
 		}
 	}
