@@ -218,7 +218,7 @@ func (s *streams) refuse(o *call, why error) {
 	if errors.Is(why, ErrFinalized) || c.b.Cause() != nil {
 		return
 	}
-	if cur, err := s.current(o.Ctx, o.Stream); err != nil || cur.Capturing() {
+	if cur, err := s.current(o.Ctx, o.Stream); err == nil && cur.Capturing() {
 		return
 	}
 	if s.staged {

@@ -64,10 +64,18 @@ func (r *round) complete(err error) error {
 			err = errors.Join(err, e)
 		}
 	}
+	r.leaveOut()
 	if err != nil {
 		err = single(err)
 	}
 	return err
+}
+
+// leaveOut ends what messages have that aren't posted.
+func (r *round) leaveOut() {
+	for _, o := range r.calls[r.posted:] {
+		o.stage.end()
+	}
 }
 
 // abandon completes those that are still under way when a hook has panicked at another. The communicator is broken.
@@ -79,6 +87,7 @@ func (r *round) abandon() {
 		r.c.rec.End(o.record, &o.Op, r.c.b.Wait(&o.Op))
 		o.stage.end()
 	}
+	r.leaveOut()
 }
 
 // release implements calls.

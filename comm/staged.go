@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"math"
 
 	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/device"
@@ -26,7 +27,6 @@ func (x stagedExecutor) carryOut(o *call) error {
 	s, err := x.current(t.ctx, t.stream)
 	switch {
 	case err != nil:
-		return c.deviceError(t.op, err)
 	case o.onWindow != nil:
 		return c.untouchable(t.op, s.Device())
 	case s.Capturing():
@@ -42,17 +42,25 @@ func (x stagedExecutor) carryOut(o *call) error {
 	for i := 0; i < len(calls) && err == nil; i++ {
 		err = newStage(c, calls[i], s, t.work != nil)
 	}
-	if o.round == nil && err == nil {
-		err = x.runQueued(o)
-	} else if err = loadAll(calls, err); err == nil {
+	if o.round != nil {
+		err = loadAll(calls, err)
+	}
+	switch {
+	case err != nil:
+		if err = c.deviceError(t.op, err); t.kind == ofCollectives {
+			c.placement.Load().refuse(o, err)
+		}
+	case o.round != nil:
 		err = x.runRound(o.round)
+	default:
+		err = x.runQueued(o)
 	}
 	if err != nil { // none is under way
 		for _, y := range calls {
 			y.stage.end()
 		}
 	}
-	return c.deviceError(t.op, err)
+	return err
 }
 
 // loadAll loads the copies of messages, before they are posted in the order of their calls.
@@ -72,13 +80,12 @@ func (x *streamExecutor) reach(o *call, s *device.Stream) (results func() error,
 	if s.HostKernels() {
 		return nil, o.Replace(engineView(s))
 	}
-	nothing := func() error { return nil }
 	y := &stage{c: x.c, on: s, copies: map[*tensor.Tensor]*tensor.Tensor{}}
 	err = o.Replace(func(t *tensor.Tensor) (*tensor.Tensor, error) { return t, t.UsedBy(s) })
 	if err == nil {
-		_, err = y.in(o, nothing)
+		err = y.in(o)
 	}
-	return func() error { _, err := y.out(o, nothing); return err }, err
+	return func() error { return y.out(o) }, err
 }
 
 // untouchable is the error of an operation on a window that has to do with memory of a device that engines of the
@@ -92,24 +99,22 @@ func (c *Comm) untouchable(op string, d *device.Device) error {
 type stage struct {
 	c        *Comm
 	behind   device.Event   // what the caller's stream had
-	on       *device.Stream // of the copies
+	on       *device.Stream // of copies under way; nil: there are none
 	releases []func() error // of the tensors' memory, which is kept until the end
 	copies   map[*tensor.Tensor]*tensor.Tensor
+	ended    bool
 }
 
 // newStage gives an operation its stage, behind what s has.
-func newStage(c *Comm, o *call, s *device.Stream, async bool) (err error) {
+func newStage(c *Comm, o *call, s *device.Stream, async bool) error {
 	x := &stage{c: c, copies: map[*tensor.Tensor]*tensor.Tensor{}}
 	o.stage = x
 	o.keepOriginals()
 	if o.value != nil {
 		o.value.Over = !async
 	}
-	if async {
-		o.Ctx = context.Background() // the caller's is for the call
-	}
-	if x.on, err = takeStream(s.Device(), c.dev().priority); err != nil {
-		return err
+	if async && !o.Kind.PointToPoint() {
+		o.Ctx = context.Background() // the caller's is for the call; a message that it ends with is withdrawn
 	}
 	hold := func(t *tensor.Tensor) (*tensor.Tensor, error) {
 		x.releases = append(x.releases, t.Hold())
@@ -118,14 +123,27 @@ func newStage(c *Comm, o *call, s *device.Stream, async bool) (err error) {
 	return errors.Join(s.Record(&x.behind), o.Replace(hold))
 }
 
-// load replaces the tensors of an operation by copies, which have the elements of those that it reads when it returns.
+// load replaces the tensors of an operation by copies, which have the elements of those that it reads when it returns:
+// behind what the caller's stream had, with whose error it fails. A receive is posted before that is done.
 func (x *stage) load(o *call) error {
+	return x.abortable(o, func(ctx context.Context) (err error) {
+		if o.Kind == backend.Recv {
+			_, err = x.behind.Query()
+		} else {
+			err = awaitEvent(ctx, &x.behind)
+		}
+		if err != nil {
+			return err
+		}
+		return errors.Join(x.in(o), x.settle(ctx))
+	})
+}
+
+// abortable runs what waits for the device, with a context that also ends when the communicator breaks.
+func (x *stage) abortable(o *call, f func(context.Context) error) error {
 	ctx, cancel := untilClosed(o.Ctx, x.c.b.Broken())
 	defer cancel()
-	moved, err := x.in(o, func() error { return awaitEvent(ctx, &x.behind) })
-	if moved && err == nil {
-		err = x.on.Synchronize(ctx)
-	}
+	err := f(ctx)
 	switch cause := x.c.b.Cause(); {
 	case err == nil:
 	case cause != nil:
@@ -136,27 +154,36 @@ func (x *stage) load(o *call) error {
 	return err
 }
 
-// in replaces the tensors of an operation by copies in pinned memory, and enqueues the copying of those that it reads,
-// before which it calls first.
-func (x *stage) in(o *call, first func() error) (moved bool, err error) {
+// in replaces the tensors of an operation by copies in pinned memory, and enqueues the copying of those that it reads.
+func (x *stage) in(o *call) error {
 	reads := append([]*tensor.Tensor{o.In, o.Reduce.FactorTensor}, o.Ins...)
 	if x.source(o) {
 		reads = append(reads, o.Out)
 	}
 	if err := o.Replace(x.copyOf); err != nil {
-		return false, err
+		return err
 	}
-	return x.move(reads, first, func(t, c device.Ptr, n int) error { return x.on.Copy(c, t, n) })
+	return x.move(reads, func(t, c device.Ptr, n int) error { return x.on.Copy(c, t, n) })
 }
 
-// out enqueues the copying of the results to the device.
-func (x *stage) out(o *call, first func() error) (moved bool, err error) {
+// out enqueues the copying of the results to the device. Splits may leave the end of an output as it was.
+func (x *stage) out(o *call) error {
 	g := o.originals
 	if !o.Kind.Operation().Gives(x.c.rank, o.Root) || x.source(o) {
-		return false, nil
+		return nil
 	}
-	return x.move(append([]*tensor.Tensor{g.out}, g.outs...), first,
-		func(t, c device.Ptr, n int) error { return x.on.Copy(t, c, n) })
+	most := math.MaxInt
+	if o.Kind.Operation().Splits() {
+		most = 0
+		for _, n := range o.OutSplits {
+			most += n * g.out.DType().Size()
+		}
+	}
+	if most == 0 {
+		return nil
+	}
+	return x.move(append([]*tensor.Tensor{g.out}, g.outs...),
+		func(t, c device.Ptr, n int) error { return x.on.Copy(t, c, min(n, most)) })
 }
 
 // source reports whether the output is what the rank puts in.
@@ -167,31 +194,48 @@ func (x *stage) copyOf(t *tensor.Tensor) (*tensor.Tensor, error) {
 	if c := x.copies[t]; c != nil || t.OnHost() {
 		return cmp.Or(c, t), nil
 	}
-	c, err := tensor.EmptyPinned(x.on.Device().Runtime(), t.DType(), t.Shape()...)
+	c, err := tensor.EmptyPinned(x.c.dev().dev.Runtime(), t.DType(), t.Shape()...)
 	if err == nil {
 		x.copies[t] = c
 	}
 	return c, err
 }
 
-// move moves the elements of tensors that have copies, each once, by f; before the first one it calls first. The
-// tensors may have been freed: their memory is held.
-func (x *stage) move(list []*tensor.Tensor, first func() error, f func(t, c device.Ptr, n int) error) (moved bool,
-	err error) {
+// move moves the elements of tensors that have copies, each once, by f. The tensors may have been freed: their memory
+// is held.
+func (x *stage) move(list []*tensor.Tensor, f func(t, c device.Ptr, n int) error) (err error) {
 	done := map[*tensor.Tensor]bool{}
 	for _, t := range list {
 		c := x.copies[t]
 		if c == nil || c.NBytes() == 0 || done[t] || err != nil {
 			continue
 		}
-		if len(done) == 0 {
-			err = first()
+		if done[t] = true; x.on == nil {
+			d := x.c.dev()
+			if x.on, err = takeStream(d.dev, d.priority); err != nil {
+				return err
+			}
 		}
-		if done[t] = true; err == nil {
-			err = f(device.Ptr(uintptr(t.Pointer())), device.Ptr(uintptr(c.Pointer())), c.NBytes())
-		}
+		err = f(device.Ptr(uintptr(t.Pointer())), device.Ptr(uintptr(c.Pointer())), c.NBytes())
 	}
-	return len(done) > 0, err
+	return err
+}
+
+// settle waits for the copies, and gives their stream back. If ctx ends first they go on.
+func (x *stage) settle(ctx context.Context) error {
+	if x.on == nil {
+		return nil
+	}
+	err := x.on.Synchronize(ctx)
+	done, failed := x.on.Query()
+	if failed != nil {
+		_ = x.on.Recover(context.Background()) // the same error
+	}
+	if done || failed != nil {
+		putStream(x.on)
+		x.on = nil
+	}
+	return err
 }
 
 // finish is due when the backend is done with the operation, which ended with err. The results go to the device.
@@ -203,9 +247,13 @@ func (x *stage) finish(o *call, err error) error {
 	if err != nil {
 		return err
 	}
-	moved, err := x.out(o, func() error { return x.on.Wait(&x.behind) })
-	if moved && err == nil {
-		err = x.on.Synchronize(context.Background())
+	if done, failed := x.behind.Query(); done || failed != nil { // also if the communicator is broken by now
+		err = failed
+	} else {
+		err = x.abortable(o, func(ctx context.Context) error { return awaitEvent(ctx, &x.behind) })
+	}
+	if err == nil {
+		err = errors.Join(x.out(o), x.settle(context.Background()))
 	}
 	for _, c := range x.copies {
 		c.Free()
@@ -213,17 +261,26 @@ func (x *stage) finish(o *call, err error) error {
 	return x.c.deviceError(o.Kind.String(), err)
 }
 
-// end gives back what the operation has. Copies of one that has failed go when nothing refers to them.
+// end gives back what the operation has, once copies that are under way are done. Copies of one that has failed go when
+// nothing refers to them.
 func (x *stage) end() {
-	if x == nil || x.on == nil {
+	if x == nil || x.ended {
 		return
 	}
+	x.ended = true
+	if x.on != nil { // a queue of the hardware may hold them up for long
+		go x.giveBack()
+		return
+	}
+	x.giveBack()
+}
+
+func (x *stage) giveBack() {
+	_ = x.settle(context.Background())
 	for _, release := range x.releases {
 		_ = release() // an error would be one of a driver that was closed
 	}
 	_ = x.behind.Close()
-	putStream(x.on)
-	x.on, x.releases = nil, nil
 }
 
 // executeQueued is execute for a call in the lane's queue.

@@ -7,11 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/comm/commtest"
@@ -51,14 +49,25 @@ func openCLBuffers(t *testing.T) string {
 	return "opencl:0"
 }
 
-var copied atomic.Int64 // how often oneQueue's library has copied
+var (
+	copied  atomic.Int64 // how often oneQueue's library has copied
+	streams atomic.Int64 // how many streams it has made
+	refused atomic.Bool  // it records no event
+)
 
 // oneQueue is a stand-in for a GPU whose streams all share one queue of the hardware.
 func oneQueue(t *testing.T) string {
 	const name = "gpu_of_one_queue"
 	sim, err := gputest.New(gputest.Options{Name: "cuda", Queues: 1, Fail: func(call string) abi.Result {
-		if call == "cuMemcpyAsync" {
+		switch call {
+		case "cuMemcpyAsync":
 			copied.Add(1)
+		case "cuStreamCreateWithPriority":
+			streams.Add(1)
+		case "cuEventRecord":
+			if refused.Load() {
+				return abi.InvalidValue
+			}
 		}
 		return abi.Success
 	}})
@@ -92,6 +101,10 @@ func TestStaged(t *testing.T) {
 			t.Run("Orders", func(t *testing.T) { testStagedOrders(t, open) })
 			t.Run("Freed", func(t *testing.T) { testStagedFreed(t, open) })
 			t.Run("LeftOut", func(t *testing.T) { testStagedLeftOut(t, open) })
+			t.Run("Splits", func(t *testing.T) { testStagedSplits(t, open) })
+			t.Run("Barrier", func(t *testing.T) { testStagedBarrier(t, open) })
+			t.Run("Unposted", func(t *testing.T) { testStagedUnposted(t, open) })
+			t.Run("Withdrawn", func(t *testing.T) { testStagedWithdrawn(t, open) })
 			t.Run("Windows", func(t *testing.T) { testStagedWindows(t, open) })
 			cfg := commtest.Config{Open: open, Device: true, Worlds: []int{2}, // the others are about streams that wait
 				Skip: []string{"Streams", "StreamFailures", "StreamWindows", "Graphs", "GraphsOfSeveral", "StreamPrograms"}}
@@ -224,33 +237,24 @@ func testStagedFreed(t *testing.T, open func(testing.TB, int) []*comm.Comm) {
 	})
 }
 
-// An operation behind work that failed is left out: the call says why, and ranks that wait for it are told.
-func testStagedLeftOut(t *testing.T, open func(testing.TB, int) []*comm.Comm) {
+// The end of an output that splits leave out stays as it is.
+func testStagedSplits(t *testing.T, open func(testing.TB, int) []*comm.Comm) {
 	comms := open(t, 2)
-	boom, told := errors.New("boom"), make(chan struct{})
-	defer runtime.KeepAlive(comms)
+	defer finalizeAll(t, comms)
 	eachOn(t, comms, func(ctx context.Context, c *comm.Comm, s *device.Stream) error {
-		x, err := filled(ctx, s, 10, 1)
-		if err != nil {
-			return err
-		}
-		if c.Rank() == 1 {
-			<-told
-			err := c.AllReduce(ctx, x, comm.Sum, comm.Timeout(50*time.Millisecond))
-			if err == nil || !strings.Contains(err.Error(), "boom") {
-				return fmt.Errorf("the other rank's failure gives %v", err)
+		for _, rows := range []int{0, 2} {
+			x, err := filled(ctx, s, 10, 1)
+			y, failed := filled(ctx, s, 10, 7)
+			if err = errors.Join(err, failed); err != nil {
+				return err
 			}
-			return nil
-		}
-		defer close(told)
-		if err := s.HostFunc("boom", func() error { return boom }); err != nil {
-			return err
-		}
-		if err := c.AllReduce(ctx, x, comm.Sum); !errors.Is(err, boom) {
-			return fmt.Errorf("behind work that failed: %v", err)
-		}
-		if err := s.Recover(ctx); !errors.Is(err, boom) {
-			return fmt.Errorf("the stream carries %v", err)
+			if err := c.AllToAllVSingle(ctx, y, x, []int{rows, rows}, []int{rows, rows}); err != nil {
+				return err
+			}
+			got, left := tensor.Must(y.Narrow(0, 0, 2*rows)), tensor.Must(y.Narrow(0, 2*rows, 10-2*rows))
+			if err := errors.Join(holds(ctx, got, 1), holds(ctx, left, 7)); err != nil {
+				return fmt.Errorf("%d rows: %w", rows, err)
+			}
 		}
 		return nil
 	})
