@@ -9,9 +9,9 @@ import (
 // packBytes is how much memory a thread of a GPU loads or stores with one instruction.
 const packBytes = 16
 
-// packedElements is how many elements, one after the other, a thread of a GPU loads and stores at a time, by
-// [text.Spec].Extra[3] of an elementwise kernel: as many as 16 bytes have of the largest type. 0: one by one, where the
-// addresses aren't aligned, or where computing takes longer than memory.
+// packedElements is how many elements, one after the other, a thread of a GPU loads and stores at a time: as many as 16
+// bytes have of the largest type. It's [text.Spec].Extra[3] of an elementwise kernel. 0: one by one, where the addresses
+// aren't aligned, or where computing takes longer than memory.
 func packedElements(s *text.Spec, outs, ins []Operand) int32 {
 	if text.IsUser(s.Op) || ops.IsSpecial(s.Op) || weightOf(s.Op, s.Compute) > 1 {
 		return 0

@@ -12,7 +12,7 @@ case $family in cuda) libraries=(cuda.so.1 nvrtc.so.13) ;; hip) libraries=(amdhi
 esac
 shift
 sources=$root/device/gpu/emulated cxx=${CXX:-g++}
-# What is built has the name of its sources: kernels that were compiled by another build are kept under another name.
+# A build has the name of its sources: kernels that were compiled by another build are kept under another name.
 hash=$( (cat "$sources"/*.h "$sources"/*.cpp "${BASH_SOURCE[0]}"; "$cxx" --version; uname -m) | sha256sum | cut -c 1-16)
 to=$root/out/emulated-gpu/$hash/$family
 

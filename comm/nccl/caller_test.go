@@ -146,6 +146,6 @@ func TestCallerAllocates(t *testing.T) {
 	}
 }
 
-// mostAllocations are those of a synchronous operation, some 29, and of the watch over it, which has more on a busy
-// machine.
-const mostAllocations = 30
+// mostAllocations bounds what a synchronous operation and the watch over it allocate, on average over all goroutines of
+// the process: 29 on an idle machine. The watch looks more often while a busy machine delays the operation.
+const mostAllocations = 33

@@ -205,7 +205,8 @@ func (c *Cache) releaseSegment(b *block) error {
 	return nil
 }
 
-// EmptyCache waits for all events and gives all free segments back to the driver.
+// EmptyCache waits for all events and gives all free segments back to the driver. It doesn't wait for what [Cache.Hold]
+// keeps, which stays.
 func (c *Cache) EmptyCache() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -215,7 +216,7 @@ func (c *Cache) EmptyCache() error {
 	return c.releaseCached()
 }
 
-// releaseCached makes all freed blocks free, and gives all free segments back.
+// releaseCached makes all freed blocks free but those that are held, and gives all free segments back.
 func (c *Cache) releaseCached() error {
 	if err := c.waitEvents(); err != nil {
 		return err

@@ -112,8 +112,8 @@ func (g *graph) Instantiate(op string) (*exec, error) {
 		modules: holdModules(g.modules), scratch: holdScratch(g.scratch)}, nil
 }
 
-// there demands that the memory of nodes is there. What the driver has allocated is looked up when memory has changed
-// since the last run.
+// there demands that the memory of nodes is there. The driver looks up what it has allocated when memory has
+// changed since the last run.
 func (x *exec) there(op string) error {
 	d := x.b.d
 	changes := d.memory.Changes()
@@ -182,10 +182,12 @@ func (s *stream) LaunchGraph(op string, x *exec) error {
 			c.f.mu.Unlock()
 		}
 	}
-	m := d.before(s)
+	m, functions := d.before(s), int32(len(x.functions))
+	s.expect(functions) // they may have run when the call returns
 	err := s.result(op, "GraphLaunch", func() abi.Result { return s.b.Library.GraphLaunch(x.h, s.h) })
 	m.after(s, op, driver.Activity{Kind: driver.ActivityGraph, Name: "graph"}, err)
 	if err != nil {
+		s.expect(-functions)
 		for _, c := range x.functions {
 			c.f.mu.Lock()
 			c.f.runs = c.f.runs[:len(c.f.runs)-1]
@@ -194,8 +196,7 @@ func (s *stream) LaunchGraph(op string, x *exec) error {
 		return err
 	}
 	s.outcome = mine
-	s.expect(int32(len(x.functions)))
-	if len(x.functions) == 0 {
+	if functions == 0 {
 		return nil
 	}
 	return s.launched(op, x.functions)

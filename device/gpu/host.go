@@ -145,11 +145,17 @@ func (s *stream) HostFunc(op, name string, f func() error) error {
 		x.traced = s.calls(tr, op, driver.Activity{Kind: driver.ActivityHost, Name: name}, time.Now())
 	}
 	entry, number := x.add()
+	if !x.captured {
+		s.expect(1) // it may have run when the call returns
+	}
 	err = s.result(op, "LaunchHostFunc", func() abi.Result {
 		return s.b.HostFunc(s.h, uintptr(entry), number)
 	})
 	if err != nil {
 		forgetFunction(number)
+		if !x.captured {
+			s.expect(-1)
+		}
 		if x.captured && x.hold {
 			s.b.keepWord(x.word)
 		}
@@ -162,7 +168,6 @@ func (s *stream) HostFunc(op, name string, f func() error) error {
 		s.capture.mu.Unlock()
 	} else {
 		s.outcome = x.outcome
-		s.expect(1)
 	}
 	if x.hold {
 		how := uint32(abi.WaitValueGreater)
@@ -266,7 +271,7 @@ func (b *gpu) probe() bool {
 	b.waitsInGraphs = b.capturesWait(*s, w)
 	r := b.relaxed(func() abi.Result { return b.WaitValue(*s, w.at, 1, abi.WaitValueGreater, abi.AllBits) })
 	for begin := time.Now(); r == abi.Success && time.Since(begin) < time.Second; {
-		if b.relaxed(func() abi.Result { return b.StreamQuery(*s) }) == abi.Success {
+		if b.query(func() abi.Result { return b.StreamQuery(*s) }) == abi.Success {
 			b.keepWord(w) // not before: a stream that waits sees what the next one sets
 			return true
 		}

@@ -51,7 +51,7 @@ func (d *Driver) SetPeerAccess(dev, peer int, enabled bool) error {
 }
 
 // meet gives a GPU access to the memory of another one, if it can have it, at their first copy: copies between them
-// then don't go by the host. What SetPeerAccess has said before holds.
+// then don't go by the host. A call of SetPeerAccess before decides.
 func (d *Driver) meet(b *gpu, peer int) {
 	if peer == b.Index || b.asked[peer].Swap(true) {
 		return

@@ -73,7 +73,7 @@ func (h *Job) Run(ctx context.Context) error {
 	return r.console.Failure()
 }
 
-// hostsRun is a Hosts that runs. Its methods run on one goroutine.
+// hostsRun is a Job that runs. Its methods run on one goroutine.
 type hostsRun struct {
 	*Job
 	console *process.Console

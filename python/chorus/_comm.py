@@ -540,8 +540,8 @@ class Communicator:
     def run(self, op: Operation, asynchronous: bool, batch: Batch | None = None) -> Pending | None:
         """Run an operation, or issue it and return its Pending.
 
-        On a device it's enqueued, and so is the work of ``op.after``. With a ``batch`` the operation is put there, for
-        :meth:`issue`.
+        On a device it's enqueued, and so is the work of ``op.after``, unless the process can't touch the memory. With a
+        ``batch`` the operation is put there, for :meth:`issue`.
         """
         site = _site(2)
         kind, device = op.kind, op.device

@@ -93,8 +93,9 @@ class Work(dist.Work):
         """Wait until the operation is done; raise its error.
 
         A ``timeout`` that isn't zero bounds this wait, after which the operation goes on;
-        otherwise the operation's own timeout ends it. For tensors of a device the current stream waits, not the host: a
-        later failure of the operation is that stream's error. For a barrier the host waits. With a ``timeout`` the host
+        otherwise the operation's own timeout ends it. For tensors of a device the current stream waits, not the host,
+        unless the process can't touch their memory: a later failure of the operation is that stream's error. For a
+        barrier the host waits. With a ``timeout`` the host
         waits as well, and an operation of a GPU's group that isn't done in time breaks the group, like one that is
         overdue.
         """

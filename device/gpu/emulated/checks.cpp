@@ -64,7 +64,7 @@ inline Tag read_by(const Worker &w, Tag others, Tag tag, int warp) {
 	return tag | (Tag)(near ? Spread::warp : Spread::block);
 }
 
-// What compilers know of the bytes: that they are one number, which is aligned or of a struct that needn't be, or several.
+// Form is what compilers know of the bytes: that they are one aligned number, one of a packed struct, or several.
 enum class Form { aligned, unaligned, several };
 
 void access(uintptr_t at, size_t bytes, Kind kind, bool atomic, uintptr_t site, Form form = Form::aligned) {
@@ -225,7 +225,7 @@ ATOMICS(16, uint16_t)
 ATOMICS(32, uint32_t)
 ATOMICS(64, uint64_t)
 
-// What UndefinedBehaviorSanitizer's calls have.
+// Source is a place in the source, as UndefinedBehaviorSanitizer's calls have it.
 struct Source {
 	const char *file;
 	uint32_t line, column;

@@ -54,7 +54,7 @@ Result Client::launch_server() {
 		fprintf(stderr, "emulated GPU: %s: %s\n", what, strerror(errno));
 		return no_device;
 	};
-	// Whatever touches a device's memory in this process faults.
+	// An access to a device's memory in this process faults.
 	size_t bytes = settings.devices * window;
 	if (!map_at(device_window(dialect, 0), bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1))
 		return failed("the addresses of its memory are in use");

@@ -25,7 +25,7 @@ constexpr Dialect dialect = Dialect::hip;
 
 using Handle = uint64_t;
 
-// What a call says and gets.
+// Exchange is what a call says and gets.
 struct Exchange {
 	Request request{};
 	Reply reply{};

@@ -1,4 +1,4 @@
-// What runs kernels: an image is loaded, a function found in it and launched on the memory of an emulated GPU.
+// The executor runs kernels: it loads an image, finds a function in it and launches it on the memory of an emulated GPU.
 // The server calls this from one thread for each hardware queue, so that all of it may be called at the same time.
 #pragma once
 
@@ -54,7 +54,7 @@ struct Parameter {
 class Module;   // a loaded image
 class Function; // of a module, which lives as long as that
 
-// What is known of a function.
+// About is what is known of a function.
 struct About {
 	std::string name;
 	std::vector<Parameter> parameters;

@@ -1,4 +1,4 @@
-// What streams capture, and graphs.
+// Graphs, and what streams capture for them.
 #pragma once
 
 #include <set>

@@ -1,5 +1,5 @@
 // The words of CUDA's and HIP's C++ as those of the host's. Kernels are compiled with this before their text, and without
-// any header. What it declares as extern "C" is in the executor.
+// any header. The executor defines what is declared as extern "C" here.
 
 #define __global__
 #define __device__
@@ -292,7 +292,7 @@ EMULATED emulated_lanes __ballot_sync(unsigned long long mask, int x) {
 	return (emulated_lanes)emulated_vote(2, mask, x != 0);
 }
 
-// What the executor calls: a function that takes the arguments out of their packed list.
+// An entry is what the executor calls: a function that takes the arguments out of their packed list.
 struct emulated_parameter {
 	size_t offset, bytes;
 };

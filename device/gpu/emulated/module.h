@@ -7,7 +7,7 @@
 
 namespace emulated {
 
-// What an image's shared object says of a function, as kernel.h has it.
+// Entry is what an image's shared object says of a function, as kernel.h has it.
 struct Entry {
 	const char *name;
 	void (*call)(const unsigned char *);

@@ -1,5 +1,5 @@
-// What the library in the user's process and the server say to each other: calls with replies over one socket, functions
-// of the host over another, and bytes of pageable memory in slots that both have mapped.
+// The protocol of the library in the user's process and the server: calls with replies over one socket, functions of the
+// host over another. Bytes of pageable memory go through slots that both have mapped.
 #pragma once
 
 #include <atomic>

@@ -51,7 +51,7 @@ struct Kernel {
 	size_t dynamic; // shared memory at most
 };
 
-// What a call gets, and gives.
+// Message is what a call gets, and gives.
 struct Message {
 	Request request;
 	Reply reply{};

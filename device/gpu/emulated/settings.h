@@ -1,4 +1,4 @@
-// What the environment says of an emulated GPU.
+// Settings of an emulated GPU, from the environment.
 #pragma once
 
 #include <algorithm>

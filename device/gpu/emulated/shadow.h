@@ -1,4 +1,4 @@
-// What is known of each byte that kernels may touch: whether it has a value, and who last wrote and read it.
+// The shadow of each byte that kernels may touch: whether it has a value, and who last wrote and read it.
 #pragma once
 
 #include "executor.h"

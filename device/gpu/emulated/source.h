@@ -1,5 +1,5 @@
-// A kernel's source in CUDA's or HIP's C++ as one of the host's, with the same lines. What macros and functions can't do
-// is done to its text: asm statements of PTX, dynamic shared memory, and the list of kernels.
+// A kernel's source in CUDA's or HIP's C++ as one of the host's, with the same lines. Its text is
+// changed where macros and functions don't do: asm statements of PTX, dynamic shared memory, and the list of kernels.
 #pragma once
 
 #include <map>

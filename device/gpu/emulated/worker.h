@@ -23,7 +23,7 @@ struct Run {
 	Outcome outcome; // of the first that failed
 };
 
-// What a lane asks of its warp.
+// Ask is what a lane asks of its warp.
 enum class Ask { index, up, down, by_xor, all, any, ballot, active, sync };
 
 // A Lane is a thread of the running block.

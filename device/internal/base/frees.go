@@ -56,8 +56,8 @@ func pending[D interface{ Pending() []T }, T any](devices []D) (all []T) {
 	return all
 }
 
-// Reap releases a device's resources whose work is done, unless it's held, and returns how many bytes of its memory
-// remain.
+// Reap releases a device's resources whose work is done, as long as it isn't held, and returns how many bytes of its
+// memory remain.
 func (m *Frees[D, T]) Reap(of D) (bytes int) {
 	held := of.Held()
 	m.mu.Lock()
@@ -75,7 +75,16 @@ func (m *Frees[D, T]) Reap(of D) (bytes int) {
 		return true
 	})
 	m.mu.Unlock()
-	for _, l := range now {
+	for i, l := range now {
+		if of.Held() { // since then
+			m.mu.Lock()
+			m.list = append(m.list, now[i:]...)
+			m.mu.Unlock()
+			for _, l := range now[i:] {
+				bytes += l.bytes
+			}
+			break
+		}
 		l.release()
 	}
 	return bytes

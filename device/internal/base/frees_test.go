@@ -12,10 +12,13 @@ type point struct{ at time.Time }
 func (p point) Over() bool { return !time.Now().Before(p.at) }
 
 // slow is a device whose work ends then.
-type slow struct{ until time.Time }
+type slow struct {
+	until time.Time
+	held  bool
+}
 
 func (d *slow) Pending() []point { return []point{{d.until}} }
-func (d *slow) Held() bool       { return false }
+func (d *slow) Held() bool       { return d.held }
 
 // A wait for memory goes on while some comes back, however far behind the stream is, and ends if none does.
 func TestReclaim(t *testing.T) {
@@ -48,5 +51,23 @@ func TestReclaim(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// A release may be the last for a while: then the others wait until the device isn't held any more.
+func TestReapOfHeld(t *testing.T) {
+	var m Frees[*slow, point]
+	of, released := &slow{}, 0
+	for range 3 {
+		m.Behind(of, nil, 100, func() { released, of.held = released+1, true })
+	}
+	for i := 1; i <= 3; i++ {
+		of.held = false
+		if left := m.Reap(of); left != 300-100*i || released != i {
+			t.Errorf("%d were released, and %d bytes remain; want %d and %d", released, left, i, 300-100*i)
+		}
+		if m.Reap(of); released != i {
+			t.Errorf("%d were released of a device that is held, want %d", released, i)
+		}
 	}
 }

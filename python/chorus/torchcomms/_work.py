@@ -36,8 +36,9 @@ class TorchWork:
         ``timeout``, if it isn't zero, bounds this wait, after which the operation goes on; without one the
         operation's own timeout ends it. Raises :class:`chorus.Error`, a RuntimeError.
 
-        For tensors of a device the later work of the device's current stream waits, not the host. Then ``timeout`` has
-        no meaning, and a later failure of the operation is the stream's error.
+        For tensors of a device the later work of the device's current stream waits, not the host, unless the process
+        can't touch their memory. Then ``timeout`` has no meaning, and a later failure of the operation is the stream's
+        error.
         """
         if isinstance(self._pending, DevicePending):
             self._waited()

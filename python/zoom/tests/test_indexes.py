@@ -153,7 +153,7 @@ def test_deterministic_sums(deterministic):
 
 
 def test_deterministic_errors(deterministic):
-    """What has no kernel in an order raises PyTorch's error, and products are the CPU's."""
+    """An operator without a kernel in an order raises PyTorch's error, and products are the CPU's."""
     weight = torch.randn(5, 3, device="zoom", requires_grad=True)
     bags = torch.nn.functional.embedding_bag(torch.tensor([[1, 1], [2, 1]], device="zoom"), weight, mode="max")
     with pytest.raises(RuntimeError, match="does not have a deterministic implementation"):

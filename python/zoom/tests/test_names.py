@@ -62,7 +62,7 @@ def test_names_of_cuda():
 
 @pytest.mark.anywhere
 def test_properties():
-    """Those of torch.cuda that programs ask for, with the types that they have there."""
+    """They are those of torch.cuda that programs ask for, with the types that they have there."""
     found = [torch.zoom.get_device_properties(i) for i in range(torch.zoom.device_count())]
     for i, p in enumerate(found):
         assert p.name and p.total_memory > 0 and p.multi_processor_count >= 1 and type(p.host_access) is bool
