@@ -117,7 +117,7 @@ func goIssueBatch(h C.chorus_comm, ops *C.chorus_op, n C.int32_t, ns C.int64_t, 
 	}
 	if b.m.Stream() != nil && mayWait == 0 {
 		for _, k := range b.calls {
-			if k.waits() {
+			if b.m.waits(k) {
 				return C.CHORUS_PENDING
 			}
 		}

@@ -63,8 +63,10 @@ func (s *cancelContext) Value(any) any { return nil }
 // cancel gives up what isn't done of a work. Messages are withdrawn; a collective can't be, since others may have taken
 // part in it already: the communicator is aborted.
 func (w *work) cancel() error {
-	if w.m != nil && w.m.Stream() != nil {
-		return refused("chorus_work_cancel: the work is a device's: it ends by its timeout, or by chorus_comm_abort")
+	for _, p := range w.parts {
+		if on, ok := p.(interface{ OnDevice() bool }); ok && on.OnDevice() {
+			return refused("chorus_work_cancel: the work is a device's: it ends by its timeout, or by chorus_comm_abort")
+		}
 	}
 	if w.completed() {
 		return nil

@@ -1383,7 +1383,7 @@ CHORUS_API chorus_status chorus_wake_done(void);
 /* chorus_work_cancel gives up what is still under way of a work, as an interrupt gives up a synchronous operation: a message is withdrawn, and
  * its receive or send ends with CHORUS_CANCELED; so does an operation on a window. A collective can't be withdrawn, as others may have
  * taken part in it: its communicator is aborted, for all ranks. It doesn't wait: the work is done soon. A work that is done is left as
- * it is; one of a device's communicator is refused. */
+ * it is; one that a device's stream has is refused. */
 CHORUS_API chorus_status chorus_work_cancel(chorus_work work);
 
 /* chorus_work_release gives the handle back. An operation under way goes on, and so

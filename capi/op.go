@@ -218,7 +218,7 @@ func goSubmit(h C.chorus_comm, o *C.chorus_op, checked C.int32_t,
 	if m.Stream() == nil {
 		err = k.fill(m, o, ctx)
 	} else if err = k.fillOn(m, o, ctx, currents); err == nil {
-		kept = !k.waits()
+		kept = !k.onHost()
 	}
 	if err == nil {
 		err = k.interrupted(m.Submit(&k.op, nil), checked)
@@ -247,13 +247,13 @@ func goIssue(h C.chorus_comm, o *C.chorus_op, out *C.chorus_work, mayWait C.int3
 	}
 	k := new(call)
 	w := &work{m: m}
+	ctx := context.Background()
+	if o != nil && comm.Kind(o.kind).PointToPoint() {
+		ctx = &w.canceled
+	}
 	if m.Stream() == nil {
-		ctx := context.Background()
-		if o != nil && comm.Kind(o.kind).PointToPoint() {
-			ctx = &w.canceled
-		}
 		err = k.fill(m, o, ctx)
-	} else if err = k.fillOn(m, o, context.Background(), nil); err == nil && mayWait == 0 && k.waits() {
+	} else if err = k.fillOn(m, o, ctx, nil); err == nil && mayWait == 0 && m.waits(k) {
 		return C.CHORUS_PENDING
 	}
 	if err == nil {

@@ -79,8 +79,12 @@ func (k *call) fillOn(m *communicator, o *C.chorus_op, ctx context.Context, curr
 	return nil
 }
 
-// waits reports whether the operation waits, in the communicator of a device: those on the host do.
-func (k *call) waits() bool {
+// waits reports whether an asynchronous operation waits in its call, in the communicator of a device: those on the host
+// do, and sends for which the stream's work must be done.
+func (m *communicator) waits(k *call) bool { return k.onHost() || m.AwaitsStream(k.op.Kind) }
+
+// onHost reports whether the operation is one on the host, in the communicator of a device.
+func (k *call) onHost() bool {
 	first := k.op.First()
 	return first != nil && first.OnHost()
 }

@@ -257,7 +257,7 @@ func goStreamWaitWork(h C.chorus_stream, work C.chorus_work, mayWait, checked C.
 	for _, p := range w.parts {
 		cw, ok := p.(*comm.Work)
 		onHost := ok && !cw.OnDevice() // it's the host that carries it out
-		if !ok || onHost && (len(w.ops) == 0 || slices.ContainsFunc(w.ops, (*call).waits)) {
+		if !ok || onHost && (len(w.ops) == 0 || slices.ContainsFunc(w.ops, (*call).onHost)) {
 			return fail(refused("chorus_stream_wait_work: the work is the host's: chorus_work_wait waits for it"))
 		}
 		if onHost && !cw.Completed() {

@@ -63,6 +63,13 @@ func (x stagedExecutor) carryOut(o *call) error {
 	return err
 }
 
+// AwaitsStream reports whether asynchronous operations of a kind on the device wait in their call for the current
+// stream's work: sends on memory that engines of the process can't touch, which have to be posted in their order.
+func (c *Comm) AwaitsStream(k Kind) bool {
+	d := c.dev()
+	return d != nil && d.staged && k == backend.Send
+}
+
 // loadAll loads the copies of messages, before they are posted in the order of their calls.
 func loadAll(calls []*call, err error) error {
 	for _, y := range calls {

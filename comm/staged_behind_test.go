@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/chorus-comms/chorus/comm"
+	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/dtype"
 	"github.com/chorus-comms/chorus/tensor"
@@ -209,6 +210,9 @@ func TestStagedOnDevice(t *testing.T) {
 			return nil
 		}
 		defer close(told)
+		if !c.AwaitsStream(backend.Send) || c.AwaitsStream(backend.Recv) {
+			return errors.New("sends wait for the stream's work in their call, and receives don't")
+		}
 		before := streams.Load()
 		var works [10]comm.Work
 		for i := range works {
