@@ -354,8 +354,8 @@ func (c *Cache) Used(addr uintptr, s Stream) error {
 }
 
 // Hold keeps the allocation that an address lies in until release is called, even if it's freed before: for work that
-// no stream has yet. An allocation that needs memory doesn't wait for it, and may fail while it's held. Hold does nothing
-// for an address that is in none.
+// no stream has yet. Other allocations don't wait for it, and may be out of memory meanwhile. Hold does nothing for an
+// address that is in none.
 func (c *Cache) Hold(addr uintptr) (release func() error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
