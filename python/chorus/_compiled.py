@@ -201,10 +201,13 @@ _run.register_autograd(_back, setup_context=_keep)
 
 # Operations of a compiled program are done where they stand: there, to wait for tensors is to depend on them.
 
-# Asynchronous operations outside of compiled programs, by the storage of their results, and where these lie in it.
-_under_way: dict[Any, list[tuple[range, TorchWork]]] = {}
+# Asynchronous operations outside of compiled programs, by the storage of their results, and where these lie in it. They
+# are asked and waited for without the lock: what is due at their end may issue the next ones.
+_Entry = tuple[range, TorchWork]
+_under_way: dict[Any, list[_Entry]] = {}
 _lock = threading.Lock()  # of that
-_MANY = 64  # storages, before operations that are over are dropped
+_MANY = 64
+_room = [_MANY]  # for so many entries more before those that are over are dropped
 
 
 def _storage(t: torch.Tensor) -> Any:
@@ -219,31 +222,51 @@ def _place(t: torch.Tensor) -> range:
 
 
 def _note(outputs: Sequence[torch.Tensor], work: TorchWork) -> None:
+    entries = [(_storage(t), (_place(t), work)) for t in outputs]
     with _lock:
-        if len(_under_way) >= _MANY:
-            for storage, works in list(_under_way.items()):
-                if storage.expired() or all(other.is_completed() for _, other in works):
-                    del _under_way[storage]
-        for t in outputs:
-            _under_way.setdefault(_storage(t), []).append((_place(t), work))
+        for storage, entry in entries:
+            _under_way.setdefault(storage, []).append(entry)
+        _room[0] -= len(entries)
+        full = _room[0] <= 0
+        noted = [(storage, entry) for storage, works in _under_way.items() for entry in works] if full else []
+        if full:
+            _room[0] = _MANY + len(noted)  # for what is noted meanwhile
+    if full:
+        _forget([(storage, entry) for storage, entry in noted if storage.expired() or entry[1].is_completed()])
+        with _lock:
+            _room[0] = _MANY + sum(map(len, _under_way.values()))
+
+
+def _forget(entries: Sequence[tuple[Any, _Entry]]) -> None:
+    """Drop entries that are still there; equal ones that were noted later stay."""
+    gone = {id(entry) for _, entry in entries}
+    with _lock:
+        for storage in {storage for storage, _ in entries}:
+            if left := [entry for entry in _under_way.get(storage, ()) if id(entry) not in gone]:
+                _under_way[storage] = left
+            else:
+                _under_way.pop(storage, None)
 
 
 def _join(tensors: Sequence[torch.Tensor]) -> None:
-    """Wait for the operations under way whose results tensors are, or share elements with."""
-    joined: list[tuple[range, TorchWork]] = []
+    """Wait for the operations under way whose results tensors are, or share elements with. Behind one that has failed,
+    the others stay noted."""
+    if not _under_way:
+        return
+    joined: list[tuple[Any, _Entry]] = []
     with _lock:
-        for t in tensors if _under_way else ():
+        for t in tensors:
             if type(t) not in (torch.Tensor, torch.nn.Parameter) or t.layout != torch.strided:
                 continue
             mine, storage = _place(t), _storage(t)
-            left: list[tuple[range, TorchWork]] = []
-            for place, work in _under_way.pop(storage, ()):
-                meets = mine.start < place.stop and place.start < mine.stop
-                (joined if meets else left).append((place, work))
-            if left:
-                _under_way[storage] = left
-    for _, work in joined:
-        work.wait()
+            for entry in _under_way.get(storage, ()):
+                if mine.start < entry[0].stop and entry[0].start < mine.stop:
+                    joined.append((storage, entry))
+    for storage, entry in joined:
+        try:
+            entry[1].wait()
+        finally:
+            _forget([(storage, entry)])
 
 
 @torch.library.custom_op("torchcomms::torchcomm_wait_tensors", mutates_args=())

@@ -278,6 +278,45 @@ def test_which_operations_are_waited_for(monkeypatch):
     assert not waited and len(_compiled._under_way) <= _compiled._MANY
 
 
+def test_operations_that_are_noted(monkeypatch):
+    """One buffer that is reduced again and again leaves no more than one that isn't. A failed wait leaves the other
+    operations noted, and the end of an operation may issue the next one."""
+    from chorus import _compiled
+
+    monkeypatch.setattr(_compiled, "_under_way", {})
+    monkeypatch.setattr(_compiled, "_room", [_compiled._MANY])
+    x, others, waited = torch.zeros(6), torch.zeros(3), []
+
+    class Next(TorchWork):
+        def is_completed(self):
+            _compiled._note([others], _Kept("next", waited))
+            _compiled._join([others])
+            return True
+
+    for _ in range(20 * _compiled._MANY):
+        _compiled._note([x], TorchWork())
+        _compiled._join([others])
+    assert sum(map(len, _compiled._under_way.values())) <= 2 * _compiled._MANY
+    for _ in range(3 * _compiled._MANY):
+        _compiled._note([x], Next())
+    assert waited and set(waited) == {"next"}
+    _compiled._join([x])
+
+    class Fails(_Kept):
+        def wait(self, timeout=None):
+            super().wait(timeout)
+            raise RuntimeError("no")
+
+    waited.clear()
+    for work in (_Kept("first", waited), Fails("fails", waited), _Kept("last", waited)):
+        _compiled._note([x], work)
+    with pytest.raises(RuntimeError, match="no"):
+        _compiled._join([x])
+    assert waited == ["first", "fails"]
+    _compiled._join([x])
+    assert waited == ["first", "fails", "last"]
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("size", [2, pytest.param(3, marks=longest)])
 def test_programs(size):
