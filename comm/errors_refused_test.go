@@ -37,6 +37,17 @@ var refusals = []struct {
 		defer c.RegisterPreHook(func(comm.OpInfo) error { return errors.New("not now") }).Remove()
 		return reduceFour(ctx, c)
 	}},
+	{"work", "still under way", reduceFour, func(ctx context.Context, c *comm.Comm) error {
+		given, cancel := context.WithCancel(ctx)
+		var w comm.Work
+		if err := c.Recv(given, zeros(1), 0, comm.Async(&w)); err != nil {
+			panic(err)
+		}
+		err := reduceFour(ctx, c, comm.Async(&w))
+		cancel()
+		_ = w.Wait(ctx)
+		return err
+	}},
 	{"split", "split: rank 1 is listed twice", func(ctx context.Context, c *comm.Comm, opts ...comm.Option) error {
 		g, err := c.Split(ctx, []int{0, 1})
 		if err != nil {

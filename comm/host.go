@@ -46,7 +46,7 @@ func (h hostExecutor) runQueued(o *call) error {
 		x.record = c.rec.Issue(&x.Op, !wait, true)
 	}
 	if err := w.issue(); err != nil {
-		err = c.invalid(o.Kind.String(), "%v", err)
+		err = c.placement.Load().refuse(o, c.invalid(o.Kind.String(), "%v", err))
 		for ; o != nil; o = o.next {
 			c.rec.Drop(o.record, err)
 		}
