@@ -365,6 +365,10 @@ func TestRegroupWithoutOneThatHasLeft(t *testing.T) {
 			}
 			return c.Recv(ctx, tensor.Of(make([]int64, 9000)), 0)
 		},
+		"none": func(ctx context.Context, i int, c *comm.Comm) error { // all are between two operations
+			c.Abort(errors.New("another reason"))
+			return &comm.PeerLostError{Peer: 0}
+		},
 	}
 	for _, fabric := range []string{"mem", "shm", "tcp"} {
 		for who, wait := range waits {

@@ -95,6 +95,9 @@ type Connector interface {
 type Handler interface {
 	// PeerLost reports that a peer died or its link broke. Called at most once per peer.
 	PeerLost(peer int, err error)
+	// PeerLeft reports that a peer has closed its fabric, which isn't a fault. Called at most once per peer, and not
+	// after PeerLost.
+	PeerLeft(peer int)
 	// Mismatch reports that peer sent a collective message whose description
 	// differs from what this rank announced under the same key.
 	Mismatch(peer int, key Key, local, remote Desc)

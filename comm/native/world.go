@@ -395,6 +395,18 @@ func (w *world) PeerLost(peer int, err error) {
 	}
 }
 
+// PeerLeft lets ranks that look for survivors know that the peer won't come.
+func (w *world) PeerLeft(peer int) {
+	w.Leave(peer)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, g := range w.groups {
+		if r := g.RankOf(peer); r >= 0 {
+			g.NoteGone(r, "")
+		}
+	}
+}
+
 // culprit returns the member of a group whose loss has broken another one, or -1.
 func (w *world) culprit(of *group) int {
 	w.mu.Lock()

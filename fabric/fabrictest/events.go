@@ -38,6 +38,9 @@ func (e *events) note(f func()) {
 	e.changed = make(chan struct{})
 }
 
+// PeerLeft implements fabric.Handler.
+func (e *events) PeerLeft(int) {}
+
 // PeerLost implements fabric.Handler.
 func (e *events) PeerLost(peer int, err error) {
 	e.note(func() { e.lost[peer] = append(e.lost[peer], err) })

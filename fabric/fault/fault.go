@@ -254,6 +254,15 @@ func (f filter) PeerLost(peer int, err error) {
 	})
 }
 
+// PeerLeft implements fabric.Handler.
+func (f filter) PeerLeft(peer int) {
+	f.x.freezer.event(func() {
+		if f.x.cutOff(peer) == nil {
+			f.Handler.PeerLeft(peer)
+		}
+	})
+}
+
 // Mismatch implements fabric.Handler.
 func (f filter) Mismatch(peer int, key fabric.Key, local, remote fabric.Desc) {
 	f.x.freezer.event(func() { f.Handler.Mismatch(peer, key, local, remote) })

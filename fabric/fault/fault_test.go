@@ -159,6 +159,7 @@ func TestStall(t *testing.T) {
 
 type losses struct{ lost []error }
 
+func (l *losses) PeerLeft(int)                                     {}
 func (l *losses) PeerLost(_ int, err error)                        { l.lost = append(l.lost, err) }
 func (*losses) Mismatch(int, fabric.Key, fabric.Desc, fabric.Desc) {}
 func (*losses) Control(int, []byte)                                {}

@@ -16,6 +16,7 @@ type crashes struct {
 	lost chan int
 }
 
+func (l crashes) PeerLeft(int)                 {}
 func (l crashes) PeerLost(peer int, err error) { l.lost <- peer }
 
 // A frozen rank sends nothing until it thaws; it's frozen at the call that was armed for it.

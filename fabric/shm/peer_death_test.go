@@ -29,6 +29,8 @@ func watch(f *Fabric, w *fabric.Waiter) *watcher {
 	return x
 }
 
+func (x *watcher) PeerLeft(int) {}
+
 func (x *watcher) PeerLost(peer int, err error) {
 	x.abort.Raise(err)
 	x.lost <- peer

@@ -29,6 +29,7 @@ type fakePeer struct {
 	conns []net.Conn
 }
 
+func (s *fakePeer) PeerLeft(int)                                       {}
 func (s *fakePeer) PeerLost(_ int, err error)                          { s.lost <- err }
 func (s *fakePeer) Mismatch(int, fabric.Key, fabric.Desc, fabric.Desc) {}
 func (s *fakePeer) Control(int, []byte)                                {}

@@ -173,6 +173,7 @@ type lossHandler struct {
 	controls [][]byte
 }
 
+func (h *lossHandler) PeerLeft(int)                                       {}
 func (h *lossHandler) PeerLost(peer int, _ error)                         { h.lost = append(h.lost, peer) }
 func (h *lossHandler) Mismatch(int, fabric.Key, fabric.Desc, fabric.Desc) {}
 func (h *lossHandler) Control(_ int, payload []byte)                      { h.controls = append(h.controls, payload) }

@@ -1,6 +1,10 @@
 package transport
 
-import "github.com/chorus-comms/chorus/fabric"
+import (
+	"maps"
+
+	"github.com/chorus-comms/chorus/fabric"
+)
 
 // This file is what a Matcher knows of its peers, and tells its Handler.
 
@@ -12,12 +16,7 @@ func (x *Matcher) Handle(h fabric.Handler) {
 	x.handler = h
 	controls := x.controls
 	x.controls = nil
-	var lost []*fabric.PeerError
-	for _, err := range x.lost {
-		if e := err.(*fabric.PeerError); e.Err != fabric.ErrLeft {
-			lost = append(lost, e)
-		}
-	}
+	lost := maps.Clone(x.lost)
 	x.mu.Unlock()
 	if h == nil || !first {
 		return
@@ -25,9 +24,18 @@ func (x *Matcher) Handle(h fabric.Handler) {
 	for _, c := range controls {
 		h.Control(c.from, c.payload)
 	}
-	for _, e := range lost {
-		h.PeerLost(e.Peer, e)
+	for peer, err := range lost {
+		tell(h, peer, err)
 	}
+}
+
+// tell passes a peer's end to a handler.
+func tell(h fabric.Handler, peer int, err error) {
+	if e, ok := err.(*fabric.PeerError); ok && e.Err == fabric.ErrLeft {
+		h.PeerLeft(peer)
+		return
+	}
+	h.PeerLost(peer, err)
 }
 
 type control struct {
@@ -54,13 +62,12 @@ func (x *Matcher) Control(from int, payload []byte) {
 
 // Lost fails all receives that wait for the peer, and those posted later. The
 // handler is called once. Messages that have arrived whole can still be received.
-func (x *Matcher) Lost(peer int, err error) { x.gone(peer, err, true) }
+func (x *Matcher) Lost(peer int, err error) { x.gone(peer, err) }
 
-// Left is Lost for a peer that has closed its fabric. The Handler isn't called: only messages that
-// still wait for the peer fail, with ErrLeft.
-func (x *Matcher) Left(peer int) { x.gone(peer, fabric.ErrLeft, false) }
+// Left is Lost for a peer that has closed its fabric: messages that still wait for it fail with ErrLeft.
+func (x *Matcher) Left(peer int) { x.gone(peer, fabric.ErrLeft) }
 
-func (x *Matcher) gone(peer int, err error, tell bool) {
+func (x *Matcher) gone(peer int, err error) {
 	x.mu.Lock()
 	if x.closed != nil || x.lost[peer] != nil {
 		x.mu.Unlock()
@@ -84,8 +91,8 @@ func (x *Matcher) gone(peer int, err error, tell bool) {
 	for _, m := range anyone { // which the first that went may have been to send
 		m.Complete(0, peer, first)
 	}
-	if tell && h != nil {
-		h.PeerLost(peer, perr)
+	if h != nil {
+		tell(h, peer, perr)
 	}
 }
 

@@ -19,6 +19,7 @@ func (t *arrivals) Fetch(a *Arrival, m *fabric.Msg) {
 
 type mismatches struct{ locals, remotes []fabric.Desc }
 
+func (h *mismatches) PeerLeft(int)        {}
 func (h *mismatches) PeerLost(int, error) {}
 func (h *mismatches) Control(int, []byte) {}
 func (h *mismatches) Mismatch(_ int, _ fabric.Key, local, remote fabric.Desc) {

@@ -147,6 +147,9 @@ func (w *runners) PeerLost(peer int, err error) {
 	}
 }
 
+// PeerLeft implements fabric.Handler: messages that wait for the peer have failed.
+func (w *runners) PeerLeft(int) {}
+
 // Mismatch implements fabric.Handler.
 func (w *runners) Mismatch(peer int, key fabric.Key, local, remote fabric.Desc) {
 	w.mu.Lock()

@@ -49,6 +49,11 @@ func (g *Group) Controls() ([]backend.Control, <-chan struct{}) {
 // Gone implements backend.Messenger.
 func (g *Group) Gone() map[int]string {
 	gone := map[int]string{}
+	for p := range g.World.departed() {
+		if r := g.RankOf(p); r >= 0 {
+			gone[r] = fabric.ErrLeft.Error()
+		}
+	}
 	g.controls.mu.Lock()
 	maps.Copy(gone, g.controls.gone)
 	g.controls.mu.Unlock()
@@ -71,7 +76,7 @@ func (x *controlQueue) add(from int, payload []byte) {
 	x.event()
 }
 
-// lost notes that a member has lost a rank. why is empty if this rank's own fabric has reported it, which
+// lost notes that a rank is lost, or has left. why is empty if this rank's own fabric has reported it, which
 // knows the reason.
 func (x *controlQueue) lost(rank int, why string) {
 	x.mu.Lock()
@@ -85,7 +90,8 @@ func (x *controlQueue) lost(rank int, why string) {
 	x.event()
 }
 
-// NoteGone notes that a member has lost a rank, which the others are told of: all must look for the same survivors.
+// NoteGone notes that a member has lost a rank, which the others are told of: all must look for the same survivors. why
+// is empty if this rank's own fabric knows it.
 func (g *Group) NoteGone(rank int, why string) { g.controls.lost(rank, why) }
 
 // event wakes the readers. The caller holds the lock.

@@ -16,6 +16,7 @@ type World struct {
 
 	mu    sync.Mutex
 	lost  map[int]error
+	left  map[int]bool  // peers that have closed their fabrics
 	doing func() string // says what this rank does; may be nil
 }
 
@@ -27,6 +28,23 @@ func (w *World) Lose(peer int, err error) {
 		w.lost = map[int]error{}
 	}
 	w.lost[peer] = err
+}
+
+// Leave notes that a peer has closed its fabric.
+func (w *World) Leave(peer int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.left == nil {
+		w.left = map[int]bool{}
+	}
+	w.left[peer] = true
+}
+
+// departed are the peers that have closed their fabrics.
+func (w *World) departed() map[int]bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return maps.Clone(w.left)
 }
 
 // Losses are the peers that the fabric has lost, and why.
