@@ -86,12 +86,12 @@ func called(number uintptr) {
 
 // run runs the function, unless something that it comes after has failed, and lets the stream go on.
 func (f *function) run() {
-	mine, s := f.outcome, f.s
+	mine, s, counted := f.outcome, f.s, !f.captured
 	if f.captured {
 		f.mu.Lock()
 		if len(f.runs) > 0 {
 			mine, s = f.runs[0].outcome, f.runs[0].s
-			f.runs = f.runs[1:]
+			f.runs, counted = f.runs[1:], true
 		} else {
 			mine = (*outcome.Result)(nil).After(1) // a run that other code has launched
 		}
@@ -107,7 +107,9 @@ func (f *function) run() {
 		f.traced.Ran(begin, failed != nil)
 	}
 	s.at.CompareAndSwap(f, nil)
-	s.expect(-1)
+	if counted {
+		s.expect(-1)
+	}
 	mine.Ran(failed)
 	if f.hold {
 		f.word.set(f.done)
