@@ -118,7 +118,7 @@ func (d *Driver) multiplyFused(op string, s *stream, p *driver.FusedGEMM) error 
 		}
 		workspace, err := uintptr(0), error(nil)
 		if plan.workspace > 0 {
-			if workspace, err = b.workspaceFor(op, s, x, fusedProduct); err != nil {
+			if workspace, err = b.workspaceFor(op, s, s.workspaces(x), fusedProduct); err != nil {
 				return err
 			}
 		}

@@ -2,6 +2,7 @@ package gpu
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math"
@@ -112,7 +113,10 @@ func (d *Driver) multiply(h driver.StreamHandle, p *driver.GEMM) error {
 		return b.Broken() // left out
 	}
 	x := b.productOf(s)
-	if err := b.bind(op, s, x); err != nil {
+	if s.capture != nil {
+		defer b.unbind(op, s, x) // the handle is the stream's, and the workspace the graph's
+	}
+	if err := b.bind(op, s, x, s.workspaces(x)); err != nil {
 		return err
 	}
 	if atomics := p.Atomics && b.family.Name == "hip"; atomics != x.atomics { // of cuBLAS PyTorch allows none, either
@@ -169,7 +173,7 @@ func (d *Driver) BLASHandle(h driver.StreamHandle) (uintptr, error) {
 		return 0, driver.Errorf(driver.ErrUnsupported, b.Name, op, "%w", err)
 	}
 	x := b.productOf(s)
-	if err := b.bind(op, s, x); err != nil {
+	if err := b.bind(op, s, x, &x.workspace); err != nil {
 		return 0, err
 	}
 	return uintptr(x.h), nil
@@ -306,8 +310,8 @@ func (b *gpu) create(off *error, f func() error) error {
 	return *off
 }
 
-// bind makes the handle of a stream's products the stream's, with the workspace of its next work.
-func (b *gpu) bind(op string, s *stream, x *product) error {
+// bind makes the handle of a stream's products the stream's, with one of some workspaces.
+func (b *gpu) bind(op string, s *stream, x *product, list *workspaces) error {
 	if !x.bound {
 		if err := b.bindStream(op, s, x); err != nil {
 			return err
@@ -317,7 +321,7 @@ func (b *gpu) bind(op string, s *stream, x *product) error {
 	if bytes == 0 {
 		return nil
 	}
-	p, err := b.workspaceFor(op, s, x, plainProduct)
+	p, err := b.workspaceFor(op, s, list, plainProduct)
 	if err != nil || p == x.given {
 		return err
 	}
@@ -326,6 +330,17 @@ func (b *gpu) bind(op string, s *stream, x *product) error {
 		x.given = p
 	}
 	return err
+}
+
+// unbind takes the workspace of a graph from the handle, which has the stream's own then, or the library's.
+func (b *gpu) unbind(op string, s *stream, x *product) {
+	var err error
+	if x.workspace[plainProduct] != 0 {
+		err = b.bind(op, s, x, &x.workspace)
+	} else if x.given != 0 {
+		err = b.bindStream(op, s, x)
+	}
+	x.bound = x.bound && err == nil
 }
 
 func (b *gpu) bindStream(op string, s *stream, x *product) error {
@@ -347,18 +362,35 @@ func (b *gpu) bindStream(op string, s *stream, x *product) error {
 	return err
 }
 
-// workspaceFor is the memory that a library uses for the stream's next work: the stream's, or that of a capture.
-func (b *gpu) workspaceFor(op string, s *stream, x *product, kind int) (uintptr, error) {
-	list := &x.workspace
+// workspaces are those of the stream's next work: its own, or a capture's.
+func (s *stream) workspaces(x *product) *workspaces {
 	if s.capture != nil {
-		list = s.capture.workspaces(s)
+		return s.capture.workspaces(s)
 	}
+	return &x.workspace
+}
+
+// workspaceFor is one of some workspaces, which gets its memory now if it has none. If there isn't enough, it waits for
+// memory that was freed under work.
+func (b *gpu) workspaceFor(op string, s *stream, list *workspaces, kind int) (uintptr, error) {
 	if b.family.Name == "cuda" {
 		kind = plainProduct
 	}
 	at := &list[kind]
 	if bytes := b.workspaceSize(op, kind); *at == 0 && bytes > 0 {
-		if err := b.call(op, "MemAlloc", func() abi.Result { return b.MemAlloc(at, uint64(bytes)) }); err != nil {
+		alloc := func() error {
+			return b.call(op, "MemAlloc", func() abi.Result { return b.MemAlloc(at, uint64(bytes)) })
+		}
+		err := alloc()
+		if errors.Is(err, driver.ErrOutOfMemory) {
+			b.d.deferred.Reclaim(b)
+			err = alloc()
+		}
+		if s.capture != nil && errors.Is(err, driver.ErrOutOfMemory) {
+			err = driver.Errorf(driver.ErrCapture, b.Name, op, "no %d bytes for a workspace of the graph's own: %w", bytes, err)
+		}
+		if err != nil {
+			*at = 0
 			return 0, err
 		}
 	}

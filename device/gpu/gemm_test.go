@@ -334,29 +334,37 @@ func multiplyCaptured(t *testing.T, name string) {
 			t.Fatal(err)
 		}
 	}
-	given := func() uintptr {
+	given := func() (now, used uintptr) {
 		for _, h := range handles {
 			if h.Stream == abi.Stream(s) {
-				return h.At
+				return h.At, h.Used
 			}
 		}
-		return 0
+		return 0, 0
 	}
 	x[16], x[32] = 2, 3
 	ctx := context.Background()
 	check(d.Compute(s, &p, 0), d.StreamSynchronize(ctx, s))
-	own := given()
+	own, _ := given()
 	before, _, err := d.MemInfo(0)
 	check(err)
 	check(d.CaptureBegin(s), d.Compute(s, &p, 0))
-	first := given()
+	within, first := given()
+	handle, err := d.BLASHandle(s)
+	check(err)
+	if h := handles[abi.BLASHandle(handle)]; within != own || h.At != own {
+		t.Errorf("in a capture the handle has the workspace %#x, then %#x, want the stream's, %#x", within, h.At, own)
+	}
 	g, err := d.CaptureEnd(s)
 	check(err, d.CaptureBegin(s), d.Compute(s, &p, 0))
-	second := given()
+	_, second := given()
 	other, err := d.CaptureEnd(s)
 	check(err, d.Compute(s, &p, 0))
-	if own == 0 || first == own || second == own || second == first || given() != own {
-		t.Errorf("workspaces: the stream's %#x, the graphs' %#x and %#x, then %#x", own, first, second, given())
+	if own == 0 || first == own || second == own || second == first {
+		t.Errorf("workspaces: the stream's %#x, the graphs' %#x and %#x", own, first, second)
+	}
+	if now, used := given(); now != own || used != own {
+		t.Errorf("behind the captures the workspace is %#x, and %#x was used, want %#x", now, used, own)
 	}
 	e := must(d.Instantiate(g))
 	check(d.GraphDestroy(g), d.GraphDestroy(other), d.StreamSynchronize(ctx, s))
@@ -369,7 +377,15 @@ func multiplyCaptured(t *testing.T, name string) {
 	if after, _, err := d.MemInfo(0); err != nil || after != before {
 		t.Errorf("%d bytes are free, %d before the captures (%v)", after, before, err)
 	}
-	check(d.StreamDestroy(s), d.FreeHost(m))
+	// Without room for a workspace the capture has none of the library's products, and goes on.
+	all := must(d.Malloc(0, int(before)))
+	check(d.CaptureBegin(s))
+	if err := d.Compute(s, &p, 0); !errors.Is(err, driver.ErrCapture) {
+		t.Errorf("a captured product with no room for a workspace: %v", err)
+	}
+	g, err = d.CaptureEnd(s)
+	check(err, d.GraphDestroy(g), d.Free(0, all), d.Compute(s, &p, 0))
+	check(d.StreamSynchronize(ctx, s), d.StreamDestroy(s), d.FreeHost(m))
 }
 
 // A library that can't be opened says where it was looked for; one that is named and is no such library, what it lacks.

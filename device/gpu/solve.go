@@ -179,7 +179,7 @@ func (d *Driver) solveTriangular(h driver.StreamHandle, x *driver.Solve) error {
 	}
 	y := b.productOf(s)
 	if !y.bound {
-		if err := b.bind(op, s, y); err != nil {
+		if err := b.bind(op, s, y, &y.workspace); err != nil {
 			return err
 		}
 	}

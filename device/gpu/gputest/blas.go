@@ -17,8 +17,8 @@ var blasTypes = map[int32]dtype.DType{abi.Real16: dtype.Float16, abi.RealB16: dt
 // BLASHandle is what a handle of the library of products has been given.
 type BLASHandle struct {
 	Stream    abi.Stream
-	Workspace int // bytes
-	At        uintptr
+	Workspace int     // bytes
+	At, Used  uintptr // workspaces: the next product's, and the last one's
 	Atomics   int32
 	Products  int
 
@@ -72,6 +72,7 @@ func (l *Library) BLAS(status func(call string) abi.Status) (abi.BLAS, map[abi.B
 				return n.InvalidValue // it was freed
 			}
 			x.Products++
+			x.Used = x.At
 			p := blasProduct{t, int(rows), int(columns), int(depth), int(count), scalarAt(t, alpha), scalarAt(t, beta),
 				[3]blasMatrix{{c, false, int(pitchC), int(nextC)}, {a, trans(transA), int(pitchA), int(nextA)},
 					{b, trans(transB), int(pitchB), int(nextB)}}}
