@@ -11,7 +11,7 @@ import (
 )
 
 // A GPU's threads have several elements at a time where the addresses are aligned, and each element is computed once,
-// whatever their number, types and addresses are.
+// whatever their number, types and addresses are, in place, too.
 func TestElementPacks(t *testing.T) {
 	c := openCL(t)
 	gpu := &cl{dev: c.dev, stream: c.stream}
@@ -22,23 +22,43 @@ func TestElementPacks(t *testing.T) {
 	for _, x := range []struct {
 		out, in dtype.DType
 		pack    int32
-	}{{dtype.Float32, dtype.Float32, 4}, {dtype.Float16, dtype.Float16, 8}, {dtype.Int8, dtype.Int8, 16},
-		{dtype.Float64, dtype.Float64, 2}, {dtype.Float32, dtype.Int8, 4}, {dtype.Int8, dtype.Float32, 4}} {
+		inPlace bool
+	}{{dtype.Float32, dtype.Float32, 4, false}, {dtype.Float16, dtype.Float16, 8, false},
+		{dtype.Int8, dtype.Int8, 16, false}, {dtype.Float64, dtype.Float64, 2, false},
+		{dtype.Float32, dtype.Int8, 4, false}, {dtype.Int8, dtype.Float32, 4, false}, {dtype.Bool, dtype.Bool, 16, false},
+		{dtype.Float32, dtype.Bool, 4, false}, {dtype.Complex64, dtype.Complex64, 0, false},
+		{dtype.Complex64, dtype.Bool, 0, false}, {dtype.Float32, dtype.Float32, 4, true},
+		{dtype.Complex64, dtype.Complex64, 0, true}} {
 		for _, n := range []int{1, 15, 16, 1000, 4099} {
 			for _, shift := range []int{0, 1} {
-				what := fmt.Sprintf("%v of %v, %d elements from %d", x.out, x.in, n, shift)
+				what := fmt.Sprintf("%v of %v, %d elements from %d, in place %t", x.out, x.in, n, shift, x.inPlace)
 				a, b := gpu.dense(t, x.in, n+shift), gpu.dense(t, x.out, n+shift)
+				if x.inPlace {
+					b = a
+				}
+				compute, op, scalars, most := dtype.Float32, "add", []*Number{Float(1)}, 50
+				if x.out == dtype.Bool {
+					op, scalars = "logical_xor", nil // with true
+				}
+				if x.out.IsComplex() {
+					compute = x.out
+				}
+				if x.in == dtype.Bool {
+					most = 2
+				}
 				z := make([]complex128, n+shift)
 				for i := range z {
-					z[i] = complex(float64(i%50), 0)
+					z[i] = complex(float64(i%most), 0)
+					if x.in == dtype.Complex64 {
+						z[i] += 1i
+					}
 				}
 				a.set(z)
 				in, out := a.Operand, b.Operand
 				in.Sizes, out.Sizes = []int{n}, []int{n}
 				in.Ptr, out.Ptr = in.Ptr.Add(shift*x.in.Size()), out.Ptr.Add(shift*x.out.Size())
 				var p Plan
-				must(t, p.Elementwise("add", dtype.Float32, []Operand{out}, []Operand{in, {Type: x.out, Value: Float(3)}},
-					Float(1)))
+				must(t, p.Elementwise(op, compute, []Operand{out}, []Operand{in, {Type: x.out, Value: Float(3)}}, scalars...))
 				want := x.pack
 				if shift > 0 {
 					want = 0
@@ -49,8 +69,12 @@ func TestElementPacks(t *testing.T) {
 				must(t, gpu.run(&p))
 				b.intact(t, what)
 				for i, got := range b.elements()[shift:] {
-					if got != z[i+shift]+3 {
-						t.Fatalf("%s: element %d is %v, want %v", what, i, got, z[i+shift]+3)
+					want := z[i+shift] + 3
+					if x.out == dtype.Bool {
+						want = 1 - z[i+shift]
+					}
+					if got != want {
+						t.Fatalf("%s: element %d is %v, want %v", what, i, got, want)
 					}
 				}
 			}
