@@ -15,6 +15,8 @@ case $kind in buffers | cuda | hip) shift ;; *)
 esac
 [ $# -gt 0 ] || set -- "${PYTHON:-$root/.venv/bin/python}" -m pytest -q "$root/python/zoom/tests"
 [ "$kind" = buffers ] || exec "$root/scripts/on-emulated-gpu.sh" "$kind" "$@"
+# The environment is where the library is looked for.
+[ -n "${CHORUS_OPENCL_LIBRARY:-}" ] || [ ! -e "$root/.venvs/opencl" ] || export VIRTUAL_ENV=$root/.venvs/opencl
 export CHORUS_OPENCL_SHARED_MEMORY=false CHORUS_ZOOM_DRIVER=opencl CHORUS_TORCH_DEVICE=zoom
 export PYTHONPATH=$root/python/zoom${PYTHONPATH:+:$PYTHONPATH} # for import torch_zoom, where that isn't installed
 exec "$@"

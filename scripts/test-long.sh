@@ -52,7 +52,11 @@ if package; then
 		some=(-m 'not long' python/zoom/tests/test_{indexes,linalg,names}.py)
 		[ -z "${CHORUS_TEST_LONG:-}" ] || some=(python/zoom/tests)
 		step "torch.device(\"zoom\"), on memory that the process can't touch"
-		scripts/on-device.sh buffers .venv/bin/python -m pytest -q -rs "${some[@]}"
+		if make opencl; then
+			scripts/on-device.sh buffers .venv/bin/python -m pytest -q -rs -n 2 --dist worksteal "${some[@]}"
+		else
+			skipped+=("torch.device(\"zoom\") on memory that the process can't touch: PoCL can't be installed, see above")
+		fi
 		# With CHORUS_TEST_LONG=1 all of them, on idle streams and on streams that are always busy; it takes some ten minutes more.
 		if [ -n "${CHORUS_TEST_LONG:-}" ]; then
 			python_tests python/device/tests
