@@ -20,6 +20,7 @@ build() {
 	local work pids=() f p flags=(-std=c++20 -O2 -g1 -fPIC -fvisibility=hidden -Wall -Wextra -pthread "-I$sources"
 		"-DEMULATED_SOURCES=\"$sources\"")
 	work=$(mktemp -d "$root/out/emulated-gpu/build.XXXXXX")
+	trap "wait; rm -rf '$work'" EXIT # of a build that fails
 	[ "$family" = hip ] || flags+=(-DEMULATED_CUDA)
 	for f in "$sources"/*.cpp; do
 		"$cxx" "${flags[@]}" -c "$f" -o "$work/$(basename "$f" .cpp).o" &
@@ -43,6 +44,13 @@ build() {
 	mkdir -p "$(dirname "$to")"
 	mv -T "$work/$family" "$to" 2>/dev/null || [ -e "$to/emulated-gpu" ] # another run was first
 	rm -r "$work"
+	trap - EXIT
+}
+
+# put writes a file that others may be reading.
+put() {
+	cat >"$1.$$"
+	mv "$1.$$" "$1"
 }
 
 mkdir -p "$root/out/emulated-gpu"
@@ -52,9 +60,9 @@ export LD_LIBRARY_PATH=$to${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} CHORUS_ZOOM_DRIV
 # torch-zoom as if it were installed, where it isn't.
 site=$root/out/emulated-gpu/site
 mkdir -p "$site/torch_zoom-0.dist-info"
-printf 'Metadata-Version: 2.1\nName: torch-zoom\nVersion: 0\n' >"$site/torch_zoom-0.dist-info/METADATA"
-sed -n '/^\[project.entry-points\./,/^$/{s/^\[project.entry-points\.\(.*\)\]/[\1]/;s/"//g;p}' "$root/python/zoom/pyproject.toml" \
-	>"$site/torch_zoom-0.dist-info/entry_points.txt"
+printf 'Metadata-Version: 2.1\nName: torch-zoom\nVersion: 0\n' | put "$site/torch_zoom-0.dist-info/METADATA"
+sed -n '/^\[project.entry-points\./,/^$/{s/^\[project.entry-points\.\(.*\)\]/[\1]/;s/"//g;p}' "$root/python/zoom/pyproject.toml" |
+	put "$site/torch_zoom-0.dist-info/entry_points.txt"
 export PYTHONPATH=$site:$root/python/zoom${PYTHONPATH:+:$PYTHONPATH}
 # PyTorch's packages may bring a compiler of their own, and open it by its path: this one is there before.
 export LD_PRELOAD=$to/lib${libraries[1]}${LD_PRELOAD:+:$LD_PRELOAD}
