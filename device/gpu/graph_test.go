@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -71,6 +72,47 @@ func TestSharedFunctions(t *testing.T) {
 				t.Errorf("the other stream: %v", err)
 			}
 		})
+	}
+}
+
+// A graph that other code launches has runs of its functions of which the driver knows nothing: they count for none of
+// the stream's.
+func TestFunctionsLaunchedByOthers(t *testing.T) {
+	sim := must(gputest.New(gputest.Options{Name: "cuda", Parallel: true}))
+	table := sim.Table()
+	var theirs abi.Exec
+	instantiate := table.Instantiate
+	table.Instantiate = func(x *abi.Exec, g abi.Graph, flags uint64) abi.Result {
+		r := instantiate(x, g, flags)
+		theirs = *x
+		return r
+	}
+	d := must(gpu.New(must(gpu.Supply("cuda", "stand-in", table))))
+	s := must(d.StreamCreate(0, 0))
+	ctx := context.Background()
+	if err := errors.Join(d.CaptureBegin(s), d.HostFunc(s, "f", func() error { return nil })); err != nil {
+		t.Fatal(err)
+	}
+	g := must(d.CaptureEnd(s))
+	x := must(d.Instantiate(g))
+	if r := table.GraphLaunch(theirs, abi.Stream(s)); r != abi.Success {
+		t.Fatal(r)
+	}
+	gate := make(chan struct{})
+	err := errors.Join(d.StreamSynchronize(ctx, s), d.HostFunc(s, "waits", func() error { <-gate; return nil }),
+		d.HostFunc(s, "behind it", func() error { return nil }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	brief, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+	defer cancel()
+	if err := d.StreamSynchronize(brief, s); err == nil || !strings.Contains(err.Error(), "1 functions behind it") {
+		t.Errorf("a wait for two functions: %v", err)
+	}
+	close(gate)
+	if err := errors.Join(d.StreamSynchronize(ctx, s), d.ExecDestroy(x), d.GraphDestroy(g), d.StreamDestroy(s), d.Close(),
+		sim.Close()); err != nil {
+		t.Error(err)
 	}
 }
 
