@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include <ATen/MemoryOverlap.h>
-
 #include "aten/factory_ops.h"
 #include "aten/layouts.h"
 #include "memory/staging.h"
@@ -15,15 +13,35 @@ namespace chorus {
 
 namespace {
 
-// each_run calls f for each part of a tensor's elements that lie in memory one after another: where in the storage, and
-// how many, in elements.
-template <typename F>
-void each_run(const c10::TensorImpl* t, F f) {
-  c10::SmallVector<std::pair<int64_t, int64_t>, 8> dims; // strides and sizes
+using Lines = c10::SmallVector<std::pair<int64_t, int64_t>, 8>; // strides and sizes
+
+// lines_of are a tensor's dimensions of more than one element, those of small strides first.
+Lines lines_of(const c10::TensorImpl* t) {
+  Lines dims;
   for (int64_t d = 0; d < t->dim(); d++)
     if (t->sizes()[d] > 1)
       dims.push_back({t->strides()[d], t->sizes()[d]});
   std::sort(dims.begin(), dims.end());
+  return dims;
+}
+
+// distinct says that each element of a tensor has memory of its own: each stride is beyond all that the smaller ones
+// reach. It's false of some others.
+bool distinct(const c10::TensorImpl* t) {
+  int64_t reach = 1;
+  for (auto [stride, size] : lines_of(t)) {
+    if (stride < reach)
+      return false;
+    reach += stride * (size - 1);
+  }
+  return true;
+}
+
+// each_run calls f for each part of a tensor's elements that lie in memory one after another: where in the storage, and
+// how many, in elements.
+template <typename F>
+void each_run(const c10::TensorImpl* t, F f) {
+  Lines dims = lines_of(t);
   int64_t run = 1, runs = 1;
   auto others = dims.begin();
   for (; others != dims.end() && others->first == run; others++)
@@ -53,7 +71,7 @@ bool send_by_kernel(DeviceIndex index, const at::Tensor& host, const at::Tensor&
   static constexpr std::pair<size_t, c10::ScalarType> types[] = {
       {1, at::kByte}, {2, at::kShort}, {4, at::kInt}, {8, at::kLong}, {16, at::kComplexDouble}};
   for (auto [width, type] : types) {
-    if (host.itemsize() != width || !has_natives() || at::has_internal_overlap(device) != at::MemOverlap::No)
+    if (host.itemsize() != width || !has_natives() || !distinct(device.unsafeGetTensorImpl()))
       continue;
     at::Tensor packed = bits(host, type).contiguous(), sent = empty(host.sizes(), type, index);
     stage(index, current_handle(index), bytes_of(sent.storage()), packed.const_data_ptr(), packed.nbytes());
