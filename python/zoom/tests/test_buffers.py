@@ -143,6 +143,26 @@ def test_fallback_on_busy_streams():
     assert said == ["3.0 3.0 None", after] * 2 + ["[(1-2j), -3j, -0j, (4-0j)]", "{(1.0, 1.0, 1.0)}"]
 
 
+def test_fallback_writes_large_columns():
+    """A kernel puts what an operator without one has written in a column there, so that one copy brings all of it.
+    Elements that share memory are copied each."""
+    said = lines(CUSTOM + """
+        from chorus_device._device import c
+        library = torch.library.Library("plain", "DEF")
+        library.define("rise(Tensor(a!) column) -> ()")
+        library.impl("rise", lambda column: [column.add_(1), None][1], "CPU")
+        whole = torch.zeros(1 << 15, 3, device="zoom")
+        for part in (whole[:, 1], whole.t()[1:, 1:], whole[:3].diagonal(), whole.flatten().as_strided((2, 2), (2, 2))):
+            copied, launched = torch.zoom.memory.staged_bytes(), c().kernel_counts(0)["launched"]
+            torch.ops.plain.rise(part)
+            launched = c().kernel_counts(0)["launched"] - launched
+            print(launched, torch.zoom.memory.staged_bytes() - copied < 8 * whole.nbytes)
+        print(whole[:4].tolist(), whole[4:].sum(0).tolist())
+    """)  # fmt: skip
+    first = [[2.0, 1.0, 2.0], [0.0, 4.0, 1.0], [0.0, 2.0, 2.0], [0.0, 2.0, 1.0]]
+    assert said == ["1 True"] * 3 + ["0 True", f"{first} {[0.0, 65528.0, 32764.0]}"]
+
+
 def test_compiled_kernels_of_the_host():
     """A kernel of torch.compile's, which runs on the host, leaves alone what it only reads."""
     said = lines(CUSTOM + """
@@ -182,6 +202,9 @@ def test_graphs():
                 print(y.tolist())
             except IndexError as error:
                 print(str(error).split(" on ")[0])
+        copied = torch.zoom.memory.staged_bytes()
+        at.add_(1).sum().item()
+        print(torch.zoom.memory.staged_bytes() - copied)  # no words, as the graph didn't run
         failed = torch.zoom.Graph()
         matrix = torch.eye(3, device="zoom")
         try:
@@ -191,8 +214,8 @@ def test_graphs():
             print(str(error).splitlines()[0])
         print(torch.linalg.eigvals(matrix).real.tolist())
     """)  # fmt: skip
-    assert said[:3] == ["[3.0, 3.0]", "index out of range in aten::index", "[1.0, 1.0]"]
-    assert "can't be captured" in said[3] and "eigvals" in said[3] and said[4] == "[1.0, 1.0, 1.0]"
+    assert said[:4] == ["[3.0, 3.0]", "index out of range in aten::index", "[1.0, 1.0]", "0"]
+    assert "can't be captured" in said[4] and "eigvals" in said[4] and said[5] == "[1.0, 1.0, 1.0]"
 
 
 def test_threads_pinned_memory_and_traces():

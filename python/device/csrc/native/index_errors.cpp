@@ -3,13 +3,17 @@
 #include <atomic>
 #include <cstring>
 #include <mutex>
+#include <optional>
+#include <unordered_map>
 #include <unordered_set>
 
 #include <ATen/record_function.h>
+#include <c10/util/ScopeExit.h>
 #include <torch/csrc/autograd/function.h>
 
 #include "memory/block.h"
 #include "memory/staging.h"
+#include "runtime/graph.h"
 #include "runtime/stream.h"
 
 namespace chorus {
@@ -52,11 +56,11 @@ ThreadID caller() {
   return here.id;
 }
 
-// done says whether a stream has run all that it was given.
+// done says whether a stream has run all that it was given. Of one that was released it isn't known.
 bool done(chorus_stream stream) {
   chorus_stream_info info{};
   info.size = sizeof info;
-  return lib.stream_get(stream, &info) == CHORUS_OK && !info.capturing && lib.stream_query(stream) != CHORUS_PENDING;
+  return lib.stream_get(stream, &info) == CHORUS_OK && !info.capturing && lib.stream_query(stream) == CHORUS_OK;
 }
 
 // BadWords are the words of a device, in pieces of memory. These are the device's as long as the process lives.
@@ -66,16 +70,26 @@ class BadWords {
     ThreadID thread = caller();
     chorus_stream stream = current_handle(index);
     bool untouchable = !device(index).views, captured = untouchable && capturing(stream);
+    std::optional<Use> asked; // whose stream is done, if over
+    bool over = false;
     while (true) {
       {
         std::lock_guard<std::mutex> lock(mutex_);
         if (size_t i = place(thread, &op); i < used_.size()) {
-          if (untouchable)
-            used_[i].by(stream, captured);
-          return at(i);
+          Use& use = used_[i];
+          bool same = asked && asked->calls == use.calls;
+          if (!untouchable || captured || same || !use.of_other(stream)) {
+            if (untouchable)
+              use.by(stream, captured, same && over);
+            return at(i);
+          }
+          asked = use;
         }
       }
-      grow(index);
+      if (asked)
+        over = done(asked->stream); // asked with no lock, as the driver may wait
+      else
+        grow(index);
     }
   }
 
@@ -84,31 +98,64 @@ class BadWords {
   const c10::OperatorName* take(DeviceIndex index, ThreadID thread, chorus_stream awaited) {
     if (!made_.load(std::memory_order_acquire))
       return nullptr;
+    const c10::OperatorName* first = nullptr;
     if (device(index).views) {
       std::lock_guard<std::mutex> lock(mutex_);
-      return first_of(thread, used_, [&](size_t i) { return *view(i) != 0; }, [&](size_t i) { *view(i) = 0; });
+      for (size_t i = 0; i < used_.size(); i++)
+        if (*view(i) != 0 && of(used_[i], thread)) {
+          *view(i) = 0;
+          first = first ? first : used_[i].op;
+        }
+      return first;
     }
-    std::vector<Use> seen; // others may be added, or take a place, meanwhile
+    std::vector<std::pair<size_t, Use>> seen;
     std::vector<Block*> pieces;
+    std::unordered_map<chorus_stream, bool> over; // streams that are done
     {
       std::lock_guard<std::mutex> lock(mutex_);
-      bool any = false;
-      for (Use& use : used_)
-        if (use.thread == thread || !lives(use.thread)) // others look at theirs
-          any = use.looked_at(awaited) || any;
-      if (!any)
+      for (size_t i = 0; i < used_.size(); i++)
+        if (used_[i].pending && of(used_[i], thread)) {
+          seen.push_back({i, used_[i]});
+          used_[i].looks++;
+          over[used_[i].stream] = !awaited || used_[i].stream == awaited;
+        }
+      if (seen.empty())
         return nullptr;
-      seen = used_;
       pieces = pieces_;
     }
+    auto end = c10::make_scope_exit([&] {
+      std::lock_guard<std::mutex> lock(mutex_);
+      for (auto& [i, use] : seen)
+        used_[i].looks--;
+    });
+    // With no lock, as it waits. The copy has all that streams which are done have set.
+    for (auto& [other, is] : over)
+      is = is || (other && done(other));
     chorus_stream stream = awaited ? awaited : device(index).default_stream;
-    std::vector<int32_t> words(pieces.size() * kPiece * kStep); // copied with no lock, as that waits
+    std::vector<int32_t> words(pieces.size() * kPiece * kStep);
     for (size_t k = 0; k < pieces.size(); k++)
       stage(index, stream, &words[k * kPiece * kStep], pieces[k]->memory, kPiece * kStep * sizeof(int32_t));
     // A word is 0 again before its error is thrown, and so before a kernel that the program runs after the error.
-    return first_of(thread, seen, [&](size_t i) { return words[i * kStep] != 0; }, [&](size_t i) {
-      stage(index, stream, pieces[i / kPiece]->memory + place_of(i), &kNone, sizeof kNone);
-    });
+    for (auto& [i, use] : seen)
+      if (words[i * kStep] != 0) {
+        stage(index, stream, pieces[i / kPiece]->memory + place_of(i), &kNone, sizeof kNone);
+        first = first ? first : use.op;
+      }
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (auto& [i, use] : seen)
+      if (over[use.stream] && used_[i].calls == use.calls)
+        used_[i].pending = used_[i].untold;
+    return first;
+  }
+
+  // replayed says that a stream has kernels of a graph, of which it isn't known which words they set.
+  void replayed(chorus_stream stream) {
+    if (!made_.load(std::memory_order_acquire))
+      return;
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (Use& use : used_)
+      if (use.captured)
+        use.by(stream, false, false);
   }
 
  private:
@@ -122,25 +169,33 @@ class BadWords {
     chorus_stream stream = 0;    // whose kernels may set the word; 0: those of several
     bool pending = false;        // they may have done so since the last look
     bool captured = false;       // graphs have such kernels
+    bool untold = false;         // graphs of others, whose replays aren't told
+    uint64_t calls = 0;          // with the word
+    int looks = 0;               // under way, until which it's this thread's
 
-    void by(chorus_stream s, bool capture) {
+    // of_other says that another stream's kernels may have set the word.
+    bool of_other(chorus_stream s) const {
+      return pending && stream && stream != s;
+    }
+
+    // by notes a kernel of a stream; over says that the earlier ones, of another stream, are done.
+    void by(chorus_stream s, bool capture, bool over) {
+      calls++;
       if (capture) {
         captured = true;
-        return;
+        if (captures_graph())
+          return;
+        untold = true;
       }
-      stream = !pending || stream == s || (stream && done(stream)) ? s : 0;
+      stream = untold || (pending && stream != s && !over) ? 0 : s;
       pending = true;
     }
-
-    // looked_at says whether the word may have been set, and that it's looked at now, after a wait for a stream, or 0
-    // for all.
-    bool looked_at(chorus_stream awaited) {
-      bool may = pending || captured;
-      if (pending && (!awaited || stream == awaited || (stream && done(stream))))
-        pending = false;
-      return may;
-    }
   };
+
+  // of says that a thread looks at a word: its own, or that of one that has ended.
+  static bool of(const Use& use, ThreadID thread) {
+    return use.thread == thread || !lives(use.thread);
+  }
 
   // place is the word of a thread's operator; past the end: there's no memory for it. A thread's is another's when the
   // thread has ended, and its word has been looked at.
@@ -150,28 +205,15 @@ class BadWords {
         return i;
     if (used_.size() == pieces_.size() * kPiece) {
       for (size_t i = 0; i < used_.size(); i++)
-        if (!lives(used_[i].thread) && !used_[i].pending && !used_[i].captured && !(pieces_[0]->view && *view(i))) {
-          used_[i] = {thread, op};
+        if (!lives(used_[i].thread) && !used_[i].pending && !used_[i].captured && used_[i].looks == 0 &&
+            !(pieces_[0]->view && *view(i))) {
+          used_[i] = {.thread = thread, .op = op};
           return i;
         }
       return used_.size();
     }
-    used_.push_back({thread, op});
+    used_.push_back({.thread = thread, .op = op});
     return used_.size() - 1;
-  }
-
-  // first_of clears those words that are set and a thread's, and returns the first one's operator.
-  template <typename Set, typename Clear>
-  static const c10::OperatorName* first_of(ThreadID thread, const std::vector<Use>& used, Set set, Clear clear) {
-    const c10::OperatorName* first = nullptr;
-    for (size_t i = 0; i < used.size(); i++) {
-      if (!set(i) || (used[i].thread != thread && lives(used[i].thread)))
-        continue;
-      clear(i);
-      if (!first)
-        first = used[i].op;
-    }
-    return first;
   }
 
   // grow makes a piece. It waits for a stream, so it holds no lock: others have the stream's turn while they take it.
@@ -212,6 +254,11 @@ BadWords& bad_words(DeviceIndex index) {
 }
 
 } // namespace
+
+void replayed(DeviceIndex index, chorus_stream stream) {
+  if (!device(index).views)
+    bad_words(index).replayed(stream);
+}
 
 void* bad_word(DeviceIndex index, const c10::OperatorName& op) {
   return bad_words(index).word(index, op);

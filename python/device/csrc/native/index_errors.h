@@ -17,4 +17,7 @@ void* bad_word(DeviceIndex index, const c10::OperatorName& op); // which has to 
 // is bad_word's, in a call that has waited for its own work.
 void check_indexes(DeviceIndex index, chorus_stream stream, bool of_call = false);
 
+// replayed is called when a stream has got a graph, whose kernels may have such words.
+void replayed(DeviceIndex index, chorus_stream stream);
+
 } // namespace chorus

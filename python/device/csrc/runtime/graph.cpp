@@ -4,16 +4,20 @@
 #if __has_include(<ATen/core/GraphImplInterface.h>)
 
 #include <algorithm>
+#include <atomic>
 #include <cctype>
 
 #include <ATen/core/GraphImplInterface.h>
 
+#include "native/index_errors.h"
 #include "runtime/generator.h"
 #include "runtime/stream.h"
 
 namespace chorus {
 
 namespace {
+
+std::atomic<int> captures{0}; // under way
 
 class Graph final : public at::GraphImplInterface {
  public:
@@ -22,6 +26,7 @@ class Graph final : public at::GraphImplInterface {
     if (stream_) {
       Locked locked;
       lib.graph_end(stream_, nullptr);
+      captures--;
     }
     if (graph_)
       lib.graph_release(graph_);
@@ -36,6 +41,7 @@ class Graph final : public at::GraphImplInterface {
     Locked locked;
     check(pool == at::MempoolId_t{} ? lib.graph_begin(stream) : lib.graph_begin_in(stream, id));
     stream_ = stream;
+    captures++;
   }
 
   void capture_end() override {
@@ -43,6 +49,7 @@ class Graph final : public at::GraphImplInterface {
     chorus_stream stream = stream_;
     stream_ = 0;
     Locked locked;
+    captures--;
     check(lib.graph_end(stream, &graph_));
   }
 
@@ -55,6 +62,7 @@ class Graph final : public at::GraphImplInterface {
     chorus_stream stream = current_handle(index_);
     draws(default_generator(index_), stream);
     check(lib.graph_replay(captured(), stream));
+    replayed(index_, stream);
   }
 
   void reset() override {
@@ -90,6 +98,10 @@ class Graph final : public at::GraphImplInterface {
 
 } // namespace
 
+bool captures_graph() {
+  return captures > 0;
+}
+
 void register_graph() {
   std::string key = name(); // PyTorch looks the name up in capitals
   std::transform(key.begin(), key.end(), key.begin(), ::toupper);
@@ -104,6 +116,10 @@ void register_graph() {
 #else
 
 namespace chorus {
+
+bool captures_graph() {
+  return false;
+}
 
 void register_graph() {}
 
