@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import ctypes
+import functools
 import hashlib
 import inspect
 import os
@@ -181,8 +182,12 @@ def generated() -> bool:
     chosen = os.environ.get(VARIABLE, "")
     if chosen not in ("", "device", "host"):
         raise ValueError(f"{VARIABLE} is {chosen!r}: it may be device or host")
-    if chosen:
-        return chosen == "device"
+    return chosen == "device" if chosen else _untouchable()
+
+
+@functools.cache
+def _untouchable() -> bool:
+    """Whether the device compiles kernels, and the process can't touch its memory."""
     return bool(native_operators()) and not namespace.get_device_properties().host_access
 
 
