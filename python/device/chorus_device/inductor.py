@@ -195,11 +195,12 @@ class Chosen:
     """A class, since inductor asks of what class a device's scheduling is."""
 
     def __new__(cls, scheduler: Any) -> Any:
+        kind: Any = Scheduling
         if generated():
             from chorus_device.codegen.scheduling import Scheduling as Generated
 
-            return Generated(scheduler)
-        return Scheduling(scheduler)
+            kind = Generated
+        return kind(scheduler)
 
 
 class Overrides(CpuDeviceOpOverrides):

@@ -22,10 +22,10 @@ class Printer(ExprPrinter):
         return f"{floor}({a}, {b})"
 
     def _print_FloorDiv(self, expr: Any) -> str:
-        return self._whole(*expr.args, "/", "i64_div_floor")
+        return self._whole(expr.args[0], expr.args[1], "/", "i64_div_floor")
 
     def _print_PythonMod(self, expr: Any) -> str:
-        return self._whole(*expr.args, "%", "i64_remainder")
+        return self._whole(expr.args[0], expr.args[1], "%", "i64_remainder")
 
     def _print_Mod(self, expr: Any) -> str:
         a, b = map(self.doprint, expr.args)
@@ -39,8 +39,8 @@ class Printer(ExprPrinter):
         return f"({text} % ({self.doprint(mod)}))"
 
     def _fold(self, expr: Any, function: str) -> str:
-        text, *others = map(self.doprint, expr.args)
-        for other in others:
+        text: str = self.doprint(expr.args[0])
+        for other in map(self.doprint, expr.args[1:]):
             text = f"t_i64_{function}({text}, {other})"
         return text
 

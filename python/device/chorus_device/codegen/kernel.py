@@ -12,11 +12,12 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
-import sympy
+import sympy  # type: ignore[import-untyped]
 import torch
-from torch._inductor.codegen.common import CSE, CSEVariable, DeferredLine, IndentedBuffer
+from torch._inductor.codegen.common import CSE, CSEVariable, DeferredLine
 from torch._inductor.codegen.simd import IterationRangesEntry, SIMDKernel
 from torch._inductor.runtime.hints import ReductionHint
+from torch._inductor.utils import IndentedBuffer
 from torch._inductor.virtualized import V
 from torch.utils._ordered_set import OrderedSet
 
@@ -28,7 +29,7 @@ SHORT = 32  # elements of a row that one thread reduces
 NAME = "KERNEL_NAME"  # of a kernel that has none yet
 
 
-class _CSE(CSE):  # type: ignore[type-arg]
+class _CSE(CSE):
     """Declares variables with their types."""
 
     def generate(self, buffer: Any, expr: Any, *, assignment: bool = True, dtype: Any = None, **kwargs: Any) -> Any:
@@ -37,8 +38,8 @@ class _CSE(CSE):  # type: ignore[type-arg]
         return super().generate(buffer, expr, assignment=assignment, dtype=dtype, **kwargs)
 
 
-class Kernel(SIMDKernel):  # type: ignore[type-arg]
-    overrides = Operators  # type: ignore[assignment]
+class Kernel(SIMDKernel):
+    overrides = Operators
     suffix = ";"
     sexpr = staticmethod(expression)
     kexpr = staticmethod(expression)
@@ -249,7 +250,8 @@ class Kernel(SIMDKernel):  # type: ignore[type-arg]
         t = types.computed(source)
         if t is torch.bool:
             t = torch.uint8
-        (tree,) = [tree for tree in self.range_trees if tree.is_reduction]
+        trees: list[Any] = self.range_trees
+        (tree,) = [tree for tree in trees if tree.is_reduction]
         best, at = self._accumulators([t, torch.int64], ["0", "-1"])
         mark = ">" if kind == "argmax" else "<"
         better = f"{{0}} {mark} {{1}}"
@@ -367,14 +369,15 @@ class Kernel(SIMDKernel):  # type: ignore[type-arg]
         ]
 
     def call_kernel(self, name: str, node: Any = None, deallocate_ws: bool = True) -> None:
-        program = V.graph.wrapper_code
+        program: Any = V.graph.wrapper_code
         for v in self.args.sizevars:
             program.ensure_size_computed(v)
         _, given, _, kinds = self.args.python_argdefs()
         arguments = [str(g) for g in given]
         for tree in self._dynamic():
             arguments.append(program.codegen_sizevar(tree.numel))
-        (x,) = [t for t in self.range_trees if not t.is_reduction]
+        trees: list[Any] = self.range_trees
+        (x,) = [tree for tree in trees if not tree.is_reduction]
         program.writeline(f"{name}.run({', '.join([program.codegen_sizevar(x.numel), *arguments])})")
 
 

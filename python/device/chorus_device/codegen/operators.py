@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch._inductor.codegen.common import CSEVariable, IndentedBuffer, OpOverrides
-from torch._inductor.utils import get_bounds_index_expr
+from torch._inductor.codegen.common import CSEVariable, OpOverrides
+from torch._inductor.utils import IndentedBuffer, get_bounds_index_expr
 from torch._inductor.virtualized import V, ops
 
 from chorus_device.codegen import types
@@ -154,8 +154,6 @@ class Operators(OpOverrides):
         kind = kind if kind.is_floating_point else torch.float32
         return f"({of_kind(kind, a)} / {of_kind(kind, b)})"
 
-    div_rn = int_truediv = truediv
-
     @staticmethod
     def reciprocal(x: Any) -> str:
         return f"(1 / {of_kind(kind_of(x, 1.0), x)})"
@@ -174,7 +172,7 @@ class Operators(OpOverrides):
         return f"(!({x}))"
 
     @staticmethod
-    def bitwise_not(x: CSEVariable) -> str:
+    def bitwise_not(x: Any) -> str:
         return f"(!{x})" if x.dtype is torch.bool else f"(~{x})"
 
     @staticmethod
@@ -190,7 +188,7 @@ class Operators(OpOverrides):
         return call("isinf", x) if kind_of(x).is_floating_point else "0"
 
     @staticmethod
-    def relu(x: CSEVariable) -> str:
+    def relu(x: Any) -> str:
         return call("relu", x)
 
     @staticmethod
@@ -202,19 +200,19 @@ class Operators(OpOverrides):
         raise NotImplementedError("frexp")
 
     @staticmethod
-    def trunc_to_int(x: CSEVariable, dtype: torch.dtype) -> str:
+    def trunc_to_int(x: Any, dtype: torch.dtype) -> str:
         return types.converted(dtype, x.dtype, f"trunc({x})")
 
     @staticmethod
-    def floor_to_int(x: CSEVariable, dtype: torch.dtype) -> str:
+    def floor_to_int(x: Any, dtype: torch.dtype) -> str:
         return types.converted(dtype, x.dtype, f"floor({x})")
 
     @staticmethod
-    def ceil_to_int(x: CSEVariable, dtype: torch.dtype) -> str:
+    def ceil_to_int(x: Any, dtype: torch.dtype) -> str:
         return types.converted(dtype, x.dtype, f"ceil({x})")
 
     @staticmethod
-    def round_to_int(x: CSEVariable, dtype: torch.dtype) -> str:
+    def round_to_int(x: Any, dtype: torch.dtype) -> str:
         return types.converted(dtype, x.dtype, f"rint({x})")
 
     # Random numbers: those of Philox 4x32-10 for a seed and an offset.
@@ -299,5 +297,10 @@ for _name, _mark in _MARKS.items():
     setattr(Operators, _name, staticmethod(_infix(_mark)))
 for _name, _form in _TRUTHS.items():
     setattr(Operators, _name, staticmethod(_truth(_form)))
-Operators.lshift = Operators.bitwise_left_shift  # type: ignore[method-assign]
-Operators.rshift = Operators.bitwise_right_shift  # type: ignore[method-assign]
+for _name, _other in {
+    "lshift": "bitwise_left_shift",
+    "rshift": "bitwise_right_shift",
+    "div_rn": "truediv",
+    "int_truediv": "truediv",
+}.items():
+    setattr(Operators, _name, staticmethod(getattr(Operators, _other)))

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-import sympy
+import sympy  # type: ignore[import-untyped]
 import torch
 from torch._inductor import config
 from torch._inductor.codegen.common import BackendFeature
@@ -22,10 +22,11 @@ log = logging.getLogger("torch._inductor.chorus")  # TORCH_LOGS=+inductor shows 
 
 
 class Scheduling(SIMDScheduling):
-    kernel_type = Kernel  # type: ignore[assignment]
+    kernel_type = Kernel
 
     def codegen_node(self, node: Any) -> None:
-        nodes = [n for n in node.get_nodes() if n.get_name() not in self.scheduler.removed_ops]
+        scheduler: Any = self.scheduler
+        nodes = [n for n in node.get_nodes() if n.get_name() not in scheduler.removed_ops]
         lacking = next(filter(None, map(_lacking, nodes)), "")
         if not lacking:
             super().codegen_node(node)
@@ -37,7 +38,8 @@ class Scheduling(SIMDScheduling):
         """Write each node as a kernel for the host's processor."""
         from chorus_device.inductor import Scheduling as Host
 
-        host = Host(self.scheduler)
+        make: Any = Host
+        host = make(self.scheduler)
         for node in nodes:
             node.group = (node.group[0], host.group_fn(node._sizes))
             host.codegen_node(node)
