@@ -16,8 +16,9 @@ import (
 //
 // OpenCL also has parts of buffers, but what kernels do with parts that overlap is undefined, and nothing says here
 // where the memory behind a pointer ends. Where the kernel's head isn't found in the source, such as one that a macro
-// makes, another kernel calls it. Devices may refuse that for kernels that declare local memory. These kernels, and
-// those of programs without a source, are given parts after all, which begin at multiples of the device's alignment.
+// makes, another kernel calls it. Kernels that declare local memory can't be called: devices may refuse it, and PoCL 3.0
+// then gives all blocks the same memory. These kernels, and those of programs without a source, are given parts after
+// all, which begin at multiples of the device's alignment.
 
 const shiftedSuffix = "_at"
 
@@ -76,6 +77,9 @@ func (k *kernel) shiftedSource() (string, error) {
 	}
 	if source, ok := withOffsets(string(k.m.image), k.attrs.Name, types); ok {
 		return source, nil
+	}
+	if k.attrs.SharedBytes > 0 {
+		return "", fmt.Errorf("it declares local memory")
 	}
 	return fmt.Sprintf("%s\nkernel void %s%s(%s) { %s(%s); }\n", k.m.image, k.attrs.Name, shiftedSuffix,
 		strings.Join(parameters, ", "), k.attrs.Name, strings.Join(arguments, ", ")), nil
