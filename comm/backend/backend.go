@@ -119,10 +119,12 @@ type Messenger interface {
 	// SendControl sends a payload of at most MaxControl bytes to a rank. It doesn't wait for it.
 	SendControl(rank int, payload []byte) error
 	// Controls returns the payloads that have come since the last call. news is closed when there are more, or
-	// another rank is lost.
+	// another rank is lost or has closed its end.
 	Controls() (words []Control, news <-chan struct{})
 	// Gone says which ranks are lost, and why.
 	Gone() map[int]string
+	// Closed says which ranks have closed their ends without a fault. They may go on elsewhere.
+	Closed() []int
 	// Refused reports that a collective, such as "all_reduce" or "split", ended with an error before it reached the
 	// backend. The errors of ranks that wait for it then say why it doesn't come. Like Submit it's called for one of
 	// them at a time, in issue order.

@@ -202,6 +202,9 @@ func (r *rank) Controls() ([]backend.Control, <-chan struct{}) {
 	return list, m.news
 }
 
+// Closed implements backend.Messenger: the library doesn't tell.
+func (r *rank) Closed() []int { return nil }
+
 // Gone implements backend.Messenger.
 func (r *rank) Gone() map[int]string {
 	r.controls.mu.Lock()

@@ -234,6 +234,11 @@ func (r *Survivors) listen() <-chan struct{} {
 		r.lost[rank] = why
 		delete(r.maybeAlive, rank)
 	}
+	for _, rank := range r.Messenger.Closed() {
+		if _, known := r.lost[rank]; !known {
+			r.markSilent(rank) // it won't come here, and others may have gone on with it
+		}
+	}
 	return news
 }
 

@@ -49,11 +49,6 @@ func (g *Group) Controls() ([]backend.Control, <-chan struct{}) {
 // Gone implements backend.Messenger.
 func (g *Group) Gone() map[int]string {
 	gone := map[int]string{}
-	for p := range g.World.departed() {
-		if r := g.RankOf(p); r >= 0 {
-			gone[r] = fabric.ErrLeft.Error()
-		}
-	}
 	g.controls.mu.Lock()
 	maps.Copy(gone, g.controls.gone)
 	g.controls.mu.Unlock()
@@ -63,6 +58,16 @@ func (g *Group) Gone() map[int]string {
 		}
 	}
 	return gone
+}
+
+// Closed implements backend.Messenger.
+func (g *Group) Closed() (ranks []int) {
+	for p := range g.World.departed() {
+		if r := g.RankOf(p); r >= 0 {
+			ranks = append(ranks, r)
+		}
+	}
+	return ranks
 }
 
 // add appends a payload.
