@@ -91,7 +91,7 @@ func goKernelFind(kind C.int32_t, name *C.char, op *C.int32_t) (status C.chorus_
 	*op = 0
 	wanted := C.GoString(name)
 	if kind == C.CHORUS_KERNEL_ELEMENTWISE && kerneltext.IsUser(wanted) {
-		n, err := userKernel(wanted)
+		n, err := userKernels.add(wanted, userKernel)
 		*op = n
 		return fail(err)
 	}
@@ -137,42 +137,22 @@ func goKernelGet(h C.chorus_device, info *C.chorus_kernel_info) (status C.chorus
 	return C.CHORUS_OK
 }
 
-// userKernels are users' texts that were found: their numbers are places here, plus firstUserKernel.
-var userKernels struct {
-	sync.RWMutex
-	texts  []string
-	number map[string]C.int32_t
-}
+// userKernels are users' texts that were found.
+var userKernels = numbered[string]{first: 1 << 20}
 
-const firstUserKernel = 1 << 20
-
-// userKernel is the number of a user's text, which stays known.
-func userKernel(text string) (C.int32_t, error) {
+// userKernel checks a user's text.
+func userKernel(text string) (string, error) {
 	if _, _, err := user.Operands(text); err != nil {
-		return 0, refused("%v", err)
+		return "", refused("%v", err)
 	}
-	u := &userKernels
-	u.Lock()
-	defer u.Unlock()
-	n, ok := u.number[text]
-	if !ok {
-		if u.number == nil {
-			u.number = map[string]C.int32_t{}
-		}
-		n = firstUserKernel + C.int32_t(len(u.texts))
-		u.texts, u.number[text] = append(u.texts, text), n
-	}
-	return n, nil
+	return text, nil
 }
 
 // operationOf is the operation of a number of chorus_kernel_find, with its name.
 func operationOf(kind, op C.int32_t) (*kernels.Operation, string, error) {
-	if kind == C.CHORUS_KERNEL_ELEMENTWISE && op >= firstUserKernel {
-		u := &userKernels
-		u.RLock()
-		defer u.RUnlock()
-		if op -= firstUserKernel; int(op) < len(u.texts) {
-			return kernels.Numbered(int(kind), 1), u.texts[op], nil
+	if kind == C.CHORUS_KERNEL_ELEMENTWISE && op >= userKernels.first {
+		if text, ok := userKernels.find(op); ok {
+			return kernels.Numbered(int(kind), 1), text, nil
 		}
 	} else if o := kernels.Numbered(int(kind), int(op)); o != nil {
 		return o, o.Name, nil
@@ -266,7 +246,12 @@ func (c *kernelCall) enqueue(l *loader.Loader, err error) error {
 	case err != nil:
 		return noKernel(err)
 	}
-	err = l.Run(c.stream, c.Plan.Calls)
+	return runCalls(l, c.stream, c.Plan.Calls)
+}
+
+// runCalls enqueues calls. A source that doesn't compile leaves none of them enqueued.
+func runCalls(l *loader.Loader, s *device.Stream, calls []loader.Call) error {
+	err := l.Run(s, calls)
 	if _, is := errors.AsType[*loader.CompileError](err); is {
 		return noKernel(err)
 	}

@@ -7,7 +7,6 @@ import "C"
 
 import (
 	"errors"
-	"sync"
 	"unsafe"
 
 	"github.com/chorus-comms/chorus/device"
@@ -15,12 +14,8 @@ import (
 	"github.com/chorus-comms/chorus/kernel/source"
 )
 
-// sources are the texts that were added, whose numbers are their places and 1.
-var sources struct {
-	sync.RWMutex
-	kernels []source.Kernel
-	number  map[string]C.int32_t
-}
+// sources are the texts that were added.
+var sources = numbered[source.Kernel]{first: 1}
 
 //export goSourceAdd
 func goSourceAdd(text *C.char, number *C.int32_t) (status C.chorus_status) {
@@ -28,22 +23,9 @@ func goSourceAdd(text *C.char, number *C.int32_t) (status C.chorus_status) {
 	if text == nil || number == nil {
 		return fail(refused("chorus_source_add got NULL"))
 	}
-	given := C.GoString(text)
-	s := &sources
-	s.Lock()
-	defer s.Unlock()
-	n, ok := s.number[given]
-	if !ok {
-		k, err := source.New(given)
-		if err != nil {
-			return fail(refused("%v", err))
-		}
-		if s.number == nil {
-			s.number = map[string]C.int32_t{}
-		}
-		s.kernels = append(s.kernels, k)
-		n = C.int32_t(len(s.kernels))
-		s.number[given] = n
+	n, err := sources.add(C.GoString(text), source.New)
+	if err != nil {
+		return fail(refused("%v", err))
 	}
 	*number = n
 	return C.CHORUS_OK
@@ -71,10 +53,8 @@ func runSource(s *stream, r *C.chorus_source) error {
 		counted("integers", r.integers, r.n_integers, source.MaxArguments)); err != nil {
 		return err
 	}
-	sources.RLock()
-	known := sources.kernels
-	sources.RUnlock()
-	if r.source < 1 || int(r.source) > len(known) {
+	k, ok := sources.find(r.source)
+	if !ok {
 		return refused("source %d of chorus_source_add", int(r.source))
 	}
 	units := source.Elements
@@ -82,8 +62,7 @@ func runSource(s *stream, r *C.chorus_source) error {
 		units = source.Rows
 	}
 	pointers := slice((*device.Ptr)(unsafe.Pointer(r.pointers)), r.n_pointers)
-	call, err := known[r.source-1].Call(int(r.units), units, pointers,
-		slice((*int64)(r.integers), r.n_integers))
+	call, err := k.Call(int(r.units), units, pointers, slice((*int64)(r.integers), r.n_integers))
 	if err != nil {
 		return refused("%v", err)
 	}
@@ -94,9 +73,5 @@ func runSource(s *stream, r *C.chorus_source) error {
 	if err != nil {
 		return err
 	}
-	err = l.Run(s.Stream, []loader.Call{*call})
-	if _, is := errors.AsType[*loader.CompileError](err); is {
-		return noKernel(err)
-	}
-	return err
+	return runCalls(l, s.Stream, []loader.Call{*call})
 }
