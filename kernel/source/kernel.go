@@ -3,7 +3,6 @@ package source
 import (
 	"fmt"
 	"regexp"
-	"sync"
 
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/kernel/loader"
@@ -91,14 +90,8 @@ func (k Kernel) Call(n int, units Units, pointers []device.Ptr, integers []int64
 	return c, nil
 }
 
-// generated keeps the whole text of each, since a loader asks for it once for each device.
-var generated sync.Map // text.Spec to text.Source
-
 // generate writes the functions that a text names before it.
 func generate(s text.Spec) (text.Source, error) {
-	if made, ok := generated.Load(s); ok {
-		return made.(text.Source), nil
-	}
 	name, err := nameOf(s.Op)
 	if err != nil {
 		return text.Source{}, err
@@ -107,10 +100,8 @@ func generate(s text.Spec) (text.Source, error) {
 	if err != nil {
 		return text.Source{}, err
 	}
-	made := text.Source{Entry: name, F64: wide.MatchString(s.Op), Atomic64: wideAtomics.MatchString(s.Op)}
-	made.Body = fmt.Sprintf("#define THREADS_OF_BLOCK %d\n%s%s", s.Block, functions, s.Op)
-	generated.Store(s, made)
-	return made, nil
+	return text.Source{Entry: name, F64: wide.MatchString(s.Op), Atomic64: wideAtomics.MatchString(s.Op),
+		Body: fmt.Sprintf("#define THREADS_OF_BLOCK %d\n%s%s", s.Block, functions, s.Op)}, nil
 }
 
 var (
