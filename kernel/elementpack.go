@@ -1,6 +1,8 @@
 package kernel
 
 import (
+	"fmt"
+
 	"github.com/chorus-comms/chorus/dtype"
 	"github.com/chorus-comms/chorus/kernel/ops"
 	"github.com/chorus-comms/chorus/kernel/text"
@@ -58,11 +60,7 @@ func (w *writer) packs(s text.Spec, f func(o int, t dtype.DType)) {
 // eachPack writes a block's loop over its elements, several of a thread at a time, and one over the last few.
 func (w *writer) eachPack(s text.Spec, operands int, unsigned string, element func(packed bool)) {
 	n := s.Extra[3]
-	w.Line("\tI each = (I)((%s)(n - 1) / ((%[1]s)BLOCKS * THREADS * %[2]d) + 1) * THREADS * %[2]d;", unsigned, n)
-	w.Line("\ti64 first = BLOCK * each;")
-	w.Line("\tif (first >= n)")
-	w.Line("\t\treturn;")
-	w.Line("\tI from = (I)first, to = n - from < each ? n : from + each;")
+	w.share(unsigned, fmt.Sprintf("THREADS * %d", n))
 	w.Line("\tfor (I at = from + THREAD * %d; to - at >= %[1]d; at += THREADS * %[1]d) {", n)
 	w.packs(s, func(o int, _ dtype.DType) {
 		if k := o - int(s.Outs); k < 0 {

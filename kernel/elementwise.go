@@ -271,11 +271,7 @@ func (w *writer) eachElement(s text.Spec, operands int, element func(packed bool
 		return
 	}
 	if s.Extra[1] == 0 {
-		w.Line("\tI each = (I)((%s)(n - 1) / ((%[1]s)BLOCKS * THREADS) + 1) * THREADS;", unsigned)
-		w.Line("\ti64 first = BLOCK * each;")
-		w.Line("\tif (first >= n)")
-		w.Line("\t\treturn;")
-		w.Line("\tI from = (I)first, to = n - from < each ? n : from + each;")
+		w.share(unsigned, "THREADS")
 		each := func() {
 			w.Offsets("i", "l", int(s.Dims), operands)
 			single()
@@ -309,6 +305,16 @@ func (w *writer) eachElement(s text.Spec, operands int, element func(packed bool
 			single()
 		})
 	})
+}
+
+// share writes the part of n elements that a block has, from one to before another: a multiple of what its threads have
+// at a time, but the last.
+func (w *writer) share(unsigned, together string) {
+	w.Line("\tI each = (I)((%s)(n - 1) / ((%[1]s)BLOCKS * %[2]s) + 1) * %[2]s;", unsigned, together)
+	w.Line("\ti64 first = BLOCK * each;")
+	w.Line("\tif (first >= n)")
+	w.Line("\t\treturn;")
+	w.Line("\tI from = (I)first, to = n - from < each ? n : from + each;")
 }
 
 // eachUnit writes a loop over a block's units, of which all blocks together have `units`.
