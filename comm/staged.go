@@ -64,7 +64,8 @@ func (x stagedExecutor) carryOut(o *call) error {
 }
 
 // AwaitsStream reports whether asynchronous operations of a kind on the device wait in their call for the current
-// stream's work: sends on memory that engines of the process can't touch, which have to be posted in their order.
+// stream's work. Sends do on memory that engines of the process can't touch: they are posted in the order of their
+// calls.
 func (c *Comm) AwaitsStream(k Kind) bool {
 	d := c.dev()
 	return d != nil && d.staged && k == backend.Send
@@ -80,19 +81,31 @@ func loadAll(calls []*call, err error) error {
 	return err
 }
 
+// results are due behind operations on a stream: each copies one's results back.
+type results []func() error
+
 // reach replaces an operation's tensors by what the backend can touch, and notes that s uses them. That are views of the
-// memory, or else copies, which s makes before. Behind the operation results is due, which copies back, unless it's nil.
-func (x *streamExecutor) reach(o *call, s *device.Stream) (results func() error, err error) {
+// memory, or else copies, which s makes before.
+func (r *results) reach(c *Comm, o *call, s *device.Stream) error {
 	o.keepOriginals()
 	if s.HostKernels() {
-		return nil, o.Replace(engineView(s))
+		return o.Replace(engineView(s))
 	}
-	y := &stage{c: x.c, on: s, copies: map[*tensor.Tensor]*tensor.Tensor{}}
-	err = o.Replace(func(t *tensor.Tensor) (*tensor.Tensor, error) { return t, t.UsedBy(s) })
+	y := &stage{c: c, on: s, copies: map[*tensor.Tensor]*tensor.Tensor{}}
+	*r = append(*r, func() error { return y.out(o) })
+	err := o.Replace(func(t *tensor.Tensor) (*tensor.Tensor, error) { return t, t.UsedBy(s) })
 	if err == nil {
 		err = y.in(o)
 	}
-	return func() error { return y.out(o) }, err
+	return err
+}
+
+// enqueue enqueues the copies.
+func (r results) enqueue() (err error) {
+	for _, f := range r {
+		err = errors.Join(err, f())
+	}
+	return err
 }
 
 // untouchable is the error of an operation on a window that has to do with memory of a device that engines of the

@@ -49,14 +49,10 @@ func (x *streamExecutor) enqueueCall(o *call) error {
 
 // enqueueCollectives enqueues a collective, with those behind it in its batch.
 func (x *streamExecutor) enqueueCollectives(t *task, o *call, s *device.Stream) error {
-	var results []func() error
+	var out results
 	for y := o; y != nil; y = y.next {
-		out, err := x.reach(y, s)
-		if err != nil {
+		if err := out.reach(x.c, y, s); err != nil {
 			return err
-		}
-		if out != nil {
-			results = append(results, out)
 		}
 	}
 	for y := o; y != nil; {
@@ -66,14 +62,7 @@ func (x *streamExecutor) enqueueCollectives(t *task, o *call, s *device.Stream) 
 		}
 		y = next
 	}
-	return errors.Join(each(results), t.recordEnd(s))
-}
-
-func each(list []func() error) (err error) {
-	for _, f := range list {
-		err = errors.Join(err, f())
-	}
-	return err
+	return errors.Join(out.enqueue(), t.recordEnd(s))
 }
 
 // function is a collective as a function of a stream, or of a graph's runs.
@@ -125,14 +114,10 @@ func (x *streamExecutor) turn(o *call, h handle) (err error) {
 // have to wait for the next.
 func (x *streamExecutor) enqueueRound(t *task, r *round, s *device.Stream) error {
 	e := &enqueuedRound{c: x.c, op: t.op, calls: r.calls}
-	var results []func() error
+	var out results
 	for _, o := range r.calls {
-		out, err := x.reach(o, s)
-		if err != nil {
+		if err := out.reach(x.c, o, s); err != nil {
 			return err
-		}
-		if out != nil {
-			results = append(results, out)
 		}
 		o.Ctx, o.work = context.Background(), nil
 		if t.capturing {
@@ -152,7 +137,7 @@ func (x *streamExecutor) enqueueRound(t *task, r *round, s *device.Stream) error
 	if err := s.HostFunc(t.op, e.complete); err != nil {
 		return err
 	}
-	return errors.Join(each(results), t.recordEnd(s))
+	return errors.Join(out.enqueue(), t.recordEnd(s))
 }
 
 // enqueuedRound is messages on a stream. One of its functions posts them, and a later one completes them.
