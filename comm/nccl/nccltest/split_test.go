@@ -15,8 +15,6 @@ import (
 	"unsafe"
 
 	"github.com/chorus-comms/chorus/comm/nccl/abi"
-	"github.com/chorus-comms/chorus/comm/nccl/nccltest"
-	"github.com/chorus-comms/chorus/device"
 )
 
 // firstVar is set in the process of rank 0.
@@ -24,15 +22,7 @@ const firstVar = "CHORUS_TEST_FIRST"
 
 // A part of a communicator may be split when the process of the whole one's rank 0, which had its id, has ended.
 func TestSplitWithoutTheFirst(t *testing.T) {
-	rt, err := device.Open("accinte")
-	if err != nil {
-		t.Fatal(err)
-	}
-	sim, err := nccltest.New(nccltest.Options{Version: "2.27", Driver: rt.Driver()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	lib := sim.Table()
+	_, lib := standIn(t)
 	var id abi.UniqueID
 	words := unsafe.Slice((*byte)(unsafe.Pointer(&id)), unsafe.Sizeof(id))
 	// half splits the communicator of all: rank 0, and ranks 1 and 2.

@@ -7,23 +7,12 @@ import (
 	"testing"
 
 	"github.com/chorus-comms/chorus/comm/nccl/abi"
-	"github.com/chorus-comms/chorus/comm/nccl/nccltest"
-	"github.com/chorus-comms/chorus/device"
-	_ "github.com/chorus-comms/chorus/device/accinte"
 )
 
 // Windows are of memory of ncclMemAlloc, symmetric, and of the same size on all ranks, which register them in the same
 // order. They end before their memory and their communicator.
 func TestWindowsAreStrict(t *testing.T) {
-	rt, err := device.Open("accinte")
-	if err != nil {
-		t.Fatal(err)
-	}
-	sim, err := nccltest.New(nccltest.Options{Version: "2.27", Driver: rt.Driver()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	lib := sim.Table()
+	rt, lib := standIn(t)
 	var id abi.UniqueID
 	if r := lib.GetUniqueID(&id); r != abi.Success {
 		t.Fatal(r)
