@@ -38,6 +38,12 @@ class _CSE(CSE):
         return super().generate(buffer, expr, assignment=assignment, dtype=dtype, **kwargs)
 
 
+def _length(tree: Any) -> int | None:
+    """The size of a range, unless it's known only when the kernel runs."""
+    n = V.graph.sizevars.simplify(tree.numel)
+    return int(n) if isinstance(n, (int, sympy.Integer)) else None
+
+
 class Kernel(SIMDKernel):
     overrides = Operators
     suffix = ";"
@@ -79,8 +85,7 @@ class Kernel(SIMDKernel):
 
     def get_index_dtype_as_torch_dtype(self) -> torch.dtype:
         """64 bits also where a loop's last step would leave 32."""
-        sizes = (V.graph.sizevars.simplify(tree.numel) for tree in self.range_trees)
-        if any(isinstance(n, (int, sympy.Integer)) and n > 2**31 - 1025 for n in sizes):
+        if any((_length(tree) or 0) > 2**31 - 1025 for tree in self.range_trees):
             return torch.int64
         return super().get_index_dtype_as_torch_dtype()
 
@@ -120,11 +125,9 @@ class Kernel(SIMDKernel):
         dtype = V.graph.get_dtype(name)
         text = types.loaded(dtype, f"{var}[{self.index_to_str(index)}]")
         of_row = not any(self._in_loop(s) for s in index.free_symbols)
-        buffer = self.loads
-        if self.inside_reduction and of_row and not indirect and not self.masks:
-            buffer = self.body
-        result = self.cse.generate(buffer, text, dtype=types.computed(dtype))
-        if not self.masks and (not self.inside_reduction or (of_row and not indirect)):
+        before = self.inside_reduction and of_row and not indirect and not self.masks  # the loop
+        result = self.cse.generate(self.body if before else self.loads, text, dtype=types.computed(dtype))
+        if before:
             self.lasting.add(result)
         return result
 
@@ -140,29 +143,21 @@ class Kernel(SIMDKernel):
             line = f"{place} = {types.element(dtype, value.dtype, value)};"
         elif mode == "atomic_add":
             self.atomic_add_found = True
-            line = f"atomic_add_{self._atomic(dtype)}(&{place}, {types.converted(dtype, value.dtype, value)});"
+            line = f"atomic_add_{types.stored(dtype)}(&{place}, {types.converted(dtype, value.dtype, value)});"
         else:
             raise NotImplementedError(f"stores of kind {mode}")
         self.stores.writeline(DeferredLine(name, self._by_one(line)))
-
-    def _atomic(self, dtype: torch.dtype) -> str:
-        if dtype not in (torch.float32, torch.float64, torch.int32, torch.int64):
-            raise NotImplementedError(f"atomic addition of {dtype}")
-        return types.stored(dtype)
 
     def _by_one(self, line: str) -> str:
         """A store of a row's, which one of its threads does."""
         return f"if (THREAD == 0) {line}" if self.rows and not self.inside_reduction else line
 
     def store_reduction(self, name: str, index: sympy.Expr, value: CSEVariable) -> None:
-        var = self.args.output(name)
-        inside, self.inside_reduction = self.inside_reduction, False
+        stores, self.stores = self.stores, self.finish
         try:
-            place = self.index_to_str(self.prepare_indexing(index))
-            line = f"{var}[{place}] = {types.element(V.graph.get_dtype(name), value.dtype, value)};"
-            self.finish.writeline(DeferredLine(name, self._by_one(line)))
+            super().store_reduction(name, index, value)
         finally:
-            self.inside_reduction = inside
+            self.stores = stores
 
     # Reductions.
 
@@ -325,8 +320,8 @@ class Kernel(SIMDKernel):
             for line in self.scratch:
                 code.writeline(line)
             for tree in self.range_trees:
-                n = V.graph.sizevars.simplify(tree.numel)
-                if isinstance(n, (int, sympy.Integer)):
+                n = _length(tree)
+                if n is not None:
                     code.writeline(f"const I {tree.prefix}numel = {n};")
                 else:
                     code.writeline(f"const I {tree.prefix}numel = (I){tree.prefix}numel_;")
@@ -364,9 +359,7 @@ class Kernel(SIMDKernel):
 
     def _dynamic(self) -> list[Any]:
         """Ranges whose sizes are known when the kernel runs."""
-        return [
-            t for t in self.range_trees if not isinstance(V.graph.sizevars.simplify(t.numel), (int, sympy.Integer))
-        ]
+        return [tree for tree in self.range_trees if _length(tree) is None]
 
     def call_kernel(self, name: str, node: Any = None, deallocate_ws: bool = True) -> None:
         program: Any = V.graph.wrapper_code

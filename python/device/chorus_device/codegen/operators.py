@@ -192,10 +192,6 @@ class Operators(OpOverrides):
         return call("relu", x)
 
     @staticmethod
-    def gelu(x: CSEVariable) -> str:
-        return call("gelu", x)
-
-    @staticmethod
     def frexp(x: CSEVariable) -> Any:
         raise NotImplementedError("frexp")
 

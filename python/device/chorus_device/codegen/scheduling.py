@@ -71,7 +71,6 @@ class Scheduling(SIMDScheduling):
 
 
 _NONE = {"frexp", "scan", "sort", "bucketize", "device_assert_async", "dot", "inline_asm_elementwise", "halide_clamp"}
-_ADDED = (torch.float32, torch.float64, torch.int32, torch.int64)  # by atomic operations
 
 
 def _lacking(node: Any) -> str:
@@ -90,7 +89,7 @@ def _lacking(node: Any) -> str:
                 return str(call.target)
             if call.target == "store" and "atomic_add" in values:
                 (written,) = {w.name for w in node.read_writes.writes}
-                if V.graph.get_dtype(written) not in _ADDED:
+                if V.graph.get_dtype(written) not in types.ADDED:
                     return f"atomic addition of {V.graph.get_dtype(written)}"
             if call.target == "reduction" and "online_softmax_reduce" in values:
                 return "online softmax"

@@ -22,6 +22,9 @@ _STORED = {
 }
 _SMALL = {torch.float16: "f16", torch.bfloat16: "bf16"}
 
+# The types of elements that several threads add to at the same time.
+ADDED = (torch.float32, torch.float64, torch.int32, torch.int64)
+
 
 def supported(dtype: torch.dtype) -> bool:
     """Whether kernels have elements of a type."""

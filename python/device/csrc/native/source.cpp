@@ -17,15 +17,7 @@ int32_t add_source(const std::string& text) {
 void run_source(
     int32_t source, const std::string& title, int64_t units, bool rows, bool checked,
     const std::vector<Argument>& arguments) {
-  DeviceIndex index = -1;
-  for (const Argument& a : arguments)
-    if (const at::Tensor* t = std::get_if<at::Tensor>(&a); t && t->device().type() == kType) {
-      TORCH_CHECK(
-          index < 0 || index == t->device().index(), title, " is given tensors of ", c10::Device(kType, index), " and ",
-          t->device());
-      index = t->device().index();
-    }
-  TORCH_CHECK(index >= 0, title, " is given no tensor of ", name());
+  DeviceIndex index = device_of(title, arguments);
   std::vector<at::Tensor> copies; // freed on the stream, behind the kernel
   c10::SmallVector<void*, 16> pointers;
   c10::SmallVector<int64_t, 8> integers;

@@ -50,22 +50,31 @@ void end_launch(void* user) {
 
 } // namespace
 
+DeviceIndex device_of(const std::string& title, const std::vector<Argument>& arguments) {
+  DeviceIndex index = -1;
+  for (const Argument& a : arguments)
+    if (const at::Tensor* t = std::get_if<at::Tensor>(&a); t && t->device().type() == kType) {
+      TORCH_CHECK(
+          index < 0 || index == t->device().index(), title, " is given tensors of ", c10::Device(kType, index), " and ",
+          t->device());
+      index = t->device().index();
+    }
+  TORCH_CHECK(index >= 0, title, " is given no tensor of ", name());
+  return index;
+}
+
 void launch(
     uintptr_t kernel, const std::string& title, const std::vector<Argument>& arguments, uint64_t constant) {
   auto made = std::make_unique<Launch>();
   made->kernel = reinterpret_cast<CpuKernel*>(kernel);
   made->cells.reserve(arguments.size());
-  DeviceIndex index = -1;
+  DeviceIndex index = device_of(title, arguments);
   std::vector<chorus_span> spans;
   std::vector<size_t> of_host; // positions
   for (const Argument& a : arguments) {
     Launch::Cell cell;
     if (const at::Tensor* t = std::get_if<at::Tensor>(&a)) {
       if (t->device().type() == kType) {
-        TORCH_CHECK(
-            index < 0 || index == t->device().index(), title, " is given tensors of ", c10::Device(kType, index),
-            " and ", t->device());
-        index = t->device().index();
         c10::StorageImpl* storage = t->storage().unsafeGetStorageImpl();
         char* view = nullptr;
         if (device(index).views)
@@ -85,7 +94,6 @@ void launch(
     }
     made->cells.push_back(cell);
   }
-  TORCH_CHECK(index >= 0, title, " is given no tensor of ", name());
   chorus_stream stream = current_handle(index);
   if (!device(index).views) {
     Drained drained(stream, title.c_str(), "this process can't touch the device's memory");
