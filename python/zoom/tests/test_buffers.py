@@ -252,6 +252,7 @@ def test_threads_pinned_memory_and_traces():
         big.record_stream(side)
         del big
         torch.full((1 << 20,), 8.0, device="zoom")
+        torch.zoom.default_stream().wait_stream(side)
         print(out.sum().item() / (1 << 20))
         host = torch.arange(1000.0).pin_memory()
         there = host.to("zoom", non_blocking=True)
