@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/internal/testutil"
 	"github.com/chorus-comms/chorus/kernel/text"
 )
 
@@ -37,7 +38,7 @@ func readResources(image []byte) (resources, error) {
 	if at := bytes.Index(image, []byte(elf.ELFMAG)); at > 0 && bytes.HasPrefix(image, []byte("__CLANG_OFFLOAD_BUNDLE__")) {
 		image = image[at:]
 	}
-	f, err := elf.NewFile(bytes.NewReader(image))
+	f, err := testutil.ELF(image)
 	if err != nil {
 		return resources{}, err
 	}
@@ -45,6 +46,38 @@ func readResources(image []byte) (resources, error) {
 		return cudaResources(f)
 	}
 	return amdResources(f)
+}
+
+// A cubin says its resources, whether its word for ELF's version has that or, as CUDA 12 writes it, CUDA's.
+func TestCubinResources(t *testing.T) {
+	cubin := func(version uint32) []byte {
+		info := []byte{4, 0x11, 8, 0, 1, 0, 0, 0, 16, 0, 0, 0, 4, 0x2f, 8, 0, 1, 0, 0, 0, 40, 0, 0, 0}
+		names := []byte("\x00.shstrtab\x00.nv.info\x00.nv.shared.f\x00")
+		ident := [elf.EI_NIDENT]byte{0x7f, 'E', 'L', 'F', byte(elf.ELFCLASS64), byte(elf.ELFDATA2LSB), byte(elf.EV_CURRENT),
+			0x33, 7}
+		const header, section = 64, 64
+		at := uint64(header)
+		var b bytes.Buffer
+		for _, part := range []any{
+			elf.Header64{Ident: ident, Type: uint16(elf.ET_EXEC), Machine: uint16(elf.EM_CUDA), Version: version,
+				Shoff: at + uint64(len(names)+len(info)), Ehsize: header, Shentsize: section, Shnum: 4, Shstrndx: 1},
+			names, info, elf.Section64{},
+			elf.Section64{Name: 1, Type: uint32(elf.SHT_STRTAB), Off: at, Size: uint64(len(names))},
+			elf.Section64{Name: 11, Type: uint32(elf.SHT_LOPROC), Off: at + uint64(len(names)), Size: uint64(len(info))},
+			elf.Section64{Name: 20, Type: uint32(elf.SHT_NOBITS), Off: at, Size: 1280},
+		} {
+			if err := binary.Write(&b, binary.LittleEndian, part); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return b.Bytes()
+	}
+	for _, version := range []uint32{uint32(elf.EV_CURRENT), 115, 129} {
+		r, err := readResources(cubin(version))
+		if want := (resources{registers: 40, stack: 16, shared: 1280}); err != nil || r != want {
+			t.Errorf("version %d: %v, %v, want %v", version, r, err, want)
+		}
+	}
 }
 
 // cudaResources reads a cubin, whose .nv.info has attributes of 4 bytes (format, attribute, size) and their data. The

@@ -2,7 +2,6 @@ package gpu
 
 import (
 	"bytes"
-	"debug/elf"
 	"errors"
 	"path/filepath"
 	"strings"
@@ -62,7 +61,7 @@ func TestRealCompiler(t *testing.T) {
 	if sourceOf(image) || !whole(image) || whole(image[:len(image)-1]) {
 		t.Error("a program isn't seen as one")
 	}
-	file, err := elf.NewFile(bytes.NewReader(image))
+	file, err := testutil.ELF(image)
 	if err != nil {
 		t.Fatal(err)
 	}
