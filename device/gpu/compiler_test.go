@@ -12,17 +12,18 @@ import (
 	"github.com/chorus-comms/chorus/internal/testutil"
 )
 
-// realCompiler is NVRTC, which needs no GPU, of this machine or the tests' Python packages.
+// realCompiler is NVRTC, which needs no GPU, of this machine or the tests' Python packages. Its driver loads all.
 func realCompiler(t *testing.T) *compiler {
 	f := abi.FamilyNamed("cuda")
-	c := &compiler{family: f, places: f.CompilerCandidates(13)}
+	c := &compiler{family: f, places: f.CompilerCandidates(13), driver: 99000}
 	for _, w := range f.CompilerWheels {
 		c.places = append(c.places, filepath.Join(testutil.ModuleRoot(t), ".venv/lib/python3*/site-packages", w))
 	}
-	if err := c.open(); err != nil {
+	by, err := c.choose(90)
+	if err != nil {
 		t.Skip("left out: ", err)
 	}
-	t.Log(c.name)
+	t.Log(by.name)
 	return c
 }
 
@@ -30,7 +31,11 @@ func realCompiler(t *testing.T) *compiler {
 func TestRealCompiler(t *testing.T) {
 	c := realCompiler(t)
 	names := []string{"add", "accumulate", "echo", "blocks"}
-	ptx, err := c.compile(devicetest.Source, "compute_80")
+	by, err := c.choose(80)
+	if err != nil || by.target != "sm_80" {
+		t.Fatalf("target of 8.0: %s, %v", by.target, err)
+	}
+	ptx, err := c.compile(devicetest.Source, choice{by.tool, "compute_80"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,16 +50,13 @@ func TestRealCompiler(t *testing.T) {
 	if !bytes.Contains(ptx, []byte(".target sm_80")) {
 		t.Errorf("the PTX is for another architecture: %.400s", ptx)
 	}
-	if target, err := c.target(80); target != "sm_80" || err != nil {
-		t.Errorf("target of 8.0: %s, %v", target, err)
+	if later, err := c.choose(9999); err != nil || !strings.HasPrefix(later.target, "compute_1") {
+		t.Errorf("target of a device that NVRTC doesn't know: %s, %v", later.target, err)
 	}
-	if target, err := c.target(9999); !strings.HasPrefix(target, "compute_1") || err != nil {
-		t.Errorf("target of a device that NVRTC doesn't know: %s, %v", target, err)
-	}
-	if _, err := c.target(10); err == nil || !strings.Contains(err.Error(), c.name) {
+	if _, err := c.choose(10); err == nil || !strings.Contains(err.Error(), by.name) {
 		t.Errorf("target of 1.0: %v", err)
 	}
-	image, err := c.compile(devicetest.Source, "sm_80")
+	image, err := c.compile(devicetest.Source, by)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +72,7 @@ func TestRealCompiler(t *testing.T) {
 			t.Errorf("the program has no function %s", n)
 		}
 	}
-	_, err = c.compile([]byte("extern \"C\" __global__ void f(int *p) { p[0] = nothing; }"), "compute_80")
+	_, err = c.compile([]byte("extern \"C\" __global__ void f(int *p) { p[0] = nothing; }"), by)
 	var e *CompileError
 	if !errors.As(err, &e) || e.Outcome != abi.CompilationError || !strings.Contains(e.Log, "nothing") ||
 		!strings.Contains(err.Error(), "module.cu(1)") {

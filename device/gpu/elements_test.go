@@ -265,8 +265,12 @@ func TestElementsDimensions(t *testing.T) {
 // outermost.
 func TestElementsCompile(t *testing.T) {
 	c := realCompiler(t)
+	by, err := c.choose(90)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, target := range []string{"compute_75", "sm_90"} {
-		image, err := c.compile(elements.Source, target)
+		image, err := c.compile(elements.Source, choice{by.tool, target})
 		if err != nil || !bytes.Contains(image, []byte("copy_elements")) {
 			t.Errorf("%s: %v", target, err)
 		}

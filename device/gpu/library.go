@@ -87,10 +87,9 @@ func Supply(name, place string, table abi.Table) (*Library, error) {
 	return l, l.ready()
 }
 
-// SupplyCompiler gives the library a compiler of sources whose table the caller has filled: a stand-in.
-func (l *Library) SupplyCompiler(place string, table abi.Compiler) (err error) {
-	l.compiler, err = suppliedCompiler(l.family, l.hip(), place, table)
-	return err
+// SupplyCompiler gives the library one more compiler of sources whose table the caller has filled: a stand-in.
+func (l *Library) SupplyCompiler(place string, table abi.Compiler) error {
+	return l.compiler.supply(place, table)
 }
 
 // SupplyBLAS gives the library one of products whose table the caller has filled: a stand-in.
@@ -137,7 +136,8 @@ func (l *Library) ready() error {
 	if l.family.Name == "hip" {
 		major = l.number / 10_000_000
 	}
-	l.compiler = &compiler{family: l.family, places: l.family.CompilerCandidates(major), hip: l.hip()}
+	l.compiler = &compiler{family: l.family, places: l.family.CompilerCandidates(major), driver: l.number,
+		hip: l.hip()}
 	l.blas = newBLAS(l.family, l.family.BLASCandidates(major))
 	l.lt = newLt(l.family, l.family.LtCandidates(major))
 	l.fft = newFFT(l.family, l.family.FFTCandidates(major))

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -285,6 +286,80 @@ func TestCompilerNames(t *testing.T) {
 	}
 }
 
+// Of several compilers the newest one whose programs CUDA's driver loads is taken. For a device that the compiler knows,
+// that's one of the driver's major version or earlier. For others, whose program is PTX, it's no newer than the driver.
+func TestCompilerForDriver(t *testing.T) {
+	for _, c := range []struct {
+		driver, capability int32
+		compilers          []int32
+		want, err          string
+	}{
+		{12_040, 9, []int32{13_000, 12_020, 12_090}, "NVRTC 12.9 (at 12090) for ", ""},
+		{12_040, 12, []int32{13_000, 12_020, 12_090}, "NVRTC 12.2 (at 12020) for ", ""},
+		{13_000, 9, []int32{11_020, 13_020, 12_090}, "NVRTC 13.2 (at 13020) for ", ""},
+		{11_040, 9, []int32{11_080, 12_000}, "NVRTC 11.8 (at 11080) for ", ""},
+		{12_040, 9, []int32{13_000}, "", "the driver, of CUDA 12.4, loads no programs for sm_90 of NVRTC 13.0 (at 13000): " +
+			"it must be of CUDA 13.0 or later, or the compiler earlier"},
+		{12_040, 12, []int32{12_090}, "", "the driver, of CUDA 12.4, loads no programs for compute_90 of NVRTC 12.9 " +
+			"(at 12090): it must be of CUDA 12.9 or later, or the compiler earlier"},
+	} {
+		t.Run(fmt.Sprint(c.driver, c.capability, c.compilers), func(t *testing.T) {
+			sim, err := gputest.New(gputest.Options{Name: "cuda"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer sim.Close()
+			table := ofCapability(sim.Table(), [2]int32{c.capability, 0})
+			table.GetVersion = func(v *int32) abi.Result { *v = c.driver; return abi.Success }
+			lib, err := gpu.Supply("cuda", "stand-in", table)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, v := range c.compilers {
+				tool := sim.Compiler()
+				tool.Version = func(major, minor *int32) abi.Outcome {
+					*major, *minor = v/1000, v%1000/10
+					return abi.Compiled
+				}
+				if err := lib.SupplyCompiler(fmt.Sprint("at ", v), tool); err != nil {
+					t.Fatal(err)
+				}
+			}
+			d, err := gpu.New(lib)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer d.Close()
+			name, err := d.ModuleCompiler(0)
+			_, failed := d.ModuleLoad(0, testmodule.Image)
+			if c.err == "" {
+				if err != nil || failed != nil || !strings.HasPrefix(name, c.want) {
+					t.Errorf("%q, %v, %v", name, err, failed)
+				}
+				return
+			}
+			for _, err := range []error{err, failed} {
+				if !errors.Is(err, driver.ErrUnsupported) || !strings.HasSuffix(err.Error(), c.err) {
+					t.Error(err)
+				}
+			}
+		})
+	}
+}
+
+// ofCapability is a table of a CUDA library whose devices are of a compute capability.
+func ofCapability(table abi.Table, capability [2]int32) abi.Table {
+	attribute := table.DeviceAttribute
+	table.DeviceAttribute = func(v *int32, which int32, dev abi.Device) abi.Result {
+		if which == abi.CUDAMajor || which == abi.CUDAMinor {
+			*v = capability[which-abi.CUDAMajor]
+			return abi.Success
+		}
+		return attribute(v, which, dev)
+	}
+	return table
+}
+
 // Sources are compiled for the devices that the compiler knows, for later ones by way of the last that it knows, and
 // for older ones not at all.
 func TestCapability(t *testing.T) {
@@ -293,16 +368,7 @@ func TestCapability(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		table := sim.Table()
-		attribute := table.DeviceAttribute
-		table.DeviceAttribute = func(v *int32, which int32, dev abi.Device) abi.Result {
-			if which == abi.CUDAMajor || which == abi.CUDAMinor {
-				*v = capability[which-abi.CUDAMajor]
-				return abi.Success
-			}
-			return attribute(v, which, dev)
-		}
-		lib, err := gpu.Supply("cuda", "stand-in", table)
+		lib, err := gpu.Supply("cuda", "stand-in", ofCapability(sim.Table(), capability))
 		if err == nil {
 			err = lib.SupplyCompiler("stand-in", sim.Compiler())
 		}

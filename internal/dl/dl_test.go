@@ -290,6 +290,16 @@ func TestLoadedFirst(t *testing.T) {
 	if got := Func(f).Call(); got != 6 {
 		t.Errorf("it opened the library of value %d, and not the one that is loaded", got)
 	}
+	all, err := Source{Candidates: []string{other, "libchorusdup.so.6", "/nowhere/*.so", other}}.OpenAll()
+	if err != nil || len(all) != 2 {
+		t.Fatalf("of two libraries it opened %v, %v", all, err)
+	}
+	for i, want := range []uintptr{6, 5} {
+		f, _ := all[i].Symbol("chorus_dup")
+		if got := Func(f).Call(); got != want {
+			t.Errorf("library %d of all has value %d, want %d", i, got, want)
+		}
+	}
 }
 
 // An error has the text of its own call, though the dynamic linker keeps texts by thread and goroutines move.

@@ -3,6 +3,7 @@ package dl
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -29,43 +30,78 @@ type Source struct {
 
 // Open opens the first candidate that can be. The error is a [*NotFoundError].
 func (s Source) Open() (*Library, error) {
-	for _, c := range s.Candidates {
-		if strings.Contains(c, "/") {
-			continue
-		}
-		if handle, ok := loaded(c, s.Global); ok {
-			return &Library{name: s.Name, place: c, handle: handle, ask: s.Version}, nil
-		}
-	}
 	missing := &NotFoundError{Library: s.Name}
-	for _, c := range s.Candidates {
-		places := []string{c}
-		if strings.ContainsAny(c, "*?[") && strings.Contains(c, "/") {
-			matches, err := filepath.Glob(c)
-			if err == nil && len(matches) == 0 {
-				err = errors.New("no such file")
-			}
-			if err != nil {
-				missing.Tried = append(missing.Tried, fmt.Errorf("%s: %w", c, err))
-				continue
-			}
-			slices.Reverse(matches) // Glob sorts them
-			places = matches
-		}
-		for _, place := range places {
-			err := libfile.Check(place)
-			var handle uintptr
-			if err == nil {
-				handle, err = open(place, s.Global)
-			}
-			if err != nil {
-				missing.Tried = append(missing.Tried, err)
-				continue
-			}
-			return &Library{name: s.Name, place: place, handle: handle, ask: s.Version}, nil
-		}
+	for l := range s.each(missing) {
+		return l, nil
 	}
 	return nil, missing
+}
+
+// OpenAll opens all candidates that can be, each library once: for a caller that chooses by their versions. The error
+// is a [*NotFoundError].
+func (s Source) OpenAll() (all []*Library, err error) {
+	missing := &NotFoundError{Library: s.Name}
+	for l := range s.each(missing) {
+		if !slices.ContainsFunc(all, func(o *Library) bool { return o.handle == l.handle }) {
+			all = append(all, l)
+		}
+	}
+	if all == nil {
+		return nil, missing
+	}
+	return all, nil
+}
+
+// each opens candidates in turn, and tells missing why others can't be opened.
+func (s Source) each(missing *NotFoundError) iter.Seq[*Library] {
+	return func(yield func(*Library) bool) {
+		for _, c := range s.Candidates {
+			if strings.Contains(c, "/") {
+				continue
+			}
+			if handle, ok := loaded(c, s.Global); ok && !yield(s.library(c, handle)) {
+				return
+			}
+		}
+		for _, c := range s.Candidates {
+			places, err := files(c)
+			if err != nil {
+				missing.Tried = append(missing.Tried, err)
+			}
+			for _, place := range places {
+				err := libfile.Check(place)
+				var handle uintptr
+				if err == nil {
+					handle, err = open(place, s.Global)
+				}
+				if err != nil {
+					missing.Tried = append(missing.Tried, err)
+				} else if !yield(s.library(place, handle)) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func (s Source) library(place string, handle uintptr) *Library {
+	return &Library{name: s.Name, place: place, handle: handle, ask: s.Version}
+}
+
+// files are a candidate's, in the order in which they are tried.
+func files(candidate string) ([]string, error) {
+	if !strings.ContainsAny(candidate, "*?[") || !strings.Contains(candidate, "/") {
+		return []string{candidate}, nil
+	}
+	matches, err := filepath.Glob(candidate)
+	if err == nil && len(matches) == 0 {
+		err = errors.New("no such file")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", candidate, err)
+	}
+	slices.Reverse(matches) // Glob sorts them
+	return matches, nil
 }
 
 // NotFoundError reports that no candidate for a library can be opened.

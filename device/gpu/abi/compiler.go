@@ -72,8 +72,7 @@ func candidates(files, packaged []string) []string {
 }
 
 // CompilerCandidates are where the family's compiler may be, in the order in which that's tried: what the dynamic
-// linker finds, the Python environment, places of installation. One of the driver's release comes first, as the driver
-// might not take what a later one makes.
+// linker finds, the Python environment, places of installation. One of the driver's release comes first.
 func (f *Family) CompilerCandidates(major int) []string {
 	return ofRelease(candidates(f.Compilers, f.CompilerWheels), major)
 }
