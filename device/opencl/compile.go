@@ -52,26 +52,29 @@ func (d *Driver) ModuleCompile(dev int, source []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	image, err := b.compiledApart(op, where, source, b.options())
-	if err != nil || image != nil {
-		return image, err
+	data, err := b.compiledApart(op, where, source, b.options())
+	if err != nil || data != nil {
+		return data, err
 	}
 	h, err := b.make(op, source, b.options())
 	if err != nil {
 		return nil, err
 	}
 	defer b.ProgramFree(h)
-	image, err = b.program(h)
+	m, err := b.imageOf(h)
+	if err == nil {
+		data, err = m.encode()
+	}
 	if err != nil {
 		return nil, driver.Errorf(driver.ErrUnsupported, b.Name, op, "%w", err)
 	}
-	return image, nil
+	return data, nil
 }
 
 // probeSource is compiled before anything else, so that a driver that compiles nothing is known after one process.
 const probeSource = "kernel void probe(global int *p) { p[get_global_id(0)] = 1; }\n"
 
-// compiledApart is the program of a source that another process has compiled; nil without error if this process shall
+// compiledApart is the image of a source that another process has compiled; nil without error if this process shall
 // compile.
 func (b *dev) compiledApart(op string, where compiler.Place, source []byte, options string) ([]byte, error) {
 	if len(where.Command) == 0 {

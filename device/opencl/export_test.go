@@ -36,3 +36,12 @@ func OnPart(d driver.Driver, f func()) {
 		}
 	}
 }
+
+// ProgramOf is the driver's program in an image.
+func ProgramOf(data []byte) ([]byte, error) {
+	m, err := parseImage(data)
+	if err != nil {
+		return nil, err
+	}
+	return m.Program, nil
+}

@@ -21,12 +21,11 @@ import (
 // module is a program that was built for a device.
 type module struct {
 	base.Entry[driver.ModuleHandle, *module]
-	b       *dev
-	h       abi.Program
-	image   []byte
-	mu      sync.Mutex
-	kernels []*kernel
-	uses    atomic.Int32 // the handle, calls under way, and graphs that run its functions
+	b *dev
+	program
+	mu   sync.Mutex
+	made []*kernel
+	uses atomic.Int32 // the handle, calls under way, and graphs that run its functions
 }
 
 // kernel is a function of a module.
@@ -46,11 +45,18 @@ type kernel struct {
 	refused error      // why there's none
 }
 
+// program is one that was built, with what the library need not tell of it.
+type program struct {
+	h       abi.Program
+	source  []byte             // none: it was compiled elsewhere
+	kernels map[string][]param // by name; none: the library is asked
+}
+
 // param is what a kernel says of a parameter.
 type param struct {
-	known   bool
-	address uint32
-	typ     string
+	Known   bool
+	Address uint32
+	Type    string
 }
 
 // Hold is [base.Held].Hold.
@@ -64,7 +70,7 @@ func (m *module) drop() {
 	if m.uses.Add(-1) > 0 {
 		return
 	}
-	for _, k := range m.kernels {
+	for _, k := range m.made {
 		m.b.KernelFree(k.h)
 		if k.behind != 0 {
 			m.b.KernelFree(k.behind)
@@ -76,8 +82,8 @@ func (m *module) drop() {
 // sourceOf reports whether an image is a source: text.
 func sourceOf(image []byte) bool { return bytes.IndexByte(image, 0) < 0 && utf8.Valid(image) }
 
-// ModuleLoad is [driver.Modules].ModuleLoad. An image is a source in OpenCL C, or a program that the device's own
-// compiler has made.
+// ModuleLoad is [driver.Modules].ModuleLoad. An image is a source in OpenCL C, what ModuleCompile has given, or a
+// program that the device's own compiler has made.
 func (d *Driver) ModuleLoad(dev int, image []byte) (driver.ModuleHandle, error) {
 	const op = "load a module"
 	b, err := d.dev(op, dev)
@@ -90,53 +96,71 @@ func (d *Driver) ModuleLoad(dev int, image []byte) (driver.ModuleHandle, error) 
 	if len(image) == 0 {
 		return 0, driver.Errorf(driver.ErrInvalidArgument, b.Name, op, "an image of no bytes")
 	}
-	h, err := b.build(op, image)
+	p, err := b.build(op, image)
 	if err != nil {
 		return 0, err
 	}
-	m := &module{b: b, h: h, image: bytes.Clone(image)}
+	m := &module{b: b, program: p}
 	m.uses.Store(1)
 	return d.modules.Add(m), nil
 }
 
-// build makes a program of an image. Programs of sources that another process compiles are kept in files.
-func (b *dev) build(op string, image []byte) (abi.Program, error) {
+// build makes a program of what a module is loaded from. Those of sources that another process compiles are kept in
+// files.
+func (b *dev) build(op string, from []byte) (program, error) {
 	options := b.options()
-	if !sourceOf(image) {
-		return b.make(op, image, options)
-	}
-	if !b.compiler {
-		return 0, b.noCompiler(op)
+	switch {
+	case bytes.HasPrefix(from, []byte(imageMagic)):
+		return b.load(op, from, options)
+	case !sourceOf(from):
+		h, err := b.make(op, from, options)
+		return program{h: h}, err
+	case !b.compiler:
+		return program{}, b.noCompiler(op)
 	}
 	where, err := compiler.Where()
 	if err != nil {
-		return 0, err
+		return program{}, err
 	}
 	var files *kept.Folder
 	if len(where.Command) > 0 {
 		files = keptPrograms()
 	}
-	key := b.programKey(image, options)
+	source := bytes.Clone(from)
+	key := b.programKey(source, options)
 	if files != nil {
-		if program, err := files.Get(key); err == nil {
-			if h, err := b.make(op, program, options); err == nil {
-				return h, nil
+		if data, err := files.Get(key); err == nil {
+			if p, err := b.load(op, data, options); err == nil {
+				p.source = source
+				return p, nil
 			}
-			files.Remove(key) // of another driver, or none
+			files.Remove(key) // of another driver or version, or none
 		}
 	}
-	program, err := b.compiledApart(op, where, image, options)
+	data, err := b.compiledApart(op, where, source, options)
 	if err != nil {
-		return 0, err
+		return program{}, err
 	}
-	if program == nil {
-		return b.make(op, image, options)
+	if data == nil {
+		h, err := b.make(op, source, options)
+		return program{h: h, source: source}, err
 	}
-	h, err := b.make(op, program, options)
+	p, err := b.load(op, data, options)
+	p.source = source
 	if err == nil && files != nil {
-		_ = files.Put(key, program) // else it's compiled again the next time
+		_ = files.Put(key, data) // else it's compiled again the next time
 	}
-	return h, err
+	return p, err
+}
+
+// load makes the program of an image.
+func (b *dev) load(op string, data []byte, options string) (program, error) {
+	m, err := parseImage(data)
+	if err != nil {
+		return program{}, driver.Errorf(driver.ErrInvalidArgument, b.Name, op, "%w", err)
+	}
+	h, err := b.make(op, m.Program, options)
+	return program{h: h, kernels: m.Kernels}, err
 }
 
 // options are those of the compiler. Without one for it, a division may be off by 2.5 units in the last place.
@@ -153,12 +177,12 @@ func (b *dev) noCompiler(op string) error {
 }
 
 // make has the library compile a source, or load a program.
-func (b *dev) make(op string, image []byte, options string) (abi.Program, error) {
+func (b *dev) make(op string, from []byte, options string) (abi.Program, error) {
 	r := new(abi.Result)
-	data, n := &image[0], uintptr(len(image))
+	data, n := &from[0], uintptr(len(from))
 	var h abi.Program
 	call := "clCreateProgramWithSource"
-	if sourceOf(image) {
+	if sourceOf(from) {
 		pinned(data, func() { h = b.ProgramFromSource(b.space.h, 1, &data, &n, r) })
 	} else {
 		call = "clCreateProgramWithBinary"
@@ -209,18 +233,16 @@ func (d *Driver) ModuleFunction(h driver.ModuleHandle, fn string) (driver.Functi
 	if err := b.Broken(); err != nil {
 		return 0, err
 	}
-	names, err := text(b.Library, "clGetProgramInfo", b.ProgramInfo, m.h, abi.ProgramKernelNames)
+	names, err := b.kernelNames(m.h)
 	if err != nil {
 		return 0, driver.Errorf(driver.ErrInternal, b.Name, op, "%w", err)
 	}
-	if !slices.Contains(strings.Split(names, ";"), fn) {
+	if !slices.Contains(names, fn) {
 		return 0, driver.Errorf(driver.ErrNotFound, b.Name, op, "the module has no function %q, but %s", fn,
-			strings.ReplaceAll(names, ";", ", "))
+			strings.Join(names, ", "))
 	}
-	r, title := new(abi.Result), append([]byte(fn), 0)
 	k := &kernel{m: m}
-	k.h = b.KernelMake(m.h, &title[0], r)
-	if err := b.result(op, "clCreateKernel", *r); err != nil {
+	if k.h, err = b.kernel(op, m.h, fn); err != nil {
 		return 0, err
 	}
 	if err := k.describe(op, fn); err != nil {
@@ -234,7 +256,7 @@ func (d *Driver) ModuleFunction(h driver.ModuleHandle, fn string) (driver.Functi
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.kernels = append(m.kernels, k)
+	m.made = append(m.made, k)
 	return fh, nil
 }
 
@@ -252,27 +274,19 @@ func (k *kernel) describe(op, fn string) error {
 		return fail(err)
 	}
 	private, _ := value[uint64](b.Library, call, about(b.KernelGroupInfo, b.id), k.h, abi.KernelPrivate)
-	n, err := value[uint32](b.Library, "clGetKernelInfo", b.KernelInfo, k.h, abi.KernelNumArgs)
-	if err != nil {
-		return fail(err)
+	known := false
+	if k.params, known = k.m.kernels[fn]; !known {
+		if k.params, err = b.parameters(k.h); err != nil {
+			return fail(err)
+		}
 	}
 	k.op = "launch " + fn
 	k.attrs = driver.FunctionAttributes{Name: fn, MaxThreads: min(int(group), b.group), SharedBytes: int(static),
 		LocalBytes: int(private)}
-	k.params = make([]param, n)
-	all := true
-	for i := range k.params {
-		p := &k.params[i]
-		ask := about(b.KernelArgInfo, uint32(i))
-		p.address, err = value[uint32](b.Library, "clGetKernelArgInfo", ask, k.h, abi.ArgAddress)
-		p.typ, _ = text(b.Library, "clGetKernelArgInfo", ask, k.h, abi.ArgTypeName)
-		p.known = err == nil
-		all = all && p.known
-	}
-	last := len(k.params) - 1
-	k.local = last >= 0 && k.params[last].known && k.params[last].address == abi.AddressLocal
+	all, last := told(k.params), len(k.params)-1
+	k.local = last >= 0 && k.params[last].Known && k.params[last].Address == abi.AddressLocal
 	if k.local {
-		k.localType = k.params[last].typ
+		k.localType = k.params[last].Type
 		k.params = k.params[:last]
 	}
 	if !all {
@@ -285,6 +299,28 @@ func (k *kernel) describe(op, fn string) error {
 	return nil
 }
 
+// parameters asks the library for a kernel's.
+func (b *dev) parameters(k abi.Kernel) ([]param, error) {
+	n, err := value[uint32](b.Library, "clGetKernelInfo", b.KernelInfo, k, abi.KernelNumArgs)
+	if err != nil {
+		return nil, err
+	}
+	params := make([]param, n)
+	for i := range params {
+		p := &params[i]
+		ask := about(b.KernelArgInfo, uint32(i))
+		p.Address, err = value[uint32](b.Library, "clGetKernelArgInfo", ask, k, abi.ArgAddress)
+		p.Type, _ = text(b.Library, "clGetKernelArgInfo", ask, k, abi.ArgTypeName)
+		p.Known = err == nil
+	}
+	return params, nil
+}
+
+// told reports whether all parameters are known.
+func told(params []param) bool {
+	return !slices.ContainsFunc(params, func(p param) bool { return !p.Known })
+}
+
 // kinds are the parameters' kinds by their types' names in OpenCL C.
 var kinds = map[string]driver.ParamKind{"int": driver.ParamInt32, "uint": driver.ParamUint32,
 	"unsigned int": driver.ParamUint32, "long": driver.ParamInt64, "ulong": driver.ParamUint64,
@@ -293,10 +329,10 @@ var kinds = map[string]driver.ParamKind{"int": driver.ParamInt32, "uint": driver
 // kind is the kind of argument that a parameter takes. One by value of another type is bytes: a struct, or a type that
 // the source has defined.
 func (p param) kind() driver.ParamKind {
-	if p.address != abi.AddressPrivate {
+	if p.Address != abi.AddressPrivate {
 		return driver.ParamPointer
 	}
-	if k, ok := kinds[p.typ]; ok {
+	if k, ok := kinds[p.Type]; ok {
 		return k
 	}
 	return driver.ParamBytes
@@ -304,7 +340,7 @@ func (p param) kind() driver.ParamKind {
 
 // takes reports whether a parameter may take an argument. The library checks the size of what is bytes here.
 func (p param) takes(k driver.ParamKind) bool {
-	if !p.known {
+	if !p.Known {
 		return true
 	}
 	want := p.kind()
@@ -324,7 +360,7 @@ func (d *Driver) FunctionAttributes(h driver.FunctionHandle) (driver.FunctionAtt
 }
 
 // known reports whether the kernel tells its last parameter.
-func (k *kernel) known() bool { return len(k.params) > 0 && k.params[len(k.params)-1].known }
+func (k *kernel) known() bool { return len(k.params) > 0 && k.params[len(k.params)-1].Known }
 
 // dynamic is how much dynamic local memory a block of the kernel can have.
 func (k *kernel) dynamic() int { return max(0, k.m.b.local-k.attrs.SharedBytes) }
@@ -405,7 +441,7 @@ func (d *Driver) prepare(x *launch, op string, k *kernel, l *driver.Launch) erro
 		items: [3]uintptr{uintptr(g.X * t.X), uintptr(g.Y * t.Y), uintptr(g.Z * t.Z)},
 		block: [3]uintptr{uintptr(t.X), uintptr(t.Y), uintptr(t.Z)}}
 	x.args, x.params = l.Args.Packed()
-	if x.local = k.local; len(x.params) == len(k.params)-1 && !k.params[len(x.params)].known {
+	if x.local = k.local; len(x.params) == len(k.params)-1 && !k.params[len(x.params)].Known {
 		x.local = true // a program need not tell its parameters
 	}
 	if want := len(k.params); len(x.params) != want && !(x.local && !k.local) {
@@ -418,7 +454,7 @@ func (d *Driver) prepare(x *launch, op string, k *kernel, l *driver.Launch) erro
 		case p.Bytes == 0:
 			return refuse("argument %d is a struct of no bytes", i)
 		case !k.params[i].takes(p.Kind):
-			return refuse("argument %d is a %v, and the parameter a %s", i, p.Kind, k.params[i].typ)
+			return refuse("argument %d is a %v, and the parameter a %s", i, p.Kind, k.params[i].Type)
 		case p.Kind != driver.ParamPointer:
 			continue
 		}

@@ -42,46 +42,44 @@ func (k *kernel) shift(op string) (abi.Kernel, error) {
 	if err != nil {
 		return refuse(err)
 	}
-	h, err := b.build(op, []byte(source))
+	p, err := b.build(op, []byte(source))
 	if err != nil {
 		return refuse(err)
 	}
-	defer b.ProgramFree(h) // the kernel keeps it
-	r, title := new(abi.Result), append([]byte(k.attrs.Name+shiftedSuffix), 0)
-	made := b.KernelMake(h, &title[0], r)
-	return made, b.result(op, "clCreateKernel", *r)
+	defer b.ProgramFree(p.h) // the kernel keeps it
+	return b.kernel(op, p.h, k.attrs.Name+shiftedSuffix)
 }
 
 func (k *kernel) shiftedSource() (string, error) {
-	if !sourceOf(k.m.image) {
+	if k.m.source == nil {
 		return "", fmt.Errorf("its module isn't a source")
 	}
 	var parameters, arguments, types []string
 	for i, p := range k.params {
-		if !p.known {
+		if !p.Known {
 			return "", fmt.Errorf("the compiler doesn't tell its parameters")
 		}
-		space := map[uint32]string{abi.AddressGlobal: "global", abi.AddressConstant: "constant"}[p.address]
+		space := map[uint32]string{abi.AddressGlobal: "global", abi.AddressConstant: "constant"}[p.Address]
 		if space == "" {
-			parameters, types = append(parameters, fmt.Sprintf("%s a%d", p.typ, i)), append(types, "")
+			parameters, types = append(parameters, fmt.Sprintf("%s a%d", p.Type, i)), append(types, "")
 			arguments = append(arguments, fmt.Sprintf("a%d", i))
 			continue
 		}
 		parameters = append(parameters, fmt.Sprintf("%s uchar *a%d, ulong o%d", space, i, i))
-		types = append(types, fmt.Sprintf("%s %s", space, p.typ))
+		types = append(types, fmt.Sprintf("%s %s", space, p.Type))
 		arguments = append(arguments, fmt.Sprintf("(%s)(a%d ? a%[2]d + o%[2]d : a%[2]d)", types[i], i))
 	}
 	if k.local {
 		parameters, types = append(parameters, "local "+k.localType+" shared"), append(types, "")
 		arguments = append(arguments, "shared")
 	}
-	if source, ok := withOffsets(string(k.m.image), k.attrs.Name, types); ok {
+	if source, ok := withOffsets(string(k.m.source), k.attrs.Name, types); ok {
 		return source, nil
 	}
 	if k.attrs.SharedBytes > 0 {
 		return "", fmt.Errorf("it declares local memory")
 	}
-	return fmt.Sprintf("%s\nkernel void %s%s(%s) { %s(%s); }\n", k.m.image, k.attrs.Name, shiftedSuffix,
+	return fmt.Sprintf("%s\nkernel void %s%s(%s) { %s(%s); }\n", k.m.source, k.attrs.Name, shiftedSuffix,
 		strings.Join(parameters, ", "), k.attrs.Name, strings.Join(arguments, ", ")), nil
 }
 

@@ -38,31 +38,31 @@ func openToCompile(at compiler.Device) (compiler.Compile, error) {
 	return b.compile, s.open()
 }
 
-// compile makes the program of a source, and has the library load it, as the other process is going to.
+// compile makes the image of a source, and has the library load its program, as the other process is going to.
 func (b *dev) compile(source []byte, options string) ([]byte, error) {
 	h, err := b.make("compile", source, options)
 	if err != nil {
 		return nil, err
 	}
 	defer b.ProgramFree(h)
-	image, err := b.program(h)
+	m, err := b.imageOf(h)
 	if err != nil {
 		return nil, err
 	}
-	again, err := b.make("load", image, options)
+	again, err := b.make("load", m.Program, options)
 	if err != nil {
 		return nil, err
 	}
 	b.ProgramFree(again)
-	return image, nil
+	return m.encode()
 }
 
 // program is what the compiler has made for the device.
 func (b *dev) program(h abi.Program) ([]byte, error) {
 	for begun := time.Now(); ; time.Sleep(time.Millisecond) {
-		image, err := b.image(h)
-		if err != nil || !halfWritten(image) {
-			return image, err
+		data, err := b.given(h)
+		if err != nil || !halfWritten(data) {
+			return data, err
 		}
 		if time.Since(begun) > time.Second {
 			return nil, errHalfWritten
@@ -70,8 +70,8 @@ func (b *dev) program(h abi.Program) ([]byte, error) {
 	}
 }
 
-// image is what the driver gives out as a program.
-func (b *dev) image(h abi.Program) ([]byte, error) {
+// given is what the driver gives out as a program.
+func (b *dev) given(h abi.Program) ([]byte, error) {
 	const call = "clGetProgramInfo"
 	devices, err := list[abi.Device](b.Library, call, b.ProgramInfo, h, abi.ProgramDevices)
 	if err != nil {
