@@ -161,11 +161,10 @@ func elementwiseCheck(s text.Spec) error {
 	if !text.Supported(s.Compute) || s.Compute.Size() == 2 && s.Compute.IsFloating() {
 		return fmt.Errorf("kernel: %v can't be computed in %v", s, s.Compute)
 	}
-	if text.IsUser(s.Op) {
-		return userCheck(s)
-	}
 	o, ok := ops.Named(s.Op)
 	switch {
+	case !ok && text.IsUser(s.Op):
+		return userCheck(s)
 	case !ok:
 		return fmt.Errorf("kernel: there is no operation %q", s.Op)
 	case o.Ins != int(s.Ins) || o.Numbers != int(s.Form) || o.Integers != int(s.Extra[0]):
@@ -188,15 +187,12 @@ func elementwiseSource(s text.Spec) (text.Source, error) {
 	operands := int(s.Outs + s.Ins)
 	var call string
 	var expressions []string
-	if text.IsUser(s.Op) {
-		var err error
-		if call, err = user.Call(&w.Writer, s); err != nil {
-			return text.Source{}, err
-		}
-	} else {
-		o, _ := ops.Named(s.Op)
+	var err error
+	if o, ok := ops.Named(s.Op); ok {
 		ops.Functions(&w.Writer, s.Op)
 		expressions = strings.Split(o.Expression(s.Compute), ";")
+	} else if call, err = user.Call(&w.Writer, s); err != nil {
+		return text.Source{}, err
 	}
 	w.LayoutType("layout", int(s.Dims), operands)
 	w.packTypes(s)
