@@ -145,27 +145,15 @@ func (e *event) Synchronize(ctx context.Context, op string) error {
 	return nil
 }
 
-// EventElapsed is [driver.Events].EventElapsed.
-func (d *Driver) EventElapsed(start, end driver.EventHandle) (time.Duration, error) {
-	const op = "elapsed time"
-	var hs [2]abi.Event
-	var first *base.Device
-	var b *gpu
-	for i, h := range []driver.EventHandle{start, end} {
-		e, err := base.Enter(d.Events, op, h)
-		if err != nil {
-			return 0, err
-		}
-		if err = e.b.CheckTimed(first, h, e.timing, e.recorded); err == nil {
-			err = e.outside(op)
-		}
-		b, first, hs[i] = e.b, &e.b.Device, e.h
-		e.Unlock()
-		if err != nil {
-			return 0, err
-		}
-	}
+// Times is that of [base.Front].
+func (e *event) Times() (timing, recorded bool) { return e.timing, e.recorded }
+
+// Moment is that of [base.Front]. The library keeps the event's time.
+func (e *event) Moment(op string, _ driver.EventHandle) (*event, error) { return e, e.outside(op) }
+
+// Elapsed is that of [base.Front].
+func (e *event) Elapsed(op string, end *event) (time.Duration, error) {
 	ms := new(float32)
-	err := b.call(op, "EventElapsedTime", func() abi.Result { return b.Library.EventElapsed(ms, hs[0], hs[1]) })
+	err := e.b.call(op, "EventElapsedTime", func() abi.Result { return e.b.Library.EventElapsed(ms, e.h, end.h) })
 	return time.Duration(float64(*ms) * float64(time.Millisecond)), err
 }

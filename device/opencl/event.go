@@ -111,32 +111,23 @@ func (e *event) Synchronize(ctx context.Context, op string) error {
 	return was.carried()
 }
 
-// EventElapsed is [driver.Events].EventElapsed.
-func (d *Driver) EventElapsed(start, end driver.EventHandle) (time.Duration, error) {
-	const op = "elapsed time"
-	var at [2]*ticket
-	var first *base.Device
-	var b *dev
-	for i, h := range []driver.EventHandle{start, end} {
-		e, err := base.Enter(d.Events, op, h)
-		if err != nil {
-			return 0, err
-		}
-		if err = e.b.CheckTimed(first, h, e.timing, e.recorded); err == nil {
-			err = d.outside(op, e)
-		}
-		if err == nil && !e.ticket.Over() {
-			err = driver.Errorf(driver.ErrNotReady, e.b.Name, op, "the work of event %#x is not done", uintptr(h))
-		}
-		b, first, at[i] = e.b, &e.b.Device, e.ticket
-		e.Unlock()
-		if err != nil {
-			return 0, err
-		}
+// Times is that of [base.Front].
+func (e *event) Times() (timing, recorded bool) { return e.timing, e.recorded }
+
+// Moment is that of [base.Front].
+func (e *event) Moment(op string, h driver.EventHandle) (*event, error) {
+	err := e.b.d.outside(op, e)
+	if err == nil && !e.ticket.Over() {
+		err = driver.Errorf(driver.ErrNotReady, e.b.Name, op, "the work of event %#x is not done", uintptr(h))
 	}
-	took, err := at[0].elapsed(at[1])
+	return &event{b: e.b, ticket: e.ticket}, err
+}
+
+// Elapsed is that of [base.Front].
+func (e *event) Elapsed(op string, end *event) (time.Duration, error) {
+	took, err := e.ticket.elapsed(end.ticket)
 	if err != nil {
-		return 0, driver.Errorf(driver.ErrInternal, b.Name, op, "%w", err)
+		return 0, driver.Errorf(driver.ErrInternal, e.b.Name, op, "%w", err)
 	}
 	return took, nil
 }

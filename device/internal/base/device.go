@@ -194,21 +194,6 @@ func (ds *Devices) CheckFill(b *Device, dst Side, of int) error {
 	return nil
 }
 
-// CheckTimed refuses an event without a time that another one could be compared with. first is the device of the other
-// one, if this is the second.
-func (b *Device) CheckTimed(first *Device, h driver.EventHandle, timing, recorded bool) error {
-	const op = "elapsed time"
-	switch {
-	case first != nil && first != b:
-		return driver.Errorf(driver.ErrWrongDevice, first.Name, op, "the other event is of %s", b.Name)
-	case !timing:
-		return driver.Errorf(driver.ErrInvalidArgument, b.Name, op, "event %#x keeps no time", uintptr(h))
-	case !recorded:
-		return driver.Errorf(driver.ErrInvalidArgument, b.Name, op, "event %#x was never recorded", uintptr(h))
-	}
-	return nil
-}
-
 // Call runs a function of the host. A panic is an error, and a fault on memory of a device one that says so.
 func Call(f func() error) (err error) {
 	defer func() {

@@ -2,6 +2,7 @@ package base
 
 import (
 	"context"
+	"time"
 
 	"github.com/chorus-comms/chorus/device/driver"
 )
@@ -46,6 +47,9 @@ type eventOf[S, E any] interface {
 	Record(op string, s S) error // which is locked as well
 	Query(op string) (bool, error)
 	Synchronize(ctx context.Context, op string) error // unlocks the event
+	Times() (timing, recorded bool)
+	Moment(op string, h driver.EventHandle) (E, error) // of the last record, which a later one leaves as it is
+	Elapsed(op string, end E) (time.Duration, error)   // between moments, which aren't locked
 	Destroy(op string) error
 }
 
@@ -150,6 +154,34 @@ func (f *Front[S, E, X, G]) EventSynchronize(ctx context.Context, h driver.Event
 		return err
 	}
 	return e.Synchronize(ctx, op)
+}
+
+// EventElapsed is [driver.Events].EventElapsed.
+func (f *Front[S, E, X, G]) EventElapsed(start, end driver.EventHandle) (time.Duration, error) {
+	const op = "elapsed time"
+	var at [2]E
+	for i, h := range [...]driver.EventHandle{start, end} {
+		e, err := Enter(f.Events, op, h)
+		if err != nil {
+			return 0, err
+		}
+		timing, recorded := e.Times()
+		switch b := e.Device(); {
+		case i > 0 && at[0].Device() != b:
+			err = driver.Errorf(driver.ErrWrongDevice, at[0].Device().Name, op, "the other event is of %s", b.Name)
+		case !timing:
+			err = driver.Errorf(driver.ErrInvalidArgument, b.Name, op, "event %#x keeps no time", uintptr(h))
+		case !recorded:
+			err = driver.Errorf(driver.ErrInvalidArgument, b.Name, op, "event %#x was never recorded", uintptr(h))
+		default:
+			at[i], err = e.Moment(op, h)
+		}
+		e.Unlock()
+		if err != nil {
+			return 0, err
+		}
+	}
+	return at[0].Elapsed(op, at[1])
 }
 
 // EventDestroy is [driver.Events].EventDestroy.
