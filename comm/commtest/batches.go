@@ -20,7 +20,7 @@ func Batches(t *testing.T, cfg Config) {
 				return nil
 			}
 			m := &maker{ctx: ctx, c: c, shared: cfg.Shared}
-			for _, way := range ways(c) {
+			for _, way := range cfg.ways(c) {
 				for _, dt := range []dtype.DType{dtype.Float32, dtype.Int64} {
 					if err := every(ctx, c, m, way, dt); err != nil {
 						return fmt.Errorf("%s: %w", way.name, err)

@@ -154,7 +154,7 @@ func Mismatches(t *testing.T, cfg Config) {
 					// A slow rank may learn of the mismatch while it's still in the operation before.
 					err := sumOfRanks(ctx, c)
 					if err == nil {
-						err = wayOf(c, i+n).run(ctx, c, f(ctx, c))
+						err = cfg.wayOf(c, i+n).run(ctx, c, f(ctx, c))
 					}
 					if cfg.Uneven && strings.HasPrefix(x.name, "uneven") {
 						return errors.Join(err, synchronous(ctx, c, barrier(ctx, c)))
@@ -193,7 +193,7 @@ func Timeouts(t *testing.T, cfg Config) {
 		}
 		w.each(func(ctx context.Context, c *comm.Comm) error {
 			x := zeros(ctx, c, dtype.Float32, 10)
-			for _, how := range ways(c) {
+			for _, how := range cfg.ways(c) {
 				err := how.run(ctx, c, func(opts ...comm.Option) error {
 					return c.Recv(ctx, x, (c.Rank()+1)%n, append(opts, comm.Timeout(20*time.Millisecond))...)
 				})
@@ -216,7 +216,7 @@ func Timeouts(t *testing.T, cfg Config) {
 				<-c.Broken()
 				return nil
 			}
-			how := wayOf(c, n)
+			how := cfg.wayOf(c, n)
 			err := how.run(ctx, c, func(opts ...comm.Option) error {
 				return c.AllReduce(ctx, x, comm.Sum, append(opts, comm.Timeout(200*time.Millisecond))...)
 			})
@@ -306,7 +306,7 @@ func Leaving(t *testing.T, cfg Config) {
 			through := sync.OnceFunc(arrive)
 			defer through()
 			x := zeros(ctx, c, dtype.Float32, count)
-			how := wayOf(c, n)
+			how := cfg.wayOf(c, n)
 			if err := how.run(ctx, c,
 				func(opts ...comm.Option) error { return c.AllReduce(ctx, x, comm.Sum, opts...) }); err != nil {
 				return err
@@ -360,7 +360,7 @@ func Abort(t *testing.T, cfg Config) {
 				<-c.Broken()
 			}
 			barrier := func(opts ...comm.Option) error { return c.Barrier(ctx, opts...) }
-			how := wayOf(c, n)
+			how := cfg.wayOf(c, n)
 			err := how.run(ctx, c, barrier)
 			for err == nil && n == 1 {
 				err = how.run(ctx, c, barrier)

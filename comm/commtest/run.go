@@ -35,7 +35,7 @@ type Config struct {
 	Shared bool
 	// Uneven says that gather and scatter carry lists of several sizes out, which others refuse as mismatches.
 	Uneven bool
-	// Skip leaves parts out, by name.
+	// Skip leaves parts out, by name, and ways of calling an operation: "replayed", "asynchronous and replayed".
 	Skip []string
 }
 

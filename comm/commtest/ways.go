@@ -3,6 +3,7 @@ package commtest
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/device"
@@ -22,17 +23,17 @@ type way struct {
 
 // ways returns the ways that there are for a communicator: failures must be the same in all. Ranks may differ in
 // theirs.
-func ways(c *comm.Comm) []way {
+func (cfg Config) ways(c *comm.Comm) []way {
 	all := []way{{"synchronous", synchronous}, {"asynchronous", asynchronous}}
 	if c.Stream() != nil {
 		all = append(all, way{"replayed", replayed}, way{"asynchronous and replayed", replayedAsynchronous})
 	}
-	return all
+	return slices.DeleteFunc(all, func(w way) bool { return slices.Contains(cfg.Skip, w.name) })
 }
 
 // wayOf chooses a way for rank r in the k-th trial, so that the ways meet each other.
-func wayOf(c *comm.Comm, k int) way {
-	all := ways(c)
+func (cfg Config) wayOf(c *comm.Comm, k int) way {
+	all := cfg.ways(c)
 	return all[(k+c.Rank())%len(all)]
 }
 

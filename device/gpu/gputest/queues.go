@@ -33,7 +33,11 @@ func (l *Library) queued(f reflect.Value) reflect.Value {
 			}
 		}
 		h := driver.StreamHandle(s)
-		if st, err := l.driver.CaptureStatus(h); err != nil || st != driver.NotCapturing {
+		captured := func() bool {
+			st, err := l.driver.CaptureStatus(h)
+			return err != nil || st != driver.NotCapturing
+		}
+		if captured() {
 			return f.Call(args)
 		}
 		q.Lock()
@@ -45,15 +49,19 @@ func (l *Library) queued(f reflect.Value) reflect.Value {
 			}
 			q.of[s] = i
 		}
-		if e := q.last[i]; e != 0 {
+		e := q.last[i]
+		if e != 0 {
 			_ = l.driver.StreamWaitEvent(h, e)
-			_ = l.driver.EventDestroy(e)
 		}
 		r := f.Call(args)
+		if captured() { // it has waited for an event of a capture: nothing is enqueued
+			return r
+		}
 		if dev, err := l.owner(s); err == nil {
 			if q.last[i], err = l.driver.EventCreate(dev, false); err == nil {
 				_ = l.driver.EventRecord(q.last[i], h)
 			}
+			_ = l.driver.EventDestroy(e)
 		}
 		return r
 	})
