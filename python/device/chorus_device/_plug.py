@@ -69,6 +69,7 @@ def plug(
     serve(name, drivers[0] if len(drivers) == 1 else extension.driver)
     utils.rename_privateuse1_backend(name)
     complete(name, module)
+    _make_room(name)
     register(name, module)
     utils.generate_methods_for_privateuse1_backend(for_storage=True)
     exchange(name)
@@ -76,6 +77,14 @@ def plug(
     sharing.register()
     when_imported("torch._dynamo.device_interface", _tell_dynamo)
     when_imported("torch.distributed.tensor._random", random.explain)
+
+
+def _make_room(name: str) -> None:
+    """Forget that the device wasn't found when PyTorch was imported: the program has imported it since."""
+    global failure
+    if isinstance(getattr(torch, name, None), Failed):
+        delattr(torch, name)
+        failure = None
 
 
 def compile_command(library: str) -> list[str]:
@@ -188,11 +197,17 @@ def _load(
     if len(names) == 1 and names[0] in every:
         every[names[0]].load()
     elif every:
-        raise RuntimeError(
-            f"PyTorch has one place for a device from outside: set {VARIABLE} to one of {', '.join(sorted(every))}"
-        )
+        raise RuntimeError(_unclear(sorted(every)))
     else:
         raise RuntimeError("there is no device to plug in: no package with one is installed")
+
+
+def _unclear(every: list[str]) -> str:
+    """Why it isn't clear which of the installed devices is meant, and what makes it so."""
+    set_it = f"set {VARIABLE} to one of {', '.join(every)}"
+    if named := os.environ.get(VARIABLE):
+        return f"no installed package has a device {named!r}, which {VARIABLE} names: {set_it}"
+    return f"PyTorch has one place for a device from outside: {set_it}"
 
 
 def _candidates(devices: Iterable[str], emulated: Iterable[str]) -> list[str]:

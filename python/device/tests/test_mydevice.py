@@ -69,6 +69,7 @@ def test_one_of_several(installed, tmp_path):
         except RuntimeError as error:
             print(error)
     """, CHORUS_TORCH_DEVICE="nonesuch")  # fmt: skip
+    assert "no installed package has a device 'nonesuch', which CHORUS_TORCH_DEVICE names: " in done.stdout, done.stderr
     assert done.stdout.endswith("set CHORUS_TORCH_DEVICE to one of accinte, mydevice\n"), done.stderr
     other = tmp_path / "other-1.dist-info"
     other.mkdir()

@@ -1,5 +1,6 @@
 """First use: a program imports nothing but torch."""
 
+import pathlib
 import subprocess
 import sys
 import textwrap
@@ -182,6 +183,29 @@ def test_why_it_could_not_be_loaded():
     assert done.stdout == "False 0\ntorch.device('accinte') can't be used: libstdc++ is too old | ImportError\n", (
         done.stderr
     )
+
+
+def test_a_package_that_is_not_installed():
+    """``import torch`` doesn't find the device that the variable names. The program's import of its package plugs it
+    in, as without autoload."""
+    done = run(
+        """
+        import torch
+        try:
+            torch.zoom.current_device()
+        except RuntimeError as error:
+            print(error)
+        import torch_zoom
+        from chorus_device import _plug
+        print(torch.zoom is torch_zoom, torch._C._get_privateuse1_backend_name(), _plug.failure)
+        """,
+        CHORUS_TORCH_DEVICE="zoom",
+        PYTHONPATH=str(pathlib.Path(__file__).resolve().parents[2] / "zoom"),
+    )
+    assert done.stdout == (
+        "torch.device('zoom') can't be used: no installed package has a device 'zoom', which CHORUS_TORCH_DEVICE "
+        "names: set CHORUS_TORCH_DEVICE to one of accinte\nTrue zoom None\n"
+    ), done.stderr
 
 
 def test_one_place_for_a_device():
