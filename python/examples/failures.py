@@ -25,7 +25,7 @@ def main():
         )
 
     # A rank that doesn't come is named when the time is over.
-    group = dist.new_group(timeout=datetime.timedelta(seconds=1))
+    group = dist.new_group(timeout=datetime.timedelta(seconds=5))
     if rank != 2:
         try:
             dist.barrier(group)
