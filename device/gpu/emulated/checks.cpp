@@ -53,28 +53,24 @@ inline bool conflicts(const Worker &w, Tag other, Tag tag) {
 }
 
 // read_by is what is kept of a byte's readers when there's one more.
-inline Tag read_by(const Worker &w, Tag others, Tag tag, int warp) {
+inline Tag read_by(const Worker &w, Tag others, Tag tag) {
 	if (launch_of(others) != launch_of(tag))
 		return tag;
 	if (spread_of(others) == Spread::grid || block_of(others) != block_of(tag))
 		return tag | (Tag)Spread::grid;
 	if (w.ordered(others) || (thread_of(others) == thread_of(tag) && spread_of(others) == Spread::thread))
 		return tag;
-	bool near = spread_of(others) <= Spread::warp && thread_of(others) / warp == thread_of(tag) / warp;
-	return tag | (Tag)(near ? Spread::warp : Spread::block);
+	Spread spread = spread_of(others) <= Spread::warp && w.same_warp(others) ? Spread::warp : Spread::block;
+	// One that says it all stays, so that many threads which read the same don't write here.
+	return spread == spread_of(others) && atomic_of(others) == atomic_of(tag) ? others : tag | (Tag)spread;
 }
 
 // Form is what compilers know of the bytes: that they are one aligned number, one of a packed struct, or several.
 enum class Form { aligned, unaligned, several };
 
-void access(uintptr_t at, size_t bytes, Kind kind, bool atomic, uintptr_t site, Form form = Form::aligned) {
-	Worker *running = Worker::running();
-	if (running == nullptr)
-		return;
-	Worker &w = *running;
-	w.settle_doubt();
-	if (w.on_stack(at))
-		return;
+// check looks at each byte of an access.
+__attribute__((noinline)) void check(
+    Worker &w, uintptr_t at, size_t bytes, Kind kind, bool atomic, uintptr_t site, Form form) {
 	Shadow *s = w.shadow_of(at, bytes);
 	if (s == nullptr) {
 		if (kind == Kind::read && (w.module().has(at) || w.is_argument(at)))
@@ -93,7 +89,6 @@ void access(uintptr_t at, size_t bytes, Kind kind, bool atomic, uintptr_t site, 
 	}
 	Tag tag = w.tag(s, atomic);
 	Tag *writers = s->writers + first, *readers = s->readers + first;
-	int warp = w.lanes_of_warp();
 	for (size_t k = 0; k < bytes; k++) {
 		Tag wrote = __atomic_load_n(&writers[k], __ATOMIC_RELAXED);
 		Tag read = __atomic_load_n(&readers[k], __ATOMIC_RELAXED);
@@ -108,13 +103,79 @@ void access(uintptr_t at, size_t bytes, Kind kind, bool atomic, uintptr_t site, 
 		}
 		if (kind == Kind::read) {
 			if (read != tag)
-				__atomic_store_n(&readers[k], read_by(w, read, tag, warp), __ATOMIC_RELAXED);
+				__atomic_store_n(&readers[k], read_by(w, read, tag), __ATOMIC_RELAXED);
 		} else {
 			__atomic_store_n(&writers[k], tag, __ATOMIC_RELAXED);
 		}
 	}
 	if (kind == Kind::write)
 		s->give_value(first, bytes);
+}
+
+// alike reports whether all of n tags are the same.
+template <size_t n> inline bool alike(const Tag *tags) {
+	Tag different = 0;
+	for (size_t k = 1; k < n; k++)
+		different |= __atomic_load_n(&tags[k], __ATOMIC_RELAXED) ^ tags[0];
+	return different == 0;
+}
+
+template <size_t n> inline void put(Tag *tags, Tag tag) {
+	for (size_t k = 0; k < n; k++)
+		__atomic_store_n(&tags[k], tag, __ATOMIC_RELAXED);
+}
+
+// fine is check for a number whose bytes are alike, and finds nothing. It returns false if that isn't so.
+template <size_t n> inline bool fine(Worker &w, uintptr_t at, Kind kind, bool atomic) {
+	Shadow *s = w.shadow_of(at, n);
+	if (s == nullptr || ((at | s->range.base) & (n - 1)) != 0)
+		return false;
+	size_t first = at - s->range.base;
+	constexpr unsigned all = n >= 8 ? 0xff : (1u << n) - 1;
+	for (size_t k = first / 8; k < (first + n + 7) / 8; k++)
+		if ((__atomic_load_n(&s->bits[k], __ATOMIC_RELAXED) >> (n >= 8 ? 0 : first % 8) & all) != all) {
+			if (kind != Kind::write)
+				return false;
+			s->set_valid(at, n, true);
+			break;
+		}
+	Tag tag = w.tag(s, atomic), *writers = s->writers + first, *readers = s->readers + first;
+	Tag wrote = __atomic_load_n(writers, __ATOMIC_RELAXED), read = __atomic_load_n(readers, __ATOMIC_RELAXED);
+	if (!alike<n>(writers) || !alike<n>(readers) || (wrote != tag && conflicts(w, wrote, tag)))
+		return false;
+	if (kind == Kind::read) {
+		Tag now = read == tag ? tag : read_by(w, read, tag);
+		if (now != read)
+			put<n>(readers, now);
+		return true;
+	}
+	if (read != tag && conflicts(w, read, tag))
+		return false;
+	if (wrote != tag)
+		put<n>(writers, tag);
+	return true;
+}
+
+// begins is the worker, if an access has to be checked.
+inline Worker *begins(uintptr_t at) {
+	Worker *w = Worker::running();
+	if (w == nullptr)
+		return nullptr;
+	w->settle_doubt();
+	return w->on_stack(at) ? nullptr : w;
+}
+
+template <size_t n>
+inline void access(uintptr_t at, Kind kind, bool atomic, uintptr_t site, Form form = Form::aligned) {
+	Worker *w = begins(at);
+	if (w != nullptr && !fine<n>(*w, at, kind, atomic))
+		check(*w, at, n, kind, atomic, site, form);
+}
+
+void accesses(uintptr_t at, size_t bytes, Kind kind, uintptr_t site) {
+	Worker *w = begins(at);
+	if (w != nullptr && bytes > 0)
+		check(*w, at, bytes, kind, false, site, Form::several);
 }
 
 } // namespace
@@ -131,21 +192,21 @@ void __tsan_atomic_thread_fence(int) { __atomic_thread_fence(__ATOMIC_SEQ_CST); 
 void __tsan_atomic_signal_fence(int) {}
 
 #define ACCESSES(n) \
-	void __tsan_read##n(void *p) { access((uintptr_t)p, n, Kind::read, false, SITE); } \
-	void __tsan_write##n(void *p) { access((uintptr_t)p, n, Kind::write, false, SITE); } \
-	void __tsan_unaligned_read##n(void *p) { access((uintptr_t)p, n, Kind::read, false, SITE, Form::unaligned); } \
-	void __tsan_unaligned_write##n(void *p) { access((uintptr_t)p, n, Kind::write, false, SITE, Form::unaligned); } \
-	void __tsan_volatile_read##n(void *p) { access((uintptr_t)p, n, Kind::read, true, SITE); } \
-	void __tsan_volatile_write##n(void *p) { access((uintptr_t)p, n, Kind::write, true, SITE); } \
+	void __tsan_read##n(void *p) { access<n>((uintptr_t)p, Kind::read, false, SITE); } \
+	void __tsan_write##n(void *p) { access<n>((uintptr_t)p, Kind::write, false, SITE); } \
+	void __tsan_unaligned_read##n(void *p) { access<n>((uintptr_t)p, Kind::read, false, SITE, Form::unaligned); } \
+	void __tsan_unaligned_write##n(void *p) { access<n>((uintptr_t)p, Kind::write, false, SITE, Form::unaligned); } \
+	void __tsan_volatile_read##n(void *p) { access<n>((uintptr_t)p, Kind::read, true, SITE); } \
+	void __tsan_volatile_write##n(void *p) { access<n>((uintptr_t)p, Kind::write, true, SITE); } \
 	void __tsan_unaligned_volatile_read##n(void *p) { \
-		access((uintptr_t)p, n, Kind::read, true, SITE, Form::unaligned); \
+		access<n>((uintptr_t)p, Kind::read, true, SITE, Form::unaligned); \
 	} \
 	void __tsan_unaligned_volatile_write##n(void *p) { \
-		access((uintptr_t)p, n, Kind::write, true, SITE, Form::unaligned); \
+		access<n>((uintptr_t)p, Kind::write, true, SITE, Form::unaligned); \
 	} \
-	void __tsan_read_write##n(void *p) { access((uintptr_t)p, n, Kind::change, false, SITE); } \
+	void __tsan_read_write##n(void *p) { access<n>((uintptr_t)p, Kind::change, false, SITE); } \
 	void __tsan_unaligned_read_write##n(void *p) { \
-		access((uintptr_t)p, n, Kind::change, false, SITE, Form::unaligned); \
+		access<n>((uintptr_t)p, Kind::change, false, SITE, Form::unaligned); \
 	}
 ACCESSES(1)
 ACCESSES(2)
@@ -154,32 +215,25 @@ ACCESSES(8)
 ACCESSES(16)
 
 void __tsan_read_range(void *p, unsigned long n) {
-	if (n > 0)
-		access((uintptr_t)p, n, Kind::read, false, SITE, Form::several);
+	accesses((uintptr_t)p, n, Kind::read, SITE);
 }
 void __tsan_write_range(void *p, unsigned long n) {
-	if (n > 0)
-		access((uintptr_t)p, n, Kind::write, false, SITE, Form::several);
+	accesses((uintptr_t)p, n, Kind::write, SITE);
 }
 
 // Compilers make copies of structs calls, which modules are linked to make these.
 void *__wrap_memcpy(void *to, const void *from, size_t n) {
-	if (n > 0) {
-		access((uintptr_t)from, n, Kind::read, false, SITE, Form::several);
-		access((uintptr_t)to, n, Kind::write, false, SITE, Form::several);
-	}
+	accesses((uintptr_t)from, n, Kind::read, SITE);
+	accesses((uintptr_t)to, n, Kind::write, SITE);
 	return memcpy(to, from, n);
 }
 void *__wrap_memmove(void *to, const void *from, size_t n) {
-	if (n > 0) {
-		access((uintptr_t)from, n, Kind::read, false, SITE, Form::several);
-		access((uintptr_t)to, n, Kind::write, false, SITE, Form::several);
-	}
+	accesses((uintptr_t)from, n, Kind::read, SITE);
+	accesses((uintptr_t)to, n, Kind::write, SITE);
 	return memmove(to, from, n);
 }
 void *__wrap_memset(void *to, int value, size_t n) {
-	if (n > 0)
-		access((uintptr_t)to, n, Kind::write, false, SITE, Form::several);
+	accesses((uintptr_t)to, n, Kind::write, SITE);
 	return memset(to, value, n);
 }
 void *__tsan_memcpy(void *to, const void *from, size_t n) { return __wrap_memcpy(to, from, n); }
@@ -188,16 +242,16 @@ void *__tsan_memset(void *to, int value, size_t n) { return __wrap_memset(to, va
 
 #define CHANGE(bits, type, name, operation) \
 	type __tsan_atomic##bits##_##name(volatile type *p, type v, int) { \
-		access((uintptr_t)p, bits / 8, Kind::change, true, SITE); \
+		access<bits / 8>((uintptr_t)p, Kind::change, true, SITE); \
 		return operation(p, v, __ATOMIC_SEQ_CST); \
 	}
 #define ATOMICS(bits, type) \
 	type __tsan_atomic##bits##_load(const volatile type *p, int) { \
-		access((uintptr_t)p, bits / 8, Kind::read, true, SITE); \
+		access<bits / 8>((uintptr_t)p, Kind::read, true, SITE); \
 		return __atomic_load_n(p, __ATOMIC_SEQ_CST); \
 	} \
 	void __tsan_atomic##bits##_store(volatile type *p, type v, int) { \
-		access((uintptr_t)p, bits / 8, Kind::write, true, SITE); \
+		access<bits / 8>((uintptr_t)p, Kind::write, true, SITE); \
 		__atomic_store_n(p, v, __ATOMIC_SEQ_CST); \
 	} \
 	CHANGE(bits, type, exchange, __atomic_exchange_n) \
@@ -208,15 +262,15 @@ void *__tsan_memset(void *to, int value, size_t n) { return __wrap_memset(to, va
 	CHANGE(bits, type, fetch_xor, __atomic_fetch_xor) \
 	CHANGE(bits, type, fetch_nand, __atomic_fetch_nand) \
 	int __tsan_atomic##bits##_compare_exchange_strong(volatile type *p, type *old, type v, int, int) { \
-		access((uintptr_t)p, bits / 8, Kind::change, true, SITE); \
+		access<bits / 8>((uintptr_t)p, Kind::change, true, SITE); \
 		return __atomic_compare_exchange_n(p, old, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); \
 	} \
 	int __tsan_atomic##bits##_compare_exchange_weak(volatile type *p, type *old, type v, int, int) { \
-		access((uintptr_t)p, bits / 8, Kind::change, true, SITE); \
+		access<bits / 8>((uintptr_t)p, Kind::change, true, SITE); \
 		return __atomic_compare_exchange_n(p, old, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); \
 	} \
 	type __tsan_atomic##bits##_compare_exchange_val(volatile type *p, type old, type v, int, int) { \
-		access((uintptr_t)p, bits / 8, Kind::change, true, SITE); \
+		access<bits / 8>((uintptr_t)p, Kind::change, true, SITE); \
 		__atomic_compare_exchange_n(p, &old, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); \
 		return old; \
 	}

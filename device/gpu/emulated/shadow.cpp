@@ -7,7 +7,7 @@
 
 namespace emulated {
 
-Shadow::Shadow(Range r, bool written) : range(r) {
+Shadow::Shadow(Range r, bool written, bool shared) : range(r), of_block(shared) {
 	size_t in_bits = (r.bytes / 8 + 4096) & ~(size_t)4095;
 	mapped_bytes = in_bits + 2 * sizeof(Tag) * r.bytes;
 	mapped = mmap(nullptr, mapped_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

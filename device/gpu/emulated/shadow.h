@@ -28,7 +28,7 @@ constexpr Spread spread_of(Tag t) { return (Spread)(t & 3); }
 // Shadow is that of a range.
 class Shadow {
   public:
-	Shadow(Range range, bool written);
+	Shadow(Range range, bool written, bool of_block = false);
 	~Shadow();
 	Shadow(const Shadow &) = delete;
 	Shadow &operator=(const Shadow &) = delete;
@@ -49,6 +49,7 @@ class Shadow {
 	void copy_valid(uintptr_t to, const Shadow *from, uintptr_t at, size_t bytes);
 
 	const Range range;
+	const bool of_block;    // shared memory, which a block has for itself
 	uint8_t *bits;          // a bit for each byte, set if that has a value
 	Tag *writers, *readers; // one for each byte
 

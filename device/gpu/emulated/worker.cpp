@@ -9,8 +9,6 @@ namespace {
 
 constexpr size_t most_dynamic = 228 << 10; // bytes of a block
 
-thread_local Worker *at_work = nullptr;
-
 std::string text_of(Dim d) {
 	return "(" + std::to_string(d.x) + ", " + std::to_string(d.y) + ", " + std::to_string(d.z) + ")";
 }
@@ -21,20 +19,24 @@ Dim index_of(uint64_t number, Dim of) {
 
 } // namespace
 
+constinit thread_local Worker *Worker::at_work = nullptr;
+
 Worker &Worker::mine() {
 	static thread_local Worker w;
 	return w;
 }
-
-Worker *Worker::running() { return at_work; }
 
 Worker::~Worker() = default;
 
 void Worker::work(Run &r) {
 	run = &r;
 	version = 0;
-	last = nullptr;
+	forget();
 	prepare_shared();
+	warp_shift = (unsigned)__builtin_ctz((unsigned)r.warp);
+	const Dim &threads = r.launch->block, &grid = r.launch->grid;
+	places[6] = threads.x, places[7] = threads.y, places[8] = threads.z;
+	places[9] = grid.x, places[10] = grid.y, places[11] = grid.z;
 	for (uint64_t b; !r.failed && (b = r.next++) < r.blocks;)
 		block(b);
 	at_work = nullptr;
@@ -48,11 +50,14 @@ void Worker::prepare_shared() {
 		static_shared.reset();
 	else if (static_shared == nullptr || static_shared->range.base != range.base ||
 	    static_shared->range.bytes != range.bytes)
-		static_shared = std::make_unique<Shadow>(range, false);
-	if (run->launch->dynamic_shared > 0 && dynamic_shared == nullptr) {
+		static_shared = std::make_unique<Shadow>(range, false, true);
+	size_t bytes = run->launch->dynamic_shared;
+	if (bytes == 0)
+		dynamic_shared.reset();
+	else if (dynamic_shared == nullptr || dynamic_shared->range.bytes != bytes) {
 		dynamic.resize(most_dynamic + 128);
 		uintptr_t base = ((uintptr_t)dynamic.data() + 127) & ~(uintptr_t)127;
-		dynamic_shared = std::make_unique<Shadow>(Range{base, most_dynamic}, false);
+		dynamic_shared = std::make_unique<Shadow>(Range{base, bytes}, false, true);
 	}
 }
 
@@ -62,7 +67,10 @@ void Worker::block(uint64_t number) {
 	const Launch &l = *run->launch;
 	size_t count = (size_t)l.block.x * l.block.y * l.block.z, warps = (count + run->warp - 1) / run->warp;
 	block_index = index_of(number, l.grid);
+	places[3] = block_index.x, places[4] = block_index.y, places[5] = block_index.z;
 	blocks++;
+	block_tags[false] = tag_of(run->number % 0xfffff + 1, number, 0, 0, false);
+	block_tags[true] = tag_of(blocks % 0xfffff + 1, 0, 0, 0, false);
 	lanes.assign(count, Lane());
 	clocks.assign(warps, 0), warp_begin.assign(warps, 0);
 	block_begin = 0;
@@ -78,7 +86,7 @@ void Worker::block(uint64_t number) {
 			start();
 		for (size_t k = 0; k < count && !faulty; k++)
 			if (lanes[k].state == Lane::ready && lanes[k].fiber != nullptr) {
-				lane = &lanes[k];
+				enter(&lanes[k]);
 				resume(lane->fiber);
 			}
 	} while (!faulty && ended < count && settle());
@@ -116,10 +124,9 @@ void Worker::fiber_main() {
 		const Launch &l = *w.run->launch;
 		while (w.next < w.lanes.size()) {
 			size_t k = w.next++;
-			w.lane = &w.lanes[k];
-			w.lane->fiber = w.fiber;
-			w.lane->state = Lane::running;
-			w.lane->index = index_of(k, l.block);
+			Lane &lane = w.lanes[k];
+			lane.fiber = w.fiber, lane.state = Lane::running, lane.index = index_of(k, l.block);
+			w.enter(&lane);
 			l.function->call(l.arguments);
 			w.settle_doubt();
 			w.lane->state = Lane::ended;
@@ -139,10 +146,14 @@ void Worker::reset() {
 	}
 }
 
-unsigned Worker::place(int what) const {
-	const Dim *d[] = {&lane->index, &block_index, &run->launch->block, &run->launch->grid};
-	const Dim &one = *d[what / 3];
-	return what % 3 == 0 ? one.x : what % 3 == 1 ? one.y : one.z;
+void Worker::enter(Lane *l) {
+	size_t k = (size_t)(l - lanes.data());
+	lane = l;
+	places[0] = l->index.x, places[1] = l->index.y, places[2] = l->index.z;
+	warp = (unsigned)k >> warp_shift;
+	own_begin = warp_begin[warp];
+	Tag own = tag_of(0, 0, (unsigned)k, clocks[warp], false);
+	tags[false] = block_tags[false] | own, tags[true] = block_tags[true] | own;
 }
 
 void Worker::wait_for_block(uintptr_t site) {
@@ -247,43 +258,24 @@ void Worker::record(Fault fault, const Lane &l, const std::string &where, const 
 	run->failed = faulty = true;
 }
 
-Shadow *Worker::shadow_of(uintptr_t at, size_t bytes) {
+void Worker::forget() { std::fill(found, found + most_found, nullptr); }
+
+Shadow *Worker::look_up(uintptr_t at, size_t bytes) {
 	uint64_t v = run->memory->version();
 	if (v != version) {
 		ranges = run->memory->now();
 		version = v;
-		last = nullptr;
+		forget();
 	}
-	if (last != nullptr && last->has(at, bytes))
-		return last;
 	Shadow *s = nullptr;
-	if (static_shared != nullptr && static_shared->has(at, 1))
-		s = static_shared.get();
-	else if (run->launch->dynamic_shared > 0 && at - dynamic_shared->range.base < run->launch->dynamic_shared)
-		return bytes <= run->launch->dynamic_shared - (at - dynamic_shared->range.base) ? dynamic_shared.get()
-		                                                                                : nullptr;
-	else
+	for (Shadow *shared : {static_shared.get(), dynamic_shared.get()})
+		if (shared != nullptr && shared->has(at, 1))
+			s = shared;
+	if (s == nullptr)
 		s = find(*ranges, at);
 	if (s == nullptr || !s->has(at, bytes))
 		return nullptr;
-	return last = s;
-}
-
-Tag Worker::tag(const Shadow *s, bool atomic) const {
-	size_t k = (size_t)(lane - lanes.data());
-	unsigned clock = clocks[k / run->warp];
-	if (s == static_shared.get() || s == dynamic_shared.get())
-		return tag_of(blocks % 0xfffff + 1, 0, (unsigned)k, clock, atomic);
-	uint64_t b =
-	    block_index.x + (uint64_t)run->launch->grid.x * (block_index.y + (uint64_t)run->launch->grid.y * block_index.z);
-	return tag_of(run->number % 0xfffff + 1, b, (unsigned)k, clock, atomic);
-}
-
-bool Worker::ordered(Tag other) const {
-	size_t warp = (size_t)(lane - lanes.data()) / run->warp;
-	if (thread_of(other) / run->warp == warp && spread_of(other) <= Spread::warp)
-		return clock_of(other) < warp_begin[warp];
-	return clock_of(other) < block_begin;
+	return found[at >> 12 & (most_found - 1)] = s;
 }
 
 std::string Worker::named(const Shadow *s, Tag other) const {

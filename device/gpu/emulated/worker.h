@@ -49,14 +49,14 @@ struct Doubt {
 
 class Worker {
   public:
-	static Worker &mine();    // of the calling thread
-	static Worker *running(); // null unless the calling thread runs a kernel
+	static Worker &mine(); // of the calling thread
+	static Worker *running() { return at_work; } // null unless the calling thread runs a kernel
 	~Worker();
 
 	void work(Run &run); // until no block is left
 
 	// For the functions that kernels call.
-	unsigned place(int what) const;
+	unsigned place(int what) const { return places[what]; }
 	void wait_for_block(uintptr_t site);
 	uint64_t wait_for_warp(Ask ask, uint64_t mask, uint64_t value, int from, int width, uintptr_t site);
 	[[noreturn]] void fail(Fault fault, uintptr_t site, const std::string &what);
@@ -69,12 +69,17 @@ class Worker {
 			settle_write();
 	}
 	bool on_stack(uintptr_t at) const { return at - fiber->low < Fiber::stack_bytes; }
-	Shadow *shadow_of(uintptr_t at, size_t bytes); // null if it's outside of what kernels may touch
-	Tag tag(const Shadow *s, bool atomic) const;
-	bool ordered(Tag other) const; // before what the running thread does, if that is of the same block
+	Shadow *shadow_of(uintptr_t at, size_t bytes) { // null if it's outside of what kernels may touch
+		Shadow *s = found[at >> 12 & (most_found - 1)];
+		return s != nullptr && version == run->memory->version() && s->has(at, bytes) ? s : look_up(at, bytes);
+	}
+	Tag tag(const Shadow *s, bool atomic) const { return tags[s->of_block] | (Tag)atomic << 2; }
+	bool same_warp(Tag other) const { return thread_of(other) >> warp_shift == warp; }
+	bool ordered(Tag other) const { // before what the running thread does, if that is of the same block
+		return clock_of(other) < (spread_of(other) <= Spread::warp && same_warp(other) ? own_begin : block_begin);
+	}
 	std::string named(const Shadow *s, Tag other) const;
 	const Module &module() const { return *run->launch->function->module; }
-	int lanes_of_warp() const { return run->warp; }
 	bool is_argument(uintptr_t at) const { // in the packed list, from which they are passed
 		return at - (uintptr_t)run->launch->arguments < run->launch->function->argument_bytes;
 	}
@@ -82,10 +87,14 @@ class Worker {
 
 	Lane *lane = nullptr; // that runs
 	Fiber *fiber = nullptr;
-	Shadow *last = nullptr; // which was found last
-	uint64_t version = 0;   // of ranges
 
   private:
+	static constexpr size_t most_found = 16; // ranges, by the page in which they were found
+	static constinit thread_local Worker *at_work;
+
+	Shadow *look_up(uintptr_t at, size_t bytes);
+	void enter(Lane *l); // before it runs
+	void forget();       // what was found
 	static void fiber_main();
 	void settle_write();
 	void block(uint64_t number);
@@ -108,10 +117,18 @@ class Worker {
 	std::vector<std::unique_ptr<Fiber>> fibers;
 	std::vector<Fiber *> idle;
 
+	// Of the lane that runs: its indexes, with the block's, and the sizes; its tags in the devices' memory and in shared
+	// memory, and the block's; its warp, and when that has last synchronized.
+	unsigned places[12];
+	Tag tags[2], block_tags[2];
+	unsigned warp, warp_shift, own_begin;
+
 	std::vector<unsigned> clocks, warp_begin; // of each warp: now, and when it has last synchronized
 	unsigned block_begin = 0;                 // the clock when the block last did
 
 	std::shared_ptr<const Ranges> ranges;
+	uint64_t version = 0; // of ranges
+	Shadow *found[most_found];
 	std::unique_ptr<Shadow> static_shared, dynamic_shared;
 	const Module *shared_of = nullptr; // whose static_shared is
 	std::vector<char> dynamic;

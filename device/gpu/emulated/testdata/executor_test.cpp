@@ -124,7 +124,7 @@ const Case cases[] = {
         "extern __shared__ int x[]; x[threadIdx.x] = threadIdx.x; __syncthreads(); out[threadIdx.x] = x[255 - "
         "threadIdx.x];",
         1, 256, Fault::none, "", 255},
-    {"dynamic shared memory behind its end", Dialect::cuda, "extern __shared__ int x[];\nx[256] = 1;", 1, 1,
+    {"dynamic shared memory behind its end", Dialect::cuda, "extern __shared__ int x[]; x[255] = 1;\nx[256] = 1;", 1, 1,
         Fault::illegal_address, "module.cu:2", 0},
     {"an assertion", Dialect::hip, "assert(n == 0);", 1, 1, Fault::assertion, "n == 0", 0},
     {"half precision", Dialect::cuda,
