@@ -158,9 +158,10 @@ var reductions = func() []Reduction {
 		extreme("argmin", "<", outcome{index, "a.i"}),
 		extreme("max", ">", outcome{element, "a.v"}, outcome{index, "a.i"}),
 		extreme("min", "<", outcome{element, "a.v"}, outcome{index, "a.i"}),
-		{Name: "aminmax", Needs: true, fields: "T low, high; int any;", init: "a.low = a.high = 0; a.any = 0;",
+		// Of whole words, as above.
+		{Name: "aminmax", Needs: true, fields: "T low, high, any;", init: "a.low = a.high = a.any = 0;",
 			step: "A b; b.low = b.high = x; b.any = 1; a = r_join(a, b);",
-			join: "if (!a.any) return b; if (b.any) { if (a.low == a.low && !(b.low >= a.low)) a.low = b.low; " +
+			join: "if (a.any == 0) return b; if (b.any != 0) { if (a.low == a.low && !(b.low >= a.low)) a.low = b.low; " +
 				"if (a.high == a.high && !(b.high <= a.high)) a.high = b.high; }",
 			done: []outcome{{element, "a.low"}, {element, "a.high"}}, real: true, whole: true},
 		moments("var", outcome{part, variance}),
