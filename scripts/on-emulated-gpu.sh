@@ -32,7 +32,7 @@ build() {
 	for f in "$work"/*.o; do
 		case $(basename "$f") in
 		compiler_api.o) ;;
-		*_api.o | client.o) client+=("$f") ;;
+		*_api.o | client.o | counts.o) client+=("$f") ;;
 		compiler.o | source.o) compiler+=("$f") ;;
 		*) server+=("$f") ;;
 		esac

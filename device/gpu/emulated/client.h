@@ -17,6 +17,12 @@
 
 namespace emulated {
 
+// Each function of the libraries counts its calls, which emulated_gpu_calls tells.
+#define COUNT \
+	static std::atomic<uint64_t> &count = calls_of(__func__); \
+	count++
+std::atomic<uint64_t> &calls_of(const char *function);
+
 #ifdef EMULATED_CUDA
 constexpr Dialect dialect = Dialect::cuda;
 #else

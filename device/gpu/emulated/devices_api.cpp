@@ -114,14 +114,19 @@ Result peer(int peer, bool on) {
 
 } // namespace
 
-EXPORT(cuInit, hipInit)(unsigned flags) { return flags != 0 ? invalid_value : Client::the().start(); }
+EXPORT(cuInit, hipInit)(unsigned flags) {
+	COUNT;
+	return flags != 0 ? invalid_value : Client::the().start();
+}
 
 EXPORT(cuDriverGetVersion, hipRuntimeGetVersion)(int *version) {
+	COUNT;
 	*version = dialect == Dialect::cuda ? 13000 : 60443484;
 	return success;
 }
 
 EXPORT(cuDeviceGetCount, hipGetDeviceCount)(int *n) {
+	COUNT;
 	if (Result r = Client::the().start(); r != success)
 		return r;
 	*n = int(Client::the().settings.devices);
@@ -129,11 +134,13 @@ EXPORT(cuDeviceGetCount, hipGetDeviceCount)(int *n) {
 }
 
 EXPORT(cuDeviceGet, hipDeviceGet)(int *device, int i) {
+	COUNT;
 	*device = i;
 	return known(i) ? success : invalid_device;
 }
 
 EXPORT(cuDeviceGetName, hipDeviceGetName)(char *text, int n, int device) {
+	COUNT;
 	if (!known(device))
 		return invalid_device;
 	// Compiled kernels are kept by this name, and are others without the checks.
@@ -142,34 +149,40 @@ EXPORT(cuDeviceGetName, hipDeviceGetName)(char *text, int n, int device) {
 }
 
 EXPORT(cuDeviceGetAttribute, hipDeviceGetAttribute)(int *value, int number, int device) {
+	COUNT;
 	if (!known(device))
 		return invalid_device;
 	return attribute(number, *value) ? success : invalid_value;
 }
 
 EXPORT(cuDeviceTotalMem_v2, hipDeviceTotalMem)(size_t *bytes, int device) {
+	COUNT;
 	*bytes = Client::the().settings.memory;
 	return known(device) ? success : invalid_device;
 }
 
 EXPORT(cuDeviceGetUuid_v2, hipDeviceGetUuid)(unsigned char *id, int device) {
+	COUNT;
 	memcpy(id, dialect == Dialect::cuda ? "EMULATED-CUDA--" : "EMULATED-HIP---", 15);
 	id[15] = (unsigned char)device;
 	return known(device) ? success : invalid_device;
 }
 
 EXPORT(cuCtxGetStreamPriorityRange, hipDeviceGetStreamPriorityRange)(int *least, int *greatest) {
+	COUNT;
 	*least = 0, *greatest = -1;
 	int device;
 	return current_device(device) ? success : invalid_context;
 }
 
 EXPORT(cuDeviceCanAccessPeer, hipDeviceCanAccessPeer)(int *can, int device, int peer) {
+	COUNT;
 	*can = device != peer;
 	return known(device) && known(peer) ? success : invalid_device;
 }
 
 EXPORT(cuThreadExchangeStreamCaptureMode, hipThreadExchangeStreamCaptureMode)(int *mode) {
+	COUNT;
 	if (*mode < mode_global || *mode > mode_relaxed)
 		return invalid_value;
 	std::swap(*mode, current.mode);
@@ -182,6 +195,7 @@ EXPORT(cuThreadExchangeStreamCaptureMode, hipThreadExchangeStreamCaptureMode)(in
 constexpr uint64_t contexts = 0xc0de0;
 
 EXPORT(cuDevicePrimaryCtxRetain, )(uint64_t *context, int device) {
+	COUNT;
 	Client &c = Client::the();
 	if (!known(device))
 		return invalid_device;
@@ -192,6 +206,7 @@ EXPORT(cuDevicePrimaryCtxRetain, )(uint64_t *context, int device) {
 }
 
 EXPORT(cuDevicePrimaryCtxRelease_v2, )(int device) {
+	COUNT;
 	Client &c = Client::the();
 	std::lock_guard lock(c.mutex);
 	if (!known(device) || c.retained[size_t(device)] == 0)
@@ -201,6 +216,7 @@ EXPORT(cuDevicePrimaryCtxRelease_v2, )(int device) {
 }
 
 EXPORT(cuCtxPushCurrent_v2, )(uint64_t context) {
+	COUNT;
 	Client &c = Client::the();
 	std::lock_guard lock(c.mutex);
 	if (context < contexts || !known(int(context - contexts)) || c.retained[context - contexts] == 0)
@@ -210,6 +226,7 @@ EXPORT(cuCtxPushCurrent_v2, )(uint64_t context) {
 }
 
 EXPORT(cuCtxPopCurrent_v2, )(uint64_t *context) {
+	COUNT;
 	int device;
 	if (!current_device(device))
 		return invalid_context;
@@ -220,12 +237,14 @@ EXPORT(cuCtxPopCurrent_v2, )(uint64_t *context) {
 }
 
 EXPORT(cuCtxGetCurrent, )(uint64_t *context) {
+	COUNT;
 	int device;
 	*context = current_device(device) ? contexts + uint64_t(device) : 0;
 	return success;
 }
 
 EXPORT(cuStreamGetCtx, )(Handle stream, uint64_t *context) {
+	COUNT;
 	Exchange x(Call::stream_device, stream);
 	Result r = Client::the().call(x);
 	*context = contexts + x.reply.words[0];
@@ -233,17 +252,21 @@ EXPORT(cuStreamGetCtx, )(Handle stream, uint64_t *context) {
 }
 
 EXPORT(cuCtxEnablePeerAccess, )(uint64_t context, unsigned) {
+	COUNT;
 	return context < contexts ? invalid_context : peer(int(context - contexts), true);
 }
 EXPORT(cuCtxDisablePeerAccess, )(uint64_t context) {
+	COUNT;
 	return context < contexts ? invalid_context : peer(int(context - contexts), false);
 }
 
 EXPORT(cuGetErrorName, )(Result r, const char **text) {
+	COUNT;
 	*text = name_of(r);
 	return *text ? success : invalid_value;
 }
 EXPORT(cuGetErrorString, )(Result r, const char **text) {
+	COUNT;
 	*text = text_of(r);
 	return *text ? success : invalid_value;
 }
@@ -251,11 +274,13 @@ EXPORT(cuGetErrorString, )(Result r, const char **text) {
 #else
 
 EXPORT(, hipGetDevice)(int *device) {
+	COUNT;
 	*device = current.device;
 	return success;
 }
 
 EXPORT(, hipSetDevice)(int device) {
+	COUNT;
 	if (!known(device))
 		return invalid_device;
 	current.device = device;
@@ -263,14 +288,21 @@ EXPORT(, hipSetDevice)(int device) {
 }
 
 EXPORT(, hipStreamGetDevice)(Handle stream, int *device) {
+	COUNT;
 	Exchange x(Call::stream_device, stream);
 	Result r = Client::the().call(x);
 	*device = int(x.reply.words[0]);
 	return r;
 }
 
-EXPORT(, hipDeviceEnablePeerAccess)(int device, unsigned) { return peer(device, true); }
-EXPORT(, hipDeviceDisablePeerAccess)(int device) { return peer(device, false); }
+EXPORT(, hipDeviceEnablePeerAccess)(int device, unsigned) {
+	COUNT;
+	return peer(device, true);
+}
+EXPORT(, hipDeviceDisablePeerAccess)(int device) {
+	COUNT;
+	return peer(device, false);
+}
 
 extern "C" __attribute__((visibility("default"))) const char *hipGetErrorName(Result r) {
 	return name_of(r) ? name_of(r) : "HIP_ERROR_UNKNOWN";

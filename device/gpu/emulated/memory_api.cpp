@@ -40,6 +40,7 @@ Result attribute(int number, uintptr_t p, uint64_t &value, size_t &bytes) {
 } // namespace
 
 EXPORT(cuMemAlloc_v2, hipMalloc)(uintptr_t *p, size_t bytes) {
+	COUNT;
 	int device;
 	if (!current_device(device))
 		return invalid_context;
@@ -58,6 +59,7 @@ EXPORT(cuMemAlloc_v2, hipMalloc)(uintptr_t *p, size_t bytes) {
 
 // Freeing waits for all work, as the libraries do.
 EXPORT(cuMemFree_v2, hipFree)(uintptr_t p) {
+	COUNT;
 	if (no_context())
 		return invalid_context;
 	Client &c = Client::the();
@@ -88,10 +90,12 @@ static Result pin(uintptr_t *p, size_t bytes) {
 }
 
 EXPORT(cuMemHostAlloc, hipHostMalloc)(uintptr_t *p, size_t bytes, unsigned) {
+	COUNT;
 	return no_context() ? invalid_context : bytes == 0 ? invalid_value : pin(p, bytes);
 }
 
 EXPORT(cuMemFreeHost, hipHostFree)(uintptr_t p) {
+	COUNT;
 	if (no_context())
 		return invalid_context;
 	Client &c = Client::the();
@@ -109,6 +113,7 @@ EXPORT(cuMemFreeHost, hipHostFree)(uintptr_t p) {
 
 #ifndef EMULATED_CUDA
 EXPORT(, hipExtMallocWithFlags)(uintptr_t *p, size_t bytes, unsigned flags) {
+	COUNT;
 	if (bytes != 8 || flags != 2)
 		return invalid_value;
 	return pin(p, bytes);
@@ -116,6 +121,7 @@ EXPORT(, hipExtMallocWithFlags)(uintptr_t *p, size_t bytes, unsigned flags) {
 #endif
 
 EXPORT(cuMemGetInfo_v2, hipMemGetInfo)(size_t *free, size_t *total) {
+	COUNT;
 	if (no_context())
 		return invalid_context;
 	Exchange x(Call::memory);
@@ -125,6 +131,7 @@ EXPORT(cuMemGetInfo_v2, hipMemGetInfo)(size_t *free, size_t *total) {
 }
 
 EXPORT(cuPointerGetAttribute, hipPointerGetAttribute)(void *data, int number, uintptr_t p) {
+	COUNT;
 	uint64_t value;
 	size_t bytes;
 	Result r = attribute(number, p, value, bytes);
@@ -139,6 +146,7 @@ EXPORT(cuPointerGetAttribute, hipPointerGetAttribute)(void *data, int number, ui
 
 EXPORT(cuPointerGetAttributes, hipDrvPointerGetAttributes)
 (unsigned n, int *numbers, void **data, uintptr_t p) {
+	COUNT;
 	for (unsigned i = 0; i < n; i++) {
 		uint64_t value;
 		size_t bytes;
@@ -152,6 +160,7 @@ EXPORT(cuPointerGetAttributes, hipDrvPointerGetAttributes)
 }
 
 EXPORT(cuMemsetD8Async, hipMemsetD8Async)(uintptr_t p, unsigned char value, size_t bytes, Handle stream) {
+	COUNT;
 	if (no_context())
 		return invalid_context;
 	auto [base, a] = Client::the().place(p);
@@ -164,10 +173,12 @@ EXPORT(cuMemsetD8Async, hipMemsetD8Async)(uintptr_t p, unsigned char value, size
 
 #ifdef EMULATED_CUDA
 EXPORT(cuMemcpyAsync, )(uintptr_t to, uintptr_t from, size_t bytes, Handle stream) {
+	COUNT;
 	return no_context() ? invalid_context : Client::the().copy(to, from, bytes, stream);
 }
 #else
 EXPORT(, hipMemcpyAsync)(uintptr_t to, uintptr_t from, size_t bytes, int kind, Handle stream) {
+	COUNT;
 	return kind != 4 ? invalid_value : Client::the().copy(to, from, bytes, stream); // 4: by the addresses
 }
 #endif

@@ -26,6 +26,7 @@ static Result load(Handle *module, const char *image, std::string &why) {
 }
 
 EXPORT(cuModuleLoadData, hipModuleLoadData)(Handle *module, const char *image) {
+	COUNT;
 	std::string why;
 	return load(module, image, why);
 }
@@ -33,6 +34,7 @@ EXPORT(cuModuleLoadData, hipModuleLoadData)(Handle *module, const char *image) {
 #ifdef EMULATED_CUDA
 // Of the options, the log of errors and its size are known.
 EXPORT(cuModuleLoadDataEx, )(Handle *module, const char *image, unsigned n, int *options, void **values) {
+	COUNT;
 	char *log = nullptr;
 	size_t bytes = 0;
 	for (unsigned i = 0; i < n; i++) {
@@ -54,6 +56,7 @@ EXPORT(cuModuleLoadDataEx, )(Handle *module, const char *image, unsigned n, int 
 #endif
 
 EXPORT(cuModuleUnload, hipModuleUnload)(Handle module) {
+	COUNT;
 	Client &c = Client::the();
 	if (Result r = c.idle(); r != success)
 		return r;
@@ -61,6 +64,7 @@ EXPORT(cuModuleUnload, hipModuleUnload)(Handle module) {
 }
 
 EXPORT(cuModuleGetFunction, hipModuleGetFunction)(Handle *function, Handle module, const char *name) {
+	COUNT;
 	Exchange x(Call::module_function, module);
 	x.payload = name;
 	Client &c = Client::the();
@@ -89,6 +93,7 @@ static bool known(Handle h, Signature &f) {
 }
 
 EXPORT(cuFuncGetAttribute, hipFuncGetAttribute)(int *value, int number, Handle h) {
+	COUNT;
 	Signature f;
 	if (!known(h, f))
 		return invalid_handle;
@@ -111,12 +116,14 @@ EXPORT(cuFuncGetAttribute, hipFuncGetAttribute)(int *value, int number, Handle h
 
 #ifdef EMULATED_CUDA
 EXPORT(cuFuncSetAttribute, )(Handle h, int number, int value) {
+	COUNT;
 	if (number != 8 || value < 0)
 		return invalid_value;
 	return Client::the().call(Exchange(Call::function_shared, h, value));
 }
 
 EXPORT(cuFuncGetParamInfo, )(Handle h, size_t i, size_t *at, size_t *bytes) {
+	COUNT;
 	Signature f;
 	if (!known(h, f))
 		return invalid_handle;
@@ -132,6 +139,7 @@ EXPORT(cuFuncGetParamInfo, )(Handle h, size_t i, size_t *at, size_t *bytes) {
 EXPORT(cuLaunchKernel, hipModuleLaunchKernel)
 (Handle h, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, Handle stream,
     void **arguments, void **extra) {
+	COUNT;
 	int device;
 	if (!current_device(device))
 		return invalid_context;
