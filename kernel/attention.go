@@ -295,9 +295,10 @@ func attentionSource(s text.Spec) (text.Source, error) {
 	w.Begin(s)
 	w.Line("typedef struct { I s[%d][4]; } layout;", s.Outs+s.Ins)
 	w.Defines(s, 0)
-	for k, name := range [...]string{"CAUSAL", "DROPOUT", "BOOL_MASK", "ADDED_MASK", "NO_FIRST", "NO_SECOND", "STATE"} {
+	for k, name := range [...]string{"CAUSAL", "DROPOUT", "BOOL_MASK", "ADDED_MASK", "NO_FIRST", "NO_SECOND"} {
 		w.DefineIf(s.Extra[2]>>k&1 != 0, name)
 	}
+	w.Generator(s.Extra[2]&attentionState != 0)
 	w.DefineIf(s.Extra[2]&(attentionBool|attentionAdded) != 0, "MASKED")
 	if s.Extra[2]&attentionDropout != 0 {
 		w.Dialect("philox")

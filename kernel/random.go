@@ -383,7 +383,7 @@ func randomSource(s text.Spec) (text.Source, error) {
 	w.Begin(s)
 	w.Dialect("philox")
 	w.Defines(s, int(s.Outs+s.Ins))
-	w.DefineIf(s.Form&randomState != 0, "STATE")
+	w.Generator(s.Form&randomState != 0)
 	wide := s.Form&randomWide != 0
 	w.DefineIf(wide, "WIDE")
 	w.Define("EACH", map[bool]int{true: 2, false: 4}[wide])

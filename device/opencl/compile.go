@@ -1,6 +1,7 @@
 package opencl
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -28,11 +29,15 @@ func (d *Driver) ModuleCompiler(dev int) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if !b.compiler || b.svm == 0 { // without addresses, launches may need another form of the source
+	if !b.compiler {
 		return "", driver.Errorf(driver.ErrUnsupported, b.Name, op, "the device's driver gives no programs of sources (%v)",
 			b.Library)
 	}
-	return b.Library.String() + " " + b.driver + " for " + b.Props.Name + " " + b.options(), nil
+	pointers := ""
+	if b.svm == 0 {
+		pointers = " with offsets"
+	}
+	return b.Library.String() + " " + b.driver + pointers + " for " + b.Props.Name + " " + b.options(), nil
 }
 
 // ModuleCompile is [driver.Compiler].ModuleCompile.
@@ -52,9 +57,41 @@ func (d *Driver) ModuleCompile(dev int, source []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	if text, ok := b.withOffsets(source); ok {
+		m, err := b.imageOfSource(op, where, text)
+		if err == nil {
+			m.Kernels, m.Offsets = withoutOffsets(m.Kernels)
+		} else if !wrong(err) {
+			return nil, err
+		}
+		if err == nil && m.Offsets {
+			return m.encode()
+		}
+	}
+	m, err := b.imageOfSource(op, where, source)
+	if err != nil {
+		return nil, err
+	}
+	if b.svm == 0 {
+		m.Source = source
+	}
+	return m.encode()
+}
+
+// wrong reports whether a compiler has refused a source.
+func wrong(err error) bool {
+	_, is := errors.AsType[*CompileError](err)
+	return is
+}
+
+// imageOfSource has a source compiled.
+func (b *dev) imageOfSource(op string, where compiler.Place, source []byte) (*image, error) {
 	data, err := b.compiledApart(op, where, source, b.options())
-	if err != nil || data != nil {
-		return data, err
+	if err != nil {
+		return nil, err
+	}
+	if data != nil {
+		return parseImage(data)
 	}
 	h, err := b.make(op, source, b.options())
 	if err != nil {
@@ -62,13 +99,10 @@ func (d *Driver) ModuleCompile(dev int, source []byte) ([]byte, error) {
 	}
 	defer b.ProgramFree(h)
 	m, err := b.imageOf(h)
-	if err == nil {
-		data, err = m.encode()
-	}
 	if err != nil {
 		return nil, driver.Errorf(driver.ErrUnsupported, b.Name, op, "%w", err)
 	}
-	return data, nil
+	return m, nil
 }
 
 // probeSource is compiled before anything else, so that a driver that compiles nothing is known after one process.
@@ -87,7 +121,7 @@ func (b *dev) compiledApart(op string, where compiler.Place, source []byte, opti
 	if unfit != nil {
 		return nil, unfit
 	}
-	a, err := b.ask(where, source, options)
+	a, err := b.answer(where, source, options)
 	if err != nil {
 		return nil, b.without(op, where, err)
 	}
@@ -102,7 +136,7 @@ func (b *dev) probe(op string, where compiler.Place) (unfit, err error) {
 	if b.probed {
 		return b.unfit, nil
 	}
-	a, err := b.ask(where, []byte(probeSource), b.options())
+	a, err := b.answer(where, []byte(probeSource), b.options())
 	if err != nil {
 		return nil, err
 	}
@@ -146,8 +180,8 @@ func (b *dev) refused(op string, a compiler.Answer) error {
 	return driver.Errorf(driver.ErrUnsupported, b.Name, op, "%s", plain.Text(a.Error))
 }
 
-// ask is the answer of a process to a source.
-func (b *dev) ask(where compiler.Place, source []byte, options string) (compiler.Answer, error) {
+// answer is that of a process to a source.
+func (b *dev) answer(where compiler.Place, source []byte, options string) (compiler.Answer, error) {
 	a, err := b.apart.Compile(where.Command, &compiler.Request{Options: options, Source: source,
 		Device: compiler.Device{Library: b.place, Platform: slices.Index(b.platforms, b.space.platform),
 			Index: slices.Index(b.deviceIDs(b.space.platform), b.id)}})

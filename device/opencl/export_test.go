@@ -37,11 +37,11 @@ func OnPart(d driver.Driver, f func()) {
 	}
 }
 
-// ProgramOf is the driver's program in an image.
-func ProgramOf(data []byte) ([]byte, error) {
+// ProgramOf is the driver's program in an image, and whether its kernels take offsets.
+func ProgramOf(data []byte) ([]byte, bool, error) {
 	m, err := parseImage(data)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	return m.Program, nil
+	return m.Program, m.Offsets, nil
 }

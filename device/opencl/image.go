@@ -14,7 +14,9 @@ import (
 // and files keep it.
 type image struct {
 	Program []byte
-	Kernels map[string][]param // by name; without those whose parameters the compiler doesn't tell
+	Kernels map[string][]param // by name
+	Offsets bool               `json:",omitempty"` // kernels take them
+	Source  []byte             `json:",omitempty"` // for kernels that take none, of a device that needs them
 }
 
 // imageMagic begins an image. The zero tells it from a source.
@@ -40,27 +42,33 @@ func parseImage(data []byte) (*image, error) {
 
 // imageOf is the image of a program that the library has made of a source.
 func (b *dev) imageOf(h abi.Program) (*image, error) {
+	kernels, err := b.kernelsOf(h)
+	if err != nil {
+		return nil, err
+	}
+	data, err := b.program(h)
+	return &image{Program: data, Kernels: kernels}, err
+}
+
+// kernelsOf asks the library for the parameters of a program's kernels.
+func (b *dev) kernelsOf(h abi.Program) (map[string][]param, error) {
 	names, err := b.kernelNames(h)
 	if err != nil {
 		return nil, err
 	}
-	m := &image{Kernels: map[string][]param{}}
+	kernels := map[string][]param{}
 	for _, name := range names {
 		k, err := b.kernel("look up a function", h, name)
 		if err != nil {
 			return nil, err
 		}
-		params, err := b.parameters(k)
+		kernels[name], err = b.parameters(k)
 		b.KernelFree(k)
 		if err != nil {
 			return nil, err
 		}
-		if told(params) {
-			m.Kernels[name] = params
-		}
 	}
-	m.Program, err = b.program(h)
-	return m, err
+	return kernels, nil
 }
 
 func (b *dev) kernelNames(h abi.Program) ([]string, error) {

@@ -41,7 +41,7 @@ type kernel struct {
 
 	mu      sync.Mutex // a kernel has its arguments until it's enqueued
 	h       abi.Kernel
-	behind  abi.Kernel // takes offsets, if one has been needed
+	caller  abi.Kernel // takes offsets where this one doesn't, if one has been needed
 	refused error      // why there's none
 }
 
@@ -50,6 +50,7 @@ type program struct {
 	h       abi.Program
 	source  []byte             // none: it was compiled elsewhere
 	kernels map[string][]param // by name; none: the library is asked
+	offsets bool               // kernels take them
 }
 
 // param is what a kernel says of a parameter.
@@ -72,8 +73,8 @@ func (m *module) drop() {
 	}
 	for _, k := range m.made {
 		m.b.KernelFree(k.h)
-		if k.behind != 0 {
-			m.b.KernelFree(k.behind)
+		if k.caller != 0 {
+			m.b.KernelFree(k.caller)
 		}
 	}
 	m.b.ProgramFree(m.h)
@@ -105,8 +106,7 @@ func (d *Driver) ModuleLoad(dev int, image []byte) (driver.ModuleHandle, error) 
 	return d.modules.Add(m), nil
 }
 
-// build makes a program of what a module is loaded from. Those of sources that another process compiles are kept in
-// files.
+// build makes a program of what a module is loaded from.
 func (b *dev) build(op string, from []byte) (program, error) {
 	options := b.options()
 	switch {
@@ -118,6 +118,28 @@ func (b *dev) build(op string, from []byte) (program, error) {
 	case !b.compiler:
 		return program{}, b.noCompiler(op)
 	}
+	source := bytes.Clone(from)
+	if text, ok := b.withOffsets(source); ok {
+		p, err := b.compiled(op, text)
+		if err == nil && p.kernels == nil {
+			p.kernels, err = b.kernelsOf(p.h)
+		}
+		if err == nil {
+			p.kernels, p.offsets = withoutOffsets(p.kernels)
+		}
+		if err == nil && p.offsets || err != nil && !wrong(err) {
+			return p, err
+		}
+		if err == nil {
+			b.ProgramFree(p.h)
+		}
+	}
+	return b.compiled(op, source)
+}
+
+// compiled makes a program of a source. Those that another process compiles are kept in files.
+func (b *dev) compiled(op string, source []byte) (program, error) {
+	options := b.options()
 	where, err := compiler.Where()
 	if err != nil {
 		return program{}, err
@@ -126,7 +148,6 @@ func (b *dev) build(op string, from []byte) (program, error) {
 	if len(where.Command) > 0 {
 		files = keptPrograms()
 	}
-	source := bytes.Clone(from)
 	key := b.programKey(source, options)
 	if files != nil {
 		if data, err := files.Get(key); err == nil {
@@ -159,8 +180,12 @@ func (b *dev) load(op string, data []byte, options string) (program, error) {
 	if err != nil {
 		return program{}, driver.Errorf(driver.ErrInvalidArgument, b.Name, op, "%w", err)
 	}
+	if m.Offsets && b.svm != 0 {
+		return program{}, driver.Errorf(driver.ErrInvalidArgument, b.Name, op,
+			"the image is for a device without shared virtual memory")
+	}
 	h, err := b.make(op, m.Program, options)
-	return program{h: h, kernels: m.Kernels}, err
+	return program{h, m.Source, m.Kernels, m.Offsets}, err
 }
 
 // options are those of the compiler. Without one for it, a division may be off by 2.5 units in the last place.
@@ -510,10 +535,10 @@ func (x *launch) run(s *stream) error {
 func (x *launch) set() (h abi.Kernel, parts []abi.Mem, err error) {
 	k, b := x.k, x.k.m.b
 	h = k.h
-	shifted := false
-	if b.svm == 0 && !x.multiples(0) {
-		if at, err := k.shifted(x.op); err == nil {
-			h, shifted = at, true
+	offsets := k.m.offsets
+	if b.svm == 0 && !offsets && !x.multiples(0) {
+		if at, err := k.behind(x.op); err == nil {
+			h, offsets = at, true
 		} else if !x.multiples(max(b.align, 1)) {
 			return 0, nil, err
 		}
@@ -536,14 +561,14 @@ func (x *launch) set() (h abi.Kernel, parts []abi.Mem, err error) {
 			if u.p != 0 {
 				*m, *offset = u.a.buf, uint64(u.offset())
 			}
-			if *offset != 0 && !shifted {
+			if *offset != 0 && !offsets {
 				if *m, err = b.partOf(x.op, u); err != nil {
 					return 0, parts, err
 				}
 				parts = append(parts, *m)
 			}
 			err = set(unsafe.Sizeof(*m), unsafe.Pointer(m))
-			if err == nil && shifted {
+			if err == nil && offsets {
 				err = set(unsafe.Sizeof(*offset), unsafe.Pointer(offset))
 			}
 		}

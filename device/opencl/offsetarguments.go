@@ -9,124 +9,187 @@ import (
 	"github.com/chorus-comms/chorus/device/opencl/abi"
 )
 
-// A device without shared virtual memory takes buffers as arguments. For a pointer that isn't a buffer's beginning, the
-// kernel is compiled again with a buffer and an offset for each pointer:
+// A device without shared virtual memory takes buffers as arguments, and a pointer may lead anywhere into one. So its
+// kernels are compiled with a buffer and an offset for each pointer:
 //
-//	kernel void add_at(global uchar *a0, ulong o0, ...) { global int *x = (global int *)(a0 + o0); ... }
+//	kernel void add(global chorus_at *at_x, ulong by_x, ...) { global int *x = (global void *)(at_x + by_x); ... }
 //
 // OpenCL also has parts of buffers, but what kernels do with parts that overlap is undefined, and nothing says here
-// where the memory behind a pointer ends. Where the kernel's head isn't found in the source, such as one that a macro
-// makes, another kernel calls it. Kernels that declare local memory can't be called: devices may refuse it, and PoCL 3.0
-// then gives all blocks the same memory. These kernels, and those of programs without a source, are given parts after
-// all, which begin at multiples of the device's alignment.
+// where the memory behind a pointer ends. Where the kernels' heads aren't found in the source, such as those that macros
+// make, the source is compiled as it is. For a pointer that isn't a buffer's beginning, another kernel then calls the
+// one of the source. Kernels that declare local memory can't be called: devices may refuse it, and PoCL 3.0 then gives
+// all blocks the same memory. These kernels, and those of programs without a source, are given parts after all, which
+// begin at multiples of the device's alignment.
 
-const shiftedSuffix = "_at"
+// pointee is the type that pointers to buffers have in kernels with offsets. The library tells it of their parameters.
+const pointee = "chorus_at"
 
-// shifted is the kernel that takes offsets, compiled when it's first needed. The kernel is locked.
-func (k *kernel) shifted(op string) (abi.Kernel, error) {
-	if k.behind != 0 || k.refused != nil {
-		return k.behind, k.refused
+// withOffsets is withOffsets, if the device needs it.
+func (b *dev) withOffsets(source []byte) ([]byte, bool) {
+	if b.svm != 0 {
+		return nil, false
 	}
-	k.behind, k.refused = k.shift(op)
-	return k.behind, k.refused
+	text, ok := withOffsets(string(source))
+	return []byte(text), ok
 }
 
-func (k *kernel) shift(op string) (abi.Kernel, error) {
+var (
+	headText    = regexp.MustCompile(`\b(?:KERNEL|kernel|__kernel)\s+void\s+\w+\s*\(`)
+	pointerText = regexp.MustCompile(`^\s*([\w\s]*\b(?:(GLOBAL|global|__global)|constant|__constant)\b[\w\s]*\*\s*` +
+		`(?:(?:const|volatile|restrict|__restrict)\s+)*)(\w+)((?:\s+\w+)*\s*)$`)
+	macroText  = regexp.MustCompile(`(?m)^#\s*(?:define|undef)\s+(\w+)\b(.*)$`)
+	pointsText = regexp.MustCompile(`\b(?:GLOBAL|global|__global|constant|__constant)\b.*\*`)
+	wordText   = regexp.MustCompile(`\w+`)
+)
+
+// withOffsets is a source whose kernels take offsets; false if it has none that could. Definitions of macros that have
+// pointers to buffers are expanded in heads. It's false, too, where such a macro has several.
+func withOffsets(source string) (string, bool) {
+	macros, defined := map[string]string{}, map[string]int{}
+	for _, m := range macroText.FindAllStringSubmatch(source, -1) {
+		if defined[m[1]]++; !strings.HasPrefix(m[2], "(") && pointsText.MatchString(m[2]) {
+			macros[m[1]] = m[2]
+		}
+	}
+	var out strings.Builder
+	out.WriteString("typedef uchar " + pointee + ";\n")
+	done, any, several := 0, false, false
+	for _, at := range headText.FindAllStringIndex(source, -1) {
+		end := closing(source, at[1])
+		if end < 0 || !strings.HasPrefix(strings.TrimLeft(source[end+1:], " \t\r\n"), "{") {
+			return "", false
+		}
+		parameters := wordText.ReplaceAllStringFunc(source[at[1]:end], func(w string) string {
+			if text, ok := macros[w]; ok {
+				several = several || defined[w] > 1
+				return text
+			}
+			return w
+		})
+		parameters, pointers := shifted(parameters)
+		body := end + 1 + strings.Index(source[end+1:], "{") + 1
+		out.WriteString(source[done:at[1]] + parameters + ") {" + pointers)
+		done, any = body, any || pointers != ""
+	}
+	out.WriteString(source[done:])
+	return out.String(), any && !several
+}
+
+// closing is where a parenthesis ends that begins before a place; -1 if it doesn't.
+func closing(s string, from int) int {
+	for i, depth := from, 1; i < len(s); i++ {
+		switch s[i] {
+		case '(':
+			depth++
+		case ')':
+			if depth--; depth == 0 {
+				return i
+			}
+		}
+	}
+	return -1
+}
+
+// shifted are a kernel's parameters with offsets, and the declarations of pointers.
+func shifted(parameters string) (with, declarations string) {
+	var list []string
+	for text := range strings.SplitSeq(parameters, ",") { // a type with a comma is no pointer then, and stays
+		m := pointerText.FindStringSubmatch(text)
+		if m == nil {
+			list = append(list, text)
+			continue
+		}
+		declared, name, more := m[1], m[3], m[4]
+		space, restrict := "constant", ""
+		if m[2] != "" {
+			space = "global"
+		}
+		if strings.Contains(declared, "restrict") {
+			restrict = "restrict "
+		}
+		list = append(list, fmt.Sprintf("%s %s *%sat_%s, ulong by_%s%s", space, pointee, restrict, name, name, more))
+		declarations += fmt.Sprintf(" %s%s = (%s void *)(at_%s + by_%s);", declared, name, space, name, name)
+	}
+	return strings.Join(list, ","), declarations
+}
+
+// withoutOffsets are the parameters of kernels that take offsets, without these; false if not all pointers have one.
+func withoutOffsets(kernels map[string][]param) (map[string][]param, bool) {
+	without := map[string][]param{}
+	for name, params := range kernels {
+		if !told(params) {
+			return nil, false
+		}
+		var list []param
+		for i := 0; i < len(params); i++ {
+			p := params[i]
+			if p.Address == abi.AddressGlobal || p.Address == abi.AddressConstant {
+				if !strings.Contains(p.Type, pointee) {
+					return nil, false
+				}
+				p.Type = "pointer"
+				i++
+			}
+			list = append(list, p)
+		}
+		without[name] = list
+	}
+	return without, true
+}
+
+// behind is the kernel that takes offsets where this one doesn't, compiled when it's first needed. The kernel is locked.
+func (k *kernel) behind(op string) (abi.Kernel, error) {
+	if k.caller == 0 && k.refused == nil {
+		k.caller, k.refused = k.call(op)
+	}
+	return k.caller, k.refused
+}
+
+func (k *kernel) call(op string) (abi.Kernel, error) {
 	b := k.m.b
 	refuse := func(why error) (abi.Kernel, error) {
 		return 0, driver.Errorf(driver.ErrUnsupported, b.Name, op, "an argument doesn't point to a multiple of %d bytes of "+
 			"its allocation, which the device without shared virtual memory needs, and no other kernel can call this one: %w",
 			b.align, why)
 	}
-	source, err := k.shiftedSource()
+	source, err := k.callingSource()
 	if err != nil {
 		return refuse(err)
 	}
-	p, err := b.build(op, []byte(source))
+	p, err := b.compiled(op, []byte(source))
 	if err != nil {
 		return refuse(err)
 	}
 	defer b.ProgramFree(p.h) // the kernel keeps it
-	return b.kernel(op, p.h, k.attrs.Name+shiftedSuffix)
+	return b.kernel(op, p.h, k.attrs.Name+callerSuffix)
 }
 
-func (k *kernel) shiftedSource() (string, error) {
+const callerSuffix = "_at"
+
+func (k *kernel) callingSource() (string, error) {
 	if k.m.source == nil {
 		return "", fmt.Errorf("its module isn't a source")
 	}
-	var parameters, arguments, types []string
+	if k.attrs.SharedBytes > 0 {
+		return "", fmt.Errorf("it declares local memory")
+	}
+	var parameters, arguments []string
 	for i, p := range k.params {
 		if !p.Known {
 			return "", fmt.Errorf("the compiler doesn't tell its parameters")
 		}
 		space := map[uint32]string{abi.AddressGlobal: "global", abi.AddressConstant: "constant"}[p.Address]
 		if space == "" {
-			parameters, types = append(parameters, fmt.Sprintf("%s a%d", p.Type, i)), append(types, "")
+			parameters = append(parameters, fmt.Sprintf("%s a%d", p.Type, i))
 			arguments = append(arguments, fmt.Sprintf("a%d", i))
 			continue
 		}
 		parameters = append(parameters, fmt.Sprintf("%s uchar *a%d, ulong o%d", space, i, i))
-		types = append(types, fmt.Sprintf("%s %s", space, p.Type))
-		arguments = append(arguments, fmt.Sprintf("(%s)(a%d ? a%[2]d + o%[2]d : a%[2]d)", types[i], i))
+		arguments = append(arguments, fmt.Sprintf("(%s %s)(a%d + o%[3]d)", space, p.Type, i))
 	}
 	if k.local {
-		parameters, types = append(parameters, "local "+k.localType+" shared"), append(types, "")
-		arguments = append(arguments, "shared")
+		parameters, arguments = append(parameters, "local "+k.localType+" shared"), append(arguments, "shared")
 	}
-	if source, ok := withOffsets(string(k.m.source), k.attrs.Name, types); ok {
-		return source, nil
-	}
-	if k.attrs.SharedBytes > 0 {
-		return "", fmt.Errorf("it declares local memory")
-	}
-	return fmt.Sprintf("%s\nkernel void %s%s(%s) { %s(%s); }\n", k.m.source, k.attrs.Name, shiftedSuffix,
+	return fmt.Sprintf("%s\nkernel void %s%s(%s) { %s(%s); }\n", k.m.source, k.attrs.Name, callerSuffix,
 		strings.Join(parameters, ", "), k.attrs.Name, strings.Join(arguments, ", ")), nil
-}
-
-// withOffsets is a source in which a kernel has offsets, and its name the suffix. types has the type of each parameter
-// that is a pointer to a buffer, and "" for others. It's false unless the source has one definition by that name.
-func withOffsets(source, name string, types []string) (string, bool) {
-	found := regexp.MustCompile(`\bvoid\s+`+regexp.QuoteMeta(name)+`\s*\(`).FindAllStringIndex(source, -1)
-	if len(found) != 1 {
-		return "", false
-	}
-	from, depth, to := found[0][1], 1, -1
-	var texts []string // of the parameters
-	for i, start := from, from; i < len(source) && to < 0; i++ {
-		switch c := source[i]; {
-		case c == '(':
-			depth++
-		case c == ')':
-			depth--
-		case c != ',' || depth > 1:
-			continue
-		}
-		if depth == 0 || depth == 1 && source[i] == ',' {
-			texts = append(texts, strings.TrimSpace(source[start:i]))
-			start = i + 1
-		}
-		if depth == 0 {
-			to = i
-		}
-	}
-	if to < 0 || len(texts) != len(types) || !strings.HasPrefix(strings.TrimLeft(source[to+1:], " \t\r\n"), "{") {
-		return "", false
-	}
-	var pointers strings.Builder
-	for i, t := range types {
-		if t == "" {
-			continue
-		}
-		if strings.Contains(texts[i], "[") {
-			return "", false
-		}
-		at, offset := fmt.Sprintf("chorus_a%d", i), fmt.Sprintf("chorus_o%d", i)
-		fmt.Fprintf(&pointers, " %s = (%s)(%s ? %[3]s + %s : %[3]s);", texts[i], t, at, offset)
-		space, _, _ := strings.Cut(t, " ")
-		texts[i] = fmt.Sprintf("%s uchar *%s, ulong %s", space, at, offset)
-	}
-	body := to + 1 + strings.Index(source[to+1:], "{") + 1
-	head := found[0][0]
-	return fmt.Sprintf("%svoid %s%s(%s) {%s%s", source[:head], name, shiftedSuffix, strings.Join(texts, ", "), &pointers,
-		source[body:]), true
 }

@@ -34,6 +34,13 @@ func (w *Writer) IfDefined(other, name string, value any) {
 	w.WriteString("#endif\n")
 }
 
+// Generator defines GENERATOR: the parameters that say which part of a generator's sequence a kernel has. With a state
+// they have a pointer to it.
+func (w *Writer) Generator(state bool) {
+	w.DefineIf(state, "STATE")
+	w.Define("GENERATOR", "u64 seed, u64 block"+map[bool]string{true: ", GLOBAL const u64 *state"}[state])
+}
+
 // Defines writes what files of kernels know of a spec:
 //
 //   - POINTERS: the parameters of the results and inputs, and LAYOUT: that of the layout type, after a comma;
