@@ -11,3 +11,10 @@ func Unrecorded(c *Comm) (restore func()) {
 	c.rec = nil
 	return func() { c.rec = rec }
 }
+
+// SetPieceBytes sets how large pieces are, until the function that it returns is called.
+func SetPieceBytes(n int) (restore func()) {
+	before := pieceBytes
+	pieceBytes = n
+	return func() { pieceBytes = before }
+}

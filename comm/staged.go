@@ -122,6 +122,7 @@ type stage struct {
 	on       *device.Stream // of copies under way; nil: there are none
 	releases []func() error // of the tensors' memory, which is kept until the end
 	copies   map[*tensor.Tensor]*tensor.Tensor
+	pieces   *pieces // of one whose backend is at work meanwhile; or nil
 	ended    bool
 }
 
@@ -155,6 +156,9 @@ func (x *stage) load(o *call) error {
 		if err != nil {
 			return err
 		}
+		if x.pieces = x.inPieces(o); x.pieces != nil {
+			return x.in(o)
+		}
 		return errors.Join(x.in(o), x.settle(ctx))
 	})
 }
@@ -183,13 +187,18 @@ func (x *stage) in(o *call) error {
 	if err := o.Replace(x.copyOf); err != nil {
 		return err
 	}
-	return x.move(reads, func(t, c device.Ptr, n int) error { return x.on.Copy(c, t, n) })
+	return x.move(reads, func(t, c device.Ptr, n int) error {
+		if x.pieces != nil {
+			return x.pieces.bring(t, c, n)
+		}
+		return x.on.Copy(c, t, n)
+	})
 }
 
 // out enqueues the copying of the results to the device. Splits may leave the end of an output as it was.
 func (x *stage) out(o *call) error {
 	g := o.originals
-	if !o.Kind.Operation().Gives(x.c.rank, o.Root) || x.source(o) {
+	if !x.gives(o) {
 		return nil
 	}
 	most := math.MaxInt
@@ -204,6 +213,11 @@ func (x *stage) out(o *call) error {
 	}
 	return x.move(append([]*tensor.Tensor{g.out}, g.outs...),
 		func(t, c device.Ptr, n int) error { return x.on.Copy(t, c, min(n, most)) })
+}
+
+// gives reports whether the operation has a result on this rank that goes to the device.
+func (x *stage) gives(o *call) bool {
+	return o.Kind.Operation().Gives(x.c.rank, o.Root) && !x.source(o)
 }
 
 // source reports whether the output is what the rank puts in.
@@ -272,7 +286,11 @@ func (x *stage) finish(o *call, err error) error {
 	} else {
 		err = x.abortable(o, func(ctx context.Context) error { return awaitEvent(ctx, &x.behind) })
 	}
-	if err == nil {
+	switch {
+	case err != nil:
+	case x.pieces != nil:
+		err = x.pieces.rest()
+	default:
 		err = errors.Join(x.out(o), x.settle(context.Background()))
 	}
 	for _, c := range x.copies {
@@ -288,7 +306,7 @@ func (x *stage) end() {
 		return
 	}
 	x.ended = true
-	if x.on != nil { // a queue of the hardware may hold them up for long
+	if x.on != nil || x.pieces.going() { // a queue of the hardware may hold them up for long
 		go x.giveBack()
 		return
 	}
@@ -297,6 +315,7 @@ func (x *stage) end() {
 
 func (x *stage) giveBack() {
 	_ = x.settle(context.Background())
+	x.pieces.end()
 	for _, release := range x.releases {
 		_ = release() // an error would be one of a driver that was closed
 	}

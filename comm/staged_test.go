@@ -53,7 +53,14 @@ var (
 	copied  atomic.Int64 // how often oneQueue's library has copied
 	streams atomic.Int64 // how many streams it has made
 	refused atomic.Bool  // it records no event
+	failing atomic.Pointer[failure]
 )
+
+// failure is of a function of oneQueue's library, from a number of copies on.
+type failure struct {
+	call  string
+	after int64
+}
 
 // oneQueue is a stand-in for a GPU whose streams all share one queue of the hardware.
 func oneQueue(t *testing.T) string {
@@ -68,6 +75,9 @@ func oneQueue(t *testing.T) string {
 			if refused.Load() {
 				return abi.InvalidValue
 			}
+		}
+		if f := failing.Load(); f != nil && f.call == call && copied.Load() >= f.after {
+			return abi.InvalidValue
 		}
 		return abi.Success
 	}})

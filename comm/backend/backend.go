@@ -84,6 +84,21 @@ type Assembler interface {
 	Assembled() bool
 }
 
+// Piecewise is implemented by backends that can begin with the first bytes of large operands while the others come.
+type Piecewise interface {
+	// InPieces reports whether it heeds the Pieces of an operation.
+	InPieces(op *Op) bool
+}
+
+// Pieces are the operands of an operation that come, and the result that goes, one piece after the other.
+type Pieces interface {
+	// Await waits until so many bytes of In are there, from the first on, or all if it has fewer. It's due before those
+	// are read, and before what has the same place in Out is written. Submit and Wait return its error as a failure.
+	Await(bytes int) error
+	// Final says that so many bytes of Out, from the first on, will not change any more.
+	Final(bytes int)
+}
+
 // Windower is implemented by backends with one-sided windows.
 type Windower interface {
 	// NewWindow is collective. t is this rank's exposed memory, at least shaped alike

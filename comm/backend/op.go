@@ -48,6 +48,9 @@ type Op struct {
 	// has.
 	Running func() bool
 
+	// Pieces, if it isn't nil, brings In, and takes Out away, while a backend that is [Piecewise] is at work.
+	Pieces Pieces
+
 	// Backend's own, kept between Submit and Wait.
 	State any
 }

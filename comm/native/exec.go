@@ -15,6 +15,7 @@ type job struct {
 	base.Job
 	desc   fabric.Desc
 	stores string // how large copies into a stage are made: cached, bypass, or as measured
+	pieces backend.Pieces
 }
 
 // enter begins the collective under way: it announces it to the ranks of this host. It doesn't wait for them if the
@@ -42,7 +43,11 @@ func (g *group) enter(op *backend.Op) error {
 	}
 	var in, out fabric.Place
 	if c.mapped != nil {
-		in, out = g.places(j)
+		if in, out = g.places(j); in.Mappable() && out.Mappable() { // others may read and write them at any time
+			if err := g.whole(j); err != nil {
+				return err
+			}
+		}
 	}
 	if err := g.Space.Begin(g.Waits, g.seq, &j.desc, in, out); err != nil {
 		return err
@@ -61,7 +66,7 @@ func (g *group) enter(op *backend.Op) error {
 			return err
 		}
 		g.done = g.prog.prologue
-		return g.execute(g.prog.steps[:g.done], j)
+		return g.advance(g.prog.steps[:g.done], j)
 	}
 	return nil
 }
@@ -107,7 +112,7 @@ func (g *group) run(op *backend.Op) error {
 			return err
 		}
 	}
-	if err := g.execute(prog.steps[g.done:], j); err != nil {
+	if err := g.advance(prog.steps[g.done:], j); err != nil {
 		return err
 	}
 	if prog.twoSided {
@@ -284,8 +289,8 @@ func (g *group) fold(s *step, j *job) {
 	}
 	for done := 0; done < s.n; done += foldBlock {
 		if done > 0 { // not after the last block: no pointer may leave its memory
-			advance(dst, foldBlock*j.Elem)
-			advance(src, foldBlock*j.Elem)
+			forward(dst, foldBlock*j.Elem)
+			forward(src, foldBlock*j.Elem)
 		}
 		n := min(foldBlock, s.n-done)
 		kern.Reduce(j.Kernel, j.DType, dst[:1], src, n)
@@ -298,7 +303,7 @@ func (g *group) fold(s *step, j *job) {
 	}
 }
 
-func advance(ps []unsafe.Pointer, bytes int) {
+func forward(ps []unsafe.Pointer, bytes int) {
 	for i := range ps {
 		ps[i] = unsafe.Add(ps[i], bytes)
 	}

@@ -88,7 +88,7 @@ func (g *group) Submit(op *backend.Op) error {
 	}
 	// From here on the others may count on this rank: every failure is theirs, too.
 	g.seq++
-	op.Seq = g.seq
+	op.Seq, g.job.pieces = g.seq, op.Pieces
 	if g.Space == nil || len(g.Local) < len(g.Members) || !g.repeated && base.Prepares(op) || !g.Space.Ready(g.seq) {
 		return nil // it takes a while, perhaps forever
 	}
@@ -215,7 +215,7 @@ func (g *group) repeats(op *backend.Op) bool {
 
 // forget keeps no buffer of an operation that is done alive.
 func (g *group) forget() {
-	g.job.In, g.job.Out = nil, nil
+	g.job.In, g.job.Out, g.job.pieces = nil, nil, nil
 	if !g.bound {
 		return // they are nowhere else
 	}

@@ -40,6 +40,8 @@ type step struct {
 	n        int // elements
 	bytes    int
 	recvTmp  int
+	needs    int // bytes of this rank's In and Out, from the first on, up to the last one that it touches
+	settled  int // bytes of this rank's Out, from the first on, that no later step writes
 	dst, src []ref
 }
 
@@ -99,6 +101,7 @@ func compile(p *plan.Plan, skip int, phaseBase uint32) *program {
 		}
 		g.steps = append(g.steps, t)
 	}
+	g.places(p.Request.Rank, world)
 	g.prologue = opens(g.steps)
 	g.short, g.part = asShort(g.steps, p.Request.Rank, world), partly(g.steps, world)
 	g.needsSpace = g.needsSpace || p.Stage > 0
