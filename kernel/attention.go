@@ -236,6 +236,7 @@ func (p *Plan) attentionCall(s text.Spec, list *[text.MaxOperands]Operand, x *at
 	}
 	s.Wide = s.Wide || wide(x.batches*x.heads*x.rows, blocks)
 	c := p.blocks(s, device.Dim{X: max(blocks, 1), Y: 1, Z: 1})
+	c.MatrixUnit = text.MultipliedByUnits(s.Types[s.Outs])
 	for k := range operands {
 		c.Args.Pointer(list[k].Ptr)
 	}
@@ -304,6 +305,7 @@ func attentionSource(s text.Spec) (text.Source, error) {
 		w.Dialect("philox")
 	}
 	w.Define(strings.ToUpper(s.Op), "")
+	w.Unit(s, s.Inputs()[0])
 	w.Define("TILE", tile)
 	w.Define("CHUNK", headChunk)
 	w.Define("CHUNKS", s.Extra[0])

@@ -126,7 +126,7 @@ func (p *Plan) matmulCall(s text.Spec, operands [4]*Operand, cs [2]int, alpha, b
 	m, n, depth := out.Sizes[d-2], out.Sizes[d-1], a.Sizes[d-1]
 	call := p.tiles(s, device.Dim{X: gemm.Tiles(n), Y: gemm.Tiles(m), Z: p.space.count})
 	if scales == nil {
-		call.Shape = loader.AnyTiles
+		call.Shape, call.MatrixUnit = loader.AnyTiles, text.MultipliedByUnits(a.Type)
 	}
 	for _, o := range operands {
 		call.Args.Pointer(o.Ptr)
@@ -225,6 +225,7 @@ func matmulSource(s text.Spec) (text.Source, error) {
 	if x, ok := ops.Named(s.Op); ok {
 		w.Define("ACTIVATION", x.Expression(s.Compute))
 	}
+	w.Unit(s, s.Types[1])
 	gemm.DefineSizes(&w.Writer, s)
 	return w.File("matmul", "matmul_"+s.Op)
 }

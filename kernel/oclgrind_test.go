@@ -17,7 +17,7 @@ const oclgrind = "/usr/lib/oclgrind/liboclgrind-rt-icd.so"
 // kernelTests are how the names of tests begin that run kernels of the families.
 var kernelTests = []string{"Elementwise", "Types", "Scan", "Reduce", "Sort", "Search", "Masked", "Loss", "Index",
 	"Row", "Pool", "Unpool", "Upsample", "Pad", "Columns", "Foreach", "Optimize", "List", "Bag", "Grid", "Random",
-	"Distance", "Matmul", "Float8", "ScaledMatmul", "IntMatmul", "Convolution", "Attention"}
+	"Distance", "Matmul", "Float8", "ScaledMatmul", "IntMatmul", "Convolution", "Attention", "MatrixUnitTorch"}
 
 // Kernels neither touch memory beside their operands nor race: a sample of each family runs on Oclgrind, which
 // simulates a device and says so. Each runs in the forms that processors have, and in those of GPUs.

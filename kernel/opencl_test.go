@@ -26,6 +26,9 @@ type cl struct {
 // deviceVariable names another device than OpenCL's first: an emulated GPU.
 const deviceVariable = "CHORUS_TEST_KERNEL_DEVICE"
 
+// emulated reports whether that is so. Emulated GPUs have a matrix unit for numbers of 16 bits.
+func emulated() bool { return os.Getenv(deviceVariable) != "" }
+
 var openOnce = sync.OnceValues(func() (*cl, error) {
 	name := os.Getenv(deviceVariable)
 	if name == "" {

@@ -161,6 +161,7 @@ func (p *Plan) product(g *product, out, a, b, bias *Operand) error {
 		grid := device.Dim{X: g.tiles * g.groups * g.parts * g.phases, Y: gemm.Tiles(g.rows), Z: 1}
 		s.Wide = s.Wide || wide(grid.X)
 		c = p.tiles(s, grid)
+		c.MatrixUnit = a.Type == b.Type && text.MultipliedByUnits(a.Type)
 	case g.reduces:
 		s.Form = productBlocks
 		c = p.blocks(s, device.Dim{X: elements, Y: 1, Z: 1})
@@ -198,7 +199,8 @@ func productSource(s text.Spec) (text.Source, error) {
 	form := [...]string{productTiles: "tiles", productThreads: "threads", productBlocks: "blocks",
 		productLanes: "lanes"}[s.Form]
 	w.Define("PRODUCT_"+strings.ToUpper(form), "")
-	gemm.DefineTiles(&w.Writer, gemm.Each)
+	w.Unit(s, s.Inputs()[0])
+	gemm.DefineTiles(&w.Writer, s, gemm.Each, gemm.Threads)
 	if s.Form == productLanes {
 		w.Include("product")
 		w.Param("product g")

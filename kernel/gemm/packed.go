@@ -101,7 +101,7 @@ var vectorNames = map[dtype.DType]string{dtype.Int8: "char", dtype.Uint8: "uchar
 // DefineSizes defines the sizes of a product's panels, or of its tiles.
 func DefineSizes(w *text.Writer, s text.Spec) {
 	if panelsOf(s).lanes == 0 {
-		DefineTiles(w, tileEachOf(s))
+		DefineTiles(w, s, tileEachOf(s), UnitDepth)
 		return
 	}
 	p, parts := panelsOf(s), s.Compute.Size()/text.Real(s.Compute).Size()

@@ -16,6 +16,20 @@ const (
 // elements of the sums in local memory at once. The block has 16 by 16 threads.
 const Side, tileDepth, Threads, Each = 64, 16, 16, Side / Threads
 
+// A matrix unit multiplies parts of unitSide rows and columns, of which local memory has UnitDepth of the sums at once
+// in a product. Between two rows is a gap, so that threads read from different banks.
+const unitSide, UnitDepth, unitGap = 32, 32, 8
+
+// UnitSide is the side of tiles of a product by a matrix unit: large ones, which read less for each sum, where there is
+// one for each of a device's multiprocessors.
+func UnitSide(grid device.Dim, multiprocessors int) int {
+	const large = 128
+	if _, tiles := Tiled(text.Spec{}, grid, large); tiles.X*tiles.Y*tiles.Z >= max(multiprocessors, 1) {
+		return large
+	}
+	return Side
+}
+
 // Sides are those that a tuned product may have. The order in which sums are added up is the same.
 var Sides = [...]int{Side, 32, 128}
 
@@ -41,10 +55,18 @@ func tileEachOf(s text.Spec) int {
 // Tiles is how many tiles n rows or columns of a product have, of Side each.
 func Tiles(n int) int { return (n + Side - 1) / Side }
 
-// DefineTiles defines the sizes of tiles with so many rows and columns for a thread.
-func DefineTiles(w *text.Writer, each int) {
-	w.Define("TILE_SIDE", Side)
-	w.Define("TILE_DEPTH", tileDepth)
+// DefineTiles defines the sizes of tiles with so many rows and columns for a thread. A matrix unit takes parts of
+// unitSide rows and columns, and takes a depth where blocks read whole tiles of it.
+func DefineTiles(w *text.Writer, s text.Spec, each, unitDepth int) {
+	side, depth, parts, sums := each*Threads, tileDepth, each, 1
+	if s.Unit != text.NoUnit {
+		depth, parts = unitDepth, side/unitSide
+		sums = unitSide * unitSide / (Threads * Threads)
+		w.Define("TILE_STEP", depth+unitGap)
+	}
+	w.Define("TILE_SIDE", side)
+	w.Define("TILE_DEPTH", depth)
 	w.Define("TILE_THREADS", Threads)
-	w.Define("TILE_EACH", each)
+	w.Define("TILE_PARTS", parts)
+	w.Define("TILE_SUMS", sums)
 }

@@ -17,6 +17,8 @@ type Call struct {
 	Elements int  // see [device.Launch]
 	Tunable  bool // it's a product of matrices, whose form is chosen by measuring
 
+	MatrixUnit bool // the device's matrix unit may multiply
+
 	Library library.Work // what a library may do instead
 }
 

@@ -21,6 +21,7 @@ type Loader struct {
 	target    text.Target
 	disk      *Disk
 	processor Processor
+	unit      text.MatrixUnit
 	props     device.Properties
 
 	compilerOnce sync.Once
@@ -87,6 +88,7 @@ func New(dev *device.Device, disk *Disk) (*Loader, error) {
 	if p := l.props; p.Processor {
 		l.processor = Processor{max(p.Units, 1), p.Lanes, p.LocalMemory}
 	}
+	l.unit = text.UnitOf(t, l.props.Major, l.props.Minor)
 	return l, nil
 }
 
@@ -136,6 +138,12 @@ func (l *Loader) Fit(c *Call, side int) (s text.Spec, grid, block device.Dim) {
 // shaped is Fit, for a device without limits.
 func (l *Loader) shaped(c *Call, side int) (s text.Spec, grid, block device.Dim) {
 	s, grid, block = c.Spec, c.Grid, c.Block
+	if c.MatrixUnit {
+		s.Unit = l.unit
+	}
+	if side == 0 && s.Unit != text.NoUnit {
+		side = gemm.UnitSide(grid, l.props.Units)
+	}
 	if c.Shape == AnyTiles {
 		switch {
 		case l.panels(c):

@@ -1,9 +1,14 @@
 // Attention: see AttentionFamily. A block has TILE rows and TILE keys at a time. Of heads it has CHUNK elements in local
-// memory at once, so that what it needs doesn't depend on their size. Its threads have, of a tile of products, one column
-// and every SCORE_STEPth row; of results, every RESULT_STEPth row, and one column of each chunk.
+// memory at once, so that what it needs doesn't depend on their size. A thread has SCORES products of a tile, at the rows
+// and columns that ROW_OF_SCORE(j) and COLUMN_OF_SCORE(j) say, and RESULTS results of each chunk likewise.
 #include "generator.h"
-#define SCORE_STEP (THREADS_OF_BLOCK / TILE)
-#define RESULT_STEP (THREADS_OF_BLOCK / CHUNK)
+#ifdef UNIT // of tiles with the numbers in memory, each row with what is summed up inside
+#include "attention_unit.h"
+#else
+#define ROW_OF_SCORE(j) (THREAD / TILE + (j) * (THREADS_OF_BLOCK / TILE))
+#define COLUMN_OF_SCORE(j) (THREAD % TILE)
+#define ROW_OF_RESULT(j) (THREAD / CHUNK + (j) * (THREADS_OF_BLOCK / CHUNK))
+#define COLUMN_OF_RESULT(j) (THREAD % CHUNK)
 
 // An element of an input as T, 0 beyond the limits. Its rows begin at a place.
 // clang-format off
@@ -35,39 +40,41 @@
 		LOAD(right, BY_COLUMN, by, with, key0, keys, d, columns) \
 		BARRIER(); \
 		for (int k = 0; k < CHUNK; k++) { \
-			T y = right[k * (TILE + 1) + tx]; \
+			T y = right[k * (TILE + 1) + COLUMN_OF_SCORE(0)]; \
 			for (int j = 0; j < SCORES; j++) \
-				x[j] += left[(ty + j * SCORE_STEP) * (CHUNK + 1) + k] * y; \
+				x[j] += left[ROW_OF_SCORE(j) * (CHUNK + 1) + k] * y; \
 		} \
 	}
 
-// Declares sums of a thread's rows and chunks, and adds weighted rows of an input to them: x[j][i] of rows j and chunks i.
-#define ZEROS(x, chunks) \
-	T x[RESULTS][chunks]; \
-	for (int j = 0; j < RESULTS; j++) \
-		for (int i = 0; i < chunks; i++) \
-			x[j][i] = 0;
+// Adds rows of an input, weighted by an array of rows by keys, or of keys by rows, to sums x[i][j] of chunks i.
+#define WEIGHTS(name) LOCAL T name[TILE * (TILE + 1)];
+#define WEIGHT(row, key) (row) * (TILE + 1) + (key)
+#define SET_WEIGHT(name, at, value) name[at] = value;
 // clang-format off
-#define OF_ROW (cy + j * RESULT_STEP) * (TILE + 1) + k
-#define OF_COLUMN k * (TILE + 1) + cy + j * RESULT_STEP
-#define WEIGHTED(x, weight, chunks, input, place, first, limit, columns) \
+#define WEIGHTED(x, weights, chunks, input, place, first, limit, columns) \
 	UNROLL \
 	for (int i = 0; i < chunks; i++) { \
 		BARRIER(); \
 		LOAD(right, BY_ROW, input, place, first, limit, i * CHUNK, columns) \
 		BARRIER(); \
 		for (int k = 0; k < TILE; k++) { \
-			T y = right[k * (CHUNK + 1) + cx]; \
+			T y = right[k * (CHUNK + 1) + COLUMN_OF_RESULT(0)]; \
 			for (int j = 0; j < RESULTS; j++) \
-				x[j][i] += weight * y; \
+				x[i][j] += weights[WEIGHT(ROW_OF_RESULT(j), k)] * y; \
 		} \
 	}
 // clang-format on
+#endif
+#define ZEROS(x, chunks) \
+	T x[chunks][RESULTS]; \
+	for (int i = 0; i < chunks; i++) \
+		for (int j = 0; j < RESULTS; j++) \
+			x[i][j] = 0;
 #define STORE(chunks, result, first, limit, columns, value) \
 	UNROLL \
 	for (int i = 0; i < chunks; i++) \
 		for (int j = 0; j < RESULTS; j++) { \
-			I row = first + cy + j * RESULT_STEP, column = i * CHUNK + cx; \
+			I row = first + ROW_OF_RESULT(j), column = i * CHUNK + COLUMN_OF_RESULT(j); \
 			if (row < limit && column < columns) \
 				o##result[to##result + row * l.s[result][2] + column * l.s[result][3]] = OUT##result(value); \
 		}
@@ -75,9 +82,8 @@
 // Where a batch's and a head's rows begin in an operand.
 #define BEGIN(name, operand, head) I name = batch * l.s[operand][0] + head * l.s[operand][1];
 
-// A block's batch, head and first row, and the thread's places in tiles.
+// A block's batch, head and first row.
 #define PLACE_OF_BLOCK(first, heads) \
-	int tx = THREAD % TILE, ty = THREAD / TILE, cx = THREAD % CHUNK, cy = THREAD / CHUNK; \
 	I unit = (I)(BLOCK / tiles), batch = unit / heads, head = unit % heads, first = (I)(BLOCK % tiles) * TILE;
 
 #ifdef CAUSAL
@@ -106,7 +112,11 @@ KERNEL void ENTRY(POINTERS, SIZES, f32 keep, T inverse, GENERATOR, u64 generator
 #else
 KERNEL void ENTRY(POINTERS, SIZES, layout l) {
 #endif
-	LOCAL T left[TILE * (CHUNK + 1)], right[RIGHT_SIZE], weights[TILE * (TILE + 1)];
+#ifdef UNIT
+	ALIGNED(16) LOCAL u16 left[TILE * UNIT_STEP], right[TILE * UNIT_STEP];
+#else
+	LOCAL T left[TILE * (CHUNK + 1)], right[RIGHT_SIZE];
+#endif
 #ifdef DROPOUT
 	LOAD_GENERATOR()
 #endif

@@ -1,4 +1,5 @@
-LOCAL T high[TILE], shrink[TILE];
+LOCAL T scores[TILE * (TILE + 1)], high[TILE], shrink[TILE], total[TILE];
+WEIGHTS(weights)
 PLACE_OF_BLOCK(row0, heads)
 BEGIN(q, 2, head)
 BEGIN(k, 3, (head / group))
@@ -8,59 +9,51 @@ BEGIN(to1, 1, head)
 #ifdef MASKED
 BEGIN(mask, 5, head)
 #endif
-T sum[RESULTS];
-for (int j = 0; j < RESULTS; j++)
-	sum[j] = 0;
 ZEROS(o, VALUE_CHUNKS)
 if (THREAD < TILE)
-	high[THREAD] = -(T)INFINITY;
+	high[THREAD] = -(T)INFINITY, total[THREAD] = 0;
 I end = END_OF_KEYS;
 for (I key0 = 0; key0 < end; key0 += TILE) {
 	PRODUCTS(x, CHUNKS, 0, q, 1, k, size)
 #include "attention_score.h"
-	weights[place] = y;
+	scores[r * (TILE + 1) + c] = y;
 	x[j] = kept;
 }
 BARRIER();
 if (THREAD < TILE) {
 	T old = high[THREAD], m = old;
 	for (int k = 0; k < TILE; k++)
-		m = t_max(m, weights[THREAD * (TILE + 1) + k]);
+		m = t_max(m, scores[THREAD * (TILE + 1) + k]);
 	shrink[THREAD] = m == -(T)INFINITY ? 1 : exp(old - m);
 	high[THREAD] = m;
 }
 BARRIER();
 for (int j = 0; j < SCORES; j++) {
-	int r = ty + j * SCORE_STEP, place = r * (TILE + 1) + tx;
-	T e = high[r] == -(T)INFINITY ? 0 : exp(weights[place] - high[r]);
-	weights[place] = x[j] != 0 ? e : -e; // negative: counts in the sum alone
+	int r = ROW_OF_SCORE(j), c = COLUMN_OF_SCORE(j), place = r * (TILE + 1) + c;
+	T e = high[r] == -(T)INFINITY ? 0 : exp(scores[place] - high[r]);
+	scores[place] = e;
+	SET_WEIGHT(weights, WEIGHT(r, c), x[j] != 0 ? e : (T)0)
 }
 BARRIER();
-for (int j = 0; j < RESULTS; j++) {
-	int r = cy + j * RESULT_STEP;
-	T s = sum[j] * shrink[r];
+if (THREAD < TILE) {
+	T s = total[THREAD] * shrink[THREAD];
 	for (int k = 0; k < TILE; k++)
-		s += fabs(weights[r * (TILE + 1) + k]);
-	sum[j] = s;
-	for (int i = 0; i < VALUE_CHUNKS; i++)
-		o[j][i] *= shrink[r];
+		s += scores[THREAD * (TILE + 1) + k];
+	total[THREAD] = s;
 }
-#ifdef DROPOUT
-WEIGHTED(o, (weights[OF_ROW] < 0 ? (T)0 : weights[OF_ROW]), VALUE_CHUNKS, 2, v, key0, keys, vsize)
-#else
-WEIGHTED(o, weights[OF_ROW], VALUE_CHUNKS, 2, v, key0, keys, vsize)
-#endif
+for (int i = 0; i < VALUE_CHUNKS; i++)
+	for (int j = 0; j < RESULTS; j++)
+		o[i][j] *= shrink[ROW_OF_RESULT(j)];
+WEIGHTED(o, weights, VALUE_CHUNKS, 2, v, key0, keys, vsize)
 }
-BARRIER(); // high, if there was no key
+BARRIER(); // total, whose last value is here, or its first one
+#define TOTAL total[ROW_OF_RESULT(j)]
 #ifdef DROPOUT
-STORE(VALUE_CHUNKS, 0, row0, rows, vsize, (sum[j] == 0 ? 0 : o[j][i] * inverse / sum[j]))
+STORE(VALUE_CHUNKS, 0, row0, rows, vsize, (TOTAL == 0 ? 0 : o[i][j] * inverse / TOTAL))
 #else
-STORE(VALUE_CHUNKS, 0, row0, rows, vsize, (sum[j] == 0 ? 0 : o[j][i] / sum[j]))
+STORE(VALUE_CHUNKS, 0, row0, rows, vsize, (TOTAL == 0 ? 0 : o[i][j] / TOTAL))
 #endif
 #ifndef NO_SECOND
-for (int j = 0; j < RESULTS; j++) {
-	int r = cy + j * RESULT_STEP;
-	if (cx == 0 && row0 + r < rows)
-		o1[to1 + (row0 + r) * l.s[1][2]] = OUT1((sum[j] == 0 ? 0 : high[r] + log(sum[j])));
-}
+if (THREAD < TILE && row0 + THREAD < rows)
+	o1[to1 + (row0 + THREAD) * l.s[1][2]] = OUT1((total[THREAD] == 0 ? 0 : high[THREAD] + log(total[THREAD])));
 #endif

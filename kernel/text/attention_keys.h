@@ -1,4 +1,5 @@
-LOCAL T slopes[TILE * (TILE + 1)];
+WEIGHTS(weights)
+WEIGHTS(slopes)
 PLACE_OF_BLOCK(key0, (heads / group))
 I shared = head;
 BEGIN(k, 3, shared)
@@ -26,23 +27,23 @@ for (head = shared * group; head < (shared + 1) * group; head++) {
 #include "attention_score.h"
 #include "attention_gradient.h"
 #ifdef DROPOUT
-		weights[place] = kept ? e * inverse : (T)0;
+		SET_WEIGHT(weights, WEIGHT(c, r), kept ? e * inverse : (T)0)
 #else
-		weights[place] = e;
+		SET_WEIGHT(weights, WEIGHT(c, r), e)
 #endif
-		slopes[place] = slope;
+		SET_WEIGHT(slopes, WEIGHT(c, r), slope)
 	}
 #ifndef NO_SECOND
-	WEIGHTED(u, weights[OF_COLUMN], VALUE_CHUNKS, 3, g, row0, rows, vsize)
+	WEIGHTED(u, weights, VALUE_CHUNKS, 3, g, row0, rows, vsize)
 #endif
 #ifndef NO_FIRST
-	WEIGHTED(o, slopes[OF_COLUMN], CHUNKS, 0, q, row0, rows, size)
+	WEIGHTED(o, slopes, CHUNKS, 0, q, row0, rows, size)
 #endif
 }
 }
 #ifndef NO_FIRST
-STORE(CHUNKS, 0, key0, keys, size, o[j][i])
+STORE(CHUNKS, 0, key0, keys, size, o[i][j])
 #endif
 #ifndef NO_SECOND
-STORE(VALUE_CHUNKS, 1, key0, keys, vsize, u[j][i])
+STORE(VALUE_CHUNKS, 1, key0, keys, vsize, u[i][j])
 #endif

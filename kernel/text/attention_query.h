@@ -1,4 +1,4 @@
-LOCAL T deltas[TILE];
+LOCAL T parts[TILE * (TILE + 1)], deltas[TILE];
 PLACE_OF_BLOCK(row0, heads)
 BEGIN(q, 2, head)
 BEGIN(k, 3, (head / group))
@@ -12,24 +12,25 @@ BEGIN(mask, 8, head)
 #endif
 // the sum of a row's weights times their gradients is that of its results times theirs
 for (int j = 0; j < SCORES; j++) {
-	int r = ty + j * SCORE_STEP;
+	int r = THREAD / TILE + j * (THREADS_OF_BLOCK / TILE), first = THREAD % TILE;
 	I row = row0 + r;
 	T part = 0;
 	if (row < rows)
-		for (I c = tx; c < vsize; c += TILE)
+		for (I c = first; c < vsize; c += TILE)
 			part += IN3(i3[g + row * l.s[5][2] + c * l.s[5][3]]) * IN4(i4[out + row * l.s[6][2] + c * l.s[6][3]]);
-	weights[r * (TILE + 1) + tx] = part;
+	parts[r * (TILE + 1) + first] = part;
 }
 BARRIER();
 if (THREAD < TILE) {
 	T whole = 0;
 	for (int k = 0; k < TILE; k++)
-		whole += weights[THREAD * (TILE + 1) + k];
+		whole += parts[THREAD * (TILE + 1) + k];
 	deltas[THREAD] = whole;
 	if (row0 + THREAD < rows)
 		o1[unit * rows + row0 + THREAD] = whole;
 }
 #ifndef NO_FIRST
+WEIGHTS(weights)
 ZEROS(o, CHUNKS)
 I end = END_OF_KEYS;
 for (I key0 = 0; key0 < end; key0 += TILE) {
@@ -38,9 +39,9 @@ for (I key0 = 0; key0 < end; key0 += TILE) {
 #define DELTA deltas[r]
 #include "attention_score.h"
 #include "attention_gradient.h"
-	weights[place] = slope;
+	SET_WEIGHT(weights, WEIGHT(r, c), slope)
 }
-WEIGHTED(o, weights[OF_ROW], CHUNKS, 1, k, key0, keys, size)
+WEIGHTED(o, weights, CHUNKS, 1, k, key0, keys, size)
 }
-STORE(CHUNKS, 0, row0, rows, size, o[j][i])
+STORE(CHUNKS, 0, row0, rows, size, o[i][j])
 #endif

@@ -1,8 +1,9 @@
 // Begins a loop over a thread's rows of a tile, with the score y of a product x[j], and what dropout does to its
 // weight: kept.
+UNROLL
 for (int j = 0; j < SCORES; j++) {
-	int r = ty + j * SCORE_STEP, place = r * (TILE + 1) + tx;
-	I row = row0 + r, key = key0 + tx;
+	int r = ROW_OF_SCORE(j), c = COLUMN_OF_SCORE(j);
+	I row = row0 + r, key = key0 + c;
 	T y = -(T)INFINITY;
 	int kept = 1;
 	if (row < rows && key < keys

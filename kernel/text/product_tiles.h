@@ -1,3 +1,15 @@
+// A tile has numbers that are computed with, or for a matrix unit those in memory.
+#ifdef UNIT
+#define TILE_NUMBER u16
+#define TILE_ZERO 0
+#define TILE_OF_A(x) x
+#define TILE_OF_B(x) x
+#else
+#define TILE_NUMBER T
+#define TILE_ZERO ZERO
+#define TILE_OF_A(x) IN0(x)
+#define TILE_OF_B(x) IN1(x)
+#endif
 KERNEL void ENTRY(POINTERS, product g) {
 #include "tile_memory.h"
 	LOCAL I column_b[TILE_SIDE], column_o[TILE_SIDE], depth_a[TILE_DEPTH], depth_b[TILE_DEPTH];
@@ -74,7 +86,7 @@ KERNEL void ENTRY(POINTERS, product g) {
 		BARRIER();
 		for (int e = 0; e < TILE_SIDE / TILE_THREADS; e++) {
 			int k, r;
-			T v;
+			TILE_NUMBER v;
 #ifdef NEAR_A
 			k = tx;
 			r = ty + TILE_THREADS * e;
@@ -82,10 +94,10 @@ KERNEL void ENTRY(POINTERS, product g) {
 			k = ty;
 			r = tx + TILE_THREADS * e;
 #endif
-			v = ZERO;
+			v = TILE_ZERO;
 			if (row0 + r < g.rows && k0 + k < to)
-				v = IN0(i0[depth_a[k] + (row0 + r) * g.a_row]);
-			left[k][r] = v;
+				v = TILE_OF_A(i0[depth_a[k] + (row0 + r) * g.a_row]);
+			LEFT_AT(k, r) = v;
 #ifdef NEAR_B
 			k = tx;
 			r = ty + TILE_THREADS * e;
@@ -93,22 +105,28 @@ KERNEL void ENTRY(POINTERS, product g) {
 			k = ty;
 			r = tx + TILE_THREADS * e;
 #endif
-			v = ZERO;
+			v = TILE_ZERO;
 #define INSIDE_TILE(d) &&(U)(column_x[d][r] + depth_x[d][k]) < (U)g.limits[d]
 			if (column0 + r < columns && k0 + k < to EACH_DIM(INSIDE_TILE))
-				v = IN1(i1[column_b[r] + depth_b[k]]);
-			right[k][r] = v;
+				v = TILE_OF_B(i1[column_b[r] + depth_b[k]]);
+			RIGHT_AT(k, r) = v;
 		}
 #include "tile_products.h"
 	}
 	BARRIER(); // the columns, where the loop has no rounds
-	for (int r = 0; r < 4; r++)
-		for (int q = 0; q < 4; q++) {
-			int c = tx + TILE_THREADS * q;
-			I row = row0 + ty + TILE_THREADS * r;
-			T v = sum[r][q];
-			if (row >= g.rows || column0 + c >= columns)
-				continue;
-			RESULT(column_o[c] + row * g.o_row)
+	UNROLL
+	for (int r = 0; r < TILE_PARTS; r++) {
+		UNROLL
+		for (int q = 0; q < TILE_PARTS; q++) {
+			UNROLL
+			for (int j = 0; j < TILE_SUMS; j++) {
+				int c = COLUMN_OF_SUM(q, j);
+				I row = row0 + ROW_OF_SUM(r, j);
+				T v = sum[r][q][j];
+				if (row >= g.rows || column0 + c >= columns)
+					continue;
+				RESULT(column_o[c] + row * g.o_row)
+			}
 		}
+	}
 }

@@ -24,13 +24,14 @@ type Spec struct {
 	Types   [MaxOperands]dtype.DType // of the results, then of the inputs
 	Outs    uint8
 	Ins     uint8
-	Values  uint16 // inputs that are numbers in the call, a bit each
-	Dims    uint8  // of the places of elements; 0: all operands are dense and in the same order
-	Wide    bool   // 64 bits for indexes
-	Block   uint16 // threads
-	Vector  bool   // they are the lanes of a processor's vector, of which a core runs a block: see [Writer.ThreadLoop]
-	Part    bool   // a launch has the blocks from a place of the grid on: see [Source.Part]
-	Form    uint8  // a variant, by the family
+	Values  uint16     // inputs that are numbers in the call, a bit each
+	Dims    uint8      // of the places of elements; 0: all operands are dense and in the same order
+	Wide    bool       // 64 bits for indexes
+	Block   uint16     // threads
+	Vector  bool       // they are the lanes of a processor's vector, of which a core runs a block: see [Writer.ThreadLoop]
+	Unit    MatrixUnit // that multiplies
+	Part    bool       // a launch has the blocks from a place of the grid on: see [Source.Part]
+	Form    uint8      // a variant, by the family
 	Extra   [4]int32
 }
 

@@ -292,6 +292,53 @@ EMULATED emulated_lanes __ballot_sync(unsigned long long mask, int x) {
 	return (emulated_lanes)emulated_vote(2, mask, x != 0);
 }
 
+// Products of small matrices by a warp, whose lanes have the elements that the vendors' manuals say.
+EMULATED int emulated_lane() {
+	return (int)((threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) % EMULATED_WARP);
+}
+EMULATED float emulated_from_bf16(unsigned short x) { return emulated_bits<float>((unsigned)x << 16); }
+typedef float emulated_number_of(unsigned short);
+#if EMULATED_WARP == 64
+template <emulated_number_of *number, class Sum, class Four> EMULATED Sum emulated_mfma(Four a, Four b, Sum d) {
+	int lane = emulated_lane();
+	for (int k = 0; k < 4; k++) { // four of the depth, which a lane has of a row or column
+		typedef unsigned long long word;
+		word column = __shfl(emulated_bits<word>(b), k * 16 + lane % 16);
+		for (int j = 0; j < 4; j++) {
+			word row = __shfl(emulated_bits<word>(a), k * 16 + lane / 16 * 4 + j);
+			for (int i = 0; i < 64; i += 16)
+				d[j] += number((unsigned short)(row >> i)) * number((unsigned short)(column >> i));
+		}
+	}
+	return d;
+}
+#define __builtin_amdgcn_mfma_f32_16x16x16f16(a, b, d, ...) emulated_mfma<emulated_from_f16>(a, b, d)
+#define __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(a, b, d, ...) emulated_mfma<emulated_from_bf16>(a, b, d)
+#else
+template <emulated_number_of *number>
+EMULATED void emulated_mma(float *(&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+	int lane = emulated_lane();
+	for (int k = 0; k < 8; k++) { // two of the depth, which are a word
+		unsigned row[2], column[2];
+		for (int i = 0; i < 2; i++) {
+			row[i] = __shfl_sync(EMULATED_LANES, a[i + k / 4 * 2], lane / 4 * 4 + k % 4);
+			column[i] = __shfl_sync(EMULATED_LANES, b[k / 4], (lane % 4 * 2 + i) * 4 + k % 4);
+		}
+		for (int j = 0; j < 4; j++)
+			for (int i = 0; i < 32; i += 16)
+				*d[j] += number((unsigned short)(row[j / 2] >> i)) * number((unsigned short)(column[j % 2] >> i));
+	}
+}
+#define EMULATED_MMA(type) \
+	EMULATED void emulated_ptx_mma_sync_aligned_m16n8k16_row_col_f32_##type##_##type##_f32(float &d0, float &d1, \
+	    float &d2, float &d3, unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0, unsigned b1) { \
+		float *d[] = {&d0, &d1, &d2, &d3}; \
+		emulated_mma<emulated_from_##type>(d, {a0, a1, a2, a3}, {b0, b1}); \
+	}
+EMULATED_MMA(f16)
+EMULATED_MMA(bf16)
+#endif
+
 // An entry is what the executor calls: a function that takes the arguments out of their packed list.
 struct emulated_parameter {
 	size_t offset, bytes;
