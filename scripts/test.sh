@@ -20,6 +20,18 @@ if [ -n "$unformatted" ]; then
 fi
 $GO list -export -test ./... >/dev/null
 
+# Tests that use nothing of Python's environments run while those are being installed.
+early=() late=()
+while read -r package folder; do
+	if grep -qsE 'testutil\.Python|glootest\.|\.venv' "$folder"/*.go; then late+=("$package"); else early+=("$package"); fi
+done < <($GO list -f '{{.ImportPath}} {{.Dir}}' ./...)
+step "tests without PyTorch, while it's being installed"
+CHORUS_TEST_PYTORCH=0 tests "${early[@]}"
+if [ "${CHORUS_TEST_PYTORCH:-1}" != 0 ] && grep -s 'CHORUS_TEST_PYTORCH=0' "$left"; then
+	echo "these tests need PyTorch, which the pattern above doesn't see"
+	exit 1
+fi
+
 step "PyTorch, for the package and for interoperability"
 wait
 pytorch # which is there by now; if not, it says why
@@ -32,8 +44,8 @@ if package; then
 	trap 'kill $making 2>/dev/null || :' EXIT
 fi
 
-step "tests"
-tests ./...
+step "tests with PyTorch"
+tests "${late[@]}"
 
 if [ -n "$making" ]; then
 	step "the Python package"
