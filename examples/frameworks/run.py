@@ -2,8 +2,9 @@
 
 python run.py [NAME ...] [--docs PAGE]
 
-Programs whose framework isn't installed are left out. With --docs the table of the page, between its markers, is what
-ran with which version.
+Programs whose framework isn't installed are left out. Where a device of PyTorch from outside is installed, such as
+torch_accinte, the losses have to be those without it, too. With --docs the table of the page, between its markers, is
+what ran with which version.
 """
 
 import argparse
@@ -55,13 +56,21 @@ def version(name: str) -> str | None:
         return None
 
 
-def losses(name: str, backend: str) -> list[str]:
+def device() -> str | None:
+    """The distribution with the device that PyTorch takes by itself; None if there is none, or several."""
+    groups = [importlib.metadata.entry_points(group=f"chorus_device.{g}") for g in ("devices", "emulated")]
+    found = {point.dist.name for point in next(filter(None, groups), ())}
+    return found.pop() if len(found) == 1 else None
+
+
+def losses(name: str, backend: str, **variables: str) -> list[str]:
     """Run a program with a backend, and return its lines of losses."""
     program = [str(HERE / f"{name}.py"), backend]
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     command = [sys.executable, *([] if PROGRAMS[name][1] else launcher), *program]
     try:
-        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=LIMIT)
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=LIMIT,
+                              env={**os.environ, **variables})  # fmt: skip
     except subprocess.TimeoutExpired as e:
         raise Failed(f"{name} with {backend} didn't end in {LIMIT} s: {e.stdout!r}") from None
     lines = [line for line in done.stdout.splitlines() if re.match(r"(step|epoch) \d+ loss ", line)]
@@ -75,13 +84,16 @@ def losses(name: str, backend: str) -> list[str]:
 
 
 def compare(name: str) -> list[str]:
-    """Run a program with both backends, and return the losses, which are the same."""
+    """Run a program with both backends, with a device and without it, and return the losses, which are the same."""
     outcome = "failed"
     try:
-        ours, theirs = losses(name, "chorus"), losses(name, "gloo")
-        if ours != theirs:
-            lines = [f"{a} | {b}" for a, b in zip(ours, theirs, strict=False)]
-            raise Failed(f"{name}: the losses differ:\n" + "\n".join(lines))
+        ours, others = losses(name, "chorus"), {"gloo": losses(name, "gloo")}
+        if there := device():
+            others[f"gloo without {there}"] = losses(name, "gloo", TORCH_DEVICE_BACKEND_AUTOLOAD="0")
+        for which, theirs in others.items():
+            if ours != theirs:
+                lines = [f"{a} | {b}" for a, b in zip(ours, theirs, strict=False)]
+                raise Failed(f"{name}: the losses differ from those of {which}:\n" + "\n".join(lines))
         outcome = "passed"
     finally:
         ran(name, outcome)
@@ -97,16 +109,24 @@ def ran(name: str, outcome: str) -> None:
             file.write(json.dumps(run) + "\n")
 
 
-def put(page: pathlib.Path, rows: dict[str, str]) -> None:
-    """Put the rows, by program, into the page's table. Rows of programs that were left out stay."""
+def put(page: pathlib.Path, rows: dict[str, list[str]]) -> None:
+    """Put the rows, by program, into the page's table. Rows of programs that were left out stay, and so does the last
+    cell of one that ran without a device: the device beside which it ran before, if the framework's version is the same.
+    """
     text = page.read_text()
     begin, end = "<!-- frameworks: begin -->\n", "<!-- frameworks: end -->"
     head, rest = text.split(begin)
     old, tail = rest.split(end)
-    kept = {name: line for name in PROGRAMS for line in old.splitlines() if line.startswith(f"| [{name}]")}
-    both = {**kept, **rows}
-    table = ["", "| program | framework | losses compared |", "|---|---|---:|", *(both[n] for n in PROGRAMS if n in both), ""]
-    page.write_text(head + begin + "\n".join(table) + "\n" + end + tail)
+    table = {}
+    for name in PROGRAMS:
+        before = next((line for line in old.splitlines() if line.startswith(f"| [{name}]")), "")
+        kept = [cell.strip() for cell in before.split("|")[1:-1]]
+        if row := rows.get(name, kept):
+            beside = kept[3] if kept[3:] and kept[1] == row[1] else ""
+            table[name] = [*row[:3], "".join(row[3:]) or beside]
+    lines = ["", "| program | framework | losses compared | and with this device installed |", "|---|---|---:|---|"]
+    lines += ["| " + " | ".join(row) + " |" for row in table.values()]
+    page.write_text(head + begin + "\n".join(lines).replace("  |", " |") + "\n\n" + end + tail)
 
 
 def main() -> int:
@@ -130,7 +150,8 @@ def main() -> int:
             failed = True
             continue
         print(f"{name}: {PROGRAMS[name][0]} {found}: {len(same)} losses are the same with gloo and chorus", flush=True)
-        rows[name] = f"| [{name}](../examples/frameworks/{name}.py) | {PROGRAMS[name][0]} {found} | {len(same)} |"
+        program = f"[{name}](../examples/frameworks/{name}.py)"
+        rows[name] = [program, f"{PROGRAMS[name][0]} {found}", str(len(same)), device() or ""]
     if arguments.docs and not failed:
         put(arguments.docs, rows)
     return 1 if failed else 0

@@ -1,17 +1,10 @@
 """A program that doesn't use an installed device does the same as without it."""
 
-import importlib.util
 import os
-import pathlib
 import subprocess
 import sys
 
 import pytest
-
-FOLDER = pathlib.Path(__file__).resolve().parents[3] / "examples" / "frameworks"
-spec = importlib.util.spec_from_file_location("frameworks_run", FOLDER / "run.py")
-frameworks = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(frameworks)
 
 PROGRAM = """
 import datetime, os, re, sys, tempfile, warnings
@@ -93,16 +86,3 @@ def test_a_program_on_the_host():
     plain = output("0")
     assert not [line for line in plain if line.startswith("barrier") and " None []" not in line]
     assert output("1") == plain
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", frameworks.PROGRAMS)
-def test_programs_of_frameworks(name, monkeypatch):
-    if frameworks.version(name) is None:
-        pytest.skip(f"{frameworks.PROGRAMS[name][0]} is not installed")
-    monkeypatch.setenv("CHORUS_TORCH_DEVICE", "accinte")
-    monkeypatch.setenv("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")  # and no chorus
-    plain = frameworks.losses(name, "gloo")
-    monkeypatch.setenv("TORCH_DEVICE_BACKEND_AUTOLOAD", "1")
-    for backend in ("gloo", "chorus"):
-        assert frameworks.losses(name, backend) == plain, backend
