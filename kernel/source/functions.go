@@ -28,6 +28,10 @@ var (
 	ofT = regexp.MustCompile(`\b(t_\w+|T_\w+|TABLE|TABLE_ARGUMENT|PI|T)\b`)
 	// tables are arrays of such a file.
 	tables = regexp.MustCompile(`\bTABLE (\w+)\[`)
+	// later is a function of one of an operation's results behind its first: frexp_1.
+	later = regexp.MustCompile(`^(\w+)_([1-9])$`)
+	// files of the dialect, by what a text has that uses them.
+	files = []struct{ name, by string }{{"philox", "philox("}, {"atomics", "atomic_add_"}, {"float8", "_f8e"}}
 )
 
 // instance is a file of the dialect for one type: its functions t_max and so on are t_f32_max.
@@ -63,9 +67,9 @@ func functionsOf(source string, lanes bool) (string, error) {
 	}
 	slices.Sort(order)
 	var all text.Writer
-	for file, name := range map[string]string{"philox": "philox(", "atomics": "atomic_add_"} {
-		if strings.Contains(source, name) {
-			all.Dialect(file)
+	for _, file := range files {
+		if strings.Contains(source, file.by) {
+			all.Dialect(file.name)
 		}
 	}
 	for _, t := range order {
@@ -80,12 +84,16 @@ func functionsOf(source string, lanes bool) (string, error) {
 		shared.Dialect("special/tables")
 		written := map[string]bool{"": true}
 		for _, name := range names {
-			o, ok := ops.Named(name)
-			if !ok || o.Expression(t) == "" || o.Results() != 1 || o.Integers != 0 {
+			of, result := name, 0
+			if m := later.FindStringSubmatch(name); m != nil {
+				of, result = m[1], int(m[2][0]-'0')
+			}
+			o, ok := ops.Named(of)
+			if !ok || o.Expression(t) == "" || o.Results() <= result || o.Integers != 0 {
 				return "", fmt.Errorf("kernel: there is no function %s_%s", t.Short(), name)
 			}
 			var special text.Writer
-			ops.Functions(&special, name)
+			ops.Functions(&special, of)
 			own, uses := strings.CutPrefix(special.String(), shared.String())
 			for _, text := range []string{map[bool]string{true: shared.String()}[uses], own} {
 				if !written[text] {
@@ -93,7 +101,7 @@ func functionsOf(source string, lanes bool) (string, error) {
 					w.WriteString(text)
 				}
 			}
-			w.Line("%s", function(o, t))
+			w.Line("%s", function(o, t, name, result))
 		}
 		if t == dtype.Float32 && lanes {
 			w.Line("#undef EXP_OF_LANES\n#undef exp")
@@ -103,8 +111,8 @@ func functionsOf(source string, lanes bool) (string, error) {
 	return all.String(), nil
 }
 
-// function is an operation's of the table: of its inputs, and then of its numbers.
-func function(o *ops.Op, t dtype.DType) string {
+// function is an operation's of the table, for one of its results: of its inputs, and then of its numbers.
+func function(o *ops.Op, t dtype.DType, name string, number int) string {
 	var params []string
 	for k := range o.Ins {
 		params = append(params, fmt.Sprintf("T %c", 'a'+k))
@@ -116,6 +124,6 @@ func function(o *ops.Op, t dtype.DType) string {
 	if o.Rule == ops.Truth {
 		result = "int"
 	}
-	return fmt.Sprintf("DEVICE %s %s_%s(%s) { return (%s)(%s); }", result, t.Short(), o.Name,
-		strings.Join(params, ", "), result, o.Expression(t))
+	return fmt.Sprintf("DEVICE %s %s_%s(%s) { return (%s)(%s); }", result, t.Short(), name,
+		strings.Join(params, ", "), result, strings.Split(o.Expression(t), ";")[number])
 }

@@ -34,6 +34,24 @@ func TestFunctions(t *testing.T) {
 	}
 }
 
+// A text has the files of the dialect that it uses, and a function for each result of an operation.
+func TestUses(t *testing.T) {
+	body, err := functionsOf("x = f64_frexp_1(from_f8e5m2(p[0])); atomic_add_f16(p, f64_frexp(x));", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"DEVICE f64 f64_frexp(f64 a) { return (f64)(t_f64_fraction(a)); }",
+		"DEVICE f64 f64_frexp_1(f64 a) { return (f64)( t_f64_power(a)); }", "DEVICE f32 from_f8e5m2(u8 x)",
+		"ADD_TO_HALF(atomic_add_f16,", "DEVICE f64 t_f64_fraction("} {
+		if n := strings.Count(body, want); n != 1 {
+			t.Errorf("%q is there %d times in\n%s", want, n, body)
+		}
+	}
+	if _, err := functionsOf("f32_frexp_2(1)", false); err == nil {
+		t.Error("a third result of frexp")
+	}
+}
+
 // Every operation of the table with one result has a function in every type that it's defined for.
 func TestEveryOperation(t *testing.T) {
 	for _, o := range ops.All() {

@@ -18,3 +18,19 @@ ADD_BY_SWAPS(atomic_add_i64, i64, u64, swap_u64, (u64), (i64))
 ADD_BY_SWAPS(atomic_add_f64, f64, u64, swap_u64, f64_bits, bits_f64)
 #endif
 #endif
+// One of 16 bits is a half of a word.
+#define ADD_TO_HALF(name, from, to) \
+	DEVICE void name(GLOBAL u16 *p, f32 x) { \
+		u32 shift = (u32)((size_t)p & 2) * 8; \
+		volatile GLOBAL u32 *at = (volatile GLOBAL u32 *)((size_t)p & ~(size_t)3); \
+		u32 old = *at, seen; \
+		for (;;) { \
+			u32 sum = to(from((u16)(old >> shift)) + x); \
+			seen = swap_u32(at, old, (old & ~((u32)0xffff << shift)) | sum << shift); \
+			if (seen == old) \
+				return; \
+			old = seen; \
+		} \
+	}
+ADD_TO_HALF(atomic_add_f16, from_f16, to_f16)
+ADD_TO_HALF(atomic_add_bf16, from_bf16, to_bf16)

@@ -32,6 +32,7 @@ from torch._inductor.virtualized import V
 
 from chorus_device import namespace
 from chorus_device._device import c, name
+from chorus_device.codegen import eager
 from chorus_device._operators import native_operators
 
 VARIABLE = "CHORUS_COMPILED_KERNELS"
@@ -234,3 +235,4 @@ key = "device_custom_pass"
 passes: Any = {key: CacheKey()} if key in inspect.signature(register_backend_for_device).parameters else {}
 register_backend_for_device(name(), Chosen, PythonWrapperCodegen, CppWrapperCodegen, **passes)
 register_device_op_overrides(name(), Overrides())
+eager.install(generated)

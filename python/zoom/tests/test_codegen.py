@@ -70,6 +70,14 @@ CASES = {
         lambda a: (a // 3, a % 5, a << 1, a >> 2, a.float() / 7, a.abs().sum(0), a.max(), a.to(torch.uint8) + 250),
         integers(-100, 100, 40, 6),
     ),
+    "types": (
+        lambda a, i, w, u: (
+            *torch.frexp(a * 2), a.to(torch.float8_e4m3fn).float() + 1, a.to(torch.float8_e5m2).half(),
+            w.half().index_add(0, i, w.half()) * 2, w.bfloat16().index_add(0, i, w.bfloat16()) + 1,
+            u.to(torch.uint16).to(torch.int32) - 1, u.to(torch.uint32).to(torch.int64) + 1,
+        ),
+        X, torch.tensor([1, 1, 2]), randn(3, 53).round(), torch.arange(-3, 9),
+    ),
     "images": (
         lambda a: (F.max_pool2d(a, 3) + 1, F.interpolate(a, scale_factor=2, mode="bilinear"), F.avg_pool2d(a, 2) * 2),
         randn(2, 3, 12, 12),
@@ -161,27 +169,24 @@ def test_a_choice_that_isnt_known(monkeypatch):
         torch.compile(lambda x: x + 1)(torch.ones(3, device="zoom"))
 
 
-ON_HOST = {
-    "frexp": (lambda a: (*torch.frexp(a * 2), a + 1), X),
-    "atomic addition of torch.float16": (
-        lambda a, i, b: (a.index_add(0, i, b) * 2, b.sum(1)),
-        X.half(), torch.tensor([1, 1, 2]), randn(3, 53).half(),
-    ),
-    "elements of torch.uint16": (lambda a: (a.to(torch.uint16).to(torch.int32) + 1,), torch.arange(30)),
+CALLED = {
+    "elements of torch.uint64": (lambda a: (a.to(torch.uint64).view(torch.int64) + 1, a * 2), torch.arange(30)),
+    "assertions": (lambda a: (torch._assert_async((a < 100).all(), "large"), a + 1)[1:], X),
 }  # fmt: skip
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("what", ON_HOST)
-def test_without_a_generated_form(what, caplog):
-    """The host's processor computes it, and the log says why when it's compiled, without inductor's cache."""
-    f, *given = ON_HOST[what]
+@pytest.mark.parametrize("what", CALLED)
+def test_without_a_generated_form(what, caplog, runs):
+    """The operator is called, as in eager mode, and the log says why when it's compiled, without inductor's cache."""
+    f, *given = CALLED[what]
     uncached = torch._inductor.config.patch(force_disable_caches=True)
     with caplog.at_level("INFO", "torch._inductor.chorus"), uncached:
         results = torch.compile(f)(*moved(given, "zoom"))
     for got, want in zip(results, f(*given), strict=True):
         torch.testing.assert_close(got.cpu(), want, rtol=1e-2, atol=1e-2)
     assert f"generated kernels have no {what}" in caplog.text
+    assert runs
 
 
 @pytest.mark.long

@@ -23,7 +23,7 @@ from torch.utils._ordered_set import OrderedSet
 
 from chorus_device.codegen import types
 from chorus_device.codegen.expressions import expression
-from chorus_device.codegen.operators import Operators, kind_of, of_kind
+from chorus_device.codegen.operators import UNSIGNED, Operators, kind_of, of_kind
 
 SHORT = 32  # elements of a row that one thread reduces
 NAME = "KERNEL_NAME"  # of a kernel that has none yet
@@ -143,7 +143,7 @@ class Kernel(SIMDKernel):
             line = f"{place} = {types.element(dtype, value.dtype, value)};"
         elif mode == "atomic_add":
             self.atomic_add_found = True
-            line = f"atomic_add_{types.stored(dtype)}(&{place}, {types.converted(dtype, value.dtype, value)});"
+            line = f"{types.added(dtype)}(&{place}, {types.converted(dtype, value.dtype, value)});"
         else:
             raise NotImplementedError(f"stores of kind {mode}")
         self.stores.writeline(DeferredLine(name, self._by_one(line)))
@@ -175,6 +175,8 @@ class Kernel(SIMDKernel):
         if kind in ("welford_reduce", "welford_combine"):
             return self._welford(kind, value)
         t = types.computed(source if kind in ("max", "min") else dtype)
+        if t in UNSIGNED:
+            t = torch.int64
         c = types.value(t)
         if kind in ("max", "min") and t is torch.bool:
             kind, first = ("any", "0") if kind == "max" else ("all", "1")

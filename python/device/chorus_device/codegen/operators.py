@@ -18,6 +18,9 @@ from torch._inductor.virtualized import V, ops
 from chorus_device.codegen import types
 
 
+UNSIGNED = (torch.uint16, torch.uint32)  # types that the table has no functions of: those of int64 compute the same
+
+
 def kind_of(*values: Any) -> torch.dtype:
     """The type that an operator on values computes in: that of all of them."""
     kind: torch.dtype | None = None
@@ -51,6 +54,8 @@ def call(function: str, *values: Any, floating: bool = False) -> str:
         kind = torch.float32
     if kind is torch.bool:
         kind = torch.uint8
+    if kind in UNSIGNED:
+        kind = torch.int64
     return f"{types.value(kind)}_{function}({', '.join(of_kind(kind, v) for v in values)})"
 
 
@@ -192,8 +197,12 @@ class Operators(OpOverrides):
         return call("relu", x)
 
     @staticmethod
-    def frexp(x: CSEVariable) -> Any:
-        raise NotImplementedError("frexp")
+    def frexp(x: CSEVariable) -> tuple[Any, Any]:
+        def part(function: str, dtype: torch.dtype) -> Any:
+            text = types.converted(dtype, kind_of(x), call(function, x))
+            return V.kernel.cse.generate(V.kernel.compute, text, dtype=dtype)
+
+        return part("frexp", kind_of(x)), part("frexp_1", torch.int32)
 
     @staticmethod
     def trunc_to_int(x: Any, dtype: torch.dtype) -> str:

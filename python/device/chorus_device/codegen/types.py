@@ -7,10 +7,12 @@ from typing import Any
 
 import torch
 
-# The types of elements in memory, and of values: the 16-bit floating-point types are computed in float32.
+# The types of elements in memory, and of values: the floating-point types of 8 and 16 bits are computed in float32.
 _STORED = {
     torch.bool: "u8",
     torch.uint8: "u8",
+    torch.uint16: "u16",
+    torch.uint32: "u32",
     torch.int8: "i8",
     torch.int16: "i16",
     torch.int32: "i32",
@@ -21,14 +23,26 @@ _STORED = {
     torch.float64: "f64",
 }
 _SMALL = {torch.float16: "f16", torch.bfloat16: "bf16"}
+for _name in ("e4m3fn", "e5m2", "e4m3fnuz", "e5m2fnuz"):
+    _small = getattr(torch, f"float8_{_name}")
+    _STORED[_small], _SMALL[_small] = "u8", f"f8{_name}"
 
-# The types of elements that several threads add to at the same time.
-ADDED = (torch.float32, torch.float64, torch.int32, torch.int64)
+# The types of elements that several threads add to at the same time, by the names of their additions.
+_ADDED = {t: _SMALL.get(t, _STORED[t]) for t in (
+    torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int32, torch.int64
+)}  # fmt: skip
 
 
 def supported(dtype: torch.dtype) -> bool:
     """Whether kernels have elements of a type."""
     return dtype in _STORED
+
+
+def added(dtype: torch.dtype) -> str:
+    """The name of an addition to an element that other threads may add to."""
+    if dtype not in _ADDED:
+        raise NotImplementedError(f"atomic addition of {dtype}")
+    return f"atomic_add_{_ADDED[dtype]}"
 
 
 def stored(dtype: torch.dtype) -> str:
@@ -64,7 +78,7 @@ def converted(to: torch.dtype, source: torch.dtype | None, x: Any) -> str:
         return f"({x} != 0)"
     # as PyTorch's CPU, of which the lower bits count when a number is out of range
     if source is not None and source.is_floating_point and not kind.is_floating_point and kind is not torch.int64:
-        return f"({value(to)})({'i64' if kind is torch.uint8 else 'i32'})({x})"
+        return f"({value(to)})({'i32' if kind.is_signed else 'i64'})({x})"
     return f"({value(to)})({x})"
 
 
