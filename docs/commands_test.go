@@ -83,6 +83,9 @@ until cp $TMPDIR/chorus-*/mine/attempt_0/*_rank_[01].json dumps; do kill -0 $(ca
 			"pip install --no-build-isolation ./python/device ./python/zoom": compiled,
 		},
 		"../python/torchcomms/README.md": {"pip install ./python ./python/torchcomms": "README.md has the like"},
+		"torch-compile.md": {
+			"*": "takes hours, and a checkout of PyTorch; python/device/tests/test_devtests.py runs such programs",
+		},
 		"device-tests.md": {
 			"*": "takes up to half an hour, and a checkout of PyTorch; python/device/tests/test_devtests.py runs these in part",
 		},

@@ -32,8 +32,8 @@ from torch._inductor.virtualized import V
 
 from chorus_device import namespace
 from chorus_device._device import c, name
-from chorus_device.codegen import eager
 from chorus_device._operators import native_operators
+from chorus_device.codegen import eager
 
 VARIABLE = "CHORUS_COMPILED_KERNELS"
 

@@ -1,4 +1,4 @@
-"""Operators that a compiled program calls as in eager mode: those of types, or of kinds, that generated kernels haven't.
+"""Operators that a compiled program calls as in eager mode: those of types, or kinds, that generated kernels haven't.
 
 Inductor asks for each operator of its graph whether a type is one that kernels have none of, as complex numbers are.
 Then it calls the operator itself, on the device, instead of making it a part of a kernel.

@@ -258,9 +258,7 @@ class Kernel(SIMDKernel):
         else:
             same = "{0} == {1}"
         x = self.cse.generate(self.compute, of_kind(t, value), dtype=t)
-        self.compute.writeline(
-            f"if ({at} < 0 || ({better.format(x, best)})) {{ {best} = {x}; {at} = {tree.name}; }}"
-        )
+        self.compute.writeline(f"if ({at} < 0 || ({better.format(x, best)})) {{ {best} = {x}; {at} = {tree.name}; }}")
 
         def combine(a: list[str], b: list[str]) -> list[str]:
             take = f"{a[1]} < 0 || ({better.format(b[0], a[0])}) || ({same.format(a[0], b[0])} && {b[1]} < {a[1]})"
@@ -296,12 +294,18 @@ class Kernel(SIMDKernel):
         if self.inside_reduction and loops:
             (tree,) = loops
             r, n = tree.name, f"{tree.prefix}numel"
-            first, step = ("THREAD", "THREADS_OF_BLOCK") if self.rows else ("0", "1")
-            self.body.writeline(f"for (I {r} = {first}; {r} < {n}; {r} += {step}) {{")
-            with self.body.indent():
-                for part in inner:
-                    self.body.splice(part)
-            self.body.writeline("}")
+            text = IndentedBuffer()
+            for part in inner:
+                text.splice(part)
+            if self.rows:
+                self.body.writeline(f"{{ I {r}_at = 0;")
+                _vectors(self.body, r, n, text, _length(tree))
+                self.body.writeline("}")
+            else:
+                self.body.writeline(f"for (I {r} = 0; {r} < {n}; {r} += 1) {{")
+                with self.body.indent():
+                    self.body.splice(text)
+                self.body.writeline("}")
             self.cse.invalidate(self.lasting)
             tree.cache_clear()
         else:
@@ -334,12 +338,17 @@ class Kernel(SIMDKernel):
                     code.splice(self.body)
                 code.writeline("}")
             else:
-                code.writeline("for (i64 number = BLOCK * THREADS_OF_BLOCK + THREAD; number < xnumel;")
-                code.writeline("\tnumber += BLOCKS * THREADS_OF_BLOCK) {")
-                with code.indent():
-                    code.writeline("I xindex = (I)number;")
-                    code.splice(self.body)
-                code.writeline("}")
+                trees: list[Any] = self.range_trees
+                (x,) = [tree for tree in trees if not tree.is_reduction]
+                u = "u64" if wide else "u32"
+                code.writeline(f"const I each = (I)(({u})(xnumel - 1) / (({u})BLOCKS * THREADS_OF_BLOCK) + 1)")
+                code.writeline("\t* THREADS_OF_BLOCK; // a block's share")
+                code.writeline("const i64 first = (i64)BLOCK * each;")
+                code.writeline("if (first >= xnumel)")
+                code.writeline("\treturn;")
+                code.writeline("I xindex_at = (I)first;")
+                code.writeline("const I to = xnumel - xindex_at < each ? xnumel : xindex_at + each;")
+                _vectors(code, "xindex", "to", self.body, _length(x))
         code.writeline("}")
         return code.getvalue()
 
@@ -374,6 +383,26 @@ class Kernel(SIMDKernel):
         trees: list[Any] = self.range_trees
         (x,) = [tree for tree in trees if not tree.is_reduction]
         program.writeline(f"{name}.run({', '.join([program.codegen_sizevar(x.numel), *arguments])})")
+
+
+WHOLE = 256  # threads that every block's number of threads divides
+
+
+def _vectors(code: IndentedBuffer, i: str, to: str, body: IndentedBuffer, length: int | None) -> None:
+    """Write a loop of a block's threads from i_at to before `to`, of which each has its own i. All threads run equally
+    often, and all but the last run has work for all of them, so that a processor computes them as lanes of vectors."""
+    code.writeline(f"for (; {to} - {i}_at >= THREADS_OF_BLOCK; {i}_at += THREADS_OF_BLOCK) {{")
+    with code.indent():
+        code.writeline(f"I {i} = {i}_at + THREAD;")
+        code.splice(body)
+    code.writeline("}")
+    if length is not None and length % WHOLE == 0:
+        return
+    code.writeline(f"if (THREAD < {to} - {i}_at) {{")
+    with code.indent():
+        code.writeline(f"I {i} = {i}_at + THREAD;")
+        code.splice(body)
+    code.writeline("}")
 
 
 def _joined(c: str, a: list[str], b: list[str]) -> list[str]:

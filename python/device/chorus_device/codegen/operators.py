@@ -17,7 +17,6 @@ from torch._inductor.virtualized import V, ops
 
 from chorus_device.codegen import types
 
-
 UNSIGNED = (torch.uint16, torch.uint32)  # types that the table has no functions of: those of int64 compute the same
 
 

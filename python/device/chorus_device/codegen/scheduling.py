@@ -42,4 +42,3 @@ class Scheduling(SIMDScheduling):
             body = f"Source({name!r}, {kernel.rows}, {kernel.checked}, r'''\n{text}''')"
             program.define_kernel(variable, body, f"{origins}\n{details}", gpu=False)
         return known[src_code]
-
