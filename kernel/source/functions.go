@@ -2,6 +2,7 @@ package source
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -61,11 +62,10 @@ func functionsOf(source string, lanes bool) (string, error) {
 		}
 		wanted[t] = names
 	}
-	order := make([]dtype.DType, 0, len(wanted))
-	for t := range wanted {
-		order = append(order, t)
+	order := slices.Sorted(maps.Keys(wanted))
+	if k := slices.Index(order, dtype.Float32); k >= 0 && lanes { // the last, as its exp hides that of other types
+		order = append(slices.Delete(order, k, k+1), dtype.Float32)
 	}
-	slices.Sort(order)
 	var all text.Writer
 	for _, file := range files {
 		if strings.Contains(source, file.by) {
