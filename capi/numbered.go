@@ -44,3 +44,10 @@ func (n *numbered[T]) find(number C.int32_t) (x T, ok bool) {
 	}
 	return x, false
 }
+
+// all are the things in the order of their numbers.
+func (n *numbered[T]) all() []T {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	return n.things[:len(n.things):len(n.things)]
+}

@@ -7,6 +7,9 @@ import "C"
 
 import (
 	"errors"
+	"runtime"
+	"slices"
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/chorus-comms/chorus/device"
@@ -15,7 +18,35 @@ import (
 )
 
 // sources are the texts that were added.
-var sources = numbered[source.Kernel]{first: 1}
+var sources = numbered[*added]{first: 1}
+
+// added is a text, and whether its kernel was asked for.
+type added struct {
+	source.Kernel
+	asked atomic.Bool
+}
+
+func newAdded(text string) (*added, error) {
+	k, err := source.New(text)
+	return &added{Kernel: k}, err
+}
+
+// prepareAdded compiles all kernels that were added and not asked for, several at once: those of a program are added before
+// the first of them runs. A kernel's error is that of its own run.
+func prepareAdded(l *loader.Loader, s *device.Stream) {
+	var calls []loader.Call
+	for _, k := range sources.all() {
+		if k.asked.Swap(true) {
+			continue
+		}
+		if c, err := k.Call(1, source.Elements, nil, nil); err == nil {
+			calls = append(calls, *c)
+		}
+	}
+	for some := range slices.Chunk(calls, runtime.GOMAXPROCS(0)) {
+		_ = l.Prepare(s, some)
+	}
+}
 
 //export goSourceAdd
 func goSourceAdd(text *C.char, number *C.int32_t) (status C.chorus_status) {
@@ -23,7 +54,7 @@ func goSourceAdd(text *C.char, number *C.int32_t) (status C.chorus_status) {
 	if text == nil || number == nil {
 		return fail(refused("chorus_source_add got NULL"))
 	}
-	n, err := sources.add(C.GoString(text), source.New)
+	n, err := sources.add(C.GoString(text), newAdded)
 	if err != nil {
 		return fail(refused("%v", err))
 	}
@@ -72,6 +103,9 @@ func runSource(s *stream, r *C.chorus_source) error {
 	l, err := s.loader()
 	if err != nil {
 		return err
+	}
+	if !k.asked.Load() {
+		prepareAdded(l, s.Stream)
 	}
 	return runCalls(l, s.Stream, []loader.Call{*call})
 }

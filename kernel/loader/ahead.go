@@ -69,9 +69,9 @@ func (a *ahead) end() {
 	}
 }
 
-// prepare loads the kernels of a plan, before any of its runs is enqueued. Those that must be compiled are compiled at
+// Prepare loads the kernels of a plan, before any of its runs is enqueued. Those that must be compiled are compiled at
 // the same time.
-func (l *Loader) prepare(s *device.Stream, calls []Call) error {
+func (l *Loader) Prepare(s *device.Stream, calls []Call) error {
 	var missing []text.Spec
 	for k := range calls {
 		c := &calls[k]
@@ -102,7 +102,7 @@ func (l *Loader) prepare(s *device.Stream, calls []Call) error {
 	all.Wait()
 	for k, err := range errs {
 		if errors.Is(err, errRoom) && l.kernel(missing[k]).room.Load() > 0 {
-			return l.prepare(s, calls) // in smaller blocks, where the calls allow them
+			return l.Prepare(s, calls) // in smaller blocks, where the calls allow them
 		}
 		if err != nil {
 			return err

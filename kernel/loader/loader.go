@@ -238,7 +238,7 @@ func (l *Loader) kernel(s text.Spec) *loaded {
 // compile leaves none of them enqueued.
 func (l *Loader) Run(s *device.Stream, calls []Call) error {
 	if len(calls) > 1 || l.ahead != nil {
-		if err := l.prepare(s, calls); err != nil {
+		if err := l.Prepare(s, calls); err != nil {
 			return err
 		}
 	}

@@ -79,7 +79,9 @@ func (s Spec) Source() (_ Source, err error) {
 // String is a short name, for errors and profiles.
 func (s Spec) String() string {
 	name := s.Op
-	if IsUser(name) {
+	if _, kernel, ok := strings.Cut(name, "KERNEL void "); ok {
+		name, _, _ = strings.Cut(kernel, "(")
+	} else if IsUser(name) {
 		name = "user function"
 	}
 	text := s.Family.String() + " " + name + "("
@@ -99,5 +101,8 @@ func (s Spec) String() string {
 func (s Spec) Results() []dtype.DType { return s.Types[:s.Outs] }
 func (s Spec) Inputs() []dtype.DType  { return s.Types[s.Outs : s.Outs+s.Ins] }
 
-// IsUser reports whether an operation is a user's text and not a name of the table.
-func IsUser(op string) bool { return strings.Contains(op, "template") }
+// IsUser reports whether an operation is a text from outside, a user's function or a whole kernel, and not a name of the
+// table.
+func IsUser(op string) bool {
+	return strings.Contains(op, "template") || strings.Contains(op, "KERNEL")
+}

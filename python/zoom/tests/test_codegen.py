@@ -1,7 +1,12 @@
 """torch.compile with kernels in the device's own language: what they compute is what the CPU's operators do."""
 
 import copy
+import os
+import random
+import subprocess
+import sys
 
+import chorus_device
 import pytest
 import torch
 import torch.nn.functional as F
@@ -161,6 +166,73 @@ def test_dropout():
     x = torch.compile(lambda x: F.dropout(x, 0.25))(torch.ones(10000, device="zoom")).cpu()
     assert x.unique().tolist() == pytest.approx([0, 4 / 3])
     assert 0.7 < (x > 0).float().mean() < 0.8
+
+
+@pytest.mark.long
+def test_random_numbers_of_eager_mode():
+    """With inductor's own option, whatever the program does with them."""
+    x = randn(50, 60).to("zoom")
+
+    def f(x):
+        return F.dropout(x, 0.25) * 2, torch.randn_like(x) + x, torch.rand(7, device=x.device) - 1
+
+    torch.manual_seed(3)
+    want = f(x)
+    torch.manual_seed(3)
+    with torch._inductor.config.patch(fallback_random=True):
+        got = torch.compile(f)(x)
+    for a, b in zip(got, want, strict=True):
+        assert a.cpu().equal(b.cpu())
+
+
+@pytest.mark.long
+def test_reduce_overhead(runs):
+    """The device has no part in PyTorch's graph trees: kernels are launched each time."""
+    f = torch.compile(lambda x: x.softmax(-1) + 1, mode="reduce-overhead")
+    for n in (1, 2, 3):
+        x = randn(5, 40 + n)[:, :40].contiguous()
+        torch.testing.assert_close(f(x.to("zoom")).cpu(), x.softmax(-1) + 1)
+        assert len(runs) == n
+
+
+def test_kernels_of_a_program_are_compiled_together():
+    """Those that are known when the first one runs."""
+    from chorus_device.codegen.launching import Source
+
+    number = random.getrandbits(60)  # no kernel that is kept on disk
+    text = "KERNEL void added_{0}(GLOBAL i64 *p) {{ if (THREAD == 0 && BLOCK == 0) p[0] = {1} + {0}; }}"
+    sources = [Source(f"added_{k}", False, False, text.format(k, number)) for k in range(3)]
+    x = torch.zeros(1, dtype=torch.int64, device="zoom")
+    compiled = chorus_device.kernels()["compiled"]
+    for k in (1, 0, 2):
+        sources[k].run(1, x)
+        assert x.item() == number + k
+        assert chorus_device.kernels()["compiled"] == compiled + 3
+
+
+START = "; ".join([
+    "import sys",
+    "sys.path.insert(0, sys.argv[1])",
+    "import installed",
+    "installed.put()",
+    "import chorus_device, torch",
+    "f = torch.compile(lambda x: (x.softmax(-1) * 2, x.sum(0), x.sin()))",
+    "f(torch.ones(40, 50, device='zoom'))[2].cpu()",
+    "print(chorus_device.kernels()['compiled'])",
+])  # fmt: skip
+
+
+@pytest.mark.long
+def test_a_second_start_compiles_nothing(tmp_path):
+    env = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "i"), "PYTORCH_KERNEL_CACHE_PATH": str(tmp_path)}
+    counts = []
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-c", START, os.path.dirname(__file__)], env=env, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        counts.append(int(done.stdout.split()[-1]))
+    assert counts[0] > 0 and counts[1] == 0, counts
 
 
 def test_a_choice_that_isnt_known(monkeypatch):
