@@ -83,6 +83,11 @@ CASES = {
         ),
         X, torch.tensor([1, 1, 2]), randn(3, 53).round(), torch.arange(-3, 9),
     ),
+    "blocks": (lambda a: (a * 2 + 1, (a.view(-1, 7) + 1).amax(1)), randn(70000)),
+    "called": (  # the device's operators, between kernels
+        lambda a: (a.cumsum(1) * 2, a.sort(1)[0] + 1, a.topk(3, 1)[1] * 2, a.logcumsumexp(0) + 1, (a @ a.t()).relu()),
+        X,
+    ),
     "images": (
         lambda a: (F.max_pool2d(a, 3) + 1, F.interpolate(a, scale_factor=2, mode="bilinear"), F.avg_pool2d(a, 2) * 2),
         randn(2, 3, 12, 12),
@@ -94,10 +99,11 @@ def moved(values, device):
     return [v.to(device) for v in values]
 
 
-LONG = [pytest.param(case, marks=pytest.mark.long) for case in CASES if case not in ("rows", "indexes")]
+BRIEF = ("rows", "indexes", "blocks")
+LONG = [pytest.param(case, marks=pytest.mark.long) for case in CASES if case not in BRIEF]
 
 
-@pytest.mark.parametrize("case", ["rows", "indexes", *LONG])
+@pytest.mark.parametrize("case", [*BRIEF, *LONG])
 def test_equals_the_cpu(case, runs):
     f, *given = CASES[case]
     before = torch.zoom.fallback_counts()
