@@ -31,8 +31,8 @@ func newAdded(text string) (*added, error) {
 	return &added{Kernel: k}, err
 }
 
-// prepareAdded compiles all kernels that were added and not asked for, several at once: those of a program are added before
-// the first of them runs. A kernel's error is that of its own run.
+// prepareAdded compiles all kernels that were added and not asked for, several at once: those of a program are added
+// before the first of them runs. A kernel's error is that of its own run.
 func prepareAdded(l *loader.Loader, s *device.Stream) {
 	var calls []loader.Call
 	for _, k := range sources.all() {
