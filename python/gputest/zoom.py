@@ -169,6 +169,19 @@ def launch(rank: Rank) -> Came:
     return ours <= LAUNCH * theirs, f"{ours:.1f} us, and PyTorch's {theirs:.1f} us"
 
 
+@check(
+    "Z8",
+    "each family: its share of a copy's bandwidth, or of a product's rate; x: of the time of PyTorch's own device",
+    "none raises an error",
+    seconds=240,
+)
+def families(rank: Rank) -> Came:
+    from gputest.families import report
+
+    said, failed = report(rank.device, rank.own, rank.elements)
+    return not failed, "; ".join([*said, *(f"{name}: an error" for name in failed)])
+
+
 @check("Z7", "python -m chorus_device.check zoom", "nothing required is missing", seconds=400)
 def mechanisms(rank: Rank) -> Came:
     if rank.rank:

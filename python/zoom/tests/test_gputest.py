@@ -6,11 +6,12 @@ import re
 import sys
 
 import pytest
+import torch
 from installed import ROOT
 
 sys.path.append(str(ROOT / "python"))
 
-from gputest import jobs, zoom
+from gputest import families, jobs, zoom
 from gputest.check import FAILED, FEW_RANKS, OK
 
 RANK = """
@@ -25,7 +26,7 @@ def test_checks(tmp_path, monkeypatch):
     program = tmp_path / "rank.py"
     program.write_text(RANK)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT / "python"), os.environ.get("PYTHONPATH", "")]))
-    chosen = [c for c in zoom.CHECKS if c.name != "Z7"]  # which is a test of its own
+    chosen = [c for c in zoom.CHECKS if c.name not in ("Z7", "Z8")]  # which are tests of their own
     with open(tmp_path / "log", "w") as log:
         came = {r.check.name: r for r in jobs.run(chosen, [sys.executable, str(program)], 1, 1, log)}
     said = "\n".join(f"{name}: {r.verdict}: {r.came}" for name, r in came.items())
@@ -37,3 +38,17 @@ def test_checks(tmp_path, monkeypatch):
     # How quick the machine is decides of the verdict.
     assert re.search(r"a copy \d+ GB/s, 1\.00(; [\w ]+ \d+ GB/s, \d\.\d\d){3}$", came["Z5"].came), said
     assert re.search(r"[\d.]+ us; this PyTorch has no device of its own", came["Z6"].came), said
+
+
+@pytest.mark.long
+def test_families(monkeypatch):
+    """Each family has a line, with small tensors on the device of the suite."""
+    monkeypatch.setattr(families, "SECONDS", 3600)
+    before = torch.zoom.fallback_counts()
+    said, failed = families.report(torch.device("zoom"), None, 1 << 12, rounds=1)
+    assert not failed and torch.zoom.fallback_counts() == before
+    names = [f.name for f in families.families(1 << 12)]
+    assert len(said) == len(names) and len(set(names)) == len(names)
+    for line, name in zip(said, names):
+        assert re.fullmatch(re.escape(name) + r" \d+\.\d\d", line), line
+    assert said[0] == "copy 1.00" and "matmul f16 1.00" in said
