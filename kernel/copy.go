@@ -104,7 +104,7 @@ func (p *Plan) Linspace(dst Operand, compute dtype.DType, start, end float64) er
 	step := (end - start) / float64(max(n-1, 1))
 	p.one[0] = dst
 	if n == 1 {
-		end = start
+		end, step = start, 0 // an infinite step, times 0, would be NaN
 	}
 	return p.elementwise("linspace", compute, p.one[:1], nil, []int{n}, []*Number{Float(start), Float(end), Float(step)})
 }

@@ -3,6 +3,7 @@ package kernel
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 
@@ -121,6 +122,9 @@ func TestIndexTorch(t *testing.T) {
 		if dt.IsFloating() {
 			add("linspace", "torch.linspace(-2, 7, 11, dtype=dtype)", []int{11}, nil, func(p *Plan, out Operand) error {
 				return p.Linspace(out, text.Opmath(dt), -2, 7)
+			})
+			add("linspace of one", "torch.linspace(inf, 4, 1, dtype=dtype)", []int{1}, nil, func(p *Plan, out Operand) error {
+				return p.Linspace(out, text.Opmath(dt), math.Inf(1), 4)
 			})
 		}
 	}
