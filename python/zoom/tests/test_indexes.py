@@ -152,6 +152,35 @@ def test_deterministic_sums(deterministic):
     assert zeros.cpu()[[0, 2, 3, 4, 5, 6]].count_nonzero() == 0
 
 
+def test_deterministic_writes(deterministic):
+    # Of elements that are written to one place the last stays, as on the CPU: whole rows, and single elements.
+    numbers = torch.Generator().manual_seed(0)
+    rows = torch.randint(-5, 5, (4000,), generator=numbers)
+    places = torch.randint(5, (4000, 3), generator=numbers)
+    columns = torch.randint(3, (4000, 1), generator=numbers)
+    source = torch.randn(4000, 3, generator=numbers)
+    cases = {
+        "index_put": lambda x, r, p, c, s: x.index_put((r,), s),
+        "index_put, strided": lambda x, r, p, c, s: x.t().clone().t().index_put((r,), s),
+        "index_put of two": lambda x, r, p, c, s: x.index_put((r, c[:, 0]), s[:, 0]),
+        "index_put of a cube": lambda x, r, p, c, s: x.index_put((r[:, None], c.expand(-1, 3)), s),
+        "index_put of a line": lambda x, r, p, c, s: x.flatten().index_put((p * 3 - 15,), s),
+        "scatter": lambda x, r, p, c, s: x.scatter(0, p, s),
+        "scatter, fewer columns": lambda x, r, p, c, s: x.scatter(0, p[:, :2], s),
+        "scatter of rows": lambda x, r, p, c, s: x.scatter(0, p[:, :1].expand(-1, 3), s),
+        "index_copy": lambda x, r, p, c, s: x.index_copy(0, p[:, 0], s),
+        "index_copy, strided": lambda x, r, p, c, s: x.t().contiguous().index_copy_(1, p[:, 0], s.t()).t(),
+    }
+    before = dict(torch.zoom.fallback_counts())
+    on_zoom = [x.to("zoom") for x in (rows, places, columns, source)]
+    got = {name: f(torch.zeros(5, 3, device="zoom"), *on_zoom) for name, f in cases.items()}
+    assert torch.zoom.fallback_counts() == before
+    for name, x in got.items():
+        assert x.cpu().equal(cases[name](torch.zeros(5, 3), rows, places, columns, source)), name
+    put = torch.zeros(5, 3, device="zoom").put_(on_zoom[1] * 3 - 15, on_zoom[3])  # an error of the CPU
+    assert put.flatten().equal(got["index_put of a line"])
+
+
 def test_deterministic_errors(deterministic):
     """An operator without a kernel in an order raises PyTorch's error, and products are the CPU's."""
     weight = torch.randn(5, 3, device="zoom", requires_grad=True)

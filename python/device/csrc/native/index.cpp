@@ -2,6 +2,7 @@
 #include "native/kernels.h"
 
 #include <unordered_map>
+#include <utility>
 
 #include <ATen/ExpandUtils.h>
 #include <ATen/ops/empty.h>
@@ -140,8 +141,10 @@ class PutAt final : public Native {
     source = source.reshape({-1});
     at::DimVector strides{0};
     bool adds = call.arguments[3].toBool();
+    Places places{at.sizes(), strides, {{at, line.numel(), 1, true}}};
+    if (!adds && writes_in_order())
+      source = last_written(places, source);
     if (adds && adds_in_order(self.scalar_type())) {
-      Places places{at.sizes(), strides, {{at, line.numel(), 1, true}}};
       if (at.numel() > 0 && !add_in_order(call, self, without_gaps(self), places, source, bad))
         return false;
       call.results.push_back(self);
@@ -310,20 +313,24 @@ class Scatter final : public Native {
   bool write(const NativeCall& call, const at::Tensor& out, const Joined& j, int32_t op, const chorus_number* n) const {
     void* bad = bad_word(call);
     at::DimVector strides = without(out, j.dim);
-    if (!n && (op == op_of("add") || op == op_of("mul")) && adds_in_order(out.scalar_type())) {
-      if (op != op_of("add"))
+    at::Tensor source = j.source;
+    bool adds = op == op_of("add") || op == op_of("mul"), puts = op == op_of("put");
+    if (!n && ((adds && adds_in_order(out.scalar_type())) || (puts && writes_in_order()))) {
+      if (op == op_of("mul"))
         return false; // the CPU's kernel multiplies in order
-      at::Tensor sums = without_gaps(out);
-      strides = without(sums, j.dim);
+      at::DimVector others = gapless(out.sizes());
+      int64_t step = std::exchange(others[size_t(j.dim)], 0);
       Places places{
-          j.sizes, strides,
-          {{j.index.as_strided(j.index_sizes, j.index_strides), out.size(j.dim), sums.stride(j.dim), false}}};
-      return c10::multiply_integers(j.sizes) == 0 ||
-          add_in_order(call, out, sums, places, j.source.as_strided(j.sizes, j.source.strides()), bad);
+          j.sizes, others, {{j.index.as_strided(j.index_sizes, j.index_strides), out.size(j.dim), step, false}}};
+      source = source.as_strided(j.sizes, source.strides());
+      if (adds)
+        return c10::multiply_integers(j.sizes) == 0 ||
+            add_in_order(call, out, without_gaps(out), places, source, bad);
+      source = last_written(places, source);
     }
     kernels::Index kernel{
         .op = op, .out = Output(out, j.sizes, strides),
-        .in = n ? Input(*n, out.scalar_type()) : Input(j.source, j.sizes, j.source.strides()),
+        .in = n ? Input(*n, out.scalar_type()) : Input(source, j.sizes, source.strides()),
         .indexes = {{Input(j.index, j.index_sizes, j.index_strides), out.size(j.dim), out.stride(j.dim), false}},
         .bad = bad};
     return c10::multiply_integers(j.sizes) == 0 || kernel.run(call.index);
@@ -436,11 +443,11 @@ struct Indexes {
   }
 
   // strides are a tensor's for the result's dimensions, 0 where the indexes are.
-  at::DimVector strides(const at::Tensor& self) const {
+  at::DimVector strides(at::IntArrayRef of) const {
     at::DimVector all;
-    for (int64_t k = 0; k < self.dim(); k++)
+    for (int64_t k = 0; k < int64_t(of.size()); k++)
       if (std::find(dims.begin(), dims.end(), k) == dims.end())
-        all.push_back(self.stride(k));
+        all.push_back(of[size_t(k)]);
     all.insert(all.begin() + int64_t(first), shape.size(), 0);
     return all;
   }
@@ -473,7 +480,7 @@ class Index final : public Native {
     if (self.is_cpu() || !given_result(out) || out.scalar_type() != self.scalar_type() ||
         out.is_alias_of(self) || !x.read(self, call.arguments[1]) || out.sizes() != at::IntArrayRef(x.result))
       return false;
-    at::DimVector strides = x.strides(self);
+    at::DimVector strides = x.strides(self.strides());
     c10::SmallVector<at::DimVector, 12> kept;
     kernels::Index kernel{
         .op = ops().take, .out = out, .in = Input(self, out.sizes(), strides), .indexes = x.inputs(self, kept),
@@ -485,19 +492,17 @@ class Index final : public Native {
   }
 };
 
-// add_in_order adds values to a tensor's elements at indexes.
-bool add_in_order(
-    const NativeCall& call, const at::Tensor& self, const Indexes& x, const at::Tensor& values, void* bad) {
-  at::Tensor sums = without_gaps(self);
-  at::DimVector strides = x.strides(sums);
-  Places places{x.result, strides, {}};
+// places_of are those of a tensor at indexes. strides are those of one without gaps, and become the places'.
+Places places_of(const at::Tensor& self, const Indexes& x, at::DimVector& strides) {
+  c10::SmallVector<Places::Index, 2> indexes;
   for (size_t i = 0; i < x.tensors.size(); i++) {
     at::Tensor index = x.tensors[i];
     for (size_t d = x.first + x.shape.size(); d < x.result.size(); d++)
       index = index.unsqueeze(-1);
-    places.indexes.push_back({index, self.size(x.dims[i]), sums.stride(x.dims[i]), true});
+    indexes.push_back({index, self.size(x.dims[i]), strides[size_t(x.dims[i])], true});
   }
-  return add_in_order(call, self, sums, places, values, bad);
+  strides = x.strides(strides);
+  return Places{x.result, strides, std::move(indexes)};
 }
 
 // IndexPut is _index_put_impl_(self, indices, values, accumulate, unsafe).
@@ -517,7 +522,7 @@ class IndexPut final : public Native {
     for (int64_t k = 1; k <= values.dim(); k++)
       if (values.size(-k) != 1 && values.size(-k) != x.result[x.result.size() - size_t(k)])
         return false;
-    at::DimVector strides = x.strides(self);
+    at::DimVector strides = x.strides(self.strides());
     c10::SmallVector<at::DimVector, 12> kept;
     chorus_number n{};
     if (!values.is_cpu())
@@ -525,11 +530,18 @@ class IndexPut final : public Native {
     else if (!number_of(values.item(), computed_in(self.scalar_type()), n))
       return false;
     bool adds = call.arguments[3].toBool();
-    if (adds && !values.is_cpu() && adds_in_order(self.scalar_type())) {
-      if (c10::multiply_integers(x.result) > 0 && !add_in_order(call, self, x, values, bad))
+    if (!values.is_cpu() && (adds ? adds_in_order(self.scalar_type()) : writes_in_order())) {
+      at::DimVector others = gapless(self.sizes());
+      Places places = places_of(self, x, others);
+      if (!adds)
+        values = last_written(places, values);
+      else if (c10::multiply_integers(x.result) > 0 &&
+               !add_in_order(call, self, without_gaps(self), places, values, bad))
         return false;
-      call.results.push_back(self);
-      return true;
+      if (adds) {
+        call.results.push_back(self);
+        return true;
+      }
     }
     kernels::Index kernel{
         .op = adds ? ops().add : ops().put, .out = Output(self, x.result, strides),
