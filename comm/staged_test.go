@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/comm/commtest"
@@ -116,8 +117,9 @@ func TestStaged(t *testing.T) {
 			t.Run("Unposted", func(t *testing.T) { testStagedUnposted(t, open) })
 			t.Run("Withdrawn", func(t *testing.T) { testStagedWithdrawn(t, open) })
 			t.Run("Windows", func(t *testing.T) { testStagedWindows(t, open) })
-			cfg := commtest.Config{Open: open, Device: true, Worlds: []int{2}, // the others are about streams that wait
-				Skip: []string{"Streams", "StreamFailures", "StreamWindows", "Graphs", "GraphsOfSeveral", "StreamPrograms"}}
+			cfg := commtest.Config{Open: open, Device: true, Worlds: []int{2}, Limit: 10 * time.Minute}
+			cfg.Skip = []string{"Streams", "StreamFailures", "StreamWindows", "Graphs", "GraphsOfSeveral",
+				"StreamPrograms"} // about streams that wait
 			if on.name == "GPU" { // where a graph waits for other ranks, it holds up the queue that it shares with theirs
 				cfg.Skip = append(cfg.Skip, "replayed", "asynchronous and replayed")
 			}
