@@ -57,6 +57,13 @@ if package; then
 		else
 			skipped+=("torch.device(\"zoom\") on memory that the process can't touch: PoCL can't be installed, see above")
 		fi
+		# On the emulated GPU likewise: a sample, or all of them.
+		step "torch.device(\"zoom\"), on an emulated GPU"
+		for family in cuda hip; do
+			some=(-m 'not long' python/zoom/tests/test_{fft,kernels}.py python/zoom/tests/test_calls.py -k 'not training_step')
+			[ -z "${CHORUS_TEST_LONG:-}" ] || some=(-m 'not long' python/zoom/tests)
+			scripts/on-device.sh $family .venv/bin/python -m pytest -q -rs -n 2 --dist worksteal "${some[@]}"
+		done
 		# With CHORUS_TEST_LONG=1 all of them, on idle streams and on streams that are always busy; it takes some ten minutes more.
 		if [ -n "${CHORUS_TEST_LONG:-}" ]; then
 			python_tests python/device/tests

@@ -117,3 +117,17 @@ def test_two_ranks_with_a_device_each(tmp_path):
     for r in ranks:
         out, err = r.communicate(timeout=280)
         assert r.returncode == 0 and out == "equal\n", out + err
+
+
+FAR = """
+x = torch.empty(3 << 30, dtype=torch.uint8, device="zoom")
+far = x.as_strided((2, 2), (1610612736, 1610612735))  # each stride is within 31 bits, and their sum isn't
+far.copy_(torch.tensor([[1, 2], [3, 4]]))
+assert x[-1].item() == 4
+for f in (lambda x: x.sum(1), lambda x: x.argmax(1), lambda x: x.cumsum(1), lambda x: x + x, lambda x: x[[1, 0]]):
+    assert torch.equal(f(far).cpu(), f(far.cpu()).cpu())
+"""
+
+
+def test_offsets_whose_sum_exceeds_31_bits():
+    run(FAR, EMULATED_GPU_MEMORY=str(4 << 30))
