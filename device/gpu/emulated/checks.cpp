@@ -214,12 +214,8 @@ ACCESSES(4)
 ACCESSES(8)
 ACCESSES(16)
 
-void __tsan_read_range(void *p, unsigned long n) {
-	accesses((uintptr_t)p, n, Kind::read, SITE);
-}
-void __tsan_write_range(void *p, unsigned long n) {
-	accesses((uintptr_t)p, n, Kind::write, SITE);
-}
+void __tsan_read_range(void *p, unsigned long n) { accesses((uintptr_t)p, n, Kind::read, SITE); }
+void __tsan_write_range(void *p, unsigned long n) { accesses((uintptr_t)p, n, Kind::write, SITE); }
 
 // Compilers make copies of structs calls, which modules are linked to make these.
 void *__wrap_memcpy(void *to, const void *from, size_t n) {

@@ -49,7 +49,7 @@ struct Doubt {
 
 class Worker {
   public:
-	static Worker &mine(); // of the calling thread
+	static Worker &mine();                       // of the calling thread
 	static Worker *running() { return at_work; } // null unless the calling thread runs a kernel
 	~Worker();
 

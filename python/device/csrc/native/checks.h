@@ -25,6 +25,11 @@ inline bool overlap(const at::Tensor& a, const at::Tensor& b) {
   return status != at::MemOverlapStatus::No && status != at::MemOverlapStatus::Full;
 }
 
+// apart says whether two tensors share no element.
+inline bool apart(const at::Tensor& a, const at::Tensor& b) {
+  return !a.is_alias_of(b) || at::get_overlap_status(a, b) == at::MemOverlapStatus::No;
+}
+
 // holds_whole says whether an integer that is exact in float64 is one of a type.
 inline bool holds_whole(c10::ScalarType type, double whole) {
   if (type == at::kByte)

@@ -312,6 +312,7 @@ bool shuffle(NativeCall& call) {
 } // namespace
 
 void add_composed() {
+  add_encoder();
   add_margins();
   add_weights();
   add_composed("equal", equal);

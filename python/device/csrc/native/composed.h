@@ -27,6 +27,7 @@ inline void add_composed(const char* name, Composed::Function f) {
   add_native(schema_of(name), std::make_unique<Composed>(f));
 }
 
+void add_encoder();
 void add_margins();
 void add_weights();
 

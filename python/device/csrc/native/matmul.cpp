@@ -86,7 +86,7 @@ class Matmul final : public Native {
       out = at::empty({}, a.options());
     else
       out = call.arguments[where_.outs[0]].toTensor();
-    if (!given_result(out) || out.scalar_type() != type || out.is_alias_of(a) || out.is_alias_of(b))
+    if (!given_result(out) || out.scalar_type() != type || !apart(out, a) || !apart(out, b))
       return false;
     Matrix of_out(out, a_ == 1, b_ == 1);
     if (of_out.sizes != sizes)
