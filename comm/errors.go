@@ -109,8 +109,8 @@ type CanceledError = backend.CanceledError
 
 // UnsettledError wraps the error of a failed collective whose tensors other ranks of this host may
 // still write to, at any time. Those ranks did not confirm in time that they no longer use the
-// tensors, since they don't run at all. Err is the error itself, which errors.As and errors.Is
-// find.
+// tensors, since they don't run at all. This rank is one of them if its device has not copied in time
+// what there was of a result. Err is the error itself, which errors.As and errors.Is find.
 //
 //	type UnsettledError struct {
 //		Err   error

@@ -272,15 +272,27 @@ func (x *stage) settle(ctx context.Context) error {
 	return err
 }
 
-// finish is due when the backend is done with the operation, which ended with err. The results go to the device.
+// finish is due when the backend is done with the operation, which ended with err. The results go to the device, and
+// then the copies go. Those of one that has failed go when nothing refers to them.
 func (x *stage) finish(o *call, err error) error {
 	if x == nil {
 		return err
 	}
 	defer x.end()
-	if err != nil {
-		return err
+	if err == nil {
+		err = x.c.deviceError(o.Kind.String(), x.deliver(o))
 	}
+	if err != nil {
+		return x.pieces.stopped(err)
+	}
+	for _, c := range x.copies {
+		c.Free()
+	}
+	return nil
+}
+
+// deliver has the results go to the device, behind what the caller's stream had, and waits for that.
+func (x *stage) deliver(o *call) (err error) {
 	if done, failed := x.behind.Query(); done || failed != nil { // also if the communicator is broken by now
 		err = failed
 	} else {
@@ -288,19 +300,14 @@ func (x *stage) finish(o *call, err error) error {
 	}
 	switch {
 	case err != nil:
+		return err
 	case x.pieces != nil:
-		err = x.pieces.rest()
-	default:
-		err = errors.Join(x.out(o), x.settle(context.Background()))
+		return x.pieces.rest()
 	}
-	for _, c := range x.copies {
-		c.Free()
-	}
-	return x.c.deviceError(o.Kind.String(), err)
+	return errors.Join(x.out(o), x.settle(context.Background()))
 }
 
-// end gives back what the operation has, once copies that are under way are done. Copies of one that has failed go when
-// nothing refers to them.
+// end gives back what the operation has, once copies that are under way are done.
 func (x *stage) end() {
 	if x == nil || x.ended {
 		return

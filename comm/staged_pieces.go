@@ -3,9 +3,12 @@ package comm
 import (
 	"context"
 	"errors"
+	"slices"
+	"time"
 
 	"github.com/chorus-comms/chorus/comm/backend"
 	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/fabric"
 )
 
 // pieceBytes is how much of a large operand is copied at a time: as much as takes a PCIe bus some 0.2 ms, beside which
@@ -27,6 +30,7 @@ type pieces struct {
 	gone     int             // bytes of it that are on their way
 	up       *stage          // of the copies up, with a stream of its own; nil: there are none
 	err      error           // of a copy up
+	until    time.Time       // when the operation's time is over; zero: never
 }
 
 // inPieces returns the pieces of an operation that has large operands, and whose backend heeds them; else nil.
@@ -36,6 +40,9 @@ func (x *stage) inPieces(o *call) *pieces {
 		return nil
 	}
 	p := &pieces{stage: x, o: o}
+	if o.Timeout > 0 {
+		p.until = time.Now().Add(o.Timeout)
+	}
 	o.Pieces = p
 	return p
 }
@@ -53,13 +60,24 @@ func (p *pieces) bring(from, to device.Ptr, n int) error {
 	return nil
 }
 
-// Await implements backend.Pieces.
+// Await implements backend.Pieces. It fails when the operation's time is over, as the backend's own waits do.
 func (p *pieces) Await(bytes int) error {
 	last := min((bytes+pieceBytes-1)/pieceBytes, len(p.come))
 	if last <= p.here {
 		return nil
 	}
-	err := p.abortable(p.o, func(ctx context.Context) error { return awaitEvent(ctx, p.come[last-1]) })
+	err := p.abortable(p.o, func(ctx context.Context) error {
+		if !p.until.IsZero() {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithDeadline(ctx, p.until)
+			defer cancel()
+		}
+		err := awaitEvent(ctx, p.come[last-1])
+		if err != nil && ctx.Err() == context.DeadlineExceeded {
+			return fabric.ErrTimeout
+		}
+		return err
+	})
 	if err == nil {
 		p.here = last
 	}
@@ -113,6 +131,29 @@ func (p *pieces) rest() error {
 		err = errors.Join(err, p.up.settle(context.Background()))
 	}
 	return err
+}
+
+// settleTime bounds how long a failed operation waits for the copies of its result.
+const settleTime = time.Second
+
+// stopped is due when the operation has failed with err. It returns when no copy writes to the result any more, which
+// the caller may then reuse. If that takes too long the error says so, and the memory is kept until then.
+func (p *pieces) stopped(err error) error {
+	if !p.going() {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), settleTime)
+	defer cancel()
+	if _ = p.up.settle(ctx); !p.going() {
+		return err
+	}
+	ranks := []int{p.c.rank}
+	if e, ok := err.(*UnsettledError); ok {
+		ranks = append(ranks, e.Ranks...)
+		slices.Sort(ranks)
+		err = e.Err
+	}
+	return &UnsettledError{Err: err, Ranks: ranks}
 }
 
 // going reports whether copies up may be under way. Nil pieces have none.

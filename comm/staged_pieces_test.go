@@ -17,6 +17,7 @@ import (
 
 	"github.com/chorus-comms/chorus/comm"
 	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/device/gpu/abi"
 	"github.com/chorus-comms/chorus/dtype"
 	"github.com/chorus-comms/chorus/internal/testutil"
 	"github.com/chorus-comms/chorus/tensor"
@@ -147,44 +148,117 @@ func testStagedPieces(t *testing.T, on string, counts bool) {
 	}
 }
 
+// withDevice runs f on two ranks with large operands, of which rank 0's is on a device.
+func withDevice(t *testing.T, on string, f func(ctx context.Context, c *comm.Comm, x *tensor.Tensor) error) {
+	t.Helper()
+	defer comm.SetPieceBytes(512 << 10)()
+	comms := open(t, 2, func(r int) []comm.NewOption {
+		opts := []comm.NewOption{comm.WithFabric("shm"), comm.WithHints(map[string]string{"mapped": "off"})}
+		if r == 0 {
+			opts = append(opts, comm.WithDevice(on))
+		}
+		return opts
+	})
+	var wg sync.WaitGroup
+	for _, c := range comms {
+		wg.Go(func() {
+			ctx, place := context.Background(), (*device.Device)(nil)
+			if c.Rank() == 0 {
+				place = c.Stream().Device()
+			}
+			x, err := scattered(c.Rank()).To(ctx, place)
+			if err == nil {
+				err = f(ctx, c, x)
+			}
+			if err != nil {
+				t.Errorf("rank %d: %v", c.Rank(), err)
+			}
+		})
+	}
+	wg.Wait()
+	runtime.KeepAlive(comms)
+}
+
 // An operation whose operand stops coming fails on all ranks.
 func TestStagedPiecesFail(t *testing.T) {
-	defer comm.SetPieceBytes(512 << 10)()
 	on := oneQueue(t)
 	for _, call := range []string{"cuEventQuery", "cuMemcpyAsync"} {
-		comms := open(t, 2, func(r int) []comm.NewOption {
-			opts := []comm.NewOption{comm.WithFabric("shm"), comm.WithHints(map[string]string{"mapped": "off"})}
-			if r == 0 {
-				opts = append(opts, comm.WithDevice(on))
-			}
-			return opts
-		})
-		var wg sync.WaitGroup
 		told := make(chan struct{})
-		for _, c := range comms {
-			wg.Go(func() {
-				ctx, place := context.Background(), (*device.Device)(nil)
-				if c.Rank() == 0 {
-					place = c.Stream().Device()
-				}
-				x, err := scattered(c.Rank()).To(ctx, place)
-				if err != nil {
-					t.Error(err)
-				}
-				if c.Rank() == 0 {
-					failing.Store(&failure{call: call, after: copied.Load() + 2})
-					defer close(told)
-					defer failing.Store(nil)
-				} else {
-					<-told
-				}
-				err = c.AllReduce(ctx, x, comm.Sum, comm.Timeout(50*time.Millisecond))
-				if err == nil || !strings.Contains(err.Error(), call[2:]) {
-					t.Errorf("%s fails, and rank %d gets %v", call, c.Rank(), err)
-				}
-			})
+		withDevice(t, on, func(ctx context.Context, c *comm.Comm, x *tensor.Tensor) error {
+			if c.Rank() == 0 {
+				failing.Store(&failure{call: call, after: copied.Load() + 2})
+				defer close(told)
+				defer failing.Store(nil)
+			} else {
+				<-told
+			}
+			err := c.AllReduce(ctx, x, comm.Sum, comm.Timeout(50*time.Millisecond))
+			if err == nil || !strings.Contains(err.Error(), call[2:]) {
+				return fmt.Errorf("%s fails, and the error is %v", call, err)
+			}
+			return nil
+		})
+	}
+}
+
+// heldUp is the error of an all-reduce on rank 0, whose queue a gate holds up before a copy that then comes after, and
+// whether the gate was open when it returned. The gate opens after a while, or then.
+func heldUp(t *testing.T, limit time.Duration, before int64, then func(), while time.Duration) (late bool, err error) {
+	t.Helper()
+	gate, ready := make(chan struct{}), make(chan struct{})
+	open := sync.OnceFunc(func() { close(gate) })
+	withDevice(t, oneQueue(t), func(ctx context.Context, c *comm.Comm, x *tensor.Tensor) error {
+		if c.Rank() == 1 {
+			<-ready
+			if c.AllReduce(ctx, x, comm.Sum, comm.Timeout(time.Minute)) == nil {
+				return errors.New("rank 0 fails, and this one doesn't")
+			}
+			return nil
 		}
-		wg.Wait()
-		runtime.KeepAlive(comms)
+		s, failed := c.Stream().Device().NewStream(device.Normal)
+		if failed != nil {
+			return failed
+		}
+		defer s.Close()
+		defer failing.Store(nil)
+		failing.Store(&failure{call: "cuMemcpyAsync", after: copied.Load() + before, once: func() abi.Result {
+			if err := s.HostFunc("gate", func() error { <-gate; return nil }); err != nil {
+				t.Error(err)
+			}
+			time.AfterFunc(while, open)
+			then()
+			return abi.Success
+		}})
+		close(ready)
+		err = c.AllReduce(ctx, x, comm.Sum, comm.Timeout(limit))
+		select {
+		case <-gate:
+			late = true
+		default:
+			open()
+		}
+		return s.Synchronize(ctx)
+	})
+	return late, err
+}
+
+// What an operation that fails has sent to its result is there when the call returns.
+func TestStagedPiecesSettle(t *testing.T) {
+	late, err := heldUp(t, time.Minute, 5, func() {
+		failing.Store(&failure{call: "cuEventQuery", once: func() abi.Result { return abi.InvalidValue }})
+	}, 20*time.Millisecond)
+	if err == nil || !strings.Contains(err.Error(), "EventQuery") {
+		t.Fatalf("an event can't be asked for, and the error is %v", err)
+	}
+	if u := (*comm.UnsettledError)(nil); late == errors.As(err, &u) {
+		t.Errorf("copies are done: %v, and the error is %v", late, err)
+	}
+}
+
+// An operation's time ends also while it waits for its operands.
+func TestStagedPiecesTimeout(t *testing.T) {
+	late, err := heldUp(t, 50*time.Millisecond, 1, func() {}, 5*time.Second)
+	if late || !errors.Is(err, comm.ErrTimeout) {
+		t.Errorf("operands came: %v, and the error is %v", late, err)
 	}
 }

@@ -57,10 +57,12 @@ var (
 	failing atomic.Pointer[failure]
 )
 
-// failure is of a function of oneQueue's library, from a number of copies on.
+// failure is of a function of oneQueue's library, from a number of copies on. One with a function happens once, and
+// has its result.
 type failure struct {
 	call  string
 	after int64
+	once  func() abi.Result
 }
 
 // oneQueue is a stand-in for a GPU whose streams all share one queue of the hardware.
@@ -78,7 +80,12 @@ func oneQueue(t *testing.T) string {
 			}
 		}
 		if f := failing.Load(); f != nil && f.call == call && copied.Load() >= f.after {
-			return abi.InvalidValue
+			if f.once == nil {
+				return abi.InvalidValue
+			}
+			if failing.CompareAndSwap(f, nil) {
+				return f.once()
+			}
 		}
 		return abi.Success
 	}})

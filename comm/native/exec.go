@@ -31,6 +31,11 @@ func (g *group) enter(op *backend.Op) error {
 	if g.Space == nil {
 		return nil
 	}
+	if c.short != nil { // whose operands come whole
+		if err := g.whole(j); err != nil {
+			return err
+		}
+	}
 	if c.short != nil && g.repeated {
 		if err := g.Space.BeginAgain(g.Waits, g.seq); err != nil {
 			return err

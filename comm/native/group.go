@@ -130,6 +130,7 @@ func (g *group) Assembled() bool {
 func (g *group) failCollective(op *backend.Op, err error) error {
 	err = g.Explain(op, err)
 	g.withdraw() // only now, so that the others get the reason first
+	g.job.pieces = nil
 	return g.settle(op, err)
 }
 
