@@ -88,6 +88,13 @@ CASES = {
         lambda a: (a.cumsum(1) * 2, a.sort(1)[0] + 1, a.topk(3, 1)[1] * 2, a.logcumsumexp(0) + 1, (a @ a.t()).relu()),
         X,
     ),
+    "complex": (  # inductor knows the layout that view_as_complex needs
+        lambda a: (
+            torch.view_as_complex((a.permute(1, 2, 0) * 2).contiguous()).abs() + 1,
+            torch.view_as_complex(torch.stack([a[0].t(), a[1].t()], -1)).abs() * 2,
+        ),
+        randn(2, 5, 6),
+    ),
     "images": (
         lambda a: (F.max_pool2d(a, 3) + 1, F.interpolate(a, scale_factor=2, mode="bilinear"), F.avg_pool2d(a, 2) * 2),
         randn(2, 3, 12, 12),
@@ -207,8 +214,9 @@ def test_kernels_of_a_program_are_compiled_together():
 
     number = random.getrandbits(60)  # no kernel that is kept on disk
     text = "KERNEL void added_{0}(GLOBAL i64 *p) {{ if (THREAD == 0 && BLOCK == 0) p[0] = {1} + {0}; }}"
-    sources = [Source(f"added_{k}", False, False, text.format(k, number)) for k in range(3)]
     x = torch.zeros(1, dtype=torch.int64, device="zoom")
+    Source("added_9", False, False, text.format(9, number)).run(1, x)  # with what the process knows already
+    sources = [Source(f"added_{k}", False, False, text.format(k, number)) for k in range(3)]
     compiled = chorus_device.kernels()["compiled"]
     for k in (1, 0, 2):
         sources[k].run(1, x)
@@ -250,6 +258,16 @@ def test_a_choice_that_isnt_known(monkeypatch):
 CALLED = {
     "elements of torch.uint64": (lambda a: (a.to(torch.uint64).view(torch.int64) + 1, a * 2), torch.arange(30)),
     "assertions": (lambda a: (torch._assert_async((a < 100).all(), "large"), a + 1)[1:], X),
+} | {
+    f"atomic addition of {t}": (
+        lambda a, i, b: (
+            a.index_add(0, i, b), a.scatter_add(0, i[:, None].expand_as(b), b), a.index_put((i,), b, accumulate=True),
+            a.scatter_reduce(0, i[:, None].expand_as(b), b, "sum", include_self=False), a.index_put((i,), b * 0),
+            a + 1,
+        ),
+        integers(0, 9, 7, 3).to(t), torch.tensor([1, 1, 4]), torch.full((3, 3), 5, dtype=t),
+    )
+    for t in (torch.int8, torch.uint8, torch.int16)
 }  # fmt: skip
 
 

@@ -38,9 +38,14 @@ def supported(dtype: torch.dtype) -> bool:
     return dtype in _STORED
 
 
+def is_added(dtype: torch.dtype) -> bool:
+    """Whether several threads may add to an element at the same time."""
+    return dtype in _ADDED
+
+
 def added(dtype: torch.dtype) -> str:
     """The name of an addition to an element that other threads may add to."""
-    if dtype not in _ADDED:
+    if not is_added(dtype):
         raise NotImplementedError(f"atomic addition of {dtype}")
     return f"atomic_add_{_ADDED[dtype]}"
 
