@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Finds faults in the code without running it; `make lint` runs this. It needs Go, and Python for ruff and
-# clang-format, which live in .venvs/lint (35 MB). Clang compiles the texts of kernels if the machine has it. mypy is one of the Python tests, and scripts/one-piece.sh one of the long ones.
+# clang-format, which live in .venvs/lint (35 MB). Clang compiles the texts of kernels if the machine has it. mypy is one of
+# the Python tests, and scripts/one-piece.sh one of the long ones.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 go=${GO:-go} lint=.venvs/lint
