@@ -242,7 +242,7 @@ func heldUp(t *testing.T, limit time.Duration, before int64, then func(), while 
 	return late, err
 }
 
-// What an operation that fails has sent to its result is there when the call returns.
+// A call that fails returns when copies to its result are done.
 func TestStagedPiecesSettle(t *testing.T) {
 	late, err := heldUp(t, time.Minute, 5, func() {
 		failing.Store(&failure{call: "cuEventQuery", once: func() abi.Result { return abi.InvalidValue }})

@@ -27,6 +27,8 @@ type compiler struct {
 	tools  []*tool        // CUDA's newest first
 	chosen map[int]choice // for devices of a compute capability
 	err    error          // why there is none
+
+	single sync.Mutex // of compilations by hiprtc. NVRTC takes programs of several threads at once
 }
 
 // tool is one library that compiles.
@@ -201,8 +203,10 @@ func (t *tool) failed(o abi.Outcome, log string) error {
 
 // compile makes a program of a source. The error is a [*CompileError] if the library had something to say.
 func (c *compiler) compile(source []byte, by choice) ([]byte, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	if c.hip != "" {
+		c.single.Lock()
+		defer c.single.Unlock()
+	}
 	t, p := by.tool, new(abi.Program)
 	text, name := append(bytes.Clone(source), 0), []byte("module.cu\x00")
 	if o := t.Create(p, &text[0], &name[0], 0, nil, nil); o != abi.Compiled {

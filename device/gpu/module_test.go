@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -282,6 +284,60 @@ func TestCompilerNames(t *testing.T) {
 		}
 		if got, err := d.ModuleCompiler(0); err != nil || !strings.HasPrefix(got, want+" for ") {
 			t.Errorf("%q, %v", got, err)
+		}
+	}
+}
+
+// NVRTC compiles several sources at once, and hiprtc one after the other.
+func TestCompilesAtOnce(t *testing.T) {
+	for name, most := range map[string]int64{"cuda": 2, "hip": 1} {
+		wait := 20 * time.Millisecond
+		if most == 2 {
+			wait = 10 * time.Second
+		}
+		sim, err := gputest.New(gputest.Options{Name: name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer sim.Close()
+		var going, seen atomic.Int64
+		both, tool := make(chan struct{}), sim.Compiler()
+		compile := tool.Compile
+		tool.Compile = func(p abi.Program, n int32, options **byte) abi.Outcome {
+			now := going.Add(1)
+			defer going.Add(-1)
+			if seen.Store(max(seen.Load(), now)); now == 2 {
+				close(both)
+			}
+			select {
+			case <-both:
+			case <-time.After(wait):
+			}
+			return compile(p, n, options)
+		}
+		lib, err := gpu.Supply(name, "stand-in", sim.Table())
+		if err == nil {
+			err = lib.SupplyCompiler("stand-in", tool)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := gpu.New(lib)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close()
+		var wg sync.WaitGroup
+		for range 2 {
+			wg.Go(func() {
+				if _, err := d.ModuleCompile(0, testmodule.Image); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if n := seen.Load(); n != most {
+			t.Errorf("%s: %d compilations at once, want %d", name, n, most)
 		}
 	}
 }

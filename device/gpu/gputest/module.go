@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"math"
 	"slices"
+	"sync"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -147,12 +148,18 @@ func (l *Library) launchable(grid, block [3]uint64) bool {
 // Compiler is a stand-in for the compiler of sources: a source is an image of emulated devices, and its program the
 // library's image of it. All else doesn't compile.
 func (l *Library) Compiler() abi.Compiler {
-	sources := map[abi.Program]string{}
+	var mu sync.Mutex
+	all := map[abi.Program]string{}
 	last := abi.Program(0)
-	log := func(p abi.Program) []byte {
-		return []byte("module.cu(1): error: " + sources[p] + " is no module of emulated devices\x00")
+	of := func(p abi.Program) string {
+		mu.Lock()
+		defer mu.Unlock()
+		return all[p]
 	}
-	code := func(p abi.Program) []byte { return Image([]byte(sources[p])) }
+	log := func(p abi.Program) []byte {
+		return []byte("module.cu(1): error: " + of(p) + " is no module of emulated devices\x00")
+	}
+	code := func(p abi.Program) []byte { return Image([]byte(of(p))) }
 	size := func(of func(abi.Program) []byte) func(abi.Program, *uint64) abi.Outcome {
 		return func(p abi.Program, n *uint64) abi.Outcome { *n = uint64(len(of(p))); return abi.Compiled }
 	}
@@ -171,14 +178,21 @@ func (l *Library) Compiler() abi.Compiler {
 			return o.String()
 		},
 		Create: func(p *abi.Program, source, _ *byte, _ int32, _, _ **byte) abi.Outcome {
+			mu.Lock()
+			defer mu.Unlock()
 			last++
-			sources[last], *p = unix.BytePtrToString(source), last
+			all[last], *p = unix.BytePtrToString(source), last
 			return abi.Compiled
 		},
-		Destroy: func(p *abi.Program) abi.Outcome { delete(sources, *p); return abi.Compiled },
+		Destroy: func(p *abi.Program) abi.Outcome {
+			mu.Lock()
+			defer mu.Unlock()
+			delete(all, *p)
+			return abi.Compiled
+		},
 		Compile: func(p abi.Program, n int32, _ **byte) abi.Outcome {
 			_, current := l.Current()
-			m, err := l.driver.ModuleLoad(0, []byte(sources[p]))
+			m, err := l.driver.ModuleLoad(0, []byte(of(p)))
 			if err != nil || !current || (n == 1) != (l.opts.Name == "cuda") {
 				return abi.CompilationError
 			}
