@@ -254,7 +254,8 @@ func TestWithoutModules(t *testing.T) {
 			_, err = d.ModuleLoad(0, []byte("int f("))
 			var none *dl.NotFoundError
 			switch {
-			case errors.Is(err, driver.ErrInvalidArgument):
+			case errors.Is(err, driver.ErrInvalidArgument),
+				errors.Is(err, driver.ErrUnsupported) && strings.Contains(err.Error(), "loads no programs"):
 				t.Skip("left out: the compiler is there, and says ", err)
 			case !errors.Is(err, driver.ErrUnsupported) || !errors.As(err, &none) || !strings.Contains(err.Error(), file):
 				t.Error(err)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"runtime"
 	"strings"
+	"syscall"
 	"unsafe"
 
 	"github.com/chorus-comms/chorus/fabric/ucx/abi"
@@ -52,7 +53,7 @@ const withoutShared = "^posix"
 // many ranks, it leaves out UCX's shared memory, unless a setting says which transports to use.
 func newWorker(peers int, set settings) (*worker, error) {
 	w, err := openWorker(peers, set)
-	if e, ok := errors.AsType[*CallError](err); ok && e.Status == abi.NoResource && set.value("TLS") == "" {
+	if e, ok := errors.AsType[*CallError](err); ok && e.Status.Is(syscall.ENOMEM) && set.value("TLS") == "" {
 		less := maps.Clone(set)
 		if less == nil {
 			less = settings{}
