@@ -52,3 +52,18 @@ def test_families(monkeypatch):
     for line, name in zip(said, names):
         assert re.fullmatch(re.escape(name) + r" \d+\.\d\d", line), line
     assert said[0] == "copy 1.00" and "matmul f16 1.00" in said
+
+
+def test_families_without_a_limit(monkeypatch):
+    """A family whose limit failed has no share. Whatever the error is, others are measured."""
+
+    def wrong(*_):
+        raise ValueError("of the operator")
+
+    def right(device):
+        return lambda: torch.ones(8, device=device)
+
+    some = [families.Family(name, 8, make) for name, make in ((families.COPY, wrong), ("ones", right))]
+    monkeypatch.setattr(families, "families", lambda n: iter(some))
+    said, failed = families.report(torch.device("zoom"), None, 1, rounds=1)
+    assert said == ["ones, whose limit isn't known"] and failed == [families.COPY]
