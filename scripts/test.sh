@@ -6,10 +6,21 @@ set -euo pipefail
 . "$(dirname "$0")/steps.sh"
 export CHORUS_TEST_SHORT=1
 
-# Downloading and unpacking PyTorch takes a minute, in which the network and the disk are busy; what is compiled meanwhile is not waited for.
-[ "${CHORUS_TEST_PYTORCH:-1}" = 0 ] || make venv >out/venv 2>&1 &
+# beside runs a command beside the tests, in a process group of its own. When this script ends, the group does.
+beside() {
+	local log=$1
+	shift
+	set -m
+	"$@" >"$log" 2>&1 </dev/null &
+	set +m
+}
+trap 'for p in $(jobs -pr); do kill -- -"$p" 2>/dev/null || :; done; wait' EXIT
 
-make opencl >out/opencl 2>&1 & # without it, the tests of device/opencl say that they are left out
+# Downloading and unpacking PyTorch takes a minute, in which the network and the disk are busy; what is compiled
+# meanwhile is not waited for.
+[ "${CHORUS_TEST_PYTORCH:-1}" = 0 ] || beside out/venv make venv
+
+beside out/opencl make opencl # without it, the tests of device/opencl say that they are left out
 
 # All is compiled here, as PyTorch's installation leaves cores idle, and nothing is linked.
 step "format and build"
@@ -39,9 +50,8 @@ pytorch # which is there by now; if not, it says why
 # The package and the device's extension take minutes to compile: in the time that the tests of Go leave the cores idle.
 making=
 if package; then
-	CGO_ENABLED=1 nice -n 19 make python >out/python 2>&1 & # the command with cgo, too, for the same packages
+	beside out/python env CGO_ENABLED=1 nice -n 19 make python # the command with cgo, too, for the same packages
 	making=$!
-	trap 'kill $making 2>/dev/null || :' EXIT
 fi
 
 step "tests with PyTorch"
@@ -49,8 +59,7 @@ tests "${late[@]}"
 
 if [ -n "$making" ]; then
 	step "the Python package"
-	wait $making || { cat out/python; exit 1; }
-	trap - EXIT
+	wait "$making" || { cat out/python; exit 1; }
 	python_tests -n 3 -m 'not long' python/tests # half of their time is that of other processes' starts
 	if command -v "${CXX:-c++}" >/dev/null; then
 		step "torch.device(\"zoom\"), through PoCL"
