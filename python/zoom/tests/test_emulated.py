@@ -1,5 +1,6 @@
 """Programs on emulated GPUs, docs/emulated-gpu.md, that are late, fail or are lost, or of which there are two."""
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -15,16 +16,22 @@ def _emulated():
         pytest.skip("left out: the device isn't an emulated GPU")
 
 
-def start(program, *args, **env):
+@contextlib.contextmanager
+def started(program, *args, **env):
+    """The process of a program, which is ended if the test fails before."""
     command = [sys.executable, "-c", "import torch\n" + program, *map(str, args)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen(command, env={**os.environ, **env}, **pipes)
+    with subprocess.Popen(command, env={**os.environ, **env}, **pipes) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def run(program, **env):
     """What a program says on both of its outputs."""
-    process = start(program, **env)
-    out, err = process.communicate(timeout=200)
+    with started(program, **env) as process:
+        out, err = process.communicate(timeout=200)
     assert process.returncode == 0, out + err
     return out, err
 
@@ -113,10 +120,12 @@ def test_two_devices():
 
 def test_two_ranks_with_a_device_each(tmp_path):
     program = BEGIN + "torch.zoom.set_device(rank)\n" + REPLICATED + "assert x.device.index == rank\n"
-    ranks = [start(program, r, tmp_path / "store", EMULATED_GPU_DEVICES="2") for r in range(2)]
-    for r in ranks:
-        out, err = r.communicate(timeout=280)
-        assert r.returncode == 0 and out == "equal\n", out + err
+    with contextlib.ExitStack() as both:
+        store = tmp_path / "store"
+        ranks = [both.enter_context(started(program, r, store, EMULATED_GPU_DEVICES="2")) for r in range(2)]
+        for r in ranks:
+            out, err = r.communicate(timeout=280)
+            assert r.returncode == 0 and out == "equal\n", out + err
 
 
 FAR = """
