@@ -57,9 +57,13 @@ def version(name: str) -> str | None:
 
 
 def device() -> str | None:
-    """The distribution with the device that PyTorch takes by itself; None if there is none, or several."""
+    """The distribution with the device that PyTorch takes by itself, CHORUS_TORCH_DEVICE's if that's set; None if there
+    is none, or several."""
     groups = [importlib.metadata.entry_points(group=f"chorus_device.{g}") for g in ("devices", "emulated")]
-    found = {point.dist.name for point in next(filter(None, groups), ())}
+    points = next(filter(None, groups), ())
+    if named := os.environ.get("CHORUS_TORCH_DEVICE"):
+        points = [point for group in groups for point in group if point.name == named]
+    found = {point.dist.name for point in points}
     return found.pop() if len(found) == 1 else None
 
 
@@ -87,7 +91,8 @@ def compare(name: str) -> list[str]:
     """Run a program with both backends, with a device and without it, and return the losses, which are the same."""
     outcome = "failed"
     try:
-        ours, others = losses(name, "chorus"), {"gloo": losses(name, "gloo")}
+        ours, gloo = (losses(name, backend, TORCH_DEVICE_BACKEND_AUTOLOAD="1") for backend in ("chorus", "gloo"))
+        others = {"gloo": gloo}
         if there := device():
             others[f"gloo without {there}"] = losses(name, "gloo", TORCH_DEVICE_BACKEND_AUTOLOAD="0")
         for which, theirs in others.items():
