@@ -1,5 +1,5 @@
 """torch.compile on torch.device("zoom"): how long operators take in eager mode and as generated kernels, beside
-inductor's C++ for the CPU. docs/torch-compile.md has the table.
+inductor's C++ for the CPU. It prints a table in Markdown.
 
     python scripts/compile-bench.py [ROUNDS]
 

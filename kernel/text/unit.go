@@ -8,7 +8,7 @@ type MatrixUnit uint8
 const (
 	NoUnit      MatrixUnit = iota
 	TensorCores            // NVIDIA's, from compute capability 8.0 on
-	MatrixCores            // AMD's of the CDNA generations, from gfx90a on
+	MatrixCores            // AMD's of the CDNA generations, from gfx940 on
 )
 
 // UnitOf is that of a target's device. HIP gives gfx90a the numbers of GPUs that have none.
