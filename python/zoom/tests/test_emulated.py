@@ -29,7 +29,7 @@ def started(program, *args, **env):
 
 
 def run(program, **env):
-    """What a program says on both of its outputs."""
+    """A program's text on both of its outputs."""
     with started(program, **env) as process:
         out, err = process.communicate(timeout=200)
     assert process.returncode == 0, out + err

@@ -55,7 +55,7 @@ def test_families(monkeypatch):
 
 
 def test_families_without_a_limit(monkeypatch):
-    """A family whose limit failed has no share. Whatever the error is, others are measured."""
+    """A family whose limit failed has no share. The others are measured, whatever the error is."""
 
     def wrong(*_):
         raise ValueError("of the operator")
