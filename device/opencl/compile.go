@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/chorus-comms/chorus/device/driver"
+	"github.com/chorus-comms/chorus/device/opencl/abi"
 	"github.com/chorus-comms/chorus/device/opencl/compiler"
 	"github.com/chorus-comms/chorus/internal/kept"
 	"github.com/chorus-comms/chorus/internal/plain"
@@ -19,8 +20,9 @@ type CompileError = compiler.Error
 // CompileApart has another process compile sources from now on; see [compiler.Apart].
 func CompileApart(command ...string) { compiler.Apart(command...) }
 
-// Programs are kept in the user's cache. Nothing else is: a compiler that was killed, had no memory, no room for its
-// files or not enough time may compile the source the next time, and says the same as one that can't.
+// Programs are kept in the user's cache. Errors aren't: a compiler that was killed, had no memory, no room for its files
+// or not enough time may compile the source the next time, and says the same as one that can't. The exception is a
+// source with offsets, if the compiler refuses it and then compiles the source as it is. That is done from then on.
 
 // ModuleCompiler is [driver.Compiler].ModuleCompiler.
 func (d *Driver) ModuleCompiler(dev int) (string, error) {
@@ -57,11 +59,13 @@ func (d *Driver) ModuleCompile(dev int, source []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if text, ok := b.withOffsets(source); ok {
+	text, ok := b.withOffsets(source)
+	var refused error
+	if ok {
 		m, err := b.imageOfSource(op, where, text)
 		if err == nil {
 			m.Kernels, m.Offsets = withoutOffsets(m.Kernels)
-		} else if !wrong(err) {
+		} else if refused = err; !wrong(err) {
 			return nil, err
 		}
 		if err == nil && m.Offsets {
@@ -72,6 +76,7 @@ func (d *Driver) ModuleCompile(dev int, source []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	b.keepRefusal(text, refused)
 	if b.svm == 0 {
 		m.Source = source
 	}
@@ -147,8 +152,34 @@ func (b *dev) probe(op string, where compiler.Place) (unfit, err error) {
 	return b.unfit, nil
 }
 
-// keptPrograms has those of sources that were loaded before; nil if there's no place for them.
+// refusal is kept in place of a program, under a key of its own.
+var refusal = []byte("refused")
+
+func (b *dev) refusalKey(text []byte) kept.Key { return b.programKey(text, b.options()+" refused") }
+
+// keepRefusal notes that the compiler has refused a source with offsets, if the error is one in the source.
+func (b *dev) keepRefusal(text []byte, err error) {
+	e, is := errors.AsType[*CompileError](err)
+	if files := keptPrograms(); files != nil && is && e.Code == abi.BuildProgramFailure {
+		_ = files.Put(b.refusalKey(text), refusal) // else it's refused again the next time
+	}
+}
+
+// isRefused reports whether that is noted.
+func (b *dev) isRefused(text []byte) bool {
+	files := keptPrograms()
+	if files == nil {
+		return false
+	}
+	_, err := files.Get(b.refusalKey(text))
+	return err == nil
+}
+
+// keptPrograms has those of sources that were loaded before; nil if this process compiles, or there's no place for them.
 func keptPrograms() *kept.Folder {
+	if where, err := compiler.Where(); err != nil || len(where.Command) == 0 {
+		return nil
+	}
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		return nil

@@ -147,3 +147,73 @@ func TestKeptImages(t *testing.T) {
 		}
 	}
 }
+
+// A source that the compiler refuses only with offsets is compiled as it is, in other processes without another try.
+func TestRefusalOfOffsets(t *testing.T) {
+	cache := t.TempDir()
+	t.Setenv("XDG_CACHE_HOME", cache)
+	t.Setenv("CHORUS_OPENCL_COMPILER", "self")
+	d := open(t, opencl.Options{Buffers: true})
+	if loadSource(d, addText) != nil {
+		t.Skip("left out: the driver compiles nothing")
+	}
+	folder := filepath.Join(cache, "chorus", "opencl", "chorus_*")
+	const both, one = "kernel void bad( {", "kernel void f(global int *p) { int at_p = 1; p[0] = at_p; }"
+	for k, c := range []struct {
+		load func() error
+		kept int
+	}{
+		{func() error { return nil }, 1}, // of addText
+		{func() error {
+			var refused *opencl.CompileError
+			if err := loadSource(d, both); !errors.As(err, &refused) {
+				return errors.Join(errors.New("a source that is wrong"), err)
+			}
+			return nil
+		}, 1},
+		{func() error { _, err := d.(driver.Compiler).ModuleCompile(0, []byte(one)); return err }, 2}, // the refusal
+		{func() error { return loadSource(d, one) }, 3},
+		{func() error {
+			t.Setenv("CHORUS_OPENCL_COMPILER", compilerScript(t, 0, crash))
+			return loadSource(open(t, opencl.Options{Buffers: true}), one)
+		}, 3},
+	} {
+		if err := c.load(); err != nil {
+			t.Errorf("%d: %v", k, err)
+		}
+		if files, _ := filepath.Glob(folder); len(files) != c.kept {
+			t.Errorf("%d: %d files are kept", k, len(files))
+		}
+	}
+}
+
+// A program of which the library doesn't name the kernels isn't left in its memory.
+func TestProgramsWithoutNames(t *testing.T) {
+	t.Setenv("CHORUS_OPENCL_COMPILER", "none")
+	libraries, programs := load(t), 0
+	for _, l := range libraries {
+		info, source, free := l.ProgramInfo, l.ProgramFromSource, l.ProgramFree
+		l.ProgramInfo = func(p abi.Program, what uint32, n uintptr, v unsafe.Pointer, ret *uintptr) abi.Result {
+			if what == abi.ProgramKernelNames {
+				return abi.OutOfHostMemory
+			}
+			return info(p, what, n, v, ret)
+		}
+		l.ProgramFromSource = func(c abi.Context, n uint32, text **byte, size *uintptr, r *abi.Result) abi.Program {
+			programs++
+			return source(c, n, text, size, r)
+		}
+		l.ProgramFree = func(p abi.Program) abi.Result {
+			programs--
+			return free(p)
+		}
+	}
+	d, err := opencl.New(libraries, opencl.Options{Buffers: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.(driver.Closer).Close()
+	if err := loadSource(d, addText); !errors.Is(err, driver.ErrInternal) || programs != 0 {
+		t.Errorf("%d programs are left: %v", programs, err)
+	}
+}

@@ -15,7 +15,6 @@ import (
 	"github.com/chorus-comms/chorus/device/internal/base"
 	"github.com/chorus-comms/chorus/device/opencl/abi"
 	"github.com/chorus-comms/chorus/device/opencl/compiler"
-	"github.com/chorus-comms/chorus/internal/kept"
 )
 
 // module is a program that was built for a device.
@@ -119,22 +118,38 @@ func (b *dev) build(op string, from []byte) (program, error) {
 		return program{}, b.noCompiler(op)
 	}
 	source := bytes.Clone(from)
-	if text, ok := b.withOffsets(source); ok {
-		p, err := b.compiled(op, text)
-		if err == nil && p.kernels == nil {
-			p.kernels, err = b.kernelsOf(p.h)
-		}
-		if err == nil {
-			p.kernels, p.offsets = withoutOffsets(p.kernels)
-		}
-		if err == nil && p.offsets || err != nil && !wrong(err) {
-			return p, err
-		}
-		if err == nil {
+	text, ok := b.withOffsets(source)
+	if !ok {
+		return b.compiled(op, source)
+	}
+	p, refused := b.takingOffsets(op, text)
+	if p.offsets || refused != nil && !wrong(refused) {
+		return p, refused
+	}
+	p, err := b.compiled(op, source)
+	if err == nil {
+		b.keepRefusal(text, refused)
+	}
+	return p, err
+}
+
+// takingOffsets makes a program of a source with offsets, if its kernels take them.
+func (b *dev) takingOffsets(op string, text []byte) (program, error) {
+	p, err := b.compiled(op, text)
+	if err != nil {
+		return program{}, err
+	}
+	if p.kernels == nil {
+		if p.kernels, err = b.kernelsOf(p.h); err != nil {
 			b.ProgramFree(p.h)
+			return program{}, driver.Errorf(driver.ErrInternal, b.Name, op, "%w", err)
 		}
 	}
-	return b.compiled(op, source)
+	if p.kernels, p.offsets = withoutOffsets(p.kernels); !p.offsets {
+		b.ProgramFree(p.h)
+		return program{}, nil
+	}
+	return p, nil
 }
 
 // compiled makes a program of a source. Those that another process compiles are kept in files.
@@ -144,10 +159,7 @@ func (b *dev) compiled(op string, source []byte) (program, error) {
 	if err != nil {
 		return program{}, err
 	}
-	var files *kept.Folder
-	if len(where.Command) > 0 {
-		files = keptPrograms()
-	}
+	files := keptPrograms()
 	key := b.programKey(source, options)
 	if files != nil {
 		if data, err := files.Get(key); err == nil {

@@ -24,13 +24,13 @@ import (
 // pointee is the type that pointers to buffers have in kernels with offsets. The library tells it of their parameters.
 const pointee = "chorus_at"
 
-// withOffsets is withOffsets, if the device needs it.
+// withOffsets is withOffsets, if the device needs it and its compiler isn't known to refuse the text.
 func (b *dev) withOffsets(source []byte) ([]byte, bool) {
 	if b.svm != 0 {
 		return nil, false
 	}
 	text, ok := withOffsets(string(source))
-	return []byte(text), ok
+	return []byte(text), ok && !b.isRefused([]byte(text))
 }
 
 var (
