@@ -2,8 +2,8 @@ package kernel
 
 import (
 	"bytes"
-	"debug/elf"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -91,11 +91,15 @@ func TestMatrixUnitCompile(t *testing.T) {
 // have the operation.
 func countMFMA(image []byte, dt dtype.DType) (n int, err error) {
 	operation := map[dtype.DType]uint32{dtype.Float16: 0xd3cd, dtype.BFloat16: 0xd3e7}[dt]
-	f, err := elf.NewFile(bytes.NewReader(image))
+	f, err := openImage(image)
 	if err != nil {
 		return 0, err
 	}
-	code, err := f.Section(".text").Data()
+	section := f.Section(".text")
+	if section == nil {
+		return 0, errors.New("no code in it")
+	}
+	code, err := section.Data()
 	for ; len(code) >= 4; code = code[4:] {
 		if binary.LittleEndian.Uint32(code)>>16 == operation {
 			n++

@@ -33,12 +33,17 @@ func (r resources) String() string {
 	return fmt.Sprintf("%d registers, %d spilled, %d B of stack, %d B shared", r.registers, r.spilled, r.stack, r.shared)
 }
 
-// readResources reads them from what NVRTC and hiprtc return, which holds one kernel.
-func readResources(image []byte) (resources, error) {
+// openImage opens what NVRTC and hiprtc return. hiprtc may wrap it in a bundle.
+func openImage(image []byte) (*elf.File, error) {
 	if at := bytes.Index(image, []byte(elf.ELFMAG)); at > 0 && bytes.HasPrefix(image, []byte("__CLANG_OFFLOAD_BUNDLE__")) {
 		image = image[at:]
 	}
-	f, err := testutil.ELF(image)
+	return testutil.ELF(image)
+}
+
+// readResources reads them from an image, which holds one kernel.
+func readResources(image []byte) (resources, error) {
+	f, err := openImage(image)
 	if err != nil {
 		return resources{}, err
 	}

@@ -11,7 +11,8 @@ const (
 	MatrixCores            // AMD's of the CDNA generations, from gfx940 on
 )
 
-// UnitOf is that of a target's device. HIP gives gfx90a the numbers of GPUs that have none.
+// UnitOf is that of a target's device. gfx90a has the instructions, too, but HIP gives it the numbers of gfx906, which
+// has none.
 func UnitOf(t Target, major, minor int) MatrixUnit {
 	switch {
 	case t == CUDA && major >= 8:

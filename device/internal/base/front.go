@@ -48,7 +48,7 @@ type eventOf[S, E any] interface {
 	Query(op string) (bool, error)
 	Synchronize(ctx context.Context, op string) error // unlocks the event
 	Times() (timing, recorded bool)
-	Moment(op string, h driver.EventHandle) (E, error) // of the last record, which a later one leaves as it is
+	Moment(op string, h driver.EventHandle) (E, error) // what Elapsed takes, of the last record: the event, or a copy
 	Elapsed(op string, end E) (time.Duration, error)   // between moments, which aren't locked
 	Destroy(op string) error
 }
