@@ -212,6 +212,7 @@ func goKernelRun(h C.chorus_stream, k *C.chorus_kernel) (status C.chorus_status)
 	}
 	c := kernelCalls.Get().(*kernelCall)
 	c.stream, c.Plan.Cores, c.Plan.GEMM = s.Stream, l.Cores(), l.GEMM()
+	c.Plan.Offsets = l.Offsets()
 	err = c.run(l, k)
 	for _, p := range c.memory {
 		err = errors.Join(err, s.Device().Dealloc(p)) // which waits for the stream's work

@@ -34,6 +34,8 @@ const (
 	listScale              // so is what gradients are divided by, or multiplied by
 	listFound              // so is whether one of them isn't finite
 	listShared             // input 0 has one element, for all tensors; then likewise the next inputs
+
+	listOffsets = 1 << 10 // of a device whose pointers are offsets
 )
 
 // foreachChunk is how many elements of a tensor a block has. listBytes is how many bytes the pointers and numbers of
@@ -43,14 +45,17 @@ const foreachChunk, listBytes, mostSlots = 1 << 13, 880, 32
 // slotsOf is how many tensors a run has at most. Their addresses are arguments, since not every device of OpenCL can
 // have addresses in memory.
 func slotsOf(s text.Spec) int {
-	each := 12
+	each, pointer := 12, 8
+	if s.Extra[1]&listOffsets != 0 {
+		pointer = 16
+	}
 	for k := range int(s.Outs + s.Ins) {
 		if !isShared(s, k) {
-			each += 8
+			each += pointer
 		}
 	}
 	if s.Extra[1]&listCount != 0 {
-		each += 8
+		each += pointer
 	}
 	for k := range s.Extra[0] {
 		if s.Extra[2]>>k&1 != 0 {
@@ -86,6 +91,15 @@ type foreachRun struct {
 	steps   [mostSlots]device.Ptr
 	counts  [mostSlots]int
 	numbers [3][mostSlots]*Number // Extra[0] of them; those of Extra[2] one a tensor, the others one for all
+}
+
+// listOf begins a run of a spec.
+func (p *Plan) listOf(s *text.Spec) *foreachRun {
+	if p.Offsets {
+		s.Extra[1] |= listOffsets
+	}
+	p.list = foreachRun{spec: *s}
+	return &p.list
 }
 
 func listBlocks(count int) int { return (count + foreachChunk - 1) / foreachChunk }
@@ -202,8 +216,7 @@ func (p *Plan) Foreach(op string, compute dtype.DType, outs, ins [][]Operand, nu
 			}
 		}
 	}
-	l := &p.list
-	*l = foreachRun{spec: s}
+	l := p.listOf(&s)
 	var operands [5]Operand
 	var values [3]*Number
 	for j := range n {

@@ -402,3 +402,47 @@ func foreachSpecs() []text.Spec {
 	update.Types = [text.MaxOperands]dtype.DType{dtype.Float32, dtype.Int32, dtype.Float32}
 	return append(all, update)
 }
+
+// The arguments of a run are 1024 bytes at most, also where pointers have offsets.
+func TestListArguments(t *testing.T) {
+	op := func(dt dtype.DType, sizes ...int) Operand { return Operand{4096, dt, sizes, Dense(sizes...), nil} }
+	for _, offsets := range []bool{false, true} {
+		p := Plan{Offsets: offsets, Scratch: func(int) (device.Ptr, error) { return 4096, nil }}
+		for _, dt := range []dtype.DType{dtype.Float16, dtype.Float64, dtype.Complex128} {
+			var x, counts []Operand
+			var numbers []*Number
+			for range 40 {
+				x, counts, numbers = append(x, op(dt, 3)), append(counts, op(dtype.Float32)), append(numbers, Int(1))
+			}
+			one, f := []Operand{op(dt)}, op(dtype.Float32)
+			compute := text.Opmath(dt)
+			must(t, p.Foreach("add", compute, [][]Operand{x}, [][]Operand{x, one}, numbers))
+			must(t, p.Foreach("addcdiv", compute, [][]Operand{x}, [][]Operand{x, x, x}, numbers))
+			must(t, p.Foreach("addcdiv", compute, [][]Operand{x}, [][]Operand{one, one, one}, numbers))
+			if dt.IsComplex() {
+				continue
+			}
+			results := make([]Operand, len(x))
+			for k := range results {
+				results[k] = op(dt)
+			}
+			must(t, p.ForeachReduce("norm", compute, results, x, Int(2)))
+			step := &Step{LRTensor: f, GradScale: f, FoundInf: f, Momentum: 0.5}
+			must(t, p.Optimize("sgd", step, x, x, [][]Operand{x}, nil))
+			must(t, p.Optimize("adam", step, x, x, [][]Operand{x, x}, counts))
+			must(t, p.Optimize("adam", step, x, x, [][]Operand{x, x, x}, counts))
+			must(t, p.Unscale(x, f, f))
+		}
+		runs := map[string]int{}
+		for k := range p.Calls {
+			c := &p.Calls[k]
+			runs[c.Spec.Op]++
+			if n := (&device.Properties{Offsets: offsets}).SizeOf(&c.Args); n > 1024 {
+				t.Errorf("offsets %v: %v has %d bytes of arguments", offsets, c.Spec, n)
+			}
+		}
+		if want := map[bool]int{false: 2 * 3, true: 2 * 5}[offsets]; runs["adam"] != want {
+			t.Errorf("offsets %v: %d runs of adam, want %d", offsets, runs["adam"], want)
+		}
+	}
+}

@@ -19,8 +19,7 @@ func (p *Plan) ForeachReduce(op string, compute dtype.DType, outs, ins []Operand
 	if err != nil {
 		return err
 	}
-	l := &p.list
-	*l = foreachRun{spec: s}
+	l := p.listOf(&s)
 	var results [mostSlots]device.Ptr
 	var kinds [2]dtype.DType // of the run's results and inputs
 	flush := func() error {

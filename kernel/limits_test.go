@@ -126,3 +126,23 @@ func TestFewThreads(t *testing.T) {
 	c.loader.Within(device.Properties{LocalMemory: 1 << 10})
 	refuse("little local memory", c)
 }
+
+// Arguments that a device has no room for are refused.
+func TestArgumentBytes(t *testing.T) {
+	l, err := loader.New(openCL(t).dev, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var args device.Args
+	for range 128 {
+		args.Int64(1)
+	}
+	l.Within(device.Properties{ArgumentBytes: 1024})
+	if err := l.Takes(&args); err != nil {
+		t.Error(err)
+	}
+	args.Int32(1)
+	if err := l.Takes(&args); !errors.Is(err, device.ErrUnsupported) {
+		t.Errorf("4 bytes too many give %v", err)
+	}
+}

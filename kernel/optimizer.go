@@ -134,8 +134,7 @@ func (p *Plan) step(s *text.Spec, step *Step, lists [][]Operand, steps []Operand
 			s.Extra[1] |= listLR << i
 		}
 	}
-	l := &p.list
-	*l = foreachRun{spec: *s}
+	l := p.listOf(s)
 	flush := func() {
 		if c := p.flush(l); c != nil {
 			for _, o := range [...]*Operand{&step.LRTensor, &step.GradScale, &step.FoundInf} {

@@ -22,6 +22,8 @@ type Plan struct {
 
 	// Cores is [loader.Loader.Cores] of the device that the runs are for. It doesn't change what they compute.
 	Cores int
+	// Offsets is that of the device's properties. It doesn't change what they compute.
+	Offsets bool
 
 	// GEMM, FusedGEMM and SpMM are the types of matrices that libraries of the device multiply, as [library.Libraries]
 	// says.

@@ -97,6 +97,8 @@ type Properties struct {
 	LocalMemory    int    // bytes of local memory that a block can have; 0: unknown
 	MostBlocks     Dim    // of a launch in each dimension; 0: 2^31-1
 	MostThreads    int    // of a launch in each dimension, all blocks together; 0: as many as the blocks have
+	ArgumentBytes  int    // that a launch can have; 0: unknown
+	Offsets        bool   // a pointer among them takes 16 bytes: a buffer and an offset
 	CopiesWait     bool   // Copy waits for the stream's earlier work between a device and memory that isn't pinned
 	Major, Minor   int    // the compute capability of CUDA and HIP, the version of OpenCL; 0, 0: there is none
 	UUID           [16]byte

@@ -92,6 +92,18 @@ func (p *Properties) LaunchLimit(block Dim) Dim {
 	return Dim{limit(p.MostBlocks.X, block.X), limit(p.MostBlocks.Y, block.Y), limit(p.MostBlocks.Z, block.Z)}
 }
 
+// SizeOf is how many bytes arguments are, of the ArgumentBytes that a launch can have.
+func (p *Properties) SizeOf(a *Args) int {
+	b, params := a.Packed()
+	n := len(b)
+	for k := range params {
+		if p.Offsets && params[k].Kind == ParamPointer {
+			n += 8
+		}
+	}
+	return n
+}
+
 // FunctionAttributes describes a function of a module.
 type FunctionAttributes struct {
 	Name        string

@@ -162,6 +162,11 @@ func (b *dev) identify(o Options) error {
 		b.Props.Library += " " + words[1]
 		_, _ = fmt.Sscanf(words[1], "%d.%d", &b.Props.Major, &b.Props.Minor)
 	}
+	b.Props.Offsets = b.svm == 0
+	if !b.Props.Processor { // which has arguments in memory, and more than it says
+		arguments, _ := value[uintptr](b.Library, call, b.DeviceInfo, b.id, abi.DeviceMaxParameter)
+		b.Props.ArgumentBytes = int(arguments)
+	}
 	if b.priorities {
 		b.Props.PriorityLevels = 2
 	}

@@ -95,13 +95,30 @@ func New(dev *device.Device, disk *Disk) (*Loader, error) {
 // Processor is the device, as kernels are fitted to it.
 func (l *Loader) Processor() Processor { return l.processor }
 
+// Offsets is that of the device's properties.
+func (l *Loader) Offsets() bool { return l.props.Offsets }
+
+// Takes refuses arguments that are more than the device has room for, where that's known.
+func (l *Loader) Takes(args *device.Args) error {
+	most := l.props.ArgumentBytes
+	if most == 0 {
+		return nil
+	}
+	if n := l.props.SizeOf(args); n > most {
+		return device.Errorf(device.ErrUnsupported, l.dev.Name(), "launch", "the arguments have %d bytes, and the device takes "+
+			"%d", n, most)
+	}
+	return nil
+}
+
 // As has the loader run kernels in their forms for a processor, or for a GPU. It's called before the loader is used.
 func (l *Loader) As(p Processor) { l.processor = p }
 
-// Within has the loader keep to a device's limits of launches and blocks: those of properties. It's called before the
-// loader is used.
+// Within has the loader keep to a device's limits of launches, blocks and arguments: those of properties. It's called
+// before the loader is used.
 func (l *Loader) Within(p device.Properties) {
 	l.props.MostBlocks, l.props.MostThreads, l.props.LocalMemory = p.MostBlocks, p.MostThreads, p.LocalMemory
+	l.props.ArgumentBytes = p.ArgumentBytes
 }
 
 // On a processor a block is work of one core, so that a few large blocks are better than many small ones. Its threads

@@ -23,8 +23,8 @@ type Kernel struct {
 // MaxText is how many bytes a text has at most.
 const MaxText = 1 << 20
 
-// MaxArguments is how many pointers and integers a kernel has at most. With 8 bytes each they are 4 KiB, which every
-// device takes.
+// MaxArguments is how many pointers and integers a kernel has at most. With 8 bytes each they are 4 KiB, which CUDA and
+// HIP take. Of OpenCL's devices some have room for 1 KiB: see [loader.Loader.Takes].
 const MaxArguments = 512
 
 var entry = regexp.MustCompile(`\bKERNEL\s+void\s+(\w+)\s*\(`)

@@ -88,6 +88,7 @@ const (
 	DeviceWorkGroupSize     = 0x1004
 	DeviceWorkItemSizes     = 0x1005
 	DeviceMaxAllocation     = 0x1010
+	DeviceMaxParameter      = 0x1017
 	DeviceAddressAlign      = 0x1019
 	DeviceGlobalMemory      = 0x101F
 	DeviceLocalMemory       = 0x1023
