@@ -9,7 +9,7 @@ import (
 	"errors"
 	"runtime"
 	"slices"
-	"sync/atomic"
+	"sync"
 	"unsafe"
 
 	"github.com/chorus-comms/chorus/device"
@@ -20,10 +20,10 @@ import (
 // sources are the texts that were added.
 var sources = numbered[*added]{first: 1}
 
-// added is a text, and whether its kernel was asked for.
+// added is a text, and the loaders that its kernel was asked of.
 type added struct {
 	source.Kernel
-	asked atomic.Bool
+	asked sync.Map
 }
 
 func newAdded(text string) (*added, error) {
@@ -31,19 +31,23 @@ func newAdded(text string) (*added, error) {
 	return &added{Kernel: k}, err
 }
 
-// prepareAdded compiles all kernels that were added and not asked for, several at once: those of a program are added
-// before the first of them runs. A kernel's error is that of its own run.
-func prepareAdded(l *loader.Loader, s *device.Stream) {
-	var calls []loader.Call
+// askAll are runs of all kernels that were added and not asked of a loader, which from here on they are.
+func askAll(l *loader.Loader) (calls []loader.Call) {
 	for _, k := range sources.all() {
-		if k.asked.Swap(true) {
+		if _, asked := k.asked.LoadOrStore(l, nil); asked {
 			continue
 		}
 		if c, err := k.Call(1, source.Elements, nil, nil); err == nil {
 			calls = append(calls, *c)
 		}
 	}
-	for some := range slices.Chunk(calls, runtime.GOMAXPROCS(0)) {
+	return calls
+}
+
+// prepareAdded compiles all kernels that were added and not asked for, several at once: those of a program are added
+// before the first of them runs. A kernel's error is that of its own run.
+func prepareAdded(l *loader.Loader, s *device.Stream) {
+	for some := range slices.Chunk(askAll(l), runtime.GOMAXPROCS(0)) {
 		_ = l.Prepare(s, some)
 	}
 }
@@ -101,10 +105,13 @@ func runSource(s *stream, r *C.chorus_source) error {
 		return nil
 	}
 	l, err := s.loader()
+	if err == nil {
+		err = l.Takes(&call.Args)
+	}
 	if err != nil {
 		return err
 	}
-	if !k.asked.Load() {
+	if _, asked := k.asked.Load(l); !asked {
 		prepareAdded(l, s.Stream)
 	}
 	return runCalls(l, s.Stream, []loader.Call{*call})
