@@ -181,6 +181,30 @@ def test_deterministic_writes(deterministic):
     assert put.flatten().equal(got["index_put of a line"])
 
 
+def test_deterministic_writes_of_any_order(deterministic):
+    """Equal elements, and the places of a mask, take no more kernels than without deterministic algorithms."""
+    numbers = torch.Generator().manual_seed(0)
+    given = torch.randint(5, (40,), generator=numbers), torch.rand(5, 3, generator=numbers) > 0.4, torch.tensor(2.5)
+    cases = {
+        "an element at indexes": lambda x, r, m, s: x.index_put((r,), s),
+        "an element, scattered": lambda x, r, m, s: x.scatter(0, r[:3, None].expand(3, 3), s.expand(3, 3)),
+        "an element of a mask": lambda x, r, m, s: x.index_put((m,), s),
+        "elements of a mask": lambda x, r, m, s: x.index_put((m,), x[m] + s),
+        "sums of a mask": lambda x, r, m, s: x.index_put((m[:, 0],), x[m[:, 0]] + s, accumulate=True),
+    }
+    x, *on_zoom = [v.to("zoom") for v in (torch.randn(5, 3, generator=numbers), *given)]
+    for name, f in cases.items():
+        launched = []
+        for algorithms in (False, True):
+            torch.use_deterministic_algorithms(algorithms)
+            f(x, *on_zoom)
+            before = c().kernel_counts(0)["launched"]
+            got = f(x, *on_zoom)
+            launched.append(c().kernel_counts(0)["launched"] - before)
+            assert got.cpu().equal(f(x.cpu(), *given)), name
+        assert launched[0] == launched[1], name
+
+
 def test_deterministic_errors(deterministic):
     """An operator without a kernel in an order raises PyTorch's error, and products are the CPU's."""
     weight = torch.randn(5, 3, device="zoom", requires_grad=True)

@@ -390,7 +390,8 @@ struct Indexes {
   c10::SmallVector<int64_t, 6> dims;
   at::DimVector shape; // of what they select
   at::DimVector result;
-  size_t first = 0;    // where that stands in the result
+  size_t first = 0;     // where that stands in the result
+  bool distinct = true; // no two places are the same, as all are those of masks
 
   // read returns false for what the kernels don't cover.
   bool read(const at::Tensor& self, const c10::IValue& list) {
@@ -415,6 +416,7 @@ struct Indexes {
       if (t.has_value() && t->defined()) {
         if (!is_index(*t))
           return false;
+        distinct = false;
         found.push_back(*t);
         dims.push_back(int64_t(d));
       }
@@ -530,7 +532,8 @@ class IndexPut final : public Native {
     else if (!number_of(values.item(), computed_in(self.scalar_type()), n))
       return false;
     bool adds = call.arguments[3].toBool();
-    if (!values.is_cpu() && (adds ? adds_in_order(self.scalar_type()) : writes_in_order())) {
+    bool in_order = adds ? adds_in_order(self.scalar_type()) : writes_in_order();
+    if (!values.is_cpu() && !x.distinct && in_order) {
       at::DimVector others = gapless(self.sizes());
       Places places = places_of(self, x, others);
       if (!adds)
