@@ -36,7 +36,13 @@ func TestGridSampleTorch(t *testing.T) {
 		if layout != farApart {
 			sizes[0], result[0], grid[0] = 2, 2, 2
 		}
-		in, at := o.in(dt, layout, value, sizes...), o.in(dt, layout, places, grid...)
+		image := func(i int) float64 {
+			if i%13 == 5 && g.Mode == "nearest" {
+				return math.Inf(1)
+			}
+			return value(i)
+		}
+		in, at := o.in(dt, layout, image, sizes...), o.in(dt, layout, places, grid...)
 		grad := o.in(dt, layout, value, result...)
 		out, gradIn, gradGrid := o.out(dt, layout, result...), o.out(dt, layout, sizes...), o.out(dt, layout, grid...)
 		flag := map[bool]string{false: "False", true: "True"}[g.AlignCorners]

@@ -81,7 +81,6 @@ DEVICE T g_place(T x, T size, T *slope, T *lost) {
 #define END_OF_CORNER }
 #define OFFSET in EACH_DIM(AT_K)
 #define WEIGHT 1
-#define SLOPE(k) 0
 #else
 #define NUMBER_OF_CORNER(k) int b##k = t >> (DIMS - 1 - k) & 1;
 #define ELEMENT_OF_CORNER(d) \
@@ -179,6 +178,7 @@ KERNEL void ENTRY(POINTERS, images g) {
 #else
 #define SUM(k) T sum##k = START_##k;
 	EACH_DIM(SUM)
+#ifndef NEAREST // whose gradient by the place is 0, beside infinite numbers too
 	for (c = 0; c < g.channels; c++) {
 		T v = IN0(i0[HERE]);
 		CORNER
@@ -189,6 +189,7 @@ KERNEL void ENTRY(POINTERS, images g) {
 		in += g.in_channel;
 		out += g.out_channel;
 	}
+#endif
 	at = rest * g.result_batch EACH_DIM(STEP_RESULT);
 #define RESULT(k) o0[at + (DIMS - 1 - k) * g.result_part] = OUT0((sum##k * slope##k));
 	EACH_DIM(RESULT)
