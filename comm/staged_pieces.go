@@ -30,7 +30,7 @@ type pieces struct {
 	gone     int             // bytes of it that are on their way
 	up       *stage          // of the copies up, with a stream of its own; nil: there are none
 	err      error           // of a copy up
-	until    time.Time       // when the operation's time is over; zero: never
+	until    time.Time       // when the operation's time is over, from the first wait on; zero: never
 }
 
 // inPieces returns the pieces of an operation that has large operands, and whose backend heeds them; else nil.
@@ -40,9 +40,6 @@ func (x *stage) inPieces(o *call) *pieces {
 		return nil
 	}
 	p := &pieces{stage: x, o: o}
-	if o.Timeout > 0 {
-		p.until = time.Now().Add(o.Timeout)
-	}
 	o.Pieces = p
 	return p
 }
@@ -65,6 +62,9 @@ func (p *pieces) Await(bytes int) error {
 	last := min((bytes+pieceBytes-1)/pieceBytes, len(p.come))
 	if last <= p.here {
 		return nil
+	}
+	if p.until.IsZero() && p.o.Timeout > 0 {
+		p.until = time.Now().Add(p.o.Timeout)
 	}
 	err := p.abortable(p.o, func(ctx context.Context) error {
 		if !p.until.IsZero() {

@@ -73,6 +73,9 @@ func (g *Group) timedOut(op *backend.Op) error {
 	e := &backend.TimeoutError{Where: g.own.At(op)}
 	var answers map[int]Notice
 	e.Attendance, answers = g.attendance(op.Seq, askTimeout, true)
+	if e.Elapsed == 0 && op.Ctx.Err() == nil { // it has waited for its operands, and not yet for a rank
+		e.Elapsed = op.Timeout
+	}
 	if err := g.differing(op, answers); err != nil {
 		return err
 	}
