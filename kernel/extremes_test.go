@@ -163,7 +163,7 @@ var unlike = map[string]struct {
 	"fmax": {zero: true}, "fmin": {zero: true}, "amax": {zero: true}, "amin": {zero: true}, "var": {infinite: true}, "std": {infinite: true},
 	"var_mean": {infinite: true, zero: true}, "std_mean": {infinite: true, zero: true},
 	"mean": {undefined: true, complex: true}, "norm2": {undefined: true, complex: true}, "cumprod": {complex: true},
-	"logcumsumexp": {},
+	"logcumsumexp": {}, "modified_bessel_k0": {infinite: true}, "scaled_modified_bessel_k0": {infinite: true},
 }
 
 // Operations that aren't PyTorch's at extreme values are on the page.

@@ -62,7 +62,12 @@ show("random state", lambda: torch.utils.checkpoint.get_device_states(torch.ones
 loader = torch.utils.data.DataLoader(torch.arange(4), batch_size=2)
 show("loader", lambda: [b.tolist() for b in loader])
 show("scaler", lambda: torch.amp.GradScaler("cpu").scale(torch.ones(1)))
-show("fork", lambda: torch.multiprocessing.get_context("fork").Pool(1).map(abs, [-1]))
+
+def forked():
+    with torch.multiprocessing.get_context("fork").Pool(1) as pool:  # else there may be a warning, of the collector
+        return pool.map(abs, [-1])
+
+show("fork", forked)
 
 with tempfile.TemporaryDirectory() as folder:
     import torch.distributed.checkpoint as saved
