@@ -18,7 +18,7 @@ var pieceBytes = 4 << 20
 // pieces are the operands of a large operation that are copied while the backend is at work on those before. The floor
 // is one copy down, and one up, of each byte; an event for each piece that comes, with one wait, and two waits at the
 // end. A result of which the operation leaves nothing final before its end goes with one copy. Both copies in pinned
-// memory are as large as the operands: the backend has one plan for the whole call, as on ranks without pieces and on
+// memory are as large as the operands. The backend has one plan for the whole call, as on ranks without pieces and on
 // the host, so that the bits are the same.
 type pieces struct {
 	*stage

@@ -29,7 +29,28 @@
 		to[at] = ELEMENT(input, place, first + r, limit, column + c, columns); \
 	}
 
-// Declares the products x[j] of a thread's rows j and its column, of rows of two inputs, chunk by chunk.
+#define RIGHT_OF_PRODUCTS BY_COLUMN
+#define MULTIPLY_ROWS(x) \
+	for (int k = 0; k < CHUNK; k++) { \
+		T y = right[k * (TILE + 1) + COLUMN_OF_SCORE(0)]; \
+		for (int j = 0; j < SCORES; j++) \
+			x[j] += left[ROW_OF_SCORE(j) * (CHUNK + 1) + k] * y; \
+	}
+
+// An array of weights, of rows by keys, or of keys by rows.
+#define WEIGHTS(name) LOCAL T name[TILE * (TILE + 1)];
+#define WEIGHT(row, key) (row) * (TILE + 1) + (key)
+#define SET_WEIGHT(name, at, value) name[at] = value;
+#define RIGHT_OF_WEIGHTS BY_ROW
+#define MULTIPLY_WEIGHTS(x, weights) \
+	for (int k = 0; k < TILE; k++) { \
+		T y = right[k * (CHUNK + 1) + COLUMN_OF_RESULT(0)]; \
+		for (int j = 0; j < RESULTS; j++) \
+			x[j] += weights[WEIGHT(ROW_OF_RESULT(j), k)] * y; \
+	}
+#endif
+
+// Declares the products x[j] of a thread, of rows of two inputs, chunk by chunk.
 #define PRODUCTS(x, chunks, of, from, by, with, columns) \
 	T x[SCORES]; \
 	for (int j = 0; j < SCORES; j++) \
@@ -37,34 +58,22 @@
 	for (int d = 0; d < chunks * CHUNK; d += CHUNK) { \
 		BARRIER(); \
 		LOAD(left, BY_ROW, of, from, row0, rows, d, columns) \
-		LOAD(right, BY_COLUMN, by, with, key0, keys, d, columns) \
+		LOAD(right, RIGHT_OF_PRODUCTS, by, with, key0, keys, d, columns) \
 		BARRIER(); \
-		for (int k = 0; k < CHUNK; k++) { \
-			T y = right[k * (TILE + 1) + COLUMN_OF_SCORE(0)]; \
-			for (int j = 0; j < SCORES; j++) \
-				x[j] += left[ROW_OF_SCORE(j) * (CHUNK + 1) + k] * y; \
-		} \
+		MULTIPLY_ROWS(x) \
 	}
 
-// Adds rows of an input, weighted by an array of rows by keys, or of keys by rows, to sums x[i][j] of chunks i.
-#define WEIGHTS(name) LOCAL T name[TILE * (TILE + 1)];
-#define WEIGHT(row, key) (row) * (TILE + 1) + (key)
-#define SET_WEIGHT(name, at, value) name[at] = value;
+// Adds rows of an input, weighted by an array, to sums x[i][j] of chunks i.
 // clang-format off
 #define WEIGHTED(x, weights, chunks, input, place, first, limit, columns) \
 	UNROLL \
 	for (int i = 0; i < chunks; i++) { \
 		BARRIER(); \
-		LOAD(right, BY_ROW, input, place, first, limit, i * CHUNK, columns) \
+		LOAD(right, RIGHT_OF_WEIGHTS, input, place, first, limit, i * CHUNK, columns) \
 		BARRIER(); \
-		for (int k = 0; k < TILE; k++) { \
-			T y = right[k * (CHUNK + 1) + COLUMN_OF_RESULT(0)]; \
-			for (int j = 0; j < RESULTS; j++) \
-				x[i][j] += weights[WEIGHT(ROW_OF_RESULT(j), k)] * y; \
-		} \
+		MULTIPLY_WEIGHTS(x[i], weights) \
 	}
 // clang-format on
-#endif
 #define ZEROS(x, chunks) \
 	T x[chunks][RESULTS]; \
 	for (int i = 0; i < chunks; i++) \

@@ -41,30 +41,12 @@ DEVICE four four_of(const u16 *rows, I step, I next, I row, I limit, I column, I
 	for (int k = 0; k < CHUNK; k += 16) \
 		UNIT_MULTIPLY(x, unit_left_at(THREAD, of + k, UNIT_STEP), unit_right_at(THREAD, right + k, UNIT_STEP));
 
-// Declares the products x[j] of a thread, of rows of two inputs, chunk by chunk.
-#define PRODUCTS(x, chunks, of, from, by, with, columns) \
-	T x[SCORES]; \
-	for (int j = 0; j < SCORES; j++) \
-		x[j] = 0; \
-	for (int d = 0; d < chunks * CHUNK; d += CHUNK) { \
-		BARRIER(); \
-		LOAD(left, BY_ROW, of, from, row0, rows, d, columns) \
-		LOAD(right, BY_ROW, by, with, key0, keys, d, columns) \
-		BARRIER(); \
-		MULTIPLY(x, left) \
-	}
+#define RIGHT_OF_PRODUCTS BY_ROW
+#define MULTIPLY_ROWS(x) MULTIPLY(x, left)
 
-// Adds rows of an input, weighted by an array of rows by keys, or of keys by rows, to sums x[i][j] of chunks i.
+// An array of weights, of rows by keys, or of keys by rows.
 #define WEIGHTS(name) ALIGNED(16) LOCAL u16 name[TILE * UNIT_STEP];
 #define WEIGHT(row, key) (row) * UNIT_STEP + (key)
 #define SET_WEIGHT(name, at, value) name[at] = PACKED((value));
-// clang-format off
-#define WEIGHTED(x, weights, chunks, input, place, first, limit, columns) \
-	UNROLL \
-	for (int i = 0; i < chunks; i++) { \
-		BARRIER(); \
-		LOAD(right, BY_COLUMN, input, place, first, limit, i * CHUNK, columns) \
-		BARRIER(); \
-		MULTIPLY(x[i], weights) \
-	}
-// clang-format on
+#define RIGHT_OF_WEIGHTS BY_COLUMN
+#define MULTIPLY_WEIGHTS(x, weights) MULTIPLY(x, weights)

@@ -17,6 +17,12 @@ Result made(Exchange &&x, Handle *h) {
 	return r;
 }
 
+Result told(Exchange &&x, int *number) {
+	Result r = Client::the().call(x);
+	*number = int(x.reply.words[0]);
+	return r;
+}
+
 template <typename... W> Result done(Call call, W... words) { return Client::the().call(Exchange(call, words...)); }
 
 } // namespace
@@ -90,10 +96,7 @@ EXPORT(cuEventElapsedTime, hipEventElapsedTime)(float *ms, Handle start, Handle 
 
 EXPORT(cuStreamIsCapturing, hipStreamIsCapturing)(Handle s, int *status) {
 	COUNT;
-	Exchange x(Call::stream_capturing, s);
-	Result r = Client::the().call(x);
-	*status = int(x.reply.words[0]);
-	return r;
+	return told(Exchange(Call::stream_capturing, s), status);
 }
 EXPORT(cuStreamBeginCapture_v2, hipStreamBeginCapture)(Handle s, int mode) {
 	COUNT;
@@ -137,10 +140,7 @@ EXPORT(cuGraphGetEdges, hipGraphGetEdges)(Handle g, Handle *from, Handle *to, si
 
 EXPORT(cuGraphNodeGetType, hipGraphNodeGetType)(Handle node, int *type) {
 	COUNT;
-	Exchange x(Call::node_type, node);
-	Result r = Client::the().call(x);
-	*type = int(x.reply.words[0]);
-	return r;
+	return told(Exchange(Call::node_type, node), type);
 }
 
 EXPORT(cuGraphInstantiateWithFlags, hipGraphInstantiateWithFlags)(Handle *exec, Handle g, unsigned long long) {

@@ -1,6 +1,5 @@
-// Products of tiles by matrix cores. A block of 256 threads, four wavefronts, multiplies 32 rows by 32 columns, and each
-// thread has four sums, of 16 by 16 that are its wavefront's: unit_row(t, j) and unit_column(t, j) are the place of thread
-// t's sum j. Tiles are in local memory, a row or column after the other, each with its depth inside, and a step from one to
+// Products of tiles by matrix cores. A block of 256 threads, four wavefronts, multiplies 32 rows by 32 columns. Each thread
+// has four sums, of the 16 by 16 of its wavefront. Thread t's sum j is at unit_row(t, j) and unit_column(t, j). Tiles are in local memory, a row or column after the other, each with its depth inside, and a step from one to
 // the next.
 typedef f32 f32x4 __attribute__((vector_size(16)));
 typedef i16 i16x4 __attribute__((vector_size(8), may_alias));

@@ -1,5 +1,5 @@
-// Products of tiles by tensor cores. A block of 256 threads, eight warps, multiplies 32 rows by 32 columns, and each thread
-// has four sums, of 16 by 8 that are its warp's: unit_row(t, j) and unit_column(t, j) are the place of thread t's sum j.
+// Products of tiles by tensor cores. A block of 256 threads, eight warps, multiplies 32 rows by 32 columns. Each thread has
+// four sums, of the 16 by 8 of its warp. Thread t's sum j is at unit_row(t, j) and unit_column(t, j).
 // Tiles are in local memory, a row or column after the other, each with its depth inside, and a step from one to the next.
 typedef struct { u32 v[4]; } unit_left;
 typedef struct { u32 v[2]; } unit_right;

@@ -1,4 +1,4 @@
-"""What operators ask of a GPU's driver, as the emulated one counts it: docs/emulated-gpu.md."""
+"""The calls that operators make of a GPU's driver, as the emulated one counts them: docs/emulated-gpu.md."""
 
 import ctypes
 

@@ -54,7 +54,7 @@ except torch.OutOfMemoryError as e:
 
 
 def test_memory_is_out_only_when_there_is_none():
-    """What was freed comes back when its stream, which is seconds behind, has done its work."""
+    """Freed memory comes back when its stream, which is seconds behind, has done its work."""
     out, _ = run(LATE, EMULATED_GPU_MEMORY=str(64 << 20), EMULATED_GPU_DELAY="150000")
     assert out.startswith("zoom out of memory. Tried to allocate 60.00 MiB."), out
 

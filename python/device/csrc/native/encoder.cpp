@@ -31,8 +31,8 @@ bool masked(const c10::IValue& mask) {
   return mask.isNone() || there(mask.toTensor());
 }
 
-// _masked_softmax(self, mask, dim, mask_type): 0 is a mask of all rows, 1 of each sequence's keys, 2 of everything. What
-// is true in the mask has no weight.
+// _masked_softmax(self, mask, dim, mask_type): 0 is a mask of all rows, 1 of each sequence's keys, 2 of everything. An
+// element that is true in the mask has no weight.
 bool masked_softmax(NativeCall& call) {
   Arguments a = call.arguments;
   const at::Tensor &self = a[0].toTensor(), &mask = a[1].toTensor();
