@@ -468,6 +468,8 @@ dist.init_process_group("chorus", pg_options={"backend": "nccl", **options}, dev
 store, me = dist.distributed_c10d._get_default_store(), dist.get_rank()
 dist.all_reduce(torch.ones(4))
 dist.barrier()
+if me == 1: store.set("there", "")
+store.wait(["there"], timedelta(seconds=60))  # a failure would abort a process that's still in the barrier
 dist.group.WORLD.set_timeout(timedelta(seconds=float(sys.argv[2])))
 x = torch.ones(4)
 
