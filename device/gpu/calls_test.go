@@ -55,13 +55,21 @@ func total(n map[string]int) (sum int) {
 	return sum
 }
 
-// A kernel is one launch and two calls that make the device current, a copy and a fill likewise: the library isn't asked
-// about memory that the driver has allocated. A wait records one event, and asks for it.
+// A kernel is one launch. In HIP, and in CUDA before 12.0, one or two calls make the device current, as for a copy and a
+// fill. The library isn't asked about memory that the driver has allocated. A wait records one event, and asks for it.
 func TestCalls(t *testing.T) {
-	for name, launch := range map[string]string{"cuda": "LaunchKernel", "hip": "ModuleLaunchKernel"} {
-		t.Run(name, func(t *testing.T) {
+	for _, x := range []struct {
+		name, family, launch string
+		without              []string
+		most                 int // of a kernel
+	}{
+		{"cuda", "cuda", "LaunchKernel", nil, 1},
+		{"cuda before 12.0", "cuda", "LaunchKernel", []string{"cuLibraryLoadData"}, 3},
+		{"hip", "hip", "ModuleLaunchKernel", nil, 2},
+	} {
+		t.Run(x.name, func(t *testing.T) {
 			c := calls{n: map[string]int{}}
-			d, _ := c.open(t, name)
+			d, _ := open(t, gputest.Options{Name: x.family, Fail: c.note, Without: x.without})
 			f := must(d.ModuleFunction(must(d.ModuleLoad(0, testmodule.Image)), "add"))
 			s, p, host := must(d.StreamCreate(0, 0)), must(d.Malloc(0, 1<<10)), must(d.MallocHost(1<<10))
 			args := new(driver.Args).Pointer(p).Pointer(p.Add(64)).Pointer(p.Add(128)).Int32(1)
@@ -73,12 +81,13 @@ func TestCalls(t *testing.T) {
 			for what, x := range map[string]struct {
 				f    func() error
 				call string
+				most int
 			}{
-				"kernel": {kernel, launch},
-				"copy":   {func() error { return d.Copy(s, host, p, 4, driver.DeviceToHost) }, "MemcpyAsync"},
-				"fill":   {func() error { return d.Fill(s, p, 1, 4) }, "MemsetD8Async"},
+				"kernel": {kernel, x.launch, x.most},
+				"copy":   {func() error { return d.Copy(s, host, p, 4, driver.DeviceToHost) }, "MemcpyAsync", 3},
+				"fill":   {func() error { return d.Fill(s, p, 1, 4) }, "MemsetD8Async", 3},
 			} {
-				if n := c.of(t, x.f); n[x.call] != 1 || total(n) > 3 {
+				if n := c.of(t, x.f); n[x.call] != 1 || total(n) > x.most {
 					t.Errorf("%s: %v", what, n)
 				}
 			}
@@ -90,6 +99,25 @@ func TestCalls(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// A library that wants the context of a launch to be current gets it so.
+func TestLaunchWithContext(t *testing.T) {
+	var refused bool
+	d, _ := open(t, gputest.Options{Name: "cuda", Fail: func(call string) abi.Result {
+		if call == "cuLaunchKernel" && !refused {
+			refused = true
+			return abi.InvalidContext
+		}
+		return abi.Success
+	}})
+	f := must(d.ModuleFunction(must(d.ModuleLoad(0, testmodule.Image)), "add"))
+	s, p := must(d.StreamCreate(0, 0)), must(d.Malloc(0, 1<<10))
+	args := new(driver.Args).Pointer(p).Pointer(p.Add(64)).Pointer(p.Add(128)).Int32(1)
+	err := errors.Join(d.FunctionLaunch(s, f, driver.Launch{Args: args}), d.StreamSynchronize(context.Background(), s))
+	if err != nil || !refused {
+		t.Errorf("%v; refused without: %v", err, refused)
 	}
 }
 

@@ -12,8 +12,9 @@
 //
 //   - Streams are the library's: a [device.StreamHandle] is a CUstream or hipStream_t, which NCCL takes and which
 //     other code may have made (see [Driver.StreamAdopt]). The library orders the work; nothing is queued here.
-//   - Every call of the library happens on a thread for which the device is the current one meanwhile; what was current
-//     before is so again, for other users of the library in this process.
+//   - A call of the library happens on a thread for which the device is the current one meanwhile; what was current
+//     before is so again, for other users of the library in this process. Launches of CUDA's kernels need that no more:
+//     from 12.0 on they are of no context, and take the stream's.
 //   - A function of the host is started by the library's call back, which only wakes a goroutine; the stream is held
 //     back by a wait for a word in pinned memory, which that writes in the end. So functions may block. Where the
 //     library can't wait so, its call back lasts as long as the function, and holds up other functions.

@@ -19,6 +19,7 @@ type module struct {
 	base.Entry[driver.ModuleHandle, *module]
 	b    *gpu
 	h    abi.Module
+	code abi.Code     // which has the module, if the library has kernels without contexts
 	uses atomic.Int32 // the handle, calls under way, and graphs that run its functions
 }
 
@@ -27,7 +28,8 @@ type kernel struct {
 	base.Entry[driver.FunctionHandle, *kernel]
 	m      *module
 	h      abi.Function
-	op     string // a launch, in errors
+	run    abi.Function // what's launched: h, or a kernel without a context
+	op     string       // a launch, in errors
 	attrs  driver.FunctionAttributes
 	sizes  []uint64 // of the parameters, if the library says them
 	shared int      // bytes of dynamic shared memory at most
@@ -115,21 +117,22 @@ func (d *Driver) ModuleLoad(dev int, image []byte) (driver.ModuleHandle, error) 
 			return 0, err
 		}
 	}
-	h, err := b.load(op, append(bytes.Clone(image), 0)) // PTX ends with 0
-	if err != nil {
+	m := &module{b: b}
+	if err := m.load(op, append(bytes.Clone(image), 0)); err != nil { // PTX ends with 0
 		return 0, err
 	}
-	m := &module{b: b, h: h}
 	m.uses.Store(1)
 	return d.modules.Add(m), nil
 }
 
 // load has the library load an image. CUDA's translator of PTX says what is wrong with one.
-func (b *gpu) load(op string, image []byte) (abi.Module, error) {
-	m := new(abi.Module)
+func (m *module) load(op string, image []byte) error {
+	b := m.b
+	if b.CodeLoad != nil && b.relaxed(func() abi.Result { return m.loadCode(image) }) == abi.Success {
+		return nil
+	}
 	if b.ModuleLoadEx == nil {
-		err := b.call(op, "ModuleLoadData", func() abi.Result { return b.Library.ModuleLoad(m, &image[0]) })
-		return *m, err
+		return b.call(op, "ModuleLoadData", func() abi.Result { return b.Library.ModuleLoad(&m.h, &image[0]) })
 	}
 	log := make([]byte, 4096)
 	var pin runtime.Pinner
@@ -138,15 +141,28 @@ func (b *gpu) load(op string, image []byte) (abi.Module, error) {
 	options := []int32{abi.JITErrorLog, abi.JITErrorLogBytes}
 	values := []uintptr{uintptr(unsafe.Pointer(&log[0])), uintptr(len(log))}
 	r := b.relaxed(func() abi.Result {
-		return b.ModuleLoadEx(m, &image[0], uint32(len(options)), &options[0], &values[0])
+		return b.ModuleLoadEx(&m.h, &image[0], uint32(len(options)), &options[0], &values[0])
 	})
 	if r == abi.Success || r.Sticky() {
-		return *m, b.result(op, "ModuleLoadDataEx", r)
+		return b.result(op, "ModuleLoadDataEx", r)
 	}
 	e := b.failed("ModuleLoadDataEx", r)
 	text, _, _ := bytes.Cut(log, []byte{0})
 	e.Log = string(bytes.TrimSpace(text))
-	return 0, driver.Errorf(kindOf(r), b.Name, op, "%w", e)
+	return driver.Errorf(kindOf(r), b.Name, op, "%w", e)
+}
+
+// loadCode loads an image for kernels without contexts, and into the GPU's context at once.
+func (m *module) loadCode(image []byte) abi.Result {
+	r := m.b.CodeLoad(&m.code, &image[0], nil, nil, 0, nil, nil, 0)
+	if r != abi.Success {
+		return r
+	}
+	if r = m.b.CodeModule(&m.h, m.code); r != abi.Success {
+		m.b.CodeUnload(m.code)
+		m.code = 0
+	}
+	return r
 }
 
 // ModuleUnload is [driver.Modules].ModuleUnload. The library gets the module back when what was enqueued has run and no
@@ -179,7 +195,12 @@ func (d *Driver) dropModules(list ...*module) {
 	for _, m := range list {
 		if m.uses.Add(-1) == 0 {
 			d.deferred.Add(m.b, []*gpu{m.b}, 0, func() {
-				_ = m.b.call("unload a module", "ModuleUnload", func() abi.Result { return m.b.Library.ModuleUnload(m.h) })
+				_ = m.b.call("unload a module", "ModuleUnload", func() abi.Result {
+					if m.code != 0 {
+						return m.b.CodeUnload(m.code)
+					}
+					return m.b.Library.ModuleUnload(m.h)
+				})
 			})
 		}
 	}
@@ -207,6 +228,13 @@ func (d *Driver) ModuleFunction(h driver.ModuleHandle, name string) (driver.Func
 			b.failed("ModuleGetFunction", r))
 	} else if err := b.result(op, "ModuleGetFunction", r); err != nil {
 		return 0, err
+	}
+	k.run = k.h
+	if m.code != 0 {
+		find := func() abi.Result { return b.CodeKernel(&k.run, m.code, &text[0]) }
+		if err := b.call(op, "LibraryGetKernel", find); err != nil {
+			return 0, err
+		}
 	}
 	if err := k.describe(op, name); err != nil {
 		return 0, err
@@ -281,6 +309,9 @@ func (k *kernel) allow(op string, shared int) error {
 		return nil
 	}
 	err := b.call(op, "FuncSetAttribute", func() abi.Result {
+		if k.m.code != 0 {
+			return b.KernelSet(abi.FunctionDynamic, int32(k.shared), k.run, b.id)
+		}
 		return b.FunctionSet(k.h, abi.FunctionDynamic, int32(k.shared))
 	})
 	if err == nil {
@@ -335,10 +366,18 @@ func (d *Driver) FunctionLaunch(h driver.StreamHandle, fh driver.FunctionHandle,
 	}
 	g, t := l.Grid, l.Block
 	m := d.before(s)
-	err = s.result(op, "LaunchKernel", func() abi.Result {
-		return b.Library.FunctionLaunch(k.h, uint32(g.X), uint32(g.Y), uint32(g.Z), uint32(t.X), uint32(t.Y), uint32(t.Z),
+	run := func() abi.Result {
+		return b.Library.FunctionLaunch(k.run, uint32(g.X), uint32(g.Y), uint32(g.Z), uint32(t.X), uint32(t.Y), uint32(t.Z),
 			uint32(l.Shared), s.h, args, nil)
-	})
+	}
+	r := abi.Result(abi.InvalidContext)
+	if k.m.code != 0 { // the context is the stream's
+		r = run()
+	}
+	if r == abi.InvalidContext {
+		r = b.do(run)
+	}
+	err = s.answered(op, "LaunchKernel", r)
 	m.after(s, op, driver.Activity{Kind: driver.ActivityKernel, Name: k.attrs.Name}, err)
 	if err == nil && s.capture != nil {
 		s.capture.uses(uses...)

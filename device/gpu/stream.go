@@ -383,9 +383,13 @@ func (s *stream) WaitFor(op string, e *event) error {
 	return nil
 }
 
-// result calls the library for the stream, whose capture is over if that says so.
+// result calls the library for the stream.
 func (s *stream) result(op, call string, f func() abi.Result) error {
-	r := s.b.do(f)
+	return s.answered(op, call, s.b.do(f))
+}
+
+// answered is the error of a call for the stream, whose capture is over if the library says so.
+func (s *stream) answered(op, call string, r abi.Result) error {
 	if r.Capture() && s.capture != nil {
 		s.capture.invalid.Store(true)
 	}

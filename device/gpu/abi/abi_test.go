@@ -62,7 +62,7 @@ func hipHeader(t *testing.T) string {
 var sizes = map[string]uintptr{"int": 4, "unsigned": 4, "unsigned int": 4, "uint32_t": 4, "cuuint32_t": 4,
 	"unsigned char": 1, "size_t": 8, "unsigned long long": 8, "CUdeviceptr": 8, "hipDeviceptr_t": 8, "CUdevice": 4,
 	"hipDevice_t": 4, "CUcontext": 8, "CUstream": 8, "hipStream_t": 8, "CUevent": 8, "hipEvent_t": 8, "CUgraph": 8,
-	"hipGraph_t": 8, "CUgraphExec": 8, "CUmodule": 8, "hipModule_t": 8, "CUfunction": 8,
+	"hipGraph_t": 8, "CUgraphExec": 8, "CUmodule": 8, "hipModule_t": 8, "CUfunction": 8, "CUlibrary": 8, "CUkernel": 8,
 	"hipFunction_t": 8, "CUfunction_attribute": 4, "hipFunction_attribute": 4, "nvrtcProgram": 8, "nvrtcResult": 4,
 	"hipGraphExec_t": 8, "CUgraphNode": 8, "hipGraphNode_t": 8, "CUhostFn": 8,
 	"hipHostFn_t": 8, "CUipcMemHandle": 64, "CUipcEventHandle": 64, "hipIpcMemHandle_t": 64, "hipIpcEventHandle_t": 64,

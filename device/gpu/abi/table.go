@@ -44,16 +44,20 @@ type (
 	Updating        = func(x Exec, g Graph, node *Node, why *int32) Result
 	Loading         = func(m *Module, image *byte) Result
 	LoadingAs       = func(m *Module, image *byte, n uint32, options *int32, values *uintptr) Result
-	Finding         = func(f *Function, m Module, name *byte) Result
-	Describing      = func(v *int32, attr int32, f Function) Result
-	Setting         = func(f Function, attr, v int32) Result
-	Parameter       = func(f Function, i uint64, at, bytes *uint64) Result
-	Launching       = func(f Function, gx, gy, gz, bx, by, bz, shared uint32, s Stream,
+	LoadingCode     = func(c *Code, image *byte, jit *int32, jitValues *uintptr, jits uint32, options *int32,
+		values *uintptr, n uint32) Result
+	Finding    = func(f *Function, m Module, name *byte) Result
+	FindingIn  = func(f *Function, c Code, name *byte) Result
+	SettingOn  = func(attr, v int32, f Function, d Device) Result
+	Describing = func(v *int32, attr int32, f Function) Result
+	Setting    = func(f Function, attr, v int32) Result
+	Parameter  = func(f Function, i uint64, at, bytes *uint64) Result
+	Launching  = func(f Function, gx, gy, gz, bx, by, bz, shared uint32, s Stream,
 		args, extra *unsafe.Pointer) Result
 )
 
 // Table is a library's functions. The tags are those of package internal/dl: CUDA's name, and HIP's. Capabilities of
-// one library alone are "contexts" and "parameters of functions" of CUDA, and "current devices" and "signal memory" of
+// one library alone are "contexts", "parameters of functions" and "kernels without contexts" of CUDA, and "current devices" and "signal memory" of
 // HIP. Where a function of HIP takes an argument more, it's the last, which CUDA's function ignores.
 type Table struct {
 	Init       Of[uint32] `dl:"cuInit|hipInit"`
@@ -139,6 +143,12 @@ type Table struct {
 
 	FunctionLaunch    Launching `dl:"cuLaunchKernel|hipModuleLaunchKernel" cap:"modules"`
 	FunctionParameter Parameter `dl:"cuFuncGetParamInfo" cap:"parameters of functions" since:"12.4"`
+
+	CodeLoad   LoadingCode         `dl:"cuLibraryLoadData" cap:"kernels without contexts" since:"12.0"`
+	CodeUnload Of[Code]            `dl:"cuLibraryUnload" cap:"kernels without contexts" since:"12.0"`
+	CodeModule About[Module, Code] `dl:"cuLibraryGetModule" cap:"kernels without contexts" since:"12.0"`
+	CodeKernel FindingIn           `dl:"cuLibraryGetKernel" cap:"kernels without contexts" since:"12.0"`
+	KernelSet  SettingOn           `dl:"cuKernelSetAttribute" cap:"kernels without contexts" since:"12.0"`
 }
 
 // Symbols calls f for every function of the table: its names, CUDA's and HIP's, or the only one.

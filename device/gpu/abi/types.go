@@ -93,7 +93,8 @@ type (
 	Node    uintptr
 
 	Module   uintptr
-	Function uintptr
+	Code     uintptr // CUDA's CUlibrary: modules of one image, on each device
+	Function uintptr // also CUDA's CUkernel, where it's launched
 	Program  uintptr // the compiler's
 )
 

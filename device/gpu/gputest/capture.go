@@ -13,7 +13,8 @@ import (
 
 // Calls that CUDA calls potentially unsafe in a capture: what they do isn't captured, though what is may depend on it.
 var unsafeCalls = []string{"MemAlloc", "MemFree", "MemHostAlloc", "MemHostFree", "ExtMalloc", "EventQuery",
-	"StreamQuery", "EventElapsed", "ModuleLoad", "ModuleLoadEx", "ModuleUnload", "StreamDestroy"}
+	"StreamQuery", "EventElapsed", "ModuleLoad", "ModuleLoadEx", "ModuleUnload", "CodeLoad", "CodeModule",
+	"CodeUnload", "StreamDestroy"}
 
 // Queries end a capture in HIP before 7.2 even if the thread that makes them is in mode relaxed.
 var queries = []string{"EventQuery", "StreamQuery"}

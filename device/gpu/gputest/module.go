@@ -95,7 +95,7 @@ func (l *Library) functionParameter(f abi.Function, i uint64, at, n *uint64) abi
 // launch reads the arguments, as many as the function has parameters, where the pointers say.
 func (l *Library) launch(f abi.Function, gx, gy, gz, bx, by, bz, shared uint32, s abi.Stream,
 	args, extra *unsafe.Pointer) abi.Result {
-	return l.on(func(int) abi.Result {
+	run := func(int) abi.Result {
 		params, err := l.parameters(f)
 		if err != nil {
 			return result(err)
@@ -129,7 +129,14 @@ func (l *Library) launch(f abi.Function, gx, gy, gz, bx, by, bz, shared uint32, 
 		return result(l.driver.FunctionLaunch(driver.StreamHandle(s), driver.FunctionHandle(f), driver.Launch{
 			Grid: driver.Dim{X: int(gx), Y: int(gy), Z: int(gz)}, Block: driver.Dim{X: int(bx), Y: int(by), Z: int(bz)},
 			Shared: int(shared), Args: list}))
-	})
+	}
+	if f < firstKernel {
+		return l.on(run)
+	}
+	if r := l.codes.function(l, &f, s); r != abi.Success {
+		return r
+	}
+	return run(0)
 }
 
 // launchable reports whether a launch is within the vendor's limits: of CUDA's blocks in each dimension, and of HIP's
@@ -221,6 +228,7 @@ func (l *Library) moduleTable(t *abi.Table) {
 		return give(f, h, err)
 	}
 	t.FunctionAttribute, t.FunctionParameter, t.FunctionLaunch = l.functionAttribute, l.functionParameter, l.launch
+	l.codeTable(t)
 	t.FunctionSet = func(_ abi.Function, attr, v int32) abi.Result {
 		if attr != abi.FunctionDynamic || v > l.attributes()[abi.CUDASharedAtMost] {
 			return abi.InvalidValue

@@ -56,6 +56,7 @@ type Library struct {
 	modes   map[int]int32         // the capture modes of threads, but for global ones
 	primary map[abi.Device]int    // how often each primary context is retained
 	queues  queues
+	codes   codes
 }
 
 // New makes a stand-in.

@@ -42,13 +42,14 @@ def calls():
 
 
 def test_an_operator_on_elements_is_one_launch(calls):
-    """The two other calls make the device the thread's, and another the thread's again."""
+    """CUDA takes the context from the stream; HIP is asked which device is the thread's."""
+    most = {"cuLaunchKernel": 1, "hipModuleLaunchKernel": 2}[calls.launch]
     x, y = torch.ones(100, 100, device=D), torch.ones(100, 100, device=D)
     for f in (lambda: x + y, lambda: x.add_(y), lambda: torch.relu(x)):
         f()  # it compiles, and allocates
         torch.zoom.synchronize()
         result, all, launches, memory, waits = calls.of(f)
-        assert launches == 1 and all <= 3 and memory == waits == 0, (all, launches, memory, waits)
+        assert launches == 1 and all <= most and memory == waits == 0, (all, launches, memory, waits)
         del result
 
 
