@@ -84,7 +84,8 @@ __attribute__((noinline)) void check(
 		size_t without = 0;
 		for (size_t k = 0; k < bytes; k++)
 			without += !s->valid(at + k);
-		if (form == Form::several ? without == bytes : without > 0)
+		// Several numbers may have gaps, as may the word that an atomic operation changes an element of.
+		if (form == Form::several || atomic ? without == bytes : without > 0)
 			w.fail(Fault::launch_failed, site, told(kind, at, bytes) + ", which have no value");
 	}
 	Tag tag = w.tag(s, atomic);

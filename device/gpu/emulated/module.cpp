@@ -145,17 +145,21 @@ std::string Module::text_of(const std::string &file, unsigned line) const {
 
 // The tables of lines are read by a program that comes with compilers.
 std::string Module::line_of(uintptr_t pc) const {
-	std::string unknown = "at offset " + std::to_string(pc - base) + " of its code";
+	std::string line = known_line_of(pc);
+	return line.empty() ? "at offset " + std::to_string(pc - base) + " of its code" : line;
+}
+
+std::string Module::known_line_of(uintptr_t pc) const {
 	if (!has(pc))
-		return unknown;
+		return "";
 	File file(object.data(), object.size());
 	char command[256];
 	snprintf(command, sizeof command, "addr2line -i -e %s 0x%zx 2>/dev/null", file.name.c_str(), pc - 1 - base);
 	FILE *out = popen(command, "re");
 	if (out == nullptr)
-		return unknown;
+		return "";
 	char line[512];
-	std::string place = unknown;
+	std::string place;
 	while (fgets(line, sizeof line, out) != nullptr) { // the innermost first; those of kernel.h aren't of the source
 		std::string text(line);
 		size_t colon = text.find(':');

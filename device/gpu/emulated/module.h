@@ -33,7 +33,8 @@ class Module {
 	Range shared_memory() const;                               // of the calling thread
 	bool has(uintptr_t at) const { return at - base < bytes; } // code and constants
 
-	std::string line_of(uintptr_t pc) const; // "module.cu:12: the line's text"
+	std::string line_of(uintptr_t pc) const;       // "module.cu:12: the line's text"
+	std::string known_line_of(uintptr_t pc) const; // likewise, or empty
 	std::string text_of(const std::string &file, unsigned line) const;
 
   private:

@@ -209,9 +209,9 @@ bool Worker::settle() {
 		}
 		return false;
 	}
-	if (other != nullptr) { // compilers may have made two of one
-		std::string here = module().line_of(first->site), there = module().line_of(other->site);
-		if (here != there) {
+	if (other != nullptr) { // compilers may have made two of one, and not say of which
+		std::string here = module().known_line_of(first->site), there = module().known_line_of(other->site);
+		if (here != there && !here.empty() && !there.empty()) {
 			record(Fault::launch_failed, *first, here,
 			    "a barrier, while thread " + text_of(other->index) + " is at another: " + there);
 			return false;

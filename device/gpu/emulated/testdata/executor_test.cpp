@@ -34,6 +34,11 @@ const Case cases[] = {
     {"a null pointer", Dialect::cuda, "*(int *)(size_t)(n - 1024) = 1;", 1, 1, Fault::illegal_address, "at 0x0", 0},
     {"memory of the process", Dialect::cuda, "*(int *)0x10000 = 1;", 1, 1, Fault::illegal_address, "outside", 0},
     {"a read without a value", Dialect::cuda, "out[0] = out[1];", 1, 1, Fault::launch_failed, "which have no value", 0},
+    {"a word of which a half has a value", Dialect::cuda,
+        "*(short *)out = 5; volatile int *word = out; int old = *word; atomicCAS(out, old, (old & 0xffff) + 1);", 1, 1,
+        Fault::none, "", 6},
+    {"a word without a value", Dialect::cuda, "volatile int *word = out; out[1] = *word;", 1, 1, Fault::launch_failed,
+        "which have no value", 0},
     {"shared memory without a value", Dialect::cuda,
         "__shared__ int x[256]; if (threadIdx.x > 0) x[threadIdx.x] = 1; __syncthreads(); out[threadIdx.x] = "
         "x[threadIdx.x];",
@@ -127,6 +132,12 @@ const Case cases[] = {
     {"dynamic shared memory behind its end", Dialect::cuda, "extern __shared__ int x[]; x[255] = 1;\nx[256] = 1;", 1, 1,
         Fault::illegal_address, "module.cu:2", 0},
     {"an assertion", Dialect::hip, "assert(n == 0);", 1, 1, Fault::assertion, "n == 0", 0},
+    // The compiler makes a barrier for each way to it.
+    {"unchecked: sums of groups", Dialect::cuda,
+        "__shared__ int x[256]; int lane = threadIdx.x % 32; x[threadIdx.x] = in[threadIdx.x]; __syncthreads();\n"
+        "for (int k = 16; k > 0; k /= 2) {\nif (lane < k)\nx[threadIdx.x] += x[threadIdx.x + k];\n__syncthreads();\n}\n"
+        "if (lane == 0) out[threadIdx.x / 32] = x[threadIdx.x];",
+        1, 256, Fault::none, "", 496},
     {"half precision", Dialect::cuda,
         "unsigned short h; float f; asm(\"cvt.rn.f16.f32 %0, %1;\" : \"=h\"(h) : \"f\"(1.5f)); "
         "asm(\"cvt.f32.f16 %0, %1;\" : \"=f\"(f) : \"h\"(h)); out[0] = (int)(f * 2);",
@@ -138,7 +149,10 @@ bool run(const Case &c) {
 	    std::string("struct many { long long n[24]; }; extern \"C\" __global__ __launch_bounds__(1024) "
 	                "void k(int *out, const int *in, int n, many m) {") +
 	    c.source + "\n}\n";
+	if (strncmp(c.name, "unchecked", 9) == 0)
+		setenv("EMULATED_GPU_CHECKS", "off", 1);
 	Compiled made = compile(c.dialect, source, "module.cu", {});
+	unsetenv("EMULATED_GPU_CHECKS");
 	if (!made.done) {
 		printf("%s: doesn't compile: %s\n", c.name, made.log.c_str());
 		return false;
