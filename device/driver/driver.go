@@ -101,6 +101,7 @@ type Properties struct {
 	Offsets        bool   // a pointer among them takes 16 bytes: a buffer and an offset
 	CopiesWait     bool   // Copy waits for the stream's earlier work between a device and memory that isn't pinned
 	Major, Minor   int    // the compute capability of CUDA and HIP, the version of OpenCL; 0, 0: there is none
+	Architecture   string // of an AMD GPU, as its compiler names it, "gfx90a"; empty: unknown
 	UUID           [16]byte
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -106,6 +107,10 @@ func (b *gpu) identify() error {
 		MostBlocks: driver.Dim{X: math.MaxInt32, Y: math.MaxUint16, Z: math.MaxUint16}}
 	if b.family.Name == "hip" {
 		b.Props.MostThreads = math.MaxUint32
+	}
+	if p := new(abi.HIPProperties); b.HIPProperties != nil && b.HIPProperties(p, b.id) == abi.Success {
+		architecture, _, _ := bytes.Cut(p.Architecture[:], []byte{0})
+		b.Props.Architecture, _, _ = strings.Cut(string(architecture), ":")
 	}
 	if b.DeviceUUID == nil || b.DeviceUUID(id, b.id) != abi.Success {
 		copy(id[:], b.family.Name)

@@ -417,6 +417,34 @@ func ofCapability(table abi.Table, capability [2]int32) abi.Table {
 	return table
 }
 
+// HIP names a device's architecture from ROCm 6 on.
+func TestArchitecture(t *testing.T) {
+	for name, c := range map[string]struct {
+		without []string
+		want    string
+	}{"cuda": {}, "hip": {want: "gfx942"}, "hip before ROCm 6": {without: []string{"hipGetDevicePropertiesR0600"}}} {
+		family, _, _ := strings.Cut(name, " ")
+		sim, err := gputest.New(gputest.Options{Name: family, Without: c.without})
+		if err != nil {
+			t.Fatal(err)
+		}
+		lib, err := gpu.Supply(family, "stand-in", sim.Table())
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := gpu.New(lib)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p, err := d.Properties(0); err != nil || p.Architecture != c.want {
+			t.Errorf("%s: %q, %v", name, p.Architecture, err)
+		}
+		if err := errors.Join(d.Close(), sim.Close()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // Sources are compiled for the devices that the compiler knows, for later ones by way of the last that it knows, and
 // for older ones not at all.
 func TestCapability(t *testing.T) {

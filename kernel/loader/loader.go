@@ -88,7 +88,7 @@ func New(dev *device.Device, disk *Disk) (*Loader, error) {
 	if p := l.props; p.Processor {
 		l.processor = Processor{max(p.Units, 1), p.Lanes, p.LocalMemory}
 	}
-	l.unit = text.UnitOf(t, l.props.Major, l.props.Minor)
+	l.unit = text.UnitOf(t, l.props)
 	return l, nil
 }
 

@@ -1,6 +1,9 @@
 package text
 
-import "github.com/chorus-comms/chorus/dtype"
+import (
+	"github.com/chorus-comms/chorus/device"
+	"github.com/chorus-comms/chorus/dtype"
+)
 
 // MatrixUnit is what a GPU has to multiply small matrices of float16 or bfloat16, with sums of float32.
 type MatrixUnit uint8
@@ -8,16 +11,16 @@ type MatrixUnit uint8
 const (
 	NoUnit      MatrixUnit = iota
 	TensorCores            // NVIDIA's, from compute capability 8.0 on
-	MatrixCores            // AMD's of the CDNA generations, from gfx940 on
+	MatrixCores            // AMD's of the CDNA generations, from gfx90a on
 )
 
-// UnitOf is that of a target's device. gfx90a has the instructions, too, but HIP gives it the numbers of gfx906, which
-// has none.
-func UnitOf(t Target, major, minor int) MatrixUnit {
+// UnitOf is that of a target's device. HIP gives gfx90a the numbers of gfx906, which has none, so that it's known by its
+// name alone.
+func UnitOf(t Target, p device.Properties) MatrixUnit {
 	switch {
-	case t == CUDA && major >= 8:
+	case t == CUDA && p.Major >= 8:
 		return TensorCores
-	case t == HIP && major == 9 && minor >= 4:
+	case t == HIP && (p.Architecture == "gfx90a" || p.Major == 9 && p.Minor >= 4):
 		return MatrixCores
 	}
 	return NoUnit

@@ -1,8 +1,10 @@
 package abi
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"reflect"
 	"regexp"
@@ -132,6 +134,9 @@ func TestFunctions(t *testing.T) {
 					}
 					seen++
 					c := parameters(text, name)
+					if base, ok := strings.CutSuffix(name, "R0600"); ok && strings.Contains(text, "#define "+base+" "+name) {
+						c = append(c, parameters(text, base)...)
+					}
 					if base, ok := strings.CutSuffix(name, "_v2"); ok {
 						macro := regexp.MustCompile(`#\s*define\s+` + base + `\s+(?:__CUDA_API_PTSZ\()?` + name + `\b`)
 						if !macro.MatchString(text) {
@@ -157,6 +162,30 @@ func TestFunctions(t *testing.T) {
 				t.Errorf("%d functions were compared", seen)
 			}
 		})
+	}
+}
+
+// The structure of HIP's properties is the header's, as a compiler lays it out.
+func TestHIPProperties(t *testing.T) {
+	hipHeader(t)
+	for _, folder := range sites("triton/backends/amd/include") {
+		if _, err := os.Stat(folder); err != nil {
+			continue
+		}
+		var p HIPProperties
+		source := fmt.Sprintf("#define __HIP_PLATFORM_AMD__\n#include <hip/hip_runtime_api.h>\n"+
+			"_Static_assert(__builtin_offsetof(hipDeviceProp_tR0600, gcnArchName) == %d, \"place\");\n"+
+			"_Static_assert(sizeof(hipDeviceProp_tR0600) <= %d, \"size\");\n"+
+			"_Static_assert(sizeof((hipDeviceProp_tR0600 *)0)->gcnArchName == %d, \"name\");\n",
+			unsafe.Offsetof(p.Architecture), unsafe.Sizeof(p), len(p.Architecture))
+		cc := exec.Command("cc", "-fsyntax-only", "-I"+folder, "-x", "c", "-")
+		cc.Stdin = strings.NewReader(source)
+		if out, err := cc.CombinedOutput(); errors.Is(err, exec.ErrNotFound) {
+			t.Skip("left out: ", err)
+		} else if err != nil {
+			t.Errorf("%v\n%s", err, out)
+		}
+		return
 	}
 }
 

@@ -63,16 +63,17 @@ type Table struct {
 	Init       Of[uint32] `dl:"cuInit|hipInit"`
 	GetVersion Ask[int32] `dl:"cuDriverGetVersion|hipRuntimeGetVersion"`
 
-	DeviceCount     Ask[int32]              `dl:"cuDeviceGetCount|hipGetDeviceCount"`
-	DeviceGet       About[Device, int32]    `dl:"cuDeviceGet|hipDeviceGet"`
-	DeviceName      Naming                  `dl:"cuDeviceGetName|hipDeviceGetName"`
-	DeviceAttribute Attribute               `dl:"cuDeviceGetAttribute|hipDeviceGetAttribute"`
-	DeviceMemory    About[uint64, Device]   `dl:"cuDeviceTotalMem_v2|hipDeviceTotalMem"`
-	DeviceUUID      About[[16]byte, Device] `dl:"cuDeviceGetUuid_v2|hipDeviceGetUuid" cap:"UUIDs" since:"11.4"`
-	Priorities      Range                   `dl:"cuCtxGetStreamPriorityRange|hipDeviceGetStreamPriorityRange"`
-	CanAccessPeer   Reach                   `dl:"cuDeviceCanAccessPeer|hipDeviceCanAccessPeer"`
-	EnablePeer      Peering                 `dl:"cuCtxEnablePeerAccess|hipDeviceEnablePeerAccess"`
-	DisablePeer     Of[PeerRef]             `dl:"cuCtxDisablePeerAccess|hipDeviceDisablePeerAccess"`
+	DeviceCount     Ask[int32]                   `dl:"cuDeviceGetCount|hipGetDeviceCount"`
+	DeviceGet       About[Device, int32]         `dl:"cuDeviceGet|hipDeviceGet"`
+	DeviceName      Naming                       `dl:"cuDeviceGetName|hipDeviceGetName"`
+	DeviceAttribute Attribute                    `dl:"cuDeviceGetAttribute|hipDeviceGetAttribute"`
+	DeviceMemory    About[uint64, Device]        `dl:"cuDeviceTotalMem_v2|hipDeviceTotalMem"`
+	DeviceUUID      About[[16]byte, Device]      `dl:"cuDeviceGetUuid_v2|hipDeviceGetUuid" cap:"UUIDs" since:"11.4"`
+	HIPProperties   About[HIPProperties, Device] `dl:"hipGetDevicePropertiesR0600" cap:"architectures"`
+	Priorities      Range                        `dl:"cuCtxGetStreamPriorityRange|hipDeviceGetStreamPriorityRange"`
+	CanAccessPeer   Reach                        `dl:"cuDeviceCanAccessPeer|hipDeviceCanAccessPeer"`
+	EnablePeer      Peering                      `dl:"cuCtxEnablePeerAccess|hipDeviceEnablePeerAccess"`
+	DisablePeer     Of[PeerRef]                  `dl:"cuCtxDisablePeerAccess|hipDeviceDisablePeerAccess"`
 
 	PrimaryRetain  About[Context, Device] `dl:"cuDevicePrimaryCtxRetain" cap:"contexts"`
 	PrimaryRelease Of[Device]             `dl:"cuDevicePrimaryCtxRelease_v2" cap:"contexts"`

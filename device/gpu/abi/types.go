@@ -156,6 +156,13 @@ const (
 // StreamPriorities is the attribute of devices that says whether streams have priorities, the same in both.
 const StreamPriorities = 78
 
+// HIPProperties is hipDeviceProp_tR0600, the structure of ROCm 6 and later, as far as it's read.
+type HIPProperties struct {
+	_            [1160]byte
+	Architecture [256]byte  // with its features, "gfx90a:sramecc+:xnack-"
+	_            [2680]byte // it has 56 bytes more, and room for those of later releases
+}
+
 // Other attributes of devices have numbers of their own in each library.
 const (
 	CUDAMultiprocessors = 16

@@ -287,6 +287,15 @@ EXPORT(, hipSetDevice)(int device) {
 	return success;
 }
 
+// Of the structure of ROCm 6 and later it has the name of the architecture.
+EXPORT(, hipGetDevicePropertiesR0600)(char *properties, int device) {
+	COUNT;
+	constexpr size_t place = 1160, bytes = 1472;
+	memset(properties, 0, bytes);
+	strcpy(properties + place, "gfx942:sramecc+:xnack-");
+	return known(device) ? success : invalid_device;
+}
+
 EXPORT(, hipStreamGetDevice)(Handle stream, int *device) {
 	COUNT;
 	Exchange x(Call::stream_device, stream);

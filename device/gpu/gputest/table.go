@@ -152,6 +152,10 @@ func (l *Library) contextTable(t *abi.Table) {
 // hipTable fills in what HIP has instead.
 func (l *Library) hipTable(t *abi.Table) {
 	d := l.driver
+	t.HIPProperties = func(p *abi.HIPProperties, _ abi.Device) abi.Result {
+		copy(p.Architecture[:], "gfx942:sramecc+:xnack-")
+		return abi.Success
+	}
 	t.GetDevice = func(dev *abi.Device) abi.Result {
 		i, _ := l.Current()
 		*dev = abi.Device(i)
