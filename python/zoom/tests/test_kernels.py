@@ -36,6 +36,7 @@ print((x.sum(1) - x[:, :-3].sum(1)).tolist())
 
 
 @pytest.mark.long
+@pytest.mark.skipif(os.environ["CHORUS_ZOOM_DRIVER"] != "opencl", reason="left out: it reads 3 GiB without a value")
 def test_rows_that_lie_far_from_each_other():
     """The place of a row and that in the row fit 31 bits each, and their sum does not."""
     r = subprocess.run([sys.executable, "-c", WIDE], capture_output=True, text=True)  # a wrong place ends the process
