@@ -49,51 +49,82 @@ func run(t testing.TB, dir, name string, args ...string) {
 	}
 }
 
-// A program is a C program beside its own copy of the library.
-type program struct {
-	once sync.Once
-	dir  string
+// A library is built once, with flags of go build; programs that use it are beside it.
+type library struct {
+	name  string
+	flags []string
+	once  sync.Once
+	dir   string
 }
 
-// build builds the library with flags of go build, and a program with flags of the compiler.
-func (p *program) build(t testing.TB, name string, goFlags, ccFlags []string, sources ...string) string {
+var (
+	plain = library{name: "plain"}
+	debug = library{name: "debug", flags: []string{"-tags", "chorus_debug"}} // with chorus_debug_panic
+)
+
+func (l *library) build(t testing.TB) string {
 	t.Helper()
-	cc := compiler(t)
-	p.once.Do(func() {
-		dir := filepath.Join(scratch, name)
+	compiler(t)
+	l.once.Do(func() {
+		dir := filepath.Join(scratch, l.name)
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
 		root := testutil.ModuleRoot(t)
-		args := append([]string{"-g", "-O1", "-Wall", "-Wextra", "-Werror", "-Icapi", "-o", filepath.Join(dir, "program")},
-			ccFlags...)
 		if raceEnabled { // the race detector wants Go's data at low addresses, where no shared library is mapped
 			run(t, root, "go", append(append([]string{"build", "-race", "-buildmode=c-archive", "-o", filepath.Join(dir,
-				"libchorus.a")}, goFlags...), "./capi/libchorus")...)
-			args = append(args, "-no-pie")
+				"libchorus.a")}, l.flags...), "./capi/libchorus")...)
 		} else {
-			run(t, root, "sh", append([]string{"capi/build.sh", filepath.Join(dir, "libchorus.so")}, goFlags...)...)
+			run(t, root, "sh", append([]string{"capi/build.sh", filepath.Join(dir, "libchorus.so")}, l.flags...)...)
 		}
-		for _, s := range sources {
-			files, err := filepath.Glob(filepath.Join(root, s))
-			if err != nil || len(files) == 0 {
-				t.Fatalf("no %s: %v", s, err)
-			}
-			args = append(args, files...)
-		}
-		run(t, root, cc, append(args, "-L"+dir, "-lchorus", "-lpthread", "-Wl,-rpath,$ORIGIN")...)
-		p.dir = dir
+		l.dir = dir
 	})
-	if p.dir == "" {
-		t.Fatal("it could not be built, see above")
+	if l.dir == "" {
+		t.Fatal("the library could not be built, see above")
 	}
-	return filepath.Join(p.dir, "program")
+	return l.dir
 }
 
-var debug, sanitized, example program
+// A program is a C program beside its library.
+type program struct {
+	name    string
+	library *library
+	flags   []string // of the compiler
+	sources string
+	once    sync.Once
+	path    string
+}
 
-func harness(t testing.TB) string {
-	return debug.build(t, "harness", []string{"-tags", "chorus_debug"}, nil, "capi/test/harness/*.c")
+var (
+	harness   = program{name: "harness", library: &plain, sources: "capi/test/harness/*.c"}
+	panicking = program{name: "panicking", library: &debug, sources: "capi/test/harness/*.c"}
+	sanitized = program{name: "sanitized", library: &debug, flags: []string{"-fsanitize=address"},
+		sources: "capi/test/harness/*.c"}
+	example = program{name: "example", library: &plain, sources: "capi/example/allreduce.c"}
+)
+
+// build builds the program and its library, and returns the program's path.
+func (p *program) build(t testing.TB) string {
+	t.Helper()
+	dir := p.library.build(t)
+	p.once.Do(func() {
+		root, path := testutil.ModuleRoot(t), filepath.Join(dir, p.name)
+		files, err := filepath.Glob(filepath.Join(root, p.sources))
+		if err != nil || len(files) == 0 {
+			t.Fatalf("no %s: %v", p.sources, err)
+		}
+		args := append([]string{"-g", "-O1", "-Wall", "-Wextra", "-Werror", "-Icapi", "-o", path}, p.flags...)
+		if raceEnabled {
+			args = append(args, "-no-pie")
+		}
+		args = append(args, files...)
+		run(t, root, compiler(t), append(args, "-L"+dir, "-lchorus", "-lpthread", "-Wl,-rpath,$ORIGIN")...)
+		p.path = path
+	})
+	if p.path == "" {
+		t.Fatal("it could not be built, see above")
+	}
+	return p.path
 }
 
 // ranks runs a program as the ranks of a world, each with its arguments, and returns what they printed.

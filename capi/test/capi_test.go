@@ -35,7 +35,7 @@ func TestScenarios(t *testing.T) {
 				continue // the smallest world and the largest do
 			}
 			t.Run(fmt.Sprintf("%s/%d", s.name, size), func(t *testing.T) {
-				scenario(t, harness(t), s.name, size, "CYCLES="+cycles)
+				scenario(t, harness.build(t), s.name, size, "CYCLES="+cycles)
 			})
 		}
 	}
@@ -46,8 +46,8 @@ func TestMonitor(t *testing.T) {
 	if raceEnabled {
 		t.Skip("left out: under the race detector the library is linked into the program, whose threads are its own")
 	}
-	scenario(t, harness(t), "monitored", 1, "CHORUS_MONITOR_SLACK=0")
-	for _, out := range scenario(t, harness(t), "monitored", 1) {
+	scenario(t, harness.build(t), "monitored", 1, "CHORUS_MONITOR_SLACK=0")
+	for _, out := range scenario(t, harness.build(t), "monitored", 1) {
 		if strings.Contains(out, "left out") {
 			t.Skip(out)
 		}
@@ -56,7 +56,8 @@ func TestMonitor(t *testing.T) {
 
 // TestPanic wants one stack for the people, and a message for the program.
 func TestPanic(t *testing.T) {
-	for r, out := range scenario(t, harness(t), "panicked", 2) {
+	testutil.SkipIfShort(t)
+	for r, out := range scenario(t, panicking.build(t), "panicked", 2) {
 		if n := strings.Count(out, "chorus: panic: asked to"); n != 1 {
 			t.Errorf("rank %d says %d times that it panicked:\n%s", r, n, out)
 		}
@@ -74,8 +75,7 @@ func TestAddressSanitizer(t *testing.T) {
 	if path := strings.TrimSpace(string(out)); err != nil || !filepath.IsAbs(path) {
 		t.Skip("left out: the compiler has no libasan")
 	}
-	path := sanitized.build(t, "sanitized", []string{"-tags", "chorus_debug"}, []string{"-fsanitize=address"},
-		"capi/test/harness/*.c")
+	path := sanitized.build(t)
 	for _, name := range []string{"operations", "errors", "windows", "callbacks", "hooked", "panicked", "devices"} {
 		t.Run(name, func(t *testing.T) {
 			size := 2
@@ -95,7 +95,7 @@ func TestSymbols(t *testing.T) {
 	if raceEnabled {
 		t.Skip("left out: under the race detector there is no shared library")
 	}
-	path := example.build(t, "example", nil, nil, "capi/example/allreduce.c")
+	path := example.build(t)
 	header, err := os.ReadFile(filepath.Join(testutil.ModuleRoot(t), "capi", "chorus.h"))
 	if err != nil {
 		t.Fatal(err)
@@ -137,7 +137,7 @@ func TestHeaderCompiles(t *testing.T) {
 
 // TestExample runs the program of the documentation, with and without its mistake.
 func TestExample(t *testing.T) {
-	path := example.build(t, "example", nil, nil, "capi/example/allreduce.c")
+	path := example.build(t)
 	launch := func(args ...string) func(r int) *exec.Cmd {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
@@ -182,7 +182,7 @@ var measured = regexp.MustCompile(`(?m)^(.*?) +(\d+) ns`)
 
 // BenchmarkCalls reports what calls cost from C, with two ranks.
 func BenchmarkCalls(b *testing.B) {
-	path := harness(b)
+	path := harness.build(b)
 	for b.Loop() {
 		for _, m := range measured.FindAllStringSubmatch(scenario(b, path, "bench", 2)[0], -1) {
 			var ns float64

@@ -41,7 +41,7 @@ dist.destroy_process_group()
 func TestWire(t *testing.T) {
 	testutil.SkipIfShort(t)
 	const size = 3
-	path := harness(t)
+	path := harness.build(t)
 	st, err := store.ListenTCP("127.0.0.1:0", store.ServerOptions{})
 	if err != nil {
 		t.Fatal(err)
