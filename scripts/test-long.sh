@@ -50,10 +50,12 @@ if package; then
 		CHORUS_OPENCL_LIBRARY=${intel:-} python_tests "${some[@]}" python/zoom/tests
 		# On memory that the process can't touch, as a GPU's, a sample; with CHORUS_TEST_LONG=1 all of them.
 		some=(-m 'not long' python/zoom/tests/test_{indexes,linalg,names}.py)
-		[ -z "${CHORUS_TEST_LONG:-}" ] || some=(python/zoom/tests)
+		table=python/zoom/tests/test_table.py
+		[ -z "${CHORUS_TEST_LONG:-}" ] || some=(python/zoom/tests) table=
 		step "torch.device(\"zoom\"), on memory that the process can't touch"
 		if make opencl; then
 			scripts/on-device.sh buffers .venv/bin/python -m pytest -q -rs -n 2 --dist worksteal "${some[@]}"
+			[ -z "$table" ] || scripts/on-device.sh buffers .venv/bin/python -m pytest -q -rs -m long $table
 		else
 			skipped+=("torch.device(\"zoom\") on memory that the process can't touch: PoCL can't be installed, see above")
 		fi

@@ -189,6 +189,33 @@ def test_the_table():
         assert line in lines, (line, lines)
 
 
+def test_a_section_of_the_table():
+    """It says of the pairs that ran elsewhere how they run there, and takes the place of the one before."""
+
+    def noted(op, dtype, kind):
+        fact = {"op": op, "dtype": dtype, "backward": False, "kind": kind, "fallbacks": {}}
+        return record(f"test_{op}_{dtype}", "ok", notes=[fact])
+
+    page = [noted("add", "float32", "native"), noted("add", "int64", "native"), noted("sum", "bool", "composed")]
+    there = [noted("add", "float32", "native"), noted("add", "int64", "fallback"), noted("sin", "bool", "differs")]
+    text = table.page("zoom", "2.13.0", table.pairs(page), "docs/x.md")
+    first = table.with_section(text, "a card", table.pairs(page))
+    assert "## On a card\n\nOf 3 pairs that ran on a card, 3 agree with the CPU." in first and "otherwise" not in first
+    both = table.with_section(table.with_section(first, "a boat", table.pairs(page)), "a card", table.pairs(there))
+    assert both.count("## On a card\n") == both.count("## On a boat\n") == 1
+    section = both.split("## On a card\n")[1].split("\n## ")[0].splitlines()
+    for line in (
+        "Of 3 pairs that ran on a card, 2 agree with the CPU.",
+        "| float32 | 1 | 1 | 0 | 0 | 0 | 0 |",
+        "| int64 | 1 | 0 (1) | 0 | 1 (0) | 0 | 0 |",
+        "| all | 3 | 1 (2) | 0 | 1 (0) | 0 | 1 (0) |",
+        "| `add` | int64 | native | fallback |",
+        "| `sin` | bool |  | differs |",
+    ):
+        assert line in section, (line, section)
+    assert table.kinds(both) == table.kinds(text) and len(table.kinds(text)) == 3
+
+
 # ---- which tests, and what is kept ----
 
 

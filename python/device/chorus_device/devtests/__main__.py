@@ -172,6 +172,7 @@ def parsed() -> argparse.Namespace:
     add("--fresh", action="store_true", help="begin anew, where a run was stopped")
     add("--out", default=".", metavar="DIR", help="the folder of the logs")
     add("--table", metavar="PAGE", help="write the table of operators and types, in Markdown")
+    add("--on", metavar="PLACE", help="write into that page a section about the device on a place of this name")
     add("--list", action="store_true", help="print the names of the tests, and run none")
     return parser.parse_args()
 
@@ -235,7 +236,11 @@ def run(options: argparse.Namespace, runner: Runner) -> int:
         target = pathlib.Path(options.table)
         found = table.pairs(records.values())
         version, ran = torch.__version__.split("+")[0], table.kernels(records.values())
-        target.write_text(table.page(options.device, version, found, options.table, ran))
+        if options.on:
+            text = table.with_section(target.read_text(), options.on, found)
+        else:
+            text = table.page(options.device, version, found, options.table, ran)
+        target.write_text(text)
         print(f"The table of operators has been saved to {target}")
     count = Counter(r["status"] for r in records.values())
     told = {"ok": "passed", "fail": "failed", "error": "errors", "skip": "skipped", "xfail": "expected failures"}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from chorus_device.devtests.state import Record
 
 KINDS = ["native", "composed", "fallback", "refused", "differs"]  # from best to worst
+LETTERS = {"native": "N", "composed": "C", "fallback": "F", "refused": "R", "differs": "X"}
 TYPES = [
     "float32", "float64", "float16", "bfloat16", "complex64", "complex128", "complex32",
     "int64", "int32", "int16", "int8", "uint8", "bool",
@@ -18,6 +20,8 @@ LEGEND = """\
 - **fallback**: PyTorch's CPU kernel runs for it, or for an operator that it's made of.
 - **refused**: it raises `NotImplementedError`.
 - **differs**: its result isn't the CPU's, or it raises an error that the CPU doesn't have."""
+
+EVERY = "## Every operator"
 
 
 class Pair:
@@ -51,10 +55,24 @@ def kernels(records: Iterable[Record]) -> set[str]:
     return {name for note in notes for name in note.get("kernels", ()) if name.startswith("aten::")}
 
 
+def types_of(types: Iterable[str]) -> list[str]:
+    """The types in the order of the page."""
+    all = set(types)
+    return [t for t in TYPES if t in all] + sorted(all - set(TYPES))
+
+
+def counted(types: list[str], cell: Callable[[str, str], str]) -> list[str]:
+    """The table of how many pairs are of each kind, by type and, of type "", of all."""
+    lines = ["| type | pairs | " + " | ".join(KINDS) + " |", "|---|" + "---:|" * (len(KINDS) + 1)]
+    for t in [*types, ""]:
+        cells = [cell(t, k) for k in KINDS]
+        lines.append(f"| {t or 'all'} | {sum(int(c.split()[0]) for c in cells)} | " + " | ".join(cells) + " |")
+    return lines
+
+
 def page(device: str, version: str, found: dict[str, dict[str, Pair]], name: str, ran: Collection[str] = ()) -> str:
     """The table as a page of the documentation; ran are the operators of ATen that the device's kernels computed."""
-    types = [t for t in TYPES if any(t in of for of in found.values())]
-    types += sorted({t for of in found.values() for t in of} - set(types))
+    types = types_of(t for of in found.values() for t in of)
     count = {t: Counter(of[t].kind for of in found.values() if t in of) for t in types}
     whole = sum(count.values(), Counter())
     n = whole.total()
@@ -78,14 +96,8 @@ def page(device: str, version: str, found: dict[str, dict[str, Pair]], name: str
         "",
         LEGEND,
         "",
-        "| type | pairs | " + " | ".join(KINDS) + " |",
-        "|---|" + "---:|" * (len(KINDS) + 1),
+        *counted(types, lambda t, k: str((count[t] if t else whole)[k])),
     ]  # fmt: skip
-
-    def row(title: str, kinds: Counter[str]) -> str:
-        return f"| {title} | {kinds.total()} | " + " | ".join(str(kinds[k]) for k in KINDS) + " |"
-
-    lines += [row(t, count[t]) for t in types] + [row("all", whole)]
     hit: Counter[str] = sum((p.fallbacks for of in found.values() for p in of.values()), Counter())
     if hit:
         lines += ["", "## CPU kernels", "", "These kernels of PyTorch's CPU ran most often.", ""]
@@ -93,7 +105,7 @@ def page(device: str, version: str, found: dict[str, dict[str, Pair]], name: str
         lines += [f"| `{o}` | {n} |" for o, n in sorted(hit.items(), key=lambda item: (-item[1], item[0]))[:40]]
     lines += [
         "",
-        "## Every operator",
+        EVERY,
         "",
         "N is native, C composed, F fallback, R refused, and X differs. Where there's no letter, the CPU doesn't",
         "support the type, or the database has nothing to compare.",
@@ -102,9 +114,51 @@ def page(device: str, version: str, found: dict[str, dict[str, Pair]], name: str
         "| operator | " + " | ".join(types) + " | CPU kernels |",
         "|---|" + "---|" * len(types) + "---:|",
     ]
-    letters = {"native": "N", "composed": "C", "fallback": "F", "refused": "R", "differs": "X"}
     for op, of in sorted(found.items()):
-        cells = [letters[of[t].kind] if t in of else "" for t in types]
+        cells = [LETTERS[of[t].kind] if t in of else "" for t in types]
         calls = sum(p.fallbacks.total() for p in of.values())
         lines.append(f"| `{op}` | " + " | ".join(cells) + f" | {calls or ''} |")
     return "\n".join(lines) + "\n"
+
+
+def kinds(text: str) -> dict[tuple[str, str], str]:
+    """The kind of each operator and type of a page."""
+    lines = text.split(EVERY + "\n")[1].splitlines()
+    head = next(i for i, line in enumerate(lines) if line.startswith("| operator | "))
+    types = lines[head].split(" | ")[1:-1]
+    of = {letter: kind for kind, letter in LETTERS.items()}
+    found: dict[tuple[str, str], str] = {}
+    for line in lines[head + 2 :]:
+        name, *cells = (cell.strip() for cell in line.strip("|").split(" | "))
+        found |= {(name.strip("`"), t): of[cell] for t, cell in zip(types, cells) if cell}
+    return found
+
+
+def with_section(text: str, place: str, found: dict[str, dict[str, Pair]]) -> str:
+    """A page with a section about the device on memory, a driver or a machine of another kind: the pairs that ran
+    there beside what the page says of them."""
+    there = {(op, t): pair.kind for op, of in found.items() for t, pair in of.items()}
+    here = {key: kind for key, kind in kinds(text).items() if key in there}
+
+    def cell(t: str, kind: str) -> str:
+        n, known = (sum(k == kind and t in ("", of) for (_, of), k in which.items()) for which in (there, here))
+        return str(n) if n == known else f"{n} ({known})"
+
+    agree = sum(kind in KINDS[:3] for kind in there.values())
+    head = f"## On {place}"
+    lines = [
+        head,
+        "",
+        f"Of {len(there)} pairs that ran on {place}, {agree} agree with the CPU.",
+        "Of forward and backward, what ran counts.",
+        "A number in parentheses is that of the same pairs in the rest of the page, where it's another one.",
+        "",
+        *counted(types_of(t for _, t in there), cell),
+    ]
+    other = sorted((key, kind) for key, kind in there.items() if here.get(key) != kind)
+    if other:
+        lines += ["", "These pairs run otherwise.", "", "| operator | type | this page | there |", "|---|---|---|---|"]
+        lines += [f"| `{op}` | {t} | {here.get((op, t), '')} | {kind} |" for (op, t), kind in other]
+    before, every = text.split(EVERY + "\n")
+    before = re.sub(rf"^{re.escape(head)}\n.*?(?=^## |\Z)", "", before, flags=re.M | re.S).rstrip("\n")
+    return "\n".join([before, "", *lines, "", EVERY, every])
