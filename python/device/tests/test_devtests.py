@@ -192,16 +192,17 @@ def test_the_table():
 def test_a_section_of_the_table():
     """It says of the pairs that ran elsewhere how they run there, and takes the place of the one before."""
 
-    def noted(op, dtype, kind):
-        fact = {"op": op, "dtype": dtype, "backward": False, "kind": kind, "fallbacks": {}}
-        return record(f"test_{op}_{dtype}", "ok", notes=[fact])
+    def pairs(*rows):
+        names = ("op", "dtype", "kind")
+        facts = [dict(zip(names, row.split(), strict=True)) | {"backward": False, "fallbacks": {}} for row in rows]
+        return table.pairs([record(f"test_{row}", "ok", notes=[fact]) for row, fact in zip(rows, facts, strict=True)])
 
-    page = [noted("add", "float32", "native"), noted("add", "int64", "native"), noted("sum", "bool", "composed")]
-    there = [noted("add", "float32", "native"), noted("add", "int64", "fallback"), noted("sin", "bool", "differs")]
-    text = table.page("zoom", "2.13.0", table.pairs(page), "docs/x.md")
-    first = table.with_section(text, "a card", table.pairs(page))
+    here = pairs("add float32 native", "add int64 native", "sum bool composed")
+    there = pairs("add float32 native", "add int64 fallback", "sin bool differs")
+    text = table.page("zoom", "2.13.0", here, "docs/x.md")
+    first = table.with_section(text, "a card", here)
     assert "## On a card\n\nOf 3 pairs that ran on a card, 3 agree with the CPU." in first and "otherwise" not in first
-    both = table.with_section(table.with_section(first, "a boat", table.pairs(page)), "a card", table.pairs(there))
+    both = table.with_section(table.with_section(first, "a boat", here), "a card", there)
     assert both.count("## On a card\n") == both.count("## On a boat\n") == 1
     section = both.split("## On a card\n")[1].split("\n## ")[0].splitlines()
     for line in (
