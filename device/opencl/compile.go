@@ -59,34 +59,39 @@ func (d *Driver) ModuleCompile(dev int, source []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	text, ok := b.withOffsets(source)
-	var refused error
-	if ok {
+	m, err := inForms(b, source, func(text []byte, offsets bool) (*image, bool, error) {
 		m, err := b.imageOfSource(op, where, text)
-		if err == nil {
+		if err == nil && offsets {
 			m.Kernels, m.Offsets = withoutOffsets(m.Kernels)
-		} else if refused = err; !wrong(err) {
-			return nil, err
 		}
-		if err == nil && m.Offsets {
-			return m.encode()
-		}
-	}
-	m, err := b.imageOfSource(op, where, source)
+		return m, err == nil && m.Offsets, err
+	})
 	if err != nil {
 		return nil, err
 	}
-	b.keepRefusal(text, refused)
-	if b.svm == 0 {
+	if b.svm == 0 && !m.Offsets {
 		m.Source = source
 	}
 	return m.encode()
 }
 
-// wrong reports whether a compiler has refused a source.
-func wrong(err error) bool {
-	_, is := errors.AsType[*CompileError](err)
-	return is
+// inForms makes something of a source: of its text with offsets, if the device needs that, the compiler takes it, and
+// all kernels then have them, as f reports; or else of the source as it is.
+func inForms[T any](b *dev, source []byte, f func(text []byte, offsets bool) (T, bool, error)) (T, error) {
+	text, ok := b.withOffsets(source)
+	var refused error
+	if ok {
+		x, takes, err := f(text, true)
+		if _, wrong := errors.AsType[*CompileError](err); takes || err != nil && !wrong {
+			return x, err
+		}
+		refused = err
+	}
+	x, _, err := f(source, false)
+	if err == nil {
+		b.keepRefusal(text, refused)
+	}
+	return x, err
 }
 
 // imageOfSource has a source compiled.

@@ -117,39 +117,21 @@ func (b *dev) build(op string, from []byte) (program, error) {
 	case !b.compiler:
 		return program{}, b.noCompiler(op)
 	}
-	source := bytes.Clone(from)
-	text, ok := b.withOffsets(source)
-	if !ok {
-		return b.compiled(op, source)
-	}
-	p, refused := b.takingOffsets(op, text)
-	if p.offsets || refused != nil && !wrong(refused) {
-		return p, refused
-	}
-	p, err := b.compiled(op, source)
-	if err == nil {
-		b.keepRefusal(text, refused)
-	}
-	return p, err
-}
-
-// takingOffsets makes a program of a source with offsets, if its kernels take them.
-func (b *dev) takingOffsets(op string, text []byte) (program, error) {
-	p, err := b.compiled(op, text)
-	if err != nil {
-		return program{}, err
-	}
-	if p.kernels == nil {
-		if p.kernels, err = b.kernelsOf(p.h); err != nil {
-			b.ProgramFree(p.h)
-			return program{}, driver.Errorf(driver.ErrInternal, b.Name, op, "%w", err)
+	return inForms(b, bytes.Clone(from), func(text []byte, offsets bool) (program, bool, error) {
+		p, err := b.compiled(op, text)
+		if err != nil || !offsets {
+			return p, false, err
 		}
-	}
-	if p.kernels, p.offsets = withoutOffsets(p.kernels); !p.offsets {
-		b.ProgramFree(p.h)
-		return program{}, nil
-	}
-	return p, nil
+		if p.kernels == nil {
+			if p.kernels, err = b.kernelsOf(p.h); err != nil {
+				err = driver.Errorf(driver.ErrInternal, b.Name, op, "%w", err)
+			}
+		}
+		if p.kernels, p.offsets = withoutOffsets(p.kernels); err != nil || !p.offsets {
+			b.ProgramFree(p.h)
+		}
+		return p, p.offsets, err
+	})
 }
 
 // compiled makes a program of a source. Those that another process compiles are kept in files.
