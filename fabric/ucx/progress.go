@@ -349,10 +349,11 @@ func (f *Fabric) handle(frame []byte) {
 	err := h.parse(frame)
 	payload := frame[headerBytes:]
 	p.heard.Store(f.ticks.Load())
-	if !p.met.Swap(true) {
-		p.f.mu.Lock()
+	if !p.met.Load() {
+		f.mu.Lock()
+		p.met.Store(true) // with the lock, so that nothing goes before what has waited
 		p.pushEarly()
-		p.f.mu.Unlock()
+		f.mu.Unlock()
 	}
 	if err == nil {
 		err = p.take(&h, payload)

@@ -165,7 +165,7 @@ func TestProcesses(t *testing.T) {
 		}
 		for seed := range uint64(3) {
 			if err := fabrictest.Program(f, seed); err != nil {
-				t.Error(err)
+				t.Fatal(err) // messages that are left would be taken for the next program's
 			}
 		}
 		if err := f.Close(context.Background()); err != nil {
