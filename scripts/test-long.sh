@@ -49,7 +49,7 @@ if package; then
 		[ -z "${CHORUS_TEST_LONG:-}" ] || some=()
 		CHORUS_OPENCL_LIBRARY=${intel:-} python_tests "${some[@]}" python/zoom/tests
 		# On memory that the process can't touch, as a GPU's, a sample; with CHORUS_TEST_LONG=1 all of them.
-		some=(-m 'not long' python/zoom/tests/test_{indexes,linalg,names}.py)
+		some=(-k 'not deferred_calls and not autoload' python/zoom/tests/test_{indexes,linalg,names}.py)
 		table=python/zoom/tests/test_table.py
 		[ -z "${CHORUS_TEST_LONG:-}" ] || some=(python/zoom/tests) table=
 		step "torch.device(\"zoom\"), on memory that the process can't touch"

@@ -20,6 +20,7 @@ def no_fallback():
     assert torch.zoom.fallback_counts() == before
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("no_fallback")
 @torch.no_grad()
 def test_encoder_layer():

@@ -119,6 +119,7 @@ def deterministic():
     torch.use_deterministic_algorithms(False)
 
 
+@pytest.mark.long
 def test_deterministic_sums(deterministic):
     """Sums at indexes are those of the CPU, bit for bit: kernels add in the order of the indexes."""
     numbers = torch.Generator().manual_seed(0)
@@ -181,6 +182,7 @@ def test_deterministic_writes(deterministic):
     assert put.flatten().equal(got["index_put of a line"])
 
 
+@pytest.mark.long
 def test_deterministic_writes_of_any_order(deterministic):
     """Equal elements, and the places of a mask, take no more kernels than without deterministic algorithms."""
     numbers = torch.Generator().manual_seed(0)

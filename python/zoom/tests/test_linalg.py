@@ -4,10 +4,12 @@ import importlib.util
 import pathlib
 
 import chorus_device
+import pytest
 import torch
 from test_zoom import D
 
 
+@pytest.mark.long
 def test_linear_algebra():
     path = pathlib.Path(__file__).parents[2] / "device" / "tests" / "linalg_cases.py"
     spec = importlib.util.spec_from_file_location("linalg_cases", path)

@@ -41,7 +41,7 @@ def test_states():
         torch.zoom.set_rng_state(torch.get_rng_state())
 
 
-@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.parametrize("reentrant", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_checkpoints(reentrant):
     """A recomputed pass drops the same elements."""
     x = torch.ones(500, device=D, requires_grad=True)

@@ -166,6 +166,7 @@ def test_files(tmp_path):
     assert next(iter(torch.load(tmp_path / "model.pt").values())).is_zoom
 
 
+@pytest.mark.long
 def test_autocast():
     model, x = torch.nn.Linear(8, 8).to(D), torch.rand(4, 8, device=D)
     with torch.autocast(D, dtype=torch.bfloat16):
