@@ -12,6 +12,15 @@ func (d *Device) Compiler() (string, error) {
 	return drv.ModuleCompiler(d.index)
 }
 
+// Language is that of the sources that LoadModule takes: the name of the driver that has the language, which is this one
+// unless it's a [driver.Speaker].
+func (d *Device) Language() string {
+	if drv, ok := d.rt.drv.(driver.Speaker); ok {
+		return drv.ModuleLanguage()
+	}
+	return d.rt.Name()
+}
+
 // Compile makes an image of a source for the device.
 func (d *Device) Compile(source []byte) ([]byte, error) {
 	drv, err := optional[driver.Compiler](d.rt, "compile a source")

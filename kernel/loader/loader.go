@@ -73,13 +73,13 @@ type loaded struct {
 
 // Compiles reports whether a device has loaders: its driver compiles sources.
 func Compiles(dev *device.Device) bool {
-	_, ok := text.TargetOf(dev.Runtime().Name())
+	_, ok := text.TargetOf(dev.Language())
 	return ok
 }
 
 // New makes a loader of a device whose driver compiles sources. disk may be nil.
 func New(dev *device.Device, disk *Disk) (*Loader, error) {
-	t, ok := text.TargetOf(dev.Runtime().Name())
+	t, ok := text.TargetOf(dev.Language())
 	if !ok {
 		return nil, device.Errorf(device.ErrUnsupported, dev.Name(), "kernels", "the device compiles no sources")
 	}
