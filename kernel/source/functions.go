@@ -56,6 +56,9 @@ func functionsOf(source string, lanes bool) (string, error) {
 	wanted := map[dtype.DType][]string{}
 	for _, m := range called.FindAllStringSubmatch(source, -1) {
 		t := types[m[2]]
+		if m[1] == "" && m[3] == "bits" {
+			continue // f32_bits and f64_bits are the dialect's
+		}
 		names := wanted[t]
 		if m[1] == "" && !slices.Contains(names, m[3]) {
 			names = append(names, m[3])

@@ -51,6 +51,10 @@ func TestUses(t *testing.T) {
 			t.Errorf("%q is there %d times in\n%s", want, n, body)
 		}
 	}
+	// Those of all kernels are no functions of a type.
+	if body, err = functionsOf("f32_bits(x) + f64_bits(y) + bits_f32(z)", false); err != nil || body != "" {
+		t.Error(err, body)
+	}
 	if _, err := functionsOf("f32_frexp_2(1)", false); err == nil {
 		t.Error("a third result of frexp")
 	}

@@ -80,6 +80,8 @@ CASES = {
             *torch.frexp(a * 2), a.to(torch.float8_e4m3fn).float() + 1, a.to(torch.float8_e5m2).half(),
             w.half().index_add(0, i, w.half()) * 2, w.bfloat16().index_add(0, i, w.bfloat16()) + 1,
             u.to(torch.uint16).to(torch.int32) - 1, u.to(torch.uint32).to(torch.int64) + 1,
+            (a * 2).view(torch.int32) + 1, (u * 3 + 1065353216).to(torch.int32).view(torch.float32) * 2,
+            (a.double() + 1).view(torch.int64) - 1, (a.half() + 1).view(torch.int16) + 1, (u.abs() + 1023 << 52).view(torch.float64),
         ),
         X, torch.tensor([1, 1, 2]), randn(3, 53).round(), torch.arange(-3, 9),
     ),
