@@ -15,6 +15,7 @@ type Call struct {
 
 	Shape    Shape
 	Elements int  // see [device.Launch]
+	Work     int  // elements that a thread goes through, if it's more than one
 	Tunable  bool // it's a product of matrices, whose form is chosen by measuring
 
 	MatrixUnit bool // the device's matrix unit may multiply

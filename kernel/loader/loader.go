@@ -175,7 +175,8 @@ func (l *Loader) shaped(c *Call, side int) (s text.Spec, grid, block device.Dim)
 		return
 	}
 	if c.Shape == AnyGrid || c.Shape == AnyThreads {
-		grid.X = max(1, min(grid.X*block.X/LeastWork, l.processor.Cores*BlocksOfCore))
+		work := min(max(c.Work, 1), LeastWork) * grid.X * block.X / LeastWork
+		grid.X = max(1, min(work, grid.X*block.X/Lanes, l.processor.Cores*BlocksOfCore))
 	}
 	if c.Shape != Fixed {
 		block.X = min(block.X, Lanes)

@@ -3,6 +3,7 @@ package source
 import (
 	"fmt"
 	"regexp"
+	"strconv"
 
 	"github.com/chorus-comms/chorus/device"
 	"github.com/chorus-comms/chorus/kernel/loader"
@@ -16,8 +17,10 @@ func init() { text.Register(Family, "source", generate) }
 
 // Kernel is a text with one function.
 type Kernel struct {
-	source string
-	name   string
+	source  string
+	name    string
+	threads uint16 // of a block on a GPU
+	work    int    // elements that a thread goes through for a unit, if it's known
 }
 
 // MaxText is how many bytes a text has at most.
@@ -27,15 +30,39 @@ const MaxText = 1 << 20
 // HIP take. Of OpenCL's devices some have room for 1 KiB: see [loader.Loader.Takes].
 const MaxArguments = 512
 
-var entry = regexp.MustCompile(`\bKERNEL\s+void\s+(\w+)\s*\(`)
+var (
+	entry = regexp.MustCompile(`\bKERNEL\s+void\s+(\w+)\s*\(`)
+	// Lines of a text that say how much work it has.
+	row  = regexp.MustCompile(`(?m)^#define ROW_OF_BLOCK (\d+)$`)
+	unit = regexp.MustCompile(`(?m)^#define ROW_OF_THREAD (\d+)$`)
+)
 
 // New is the kernel of a text. Its function is the one after KERNEL, with pointers first and then integers of 64 bits.
+// A line "#define ROW_OF_BLOCK 100" says that a block's unit is a row of 100 elements, and "#define ROW_OF_THREAD 100" that
+// a thread's is.
 func New(source string) (Kernel, error) {
 	if len(source) > MaxText {
 		return Kernel{}, fmt.Errorf("kernel: a text of %d bytes has more than %d", len(source), MaxText)
 	}
 	name, err := nameOf(source)
-	return Kernel{source, name}, err
+	k := Kernel{source, name, threads, said(unit, source)}
+	if n := said(row, source); n > 0 {
+		for k.threads > fewest && n <= int(k.threads/2) {
+			k.threads /= 2
+		}
+		k.work = n / int(k.threads)
+	}
+	return k, err
+}
+
+// said is a number in a text, or 0.
+func said(line *regexp.Regexp, source string) int {
+	if m := line.FindStringSubmatch(source); m != nil {
+		if n, err := strconv.Atoi(m[1]); err == nil {
+			return n
+		}
+	}
+	return 0
 }
 
 func nameOf(source string) (string, error) {
@@ -61,6 +88,7 @@ const (
 // Blocks and their threads on a GPU. On a processor the loader chooses them.
 const (
 	threads    = 256
+	fewest     = 32
 	mostBlocks = 1 << 22 // more have loops; HIP takes less than 2^32 threads
 )
 
@@ -76,11 +104,11 @@ func (k Kernel) Call(n int, units Units, pointers []device.Ptr, integers []int64
 	}
 	blocks := n
 	if units == Elements {
-		blocks = (n-1)/threads + 1
+		blocks = (n-1)/int(k.threads) + 1
 	}
-	c := &loader.Call{Grid: device.Dim{X: min(blocks, mostBlocks), Y: 1, Z: 1}, Block: device.Dim{X: threads, Y: 1, Z: 1},
-		Shape: loader.AnyGrid}
-	c.Spec = text.Spec{Family: Family, Op: k.source, Block: threads}
+	c := &loader.Call{Grid: device.Dim{X: min(blocks, mostBlocks), Y: 1, Z: 1},
+		Block: device.Dim{X: int(k.threads), Y: 1, Z: 1}, Shape: loader.AnyGrid, Work: k.work}
+	c.Spec = text.Spec{Family: Family, Op: k.source, Block: k.threads}
 	for _, p := range pointers {
 		c.Args.Pointer(p)
 	}

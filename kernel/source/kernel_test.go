@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/chorus-comms/chorus/dtype"
+	"github.com/chorus-comms/chorus/kernel/loader"
 	"github.com/chorus-comms/chorus/kernel/ops"
 	"github.com/chorus-comms/chorus/kernel/text"
 )
@@ -105,5 +106,44 @@ func TestRefused(t *testing.T) {
 	}
 	if _, err := (text.Spec{Family: Family, Op: "x"}).Source(); err == nil {
 		t.Error("a text without a function")
+	}
+}
+
+// A text says how long its rows are: a block has no more threads than it needs, and few long rows keep all cores busy.
+func TestRows(t *testing.T) {
+	var processor loader.Loader
+	processor.As(loader.Processor{Cores: 4})
+	for _, c := range []struct {
+		line           string
+		units          Units
+		n              int
+		block, threads int // on a GPU
+		cores          int // blocks on a processor
+	}{
+		{"", Elements, 1000, 4, 256, 1},
+		{"", Rows, 10, 10, 256, 1},
+		{"#define ROW_OF_BLOCK 33", Rows, 4096, 4096, 64, 64},
+		{"#define ROW_OF_BLOCK 64", Rows, 10, 10, 64, 1},
+		{"#define ROW_OF_BLOCK 129", Rows, 10, 10, 256, 1},
+		{"#define ROW_OF_BLOCK 1000000", Rows, 10, 10, 256, 64},
+		{"#define ROW_OF_BLOCK 7", Rows, 10, 10, 32, 1},
+		{"#define ROW_OF_THREAD 4096", Elements, 1024, 4, 256, 64},
+		{"#define ROW_OF_THREAD 4096", Elements, 60, 1, 256, 16},
+	} {
+		k, err := New(c.line + "\nKERNEL void f(GLOBAL f32 *p) {}")
+		if err != nil {
+			t.Fatal(err)
+		}
+		call, err := k.Call(c.n, c.units, nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if call.Grid.X != c.block || call.Block.X != c.threads || int(call.Spec.Block) != c.threads {
+			t.Errorf("%q, %d units: %d blocks of %d threads, want %d of %d", c.line, c.n, call.Grid.X, call.Block.X,
+				c.block, c.threads)
+		}
+		if _, grid, _ := processor.Fit(call, 0); grid.X != c.cores {
+			t.Errorf("%q, %d units: %d blocks on a processor, want %d", c.line, c.n, grid.X, c.cores)
+		}
 	}
 }

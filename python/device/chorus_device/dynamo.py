@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import types
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch._dynamo.device_interface import DeviceInterface
 
 from chorus_device import namespace
 from chorus_device._device import c, handle_of, name
-
-
-class Properties(NamedTuple):
-    """The properties of a device that inductor reads: its parallelism."""
-
-    multi_processor_count: int
 
 
 class Interface(DeviceInterface):
@@ -38,7 +31,7 @@ class Interface(DeviceInterface):
 
         @staticmethod
         def get_device_properties(device: Any = None) -> Any:
-            return Properties(os.cpu_count() or 1)
+            return namespace.get_device_properties(device)
 
     @staticmethod
     def get_compute_capability(device: Any = None) -> str:

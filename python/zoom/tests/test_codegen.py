@@ -3,6 +3,7 @@
 import copy
 import os
 import random
+import re
 import subprocess
 import sys
 
@@ -295,3 +296,42 @@ def test_the_choice(monkeypatch, choice, runs):
     x = torch.ones(3, device="zoom")
     assert torch.compile(lambda x: x.sin() + 1)(x).cpu().tolist() == pytest.approx((x.cpu().sin() + 1).tolist())
     assert bool(runs) == (choice == "device")
+
+
+def test_rows_that_lie_apart(monkeypatch):
+    """Neighbouring threads read neighbouring elements: of a row, or of rows whose elements lie apart."""
+    from chorus_device.codegen.launching import Source
+
+    texts, init = [], Source.__init__
+    monkeypatch.setattr(Source, "__init__", lambda self, *given: (texts.append(given[-1]), init(self, *given))[1])
+    x = randn(300, 200)
+    f = torch.compile(lambda x: (x.sum(0), x.amax(1)))
+    with torch._inductor.config.patch(force_disable_caches=True):
+        for got, want in zip(f(x.to("zoom")), (x.sum(0), x.amax(1)), strict=True):
+            torch.testing.assert_close(got.cpu(), want)
+    said = [n for t in texts for n in re.findall(r"#define (ROW_OF_\w+ \d+)", t)]
+    assert sorted(said) == ["ROW_OF_BLOCK 200", "ROW_OF_THREAD 300"]
+
+
+@pytest.mark.long
+def test_in_a_graph(runs):
+    """A captured program computes from what its operands have when it's replayed, and draws anew."""
+    f = torch.compile(lambda x, i: (x[i].softmax(-1) * 2, x.sum(0) + 1, F.dropout(x, 0.5)))
+    x, i = torch.empty(40, 50, device="zoom").fill_(1), integers(0, 40, 9).to("zoom")
+    f(x, i)  # compiled before the capture
+    graph = torch.zoom.Graph()
+    ran = len(runs)
+    with torch.zoom.graph(graph):
+        results = f(x, i)
+    assert len(runs) > ran
+    kept = []
+    for n in (1, 2):
+        now = randn(40, 50) + n
+        x.copy_(now)
+        graph.replay()
+        rows, columns, dropped = (r.cpu() for r in results)
+        torch.testing.assert_close(rows, now[i.cpu()].softmax(-1) * 2)
+        torch.testing.assert_close(columns, now.sum(0) + 1, rtol=1e-5, atol=1e-5)
+        kept.append(dropped != 0)
+        torch.testing.assert_close(dropped, now * 2 * kept[-1])
+    assert not kept[0].equal(kept[1])

@@ -16,7 +16,7 @@ import sympy  # type: ignore[import-untyped]
 import torch
 from torch._inductor.codegen.common import CSE, CSEVariable, DeferredLine
 from torch._inductor.codegen.simd import IterationRangesEntry, SIMDKernel
-from torch._inductor.runtime.hints import ReductionHint
+from torch._inductor.dependencies import MemoryDep
 from torch._inductor.utils import IndentedBuffer
 from torch._inductor.virtualized import V
 from torch.utils._ordered_set import OrderedSet
@@ -42,6 +42,25 @@ def _length(tree: Any) -> int | None:
     """The size of a range, unless it's known only when the kernel runs."""
     n = V.graph.sizevars.simplify(tree.numel)
     return int(n) if isinstance(n, (int, sympy.Integer)) else None
+
+
+def _apart(features: Any) -> bool:
+    """Whether the elements of a row lie apart, and rows beside each other, in most of the memory that is read.
+    Inductor's hint doesn't say so where there are enough rows for each processor."""
+    along = across = 0
+    for node in features.reduction_nodes():
+        for read in node.read_writes.reads:
+            if not isinstance(read, MemoryDep) or not read.var_names:
+                continue
+            origin = dict.fromkeys(read.var_names, 0)
+            first = read.index.subs(origin)
+            steps = [read.index.subs({**origin, v: 1}) - first for v in read.var_names]
+            count = V.graph.sizevars.optimization_hint(read.get_numel(), fallback=1)
+            if steps[-1] == 1:  # the last variable is the row's
+                along += count
+            elif 1 in steps:
+                across += count
+    return across > along
 
 
 class Kernel(SIMDKernel):
@@ -71,10 +90,7 @@ class Kernel(SIMDKernel):
     def _alone(self) -> bool:
         """Whether a thread has a row of its own."""
         sizes = V.graph.sizevars
-        length = self.features.reduction_numel
-        if sizes.statically_known_leq(length, SHORT):
-            return True
-        return bool(self.features.get_reduction_hint() in (ReductionHint.OUTER, ReductionHint.OUTER_TINY))
+        return sizes.statically_known_leq(self.features.reduction_numel, SHORT) or _apart(self.features)
 
     def dtype_to_str(self, dtype: torch.dtype) -> str:
         return types.stored(dtype)
@@ -321,6 +337,10 @@ class Kernel(SIMDKernel):
         code = IndentedBuffer()
         wide = self.get_index_dtype_as_torch_dtype() is torch.int64
         code.writeline(f"typedef {'i64' if wide else 'i32'} I;")
+        for tree in self.range_trees:
+            length = _length(tree)
+            if tree.is_loop and length is not None:
+                code.writeline(f"#define ROW_OF_{'BLOCK' if self.rows else 'THREAD'} {length}")
         code.writeline(f"KERNEL void {name or NAME}({', '.join(self._parameters())}) {{")
         with code.indent():
             for line in self.scratch:
