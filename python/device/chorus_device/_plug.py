@@ -52,7 +52,7 @@ def plug(
     atexit.register(_end)  # registered before chorus's handlers, which so run first and end what devices wait for
     from chorus import _libpath, _patches
     from chorus.backend import serve
-    from chorus_device import _device, batchnorm, meta, random, sharing
+    from chorus_device import _device, batchnorm, drawing, meta, random, sharing
 
     extension: Any = importlib.import_module("chorus_device._C")
     if library is not None:
@@ -76,6 +76,7 @@ def plug(
     _patches.apply("barrier", name)
     sharing.register()
     when_imported("torch._dynamo.device_interface", _tell_dynamo)
+    when_imported("torch._inductor.compile_fx", drawing.install)
     when_imported("torch.distributed.tensor._random", random.explain)
 
 

@@ -177,28 +177,41 @@ def test_an_index_out_of_range():
     assert f(weight, torch.tensor([1, 9]).to("zoom")).cpu().shape == (2, 4)
 
 
-@pytest.mark.long
-def test_dropout():
-    x = torch.compile(lambda x: F.dropout(x, 0.25))(torch.ones(10000, device="zoom")).cpu()
-    assert x.unique().tolist() == pytest.approx([0, 4 / 3])
-    assert 0.7 < (x > 0).float().mean() < 0.8
+def drawing(x):
+    images = x.view(2, 5, 6, 50).contiguous(memory_format=torch.channels_last)
+    return (
+        F.dropout(x, 0.25) * 2, torch.randn_like(x) + x, torch.rand(7, device=x.device) - 1, F.dropout2d(images) + 1,
+        F.dropout(images, 0.4), torch.randint(5, 90, (9,), device=x.device) * 2,
+        torch.empty_like(x).exponential_() + x,
+    )  # fmt: skip
 
 
 @pytest.mark.long
-def test_random_numbers_of_eager_mode():
-    """With inductor's own option, whatever the program does with them."""
-    x = randn(50, 60).to("zoom")
+@pytest.mark.parametrize("choice", ["device", "host"])
+def test_random_numbers_of_eager_mode(monkeypatch, choice):
+    """They are the same whatever the program does with them, in gradients too."""
+    monkeypatch.setenv("CHORUS_COMPILED_KERNELS", choice)
 
-    def f(x):
-        return F.dropout(x, 0.25) * 2, torch.randn_like(x) + x, torch.rand(7, device=x.device) - 1
+    def drawn(f):
+        x = randn(60, 50).to("zoom").requires_grad_()
+        torch.manual_seed(3)
+        for _ in range(2):
+            results = f(x)
+            sum(r.sum() for r in results).backward()
+        return [*results, x.grad, torch.rand(3, device="zoom")]
 
-    torch.manual_seed(3)
-    want = f(x)
-    torch.manual_seed(3)
-    with torch._inductor.config.patch(fallback_random=True):
-        got = torch.compile(f)(x)
-    for a, b in zip(got, want, strict=True):
-        assert a.cpu().equal(b.cpu())
+    for a, b in zip(drawn(torch.compile(drawing)), drawn(drawing), strict=True):
+        torch.testing.assert_close(a.cpu(), b.cpu(), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.long
+def test_random_numbers_in_a_kernel(runs):
+    """The program's option has the kernels draw."""
+    x = torch.ones(10000, device="zoom")
+    f = torch.compile(lambda x: F.dropout(x, 0.25) * 2, options={"fallback_random": False})
+    assert f(x).cpu().unique().tolist() == pytest.approx([0, 8 / 3])
+    assert 0.7 < (f(x) > 0).float().mean().item() < 0.8
+    assert len(runs) == 2
 
 
 @pytest.mark.long
