@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import types
 from typing import Any
 
@@ -10,6 +11,10 @@ from torch._dynamo.device_interface import DeviceInterface
 
 from chorus_device import namespace
 from chorus_device._device import c, handle_of, name
+
+# Multiprocessors that inductor reckons with at least for generated kernels. It then divides long columns, so that a
+# processor goes down some hundred elements, which lie apart, before it goes to the next columns.
+_LEAST = 32
 
 
 class Interface(DeviceInterface):
@@ -31,7 +36,11 @@ class Interface(DeviceInterface):
 
         @staticmethod
         def get_device_properties(device: Any = None) -> Any:
-            return namespace.get_device_properties(device)
+            from chorus_device.inductor import generated
+
+            own = namespace.get_device_properties(device)
+            count = max(own.multi_processor_count, _LEAST) if generated() else os.cpu_count() or 1
+            return own._replace(multi_processor_count=count)
 
     @staticmethod
     def get_compute_capability(device: Any = None) -> str:
