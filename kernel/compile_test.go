@@ -126,6 +126,8 @@ func specs() []text.Spec {
 					Form: form, Dims: uint8(dt % 3), Extra: [4]int32{int32(dt % 2), int32(dt % 2)}, Wide: dt%5 == 0}
 				if form == reduceColumns {
 					s.Extra[2], s.Extra[3] = int32(dt%4/2), 1<<(dt%6)
+				} else if form == reduceGroup {
+					s.Extra[3] = [...]int32{threadsOfFew, threadsOfGroup}[dt%2]
 				}
 				for k, o := range r.done {
 					s.Types[k] = dt
@@ -172,6 +174,9 @@ func specs() []text.Spec {
 			}
 			s := text.Spec{Family: RowFamily, Op: op, Compute: text.Opmath(dt), Block: threads, Outs: uint8(1 + len(o.rowOut)),
 				Ins: uint8(o.ins + o.rowIns + o.weights), Dims: uint8(dt % 3), Wide: dt%5 == 0, Form: form}
+			if form == reduceGroup {
+				s.Extra[3] = threadsOfGroup
+			}
 			for k := range s.Outs + s.Ins {
 				s.Types[k] = dt
 			}

@@ -22,7 +22,7 @@ const (
 	reduceParts          // several blocks, each of which leaves an accumulator
 	reduceJoin           // a block, of those accumulators
 	reduceColumns        // a lane of a processor's vector, or a GPU's threads: see [Plan.reducedColumns]
-	reduceGroup          // threadsOfGroup neighbours of a GPU's block
+	reduceGroup          // neighbours of a GPU's block: see [Plan.groupOf]
 )
 
 // Limits between the forms, in elements.
@@ -36,6 +36,7 @@ const (
 	mostParts      = 256
 	enoughBlocks   = 64
 	threadsOfGroup = 32
+	threadsOfFew   = 8 // likewise of few elements
 	bytesOfLoad    = 16
 	accumulator    = 40 // bytes of one at most
 )
@@ -166,16 +167,16 @@ func (p *Plan) reduce(s text.Spec, numbers []*Number, outs []Operand, in *Operan
 		}
 	}
 	near := keep.dims > 0 && keep.strides[len(outs)][0] == 1 // neighbouring results read neighbours
-	parts := p.partsOf(keep.count, away.count)
+	parts, group := p.partsOf(keep.count, away.count), p.groupOf(keep.count, away.count, s.Extra[1] == 1)
 	switch {
 	case near && away.count > fewElements && (p.Cores > 0 || keep.count < manyThreads):
 		return p.reducedColumns(s, args)
-	case near || away.count <= fewElements:
+	case near || away.count <= fewElements && group == 0:
 		s.Form = reduceThread
 		args(p.call(s, keep.count), 0, 0)
-	case p.Cores == 0 && away.count <= shortRow:
-		s.Form = reduceGroup
-		args(p.groups(s, keep.count), 0, 0)
+	case group > 0:
+		s.Form, s.Extra[3] = reduceGroup, int32(group)
+		args(p.groups(s, keep.count, group), 0, 0)
 	case parts == 1:
 		s.Form = reduceBlock
 		args(p.sharing(s, keep.count, away.count), 0, 0)
@@ -202,9 +203,23 @@ func (p *Plan) joined(s text.Spec, args func(c *loader.Call, parts int, scratch 
 	args(c, parts, scratch)
 }
 
-// groups adds a run whose rows have a group of neighbouring threads each.
-func (p *Plan) groups(s text.Spec, rows int) *loader.Call {
-	c := p.call(s, rows*threadsOfGroup)
+// groupOf is how many neighbouring threads of a GPU's block have a row of n elements, so that they read neighbours; 0: a
+// thread has the row, or a block. Rows of medium size are a group's if there are so many of them that all of a GPU's
+// multiprocessors have work.
+func (p *Plan) groupOf(rows, n int, neighbours bool) int {
+	switch {
+	case p.Cores > 0 || n <= threadsOfFew:
+	case n <= fewElements && neighbours:
+		return threadsOfFew
+	case n > fewElements && (n <= shortRow || n <= mediumRow && rows*threadsOfGroup >= manyThreads):
+		return threadsOfGroup
+	}
+	return 0
+}
+
+// groups adds a run whose rows have a group of so many neighbouring threads each.
+func (p *Plan) groups(s text.Spec, rows, group int) *loader.Call {
+	c := p.call(s, rows*group)
 	c.Shape = loader.AnyThreads
 	return c
 }
@@ -295,7 +310,9 @@ func reduceSource(s text.Spec) (text.Source, error) {
 	if size := s.Inputs()[0].Size(); !s.Vector && s.Extra[1] == 1 && size < bytesOfLoad && s.Form != reduceThread {
 		w.Define("LOADS", bytesOfLoad/size)
 	}
-	w.Define("GROUP", threadsOfGroup)
+	if s.Form == reduceGroup {
+		w.Define("GROUP", s.Extra[3])
+	}
 	return w.File("reduce", "reduce_"+s.Op+"_"+form)
 }
 

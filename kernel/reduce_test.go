@@ -209,6 +209,9 @@ func TestReduceParts(t *testing.T) {
 		{[]int{100, 3}, 0, []uint8{reduceColumns}, []int{1}},
 		{[]int{100, 200_000}, 0, []uint8{reduceThread}, []int{782}},
 		{[]int{1_000_000, 64}, 1, []uint8{reduceGroup}, []int{125_000}},
+		{[]int{1_000_000, 16}, 1, []uint8{reduceGroup}, []int{31_250}},
+		{[]int{1_000_000, 1024}, 1, []uint8{reduceGroup}, []int{125_000}},
+		{[]int{1_000, 1024}, 1, []uint8{reduceBlock}, []int{1_000}},
 		{[]int{4, 3}, 1, []uint8{reduceThread}, []int{1}},
 		{[]int{2000, 3000}, 1, []uint8{reduceBlock}, []int{2000}},
 	} {

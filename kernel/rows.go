@@ -189,7 +189,7 @@ func (p *Plan) rows(op string, r *rows) error {
 	case reduceThread:
 		c = p.call(s, keep.count)
 	case reduceGroup:
-		c = p.groups(s, keep.count)
+		c = p.groups(s, keep.count, int(s.Extra[3]))
 	default:
 		c = p.sharing(s, keep.count, n)
 	}
@@ -224,11 +224,14 @@ func (p *Plan) rowArguments(c *loader.Call, r *rows, n int, steps [3]int) {
 // neighbours.
 func (p *Plan) rowForm(s *text.Spec, r *rows, n int, steps [3]int) {
 	keep := &p.space
-	s.Form = reduceBlock
-	if n <= fewElements || keep.dims > 0 && keep.strides[1][0] == 1 && keep.count >= manyResults {
+	near := keep.dims > 0 && keep.strides[1][0] == 1 && keep.count >= manyResults // neighbouring rows are neighbours
+	switch group := p.groupOf(keep.count, n, steps[1] == 1); {
+	case near || n <= fewElements && group == 0:
 		s.Form = reduceThread
-	} else if p.Cores == 0 && n <= shortRow {
-		s.Form = reduceGroup
+	case group > 0:
+		s.Form, s.Extra[3] = reduceGroup, int32(group)
+	default:
+		s.Form = reduceBlock
 	}
 	for i := range keep.ops {
 		if steps[i] == 1 {
@@ -300,8 +303,10 @@ func rowSource(s text.Spec) (text.Source, error) {
 	w.Begin(s)
 	w.Defines(s, 1+o.ins)
 	w.DefineIf(s.Form == reduceThread, "ROW_OF_THREAD")
-	w.DefineIf(s.Form == reduceGroup, "ROW_OF_GROUP")
-	w.Define("GROUP", threadsOfGroup)
+	if s.Form == reduceGroup {
+		w.Define("ROW_OF_GROUP", "")
+		w.Define("GROUP", s.Extra[3])
+	}
 	list := func(name, format string, n int) {
 		text := ""
 		for k := range n {

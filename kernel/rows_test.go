@@ -150,13 +150,14 @@ func TestRowsTorch(t *testing.T) {
 
 // A GPU's block has several rows of few elements.
 func TestRowsOfGroups(t *testing.T) {
-	for n, blocks := range map[int]int{32: 391, 33: 12_500, 256: 12_500, 257: 100_000} {
-		x := Operand{Ptr: 1 << 20, Type: dtype.Float32, Sizes: []int{100_000, n}, Strides: []int{n, 1}}
+	for _, c := range []struct{ rows, n, blocks int }{{100_000, 8, 391}, {100_000, 9, 3_125}, {100_000, 32, 3_125},
+		{100_000, 33, 12_500}, {100_000, 256, 12_500}, {4096, 257, 512}, {4095, 257, 4095}, {100_000, 1025, 100_000}} {
+		x := Operand{Ptr: 1 << 20, Type: dtype.Float32, Sizes: []int{c.rows, c.n}, Strides: []int{c.n, 1}}
 		out, p := x, Plan{}
 		out.Ptr = 1 << 40
 		must(t, p.Softmax("softmax", out, x, 1))
-		if got := p.Calls[0].Grid.X; got != blocks {
-			t.Errorf("rows of %d elements have %d blocks, not %d", n, got, blocks)
+		if got := p.Calls[0].Grid.X; got != c.blocks {
+			t.Errorf("%d rows of %d elements have %d blocks, not %d", c.rows, c.n, got, c.blocks)
 		}
 	}
 }

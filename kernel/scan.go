@@ -47,6 +47,7 @@ const (
 	scanParts  // several blocks, which leave their accumulators
 	scanJoin   // a block, of those accumulators
 	scanChunks // the several blocks again
+	scanGroup  // threadsOfGroup neighbours of a block
 	scanRows   // a processor's block, which has some at a time
 )
 
@@ -116,6 +117,9 @@ func (p *Plan) Scan(op string, compute dtype.DType, outs []Operand, in Operand, 
 		s.Block = 1
 		blocks := min((q.count-1)/rowsOfScan+1, max(1, q.count*n/loader.LeastWork), p.Cores*loader.BlocksOfCore)
 		add(scanRows, p.blocks(s, device.Dim{X: blocks, Y: 1, Z: 1}), 1, 0)
+	case n <= shortRow:
+		c := p.groups(s, q.count, threadsOfGroup)
+		add(scanGroup, c, 1, 0)
 	case parts == 1:
 		add(scanBlocks, p.blocks(s, device.Dim{X: q.count, Y: 1, Z: 1}), 1, 0)
 	default:
@@ -160,7 +164,9 @@ func scanSource(s text.Spec) (text.Source, error) {
 	w.Define("VALUE(from)", fmt.Sprintf("IN0(i0[%s])", place(outs)))
 	w.Define("WRITE(a, from)", write)
 	w.Define("ELEMENTS_OF_SUM", elementsOfSum)
-	w.Define([...]string{"ROW_OF_THREAD", "SCAN_BLOCKS", "SCAN_PARTS", "SCAN_JOIN", "SCAN_CHUNKS", "ROWS_AT_ONCE"}[s.Form], "")
+	w.Define("GROUP", threadsOfGroup)
+	w.Define([...]string{"ROW_OF_THREAD", "SCAN_BLOCKS", "SCAN_PARTS", "SCAN_JOIN", "SCAN_CHUNKS", "SCAN_GROUPS",
+		"ROWS_AT_ONCE"}[s.Form], "")
 	w.Define("SCRATCH", map[bool]string{true: ", GLOBAL A *scratch, I parts"}[s.Form >= scanParts && s.Form <= scanChunks])
 	return w.File("scan", "scan_"+s.Op)
 }
