@@ -93,6 +93,26 @@ def test_a_kernel_that_fails_ends_the_device(injected, error, said):
     assert said in err and "chorus_" in err, err
 
 
+MANY = """
+streams = [torch.zoom.Stream() for _ in range(12)]
+assert len({s.native_handle for s in streams}) > 8
+got = []
+for k, s in enumerate(streams):
+    with s:
+        got.append(torch.linalg.eigvalsh(torch.diag(torch.arange(3.0, device="zoom") + k)).add_(1))
+for k, values in enumerate(got):
+    streams[k].synchronize()
+    assert torch.allclose(values.cpu(), torch.arange(3.0) + k + 1), (k, values)
+print(torch.zoom.fallback_counts())
+"""
+
+
+def test_the_host_computes_on_more_streams_than_there_are_queues():
+    """No stream is held while its tensors are copied: another one, in the same queue of the hardware, may copy them."""
+    out, _ = run(MANY, EMULATED_GPU_DELAY="10000")
+    assert "eig" in out, out
+
+
 PEERS = """
 assert torch.zoom.device_count() == 2 and torch.zoom.can_device_access_peer(0, 1)
 x = torch.arange(1 << 18, device="zoom:0")
