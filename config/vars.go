@@ -61,7 +61,7 @@ func (c *Config) FabricOptions() map[string]string {
 // others are variables of Chorus that have no field: the launcher sets one, and the Python package reads the rest.
 var others = []string{
 	"CHORUS_STORE_ADDR", "CHORUS_LIBRARY", "CHORUS_PATCHES", "CHORUS_MONITOR_SLACK", "CHORUS_COMMAND", "CHORUS_TORCH_DEVICE",
-	"CHORUS_ZOOM_DRIVER", "CHORUS_COMPILED_KERNELS",
+	"CHORUS_ZOOM_DRIVER", "CHORUS_ACCINTE_DRIVER", "CHORUS_COMPILED_KERNELS",
 }
 
 // Unknown returns variables of an environment, given as os.Environ returns it, that begin like Chorus's but aren't
