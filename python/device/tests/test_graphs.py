@@ -30,7 +30,7 @@ def test_replay():
 def test_results_with_other_strides_on_the_cpu():
     """A captured operator's results have the Meta kernel's strides, also for the CPU's padding, which has others."""
     F = torch.nn.functional
-    images = torch.empty(2, 3, 4, 4, device=D).contiguous(memory_format=torch.channels_last)
+    images = torch.zeros(2, 3, 4, 4, device=D).contiguous(memory_format=torch.channels_last)
     weight = torch.rand(3, 3, 2, 2)
     own = weight.to(D)
     g = torch.accinte.Graph()
