@@ -19,5 +19,7 @@ fi
 for inline in true false; do
 	CHORUS_DEVICE_INLINE=$inline "$venv/bin/python" -m pytest -p no:cacheprovider "${arguments[@]}" python/device/tests/test_models.py
 done
-# Language models on torch.device("zoom"), if there is an OpenCL (docs/opencl.md).
-"$venv/bin/python" -m pytest -p no:cacheprovider "${arguments[@]}" python/zoom/tests/test_models.py
+# Language models on torch.device("zoom"), if there is an OpenCL (docs/opencl.md), and on memory that the process can't touch.
+zoom=("$venv/bin/python" -m pytest -p no:cacheprovider "${arguments[@]}" python/zoom/tests/test_models.py)
+"${zoom[@]}"
+scripts/on-device.sh buffers "${zoom[@]}"

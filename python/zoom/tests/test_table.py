@@ -28,6 +28,20 @@ def test_counts():
     assert all_of + " |" in text
 
 
+@pytest.mark.anywhere
+def test_plain_buffers():
+    """The section about plain buffers says where they differ from the rows, and nearly all of its pairs agree."""
+    text = PAGE.read_text()
+    section = text.split("## On plain buffers\n")[1].split("\n## ")[0]
+    n, agree = map(int, re.search(r"Of (\d+) pairs that ran on plain buffers, (\d+) agree", section).groups())
+    numbers = re.search(r"^\| all \| (.*) \|$", section, re.M).group(1).split(" | ")
+    of = [int(cell.split()[0]) for cell in numbers]
+    assert of[0] == n == sum(of[1:]) and sum(of[1:4]) == agree > 0.97 * n > 100
+    kinds = table.kinds(text)
+    for op, dtype, here, there in re.findall(r"^\| `(\S+)` \| (\w+) \| (\w*) \| (\w+) \|$", section, re.M):
+        assert kinds.get((op, dtype), "") == here != there
+
+
 def test_operators_are_pytorchs():
     """Each operator that kernels compute is one of this version of PyTorch."""
     torch.ones(1, device="zoom")
