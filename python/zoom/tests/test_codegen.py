@@ -273,7 +273,13 @@ def test_a_choice_that_isnt_known(monkeypatch):
 
 
 CALLED = {
-    "elements of torch.uint64": (lambda a: (a.to(torch.uint64).view(torch.int64) + 1, a * 2), torch.arange(30)),
+    "elements of torch.uint64": (
+        lambda a: (
+            a.to(torch.uint64).view(torch.int64) + 1, a * 2,
+            torch.tensor([2**64 - 3, 4], dtype=torch.uint64, device=a.device).view(torch.int64) + a[:2],
+        ),
+        torch.arange(30),
+    ),
     "assertions": (lambda a: (torch._assert_async((a < 100).all(), "large"), a + 1)[1:], X),
 } | {
     f"atomic addition of {t}": (

@@ -378,8 +378,6 @@ class Kernel(SIMDKernel):
         pointers, integers = [], []
         for d, kind in zip(defs, kinds, strict=True):
             if isinstance(kind, torch.dtype):
-                if not types.supported(kind):
-                    raise NotImplementedError(f"elements of {kind}")
                 const = "const " if d.name.startswith("in_ptr") else ""
                 pointers.append(f"GLOBAL {const}{types.stored(kind)} *{d.name}")
             else:

@@ -13,6 +13,7 @@ _STORED = {
     torch.uint8: "u8",
     torch.uint16: "u16",
     torch.uint32: "u32",
+    torch.uint64: "u64",
     torch.int8: "i8",
     torch.int16: "i16",
     torch.int32: "i32",
@@ -34,8 +35,8 @@ _ADDED = {t: _SMALL.get(t, _STORED[t]) for t in (
 
 
 def supported(dtype: torch.dtype) -> bool:
-    """Whether kernels have elements of a type."""
-    return dtype in _STORED
+    """Whether kernels compute with elements of a type. Of uint64 they only write numbers that a program has."""
+    return dtype in _STORED and dtype is not torch.uint64
 
 
 def is_added(dtype: torch.dtype) -> bool:
@@ -52,6 +53,8 @@ def added(dtype: torch.dtype) -> str:
 
 def stored(dtype: torch.dtype) -> str:
     """The type of C of an element in memory."""
+    if dtype not in _STORED:
+        raise NotImplementedError(f"elements of {dtype}")
     return _STORED[dtype]
 
 
@@ -119,4 +122,4 @@ def constant(number: bool | float | int, dtype: torch.dtype) -> str:
     number = int(number)
     if number == -(2**63):
         return "(-9223372036854775807 - 1)"
-    return f"({value(dtype)}){number}"
+    return f"({value(dtype)}){number}{'u' if kind is torch.uint64 else ''}"
