@@ -8,11 +8,15 @@ import (
 	"github.com/chorus-comms/chorus/dtype"
 )
 
-// Exponentials of float32 are right to the last digit, from those that are 0 to those that are infinite.
+// Exponentials of float32 are right to the last digit, from those that are 0 to those that are infinite. Those of NaN
+// are NaN, whatever its bits.
 func TestExponential(t *testing.T) {
 	c := openCL(t)
 	inputs := []float32{0, float32(math.Copysign(0, -1)), float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1)),
 		-1000, 1000, 88.72283, 88.7229, -103.9, -104}
+	for _, b := range []uint32{0x7f800001, 0x7fffffff, 0xff800001, 0xffffffff} {
+		inputs = append(inputs, math.Float32frombits(b))
+	}
 	for b := uint32(0); b < 0x42d40000; b += 65521 { // to 106
 		x := math.Float32frombits(b)
 		inputs = append(inputs, x, -x)

@@ -25,7 +25,7 @@ DEVICE f32 t_exp(f32 x) {
 	r = r * x + 1;
 	r = r * x + 1;
 	first = (u32)((i32)bits >> 1); // r times 2^whole, in two steps: the result may be denormal
-	return bits_f32(f32_bits(r) + (first << 23)) * bits_f32(((bits - first) << 23) + 0x3f800000u);
+	return r * bits_f32((first << 23) + 0x3f800000u) * bits_f32(((bits - first) << 23) + 0x3f800000u); // a NaN stays
 }
 #undef exp
 #define exp(x) t_exp(x)
