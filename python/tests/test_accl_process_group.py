@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from children import path_with
 from jobs import Job
 
 SOURCES = pathlib.Path(__file__).resolve().parents[1] / "accl" / "src"
@@ -226,6 +227,6 @@ refuses(RuntimeError, dist.init_process_group, "ACCL", store=dist.HashStore(), r
 @pytest.mark.parametrize("folder", [SOURCES, pytest.param(SOURCES.parent, marks=pytest.mark.long)])
 def test_refusals(folder):
     """Refusals, also in the folders of the sources."""
-    environment = dict(os.environ, PYTHONPATH=str(SOURCES))
+    environment = dict(os.environ, PYTHONPATH=path_with(SOURCES))
     done = subprocess.run([sys.executable, "-c", CODE], cwd=folder, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

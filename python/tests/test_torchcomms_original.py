@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from children import path_with
 from test_torchcomms_package import installed  # noqa: F401
 from worlds import free_port
 
@@ -182,7 +183,7 @@ def test_backend_of_the_original(tmp_path):
     ranks = []
     port = str(free_port())
     for rank in range(2):
-        env = dict(os.environ, PYTHONPATH=str(tmp_path), RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1",
+        env = dict(os.environ, PYTHONPATH=path_with(tmp_path), RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1",
             MASTER_PORT=port, OMP_NUM_THREADS="1")  # fmt: skip
         ranks.append(subprocess.Popen([sys.executable, "-c", RANK], env=env, stderr=subprocess.PIPE, text=True))
     for rank in ranks:

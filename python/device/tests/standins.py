@@ -7,6 +7,7 @@ import subprocess
 
 import forks
 import pytest
+from children import path_with
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 NEWEST = "2.32"
@@ -24,7 +25,7 @@ def build(path):
 
 def server(library):
     """A server that runs programs with such a library."""
-    path = str(ROOT / "python" / "torchcomms" / "src")
+    path = path_with(ROOT / "python" / "torchcomms" / "src", ROOT / "python" / "tests")
     return forks.Server(CHORUS_LIBRARY=str(library), PYTHONPATH=path, OMP_NUM_THREADS="1")
 
 

@@ -6,6 +6,7 @@ import sys
 import textwrap
 
 import pytest
+from children import path_with
 from chorus_device import check
 from chorus_device.mechanisms import CHECKS
 from versions import VERSION
@@ -56,7 +57,7 @@ def test_missing_mechanisms_are_reported(tmp_path):
     """
     (tmp_path / "lacking.py").write_text(PARTS + textwrap.dedent(crash))
     groups = ["autoload", "streams", "generators", "operators", "amp"]
-    text, status = tried("lacking", "lacking", groups, PYTHONPATH=str(tmp_path))
+    text, status = tried("lacking", "lacking", groups, PYTHONPATH=path_with(tmp_path))
     assert status == 1, text
     lines = [line.strip() for line in text.splitlines()]
     for wanted in (
@@ -76,7 +77,7 @@ def test_missing_mechanisms_are_reported(tmp_path):
 @pytest.mark.long
 def test_a_name_without_a_device(tmp_path):
     (tmp_path / "bare.py").write_text("import torch; torch.utils.rename_privateuse1_backend('bare')\n")
-    text, status = tried("bare", "bare", ["registration", "memory"], PYTHONPATH=str(tmp_path))
+    text, status = tried("bare", "bare", ["registration", "memory"], PYTHONPATH=path_with(tmp_path))
     assert status == 1 and "MISSING: torch.<name>: is_available" in text, text
     text, status = tried("bare", "nonesuch")
     assert (
@@ -92,7 +93,7 @@ def test_a_hang_is_one_line(tmp_path, monkeypatch):
             torch.Tensor.slow = lambda *a: __import__("time").sleep(600)
     """
     (tmp_path / "slow.py").write_text(PARTS.replace("lacking", "slow") + textwrap.dedent(sleeps))
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", path_with(tmp_path))
     answers = []
     for answer in check.run("slow", "slow", seconds=6, groups=["registration"]):
         answers.append(answer)

@@ -10,6 +10,7 @@ import textwrap
 import time
 
 import pytest
+from children import path_with
 from chorus_device.devtests import __main__ as command
 from chorus_device.devtests import logs, page, table
 from chorus_device.devtests.shards import Shard
@@ -374,7 +375,7 @@ def test_devices_and_programs_of_others(folder):
     (folder / "test").mkdir()
     (folder / "test_parts.py").rename(folder / "test" / "test_parts.py")
     run = ["--import", "other", "--pytorch", ".", "--programs", "test_parts", "-k", "_adds", "-k", "_sines"]
-    env = {"PYTHONPATH": str(folder)}
+    env = {"PYTHONPATH": path_with(folder)}
     status, text = tried(folder, *run, device="other", **env)
     assert status == 0 and "3 passed" in text, text
     status, text = tried(folder, *run, "--list", device="other", TORCH_TEST_DEVICES=str(folder / "base.py"), **env)

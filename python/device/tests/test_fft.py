@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from children import path_with
 
 PROGRAM = """
 import os, types
@@ -26,7 +27,6 @@ print(chorus_device.kernels()["transformed"] > 100)
 @pytest.mark.long
 def test_cufft(standin_library):
     env = dict(os.environ, CHORUS_LIBRARY=str(standin_library), TORCH_DEVICE_BACKEND_AUTOLOAD="0")
-    here = str(pathlib.Path(__file__).parent)
-    env["PYTHONPATH"] = os.pathsep.join([here, *filter(None, [env.get("PYTHONPATH")])])
+    env["PYTHONPATH"] = path_with(pathlib.Path(__file__).parent)
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=240, env=env)
     assert done.stdout.splitlines() == ["True True 0", "True"], done.stdout + done.stderr

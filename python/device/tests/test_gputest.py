@@ -1,10 +1,10 @@
 """The checks of `make gpu-test`, over stand-ins for NCCL and for the driver of GPUs, with PyTorch's device accinte
 instead of CUDA. python/tests/test_gputest.py tests the rest of that program."""
 
-import os
 import sys
 
 import pytest
+from children import path_with
 from standins import FOREIGN, NEWEST, ROOT
 from worlds import longest
 
@@ -65,7 +65,7 @@ def test_checks(standin_library, tmp_path, monkeypatch, ranks):
     program.write_text(RANK)
     monkeypatch.setenv("CHORUS_LIBRARY", str(standin_library))
     monkeypatch.setenv("CHORUS_NCCL_LIBRARY", f"ncclsim-{NEWEST}")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT / "python"), os.environ.get("PYTHONPATH", "")]))
+    monkeypatch.setenv("PYTHONPATH", path_with(ROOT / "python"))
     # The duration of calls depends on the machine's load.
     chosen = [c for c in checks.CHECKS if c.name not in WITHOUT and (ranks == 2 or c.name == "C11")]
     with open(tmp_path / "log", "w") as log:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from children import path_with
 
 PROGRAM = """
 import os, types
@@ -44,8 +45,7 @@ def test_cusolver(standin_library, brief):
     if not brief and not os.environ.get("CHORUS_TEST_LONG"):
         pytest.skip("left out: CHORUS_TEST_LONG=1 compares all sizes and types")
     env = dict(os.environ, CHORUS_LIBRARY=str(standin_library), TORCH_DEVICE_BACKEND_AUTOLOAD="0")
-    here = str(pathlib.Path(__file__).parent)
-    env["PYTHONPATH"] = os.pathsep.join([here, *filter(None, [env.get("PYTHONPATH")])])
+    env["PYTHONPATH"] = path_with(pathlib.Path(__file__).parent)
     program = f"BRIEF, WANTED = {brief}, {WANTED}\n" + PROGRAM
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=240, env=env)
     # What the library doesn't do, and lstsq with another driver than gels.

@@ -7,6 +7,7 @@ import textwrap
 
 import alone
 import pytest
+from children import path_with
 from versions import since
 
 PROGRAM = """
@@ -200,7 +201,7 @@ def test_a_package_that_is_not_installed():
         print(torch.zoom is torch_zoom, torch._C._get_privateuse1_backend_name(), _plug.failure)
         """,
         CHORUS_TORCH_DEVICE="zoom",
-        PYTHONPATH=str(pathlib.Path(__file__).resolve().parents[2] / "zoom"),
+        PYTHONPATH=path_with(pathlib.Path(__file__).resolve().parents[2] / "zoom"),
     )
     assert done.stdout == (
         "torch.device('zoom') can't be used: no installed package has a device 'zoom', which CHORUS_TORCH_DEVICE "
@@ -264,7 +265,7 @@ def test_no_library(tmp_path):
             torch.ones(2, device="accinte")
         except RuntimeError as error:
             print(str(error).splitlines()[0])
-    """, PYTHONPATH=str(tmp_path))  # fmt: skip
+    """, PYTHONPATH=path_with(tmp_path))  # fmt: skip
     first, second = done.stdout.splitlines()
     assert first == "False", done.stdout
     assert second.startswith("torch.device('accinte') can't be used: libchorus.so can't be loaded: "), done.stdout

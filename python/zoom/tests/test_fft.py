@@ -6,6 +6,7 @@ import pathlib
 
 import pytest
 import torch
+from children import path_with
 from test_zoom import D, run
 from worlds import longest
 
@@ -53,9 +54,8 @@ def test_without_library():
 
 
 def fft(program):
-    here = str(pathlib.Path(__file__).parents[2] / "device" / "tests")
-    path = os.pathsep.join([here, *filter(None, [os.environ.get("PYTHONPATH")])])
-    return run(program, CHORUS_FFT_LIBRARY=CLFFT, PYTHONPATH=path)
+    here = pathlib.Path(__file__).parents[2] / "device" / "tests"
+    return run(program, CHORUS_FFT_LIBRARY=CLFFT, PYTHONPATH=path_with(here))
 
 
 @needs_clfft

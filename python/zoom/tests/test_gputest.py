@@ -1,12 +1,12 @@
 """The checks of `make gpu-test` for this device, over OpenCL on the processor. python/tests/test_gputest.py tests the
 rest of that program."""
 
-import os
 import re
 import sys
 
 import pytest
 import torch
+from children import path_with
 from installed import ROOT
 
 sys.path.append(str(ROOT / "python"))
@@ -25,7 +25,7 @@ serve(lambda: Rank(0, elements=1 << 16), {c.name: c for c in CHECKS})
 def test_checks(tmp_path, monkeypatch):
     program = tmp_path / "rank.py"
     program.write_text(RANK)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT / "python"), os.environ.get("PYTHONPATH", "")]))
+    monkeypatch.setenv("PYTHONPATH", path_with(ROOT / "python"))
     chosen = [c for c in zoom.CHECKS if c.name not in ("Z7", "Z8")]  # which are tests of their own
     with open(tmp_path / "log", "w") as log:
         came = {r.check.name: r for r in jobs.run(chosen, [sys.executable, str(program)], 1, 1, log)}
