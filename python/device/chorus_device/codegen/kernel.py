@@ -47,6 +47,8 @@ def _length(tree: Any) -> int | None:
 def _apart(features: Any) -> bool:
     """Whether the elements of a row lie apart, and rows beside each other, in most of the memory that is read.
     Inductor's hint doesn't say so where there are enough rows for each processor."""
+    sizes = V.graph.sizevars
+    hint: Any = getattr(sizes, "optimization_hint", None) or sizes.size_hint  # type: ignore[attr-defined]
     along = across = 0
     for node in features.reduction_nodes():
         for read in node.read_writes.reads:
@@ -55,7 +57,7 @@ def _apart(features: Any) -> bool:
             origin = dict.fromkeys(read.var_names, 0)
             first = read.index.subs(origin)
             steps = [read.index.subs({**origin, v: 1}) - first for v in read.var_names]
-            count = V.graph.sizevars.optimization_hint(read.get_numel(), fallback=1)
+            count = hint(read.get_numel(), fallback=1)
             if steps[-1] == 1:  # the last variable is the row's
                 along += count
             elif 1 in steps:
