@@ -136,6 +136,7 @@ def test_sparse(world):
 
 def _late_sparse(peers):
     group = dist.new_group()
+    dist.barrier(peers.gloo)  # all have it
     if peers.rank == 0:
         opts = dist.AllreduceOptions()
         opts.timeout = datetime.timedelta(milliseconds=200)

@@ -37,6 +37,7 @@ def test_barrier(world):
 
 def _no_time(peers):
     group = dist.new_group()
+    dist.barrier()  # all have it
     if peers.rank == 0:
         with pytest.raises(chorus.TimeoutError) as caught:
             group.monitored_barrier(datetime.timedelta(0))
@@ -51,6 +52,7 @@ def test_no_time(pair):
 def _no_other_rank_comes(peers, wait_all_ranks):
     """Only rank 0 calls it: the error has all missing ranks, and its text ends with PyTorch's words."""
     group = dist.new_group()
+    dist.barrier()  # all have it
     if peers.rank == 0:
         with pytest.raises(chorus.TimeoutError) as caught:
             chorus.monitored_barrier(group, datetime.timedelta(milliseconds=50), wait_all_ranks)

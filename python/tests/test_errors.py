@@ -6,6 +6,7 @@ import time
 import pytest
 import torch
 import torch.distributed as dist
+from breaking import until_left
 from torch._C import _distributed_c10d as c10d
 from worlds import LONG, World, world_of
 
@@ -152,7 +153,9 @@ def test_mismatch(pair, async_op):
 
 
 def _timeout(peers, how):
-    group = dist.new_group(timeout=datetime.timedelta(milliseconds=300))
+    group = dist.new_group()
+    dist.barrier()  # all have it
+    group.set_timeout(datetime.timedelta(milliseconds=300))
     store = dist.distributed_c10d._get_default_store()
     if peers.rank == peers.size - 1:
         store.wait([f"timed out {how}"], datetime.timedelta(seconds=30))
@@ -193,6 +196,7 @@ def test_names_of_ranks():
 
 def _abort(peers):
     group = dist.new_group()
+    until_left(0)
     if peers.rank == 0:
         group.abort()
     with pytest.raises(chorus.AbortedError) as caught:
@@ -211,6 +215,7 @@ def test_abort():
 
 def _killed(peers):
     dist.barrier()
+    until_left(1)
     if peers.rank == 1:
         os.kill(os.getpid(), 9)
     begin = time.monotonic()

@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 import torch
 import torch.distributed as dist
+from breaking import until_left
 from worlds import TIMEOUT, context, free_port
 
 import chorus
@@ -94,6 +95,7 @@ def survive(rank, size, port, pipe):
             "native", "cpu", name="w", store=store, rank=rank, world_size=size - 1, timeout=PATIENCE
         )
         sums(comm)
+        until_left(1, rank, size - 1, store)
         if rank == 1:
             die()
         assert comm.is_abort_supported()
@@ -156,6 +158,7 @@ def shrink_and_grow(rank, size, port, pipe):
             "native", "cpu", name="w", store=store, rank=rank, world_size=size - 1, timeout=PATIENCE
         )
         sums(comm)
+        until_left(0, rank, size - 1, store)
         if rank == 0:
             die()
         until_broken(comm)
@@ -183,6 +186,7 @@ def shrink(rank, size, port, pipe):
     dist.init_process_group("chorus", store=store, rank=rank, world_size=size, timeout=PATIENCE)
     x = torch.ones(1000)
     dist.all_reduce(x)
+    until_left(0)
     if rank == 0:
         die()
     with pytest.raises(chorus.PeerLostError) as lost:

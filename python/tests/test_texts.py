@@ -20,8 +20,8 @@ def _texts(peers):
             call()
         found[name] = str(e.value)
 
-    def group(seconds=TIMEOUT):
-        return dist.new_group([0, 1], timeout=datetime.timedelta(seconds=seconds))
+    def group():
+        return dist.new_group([0, 1], timeout=datetime.timedelta(seconds=TIMEOUT))
 
     def meet():
         dist.barrier(group=peers.gloo)
@@ -35,12 +35,16 @@ def _texts(peers):
     note("mismatch", lambda: dist.all_reduce(torch.ones(4 + peers.rank), group=g))
     note("broken", lambda: dist.barrier(group=g))
     note("split of a broken group", lambda: ours(g).split_group([0, 1]))
-    g = group(0.2)
+    g = group()
+    meet()
     if first:
+        ours(g).set_timeout(datetime.timedelta(seconds=0.2))
         note("late", lambda: dist.barrier(group=g))
     meet()
-    g = group(0.2)
+    g = group()
+    meet()
     if first:
+        ours(g).set_timeout(datetime.timedelta(seconds=0.2))
         work = dist.all_reduce(x, group=g, async_op=True)
         future = work.get_future()
         note("late, of a work", work.wait)
@@ -49,6 +53,7 @@ def _texts(peers):
     meet()
     g = group()
     ddp = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4), process_group=g)
+    meet()
     if first:
         loss = ddp(torch.ones(2, 4)).sum()
         note("aborted, of DDP", loss.backward)
@@ -64,6 +69,7 @@ def _texts(peers):
         dist.destroy_process_group(g)
     meet()
     g = group()
+    meet()
     if first:
         ours(g).comm.abort(found["lost"])  # like a program that aborts because of an error
     note("aborted for an error", lambda: dist.barrier(group=g))

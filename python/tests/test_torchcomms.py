@@ -554,6 +554,7 @@ def _failures(peers):
         os.sched_yield()
     comm.finalize()
     comm = join(peers)
+    dist.barrier(peers.gloo)
     if r == 0:
         with pytest.raises(chorus.TimeoutError) as caught:
             comm.barrier(False, timeout=datetime.timedelta(milliseconds=200))

@@ -170,8 +170,10 @@ def test_ddp(pair, hook):
 
 
 def _failures(peers):
-    group = join(peers, timeout=datetime.timedelta(seconds=1))
+    group = join(peers)
+    dist.barrier()
     if peers.rank == 0:
+        group.set_timeout(datetime.timedelta(seconds=0.2))
         work = dist.all_reduce(torch.ones(3), group=group, async_op=True)
         with pytest.raises(chorus.TimeoutError) as failed:
             work.wait()
