@@ -6,6 +6,7 @@ package capi
 import "C"
 
 import (
+	"errors"
 	"fmt"
 	"unsafe"
 
@@ -114,6 +115,16 @@ func goView(h C.chorus_device, p unsafe.Pointer, bytes C.int64_t, view *unsafe.P
 		return fail(device.Errorf(device.ErrUnsupported, d.Name(), "view", "this process can't touch the device's memory"))
 	}
 	*view, err = k.View(ptr(p), int(bytes))
+	return fail(err)
+}
+
+//export goLibraryOpen
+func goLibraryOpen(backend *C.char) (status C.chorus_status) {
+	defer contain(&status)
+	_, err := nccl.Load(text(backend, ""), "")
+	if err != nil {
+		err = fmt.Errorf("%w: %w", errors.ErrUnsupported, err)
+	}
 	return fail(err)
 }
 

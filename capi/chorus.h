@@ -533,6 +533,9 @@ CHORUS_API chorus_status chorus_pool_new(uint64_t pool[2]);
 /* chorus_pool_of gives the pool of the memory that a backend's library, such as "nccl"'s, gives out for a device and is fastest with; two
  * zeros if the backend has no own. It's CHORUS_UNSUPPORTED if the library is too old to. */
 CHORUS_API chorus_status chorus_pool_of(const char *backend, chorus_device device, uint64_t pool[2]);
+/* chorus_library_open opens the library of a backend, "nccl", "ncclx" or "rccl", as the first communicator would. CHORUS_UNSUPPORTED: there
+ * is none on this machine, and chorus_last_error says where it was looked for. */
+CHORUS_API chorus_status chorus_library_open(const char *backend);
 
 /* chorus_nccl_alloc and chorus_nccl_free give memory of ncclMemAlloc on a device of CUDA, by its number, and take it back; likewise the
  * others, of NCCLX and, on a device of HIP, of RCCL. Their form is that of torch.cuda.memory.CUDAPluggableAllocator. All communicators on the

@@ -216,6 +216,10 @@ EXPORT chorus_status chorus_pool_of(const char *backend, chorus_device device, u
 	CALLS(goPoolOf((char *)backend, device, pool));
 }
 
+EXPORT chorus_status chorus_library_open(const char *backend) {
+	CALLS(goLibraryOpen((char *)backend));
+}
+
 EXPORT chorus_status chorus_pool_begin(chorus_device device, const uint64_t pool[2]) {
 	CALLS(goPoolBegin(device, (uint64_t *)pool));
 }

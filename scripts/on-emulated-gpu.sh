@@ -68,5 +68,5 @@ export PYTHONPATH=$site:$root/python/zoom${PYTHONPATH:+:$PYTHONPATH}
 export LD_PRELOAD=$to/lib${libraries[1]}${LD_PRELOAD:+:$LD_PRELOAD}
 # The vendors' other libraries may be here, in PyTorch's packages, and know nothing of this GPU.
 export CHORUS_BLAS_LIBRARY=none CHORUS_FFT_LIBRARY=none CHORUS_SOLVER_LIBRARY=none CHORUS_SPARSE_LIBRARY=none
-export DISABLE_HIPBLASLT=1
+export CHORUS_NCCL_LIBRARY=${CHORUS_NCCL_LIBRARY:-none} DISABLE_HIPBLASLT=1
 exec "$@"

@@ -858,6 +858,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "cache_came": (c_int32, [c_uint64, c_void_p, POINTER(c_uint32), c_int32]),
     "pool_new": (c_int32, [POINTER(c_uint64)]),
     "pool_of": (c_int32, [c_char_p, c_uint64, POINTER(c_uint64)]),
+    "library_open": (c_int32, [c_char_p]),
     "nccl_alloc": (c_void_p, [c_int64, c_int32, c_void_p]),
     "nccl_free": (None, [c_void_p, c_int64, c_int32, c_void_p]),
     "ncclx_alloc": (c_void_p, [c_int64, c_int32, c_void_p]),

@@ -13,6 +13,8 @@ NAMES = (NAME, ACCL)
 LIBRARIES = ("nccl", "ncclx", "rccl")
 # Drivers of devices beside the CPU, by PyTorch's names for the types; or functions that find a driver at the first use.
 drivers: dict[str, str | Callable[[], str]] = {}
+# Whether the program has begun to use a device, by the same names; not for devices whose streams PyTorch makes.
+begun: dict[str, Callable[[], bool]] = {}
 _places: dict[torch.device, int] = {}
 _untouchable: dict[torch.device, bool] = {}
 

@@ -20,12 +20,11 @@ from torch._C._distributed_c10d import PrefixStore
 
 from chorus import _devices, _lib, _nccl, process_group
 from chorus._comm import Communicator
+from chorus._offers import OF_DRIVER
 from chorus.errors import Error, UnsupportedError
 from chorus.process_group import ProcessGroup, timeout_ns
 
 _Tensors = list[torch.Tensor]
-# A group's libraries, by the library's name for the driver of the devices.
-OF_DRIVER = {"cuda": "nccl", "hip": "rccl"}
 
 
 class LibraryGroup(ProcessGroup):

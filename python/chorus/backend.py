@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store, _DistributedBackendOptions
 
+from chorus import _devices
 from chorus._devices import ACCL as ACCL
 from chorus._devices import LIBRARIES, MPI, NAME, NAMES, drivers
 
@@ -57,11 +58,19 @@ def _register(name: str) -> None:
     dist.Backend.register_backend(name, _creators[name], extended_api=True, devices=["cpu", *drivers])
 
 
-def serve(name: str, driver: str | Callable[[], str], native: Callable[[torch.device], int] | None = None) -> None:
+def serve(
+    name: str,
+    driver: str | Callable[[], str],
+    native: Callable[[torch.device], int] | None = None,
+    begun: Callable[[], bool] | None = None,
+) -> None:
     """Take the tensors of ``torch.device(name)``, which the library's ``driver`` serves; PyTorch's extension for the
     device calls this. ``driver`` may be a function, which is called when the name is first needed. ``native`` returns
-    the native handle of the current stream, for devices whose streams PyTorch itself makes."""
+    the native handle of the current stream, for devices whose streams PyTorch itself makes. For others ``begun`` says
+    whether the program has begun to use the device: then groups may use a vendor's library for its tensors."""
     drivers[name] = driver
+    if begun is not None:
+        _devices.begun[name] = begun
     if native is not None:
         from chorus import _streams
 
@@ -95,7 +104,7 @@ def _create(backend: str, options: Any, backend_options: Any, caller: dict[str, 
             f"chorus: a group of {config} serves no device: there are only {' and '.join(['cpu', *drivers])} here"
         )
     given, abort = backend_options, _of_world("_abort")
-    backend_options, for_libraries = split_options(given, own & set(_streams.natives))
+    backend_options, for_libraries = split_options(given, own & {*_streams.natives, *_devices.begun})
     hints = backend_options if isinstance(backend_options, dict) else None
     if hints and "abort_on_error" in hints:
         hints = dict(hints)
@@ -113,6 +122,7 @@ def _create(backend: str, options: Any, backend_options: Any, caller: dict[str, 
     if alone:
         hints = {**_nccl.defaults(), **hints}
     device: Any = _placed(carrier, caller.get("device_id")) if alone else caller.get("device_id")
+    parts = None if alone or backend != NAME else _Parts(own, for_libraries, options, device)
     try:
         comm = Communicator.create(
             options.group_rank,
@@ -137,8 +147,8 @@ def _create(backend: str, options: Any, backend_options: Any, caller: dict[str, 
     group._ours = own & {device.type} if alone and device is not None else own
     if alone and _nccl.blocking_wait():
         comm.block()
-    if not alone and backend == NAME:
-        _add_libraries(group, for_libraries, options, device)
+    if parts is not None:
+        parts.add(group)
     for part in (group, *group._libraries.values()):
         part._options = None if isinstance(given, dict) else given
     if "cpu" not in group._ours:
@@ -151,31 +161,52 @@ def _create(backend: str, options: Any, backend_options: Any, caller: dict[str, 
     return group
 
 
-def _add_libraries(group: ProcessGroup, hints: dict[str, dict[str, str]], options: Any, device: Any) -> None:
-    """Give a group parts for the tensors of GPUs, whose streams PyTorch makes; ``device`` is init_process_group's
-    device_id. A group without hints of its own takes the world's."""
-    from chorus import _streams
+class _Parts:
+    """The parts of a group for the tensors of GPUs, which a library like NCCL carries out. They're chosen before and
+    after the ranks meet for the group. ``own`` are the types of device that it serves, and ``device`` is
+    init_process_group's device_id.
 
-    kinds = [kind for kind in drivers if kind in group._ours and kind in _streams.natives]
-    if not kinds:
-        return
-    from chorus._gpu_group import part_of
+    Devices whose streams PyTorch makes have one always. Others have one if the program or the world names the backend,
+    or if all ranks have a library. A group without hints of its own takes the world's.
+    """
 
-    world: Any = dist.group.WORLD if dist.is_initialized() else None
-    ranks = list(options.global_ranks_in_group)
-    job = (ranks, dist.get_world_size()) if ranks and world is not None else ([], 0)
-    for kind in kinds:
-        theirs = getattr(world, "_libraries", {}).get(kind)
-        of_world = theirs if ranks else None
-        inherited = {"backend": of_world.carrier, **of_world._hints} if of_world is not None else {}
-        own = dict(hints.get(kind, inherited))
-        abort = own.pop("abort_on_error", getattr(theirs, "_abort", None) if group._abort is None else group._abort)
-        part = part_of(group, kind, _library(own.pop("backend", None)), own, job)
-        part._abort = abort
-        if of_world is not None and of_world.eager and kind not in hints:
-            part.split_from = of_world, ranks
-    if isinstance(device, torch.device) and device.type in kinds:
-        group.bound_device_id = device  # makes PyTorch connect at once, and split
+    def __init__(self, own: set[str], hints: dict[str, dict[str, str]], options: Any, device: Any):
+        from chorus import _streams
+        from chorus._offers import Offers
+
+        self._hints, self._options, self._device = hints, options, device
+        self._world: Any = dist.group.WORLD if dist.is_initialized() else None
+        self._ranks = list(options.global_ranks_in_group)
+        self._theirs: dict[str, Any] = getattr(self._world, "_libraries", {})
+        self.named = dict(getattr(self._world, "_named", {}))
+        foreign = own & set(_streams.natives)
+        kinds = own & set(_devices.begun) - foreign
+        self.named.update({kind: h["backend"] for kind, h in hints.items() if kind in kinds and "backend" in h})
+        sure = kinds & {*self.named, *(self._theirs if self._ranks else ())}
+        self._kinds = foreign | {kind for kind in sure if self.named.get(kind) != NAME}
+        self._offers = Offers(kinds - sure, device, options.store, options.group_rank, options.group_size)
+
+    def add(self, group: ProcessGroup) -> None:
+        """Give the group its parts, after the ranks have met."""
+        group._named = self.named
+        kinds = self._kinds | self._offers.agreed()
+        if not kinds:
+            return
+        from chorus._gpu_group import part_of
+
+        job = (self._ranks, dist.get_world_size()) if self._ranks and self._world is not None else ([], 0)
+        for kind in [kind for kind in drivers if kind in kinds and kind in group._ours]:
+            theirs = self._theirs.get(kind)
+            of_world = theirs if self._ranks else None
+            inherited = {"backend": of_world.carrier, **of_world._hints} if of_world is not None else {}
+            own = dict(self._hints.get(kind, inherited))
+            abort = own.pop("abort_on_error", getattr(theirs, "_abort", None) if group._abort is None else group._abort)
+            part = part_of(group, kind, _library(own.pop("backend", self.named.get(kind))), own, job)
+            part._abort = abort
+            if of_world is not None and of_world.eager and kind not in self._hints:
+                part.split_from = of_world, self._ranks
+        if isinstance(self._device, torch.device) and self._device.type in kinds:
+            group.bound_device_id = self._device  # makes PyTorch connect at once, and split
 
 
 def _placed(carrier: str | None, device: Any) -> torch.device:

@@ -214,6 +214,7 @@ class ProcessGroup(_nccl.Extras, dist.ProcessGroup):
 
     _hints: dict[str, str] = {}  # the hints that it was made with
     _libraries: dict[str, Any]  # groups of GPUs' libraries, by the type of their device
+    _named: dict[str, str] = {}  # the backends that programs name for types of device
     _abort: Any = None  # the option abort_on_error
 
     def __init__(self, comm: Communicator, store: Store | None, timeout: timedelta) -> None:

@@ -66,7 +66,7 @@ def plug(
     _plugged, _device.title = name, title or name
     meta.register(name)
     batchnorm.register()
-    serve(name, drivers[0] if len(drivers) == 1 else extension.driver)
+    serve(name, drivers[0] if len(drivers) == 1 else extension.driver, begun=extension.is_loaded)
     utils.rename_privateuse1_backend(name)
     complete(name, module)
     _make_room(name)
