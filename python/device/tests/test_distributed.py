@@ -9,6 +9,7 @@ import time
 import pytest
 import torch
 import torch.distributed as dist
+from breaking import until_left
 from calls import CALLS, values
 from slow import busy, held
 from worlds import World
@@ -319,6 +320,7 @@ def _killed(peers):
     x = torch.ones(N, device=_device(peers.rank))
     dist.all_reduce(x)
     torch.accinte.synchronize(x.device)
+    until_left(1)
     if peers.rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     begin = time.monotonic()

@@ -46,6 +46,8 @@ def test_examples(standin, tmp_path, name):
 
 COMMUNICATORS = """
 import pytest, chorus
+import torch.distributed as dist
+from breaking import until_left
 from chorus import torchcomms
 from chorus.torchcomms import ReduceOp, objcol
 
@@ -115,6 +117,7 @@ def main():
     comm.regroup()
     comm.all_reduce(y, ReduceOp.SUM)
     assert (y == n * n).all()
+    until_left(0, me, n, dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])))
     if me == 0:
         comm.abort()
     with pytest.raises(chorus.AbortedError):
@@ -461,6 +464,7 @@ import os, signal, sys, time
 from datetime import timedelta
 import chorus, pytest
 import torch.distributed as dist
+from breaking import until_left
 
 options = eval(sys.argv[3])
 dist.set_debug_level_from_env()
@@ -468,8 +472,7 @@ dist.init_process_group("chorus", pg_options={"backend": "nccl", **options}, dev
 store, me = dist.distributed_c10d._get_default_store(), dist.get_rank()
 dist.all_reduce(torch.ones(4))
 dist.barrier()
-if me == 1: store.set("there", "")
-store.wait(["there"], timedelta(seconds=60))  # a failure would abort a process that's still in the barrier
+until_left(0)
 dist.group.WORLD.set_timeout(timedelta(seconds=float(sys.argv[2])))
 x = torch.ones(4)
 
@@ -726,13 +729,14 @@ BOTH = (
     FOREIGN
     + """
 import chorus, pytest, sys
+from breaking import until_left
 from datetime import timedelta
 dist.init_process_group("chorus")
 store = dist.distributed_c10d._get_default_store()
 x = torch.ones(4, device=device)
 dist.all_reduce(x)
 dist.all_reduce(torch.ones(3))
-dist.barrier()
+until_left(0)
 if rank == 0:
     with pytest.raises(chorus.TimeoutError) as late:
         if sys.argv[1] == "blocks":

@@ -16,6 +16,7 @@ HEADER = (
 import sys, time
 from datetime import timedelta
 import chorus, pytest
+from breaking import until_left
 
 def on(value, n=4, place=None):
     return torch.full((n,), float(value), device=place or device)
@@ -176,6 +177,7 @@ dist.init_process_group("chorus", timeout=timedelta(seconds=30))
 how = sys.argv[1]
 if how != "beginning":
     summed()
+until_left(0)
 if how == "host":
     with pytest.raises(chorus.MismatchError):
         dist.all_reduce(on(1, n=4 + rank, place="cpu"))
@@ -184,7 +186,6 @@ elif how == "gpu":
         part().comm.abort("enough")
 elif how == "beginning" and rank == 0:
     dist.group.WORLD.comm.abort("enough")
-began = time.monotonic()
 kinds = {"host": chorus.MismatchError, "gpu": chorus.AbortedError, "beginning": chorus.AbortedError}
 for place in (device, "cpu") if how != "gpu" else ("cpu", device):
     with pytest.raises(kinds[how]) as caught:
@@ -192,7 +193,6 @@ for place in (device, "cpu") if how != "gpu" else ("cpu", device):
             dist.all_reduce(x := on(1, place=place), async_op=True).wait()
             torch.accinte.synchronize()
     assert how == "host" or caught.value.by == 0, caught.value
-assert time.monotonic() - began < 15
 print("fine")
 """
 )
@@ -211,6 +211,7 @@ options = {"accinte": {"abort_on_error": False}} if goes_on else None
 dist.init_process_group("chorus", pg_options=options)
 group = chorus.split_group(list(range(size)))
 summed(group)
+until_left(0)
 if rank == 0:  # alone
     group.set_timeout(timedelta(seconds=0.5))
     dist.all_reduce(on(1), group=group)
@@ -240,12 +241,12 @@ LOST = (
 import signal
 dist.init_process_group("chorus", timeout=timedelta(seconds=60))
 dist.all_reduce(on(1, place="cpu"))
+until_left(1)
 if rank == 1:
     os.kill(os.getpid(), signal.SIGKILL)
-began = time.monotonic()
 with pytest.raises(chorus.PeerLostError) as caught:
     dist.all_reduce(on(1))
-assert caught.value.peer == 1 and time.monotonic() - began < 20
+assert caught.value.peer == 1, caught.value
 print("fine")
 """
 )
@@ -345,6 +346,7 @@ import signal
 dist.init_process_group("chorus", timeout=timedelta(seconds=60), device_id=device if sys.argv[1] == "bound" else None)
 old = dist.group.WORLD
 summed()
+until_left(2)
 if rank == 2:
     os.kill(os.getpid(), signal.SIGKILL)
 with pytest.raises(chorus.PeerLostError) as caught:
