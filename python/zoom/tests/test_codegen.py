@@ -318,6 +318,7 @@ def test_the_choice(monkeypatch, choice, runs):
     assert bool(runs) == (choice == "device")
 
 
+@pytest.mark.long
 def test_rows_that_lie_apart(monkeypatch):
     """Neighbouring threads read neighbouring elements: of a row, or of rows whose elements lie apart."""
     from chorus_device.codegen.launching import Source
