@@ -44,10 +44,10 @@ print("done")
     [
         ("alike", "nccl"),
         pytest.param("device_id", "nccl", marks=pytest.mark.long),
-        ("named", "nccl"),
+        pytest.param("named", "nccl", marks=pytest.mark.long),
         ("another_library", "host"),
         pytest.param("one_device", "host", marks=pytest.mark.long),
-        ("begun_later", "host"),
+        pytest.param("begun_later", "host", marks=pytest.mark.long),
         pytest.param("refused", "host", marks=pytest.mark.long),
     ],
 )
