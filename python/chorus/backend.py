@@ -177,12 +177,12 @@ class _Parts:
         self._hints, self._options, self._device = hints, options, device
         self._world: Any = dist.group.WORLD if dist.is_initialized() else None
         self._ranks = list(options.global_ranks_in_group)
-        self._theirs: dict[str, Any] = getattr(self._world, "_libraries", {})
+        self._world_libraries: dict[str, Any] = getattr(self._world, "_libraries", {})
         self.named = dict(getattr(self._world, "_named", {}))
         foreign = own & set(_streams.natives)
         kinds = own & set(_devices.begun) - foreign
         self.named.update({kind: h["backend"] for kind, h in hints.items() if kind in kinds and "backend" in h})
-        sure = kinds & {*self.named, *(self._theirs if self._ranks else ())}
+        sure = kinds & {*self.named, *(self._world_libraries if self._ranks else ())}
         self._kinds = foreign | {kind for kind in sure if self.named.get(kind) != NAME}
         self._offers = Offers(kinds - sure, device, options.store, options.group_rank, options.group_size)
 
@@ -196,7 +196,7 @@ class _Parts:
 
         job = (self._ranks, dist.get_world_size()) if self._ranks and self._world is not None else ([], 0)
         for kind in [kind for kind in drivers if kind in kinds and kind in group._ours]:
-            theirs = self._theirs.get(kind)
+            theirs = self._world_libraries.get(kind)
             of_world = theirs if self._ranks else None
             inherited = {"backend": of_world.carrier, **of_world._hints} if of_world is not None else {}
             own = dict(self._hints.get(kind, inherited))
