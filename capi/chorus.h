@@ -733,7 +733,8 @@ enum {
 	CHORUS_KERNEL_PAD = 35,
 
 	/* bilinear, nearest: out; in, grid; integers border, align_corners
-	 * bilinear_backward, nearest_backward: [grad_in], [grad_grid]; grad, in, grid; integers border, align_corners
+	 * bilinear_backward, nearest_backward: [grad_in], [grad_grid]; grad, in, grid; integers border, align_corners,
+	 *    [atomics]
 	 * border: 0 zeros, 1 border, 2 reflection */
 	CHORUS_KERNEL_GRID_SAMPLE = 36,
 

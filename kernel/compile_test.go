@@ -224,9 +224,12 @@ func specs() []text.Spec {
 			}
 		}
 	}
-	for k, op := range []string{"sample", "input", "grid"} {
+	for k, op := range []string{"sample", "input", "grid", "scatter"} {
 		for j, dt := range []dtype.DType{dtype.Float32, dtype.Float64, dtype.BFloat16} {
-			s := text.Spec{Family: GridFamily, Op: op, Compute: text.Opmath(dt), Block: threads, Outs: 1, Ins: uint8(2 + k/2),
+			if op == "scatter" && dt == dtype.Float64 {
+				dt = dtype.Float16
+			}
+			s := text.Spec{Family: GridFamily, Op: op, Compute: text.Opmath(dt), Block: threads, Outs: 1, Ins: uint8(2 + k%3/2),
 				Dims: uint8(2 + (k+j)%2), Wide: j == 1, Extra: [4]int32{int32(5*k + 3*j)},
 				Types: [text.MaxOperands]dtype.DType{dt, dt, dt, dt}}
 			all = append(all, s)

@@ -54,7 +54,9 @@ func (p *Plan) GridSample(out, in, grid Operand, g *GridSampling) error {
 }
 
 // GridSampleBackward adds the gradients of [Plan.GridSample] by its input and by the places, either of which may be the
-// zero Operand. A thread adds that of a channel of an image by its input, in the order of the places.
+// zero Operand. A thread adds that of a channel of an image by its input, in the order of the places. With
+// [Plan.Atomics] a device that isn't a processor has a thread for each place and channel instead, which add in any
+// order, unless the type has 64 bits.
 func (p *Plan) GridSampleBackward(gradIn, gradGrid, grad, in, grid Operand, g *GridSampling) error {
 	if gradIn.Type != dtype.Invalid {
 		if gradIn.Value != nil {
@@ -63,7 +65,11 @@ func (p *Plan) GridSampleBackward(gradIn, gradGrid, grad, in, grid Operand, g *G
 		if err := p.Fill(gradIn, Int(0)); err != nil {
 			return err
 		}
-		if err := p.gridSample("input", &grad, &gradIn, &grid, nil, g); err != nil {
+		op := "input"
+		if p.Atomics && p.Cores == 0 && gradIn.Type.Size() < 8 { // not all devices change words of 64 bits so
+			op = "scatter"
+		}
+		if err := p.gridSample(op, &grad, &gradIn, &grid, nil, g); err != nil {
 			return err
 		}
 	}
@@ -122,6 +128,8 @@ func (p *Plan) gridSample(op string, out, in, grid, result *Operand, g *GridSamp
 		if places == 0 {
 			return nil
 		}
+	case "scatter":
+		operands = [4]*Operand{in, out, grid}
 	case "grid":
 		n, count, operands = places, 4, [4]*Operand{result, out, in, grid}
 		s.Ins = 3
@@ -175,6 +183,10 @@ func gridSource(s text.Spec) (text.Source, error) {
 	w.RecordType("images", int(s.Dims), (&sampledImages{}).visit)
 	w.Defines(s, 0)
 	w.Include("each_dim")
+	if s.Op == "scatter" {
+		w.Dialect("atomics")
+		w.Define("ADD_TO", "atomic_add_"+s.Types[0].Short())
+	}
 	for k, name := range [...]string{"NEAREST", "BORDER", "REFLECTION", "CORNERS"} {
 		w.DefineIf(s.Extra[0]>>k&1 != 0, name)
 	}

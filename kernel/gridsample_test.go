@@ -49,6 +49,9 @@ func TestGridSampleTorch(t *testing.T) {
 		expression := fmt.Sprintf("a.requires_grad_(); b.requires_grad_(); y = F.grid_sample(a, b, '%s', '%s', %s); "+
 			"y.backward(c); (y, a.grad, b.grad)", g.Mode, g.Border, flag)
 		o.run(fmt.Sprintf("%+v of %v", *g, sizes), expression, 20*tolerance(dt), func(p *Plan) error {
+			if k/2%2 == 1 { // the kernel that isn't a processor's
+				p.Cores, p.Atomics = 0, true
+			}
 			if err := p.GridSample(out.Operand, in.Operand, at.Operand, g); err != nil {
 				return err
 			}
@@ -104,6 +107,30 @@ func TestGridSampleFar(t *testing.T) {
 		})
 	}
 	x.done()
+}
+
+// The gradient by the input has a thread for each place and channel, unless the order of its sums has to be the same or
+// the device is a processor.
+func TestGridSampleThreads(t *testing.T) {
+	op := func(sizes ...int) Operand {
+		return Operand{Type: dtype.Float32, Sizes: sizes, Strides: Dense(sizes...)}
+	}
+	in, grad, grid := op(8, 3, 16, 16), op(8, 3, 64, 64), op(8, 64, 64, 2)
+	for _, c := range []struct {
+		cores   int
+		atomics bool
+		most    int
+	}{{0, true, 8 * 3 * 64 * 64}, {0, false, 8 * 3}, {4, true, 8 * 3}} {
+		p := Plan{Cores: c.cores, Atomics: c.atomics}
+		g := &GridSampling{Mode: "bilinear", Border: "zeros"}
+		if err := p.GridSampleBackward(in, Operand{}, grad, in, grid, g); err != nil {
+			t.Fatal(err)
+		}
+		last := p.Calls[len(p.Calls)-1]
+		if n := last.Grid.X; n != (c.most+threads-1)/threads {
+			t.Errorf("%d cores, in any order %v: %d blocks of %q", c.cores, c.atomics, n, last.Spec.Op)
+		}
+	}
 }
 
 // Operands that don't fit are refused.

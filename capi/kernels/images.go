@@ -194,6 +194,7 @@ type gridSampleBackward struct {
 	GradIn, GradGrid kernel.Operand `row:"out,optional"`
 	Grad, In, Grid   kernel.Operand
 	gridded
+	Atomics bool `row:"optional"`
 }
 
 func (x *gridSampleBackward) add(p *kernel.Plan) error {
@@ -201,5 +202,6 @@ func (x *gridSampleBackward) add(p *kernel.Plan) error {
 	if err != nil {
 		return err
 	}
+	p.Atomics = x.Atomics
 	return p.GridSampleBackward(x.GradIn, x.GradGrid, x.Grad, x.In, x.Grid, g)
 }

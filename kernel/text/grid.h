@@ -125,7 +125,7 @@ KERNEL void ENTRY(POINTERS, images g) {
 #define COORDINATE(k) I u##k = 0;
 	I rest = (I)(BLOCK * THREADS + THREAD), up, c = 0;
 	EACH_DIM(COORDINATE)
-#if defined(SAMPLE)
+#if defined(SAMPLE) || defined(SCATTER)
 	if (rest >= g.batch * g.channels EACH_DIM(COUNT))
 		return;
 #elif defined(INPUT)
@@ -175,6 +175,11 @@ KERNEL void ENTRY(POINTERS, images g) {
 	o0[to] = OUT0(sum);
 	END_OF_CORNER
 	EACH_DIM(CLOSE)
+#elif defined(SCATTER)
+	T v = IN0(i0[HERE]);
+	CORNER
+	ADD_TO(&o0[OFFSET], v * (WEIGHT));
+	END_OF_CORNER
 #else
 #define SUM(k) T sum##k = START_##k;
 	EACH_DIM(SUM)

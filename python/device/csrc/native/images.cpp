@@ -538,7 +538,8 @@ class GridSampleBackward final : public Native {
       of_input = at::empty_like(input, at::MemoryFormat::Contiguous);
     kernels::GridSampleBackward kernel{
         .op = modes_[mode], .grad_in = of_input, .grad_grid = of_grid, .grad = grad, .in = input, .grid = grid,
-        .border = a[4].toInt(), .align_corners = a[5].toBool()};
+        .border = a[4].toInt(), .align_corners = a[5].toBool(),
+        .atomics = !at::globalContext().deterministicAlgorithms()};
     if (!kernel.run(call.index))
       return false;
     call.results = {of_input, of_grid};

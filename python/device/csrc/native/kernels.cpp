@@ -372,7 +372,7 @@ bool GridSampleBackward::run(DeviceIndex index) const {
   Kernel x(CHORUS_KERNEL_GRID_SAMPLE, op);
   x.outs(grad_in, grad_grid);
   x.ins(grad, in, grid);
-  x.integers(border, align_corners);
+  x.integers(border, align_corners, atomics);
   return x.run(index);
 }
 

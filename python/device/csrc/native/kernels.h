@@ -560,6 +560,7 @@ struct GridSampleBackward {
   Input grid;
   int64_t border = 0;
   bool align_corners = false;
+  bool atomics = false;
 
   // number is that of bilinear_backward, nearest_backward, to be asked once.
   static int32_t number(const char* name) {
