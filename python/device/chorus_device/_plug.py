@@ -52,7 +52,7 @@ def plug(
     atexit.register(_end)  # registered before chorus's handlers, which so run first and end what devices wait for
     from chorus import _libpath, _patches
     from chorus.backend import serve
-    from chorus_device import _device, batchnorm, drawing, meta, random, sharing
+    from chorus_device import _device, batchnorm, drawing, meta, namespace, random, sharing
 
     extension: Any = importlib.import_module("chorus_device._C")
     if library is not None:
@@ -66,7 +66,7 @@ def plug(
     _plugged, _device.title = name, title or name
     meta.register(name)
     batchnorm.register()
-    serve(name, drivers[0] if len(drivers) == 1 else extension.driver, begun=extension.is_loaded)
+    serve(name, drivers[0] if len(drivers) == 1 else extension.driver, begun=namespace._begun)
     utils.rename_privateuse1_backend(name)
     complete(name, module)
     _make_room(name)

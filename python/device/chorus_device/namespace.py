@@ -29,6 +29,7 @@ from chorus_device.random import _get_generator as _get_generator
 OutOfMemoryError = torch.OutOfMemoryError
 
 _forked = False
+_chosen = False  # whether the program has called set_device
 
 
 def _after_fork() -> None:
@@ -64,6 +65,12 @@ def is_initialized() -> bool:
     return bool(c().is_initialized()) and not _forked
 
 
+def _begun() -> bool:
+    """Whether the program has chosen or opened a device, in this process. Questions such as :func:`is_available` do
+    neither."""
+    return (_chosen or bool(c().is_initialized())) and not _forked
+
+
 def _is_in_bad_fork() -> bool:
     return _forked
 
@@ -85,9 +92,11 @@ def current_device() -> int:
 
 def set_device(device: Any) -> None:
     """Make a device the thread's current one. A negative index changes nothing."""
+    global _chosen
     which = index(device)
     if which >= 0:
         c().set_device(which)
+        _chosen = True
 
 
 class device:
