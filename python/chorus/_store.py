@@ -26,7 +26,7 @@ from chorus.errors import AbortedError, InternalError, PeerLostError, check
 _OK, _TIMEOUT, _INTERNAL, _LOST = (int(_lib.Status[s]) for s in ("OK", "TIMEOUT", "INTERNAL", "PEER_LOST"))
 
 
-_GONE = (dist.DistNetworkError, ConnectionError)  # raised by a store whose server is gone
+GONE = (dist.DistNetworkError, ConnectionError)  # raised by a store whose server is gone
 
 
 def _host_lost(store: Any, why: BaseException) -> PeerLostError:
@@ -48,7 +48,7 @@ def asking(store: Store) -> Iterator[None]:
     """A context for requests to a store; raises PeerLostError if its server is gone."""
     try:
         yield
-    except _GONE as error:
+    except GONE as error:
         raise _host_lost(store, error) from error
 
 
@@ -59,7 +59,7 @@ def _look(store: Store) -> BaseException | None:
     def ask() -> None:
         try:
             store.check(["joined"])
-        except _GONE as error:
+        except GONE as error:
             found.append(error)
         except RuntimeError:  # there are stores that can't look
             pass
@@ -98,13 +98,13 @@ class _Bridge:
         except TimeoutError:
             return _TIMEOUT
         except BaseException as error:  # an exception can't cross the library
-            if isinstance(error, _GONE):
+            if isinstance(error, GONE):
                 self.gone = error
             # Only the text of PyTorch's exception tells a timeout from other failures; FileStore's is a RuntimeError.
             if isinstance(error, RuntimeError) and timeout_ns and time.monotonic() >= deadline - 0.01:
                 return _TIMEOUT
             _lib.library.chorus_reply_error(reply, f"{type(error).__name__}: {error}".encode())
-            return _LOST if isinstance(error, _GONE) else _INTERNAL
+            return _LOST if isinstance(error, GONE) else _INTERNAL
         return _OK
 
     def _set(self, _: Any, key: bytes, value: int, n: int, reply: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import warnings
 from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -148,7 +149,15 @@ def _create(backend: str, options: Any, backend_options: Any, caller: dict[str, 
     if alone and _nccl.blocking_wait():
         comm.block()
     if parts is not None:
-        parts.add(group)
+        try:
+            parts.add(group)
+        except BaseException as error:
+            comm.abort(f"the group could not be made: {error}")
+            if not options.global_ranks_in_group:
+                reset_group_count()
+            raise
+        if isinstance(given, dict):
+            _warn_of_unused(for_libraries, group)
     for part in (group, *group._libraries.values()):
         part._options = None if isinstance(given, dict) else given
     if "cpu" not in group._ours:
@@ -207,6 +216,17 @@ class _Parts:
                 part.split_from = of_world, self._ranks
         if isinstance(self._device, torch.device) and self._device.type in kinds:
             group.bound_device_id = self._device  # makes PyTorch connect at once, and split
+
+
+def _warn_of_unused(hints: dict[str, dict[str, str]], group: ProcessGroup) -> None:
+    """Warn of hints for types of device that no library serves in a group."""
+    for kind, own in hints.items():
+        if kind not in group._libraries and own and own.get("backend") != NAME:
+            warnings.warn(
+                f"chorus: {group.comm.name!r}: pg_options for {kind} ({', '.join(own)}) have no effect: not all ranks "
+                f"offer the same library and a GPU of their own; name the library, as {kind!r}: {{'backend': 'nccl'}}",
+                stacklevel=2,
+            )
 
 
 def _placed(carrier: str | None, device: Any) -> torch.device:
