@@ -76,7 +76,7 @@ func launch(t *testing.T, word string, env []string, name string, args ...string
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, name, append(args, self)...)
-	cmd.Env = append(env, rankMain+"="+word)
+	cmd.Env = append(env, rankMain+"="+word, testutil.OpenMPIFolder(t))
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Errorf("%s: %v\n%s", cmd, err, out)

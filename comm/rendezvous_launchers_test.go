@@ -145,7 +145,7 @@ func runJob(t *testing.T, ranks int, name string, args ...string) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Env = append(os.Environ(), rankMain+"=1", "CUDA_VISIBLE_DEVICES=")
+	cmd.Env = append(os.Environ(), rankMain+"=1", "CUDA_VISIBLE_DEVICES=", testutil.OpenMPIFolder(t))
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%s: %v\n%s", name, err, out)

@@ -106,7 +106,8 @@ func mpirun(t *testing.T, r *testutil.Run, program string, env ...string) ([]byt
 	}
 	r.SetMPI(text, false)
 	cmd := exec.CommandContext(t.Context(), path, "-np", "2", program)
-	cmd.Env = append(append(os.Environ(), "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"), env...)
+	cmd.Env = append(append(os.Environ(), "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
+		testutil.OpenMPIFolder(t)), env...)
 	return cmd.CombinedOutput()
 }
 

@@ -99,7 +99,8 @@ func (m mpi) launch(t *testing.T, n int, env ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, m.mpirun, args...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 10 * time.Second
-	cmd.Env = append(append(append(os.Environ(), m.env...), storeVar+"="+filepath.Join(t.TempDir(), "store")), env...)
+	cmd.Env = append(append(append(os.Environ(), m.env...), storeVar+"="+filepath.Join(t.TempDir(), "store"),
+		testutil.OpenMPIFolder(t)), env...)
 	if m.library != "" {
 		cmd.Env = append(cmd.Env, "CHORUS_MPI_LIBRARY="+m.library)
 	}
@@ -156,7 +157,8 @@ func apart(t *testing.T, n int) error {
 	cmds, outs := make([]*exec.Cmd, n), make([]strings.Builder, n)
 	for r := range n {
 		cmds[r] = exec.Command(os.Args[0], "-test.timeout=1m", "-test.run=^"+t.Name()+"$")
-		cmds[r].Env = append(os.Environ(), rankVar+"="+strconv.Itoa(r), sizeVar+"="+strconv.Itoa(n), storeVar+"="+path)
+		cmds[r].Env = append(os.Environ(), rankVar+"="+strconv.Itoa(r), sizeVar+"="+strconv.Itoa(n), storeVar+"="+path,
+			testutil.OpenMPIFolder(t))
 		cmds[r].Stdout, cmds[r].Stderr = &outs[r], &outs[r]
 		if err := cmds[r].Start(); err != nil {
 			return err

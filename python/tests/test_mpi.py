@@ -71,7 +71,8 @@ def test_under_mpirun(tmp_path, program, variables):
     if mpirun is None or "Open MPI" not in subprocess.run([mpirun, "--version"], capture_output=True, text=True).stdout:
         pytest.skip("there is no mpirun of Open MPI")
     root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    environment = os.environ | root | variables
+    # Two jobs that begin at once may both fail to create the folder of the user's sessions.
+    environment = os.environ | root | {"OMPI_MCA_orte_tmpdir_base": str(tmp_path)} | variables
     command = [mpirun, "--oversubscribe", "-n", "3", sys.executable, "-c", program, str(tmp_path / "store")]
     found = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
     assert found.returncode == 0 and found.stdout.count("done") == 3, found.stdout + found.stderr
