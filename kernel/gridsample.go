@@ -185,7 +185,7 @@ func gridSource(s text.Spec) (text.Source, error) {
 	w.Include("each_dim")
 	if s.Op == "scatter" {
 		w.Dialect("atomics")
-		w.Define("ADD_TO", "atomic_add_"+s.Types[0].Short())
+		w.Define("ADD_AT", "atomic_add_"+s.Types[0].Short())
 	}
 	for k, name := range [...]string{"NEAREST", "BORDER", "REFLECTION", "CORNERS"} {
 		w.DefineIf(s.Extra[0]>>k&1 != 0, name)

@@ -40,7 +40,8 @@ func TestSyntax(t *testing.T) {
 					t.Fatal(err)
 				}
 				text := src.For(text.OpenCL)
-				c := exec.Command(clang, "-x", "cl", "-cl-std=CL1.2", "-fsyntax-only", "-w", "-D__OPENCL_VERSION__=120",
+				c := exec.Command(clang, "-x", "cl", "-cl-std=CL1.2", "-fsyntax-only", "-Wno-everything", "-Werror=macro-redefined",
+					"-D__OPENCL_VERSION__=120",
 					"-Xclang", "-fdeclare-opencl-builtins", "-Xclang", "-finclude-default-header", "-")
 				c.Stdin = strings.NewReader(text)
 				if log, err := c.CombinedOutput(); err != nil {

@@ -178,7 +178,7 @@ KERNEL void ENTRY(POINTERS, images g) {
 #elif defined(SCATTER)
 	T v = IN0(i0[HERE]);
 	CORNER
-	ADD_TO(&o0[OFFSET], v * (WEIGHT));
+	ADD_AT(&o0[OFFSET], v * (WEIGHT));
 	END_OF_CORNER
 #else
 #define SUM(k) T sum##k = START_##k;
