@@ -299,7 +299,7 @@ func reduceSource(s text.Spec) (text.Source, error) {
 		w.Define("VECTOR", "")
 		if s.Form == reduceBlock || s.Form == reduceGroup {
 			w.Define("REDUCE_BATCH", "")
-			w.Define("MOST_ROWS", mostRows)
+			w.Define("MOST_ROWS", min(mostRows, s.Block)) // since each lane joins one
 			w.Include("batch")
 		}
 		if s.Extra[1] == 2 && s.Form != reduceJoin {
