@@ -118,8 +118,7 @@ func (p *Plan) Scan(op string, compute dtype.DType, outs []Operand, in Operand, 
 		blocks := min((q.count-1)/rowsOfScan+1, max(1, q.count*n/loader.LeastWork), p.Cores*loader.BlocksOfCore)
 		add(scanRows, p.blocks(s, device.Dim{X: blocks, Y: 1, Z: 1}), 1, 0)
 	case n <= shortRow:
-		c := p.groups(s, q.count, threadsOfGroup)
-		add(scanGroup, c, 1, 0)
+		add(scanGroup, p.call(s, q.count*threadsOfGroup), 1, 0)
 	case parts == 1:
 		add(scanBlocks, p.blocks(s, device.Dim{X: q.count, Y: 1, Z: 1}), 1, 0)
 	default:
