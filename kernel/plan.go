@@ -57,7 +57,7 @@ func (p *Plan) blocks(s text.Spec, grid device.Dim) *loader.Call {
 	}
 	c := &p.Calls[len(p.Calls)-1]
 	c.Spec, c.Grid, c.Block, c.Shape = s, grid, device.Dim{X: int(s.Block), Y: 1, Z: 1}, loader.Fixed
-	c.Tunable, c.MatrixUnit, c.Library.Kind, c.Elements = false, false, library.None, 0
+	c.Tunable, c.MatrixUnit, c.Library.Kind, c.Elements, c.Work = false, false, library.None, 0, 0
 	c.Args.Reset()
 	return c
 }
