@@ -15,28 +15,32 @@ import (
 	"github.com/chorus-comms/chorus/kernel/text"
 )
 
-// gfx90a has a matrix unit, and gfx906 with the same numbers has none.
+// gfx90a has a matrix unit for bfloat16, and gfx906 with the same numbers has none.
 func TestUnitOf(t *testing.T) {
+	const half, brain = dtype.Float16, dtype.BFloat16
 	for _, c := range []struct {
 		target       text.Target
 		major, minor int
 		architecture string
+		dt           dtype.DType
 		want         text.MatrixUnit
 	}{
-		{text.CUDA, 7, 5, "", text.NoUnit},
-		{text.CUDA, 8, 0, "", text.TensorCores},
-		{text.CUDA, 12, 1, "", text.TensorCores},
-		{text.HIP, 9, 0, "gfx906", text.NoUnit},
-		{text.HIP, 9, 0, "gfx908", text.NoUnit}, // it lacks an instruction for bfloat16
-		{text.HIP, 9, 0, "gfx90a", text.MatrixCores},
-		{text.HIP, 9, 0, "", text.NoUnit},
-		{text.HIP, 9, 4, "gfx942", text.MatrixCores},
-		{text.HIP, 9, 4, "", text.MatrixCores},
-		{text.HIP, 11, 0, "gfx1100", text.NoUnit},
-		{text.OpenCL, 3, 0, "", text.NoUnit},
+		{text.CUDA, 7, 5, "", half, text.NoUnit},
+		{text.CUDA, 8, 0, "", half, text.TensorCores},
+		{text.CUDA, 8, 0, "", dtype.Float32, text.NoUnit},
+		{text.CUDA, 12, 1, "", brain, text.TensorCores},
+		{text.HIP, 9, 0, "gfx906", brain, text.NoUnit},
+		{text.HIP, 9, 0, "gfx908", brain, text.NoUnit}, // it lacks an instruction for bfloat16
+		{text.HIP, 9, 0, "gfx90a", brain, text.MatrixCores},
+		{text.HIP, 9, 0, "gfx90a", half, text.NoUnit}, // it takes subnormal numbers for zero
+		{text.HIP, 9, 0, "", brain, text.NoUnit},
+		{text.HIP, 9, 4, "gfx942", half, text.MatrixCores},
+		{text.HIP, 9, 4, "", half, text.MatrixCores},
+		{text.HIP, 11, 0, "gfx1100", half, text.NoUnit},
+		{text.OpenCL, 3, 0, "", half, text.NoUnit},
 	} {
 		p := device.Properties{Major: c.major, Minor: c.minor, Architecture: c.architecture}
-		if got := text.UnitOf(c.target, p); got != c.want {
+		if got := text.UnitOf(c.target, &p, c.dt); got != c.want {
 			t.Errorf("%v: %v, want %v", c, got, c.want)
 		}
 	}

@@ -21,7 +21,6 @@ type Loader struct {
 	target    text.Target
 	disk      *Disk
 	processor Processor
-	unit      text.MatrixUnit
 	props     device.Properties
 
 	compilerOnce sync.Once
@@ -88,7 +87,6 @@ func New(dev *device.Device, disk *Disk) (*Loader, error) {
 	if p := l.props; p.Processor {
 		l.processor = Processor{max(p.Units, 1), p.Lanes, p.LocalMemory}
 	}
-	l.unit = text.UnitOf(t, l.props)
 	return l, nil
 }
 
@@ -156,7 +154,7 @@ func (l *Loader) Fit(c *Call, side int) (s text.Spec, grid, block device.Dim) {
 func (l *Loader) shaped(c *Call, side int) (s text.Spec, grid, block device.Dim) {
 	s, grid, block = c.Spec, c.Grid, c.Block
 	if c.MatrixUnit {
-		s.Unit = l.unit
+		s.Unit = text.UnitOf(l.target, &l.props, s.Types[s.Outs])
 	}
 	if side == 0 && s.Unit != text.NoUnit {
 		side = gemm.UnitSide(grid, l.props.Units)

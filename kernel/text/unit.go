@@ -14,13 +14,15 @@ const (
 	MatrixCores            // AMD's of the CDNA generations, from gfx90a on
 )
 
-// UnitOf is that of a target's device. HIP gives gfx90a the numbers of gfx906, which has none, so that it's known by its
-// name alone.
-func UnitOf(t Target, p device.Properties) MatrixUnit {
+// UnitOf is that of a target's device for matrices of a type. HIP gives gfx90a the numbers of gfx906, which has none, so
+// that it's known by its name alone. Its unit takes a subnormal number for zero. Gradients of float16 have many, so that
+// it multiplies bfloat16 only.
+func UnitOf(t Target, p *device.Properties, dt dtype.DType) MatrixUnit {
 	switch {
+	case !MultipliedByUnits(dt):
 	case t == CUDA && p.Major >= 8:
 		return TensorCores
-	case t == HIP && (p.Architecture == "gfx90a" || p.Major == 9 && p.Minor >= 4):
+	case t == HIP && (p.Architecture == "gfx90a" && dt == dtype.BFloat16 || p.Major == 9 && p.Minor >= 4):
 		return MatrixCores
 	}
 	return NoUnit
