@@ -57,8 +57,9 @@ type (
 )
 
 // Table is a library's functions. The tags are those of package internal/dl: CUDA's name, and HIP's. Capabilities of
-// one library alone are "contexts", "parameters of functions" and "kernels without contexts" of CUDA, and "current devices" and "signal memory" of
-// HIP. Where a function of HIP takes an argument more, it's the last, which CUDA's function ignores.
+// one library alone are "contexts", "parameters of functions" and "kernels without contexts" of CUDA, and "current
+// devices", "architectures" and "signal memory" of HIP. Where a function of HIP takes an argument more, it's the last,
+// which CUDA's function ignores.
 type Table struct {
 	Init       Of[uint32] `dl:"cuInit|hipInit"`
 	GetVersion Ask[int32] `dl:"cuDriverGetVersion|hipRuntimeGetVersion"`
