@@ -28,7 +28,8 @@ type Plan struct {
 	// GEMM, FusedGEMM and SpMM are the types of matrices that libraries of the device multiply, as [library.Libraries]
 	// says.
 	GEMM, FusedGEMM, SpMM dtype.Set
-	// Atomics lets libraries add with atomic operations, whose order isn't always the same.
+	// Atomics lets libraries, and [Plan.GridSampleBackward] on GPUs, add with atomic operations, whose order isn't always
+	// the same.
 	Atomics bool
 
 	one            [2]Operand                  // of an operation that is an elementwise one
