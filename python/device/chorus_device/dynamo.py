@@ -17,6 +17,15 @@ from chorus_device._device import c, handle_of, name
 _LEAST = 32
 
 
+def processors(device: Any = None) -> int:
+    """The number of multiprocessors by which inductor divides a reduction."""
+    from chorus_device.inductor import generated
+
+    if not generated():
+        return os.cpu_count() or 1
+    return max(namespace.get_device_properties(device).multi_processor_count, _LEAST)
+
+
 class Interface(DeviceInterface):
     device = namespace.device
     Event = torch.Event
@@ -36,11 +45,7 @@ class Interface(DeviceInterface):
 
         @staticmethod
         def get_device_properties(device: Any = None) -> Any:
-            from chorus_device.inductor import generated
-
-            own = namespace.get_device_properties(device)
-            count = max(own.multi_processor_count, _LEAST) if generated() else os.cpu_count() or 1
-            return own._replace(multi_processor_count=count)
+            return namespace.get_device_properties(device)._replace(multi_processor_count=processors(device))
 
     @staticmethod
     def get_compute_capability(device: Any = None) -> str:

@@ -30,7 +30,7 @@ from torch._inductor.codegen.wrapper import SubgraphPythonWrapperCodegen as Subg
 from torch._inductor.scheduler import BaseSchedulerNode
 from torch._inductor.virtualized import V
 
-from chorus_device import namespace
+from chorus_device import dynamo, namespace
 from chorus_device._device import c, name
 from chorus_device._operators import native_operators
 from chorus_device.codegen import eager
@@ -216,16 +216,18 @@ class Overrides(CpuDeviceOpOverrides):
 
 
 class CacheKey(getattr(custom_graph_pass, "CustomGraphModulePass", object)):  # type: ignore[misc]
-    """Changes nothing in graphs. Its ``uuid`` is a part of the keys of inductor's caches on disk, so that a program
-    from another version of these modules, or with the other kind of kernels, isn't used."""
+    """Changes nothing in graphs. Its ``uuid`` is a part of the keys of inductor's caches on disk. So a program isn't
+    used that is from another version of these modules, has the other kind of kernels, or is divided for another number
+    of multiprocessors."""
 
     def __call__(self, graph: torch.fx.GraphModule) -> None:
         pass
 
     def uuid(self) -> str:
         here = pathlib.Path(__file__)
-        key = hashlib.sha256(str(generated()).encode())
-        for file in (here, *sorted(here.with_name("codegen").glob("*.py"))):
+        count = dynamo.processors() if namespace.is_initialized() else 0  # inductor asks for the CPU's graphs, too
+        key = hashlib.sha256(f"{generated()} {count}".encode())
+        for file in (here, pathlib.Path(dynamo.__file__), *sorted(here.with_name("codegen").glob("*.py"))):
             key.update(file.read_bytes())
         return key.hexdigest()
 

@@ -6,6 +6,7 @@ import random
 import re
 import subprocess
 import sys
+import types
 
 import chorus_device
 import pytest
@@ -316,6 +317,65 @@ def test_the_choice(monkeypatch, choice, runs):
     x = torch.ones(3, device="zoom")
     assert torch.compile(lambda x: x.sin() + 1)(x).cpu().tolist() == pytest.approx((x.cpu().sin() + 1).tolist())
     assert bool(runs) == (choice == "device")
+
+
+def test_a_program_of_another_division(monkeypatch):
+    """It isn't taken from inductor's cache where a device has another number of multiprocessors."""
+    from chorus_device import dynamo
+    from chorus_device.inductor import CacheKey
+
+    assert (torch.ones(1, device="zoom") + 1).item() == 2
+    key = CacheKey().uuid()
+    assert CacheKey().uuid() == key
+    monkeypatch.setattr(dynamo, "_LEAST", 12345)
+    assert CacheKey().uuid() != key
+
+
+@pytest.mark.parametrize("steps, apart", [((2, 40), False), ((1, 40), True)])
+def test_operands_of_a_row(steps, apart):
+    """Whether the elements of a row lie apart doesn't depend on what all of a row's elements have in common."""
+    import sympy
+    from chorus_device.codegen.kernel import _apart
+    from torch._inductor.dependencies import MemoryDep
+    from torch._inductor.sizevars import SizeVarAllocator
+    from torch._inductor.virtualized import V
+
+    i, j, k = sympy.symbols("i j k", integer=True, nonnegative=True)
+    reads = [
+        MemoryDep("x", steps[0] * i + steps[1] * 90 * j + steps[1] * k, (i, j, k), (40, 50, 90)),
+        MemoryDep("of_a_row", i + 40 * j, (i, j), (40, 50)),
+    ]
+    node = types.SimpleNamespace(read_writes=types.SimpleNamespace(reads=reads))
+    features = types.SimpleNamespace(
+        numel=sympy.Integer(2000), reduction_numel=sympy.Integer(90), reduction_nodes=lambda: [node]
+    )
+    with V.set_graph_handler(types.SimpleNamespace(sizevars=SizeVarAllocator())):
+        assert _apart(features) == apart
+
+
+def test_calls_of_inductor_with_drawn_numbers():
+    """Inductor's function takes its arguments by position or name; a graph's names don't matter."""
+    from chorus_device import drawing
+
+    def compile_fx(model_, example_inputs_, inner_compile=None, config_patches=None):
+        return config_patches
+
+    def f(activation_checkpoint):
+        return activation_checkpoint + 1
+
+    inductor = types.SimpleNamespace(compile_fx=compile_fx)
+    drawing.install(inductor)
+    graph, given = torch.fx.symbolic_trace(f), [torch.ones(1, device="zoom")]
+    chosen = {"fallback_random": True}
+    assert inductor.compile_fx(graph, given) == chosen
+    assert inductor.compile_fx(model_=graph, example_inputs_=given, inner_compile=f) == chosen
+    assert inductor.compile_fx(graph, given, None, {"a": 1}) == {"a": 1, **chosen}
+    assert inductor.compile_fx(graph, given, config_patches={"fallback_random": False}) == {"fallback_random": False}
+    assert inductor.compile_fx(graph, [torch.ones(1)]) is None
+    node = next(iter(graph.graph.find_nodes(op="output")))
+    with graph.graph.inserting_before(node):
+        graph.graph.call_function(torch.ops.higher_order.tag_activation_checkpoint, (graph, *node.args))
+    assert inductor.compile_fx(graph, given) is None
 
 
 @pytest.mark.long
