@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import contextvars
 import functools
+import inspect
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch._ops import HigherOrderOperator
 from torch.utils import _pytree as pytree
 
 from chorus_device._device import name
@@ -32,7 +34,8 @@ def _nodes(model: Any) -> Iterator[torch.fx.Node]:
 def _suits(model: Any, inputs: Any) -> bool:
     """Whether a graph has tensors of the device, and no checkpoints."""
     nodes = list(_nodes(model))
-    if any("activation_checkpoint" in str(n.target) for n in nodes):
+    called = [n.target for n in nodes if n.op == "call_function"]
+    if any(isinstance(f, HigherOrderOperator) and "activation_checkpoint" in f.name() for f in called):
         return False
     values = [*inputs, *((n.meta.get("example_value"), n.meta.get("val")) for n in nodes)]
     return any(isinstance(v, torch.Tensor) and v.device.type == name() for v in pytree.tree_leaves(values))
@@ -42,16 +45,20 @@ def install(compiling: types.ModuleType) -> None:
     """Have ``compile_fx`` of inductor's module set the option."""
     compile_fx: Callable[..., Any] = compiling.compile_fx
 
+    signature = inspect.signature(compile_fx)
+
     @functools.wraps(compile_fx)
-    def with_option(model: Any, inputs: Any, *given: Any, **named: Any) -> Any:
-        if given or _decided.get():  # it calls itself
-            return compile_fx(model, inputs, *given, **named)
-        patches = named.get("config_patches") or {}
+    def with_option(*given: Any, **named: Any) -> Any:
+        if _decided.get():  # it calls itself
+            return compile_fx(*given, **named)
+        call = signature.bind(*given, **named)
+        model, inputs = call.args[:2]
+        patches = call.arguments.get("config_patches") or {}
         if _OPTION not in patches and _suits(model, inputs):
-            named["config_patches"] = {**patches, _OPTION: True}
+            call.arguments["config_patches"] = {**patches, _OPTION: True}
         token = _decided.set(True)
         try:
-            return compile_fx(model, inputs, **named)
+            return compile_fx(*call.args, **call.kwargs)
         finally:
             _decided.reset(token)
 
