@@ -17,7 +17,7 @@ import torch
 from torch._inductor.codegen.common import CSE, CSEVariable, DeferredLine
 from torch._inductor.codegen.simd import IterationRangesEntry, SIMDKernel
 from torch._inductor.dependencies import MemoryDep
-from torch._inductor.utils import IndentedBuffer
+from torch._inductor.utils import IndentedBuffer, sympy_product
 from torch._inductor.virtualized import V
 from torch.utils._ordered_set import OrderedSet
 
@@ -50,10 +50,13 @@ def _apart(features: Any) -> bool:
     sizes = V.graph.sizevars
     hint: Any = getattr(sizes, "optimization_hint", None) or sizes.size_hint  # type: ignore[attr-defined]
     along = across = 0
+    elements = features.numel * features.reduction_numel
     for node in features.reduction_nodes():
         for read in node.read_writes.reads:
             if not isinstance(read, MemoryDep) or not read.var_names:
                 continue
+            if not sizes.statically_known_equals(sympy_product(read.size), elements):
+                continue  # inductor left the row's variable out: all of a row's elements are the same one
             origin = dict.fromkeys(read.var_names, 0)
             first = read.index.subs(origin)
             steps = [read.index.subs({**origin, v: 1}) - first for v in read.var_names]
