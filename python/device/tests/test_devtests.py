@@ -1,5 +1,6 @@
 """python -m chorus_device.devtests: PyTorch's tests for all types of device, in shards, and the reports of them."""
 
+import itertools
 import os
 import pathlib
 import re
@@ -18,6 +19,7 @@ from chorus_device.devtests.state import State, read
 from worlds import longest
 
 HERE = pathlib.Path(__file__).parent
+PAGE = str(HERE.parents[2] / "docs" / "zoom-operators.md")
 BASE = pathlib.Path(command.__file__).with_name("pytorch_test_base.py")
 
 
@@ -216,6 +218,10 @@ def test_a_section_of_the_table():
     ):
         assert line in section, (line, section)
     assert table.kinds(both) == table.kinds(text) and len(table.kinds(text)) == 3
+    anew = table.page("zoom", "2.14.0", there, "docs/x.md")
+    kept = table.with_sections_of(both, anew)
+    assert kept.replace(both[both.index("## On a boat\n") : both.index(table.EVERY + "\n")], "") == anew
+    assert kept != anew == table.with_sections_of("", anew) == table.with_sections_of(text, anew)
 
 
 # ---- which tests, and what is kept ----
@@ -259,6 +265,29 @@ def test_state(tmp_path):
         assert not state.open(other, anew) and not state.records
         state.close()
     assert not State(tmp_path / "y.jsonl").open(head, True)
+
+
+def test_a_run_elsewhere_is_another_one(monkeypatch):
+    heads = []
+    for options, driver in (([], ""), (["--on", "a card"], ""), ([], "cuda"), ([], "")):
+        monkeypatch.setattr(sys, "argv", ["devtests", "zoom", *options, "--table", PAGE])
+        monkeypatch.setenv("CHORUS_ZOOM_DRIVER", driver)
+        heads.append(command.head(command.parsed(), "2.13.0", {}, []))
+    assert heads[0] == heads[3] and all(a != b for a, b in itertools.combinations(heads[:3], 2))
+
+
+def test_a_section_without_its_page(tmp_path, monkeypatch, capsys):
+    """It's refused before the tests run."""
+    (tmp_path / "page.md").write_text("# Another page\n")
+    for table_of, why in (
+        ([], "--on is for the page of --table"),
+        (["--table", str(tmp_path / "none.md")], "none.md isn't a page that --table has written"),
+        (["--table", str(tmp_path / "page.md")], "page.md isn't a page that --table has written"),
+    ):
+        monkeypatch.setattr(sys, "argv", ["devtests", "zoom", "--on", "a card", *table_of])
+        with pytest.raises(SystemExit) as ended:
+            command.parsed()
+        assert ended.value.code == 2 and why in capsys.readouterr().err
 
 
 # ---- the command ----

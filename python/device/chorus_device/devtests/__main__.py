@@ -174,7 +174,27 @@ def parsed() -> argparse.Namespace:
     add("--table", metavar="PAGE", help="write the table of operators and types, in Markdown")
     add("--on", metavar="PLACE", help="write into that page a section about the device on a place of this name")
     add("--list", action="store_true", help="print the names of the tests, and run none")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.on is not None:
+        if options.table is None:
+            parser.error("--on is for the page of --table, which isn't given")
+        target = pathlib.Path(options.table)
+        if not target.is_file() or table.EVERY not in target.read_text().splitlines():
+            parser.error(f"--on: {target} isn't a page that --table has written before")
+    return options
+
+
+def head(
+    options: argparse.Namespace, version: str, paths: dict[str, str], tests: list[tuple[str, str]]
+) -> dict[str, Any]:
+    """The facts by which a run is known. Only one with the same ones continues it."""
+    return {
+        "device": options.device, "torch": version, "without": options.without, "samples": options.samples,
+        "timeout": options.timeout, "on": options.on,
+        "driver": os.environ.get(f"CHORUS_{options.device.upper()}_DRIVER", ""),
+        "programs": [[p, hashlib.sha256(pathlib.Path(path).read_bytes()).hexdigest()] for p, path in paths.items()],
+        "tests": hashlib.sha256(json.dumps(tests).encode()).hexdigest(),
+    }  # fmt: skip
 
 
 def run(options: argparse.Namespace, runner: Runner) -> int:
@@ -191,14 +211,8 @@ def run(options: argparse.Namespace, runner: Runner) -> int:
         return 0
     folder = pathlib.Path(options.out)
     folder.mkdir(parents=True, exist_ok=True)
-    head = {
-        "device": options.device, "torch": torch.__version__, "without": options.without, "samples": options.samples,
-        "timeout": options.timeout,
-        "programs": [[p, hashlib.sha256(pathlib.Path(path).read_bytes()).hexdigest()] for p, path in paths.items()],
-        "tests": hashlib.sha256(json.dumps(tests).encode()).hexdigest(),
-    }  # fmt: skip
     state = State(folder / f"{options.device}_tests.jsonl")
-    if state.open(head, options.fresh):
+    if state.open(head(options, torch.__version__, paths, tests), options.fresh):
         print(f"continuing: {len(state.records)} of {len(tests)} tests have been run", file=sys.stderr)
     else:
         for name in ("test.log", f"{options.device}_unimplemented_operators.log", f"{options.device}_test_errors.log"):
@@ -240,6 +254,7 @@ def run(options: argparse.Namespace, runner: Runner) -> int:
             text = table.with_section(target.read_text(), options.on, found)
         else:
             text = table.page(options.device, version, found, options.table, ran)
+            text = table.with_sections_of(target.read_text() if target.exists() else "", text)
         target.write_text(text)
         print(f"The table of operators has been saved to {target}")
     count = Counter(r["status"] for r in records.values())

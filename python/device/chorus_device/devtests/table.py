@@ -134,6 +134,12 @@ def kinds(text: str) -> dict[tuple[str, str], str]:
     return found
 
 
+def with_sections_of(old: str, text: str) -> str:
+    """A page with the old page's sections about other places, as they are."""
+    before, every = text.split(EVERY + "\n")
+    return "".join([before, *re.findall(r"^## On .*?\n(?=## )", old, flags=re.M | re.S), EVERY, "\n", every])
+
+
 def with_section(text: str, place: str, found: dict[str, dict[str, Pair]]) -> str:
     """A page with a section about the device on memory, a driver or a machine of another kind: the pairs that ran
     there beside what the page says of them."""
