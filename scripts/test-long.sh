@@ -62,10 +62,17 @@ if package; then
 		# On the emulated GPU likewise: a sample, or all of them.
 		step "torch.device(\"zoom\"), on an emulated GPU"
 		some=(-m 'not long' python/zoom/tests/test_{fft,kernels,calls}.py -k 'not training_step')
-		[ -z "${CHORUS_TEST_LONG:-}" ] || some=(-m 'not long' python/zoom/tests)
+		long=() # the long ones among them that don't take hours there
+		if [ -n "${CHORUS_TEST_LONG:-}" ]; then
+			some=(-m 'not long' python/zoom/tests)
+			long=(-m long python/zoom/tests/test_{encoder,indexes,linalg,zoom}.py
+				-k 'encoder_layer or deterministic or linear_algebra or test_autocast')
+		fi
 		if command -v "${CXX:-g++}" >/dev/null; then # as on-emulated-gpu.sh has it
 			for family in cuda hip; do
 				scripts/on-device.sh $family .venv/bin/python -m pytest -q -rs -n 2 --dist worksteal "${some[@]}"
+				[ ${#long[@]} = 0 ] ||
+					scripts/on-device.sh $family .venv/bin/python -m pytest -q -rs -n 2 --dist worksteal "${long[@]}"
 			done
 		else
 			skipped+=("torch.device(\"zoom\") on an emulated GPU: no ${CXX:-g++}")
