@@ -15,6 +15,6 @@ from chorus_device.namespace import *  # torch.accinte has the names of torch.cu
 __version__ = "0.1.0"
 
 # Another driver's devices take the place of the emulated ones in tests.
-_driver = os.environ.get("CHORUS_ACCINTE_DRIVER", "accinte")
+_driver = os.environ.get("CHORUS_ACCINTE_DRIVER") or "accinte"
 plug("accinte", title="AccInte", driver=_driver, module=sys.modules[__name__])
 examples.register("accinte")  # torch.ops.accinte
