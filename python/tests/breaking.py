@@ -5,6 +5,8 @@ import itertools
 
 import torch.distributed as dist
 
+TIMEOUT = 60  # seconds, of every operation in a test
+
 _numbers = itertools.count()
 
 
@@ -18,4 +20,4 @@ def until_left(breaker, rank=None, size=None, store=None):
     if rank != breaker:
         store.set(f"{key}{rank}", "")
     elif size > 1:
-        store.wait([f"{key}{r}" for r in range(size) if r != breaker], datetime.timedelta(seconds=120))
+        store.wait([f"{key}{r}" for r in range(size) if r != breaker], datetime.timedelta(seconds=TIMEOUT))

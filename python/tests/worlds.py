@@ -14,10 +14,10 @@ import time
 import traceback
 
 import pytest
+from breaking import TIMEOUT
 
 from chorus.bench.port import free_port
 
-TIMEOUT = 60  # seconds, of every operation in a test
 LONG = os.environ.get("CHORUS_TEST_LONG") == "1"
 # What make test-long has no time for, either. It's for tests and parameters that are marked as long.
 longest = pytest.mark.skipif(not LONG, reason="CHORUS_TEST_LONG=1 runs it")
