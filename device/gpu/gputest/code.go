@@ -31,26 +31,28 @@ const firstKernel abi.Function = 1 << 60
 type codes struct {
 	mu      sync.Mutex
 	all     map[abi.Code]*code
+	last    abi.Code
 	kernels []*kernel
 }
 
 // codeTable fills in CUDA's functions of code without contexts.
 func (l *Library) codeTable(t *abi.Table) {
 	x := &l.codes
-	x.all = map[abi.Code]*code{}
-	last := abi.Code(0)
 	t.CodeLoad = func(c *abi.Code, image *byte, _ *int32, _ *uintptr, _ uint32, _ *int32, _ *uintptr,
 		_ uint32) abi.Result {
 		x.mu.Lock()
 		defer x.mu.Unlock()
-		last++
-		*c = last
-		x.all[last] = &code{append([]byte(unix.BytePtrToString(image)), 0), map[int]abi.Module{}}
+		x.last++
+		*c = x.last
+		x.all[x.last] = &code{append([]byte(unix.BytePtrToString(image)), 0), map[int]abi.Module{}}
 		return abi.Success
 	}
 	t.CodeUnload = func(c abi.Code) abi.Result {
 		x.mu.Lock()
 		defer x.mu.Unlock()
+		if x.all[c] == nil {
+			return abi.InvalidHandle
+		}
 		for _, m := range x.all[c].modules {
 			if err := l.driver.ModuleUnload(driver.ModuleHandle(m)); err != nil {
 				return result(err)
@@ -63,6 +65,9 @@ func (l *Library) codeTable(t *abi.Table) {
 		return l.on(func(dev int) abi.Result {
 			x.mu.Lock()
 			defer x.mu.Unlock()
+			if x.all[c] == nil {
+				return abi.InvalidHandle
+			}
 			var r abi.Result
 			if *m = x.all[c].modules[dev]; *m == 0 {
 				if r = l.moduleLoad(m, &x.all[c].image[0]); r == abi.Success {
@@ -75,6 +80,9 @@ func (l *Library) codeTable(t *abi.Table) {
 	t.CodeKernel = func(f *abi.Function, c abi.Code, name *byte) abi.Result {
 		x.mu.Lock()
 		defer x.mu.Unlock()
+		if x.all[c] == nil {
+			return abi.InvalidHandle
+		}
 		*f = firstKernel + abi.Function(len(x.kernels))
 		x.kernels = append(x.kernels, &kernel{x.all[c], unix.BytePtrToString(name), map[int]abi.Function{}})
 		return abi.Success
@@ -101,6 +109,8 @@ func (x *codes) function(l *Library, f *abi.Function, s abi.Stream) abi.Result {
 		return abi.Success
 	}
 	h, err := l.driver.ModuleFunction(driver.ModuleHandle(k.of.modules[dev]), k.name)
-	k.functions[dev] = abi.Function(h)
+	if err == nil {
+		k.functions[dev] = abi.Function(h)
+	}
 	return give(f, h, err)
 }

@@ -83,7 +83,8 @@ func New(o Options) (*Library, error) {
 
 func newLibrary(o Options, d *accinte.Driver) *Library {
 	return &Library{opts: o, driver: d, threads: map[int][]abi.Context{}, graphs: map[abi.Graph][]driver.Node{},
-		texts: map[string][]byte{}, modes: map[int]int32{}, primary: map[abi.Device]int{}}
+		texts: map[string][]byte{}, modes: map[int]int32{}, primary: map[abi.Device]int{},
+		codes: codes{all: map[abi.Code]*code{}}}
 }
 
 // Close ends it. The error also says if a thread has been left with a context.
