@@ -11,6 +11,7 @@ import (
 	"unsafe"
 
 	"github.com/chorus-comms/chorus/comm/nccl"
+	"github.com/chorus-comms/chorus/config"
 	"github.com/chorus-comms/chorus/device"
 )
 
@@ -122,7 +123,7 @@ func goView(h C.chorus_device, p unsafe.Pointer, bytes C.int64_t, view *unsafe.P
 func goLibraryOpen(backend *C.char) (status C.chorus_status) {
 	defer contain(&status)
 	_, err := nccl.Load(text(backend, ""), "")
-	if err != nil {
+	if _, ok := errors.AsType[*config.Error](err); err != nil && !ok {
 		err = fmt.Errorf("%w: %w", errors.ErrUnsupported, err)
 	}
 	return fail(err)

@@ -534,7 +534,7 @@ CHORUS_API chorus_status chorus_pool_new(uint64_t pool[2]);
  * zeros if the backend has no own. It's CHORUS_UNSUPPORTED if the library is too old to. */
 CHORUS_API chorus_status chorus_pool_of(const char *backend, chorus_device device, uint64_t pool[2]);
 /* chorus_library_open opens the library of a backend, "nccl", "ncclx" or "rccl", as the first communicator would. CHORUS_UNSUPPORTED: there
- * is none on this machine, and chorus_last_error says where it was looked for. */
+ * is none on this machine that can be used, and chorus_last_error says where it was looked for. */
 CHORUS_API chorus_status chorus_library_open(const char *backend);
 
 /* chorus_nccl_alloc and chorus_nccl_free give memory of ncclMemAlloc on a device of CUDA, by its number, and take it back; likewise the

@@ -54,11 +54,12 @@ var libraries = struct {
 }{open: map[string]*Library{}}
 
 // Load returns the library of a backend: nccl, ncclx or rccl. It's the one at place, or else the one
-// that CHORUS_NCCL_LIBRARY names, or else the first that is found of those that package abi knows.
+// that CHORUS_NCCL_LIBRARY names, or else the first that is found of those that package abi knows. Another name is
+// [backend.ErrInvalidArgument].
 func Load(name, place string) (*Library, error) {
 	f := abi.FamilyNamed(name)
 	if f == nil {
-		return nil, fmt.Errorf("no library is called %q", name)
+		return nil, fmt.Errorf("%w: no library is called %q", backend.ErrInvalidArgument, name)
 	}
 	if place == "" {
 		cfg, err := env.Load(nil)
