@@ -331,7 +331,7 @@ func rowSource(s text.Spec) (text.Source, error) {
 	}
 	if s.Vector {
 		w.Define("VECTOR", "")
-		w.Define("BATCH", max(1, s.Extra[3]))
+		w.Define("BATCH", max(1, min(s.Extra[3], int32(s.Block)))) // since each lane joins a row
 		w.Define("FINDINGS", findings)
 		w.Define("ALL_KNOWN(of)", known)
 		if o.kept != "" && s.Types[0] == s.Compute { // an exponential costs a processor more than storing it

@@ -71,7 +71,10 @@ func onProcessor(s text.Spec) (text.Spec, bool) {
 		s.Block, s.Vector = loader.Lanes, true
 		return s, s.Form != reduceThread
 	case RowFamily:
-		s.Block, s.Vector, s.Extra[3] = loader.Lanes, true, mostRows
+		s.Block, s.Vector = loader.Lanes, true
+		if s.Form == reduceBlock {
+			s.Extra[3] = mostRows
+		}
 		return s, s.Form != reduceThread
 	case ForeachFamily:
 		s.Block, s.Vector = loader.Lanes, true
