@@ -255,7 +255,7 @@ def test_no_library(tmp_path):
     """The first use raises that the library is missing."""
     (tmp_path / "chorus").mkdir()
     (tmp_path / "chorus/__init__.py").write_text("def _autoload(): pass\n")
-    (tmp_path / "chorus/backend.py").write_text("def serve(name, driver): pass\n")
+    (tmp_path / "chorus/backend.py").write_text("def serve(name, driver, begun): pass\n")
     (tmp_path / "chorus/_patches.py").write_text("def apply(name, argument): pass\n")
     (tmp_path / "chorus/_libpath.py").write_text(f"def library(): return {str(tmp_path / 'libchorus.so')!r}\n")
     done = run("""

@@ -51,7 +51,16 @@ def test_operators_are_pytorchs():
 PARTS = 32
 
 
+@pytest.fixture
+def _numbers_of_the_cpu():
+    """The comparisons have the device draw them, for the rest of the process."""
+    yield
+    torch.zoom.use_philox()
+    opinfo.draws_as_the_cpu.cache_clear()
+
+
 @pytest.mark.long
+@pytest.mark.usefixtures("_numbers_of_the_cpu")
 @pytest.mark.parametrize("part", sample(range(PARTS), 0))
 def test_kinds(part):
     """The page's pairs run as it says, or better: what it claims to be native is. Part 0 is a sample, and the others
