@@ -35,7 +35,7 @@ def _suits(model: Any, inputs: Any) -> bool:
     """Whether a graph has tensors of the device, and no checkpoints."""
     nodes = list(_nodes(model))
     called = [n.target for n in nodes if n.op == "call_function"]
-    if any(isinstance(f, HigherOrderOperator) and "activation_checkpoint" in f.name() for f in called):
+    if any(isinstance(f, HigherOrderOperator) and "activation_checkpoint" in str(f) for f in called):
         return False
     values = [*inputs, *((n.meta.get("example_value"), n.meta.get("val")) for n in nodes)]
     return any(isinstance(v, torch.Tensor) and v.device.type == name() for v in pytree.tree_leaves(values))
