@@ -424,23 +424,9 @@ func TestArchitecture(t *testing.T) {
 		want    string
 	}{"cuda": {}, "hip": {want: "gfx942"}, "hip before ROCm 6": {without: []string{"hipGetDevicePropertiesR0600"}}} {
 		family, _, _ := strings.Cut(name, " ")
-		sim, err := gputest.New(gputest.Options{Name: family, Without: c.without})
-		if err != nil {
-			t.Fatal(err)
-		}
-		lib, err := gpu.Supply(family, "stand-in", sim.Table())
-		if err != nil {
-			t.Fatal(err)
-		}
-		d, err := gpu.New(lib)
-		if err != nil {
-			t.Fatal(err)
-		}
+		d, _ := open(t, gputest.Options{Name: family, Without: c.without})
 		if p, err := d.Properties(0); err != nil || p.Architecture != c.want {
 			t.Errorf("%s: %q, %v", name, p.Architecture, err)
-		}
-		if err := errors.Join(d.Close(), sim.Close()); err != nil {
-			t.Error(err)
 		}
 	}
 }

@@ -75,8 +75,8 @@ func (d *Driver) ModuleCompile(dev int, source []byte) ([]byte, error) {
 	return m.encode()
 }
 
-// inForms makes something of a source: of its text with offsets, if the device needs that, the compiler takes it, and
-// all kernels then have them, as f reports; or else of the source as it is.
+// inForms makes something of a source. It's the text with offsets if the device needs that, the compiler takes it, and
+// all kernels then have offsets, as f reports. Otherwise it's the source as it is.
 func inForms[T any](b *dev, source []byte, f func(text []byte, offsets bool) (T, bool, error)) (T, error) {
 	text, ok := b.withOffsets(source)
 	var refused error
