@@ -183,7 +183,7 @@ class _Parts:
         from chorus import _streams
         from chorus._offers import Offers
 
-        self._hints, self._options, self._device = hints, options, device
+        self._hints, self._device = hints, device
         self._world: Any = dist.group.WORLD if dist.is_initialized() else None
         self._ranks = list(options.global_ranks_in_group)
         self._world_libraries: dict[str, Any] = getattr(self._world, "_libraries", {})
